@@ -463,10 +463,10 @@ parameters! {
         MUTABLE.alias("slave-ignore-maxmemory"),
         "Whether a replica leaves eviction to its master.";
     replica_ignore_disk_write_errors: flag(false), "replica-ignore-disk-write-errors",
-        MUTABLE.no_effect("a replica goes on in any case"), "Whether a replica goes on when it cannot write to the disk.";
+        MUTABLE, "Whether a replica goes on when it cannot write to the disk.";
     propagation_error_behavior: choice(PropagationError, PropagationError::Ignore),
-        "propagation-error-behavior", MUTABLE.no_effect("such errors are logged"),
-        "What happens when a command from the master fails.";
+        "propagation-error-behavior", MUTABLE,
+        "What happens when a command from the master, or from the append-only file, fails.";
     repl_diskless_sync: flag(true), "repl-diskless-sync", MUTABLE,
         "Whether a replica gets its snapshot straight from memory.";
     repl_diskless_sync_delay: number(u32, 5, 0, INT_MAX), "repl-diskless-sync-delay",

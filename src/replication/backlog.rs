@@ -215,11 +215,6 @@ impl Backlog {
         self.taken.poll_passed(position, cx)
     }
 
-    /// The position of the log up to which all is part of the stream.
-    pub fn taken(&self) -> u64 {
-        self.taken.passed()
-    }
-
     /// The offset of the newest byte that was appended to the log before a position, or of one behind it; none, if the
     /// position is yet to come.
     pub fn offset_before(&self, position: u64) -> Option<u64> {
@@ -477,7 +472,7 @@ mod tests {
             50,
         );
         assert_eq!(*found.lock(), [("from", 0), ("cut", 3), ("until", 6)]);
-        assert_eq!((backlog.taken(), backlog.end()), (50, 6));
+        assert_eq!((backlog.taken.passed(), backlog.end()), (50, 6));
         let offsets = [5, 10, 11, 30, 50, 51].map(|position| backlog.offset_before(position));
         assert_eq!(offsets, [Some(0), Some(0), Some(3), Some(3), Some(6), None]);
         let cursor = backlog.cursor(1).expect("all is held");

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -183,16 +183,10 @@ impl Stream {
         self.log.append(&mut records, false)
     }
 
-    /// Waits for so long at most until all that was appended to the log by now is part of the stream. For those who
-    /// have no shard in hand.
-    pub fn catch_up(&self, patience: Duration) {
-        const LOOK: Duration = Duration::from_micros(100);
-        let (tail, began) = (self.log.tail(), Instant::now());
-        while self.source() == Source::Log
-            && self.backlog.taken() < tail
-            && began.elapsed() < patience
-        {
-            std::thread::sleep(LOOK);
+    /// Makes all that was appended to the log by now part of the stream.
+    pub fn catch_up(&self) {
+        if self.source() == Source::Log {
+            self.log.hand_out();
         }
     }
 

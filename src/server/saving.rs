@@ -4,7 +4,7 @@
 
 use std::fs::File;
 use std::sync::Arc;
-use std::sync::atomic::{Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -37,6 +37,8 @@ pub(super) struct Saving {
     aof: Arc<Aof>,
     /// Held by whoever brings the server to its end, until that has failed.
     ending: Mutex<()>,
+    /// Ends that failed, or were taken back.
+    failed_ends: AtomicU64,
 }
 
 impl Saving {
@@ -52,6 +54,7 @@ impl Saving {
             saver,
             aof,
             ending: Mutex::new(()),
+            failed_ends: AtomicU64::new(0),
         })
     }
 
@@ -268,9 +271,25 @@ impl Saving {
         waited
     }
 
-    /// All that has to be done before the server may end.
+    /// All that has to be done before the server may end. Whoever wants it while somebody is about it hears what became
+    /// of that.
     fn exit(&self, exit: Exit) -> Result<(), ()> {
+        let failed_before = self.failed_ends.load(SeqCst);
         let ending = self.ending.lock();
+        if self.failed_ends.load(SeqCst) != failed_before {
+            return Err(());
+        }
+        let result = self.prepare_exit(exit);
+        match result {
+            // Nobody else brings it to its end once more.
+            Ok(()) => std::mem::forget(ending),
+            Err(()) => drop(self.failed_ends.fetch_add(1, SeqCst)),
+        }
+        result
+    }
+
+    fn prepare_exit(&self, exit: Exit) -> Result<(), ()> {
+        let refused = "Errors trying to shut down the server. Check the logs for more information.";
         tracing::warn!("User requested shutdown...");
         if !exit.is_now && !self.await_replicas() {
             self.let_on();
@@ -279,6 +298,8 @@ impl Saving {
         if self.aof.is_rewriting_first() {
             if !exit.is_forced {
                 tracing::warn!("Writing initial AOF, can't exit");
+                tracing::warn!("{refused}");
+                self.let_on();
                 return Err(());
             }
             tracing::warn!("Writing initial AOF. Exiting all the same, as it was insisted.");
@@ -294,6 +315,7 @@ impl Saving {
             if self.saver.save(true).is_err() {
                 if !exit.is_forced {
                     tracing::warn!("Error trying to save the DB, can't exit.");
+                    tracing::warn!("{refused}");
                     self.let_on();
                     return Err(());
                 }
@@ -302,8 +324,6 @@ impl Saving {
                 );
             }
         }
-        // Nobody else brings it to its end once more.
-        std::mem::forget(ending);
         Ok(())
     }
 

@@ -6,7 +6,6 @@
 
 use std::ops::ControlFlow::{Break, Continue};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 use super::batch::{Admitted, Plan};
 use super::turn::Turn;
@@ -24,7 +23,8 @@ use crate::resp::reply::Position;
 use crate::shard::unit::context::{SlowStep, UnitNotes, UnitOutcome};
 use crate::shard::unit::transaction::Transaction;
 use crate::telemetry::clock::Ticks;
-use crate::telemetry::{counters, errors, latency, log, slowlog};
+use crate::telemetry::replication::Whence;
+use crate::telemetry::{counters, errors, latency, slowlog};
 
 /// How long a request ran that waits.
 pub(super) struct Waited {
@@ -190,22 +190,12 @@ impl Session {
         let reply = lossless::text_of(turn.batch.out.since(mark));
         let reply = reply.trim_end();
         let name = command.map_or("?", |command| command.full_name);
-        if self.connection.reply_mode == ReplyMode::Nobody {
-            return log::warn_seldom(
-                "replay",
-                format_args!(
-                    "== CRITICAL == a command of the append-only file answers with an error: '{reply}' after processing the command '{name}'"
-                ),
-            );
-        }
+        let from = match self.connection.reply_mode {
+            ReplyMode::Nobody => Whence::File,
+            _ => Whence::Primary,
+        };
         let figures = &self.service().telemetry.replication;
-        figures.unexpected_errors.fetch_add(1, Relaxed);
-        log::warn_seldom(
-            name,
-            format_args!(
-                "== CRITICAL == This replica is sending an error to its master: '{reply}' after processing the command '{name}'"
-            ),
-        );
+        figures.note_error(from, turn.config, name, reply);
     }
 
     /// Counts a command that ran, and samples its keys.

@@ -332,7 +332,11 @@ impl Session {
     fn wait_for(&mut self, turn: &mut Turn<'_>, request: Admitted<'_>, awaited: &Awaited) -> Ran {
         let (mut job, ticket) = self.awaited(turn, request);
         let text = awaited.text;
+        let shared = Arc::clone(&self.connection.shared);
+        // The end of the server may be long in coming: others are told that somebody waits for it.
+        shared.set_sleeping(text.is_none());
         (awaited.begin)(Box::new(move |result| {
+            shared.set_sleeping(false);
             if let Work::Command(reply) = &mut job.work {
                 match (result, text) {
                     (Ok(()), Some(text)) => reply.out.simple(text),

@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use crate::command::replication::primary::{ReplicaFacts, StreamFacts};
 use crate::command::replication::replica::Upstream;
 use crate::config::Config;
+use crate::config::values::PropagationError;
+use crate::telemetry::log;
 
 /// Figures of replication.
 #[derive(Debug, Default)]
@@ -13,7 +15,7 @@ pub struct Replication {
     pub is_replica: AtomicBool,
     /// Whether the link to the primary is up: its stream is applied as it comes.
     pub is_link_up: AtomicBool,
-    /// Commands of the primary that answered with an error here.
+    /// Commands of the primary, or of the append-only file, that answered with an error here.
     pub unexpected_errors: AtomicU64,
     /// Bytes of the stream, and of snapshots, that came from primaries.
     pub input_bytes: AtomicU64,
@@ -44,6 +46,75 @@ impl Replication {
             counter.store(0, Relaxed);
         }
     }
+}
+
+/// Where a command comes from that was run once before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whence {
+    /// The append-only file.
+    File,
+    /// The primary's stream.
+    Primary,
+}
+
+impl Replication {
+    /// A command that ran elsewhere without an error answers with one here: data differ. What comes of it is said by
+    /// `propagation-error-behavior`.
+    #[cold]
+    pub fn note_error(&self, whence: Whence, config: &Config, name: &'static str, reply: &str) {
+        let (this, whom) = match whence {
+            Whence::File => ("server", "AOF-loading-client"),
+            Whence::Primary => ("replica", "master"),
+        };
+        self.unexpected_errors.fetch_add(1, Relaxed);
+        log::warn_seldom(
+            name,
+            format_args!(
+                "== CRITICAL == This {this} is sending an error to its {whom}: '{reply}' after processing the command '{name}'"
+            ),
+        );
+        if is_fatal(whence, config) {
+            die(&format!(
+                "This {this} panicked sending an error to its {whom} after processing the command '{name}'"
+            ));
+        }
+    }
+
+    /// A command of the primary is about to run that can not be saved here.
+    #[cold]
+    pub fn note_unsaved(&self, config: &Config) {
+        if !config.replica_ignore_disk_write_errors {
+            die("Replica was unable to write command to disk.");
+        }
+        log::warn_seldom(
+            "unsaved",
+            format_args!(
+                "Replica is applying a command even though it is unable to write to disk."
+            ),
+        );
+    }
+}
+
+/// Whether an error of a command that was run once before ends the process. Where clients write to a replica, its data
+/// differ anyhow.
+fn is_fatal(whence: Whence, config: &Config) -> bool {
+    match (config.propagation_error_behavior, whence) {
+        (PropagationError::Ignore, _) | (PropagationError::PanicOnReplicas, Whence::File) => false,
+        (PropagationError::Panic, Whence::File) => true,
+        (_, Whence::Primary) => config.replica_read_only,
+    }
+}
+
+/// Ends the process with a report, also where a panic ends a thread only.
+fn die(why: &str) -> ! {
+    struct End;
+    impl Drop for End {
+        fn drop(&mut self) {
+            std::process::abort();
+        }
+    }
+    let _end = End;
+    panic!("{why}");
 }
 
 /// Both halves at one moment.
@@ -82,5 +153,31 @@ impl Replication {
         self.is_replica.load(Relaxed)
             && !self.is_link_up.load(Relaxed)
             && !config.replica_serve_stale_data
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_fatal_where_that_is_wanted_and_never_to_a_replica_that_clients_write_to() {
+        let mut config = Config::default();
+        let mut fatal = |behavior, is_read_only| {
+            config.propagation_error_behavior = behavior;
+            config.replica_read_only = is_read_only;
+            [Whence::File, Whence::Primary].map(|whence| is_fatal(whence, &config))
+        };
+        assert_eq!(fatal(PropagationError::Ignore, true), [false, false]);
+        assert_eq!(fatal(PropagationError::Panic, true), [true, true]);
+        assert_eq!(fatal(PropagationError::Panic, false), [true, false]);
+        assert_eq!(
+            fatal(PropagationError::PanicOnReplicas, true),
+            [false, true]
+        );
+        assert_eq!(
+            fatal(PropagationError::PanicOnReplicas, false),
+            [false, false]
+        );
     }
 }

@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use crate::dump::makers;
+use crate::replicated::info;
 use crate::support::{Draw, Options, Server, check, eventually, free_port};
 use crate::wire::Raw;
 
@@ -435,5 +436,19 @@ fn a_base_may_be_commands_alone() {
         .zip(before.iter().zip(answers(&mut server.raw())))
     {
         assert_eq!(&after, before, "{question}");
+    }
+}
+
+#[test]
+fn who_waits_for_the_file_to_be_on_finds_its_first_rewrite_over() {
+    let server = Server::start(&Options::shards(4));
+    let mut client = server.raw();
+    for _ in 0..10 {
+        client.call("SET k v");
+        check(&mut client, "CONFIG SET appendonly yes", "OK");
+        let reply = client.call("WAITAOF 1 0 0").show();
+        assert_eq!(reply, "1) (integer) 1\n2) (integer) 0");
+        assert_eq!(info(&mut client, "aof_rewrite_in_progress"), "0");
+        check(&mut client, "CONFIG SET appendonly no", "OK");
     }
 }

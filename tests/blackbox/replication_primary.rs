@@ -311,8 +311,14 @@ fn the_end_waits_for_replicas_and_is_taken_back() {
     eventually("it waits", || {
         !info(&mut client, "shutdown_in_milliseconds").is_empty()
     });
+    let mut another = server.raw();
+    another.send(b"SHUTDOWN\r\n");
+    eventually("both are known to wait", || {
+        count(&mut client, "blocked_clients") == 2
+    });
     check(&mut client, "SHUTDOWN ABORT", "OK");
-    assert!(ending.read().is_error());
+    assert!(ending.read().is_error() && another.read().is_error());
+    assert_eq!(count(&mut client, "blocked_clients"), 0);
     check(&mut client, "SET k 2", "OK");
     ending.send(b"SHUTDOWN\r\n");
     eventually("it waits again", || {
@@ -322,6 +328,138 @@ fn the_end_waits_for_replicas_and_is_taken_back() {
     assert_eq!(server.wait_for_exit(), Some(0));
     let mut below = replica.raw();
     check(&mut below, "GET k", "\"2\"");
+}
+
+#[test]
+fn an_end_that_waited_for_replicas_and_fails_lets_writers_go_on() {
+    let server = Server::start(&primary().with("shutdown-timeout", "60"));
+    let mut client = server.raw();
+    client.call("SET a 1");
+    let (mut replica, offset) = Socket::synchronize(&server);
+    replica.send(b"REPLCONF ACK 0\r\n");
+    eventually("it is there", || {
+        info(&mut client, "slave0").contains("state=online")
+    });
+    client.call("SET k 1");
+    let mut ending = server.raw();
+    ending.send(b"SHUTDOWN\r\n");
+    eventually("it waits", || {
+        !info(&mut client, "shutdown_in_milliseconds").is_empty()
+    });
+    // The first file, which is long in coming.
+    check(&mut client, "CONFIG SET rdb-key-save-delay 30000000", "OK");
+    check(&mut client, "CONFIG SET appendonly yes", "OK");
+    let acknowledged = format!("REPLCONF ACK {}\r\n", offset + 1_000);
+    replica.send(acknowledged.as_bytes());
+    let reply = ending.read();
+    let text = "Errors trying to SHUTDOWN. Check logs.";
+    assert!(reply.show().contains(text), "{}", reply.show());
+    check(&mut client, "SET k 2", "OK");
+    assert!(server.log().contains("Errors trying to shut down"));
+}
+
+/// The only replica, as INFO says.
+fn only_replica(client: &mut Raw) -> String {
+    info(client, "slave0")
+}
+
+/// A replica that has asked for a snapshot.
+fn ask(server: &Server) -> Socket {
+    let mut socket = Socket::connect(server);
+    socket.send(b"PSYNC ? -1\r\n");
+    socket
+}
+
+#[test]
+fn a_snapshot_that_no_replica_needs_any_more_ends_unless_it_is_a_save() {
+    let options = primary()
+        .with("repl-diskless-sync", "no")
+        .with("rdb-key-save-delay", "500000");
+    let server = Server::start(&options);
+    let mut client = server.raw();
+    for key in 0..4 {
+        client.call(&format!("SET {key} 1"));
+    }
+    for save in ["", "3600 1000"] {
+        client.call(&format!("CONFIG SET save \"{save}\""));
+        let before = count(&mut client, "rdb_changes_since_last_save");
+        assert!(before > 0);
+        let replica = ask(&server);
+        eventually("it waits for the file", || {
+            only_replica(&mut client).contains("state=wait_bgsave")
+                && count(&mut client, "rdb_bgsave_in_progress") == 1
+        });
+        drop(replica);
+        eventually("the snapshot is over", || {
+            count(&mut client, "rdb_bgsave_in_progress") == 0
+        });
+        let is_saved = count(&mut client, "rdb_changes_since_last_save") < before;
+        assert_eq!(is_saved, !save.is_empty(), "{save:?}\n{}", server.log());
+    }
+}
+
+#[test]
+fn a_snapshot_for_replicas_of_data_that_are_deleted_is_given_up() {
+    let server = Server::start(&primary().with("rdb-key-save-delay", "30000000"));
+    let mut client = server.raw();
+    client.call("MSET a 1 b 2");
+    let mut replica = Socket::connect(&server);
+    replica.send(b"REPLCONF capa eof\r\n");
+    assert_eq!(replica.line(), "+OK");
+    replica.send(b"PSYNC ? -1\r\n");
+    eventually("it is sent as it is made", || {
+        only_replica(&mut client).contains("state=wait_bgsave")
+            && count(&mut client, "rdb_bgsave_in_progress") == 1
+    });
+    check(&mut client, "FLUSHALL", "OK");
+    replica.read_to_close();
+    // There is nothing to be saved slowly any more.
+    let (_again, _) = Socket::synchronize(&server);
+}
+
+#[test]
+fn what_a_replica_must_not_ask_for_is_named_in_the_log() {
+    let server = Server::start(&primary());
+    for (line, named) in [
+        ("XINFO HELP\r\n", "xinfo|help"),
+        ("GET foo\r\n", "get"),
+        ("PING\r\n", "ping"),
+    ] {
+        let (mut socket, _) = Socket::synchronize(&server);
+        socket.send(line.as_bytes());
+        socket.read_to_close();
+        let text = format!("Replica generated a reply to command '{named}', disconnecting it: ");
+        eventually("it is in the log", || server.log().contains(&text));
+    }
+    assert!(
+        server
+            .log()
+            .contains("Replica can't interact with the keyspace")
+    );
+    let mut socket = Socket::connect(&server);
+    socket.send(b"PSYNC ? x\r\n");
+    assert!(socket.line().starts_with('-'));
+    let text = "asks for synchronization but with a wrong offset";
+    assert!(server.log().contains(text));
+}
+
+#[test]
+fn the_offset_is_behind_what_was_written_wherever_it_is_asked_for() {
+    let server = Server::start(&primary());
+    let mut client = server.raw();
+    let _replica = Socket::synchronize(&server);
+    let last_word = |line: &str| line.rsplit(' ').next()?.parse::<u64>().ok();
+    for _ in 0..50 {
+        let before = count(&mut client, "master_repl_offset");
+        client.call("SET k 1");
+        // A record of 27 bytes, and SELECT before the first one.
+        assert!(count(&mut client, "master_repl_offset") >= before + 27);
+        client.call("SET k 1");
+        let replies = client.pipeline(&["MULTI", "ROLE", "EXEC"]);
+        let role = replies[2].show();
+        let offset = role.lines().nth(1).and_then(last_word);
+        assert!(offset >= Some(before + 54), "{role}");
+    }
 }
 
 #[test]

@@ -375,3 +375,91 @@ fn waitaof_counts_replicas_whose_file_is_on_the_disk() {
         "1) (integer) 0\n2) (integer) 0",
     );
 }
+
+/// A primary, and a replica of it that has everything.
+fn pair(options: &Options) -> (Server, Server) {
+    let primary = Server::start(&Options::shards(4).with("repl-diskless-sync-delay", "0"));
+    let replica = Server::start(options);
+    primary.raw().call("SET k v");
+    follow(&replica, &primary);
+    settle(&[&primary, &replica]);
+    (primary, replica)
+}
+
+#[test]
+fn a_replica_whose_data_differ_ends_where_that_is_wanted() {
+    for behavior in ["ignore", "panic", "panic-on-replicas"] {
+        let options = Options::shards(4).with("propagation-error-behavior", behavior);
+        let (primary, mut replica) = pair(&options);
+        check(&mut primary.raw(), "DEBUG REPLICATE LPUSH k x", "OK");
+        if behavior == "ignore" {
+            let mut client = replica.raw();
+            eventually("it is counted", || {
+                info(&mut client, "unexpected_error_replies") == "1"
+            });
+            continue;
+        }
+        assert!(replica.wait_for_exit().is_some_and(|status| status != 0));
+        let text = "This replica panicked sending an error to its master after processing the command 'lpush'";
+        assert!(replica.log().contains(text), "{}", replica.log());
+    }
+}
+
+#[test]
+fn an_append_only_file_that_does_not_fit_ends_the_server_where_that_is_wanted() {
+    let mut server = Server::start(&Options::shards(4).with("appendonly", "yes"));
+    let mut client = server.raw();
+    check(&mut client, "SET k v", "OK");
+    check(
+        &mut client,
+        "WAITAOF 1 0 0",
+        "1) (integer) 1\n2) (integer) 0",
+    );
+    let file = server.dir().join("appendonlydir/appendonly.aof.1.incr.aof");
+    let add = |text: &str| {
+        let before = std::fs::read(&file).expect("the file");
+        std::fs::write(&file, [&before, text.as_bytes()].concat()).expect("it is written");
+    };
+    add("*3\r\n$5\r\nLPUSH\r\n$1\r\nk\r\n$1\r\nx\r\n");
+    check(
+        &mut client,
+        "CONFIG SET propagation-error-behavior panic-on-replicas",
+        "OK",
+    );
+    check(&mut client, "DEBUG LOADAOF", "OK");
+    check(
+        &mut client,
+        "CONFIG SET propagation-error-behavior panic",
+        "OK",
+    );
+    client.send(b"DEBUG LOADAOF\r\n");
+    assert!(server.wait_for_exit().is_some_and(|status| status != 0));
+    let text = "This server panicked sending an error to its AOF-loading-client after processing the command 'lpush'";
+    assert!(server.log().contains(text), "{}", server.log());
+}
+
+#[test]
+fn a_replica_that_cannot_save_what_its_primary_writes_goes_on_or_ends() {
+    for ignores in ["yes", "no"] {
+        let options = Options::shards(4).with("replica-ignore-disk-write-errors", ignores);
+        let (primary, mut replica) = pair(&options);
+        let mut client = replica.raw();
+        // A folder stands where the snapshot is to go.
+        let file = replica.dir().join("dump.rdb");
+        let _ = std::fs::remove_file(&file);
+        std::fs::create_dir(&file).expect("a folder");
+        check(&mut client, "CONFIG SET save \"100000 1\"", "OK");
+        check(&mut client, "BGSAVE", "Background saving started");
+        eventually("it fails", || {
+            info(&mut client, "rdb_last_bgsave_status") == "err"
+        });
+        check(&mut primary.raw(), "SET k w", "OK");
+        if ignores == "yes" {
+            settle(&[&primary, &replica]);
+            continue;
+        }
+        assert!(replica.wait_for_exit().is_some_and(|status| status != 0));
+        let text = "Replica was unable to write command to disk.";
+        assert!(replica.log().contains(text), "{}", replica.log());
+    }
+}

@@ -13,6 +13,8 @@ mod reload;
 #[cfg(test)]
 mod tests;
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use super::context::{After, Block, SessionCx};
 use super::declaration::{Command, CommandResult, Flags, Group};
 use super::error::{CommandError, shown_name};
@@ -104,7 +106,9 @@ fn debug(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
         }
         (b"replicate", 3..) => {
             let arguments: Vec<&[u8]> = args.from(2).collect();
-            cx.server.primary().replicate(&arguments);
+            let position = cx.server.primary().replicate(&arguments);
+            // WAIT waits for it as for a write.
+            cx.client.shared.log_position.fetch_max(position, Relaxed);
             out.ok();
         }
         (b"change-repl-id", 2) => {

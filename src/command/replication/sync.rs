@@ -29,7 +29,12 @@ pub(super) static PSYNC: Command = Command::new("psync", Group::Server, -3)
     .on_session(psync);
 
 fn psync(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    let offset = args.integer(2)?;
+    let offset = args.integer(2).inspect_err(|_| {
+        tracing::warn!(
+            "Replica {} asks for synchronization but with a wrong offset",
+            cx.client.shared.address
+        );
+    })?;
     if args.len() > 3 && args.is(3, "failover") {
         cx.server.replica().take_over(args.get(1))?;
     }

@@ -27,7 +27,9 @@ impl Primary for Alone {
         config.wants_replicas()
     }
     fn ask_for_acknowledgements(&self) {}
-    fn replicate(&self, _: &[&[u8]]) {}
+    fn replicate(&self, _: &[&[u8]]) -> u64 {
+        0
+    }
     fn lagging(&self) -> Vec<ReplicaFacts> {
         Vec::new()
     }

@@ -253,6 +253,8 @@ impl Aof {
         }
         let spent_s = (clock::unix_ms() / 1000).saturating_sub(began_s);
         self.note_end(&mut inner, result.is_ok(), spent_s);
+        // Who waits for it to be on finds that the rewrite is over.
+        self.follow(&inner);
         result
     }
 
@@ -293,7 +295,6 @@ impl Aof {
         store.finish_rewrite(base.form == BaseForm::Rdb, next)?;
         if turns_on {
             inner.phase = Phase::On;
-            self.follow(inner);
         }
         let mut writer = self.writer.lock();
         if has_skipped {

@@ -43,6 +43,9 @@ pub const BEHIND_BYTES_MAX: u64 = 64 << 20;
 /// Records of more bytes in the ring go by reference, all those of one append in one box.
 const INLINE_BYTES_MAX: u64 = 64 << 10;
 
+/// Looks at a record that another thread has begun to append, before it is left to the next pass.
+const LOOKS: usize = 1_000;
+
 /// What tags of the ring's records say, beside the database in the lower half.
 mod tag {
     /// Where the bits of the audience begin.
@@ -291,6 +294,22 @@ impl OpLog {
         reader.take(Duration::ZERO)
     }
 
+    /// Has readers get all that was appended by now, on the thread of whoever asks: a pass is copying in memory, and
+    /// nobody sleeps. What another thread is just appending is not waited for.
+    pub fn hand_out(&self) {
+        let ring = self.ring();
+        let tail = ring.tail();
+        let mut looks = 0;
+        while ring.head() < tail && looks < LOOKS {
+            if !sequencer::pass(self, ring) {
+                looks += 1;
+                std::hint::spin_loop();
+            }
+        }
+        // Another thread may have taken it, and not handed it out yet.
+        drop(self.stream.lock());
+    }
+
     /// The thread that sequences does something else that may take long: others get what is appended from the sequencer
     /// meanwhile, if there are any.
     pub fn lend(&self, is_away: bool) {
@@ -432,6 +451,24 @@ mod tests {
         let log = Arc::new(OpLog::default());
         log.start().expect("it starts");
         log
+    }
+
+    #[test]
+    fn who_asks_has_handed_out_what_was_appended_without_another_thread() {
+        let log = OpLog::default();
+        let reader = log.add_reader(Audience::FILE);
+        let mut records = Records::default();
+        for number in 0..10_000_u32 {
+            records.push_bytes(
+                head(0, Audience::FILE),
+                &[b"SET", b"k", &number.to_ne_bytes()],
+            );
+            log.append(&mut records, false);
+            records.clear();
+        }
+        log.hand_out();
+        let stretch = reader.take(Duration::ZERO).expect("it is there");
+        assert_eq!(stretch.position, log.tail());
     }
 
     #[test]

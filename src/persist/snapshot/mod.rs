@@ -20,7 +20,7 @@ mod walk;
 
 use std::fmt;
 use std::io;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Condvar, Mutex};
@@ -93,6 +93,8 @@ pub struct Cut {
     pub now: Now,
     /// Changes counted by then.
     pub dirty: u64,
+    /// Times that all data were deleted by then.
+    pub flushes: u64,
     /// Databases that hold anything, by their numbers.
     pub dbs: Vec<DbAtCut>,
     /// Bytes in use.
@@ -179,11 +181,18 @@ pub struct Running {
     /// What it is for.
     pub purpose: Purpose,
     outgoing: Arc<Outgoing>,
+    /// Times that all data had been deleted at the cut.
+    flushes_at_cut: AtomicU64,
     state: Mutex<State>,
     ended: Condvar,
 }
 
 impl Running {
+    /// Whether all data were deleted since the cut, of so many times in all.
+    pub fn is_history(&self, flushes: u64) -> bool {
+        self.flushes_at_cut.load(Relaxed) < flushes
+    }
+
     /// Has it come to nothing, unless it is done. It ends soon after.
     pub fn cancel(&self) {
         self.outgoing.cancel();
@@ -320,6 +329,7 @@ impl Snapshots {
             let running = Arc::new(Running {
                 purpose,
                 outgoing: Arc::new(Outgoing::new(form, options, config.rdb_key_save_delay)),
+                flushes_at_cut: AtomicU64::new(u64::MAX),
                 state: Mutex::default(),
                 ended: Condvar::new(),
             });
@@ -344,6 +354,7 @@ impl Snapshots {
         let held = self.origin.get().map(|origin| origin.hold());
         let (mut cut, origin) = self.cut(running, at_cut);
         drop(held);
+        running.flushes_at_cut.store(cut.flushes, Relaxed);
         cut.origin = origin();
         let cut = Arc::new(cut);
         figures.keys_processed.store(0, Relaxed);
@@ -385,6 +396,7 @@ impl Snapshots {
             let mut cut = Cut {
                 now,
                 used_bytes,
+                flushes: flushes(service),
                 functions: match contents.functions {
                     true => service.scripts.functions.codes(),
                     false => Vec::new(),
@@ -409,6 +421,12 @@ impl Snapshots {
         });
         std::mem::replace(&mut *result.lock(), (Cut::default(), nowhere()))
     }
+}
+
+/// Times that all data were deleted.
+fn flushes(service: &Service) -> u64 {
+    let shards = service.all_published.iter();
+    shards.map(|shard| shard.flushes.get()).sum()
 }
 
 /// Runs something with all shards in hand, and waits for that. Not for threads that serve connections.

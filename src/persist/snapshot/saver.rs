@@ -1,6 +1,6 @@
 //! When snapshots go to the file `dbfilename`: SAVE, BGSAVE, save points, FLUSHALL, and the end of the server.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{
     AtomicBool, AtomicU64,
@@ -8,7 +8,7 @@ use std::sync::atomic::{
 };
 
 use super::file::FileSink;
-use super::{AtCut, Busy, Ended, Failure, Purpose, Running, Snapshots};
+use super::{AtCut, Busy, Cut, Ended, Failure, Purpose, Running, Snapshots, flushes};
 use crate::base::lossless;
 use crate::config::Config;
 use crate::persist::files::Files;
@@ -27,10 +27,34 @@ pub enum Begun {
     Scheduled,
 }
 
-fn path(config: &Config) -> PathBuf {
+/// Where the file is to be, whatever the working directory is by the time that it is put there.
+pub fn path(config: &Config) -> PathBuf {
     let name = lossless::path_of(&config.dbfilename);
     let path: PathBuf = config.dir.join(name);
     std::path::absolute(&path).unwrap_or(path)
+}
+
+/// A snapshot has been written to the file.
+pub fn note_saved(service: &Service, files: &dyn Files, (path, cut): (&Path, &Cut)) {
+    let figures = &service.telemetry.persistence.rdb;
+    figures.dirty_at_save.store(cut.dirty, Relaxed);
+    figures.last_save_s.store(clock::unix_ms() / 1_000, Relaxed);
+    figures.last_ok.store(true, Relaxed);
+    figures.saves.fetch_add(1, Relaxed);
+    let spent_ms = clock::unix_ms().saturating_sub(cut.now.unix_ms).max(1);
+    let per_s = cut.keys().saturating_mul(1_000) / spent_ms;
+    figures.last_keys_per_s.store(per_s, Relaxed);
+    let bytes = files.len(path).ok().flatten();
+    figures.last_bytes.store(bytes.unwrap_or(0), Relaxed);
+    tracing::info!("DB saved on disk");
+}
+
+/// A snapshot in the background could not be written to the file. Whoever ended it on purpose has not failed.
+pub fn note_failed(service: &Service, failure: &Failure) {
+    if !matches!(failure, Failure::Cancelled) {
+        let figures = &service.telemetry.persistence.rdb;
+        figures.last_ok.store(false, Relaxed);
+    }
 }
 
 /// See the module.
@@ -64,7 +88,7 @@ impl Saver {
         current.filter(|running| matches!(running.purpose, Purpose::Save | Purpose::BackgroundSave))
     }
 
-    /// Where the file is, whatever the working directory is by the time that it is put there.
+    /// Where the file is.
     pub fn path(&self) -> PathBuf {
         path(&self.service.config.load())
     }
@@ -106,17 +130,7 @@ impl Saver {
         let now_s = clock::unix_ms() / 1_000;
         let is_background = purpose == Purpose::BackgroundSave;
         if let Ok(cut) = ended {
-            figures.dirty_at_save.store(cut.dirty, Relaxed);
-            figures.last_save_s.store(now_s, Relaxed);
-            figures.last_ok.store(true, Relaxed);
-            figures.saves.fetch_add(1, Relaxed);
-            let spent_ms = clock::unix_ms().saturating_sub(cut.now.unix_ms).max(1);
-            let per_s = cut.keys().saturating_mul(1_000) / spent_ms;
-            figures.last_keys_per_s.store(per_s, Relaxed);
-            let path = path(&self.service.config.load());
-            let bytes = self.files.len(&path).ok().flatten();
-            figures.last_bytes.store(bytes.unwrap_or(0), Relaxed);
-            tracing::info!("DB saved on disk");
+            note_saved(self.service, &*self.files, (&self.path(), cut));
         }
         if !is_background {
             return;
@@ -126,7 +140,7 @@ impl Saver {
             // As in Redis, where whoever ends it on purpose does not make it an error.
             Err(Failure::Cancelled) => tracing::warn!("Background saving terminated by signal 10"),
             Err(failure) => {
-                figures.last_ok.store(false, Relaxed);
+                note_failed(self.service, failure);
                 tracing::warn!("Background saving error: {failure}");
             }
         }
@@ -224,19 +238,21 @@ impl Saver {
         }
     }
 
-    /// Looks whether all data were deleted since it last looked: then what is being saved is history, and is given up.
-    /// Whether the empty state is to be saved.
+    /// Looks whether all data were deleted since it last looked: then what is being saved is history, and is given up;
+    /// replicas that it was meant for come again. Whether the empty state is to be saved.
     pub fn note_flushes(&self) -> bool {
-        let flushes = self.service.all_published.iter();
-        let flushes = flushes.map(|shard| shard.flushes.get()).sum();
-        if self.flushes_seen.swap(flushes, SeqCst) == flushes {
-            return false;
-        }
-        if let Some(running) = self.running()
-            && running.purpose == Purpose::BackgroundSave
+        let flushes = flushes(self.service);
+        let current = self.snapshots.current();
+        if let Some(running) = current
+            && matches!(
+                running.purpose,
+                Purpose::BackgroundSave | Purpose::Replicas(_)
+            )
+            && running.is_history(flushes)
         {
             running.cancel();
         }
-        !self.service.config.load().save.is_empty()
+        let is_new = self.flushes_seen.swap(flushes, SeqCst) != flushes;
+        is_new && !self.service.config.load().save.is_empty()
     }
 }

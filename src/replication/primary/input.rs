@@ -1,12 +1,16 @@
 //! What a replica says while it follows: how much of the stream it has.
 
 use crate::base::number;
+use crate::command::declaration::Flags;
 use crate::command::replication::REPLCONF;
-use crate::command::table::registry;
+use crate::command::table::{registry, resolve};
 use crate::resp::request::{Limits, Parser, Requests};
 
 /// Longest request of a replica: what it says is short.
 const BYTES_MAX: u64 = 1 << 20;
+
+/// Of commands that see or change data, or what goes to replicas.
+const KEYSPACE: Flags = Flags::READONLY.or(Flags::WRITE).or(Flags::MAY_REPLICATE);
 
 /// What a replica has, in offsets of the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +60,17 @@ fn acknowledgement(arguments: &[&[u8]]) -> Result<Option<Acknowledgement>, Strin
     };
     let is_replconf = command.is_some_and(|command| std::ptr::eq(command, &raw const REPLCONF));
     if !is_replconf || !is_word(1, "ack") {
-        let name = String::from_utf8_lossy(arguments[0]);
+        let command = command.map(|command| resolve(command, arguments.get(1).copied()));
+        let name = match command {
+            Some(command) => command.full_name.into(),
+            None => String::from_utf8_lossy(arguments[0]),
+        };
+        if command.is_some_and(|command| command.flags.any(KEYSPACE)) {
+            tracing::warn!(
+                "== CRITICAL == This master is sending an error to its replica: '-ERR Replica can't interact with the \
+                 keyspace' after processing the command '{name}'"
+            );
+        }
         return Err(format!(
             "Replica generated a reply to command '{name}', disconnecting it"
         ));

@@ -47,9 +47,6 @@ use syncing::Syncing;
 /// What a replica may be behind by, twice over, where nothing limits it and writers wait for it.
 const SLOW_BYTES: u64 = 256 << 20;
 
-/// How long whoever asks for the offset waits for what was just written to be part of it. The log takes a millisecond.
-const CATCH_UP: Duration = Duration::from_millis(5);
-
 /// How often it is looked what is due.
 const TICK: Duration = Duration::from_millis(100);
 
@@ -297,7 +294,7 @@ impl Primary {
 impl ask::Primary for Primary {
     fn stream(&self) -> StreamFacts {
         // Whoever compares offsets means those of what was written before.
-        self.stream.catch_up(CATCH_UP);
+        self.stream.catch_up();
         self.stream.facts()
     }
 
@@ -344,9 +341,10 @@ impl ask::Primary for Primary {
         }
     }
 
-    fn replicate(&self, arguments: &[&[u8]]) {
-        if self.stream.source() == Source::Log {
-            self.stream.tell(arguments);
+    fn replicate(&self, arguments: &[&[u8]]) -> u64 {
+        match self.stream.source() {
+            Source::Log => self.stream.tell(arguments),
+            Source::Nobody | Source::Link => 0,
         }
     }
 

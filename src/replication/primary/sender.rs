@@ -288,7 +288,13 @@ impl Link {
             return;
         }
         match &mut self.source {
-            Source::Snapshot(reader, ..) => reader.advance(bytes),
+            Source::Snapshot(reader, _, ends_with_mark) => {
+                // One that comes as it is made is not there before its end.
+                if !*ends_with_mark {
+                    self.peer.set_state(ReplicaState::Transfers);
+                }
+                reader.advance(bytes);
+            }
             Source::Stream(cursor) => {
                 cursor.advance(bytes);
                 if self.primary.stream.backlog.holds_back() {
@@ -311,7 +317,6 @@ impl Link {
             let text = format!("+FULLRESYNC {id} {offset}\r\n");
             self.texts.push_back(Bytes::from(text));
         }
-        self.peer.set_state(ReplicaState::Transfers);
         self.source = Source::Snapshot(reader, cursor, ends_with_mark);
     }
 
@@ -388,7 +393,8 @@ impl Link {
     /// Understands what was received.
     fn hear(&mut self) -> Result<(), Ended> {
         let heard = input::read(&mut self.parser, &mut self.received, &mut self.requests);
-        let Some(acknowledged) = heard.map_err(Some)? else {
+        let told = |why: String| Some(format!("{why}: {}", self.peer.name()));
+        let Some(acknowledged) = heard.map_err(told)? else {
             return Ok(());
         };
         // Nobody has what was never written.

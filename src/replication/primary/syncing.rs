@@ -6,7 +6,7 @@
 //! [`Stream::cut`]: crate::replication::stream::Stream::cut
 
 use std::io::{self, Read};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
@@ -18,9 +18,9 @@ use parking_lot::Mutex;
 use super::Primary;
 use super::peer::Peer;
 use super::transfer::{Reader, Transfer};
-use crate::base::lossless;
 use crate::persist::snapshot::file::FileSink;
-use crate::persist::snapshot::{AtCut, Busy, Contents, Purpose, Sink};
+use crate::persist::snapshot::saver;
+use crate::persist::snapshot::{AtCut, Busy, Contents, Ended, Purpose, Sink};
 use crate::replication::backlog::Cursor;
 use crate::replication::history::random_id;
 use crate::telemetry::clock;
@@ -212,13 +212,14 @@ impl Primary {
                 }));
             })
         };
+        let file = (!is_diskless).then(|| saver::path(&self.service.config.load()));
         let sink: Box<dyn Sink> = match mark {
             Some(mark) => Box::new(SocketSink {
                 transfer: Arc::clone(&transfer),
                 mark: Bytes::from(mark),
                 has_begun: false,
             }),
-            None => Box::new(self.file_sink(&transfer)),
+            None => Box::new(self.file_sink(&transfer, file.clone().unwrap_or_default())),
         };
         let purpose = Purpose::Replicas(contents);
         let running = match self.snapshots.begin(purpose, at_cut, sink) {
@@ -234,27 +235,43 @@ impl Primary {
             "Background RDB transfer started by pid {}",
             std::process::id()
         );
-        transfer.set_running(Arc::clone(&running));
+        // A file is worth something without replicas, where there are save points.
+        if is_diskless || self.service.config.load().save.is_empty() {
+            transfer.set_running(Arc::clone(&running));
+        }
         let figures = &self.service.telemetry.persistence.rdb;
         figures.in_progress.store(true, Relaxed);
         let began_s = clock::unix_ms() / 1_000;
         figures.began_s.store(began_s, Relaxed);
         let primary = Arc::clone(self);
-        running.when_ended(move |ended| {
-            let figures = &primary.service.telemetry.persistence.rdb;
-            figures.in_progress.store(false, Relaxed);
-            figures.began_s.store(0, Relaxed);
-            let spent_s = (clock::unix_ms() / 1_000).saturating_sub(began_s);
-            figures
-                .last_duration_s
-                .store(spent_s.cast_signed(), Relaxed);
-            match ended {
-                Ok(_) => tracing::info!("Background RDB transfer terminated with success"),
-                Err(failure) => tracing::warn!("Background transfer error: {failure}"),
+        running.when_ended(move |ended| primary.ended(ended, began_s, file.as_deref()));
+    }
+
+    /// A snapshot for replicas is over; what is in a file is a save as well.
+    fn ended(self: &Arc<Self>, ended: &Ended, began_s: u64, file: Option<&Path>) {
+        let figures = &self.service.telemetry.persistence.rdb;
+        figures.in_progress.store(false, Relaxed);
+        figures.began_s.store(0, Relaxed);
+        let spent_s = (clock::unix_ms() / 1_000).saturating_sub(began_s);
+        figures
+            .last_duration_s
+            .store(spent_s.cast_signed(), Relaxed);
+        match ended {
+            Ok(cut) => {
+                if let Some(path) = file {
+                    saver::note_saved(self.service, &*self.files, (path, cut));
+                }
+                tracing::info!("Background RDB transfer terminated with success");
             }
-            primary.syncing.state.lock().is_running = false;
-            primary.begin_if_due();
-        });
+            Err(failure) => {
+                if file.is_some() {
+                    saver::note_failed(self.service, failure);
+                }
+                tracing::warn!("Background transfer error: {failure}");
+            }
+        }
+        self.syncing.state.lock().is_running = false;
+        self.begin_if_due();
     }
 
     /// Has replicas wait for the next occasion.
@@ -297,10 +314,8 @@ impl Primary {
         }
     }
 
-    fn file_sink(self: &Arc<Self>, transfer: &Arc<Transfer>) -> ThroughFile {
+    fn file_sink(self: &Arc<Self>, transfer: &Arc<Transfer>, path: PathBuf) -> ThroughFile {
         let config = self.service.config.load();
-        let path = config.dir.join(lossless::path_of(&config.dbfilename));
-        let path = std::path::absolute(&path).unwrap_or(path);
         let is_incremental = config.rdb_save_incremental_fsync;
         ThroughFile {
             primary: Arc::clone(self),
@@ -394,11 +409,13 @@ impl Sink for ThroughFile {
         });
         let snapshots = Arc::clone(&primary.snapshots);
         snapshots.run(move || {
-            let sent = opened.and_then(|(file, len)| send_file(file, len, &transfer));
-            if let Err(error) = &sent {
-                tracing::warn!("Can't send the snapshot to replicas: {error}");
+            if transfer.readers() > 0 {
+                let sent = opened.and_then(|(file, len)| send_file(file, len, &transfer));
+                if let Err(error) = &sent {
+                    tracing::warn!("Can't send the snapshot to replicas: {error}");
+                }
+                transfer.end(sent.is_ok());
             }
-            transfer.end(sent.is_ok());
             let config = primary.config();
             if config.rdb_del_sync_files && config.save.is_empty() && !config.appendonly {
                 tracing::info!(

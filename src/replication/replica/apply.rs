@@ -14,13 +14,14 @@ use bytes::Bytes;
 use crate::base::lossless;
 use crate::client::connection::Connection;
 use crate::client::registry::Shared;
+use crate::command::declaration::Command;
 use crate::command::transaction::{Boundary, boundary};
 use crate::config::Config;
 use crate::engine::effect::Follower as _;
 use crate::engine::record::Audience;
 use crate::resp::reply::Protocol;
 use crate::resp::request::Limits;
-use crate::session::batch::Batch;
+use crate::session::batch::{Batch, Plan};
 use crate::session::prefetch::prefetch;
 use crate::session::service::Service;
 use crate::session::{Session, Step};
@@ -115,6 +116,13 @@ impl Applier {
         if count > 0 {
             batch.out.set_protocol(Protocol::Resp2);
             batch.plan(&self.service.router);
+            let telemetry = &self.service.telemetry;
+            let is_write = |plan: &Plan| plan.command.is_some_and(Command::is_write);
+            if telemetry.persistence.unsaved_text(&self.config).is_some()
+                && batch.plans.iter().any(is_write)
+            {
+                telemetry.replication.note_unsaved(&self.config);
+            }
             prefetch(batch, self.service, self.session.connection.db);
             self.run().await?;
         }
@@ -140,7 +148,7 @@ impl Applier {
     /// Where the transaction begins that is open at the end of the batch.
     fn begin_of_transaction(&self, was_open: bool) -> usize {
         let plans = self.batch.plans.iter();
-        let begins = |plan: &crate::session::batch::Plan| {
+        let begins = |plan: &Plan| {
             let name = self.batch.args(plan);
             boundary(name.get(0)) == Some(Boundary::Begins)
         };

@@ -172,7 +172,6 @@ impl Follower {
     /// Deletes what was due before the server started, so that the stream says so before a replica asks for what
     /// follows: how far the stream has gone by then decides whether it can go on.
     fn delete_due(&self) {
-        const PATIENCE: Duration = Duration::from_secs(1);
         // A wheel fires what was due when it was armed from its next tick on.
         std::thread::sleep(Duration::from_millis(2 * TICK_MS));
         let is_more = Arc::new(AtomicBool::new(true));
@@ -184,7 +183,7 @@ impl Follower {
                 }
             });
         }
-        self.stream.catch_up(PATIENCE);
+        self.stream.catch_up();
     }
 
     /// What was there at the start is loaded: the first link can be made.
