@@ -212,7 +212,7 @@ impl Link<'_> {
         let mut synced = Synced::default();
         self.acknowledge(wire, shared, &mut synced);
         loop {
-            let mut is_held = false;
+            let mut is_held;
             loop {
                 follower.awake().await;
                 if *stopped.borrow() {
