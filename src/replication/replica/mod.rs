@@ -100,6 +100,8 @@ pub struct Follower {
     is_resumable: AtomicBool,
     /// The primary wants to know how far this server is.
     is_asked: AtomicBool,
+    /// Bytes of the stream that have come and are not run.
+    waiting_bytes: AtomicU64,
     failover: FailoverState,
     runtime: Handle,
     orders: mpsc::UnboundedSender<Order>,
@@ -129,6 +131,7 @@ impl Follower {
             ahead_peak_bytes: AtomicU64::new(0),
             is_resumable: AtomicBool::new(false),
             is_asked: AtomicBool::new(false),
+            waiting_bytes: AtomicU64::new(0),
             failover: FailoverState::default(),
             runtime: runtime.clone(),
             orders,
@@ -496,9 +499,10 @@ impl Follower {
         let heard_s = since_s(self.heard_ms.load(Relaxed));
         let is_transfer = state.link == LinkState::Sync;
         let offset = match self.is_resumable.load(Relaxed) {
-            true => self.stream.facts().offset.to_string(),
-            false => "1".to_owned(),
+            true => self.stream.facts().offset,
+            false => 1,
         };
+        let read_offset = offset + self.waiting_bytes.load(Relaxed);
         let mut lines = vec![
             (
                 "master_link_status",
@@ -512,8 +516,8 @@ impl Follower {
                 },
             ),
             ("master_sync_in_progress", u8::from(is_transfer).to_string()),
-            ("slave_read_repl_offset", offset.clone()),
-            ("slave_repl_offset", offset),
+            ("slave_read_repl_offset", read_offset.to_string()),
+            ("slave_repl_offset", offset.to_string()),
         ];
         let (ahead, peak) = (&self.ahead_bytes, &self.ahead_peak_bytes);
         let (ahead, peak) = (ahead.load(Relaxed), peak.load(Relaxed));
