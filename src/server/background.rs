@@ -61,8 +61,8 @@ pub(super) fn hurry() {
     HURRY.notify_one();
 }
 
-/// Has shards forget some keys that are tracked beyond `tracking-table-max-keys`; true if there are still more. No shard
-/// may be in hand.
+/// Has shards forget some keys that are tracked beyond `tracking-table-max-keys`; true if there are still more. No
+/// shard may be in hand.
 pub(super) fn limit_tracked(service: &Service) -> bool {
     let keys_max = service.config.load().tracking_table_max_keys;
     let exceeds = || keys_max > 0 && service.pubsub.figures().tracked_keys > keys_max;

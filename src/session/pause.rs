@@ -75,6 +75,11 @@ impl Pause {
         self.held.lock().spans[Reason::Sleep as usize].all_ms > now_ms
     }
 
+    /// Whether the primary's stream is held back with all writes.
+    pub fn holds_stream(&self, now_ms: u64) -> bool {
+        self.is_on(now_ms) && self.held.lock().until_ms(|span| span.writes_ms) > now_ms
+    }
+
     /// Holds clients back; a pause under way is never shortened nor softened, as in Redis.
     pub fn start(&self, reason: Reason, until_ms: u64, writes_only: bool, now_ms: u64) {
         let mut held = self.held.lock();

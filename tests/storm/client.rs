@@ -120,6 +120,8 @@ impl Client {
                 Some(items)
             }
             reply if reply.is_nil() || is_busy(&reply) => None,
+            // A command was turned away when it was to be queued, and EXEC found nobody busy any more.
+            reply if reply.is_error() && replies.iter().any(is_busy) => None,
             reply => panic!("{}: EXEC: {}", self.name, reply.show()),
         }
     }

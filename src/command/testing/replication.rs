@@ -17,6 +17,12 @@ impl Primary for Alone {
     fn stream(&self) -> StreamFacts {
         StreamFacts::default()
     }
+    fn goes_on(&self, _: &Arc<Shared>, _: &[u8], _: i64) -> bool {
+        false
+    }
+    fn awaited(&self) -> usize {
+        0
+    }
     fn replicas(&self) -> Vec<ReplicaFacts> {
         Vec::new()
     }
@@ -27,6 +33,8 @@ impl Primary for Alone {
         config.wants_replicas()
     }
     fn ask_for_acknowledgements(&self) {}
+    fn wake_at_acknowledgement(&self, _: &std::task::Waker) {}
+
     fn replicate(&self, _: &[&[u8]]) -> u64 {
         0
     }
