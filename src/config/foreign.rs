@@ -2,7 +2,7 @@
 //! server, which says so. They are no parameters: CONFIG GET does not show them.
 
 const NO_CLUSTER: &str = "cluster mode is not built yet";
-const NO_REPLICAS: &str = "replication is not built yet";
+const ONE_CONNECTION: &str = "a full synchronization takes one connection";
 const NO_TLS: &str = "TLS is not built yet";
 const NO_RDMA: &str = "connections come over TCP and unix sockets";
 const NO_MODULE: &str = "the module that reads it is not here";
@@ -44,7 +44,7 @@ static DIRECTIVES: &[(&str, &str)] = &[
     ("commandlog-reply-larger-than", NO_COMMAND_LOG),
     ("commandlog-request-larger-than", NO_COMMAND_LOG),
     ("debug-context", FOR_TESTS),
-    ("dual-channel-replication-enabled", NO_REPLICAS),
+    ("dual-channel-replication-enabled", ONE_CONNECTION),
     ("enable-debug-assert", FOR_TESTS),
     ("events-per-io-thread", OTHER_DESIGN),
     (
@@ -82,9 +82,9 @@ static DIRECTIVES: &[(&str, &str)] = &[
     ("rdma-completion-vector", NO_RDMA),
     ("rdma-port", NO_RDMA),
     ("rdma-rx-size", NO_RDMA),
-    ("repl-mptcp", NO_REPLICAS),
-    ("repl-rdb-channel", NO_REPLICAS),
-    ("replica-full-sync-buffer-limit", NO_REPLICAS),
+    ("repl-mptcp", "connections are of TCP alone"),
+    ("repl-rdb-channel", ONE_CONNECTION),
+    ("replica-full-sync-buffer-limit", ONE_CONNECTION),
     ("req-res-logfile", FOR_TESTS),
     ("slot-migration-max-failover-repl-bytes", NO_CLUSTER),
     ("stream-idmp-duration", OTHER_DESIGN),

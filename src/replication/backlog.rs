@@ -9,7 +9,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use std::sync::atomic::{
+    AtomicI64, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -42,6 +44,8 @@ pub struct Backlog {
     changed: Gate,
     /// Passed by positions of the log as they are taken.
     taken: Gate,
+    /// Bytes kept beyond the size, for cursors alone.
+    beyond_bytes: Arc<AtomicI64>,
 }
 
 #[derive(Default)]
@@ -117,6 +121,22 @@ impl Inner {
 }
 
 impl Backlog {
+    /// One that says elsewhere too how many bytes it keeps for cursors alone.
+    pub fn telling(beyond_bytes: &Arc<AtomicI64>) -> Backlog {
+        Backlog {
+            beyond_bytes: Arc::clone(beyond_bytes),
+            ..Backlog::default()
+        }
+    }
+
+    /// Drops what is beyond the size and read by all.
+    fn trim(&self, inner: &mut Inner) {
+        let size_bytes = self.size_bytes.load(Relaxed);
+        inner.trim(size_bytes);
+        let beyond_bytes = inner.held_bytes.saturating_sub(size_bytes);
+        self.beyond_bytes.store(beyond_bytes.cast_signed(), Relaxed);
+    }
+
     /// Offset of the newest byte: `master_repl_offset`.
     pub fn end(&self) -> u64 {
         self.end.load(Acquire)
@@ -136,7 +156,7 @@ impl Backlog {
     /// Says how many bytes are kept though every cursor has read them.
     pub fn set_size(&self, bytes: u64) {
         self.size_bytes.store(bytes, Relaxed);
-        self.inner.lock().trim(bytes);
+        self.trim(&mut self.inner.lock());
     }
 
     /// Says how much a cursor may be behind before writers are held back; 0: however much it is.
@@ -179,7 +199,7 @@ impl Backlog {
     }
 
     fn publish(&self, mut inner: parking_lot::MutexGuard<'_, Inner>) {
-        inner.trim(self.size_bytes.load(Relaxed));
+        self.trim(&mut inner);
         let end = inner.end;
         self.end.store(end, Release);
         drop(inner);
@@ -355,8 +375,7 @@ impl Cursor {
         if let Some(next) = inner.cursors.get_mut(&self.number) {
             *next = self.next;
         }
-        let size_bytes = self.backlog.size_bytes.load(Relaxed);
-        inner.trim(size_bytes);
+        self.backlog.trim(&mut inner);
     }
 
     /// Bytes that it has not read.
@@ -369,8 +388,7 @@ impl Drop for Cursor {
     fn drop(&mut self) {
         let mut inner = self.backlog.inner.lock();
         inner.cursors.remove(&self.number);
-        let size_bytes = self.backlog.size_bytes.load(Relaxed);
-        inner.trim(size_bytes);
+        self.backlog.trim(&mut inner);
     }
 }
 

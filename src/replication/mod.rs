@@ -48,7 +48,11 @@ impl Replication {
         (aof, files): (Arc<Aof>, Arc<dyn Files>),
         runtime: &Handle,
     ) -> Arc<Replication> {
-        let stream = Stream::new(service.pubsub.interest(), log);
+        let stream = Stream::new(
+            service.pubsub.interest(),
+            log,
+            service.budget.kept_for_replicas(),
+        );
         snapshots.set_origin(Arc::clone(&stream) as _);
         let primary = Primary::new(
             service,

@@ -3,7 +3,7 @@
 //! Ids and offsets are read and changed together, under one lock, which is never held while anything waits.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -51,9 +51,13 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// An empty one, which nobody feeds.
-    pub fn new(interest: Arc<Interest>, log: Arc<OpLog>) -> Arc<Stream> {
-        let backlog = Arc::<Backlog>::default();
+    /// An empty one, which nobody feeds. What it keeps for slow replicas alone is told.
+    pub fn new(
+        interest: Arc<Interest>,
+        log: Arc<OpLog>,
+        kept_for_replicas: &Arc<AtomicI64>,
+    ) -> Arc<Stream> {
+        let backlog = Arc::new(Backlog::telling(kept_for_replicas));
         log.subscribe(Arc::clone(&backlog) as _);
         Arc::new(Stream {
             backlog,
@@ -266,7 +270,7 @@ mod tests {
 
     #[test]
     fn ids_follow_the_role_and_offsets_go_on() {
-        let stream = Stream::new(Arc::default(), Arc::default());
+        let stream = Stream::new(Arc::default(), Arc::default(), &Arc::default());
         let own = stream.facts().id;
         stream.backlog.set_size(10);
         stream.adopt("first", 100);

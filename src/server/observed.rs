@@ -55,6 +55,7 @@ impl Observed for Service {
             evicted: self.scripts.evicted(),
             libraries: libraries as u64,
             functions: functions as u64,
+            flushed_functions: self.scripts.functions.flushed(),
             functions_bytes: self.scripts.functions.bytes() as u64,
             interpreters_bytes: interpreters.total as u64,
             interpreted_functions_bytes: interpreters.functions as u64,

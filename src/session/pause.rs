@@ -75,6 +75,11 @@ impl Pause {
         self.held.lock().spans[Reason::Sleep as usize].all_ms > now_ms
     }
 
+    /// Whether the primary's stream is held back with all writes.
+    pub fn holds_stream(&self, now_ms: u64) -> bool {
+        self.is_on(now_ms) && self.held.lock().until_ms(|span| span.writes_ms) > now_ms
+    }
+
     /// Whether nothing expires in the background.
     pub fn rests(&self, now_ms: u64) -> bool {
         self.rest.stops(now_ms)

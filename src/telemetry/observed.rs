@@ -51,6 +51,8 @@ pub struct ScriptFigures {
     pub libraries: u64,
     /// Functions of the libraries.
     pub functions: u64,
+    /// Functions that went when all were deleted.
+    pub flushed_functions: u64,
     /// What their sources take.
     pub functions_bytes: u64,
     /// What one interpreter takes on average, without garbage.

@@ -225,6 +225,7 @@ impl Baseline {
             clients_cut: mailbox::CUT.load(Relaxed),
             evicted_clients: CLIENT_MEMORY.evicted.load(Relaxed),
             rounds: service.telemetry().rounds.figures(),
+            lazyfreed: service.scripts().flushed_functions,
             ..Baseline::default()
         };
         for published in service.all_published() {

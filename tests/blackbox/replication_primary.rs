@@ -463,6 +463,39 @@ fn the_offset_is_behind_what_was_written_wherever_it_is_asked_for() {
 }
 
 #[test]
+fn what_is_kept_for_a_slow_replica_pushes_no_keys_out() {
+    const KEYS: u64 = 100;
+    let options = primary()
+        .with("maxmemory-policy", "allkeys-random")
+        .with("client-output-buffer-limit", "replica 1gb 0 0")
+        .with("repl-backlog-size", "16kb")
+        .with("repl-timeout", "600");
+    let server = Server::start(&options);
+    let mut client = server.raw();
+    for key in 0..KEYS {
+        client.call(&format!("SETRANGE key:{key} 100000 x"));
+    }
+    let (mut slow, _) = Socket::synchronize(&server);
+    slow.send(b"REPLCONF ACK 0\r\n");
+    eventually("it is there", || {
+        info(&mut client, "slave0").contains("state=online")
+    });
+    let limit = count(&mut client, "used_memory") + (4 << 20);
+    check(&mut client, &format!("CONFIG SET maxmemory {limit}"), "OK");
+    let value = "x".repeat(50_000);
+    for _ in 0..600 {
+        client.call(&format!("SETRANGE key:0 0 {value}"));
+    }
+    assert!(count(&mut client, "mem_clients_slaves") > 8 << 20);
+    assert!(count(&mut client, "mem_not_counted_for_evict") > 8 << 20);
+    check(&mut client, "DBSIZE", &format!("(integer) {KEYS}"));
+    drop(slow);
+    eventually("nothing is kept for it any more", || {
+        count(&mut client, "mem_not_counted_for_evict") < 1 << 20
+    });
+}
+
+#[test]
 fn writes_depend_on_replicas_where_that_is_wanted() {
     let Some(Oracle(replica)) = Oracle::start() else {
         return;

@@ -23,7 +23,7 @@ fn a_replica_has_what_redis_server_has() {
         check(
             &mut client,
             "FCALL_RO f 0",
-            "(error) ERR Can not execute a script with write flag using *_ro command.",
+            "(error) READONLY You can't write against a read only replica.",
         );
         check(&mut client, "EXISTS mine too", "(integer) 0");
         let role = client.call("ROLE");
@@ -462,4 +462,23 @@ fn a_replica_that_cannot_save_what_its_primary_writes_goes_on_or_ends() {
         let text = "Replica was unable to write command to disk.";
         assert!(replica.log().contains(text), "{}", replica.log());
     }
+}
+
+#[test]
+fn a_pause_of_writes_holds_the_stream_back_which_comes_all_the_same() {
+    let (primary, replica) = pair(&Options::shards(4));
+    let (mut above, mut client) = (primary.raw(), replica.raw());
+    check(&mut client, "CLIENT PAUSE 600000 WRITE", "OK");
+    check(&mut above, "SET k paused", "OK");
+    let offset = info(&mut above, "master_repl_offset");
+    eventually("it has come", || {
+        info(&mut client, "slave_read_repl_offset") == offset
+    });
+    let applied = info(&mut client, "slave_repl_offset");
+    assert!(applied.parse::<u64>().expect("an offset") < offset.parse().expect("an offset"));
+    check(&mut client, "GET k", "\"v\"");
+    check(&mut above, "WAIT 1 50", "(integer) 0");
+    check(&mut client, "CLIENT UNPAUSE", "OK");
+    settle(&[&primary, &replica]);
+    check(&mut client, "GET k", "\"paused\"");
 }

@@ -60,6 +60,64 @@ fn info_counts_what_happened() {
 }
 
 #[test]
+fn what_is_flushed_counts_as_freed_behind_the_clients_back() {
+    support::at_each_shard_count(|server| {
+        let mut raw = server.raw();
+        let freed = |raw: &mut Raw| info(raw, "memory")["lazyfreed_objects"].clone();
+        let fill = |raw: &mut Raw, keys: usize| {
+            for key in 0..keys {
+                support::check(raw, &format!("SET key:{key} v"), "OK");
+            }
+        };
+        fill(&mut raw, 10);
+        support::check(&mut raw, "FLUSHALL ASYNC", "OK");
+        assert_eq!(freed(&mut raw), "10");
+        fill(&mut raw, 5);
+        support::check(&mut raw, "FLUSHDB SYNC", "OK");
+        assert_eq!(freed(&mut raw), "15");
+        for name in ["f", "g"] {
+            let code = format!(
+                "#!lua name={name}\\nredis.register_function('{name}', function() return 1 end)"
+            );
+            let loaded = format!("\"{name}\"");
+            support::check(&mut raw, &format!("FUNCTION LOAD \"{code}\""), &loaded);
+        }
+        support::check(&mut raw, "CONFIG RESETSTAT", "OK");
+        support::check(&mut raw, "FUNCTION FLUSH ASYNC", "OK");
+        // Both of them, and what they were compiled to.
+        assert_eq!(freed(&mut raw), "3");
+        support::check(&mut raw, "FUNCTION FLUSH", "OK");
+        assert_eq!(freed(&mut raw), "3");
+    });
+}
+
+#[test]
+fn memory_stats_tells_what_the_tables_of_databases_take() {
+    let server = Server::start(&Options::shards(2));
+    let mut raw = server.raw();
+    let table = |raw: &mut Raw| {
+        let stats = raw.call("MEMORY STATS");
+        let items = stats.items();
+        let names = [
+            "overhead.db.hashtable.lut",
+            "overhead.db.hashtable.rehashing",
+            "db.dict.rehashing.count",
+        ];
+        names.map(|name| {
+            let shown = format!("\"{name}\"");
+            let at = items.iter().position(|item| item.show() == shown);
+            items[at.expect("the figure") + 1].show()
+        })
+    };
+    let nothing = "(integer) 0";
+    assert_eq!(table(&mut raw), [nothing; 3]);
+    support::check(&mut raw, "SET k v", "OK");
+    let [bytes, rehashing, count] = table(&mut raw);
+    assert_ne!(bytes, nothing);
+    assert_eq!([rehashing, count], [nothing; 2]);
+}
+
+#[test]
 fn info_has_the_fields_that_monitoring_reads() {
     let server = Server::start(&Options::shards(8));
     let mut raw = server.raw();

@@ -25,7 +25,7 @@ macro_rules! bit_set {
                 $name(self.0 & other.0)
             }
 
-            /// Those of `self` that are not in `other`.
+            /// What is in `self` and not in `other`.
             pub const fn without(self, other: $name) -> $name {
                 $name(self.0 & !other.0)
             }

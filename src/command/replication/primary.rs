@@ -1,6 +1,7 @@
 //! What commands, and telemetry, may ask of the half of replication that sends the stream.
 
 use std::sync::Arc;
+use std::task::Waker;
 
 use crate::client::registry::Shared;
 use crate::config::Config;
@@ -92,6 +93,8 @@ pub trait Primary: Send + Sync {
     /// How many replicas have what was appended to the log before a position. The client is nudged when that may have
     /// changed.
     fn acknowledged(&self, position: u64, waiter: Option<&Arc<Shared>>) -> Acknowledged;
+    /// Has a task woken when a replica has more than before, comes or goes.
+    fn wake_at_acknowledgement(&self, waker: &Waker);
     /// Whether fewer replicas follow than writes ask for.
     fn lacks_replicas(&self, config: &Config) -> bool;
     /// Has replicas say at once what they have.

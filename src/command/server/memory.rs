@@ -187,7 +187,7 @@ enum Figure {
 use Figure::{Beyond, Bytes, Databases, Ratio};
 
 /// Figures of MEMORY STATS in the order of Redis.
-static FIGURES: [Figure; 28] = [
+static FIGURES: [Figure; 31] = [
     Bytes("peak.allocated", |report| report.peak),
     Bytes("total.allocated", |report| report.used),
     Bytes("startup.allocated", |report| report.startup),
@@ -198,6 +198,13 @@ static FIGURES: [Figure; 28] = [
     Bytes("aof.buffer", |_| 0),
     Bytes("lua.caches", |report| report.scripts),
     Bytes("functions.caches", |report| report.functions),
+    Databases,
+    Bytes("overhead.db.hashtable.lut", |report| {
+        report.dbs.iter().map(|db| tables(*db)).sum()
+    }),
+    // Tables grow a segment at a time.
+    Bytes("overhead.db.hashtable.rehashing", |_| 0),
+    Bytes("db.dict.rehashing.count", |_| 0),
     Bytes("overhead.total", |report| {
         report.startup + report.clients + report.scripts + report.functions
     }),
@@ -205,7 +212,6 @@ static FIGURES: [Figure; 28] = [
     Bytes("keys.bytes-per-key", |report| {
         grown(report).checked_div(keys(report)).unwrap_or(0)
     }),
-    Databases,
     Bytes("dataset.bytes", |report| report.dataset),
     Bytes("allocator.allocated", |report| report.allocator_allocated),
     Bytes("allocator.active", |report| report.allocator_active),
@@ -230,6 +236,11 @@ static FIGURES: [Figure; 28] = [
 
 fn keys(report: &MemoryReport) -> u64 {
     report.dbs.iter().map(|(keys, _)| keys).sum()
+}
+
+/// Bytes of a database's table and wheel.
+fn tables((keys, volatile): (u64, u64)) -> u64 {
+    keys * TABLE_BYTES_PER_KEY + volatile * WHEEL_BYTES_PER_KEY
 }
 
 /// Bytes in use since the start.

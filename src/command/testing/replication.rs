@@ -27,6 +27,8 @@ impl Primary for Alone {
         config.wants_replicas()
     }
     fn ask_for_acknowledgements(&self) {}
+    fn wake_at_acknowledgement(&self, _: &std::task::Waker) {}
+
     fn replicate(&self, _: &[&[u8]]) -> u64 {
         0
     }

@@ -388,7 +388,7 @@ fn what_files_of_other_versions_say_starts_the_server_and_is_named_if_it_has_no_
             .warnings,
         [
             "'availability-zone' has no effect: no client is told of zones",
-            "'dual-channel-replication-enabled' has no effect: replication is not built yet",
+            "'dual-channel-replication-enabled' has no effect: a full synchronization takes one connection",
         ]
     );
     assert!(load_text("availability-zone").is_err());

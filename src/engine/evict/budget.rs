@@ -138,6 +138,8 @@ pub struct Budget {
     asked_first: AtomicU64,
     /// Bytes of large values on the same way, on nobody's account.
     leaving: AtomicI64,
+    /// Bytes of the stream that are kept for slow replicas alone: nothing is evicted for them, as that would make more.
+    kept_for_replicas: Arc<AtomicI64>,
     assessed_ms: AtomicU64,
     /// When the limit was exceeded, in Unix milliseconds; 0: it is not.
     exceeded_since_ms: AtomicU64,
@@ -257,8 +259,16 @@ impl Budget {
         match self.policy() {
             // Nothing can be evicted for what others take, and nobody is refused because of it.
             Policy::NoEviction => self.base.load(Relaxed),
-            _ => (account::total_bytes() - used - self.leaving.load(Relaxed)).max(0),
+            _ => {
+                let uncounted = self.leaving.load(Relaxed) + self.kept_for_replicas.load(Relaxed);
+                (account::total_bytes() - used - uncounted).max(0)
+            }
         }
+    }
+
+    /// Where it is told how much is kept for slow replicas alone.
+    pub fn kept_for_replicas(&self) -> &Arc<AtomicI64> {
+        &self.kept_for_replicas
     }
 
     /// Notes that a large value was given up, or freed at last (negative).

@@ -20,7 +20,7 @@ mod transfer;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::task::Context;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -325,6 +325,11 @@ impl ask::Primary for Primary {
             }
         }
         found
+    }
+
+    fn wake_at_acknowledgement(&self, waker: &Waker) {
+        let mut cx = Context::from_waker(waker);
+        let _ = self.acknowledged.poll_next(&mut cx, || false);
     }
 
     fn lacks_replicas(&self, config: &Config) -> bool {

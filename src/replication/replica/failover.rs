@@ -4,7 +4,9 @@
 //! writes are held back ▸ a replica has all of the stream ▸ PSYNC … FAILOVER ▸ it is the primary, and sends the stream
 //! ```
 
+use std::future::poll_fn;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::task::Poll;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -16,9 +18,6 @@ use crate::command::replication::primary::{ReplicaFacts, ReplicaState};
 use crate::command::replication::replica::Failover;
 use crate::session::pause::Reason;
 use crate::telemetry::clock;
-
-/// How often it is looked whether a replica has everything.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// How far a failover is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,6 +52,21 @@ impl FailoverState {
     /// Whether one is under way.
     pub(super) fn is_on(&self) -> bool {
         *self.phase.lock() != Phase::Nothing
+    }
+
+    /// Whether this one is under way, and no replica has everything yet.
+    fn waits(&self, number: u64) -> bool {
+        *self.phase.lock() == Phase::Waits && self.number.load(Relaxed) == number
+    }
+
+    /// Goes on to the next phase, if this one is under way still.
+    fn hand_over(&self, number: u64) -> bool {
+        let mut phase = self.phase.lock();
+        let waits = *phase == Phase::Waits && self.number.load(Relaxed) == number;
+        if waits {
+            *phase = Phase::HandsOver;
+        }
+        waits
     }
 
     /// Whether the primary to be is to be told.
@@ -120,49 +134,53 @@ impl Follower {
         is_forced: bool,
     ) {
         landed(self.service).await;
-        loop {
-            tokio::time::sleep(LOOK_EVERY).await;
-            let primary = self.service.server().primary();
-            primary.ask_for_acknowledgements();
-            let end = primary.stream().offset;
-            let mut replicas = primary.replicas().into_iter();
-            let found = replicas.find(|replica| {
-                replica.state == ReplicaState::Online
-                    && replica.offset >= end
-                    && target.as_ref().is_none_or(|target| is_at(replica, target))
-            });
-            let mut phase = self.failover.phase.lock();
-            if *phase != Phase::Waits || self.failover.number.load(Relaxed) != number {
-                return;
+        let primary = self.service.server().primary();
+        let looking = poll_fn(|cx| {
+            // Before the look: what is said behind it wakes this task.
+            primary.wake_at_acknowledgement(cx.waker());
+            self.look(number, target.as_ref())
+        });
+        let left_ms = end_ms.map(|end_ms| end_ms.saturating_sub(clock::unix_ms()));
+        let patience = left_ms.map_or(Duration::MAX, Duration::from_millis);
+        let chosen = match tokio::time::timeout(patience, looking).await {
+            Ok(None) => return,
+            Ok(Some(Target { host, port })) => {
+                tracing::info!("Failover target is {host}:{port}. failing over");
+                Target { host, port }
             }
-            let chosen = match (found, &target) {
-                (Some(replica), _) => {
-                    let (host, port) = (replica.ip, replica.port);
-                    tracing::info!("Failover target is {host}:{port}. failing over");
+            Err(_) => match target {
+                Some(Target { host, port }) if is_forced => {
+                    tracing::info!("Failover to {host}:{port} time out exceeded, failing over.");
                     Target { host, port }
                 }
-                (None, target) if end_ms.is_some_and(|end_ms| end_ms <= clock::unix_ms()) => {
-                    match target {
-                        Some(target) if is_forced => {
-                            let Target { host, port } = target;
-                            tracing::info!(
-                                "Failover to {host}:{port} time out exceeded, failing over."
-                            );
-                            target.clone()
-                        }
-                        _ => {
-                            drop(phase);
-                            self.end_failover("Replica never caught up before timeout");
-                            return;
-                        }
-                    }
+                _ if self.failover.waits(number) => {
+                    return self.end_failover("Replica never caught up before timeout");
                 }
-                _ => continue,
-            };
-            *phase = Phase::HandsOver;
-            drop(phase);
+                _ => return,
+            },
+        };
+        if self.failover.hand_over(number) {
             self.go(Some(chosen), Box::new(drop));
-            return;
+        }
+    }
+
+    /// Looks for a replica that has everything; nobody is chosen if the failover was aborted.
+    fn look(&self, number: u64, target: Option<&Target>) -> Poll<Option<Target>> {
+        if !self.failover.waits(number) {
+            return Poll::Ready(None);
+        }
+        let primary = self.service.server().primary();
+        primary.ask_for_acknowledgements();
+        let end = primary.stream().offset;
+        let mut replicas = primary.replicas().into_iter();
+        let found = replicas.find(|replica| {
+            replica.state == ReplicaState::Online
+                && replica.offset >= end
+                && target.is_none_or(|target| is_at(replica, target))
+        });
+        match found {
+            Some(ReplicaFacts { ip, port, .. }) => Poll::Ready(Some(Target { host: ip, port })),
+            None => Poll::Pending,
         }
     }
 

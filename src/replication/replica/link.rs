@@ -30,6 +30,12 @@ use crate::telemetry::clock;
 /// How often the primary is told how far this server is.
 const ACKNOWLEDGE_EVERY: Duration = Duration::from_secs(1);
 
+/// How much of the stream is taken while a pause holds it back.
+const HELD_BYTES_MAX: usize = 64 << 20;
+
+/// How soon it is looked again whether a pause is over.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+
 /// Why a link ended.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum End {
@@ -191,13 +197,14 @@ impl Link<'_> {
         follower.connected();
         let end = self.stream(&mut wire, &mut applier, &shared).await;
         follower.set_db(applier.db());
+        follower.waiting_bytes.store(0, Relaxed);
         applier.end();
         service.clients.remove(shared.id);
         end
     }
 
     async fn stream(&mut self, wire: &mut Wire, applier: &mut Applier, shared: &Shared) -> End {
-        let follower = self.follower;
+        let (follower, service) = (self.follower, self.follower.service);
         let mut stopped = self.stopped.clone();
         let mut ticks = interval_at(Instant::now() + ACKNOWLEDGE_EVERY, ACKNOWLEDGE_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -205,10 +212,15 @@ impl Link<'_> {
         let mut synced = Synced::default();
         self.acknowledge(wire, shared, &mut synced);
         loop {
+            let mut is_held;
             loop {
                 follower.awake().await;
                 if *stopped.borrow() {
                     return End::Stopped;
+                }
+                is_held = service.pause.holds_stream(clock::unix_ms());
+                if is_held {
+                    break;
                 }
                 let applied = {
                     let _turn = follower.stream.at_rest().await;
@@ -230,6 +242,12 @@ impl Link<'_> {
                 }
                 tokio::task::yield_now().await;
             }
+            let waiting_bytes = applier.waiting_bytes();
+            follower.waiting_bytes.store(waiting_bytes as u64, Relaxed);
+            let takes_more = !is_held || waiting_bytes < HELD_BYTES_MAX;
+            if !takes_more {
+                heard = Instant::now();
+            }
             if follower.take_question() {
                 self.acknowledge(wire, shared, &mut synced);
             }
@@ -237,7 +255,7 @@ impl Link<'_> {
                 biased;
                 _ = stopped.wait_for(|stopped| *stopped) => return End::Stopped,
                 () = killed(shared) => return End::Killed,
-                read = wire.read_into(applier.input()) => match read {
+                read = wire.read_into(applier.input()), if takes_more => match read {
                     Ok(count) => {
                         heard = Instant::now();
                         shared.bytes_in.fetch_add(count as u64, Relaxed);
@@ -245,6 +263,7 @@ impl Link<'_> {
                     }
                     Err(error) => return End::Lost(error),
                 },
+                () = tokio::time::sleep(LOOK_AGAIN), if is_held => {}
                 _ = ticks.tick() => {
                     if heard.elapsed() > follower.timeout() {
                         return End::Silent;

@@ -95,6 +95,8 @@ pub struct Follower {
     is_resumable: AtomicBool,
     /// The primary wants to know how far this server is.
     is_asked: AtomicBool,
+    /// Bytes of the stream that have come and are not run.
+    waiting_bytes: AtomicU64,
     failover: FailoverState,
     runtime: Handle,
     orders: mpsc::UnboundedSender<Order>,
@@ -122,6 +124,7 @@ impl Follower {
             heard_ms: AtomicU64::new(0),
             is_resumable: AtomicBool::new(false),
             is_asked: AtomicBool::new(false),
+            waiting_bytes: AtomicU64::new(0),
             failover: FailoverState::default(),
             runtime: runtime.clone(),
             orders,
@@ -463,9 +466,10 @@ impl Follower {
         let heard_s = since_s(self.heard_ms.load(Relaxed));
         let is_transfer = state.link == LinkState::Sync;
         let offset = match self.is_resumable.load(Relaxed) {
-            true => self.stream.facts().offset.to_string(),
-            false => "1".to_owned(),
+            true => self.stream.facts().offset,
+            false => 1,
         };
+        let read_offset = offset + self.waiting_bytes.load(Relaxed);
         let mut lines = vec![
             (
                 "master_link_status",
@@ -479,8 +483,8 @@ impl Follower {
                 },
             ),
             ("master_sync_in_progress", u8::from(is_transfer).to_string()),
-            ("slave_read_repl_offset", offset.clone()),
-            ("slave_repl_offset", offset),
+            ("slave_read_repl_offset", read_offset.to_string()),
+            ("slave_repl_offset", offset.to_string()),
         ];
         if is_transfer {
             let Transfer { length, received } = state.transfer;

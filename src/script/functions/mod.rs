@@ -98,6 +98,7 @@ pub struct Functions {
     known: RwLock<Known>,
     /// Libraries that went, or were replaced, so far. Written below the lock of `known`.
     version: AtomicU64,
+    flushed: AtomicU64,
 }
 
 static IDS: AtomicU64 = AtomicU64::new(1);
@@ -173,12 +174,21 @@ impl Functions {
         self.replace(Known::default());
     }
 
+    /// How many functions were deleted by deleting all, and the compiled code of each time.
+    pub fn flushed(&self) -> u64 {
+        self.flushed.load(Relaxed)
+    }
+
     fn replace(&self, next: Known) {
         let mut known = self.known.write();
         let before = std::mem::replace(&mut *known, next);
         self.lose(before.libraries.len());
         drop(known);
-        drop(before);
+        // Redis counts them where it frees them in the background, with the interpreter that had compiled them.
+        let functions = before.functions.len() as u64;
+        if functions > 0 {
+            self.flushed.fetch_add(functions + 1, Relaxed);
+        }
     }
 
     /// The libraries whose names match.

@@ -290,7 +290,8 @@ fn memory_section(source: &Source<'_>, lines: &mut Lines) {
     lines.field("mem_not_counted_for_evict", held_bytes - backlog_bytes);
     lines.field("mem_replication_backlog", backlog_bytes);
     lines.field("mem_total_replication_buffers", held_bytes);
-    lines.field("mem_clients_slaves", report.replicas);
+    let slow_bytes = held_bytes - backlog_bytes;
+    lines.field("mem_clients_slaves", report.replicas + slow_bytes);
     lines.field("mem_clients_normal", report.clients);
     lines.zeroes(&["mem_cluster_links"]);
     let aof = &source.telemetry.persistence.aof;
