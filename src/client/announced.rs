@@ -15,6 +15,17 @@ pub struct Announced {
     pub version: String,
     /// The replica wants a snapshot and no stream (`rdb-only`).
     pub wants_snapshot_only: bool,
+    /// The replica can take the stream while the snapshot comes through another connection, as Valkey says it
+    /// (`capa dual-channel`).
+    pub takes_dual_channel: bool,
+    /// As [`Announced::takes_dual_channel`], as Redis says it (`capa rdb-channel-repl`).
+    pub takes_rdb_channel: bool,
+    /// The connection is for the snapshot of a replica that has another one for the stream (`rdb-channel`).
+    pub is_rdb_channel: bool,
+    /// The client id of the replica's connection for the stream (`main-ch-client-id`).
+    pub main_client: Option<u64>,
+    /// The client id of the replica's connection for the snapshot (`set-rdb-client-id`).
+    pub rdb_client: Option<u64>,
     /// The replica wants a snapshot without keys (`rdb-filter-only`).
     pub lacks_data: bool,
     /// The replica wants a snapshot without functions (`rdb-filter-only`).

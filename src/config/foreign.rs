@@ -2,7 +2,6 @@
 //! server, which says so. They are no parameters: CONFIG GET does not show them.
 
 const NO_CLUSTER: &str = "cluster mode is not built yet";
-const ONE_CONNECTION: &str = "a full synchronization takes one connection";
 const NO_TLS: &str = "TLS is not built yet";
 const NO_RDMA: &str = "connections come over TCP and unix sockets";
 const NO_MODULE: &str = "the module that reads it is not here";
@@ -44,7 +43,6 @@ static DIRECTIVES: &[(&str, &str)] = &[
     ("commandlog-reply-larger-than", NO_COMMAND_LOG),
     ("commandlog-request-larger-than", NO_COMMAND_LOG),
     ("debug-context", FOR_TESTS),
-    ("dual-channel-replication-enabled", ONE_CONNECTION),
     ("enable-debug-assert", FOR_TESTS),
     ("events-per-io-thread", OTHER_DESIGN),
     (
@@ -83,8 +81,6 @@ static DIRECTIVES: &[(&str, &str)] = &[
     ("rdma-port", NO_RDMA),
     ("rdma-rx-size", NO_RDMA),
     ("repl-mptcp", "connections are of TCP alone"),
-    ("repl-rdb-channel", ONE_CONNECTION),
-    ("replica-full-sync-buffer-limit", ONE_CONNECTION),
     ("req-res-logfile", FOR_TESTS),
     ("slot-migration-max-failover-repl-bytes", NO_CLUSTER),
     ("stream-idmp-duration", OTHER_DESIGN),

@@ -475,6 +475,14 @@ parameters! {
         MUTABLE, "Replicas that end the wait; 0 for none.";
     repl_diskless_load: choice(DisklessLoad, DisklessLoad::Disabled), "repl-diskless-load",
         MUTABLE.denied_while_loading(), "How a replica loads its snapshot.";
+    dual_channel_replication_enabled: flag(false), "dual-channel-replication-enabled",
+        MUTABLE.since("8.0"),
+        "Whether a snapshot and the stream come side by side, in Valkey's words.";
+    repl_rdb_channel: flag(false), "repl-rdb-channel", MUTABLE.since("8.0"),
+        "Whether a snapshot and the stream come side by side, in the words of Redis.";
+    replica_full_sync_buffer_limit: number(u64, 0, 0, LONG_MAX, MEMORY), "replica-full-sync-buffer-limit",
+        MUTABLE.since("8.0"),
+        "Bytes of the stream kept while a snapshot is loaded; 0 for the output limit of replicas.";
     repl_ping_replica_period: number(u32, 10, 1, INT_MAX), "repl-ping-replica-period",
         MUTABLE.alias("repl-ping-slave-period"), "Seconds between pings to replicas.";
     repl_timeout: number(u32, 60, 1, INT_MAX), "repl-timeout", MUTABLE,

@@ -214,6 +214,11 @@ impl Stream {
         self.changes.send_modify(|count| *count -= 1);
     }
 
+    /// Whether the role is the one that was asked for last.
+    pub fn is_settled(&self) -> bool {
+        *self.changes.borrow() == 0
+    }
+
     /// Waits until the role is the one that was asked for last.
     pub async fn settled(&self) {
         let mut changes = self.changes.subscribe();

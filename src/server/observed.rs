@@ -84,6 +84,7 @@ impl Observed for Service {
         Facts {
             stream: server.primary().stream(),
             replicas: server.primary().replicas(),
+            awaited: server.primary().awaited(),
             upstream: server.replica().upstream(),
             failover_state: server.replica().failover_state(),
         }

@@ -124,6 +124,8 @@ pub struct Facts {
     pub stream: StreamFacts,
     /// Who follows.
     pub replicas: Vec<ReplicaFacts>,
+    /// Replicas that have not come yet for what follows their snapshot.
+    pub awaited: usize,
     /// Who is followed; none on a primary.
     pub upstream: Option<Upstream>,
     /// How far a failover is; empty where there is no server.

@@ -25,6 +25,7 @@ mod observability;
 mod protocol;
 mod pubsub;
 mod replicated;
+mod replication_channels;
 mod replication_liars;
 mod replication_primary;
 mod replication_replica;

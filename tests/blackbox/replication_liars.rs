@@ -1,6 +1,7 @@
 //! Primaries that lie, tear and break off: the link ends with a line in the log, the data of before stay, and the
 //! replica goes on.
 
+use std::cell::Cell;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
@@ -8,32 +9,50 @@ use std::time::Duration;
 use crate::replicated::{Writer, info};
 use crate::support::{Options, Oracle, Server, check, eventually};
 
-const ID: &str = "0123456789012345678901234567890123456789";
+pub(crate) const ID: &str = "0123456789012345678901234567890123456789";
 
 /// A primary that answers as one until it is asked for the stream, and then says something else.
-struct Liar {
+pub(crate) struct Liar {
     listener: TcpListener,
-    port: u16,
+    pub(crate) port: u16,
+    /// The replica whose link was served last offers to take the snapshot by a second connection.
+    offers: Cell<bool>,
 }
 
 impl Liar {
-    fn new() -> Liar {
+    pub(crate) fn new() -> Liar {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = listener.local_addr().expect("an address").port();
-        Liar { listener, port }
+        Liar {
+            listener,
+            port,
+            offers: Cell::new(false),
+        }
     }
 
-    /// Serves the next link up to PSYNC, whose words are answered.
-    fn serve(&self) -> (TcpStream, Vec<String>) {
+    /// Whether a second connection for the snapshot was offered by the link that was served last.
+    pub(crate) fn was_offered(&self) -> bool {
+        self.offers.get()
+    }
+
+    /// Serves the next link up to PSYNC or SYNC, whose words are answered.
+    pub(crate) fn serve(&self) -> (TcpStream, Vec<String>) {
         let (mut stream, _) = self.listener.accept().expect("a link");
         let _ = stream.set_read_timeout(Some(Duration::from_secs(60)));
         let mut reader = BufReader::new(stream.try_clone().expect("a second handle"));
         loop {
             let words = request(&mut reader);
             match words.first().map(String::as_str) {
-                Some("PSYNC") => return (stream, words),
+                Some("PSYNC" | "SYNC") => return (stream, words),
                 Some("PING") => stream.write_all(b"+PONG\r\n").expect("sent"),
-                Some(_) => stream.write_all(b"+OK\r\n").expect("sent"),
+                Some(_) => {
+                    let is_offer =
+                        |word: &String| word == "dual-channel" || word == "rdb-channel-repl";
+                    if words.iter().any(|word| word == "psync2") {
+                        self.offers.set(words.iter().any(is_offer));
+                    }
+                    stream.write_all(b"+OK\r\n").expect("sent");
+                }
                 None => {
                     // The link broke early; the next one comes.
                     let (next, _) = self.listener.accept().expect("a link");
@@ -45,7 +64,7 @@ impl Liar {
     }
 }
 
-fn request(reader: &mut impl BufRead) -> Vec<String> {
+pub(crate) fn request(reader: &mut impl BufRead) -> Vec<String> {
     let mut line = String::new();
     if reader.read_line(&mut line).unwrap_or(0) == 0 {
         return Vec::new();
@@ -72,7 +91,7 @@ fn request(reader: &mut impl BufRead) -> Vec<String> {
 }
 
 /// The snapshot of a server with some data.
-fn snapshot() -> Vec<u8> {
+pub(crate) fn snapshot() -> Vec<u8> {
     let server = Server::start(&Options::shards(4));
     Writer::new(&server, 9).write(300);
     let mut client = server.raw();

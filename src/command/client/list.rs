@@ -210,10 +210,17 @@ pub(super) fn redirection(client: &Shared) -> i64 {
     }
 }
 
+/// Whether it is the connection of a replica's snapshot, in the words of Redis 8.
+fn is_for_snapshot(client: &Shared) -> bool {
+    let announced = (client.peer() == Peer::Replica).then(|| client.announced());
+    announced.is_some_and(|said| said.is_rdb_channel && said.main_client.is_some())
+}
+
 pub(super) fn flags(client: &Shared) -> String {
     let tracking = client.tracking_options();
     let letters = [
         ('S', client.peer() == Peer::Replica),
+        ('C', is_for_snapshot(client)),
         ('M', client.peer() == Peer::Primary),
         ('O', client.is_monitor()),
         ('P', client.subscriptions() > 0),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::task::Waker;
 
+use crate::client::announced::Announced;
 use crate::client::registry::Shared;
 use crate::config::Config;
 
@@ -12,6 +13,41 @@ pub struct Follow {
     /// Where the replica wants to go on: the id of the stream, and the offset of the first byte that it does not have.
     /// None: SYNC, of replicas that know neither.
     pub resume: Option<(Vec<u8>, i64)>,
+    /// The snapshot goes through another connection, for which this one waits.
+    pub awaits_rdb_channel: bool,
+}
+
+/// In whose words a replica and its primary agree that the snapshot goes through a connection of its own, while the
+/// stream goes through the first one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Words {
+    /// The dual channel of Valkey 8.
+    Valkey,
+    /// The rdb channel of Redis 8.
+    Redis,
+}
+
+impl Words {
+    /// What both sides can and want, if anything. A snapshot for that is never a file.
+    pub fn agreed(config: &Config, announced: &Announced) -> Option<Words> {
+        let may = config.repl_diskless_sync
+            && announced.rdb_client.is_none()
+            && !announced.wants_snapshot_only;
+        if may && config.repl_rdb_channel && announced.takes_rdb_channel {
+            return Some(Words::Redis);
+        }
+        let is_dual = config.dual_channel_replication_enabled && announced.takes_dual_channel;
+        (may && is_dual).then_some(Words::Valkey)
+    }
+}
+
+/// What a connection of a replica is for that has two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Channel {
+    /// The stream.
+    Main(Words),
+    /// The snapshot.
+    Rdb(Words),
 }
 
 /// How far the synchronization of a replica is.
@@ -21,6 +57,8 @@ pub enum ReplicaState {
     Waits,
     /// The snapshot is being sent.
     Transfers,
+    /// The stream is being sent, and the snapshot through another connection.
+    Accompanies(Words),
     /// The replica has everything, and the stream follows.
     Online,
     /// The replica has the snapshot, which is all that it asked for.
@@ -33,6 +71,8 @@ impl ReplicaState {
         match self {
             ReplicaState::Waits => "wait_bgsave",
             ReplicaState::Transfers => "send_bulk",
+            ReplicaState::Accompanies(Words::Valkey) => "bg_transfer",
+            ReplicaState::Accompanies(Words::Redis) => "send_bulk_and_stream",
             ReplicaState::Online => "online",
             ReplicaState::Transmitted => "rdb_transmitted",
         }
@@ -48,6 +88,8 @@ pub struct ReplicaFacts {
     pub ip: String,
     /// The port on which it listens; 0 if it did not say.
     pub port: u16,
+    /// What the connection is for, while the replica has two.
+    pub channel: Option<Channel>,
     /// How far its synchronization is.
     pub state: ReplicaState,
     /// The offset up to which it has the stream, as it says.
@@ -88,6 +130,10 @@ pub struct Acknowledged {
 pub trait Primary: Send + Sync {
     /// The stream as it is now.
     fn stream(&self) -> StreamFacts;
+    /// Whether the stream can go on for a replica from an offset, of the stream with an id.
+    fn goes_on(&self, client: &Arc<Shared>, id: &[u8], offset: i64) -> bool;
+    /// How many replicas have the offset of their snapshot, and no connection for the stream as yet.
+    fn awaited(&self) -> usize;
     /// All replicas, in the order in which they connected.
     fn replicas(&self) -> Vec<ReplicaFacts>;
     /// How many replicas have what was appended to the log before a position. The client is nudged when that may have

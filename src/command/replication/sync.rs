@@ -1,7 +1,7 @@
 //! PSYNC, SYNC, REPLCONF: what a replica says to its primary before it follows. What it says afterwards is read by
 //! whoever has its socket then.
 
-use super::primary::Follow;
+use super::primary::{Follow, Words};
 use crate::base::text::split_arguments;
 use crate::client::announced::Announced;
 use crate::client::registry::Labels;
@@ -9,6 +9,7 @@ use crate::command::context::{After, SessionCx};
 use crate::command::declaration::{Command, CommandResult, Flags, Group};
 use crate::command::error::{CommandError, shown};
 use crate::command::{Args, Out};
+use crate::config::Config;
 
 /// Longest address that a replica may want to be known by.
 const ADDRESS_LEN_MAX: usize = 255;
@@ -39,16 +40,16 @@ fn psync(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
         cx.server.replica().take_over(args.get(1))?;
     }
     let resume = Some((args.get(1).to_vec(), offset));
-    follow(cx, Follow { resume }, out)
+    follow(cx, resume, out)
 }
 
 /// `SYNC`
 pub(super) static SYNC: Command = Command::new("sync", Group::Server, 1)
     .flags(FLAGS)
     .doc("1.0.0", "", "Begins to follow this server.")
-    .on_session(|cx, _, out| follow(cx, Follow { resume: None }, out));
+    .on_session(|cx, _, out| follow(cx, None, out));
 
-fn follow(cx: &mut SessionCx<'_>, follow: Follow, out: &mut Out) -> CommandResult {
+fn follow(cx: &mut SessionCx<'_>, resume: Option<(Vec<u8>, i64)>, out: &mut Out) -> CommandResult {
     if let Some(error) = cx.server.replica().refuses_replicas() {
         return Err(error);
     }
@@ -59,7 +60,24 @@ fn follow(cx: &mut SessionCx<'_>, follow: Follow, out: &mut Out) -> CommandResul
     if announced.is_filtered() && !announced.takes_end_mark {
         return Err("ERR Filtered replica requires EOF capability".into());
     }
-    cx.after = After::Follow(Box::new(follow));
+    let (client, primary) = (&cx.client.shared, cx.server.primary());
+    let goes_on = |(id, offset): &(Vec<u8>, i64)| primary.goes_on(client, id.as_slice(), *offset);
+    let words = Words::agreed(cx.config, &announced)
+        .filter(|_| resume.as_ref().is_some_and(|resume| !goes_on(resume)));
+    match words {
+        // The replica fetches the snapshot by another connection, and then asks again for what follows it.
+        Some(Words::Valkey) => {
+            out.simple("DUALCHANNELSYNC");
+            return Ok(());
+        }
+        Some(Words::Redis) => out.simple(format!("RDBCHANNELSYNC {}", client.id)),
+        None => {}
+    }
+    let awaits_rdb_channel = words.is_some();
+    cx.after = After::Follow(Box::new(Follow {
+        resume,
+        awaits_rdb_channel,
+    }));
     Ok(())
 }
 
@@ -91,7 +109,7 @@ fn replconf(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRe
             return Ok(());
         }
         let mut announced = cx.client.shared.announced();
-        announce(&mut announced, args, at)?;
+        announce(&mut announced, cx.config, args, at)?;
         let labels = |labels: &mut Labels| labels.announced = Some(Box::new(announced));
         cx.client.shared.set_labels(labels);
     }
@@ -99,8 +117,15 @@ fn replconf(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRe
     Ok(())
 }
 
-fn announce(announced: &mut Announced, args: &Args<'_>, at: usize) -> CommandResult {
+fn announce(
+    announced: &mut Announced,
+    config: &Config,
+    args: &Args<'_>,
+    at: usize,
+) -> CommandResult {
     let value = args.get(at + 1);
+    // Unknown where it is off: redis-cli would take it for leave to have a snapshot its way.
+    let has_channels = config.dual_channel_replication_enabled || config.repl_rdb_channel;
     if args.is(at, "listening-port") {
         announced.port = u16::try_from(args.integer(at + 1)?).unwrap_or(0);
     } else if args.is(at, "ip-address") {
@@ -113,12 +138,16 @@ fn announce(announced: &mut Announced, args: &Args<'_>, at: usize) -> CommandRes
     } else if args.is(at, "capa") {
         announced.takes_end_mark |= args.is(at + 1, "eof");
         announced.changes_ids |= args.is(at + 1, "psync2");
+        announced.takes_dual_channel |= args.is(at + 1, "dual-channel");
+        announced.takes_rdb_channel |= args.is(at + 1, "rdb-channel-repl");
     } else if args.is(at, "rdb-only") {
-        announced.wants_snapshot_only = match args.integer(at + 1)? {
-            0 => false,
-            1 => true,
-            _ => return Err("ERR value is out of range, value must between 0 and 1".into()),
-        };
+        announced.wants_snapshot_only = switch(args, at + 1)?;
+    } else if has_channels && args.is(at, "rdb-channel") {
+        announced.is_rdb_channel = switch(args, at + 1)?;
+    } else if has_channels && args.is(at, "main-ch-client-id") {
+        announced.main_client = u64::try_from(args.integer(at + 1)?).ok();
+    } else if has_channels && args.is(at, "set-rdb-client-id") {
+        announced.rdb_client = u64::try_from(args.integer(at + 1)?).ok();
     } else if args.is(at, "rdb-filter-only") {
         let (mut words, mut ranges) = (Vec::new(), Vec::new());
         split_arguments(value, &mut words, |range| ranges.push(range))
@@ -142,4 +171,12 @@ fn announce(announced: &mut Announced, args: &Args<'_>, at: usize) -> CommandRes
         return Err(format!("ERR Unrecognized REPLCONF option: {option}").into());
     }
     Ok(())
+}
+
+fn switch(args: &Args<'_>, at: usize) -> Result<bool, CommandError> {
+    match args.integer(at)? {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err("ERR value is out of range, value must between 0 and 1".into()),
+    }
 }

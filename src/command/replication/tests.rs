@@ -119,6 +119,49 @@ fn who_asks_to_follow_is_handed_over_and_a_filter_needs_the_end_mark() {
 }
 
 #[test]
+fn a_connection_of_its_own_for_the_snapshot_is_for_both_sides_to_want() {
+    let mut cli = Terminal::new();
+    let unknown = "(error) ERR Unrecognized REPLCONF option: rdb-channel";
+    cli.check("REPLCONF rdb-channel 1", unknown);
+    cli.check("REPLCONF capa dual-channel", "OK");
+    assert!(cli.reply_bytes(&["PSYNC", "?", "-1"]).is_empty());
+    cli.configure(|config| config.dual_channel_replication_enabled = true);
+    cli.check("PSYNC ? -1", "DUALCHANNELSYNC");
+    assert!(matches!(cli.after, After::Nothing));
+    // In whose words both are said, the one with fewer of them is taken.
+    cli.configure(|config| config.repl_rdb_channel = true);
+    cli.check("PSYNC ? -1", "DUALCHANNELSYNC");
+    cli.check("REPLCONF capa rdb-channel-repl", "OK");
+    let id = cli.connection.shared.id;
+    cli.check("PSYNC ? -1", &format!("RDBCHANNELSYNC {id}"));
+    let waits = |cli: &Terminal| {
+        let After::Follow(follow) = &cli.after else {
+            panic!("it is handed over")
+        };
+        follow.awaits_rdb_channel
+    };
+    assert!(waits(&cli));
+    // The snapshot's own connection, and the stream's when it comes back, are offered none.
+    cli.check("REPLCONF set-rdb-client-id 7", "OK");
+    assert!(cli.reply_bytes(&["PSYNC", "?", "-1"]).is_empty());
+    assert!(!waits(&cli));
+    cli.check(
+        "REPLCONF rdb-channel 2",
+        "(error) ERR value is out of range, value must between 0 and 1",
+    );
+    cli.check(
+        "REPLCONF rdb-channel 1 main-ch-client-id 9 rdb-only 1",
+        "OK",
+    );
+    let announced = cli.connection.shared.announced();
+    assert!(announced.is_rdb_channel && announced.wants_snapshot_only);
+    assert_eq!(
+        (announced.main_client, announced.rdb_client),
+        (Some(9), Some(7))
+    );
+}
+
+#[test]
 fn roles_are_asked_for_and_changed_in_the_words_of_redis() {
     let mut cli = Terminal::new();
     cli.check_all(&[

@@ -17,6 +17,12 @@ impl Primary for Alone {
     fn stream(&self) -> StreamFacts {
         StreamFacts::default()
     }
+    fn goes_on(&self, _: &Arc<Shared>, _: &[u8], _: i64) -> bool {
+        false
+    }
+    fn awaited(&self) -> usize {
+        0
+    }
     fn replicas(&self) -> Vec<ReplicaFacts> {
         Vec::new()
     }

@@ -383,12 +383,12 @@ fn what_files_of_other_versions_say_starts_the_server_and_is_named_if_it_has_no_
         assert!(is_known || is_named, "{line}: {:?}", started.warnings);
     }
     assert_eq!(
-        load_text("availability-zone a\nDual-Channel-Replication-Enabled no")
+        load_text("availability-zone a\nRepl-Mptcp no")
             .expect("good")
             .warnings,
         [
             "'availability-zone' has no effect: no client is told of zones",
-            "'dual-channel-replication-enabled' has no effect: a full synchronization takes one connection",
+            "'repl-mptcp' has no effect: connections are of TCP alone",
         ]
     );
     assert!(load_text("availability-zone").is_err());

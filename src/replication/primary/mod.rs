@@ -1,6 +1,7 @@
 //! The half of replication that sends the stream.
 //!
 //! ```text
+//! pair      the two connections of a replica whose snapshot has its own
 //! peer      a replica as it is known here
 //! sender    the task of one replica, which owns its connection
 //! input     what a replica says while it follows
@@ -12,6 +13,7 @@
 //! as its socket takes something. A replica that takes nothing is given up by its limit or its time.
 
 mod input;
+mod pair;
 mod peer;
 mod sender;
 mod syncing;
@@ -27,9 +29,10 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 
+use crate::client::announced::Announced;
 use crate::client::registry::{Peer as Kind, Shared};
 use crate::command::replication::primary::{
-    self as ask, Acknowledged, Follow, ReplicaFacts, ReplicaState, StreamFacts,
+    self as ask, Acknowledged, Channel, Follow, ReplicaFacts, ReplicaState, StreamFacts, Words,
 };
 use crate::config::Config;
 use crate::net::connection::{self, Handed};
@@ -40,6 +43,7 @@ use crate::replication::backlog::Cursor;
 use crate::replication::stream::{Source, Stream};
 use crate::session::service::Service;
 use crate::telemetry::clock;
+use pair::Seat;
 use peer::Peer;
 use sender::Link;
 use syncing::Syncing;
@@ -138,7 +142,8 @@ impl Primary {
         self.stream.settled().await;
         let shared = Arc::clone(&handed.session.connection.shared);
         shared.set_peer(Kind::Replica);
-        let peer = Arc::new(Peer::new(&shared, follow.resume.is_none()));
+        let seat = self.seat(&shared.announced(), &follow);
+        let peer = Arc::new(Peer::new(&shared, follow.resume.is_none(), seat));
         tracing::info!("Replica {} asks for synchronization", peer.name());
         self.peers.lock().insert(shared.id, Arc::clone(&peer));
         let mut link = Link::new(Arc::clone(&self), handed, Arc::clone(&peer), &follow);
@@ -150,7 +155,28 @@ impl Primary {
         connection::leave(&mut link.session);
     }
 
+    /// What a connection is for that is one of two of a replica.
+    fn seat(&self, announced: &Announced, follow: &Follow) -> Option<Seat> {
+        if follow.awaits_rdb_channel {
+            return Some(Seat::first(Channel::Main(Words::Redis)));
+        }
+        let known = match announced.is_rdb_channel {
+            true => announced.main_client,
+            false => announced.rdb_client,
+        };
+        if let Some(client) = known {
+            let first = self.peers.lock().get(&client).cloned();
+            return first.and_then(|first| first.seat.as_ref()?.second());
+        }
+        // Whoever knows offsets is not asked in Valkey's words.
+        let is_dual = self.config().dual_channel_replication_enabled && follow.resume.is_none();
+        (announced.is_rdb_channel && is_dual).then(|| Seat::first(Channel::Rdb(Words::Valkey)))
+    }
+
     fn remove(&self, peer: &Peer) {
+        if let Some(seat) = &peer.seat {
+            seat.leave();
+        }
         let mut peers = self.peers.lock();
         peers.remove(&peer.shared.id);
         if peers.is_empty() {
@@ -177,7 +203,7 @@ impl Primary {
             if follow.resume.as_ref().is_some_and(knows_id) {
                 figures.partial_syncs_refused.fetch_add(1, Relaxed);
             }
-            figures.full_syncs.fetch_add(1, Relaxed);
+            self.count_full_sync();
             return None;
         };
         figures.partial_syncs.fetch_add(1, Relaxed);
@@ -191,6 +217,12 @@ impl Primary {
             false => "+CONTINUE\r\n".to_owned(),
         };
         Some((Bytes::from(text), cursor))
+    }
+
+    /// A replica gets a snapshot.
+    fn count_full_sync(&self) {
+        let figures = &self.service.telemetry.replication;
+        figures.full_syncs.fetch_add(1, Relaxed);
     }
 
     fn granted(&self, name: &str, id: &[u8], offset: i64) -> Option<Cursor> {
@@ -298,8 +330,30 @@ impl ask::Primary for Primary {
         self.stream.facts()
     }
 
+    fn goes_on(&self, client: &Arc<Shared>, id: &[u8], offset: i64) -> bool {
+        // Whose stream it is going to be is not known yet.
+        if !self.stream.is_settled() {
+            return true;
+        }
+        let name = Peer::new(client, false, None).name();
+        let goes_on = self.granted(&name, id, offset).is_some();
+        if !goes_on && id != b"?" {
+            let figures = &self.service.telemetry.replication;
+            figures.partial_syncs_refused.fetch_add(1, Relaxed);
+        }
+        goes_on
+    }
+
+    fn awaited(&self) -> usize {
+        let seats = self.each_peer(|peer| peer.seat.as_ref().is_some_and(Seat::awaits_main));
+        seats.into_iter().filter(|awaits| *awaits).count()
+    }
+
     fn replicas(&self) -> Vec<ReplicaFacts> {
-        self.each_peer(Peer::facts)
+        let mut replicas = self.each_peer(Peer::facts);
+        // Redis counts a replica once, Valkey each of its connections.
+        replicas.retain(|replica| replica.channel != Some(Channel::Rdb(Words::Redis)));
+        replicas
     }
 
     fn acknowledged(&self, position: u64, waiter: Option<&Arc<Shared>>) -> Acknowledged {

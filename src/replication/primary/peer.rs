@@ -3,14 +3,17 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
+use super::pair::Seat;
 use crate::client::announced::Announced;
 use crate::client::registry::Shared;
-use crate::command::replication::primary::{ReplicaFacts, ReplicaState};
+use crate::command::replication::primary::{Channel, ReplicaFacts, ReplicaState, Words};
 use crate::telemetry::clock;
 
-const STATES: [ReplicaState; 4] = [
+const STATES: [ReplicaState; 6] = [
     ReplicaState::Waits,
     ReplicaState::Transfers,
+    ReplicaState::Accompanies(Words::Valkey),
+    ReplicaState::Accompanies(Words::Redis),
     ReplicaState::Online,
     ReplicaState::Transmitted,
 ];
@@ -23,6 +26,8 @@ pub(super) struct Peer {
     pub announced: Announced,
     /// Never says what it has (SYNC).
     pub is_mute: bool,
+    /// The connection is one of two.
+    pub seat: Option<Seat>,
     state: AtomicU8,
     acknowledged: AtomicU64,
     synced: AtomicU64,
@@ -31,11 +36,12 @@ pub(super) struct Peer {
 }
 
 impl Peer {
-    pub(super) fn new(shared: &Arc<Shared>, is_mute: bool) -> Peer {
+    pub(super) fn new(shared: &Arc<Shared>, is_mute: bool, seat: Option<Seat>) -> Peer {
         Peer {
             shared: Arc::clone(shared),
             announced: shared.announced(),
             is_mute,
+            seat,
             state: AtomicU8::new(0),
             acknowledged: AtomicU64::new(0),
             synced: AtomicU64::new(0),
@@ -69,6 +75,17 @@ impl Peer {
     pub(super) fn set_state(&self, state: ReplicaState) {
         let at = STATES.iter().position(|known| *known == state);
         self.state.store(at.unwrap_or(0) as u8, Relaxed);
+    }
+
+    /// What the connection is for, while there are two.
+    pub(super) fn channel(&self) -> Option<Channel> {
+        let seat = self.seat.as_ref().filter(|_| !self.is_online());
+        seat.map(|seat| seat.channel)
+    }
+
+    /// Whether it is for a snapshot, and the stream goes elsewhere.
+    pub(super) fn is_for_snapshot(&self) -> bool {
+        self.announced.wants_snapshot_only || self.seat.as_ref().is_some_and(Seat::is_rdb)
     }
 
     pub(super) fn is_online(&self) -> bool {
@@ -119,6 +136,7 @@ impl Peer {
             client_id: self.shared.id,
             ip: self.ip().to_owned(),
             port: self.announced.port,
+            channel: self.channel(),
             state: self.state(),
             offset: self.acknowledged(),
             lag_s,
@@ -135,7 +153,7 @@ mod tests {
     fn what_it_has_never_shrinks_and_its_name_is_what_it_wants_to_be_known_by() {
         let shared = Shared::new(1, "[::1]:5000".into(), "[::1]:6379".into(), 0, false, 0);
         let shared = Arc::new(shared);
-        let peer = Peer::new(&shared, false);
+        let peer = Peer::new(&shared, false, None);
         assert_eq!((peer.ip(), peer.state()), ("::1", ReplicaState::Waits));
         assert!(peer.acknowledge(10, None) && !peer.acknowledge(9, None));
         assert!(peer.acknowledge(10, Some(7)) && peer.synced() == 7);
@@ -147,6 +165,6 @@ mod tests {
             ..Announced::default()
         };
         shared.set_labels(|labels| labels.announced = Some(Box::new(said)));
-        assert_eq!(Peer::new(&shared, true).name(), "a.host:7000");
+        assert_eq!(Peer::new(&shared, true, None).name(), "a.host:7000");
     }
 }

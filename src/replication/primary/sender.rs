@@ -14,12 +14,13 @@ use std::time::Duration;
 use bytes::{Buf, Bytes};
 use tokio::time::Sleep;
 
+use super::pair::{Half, Seat};
 use super::peer::Peer;
 use super::syncing::{Joined, Place};
 use super::transfer::{Found, Reader};
 use super::{Primary, input};
 use crate::client::mailbox;
-use crate::command::replication::primary::{Follow, ReplicaState};
+use crate::command::replication::primary::{Channel, Follow, ReplicaState, Words};
 use crate::net::connection::Handed;
 use crate::net::stream::Stream as Socket;
 use crate::replication::backlog::Cursor;
@@ -46,8 +47,12 @@ const KEEPALIVE_MS: u64 = 1_000;
 enum Source {
     /// The snapshot is yet to begin.
     Waits(Arc<Place>),
-    /// The snapshot, and what follows it.
-    Snapshot(Reader, Cursor, bool),
+    /// The connection of the replica's snapshot is to say what follows that.
+    Paired,
+    /// The snapshot, and what follows it here; whether it ends with a mark.
+    Snapshot(Reader, Option<Cursor>, bool),
+    /// The snapshot was sent, and what follows it is kept until the stream's connection comes.
+    Lingers,
     /// The replica is to say that it has loaded the snapshot.
     Loads(Cursor),
     /// The stream.
@@ -90,7 +95,8 @@ pub(super) struct Link {
     /// The replica has said that it has something.
     has_loaded: bool,
     tick: Pin<Box<Sleep>>,
-    /// When something was last taken by the replica, or there was nothing to take.
+    /// When something was last taken by the replica, or there was nothing to take; since when its other connection is
+    /// waited for.
     progress_ms: u64,
     kept_alive_ms: u64,
     /// Since when more of the stream waits than may for long.
@@ -110,12 +116,19 @@ impl Link {
             batch,
         } = handed;
         let (mut texts, received) = (VecDeque::new(), batch.pending().to_vec());
-        let source = match primary.resume(&peer, follow) {
-            Some((text, cursor)) => {
-                texts.push_back(text);
-                Source::Stream(cursor)
+        let source = match peer.channel() {
+            Some(Channel::Main(Words::Redis)) => Source::Paired,
+            Some(Channel::Rdb(_)) => {
+                primary.count_full_sync();
+                Source::Waits(primary.queue(&peer))
             }
-            None => Source::Waits(primary.queue(&peer)),
+            Some(Channel::Main(Words::Valkey)) | None => match primary.resume(&peer, follow) {
+                Some((text, cursor)) => {
+                    texts.push_back(text);
+                    Source::Stream(cursor)
+                }
+                None => Source::Waits(primary.queue(&peer)),
+            },
         };
         let now_ms = clock::unix_ms();
         Link {
@@ -141,8 +154,14 @@ impl Link {
         let _ = self
             .socket
             .set_nodelay(!self.primary.config().repl_disable_tcp_nodelay);
-        if let Source::Stream(_) = self.source {
-            self.go_online();
+        match (&self.source, &self.peer.seat) {
+            (Source::Stream(_), Some(seat)) => {
+                // What was kept for it is what it follows.
+                drop(seat.take());
+                self.accompany();
+            }
+            (Source::Stream(_), None) => self.go_online(),
+            _ => {}
         }
         loop {
             if !self.received.is_empty()
@@ -179,6 +198,7 @@ impl Link {
             session,
             source,
             tick,
+            peer,
             ..
         } = self;
         let shared = Arc::clone(&session.connection.shared);
@@ -196,7 +216,11 @@ impl Link {
                 (_, Source::Waits(place)) => place.poll_joined(cx).is_ready(),
                 (_, Source::Snapshot(reader, ..)) => reader.poll_readable(cx).is_ready(),
                 (_, Source::Stream(cursor)) => cursor.poll_readable(cx).is_ready(),
-                (_, Source::Loads(_)) => false,
+                (_, Source::Paired) => {
+                    let seat = peer.seat.as_ref();
+                    seat.is_some_and(|seat| seat.poll_put(cx).is_ready())
+                }
+                (_, Source::Loads(_) | Source::Lingers) => false,
             };
             if is_more {
                 return Poll::Ready(Ok(Event::More));
@@ -219,7 +243,9 @@ impl Link {
                 None => continue,
             };
             if pieces.is_empty() {
-                self.progress_ms = clock::unix_ms();
+                if !matches!(self.source, Source::Paired | Source::Lingers) {
+                    self.progress_ms = clock::unix_ms();
+                }
                 self.note_behind();
                 return Ok(Sent::All);
             }
@@ -263,7 +289,15 @@ impl Link {
                     return Ok(None);
                 }
             },
-            Source::Loads(_) => Vec::new(),
+            Source::Paired => match self.peer.seat.as_ref().and_then(Seat::take) {
+                None => Vec::new(),
+                Some(cursor) => {
+                    self.source = Source::Stream(cursor);
+                    self.accompany();
+                    return Ok(None);
+                }
+            },
+            Source::Loads(_) | Source::Lingers => Vec::new(),
             Source::Stream(cursor) => match cursor.peek(WRITE_BYTES_MAX) {
                 Some(pieces) => pieces,
                 None => return Err(Some("the stream begins anew".to_owned())),
@@ -301,7 +335,7 @@ impl Link {
                     self.primary.stream.look_at_readers();
                 }
             }
-            Source::Waits(_) | Source::Loads(_) => {}
+            Source::Waits(_) | Source::Paired | Source::Loads(_) | Source::Lingers => {}
         }
     }
 
@@ -309,27 +343,45 @@ impl Link {
         let Joined {
             id,
             offset,
+            db,
             reader,
             cursor,
             ends_with_mark,
         } = joined;
-        if !self.peer.is_mute {
-            let text = format!("+FULLRESYNC {id} {offset}\r\n");
-            self.texts.push_back(Bytes::from(text));
-        }
+        let text = match self.peer.channel() {
+            Some(Channel::Rdb(Words::Valkey)) => {
+                let (client, db) = (self.peer.shared.id, db.map_or(-1, |db| db as i64));
+                Some(format!("$ENDOFF:{offset} {id} {db} {client}\r\n"))
+            }
+            _ if self.peer.is_mute => None,
+            _ => Some(format!("+FULLRESYNC {id} {offset}\r\n")),
+        };
+        self.texts.extend(text.map(Bytes::from));
+        let cursor = match &self.peer.seat {
+            Some(seat) if seat.is_rdb() => {
+                seat.put(cursor);
+                None
+            }
+            _ => Some(cursor),
+        };
         self.source = Source::Snapshot(reader, cursor, ends_with_mark);
     }
 
     fn end_transfer(&mut self) -> Result<(), Ended> {
         let (name, peer) = (self.peer.name(), &self.peer);
-        if peer.announced.wants_snapshot_only {
+        if peer.is_for_snapshot() {
             peer.set_state(ReplicaState::Transmitted);
+            if peer.seat.as_ref().is_some_and(Seat::awaits_main) {
+                self.progress_ms = clock::unix_ms();
+                self.source = Source::Lingers;
+                return Ok(());
+            }
             return Err(Some(format!(
                 "RDB transfer completed, rdb only replica ({name}) should be disconnected asap"
             )));
         }
         let place = Source::Waits(Arc::default());
-        let Source::Snapshot(_, cursor, ends_with_mark) =
+        let Source::Snapshot(_, Some(cursor), ends_with_mark) =
             std::mem::replace(&mut self.source, place)
         else {
             return Err(None);
@@ -350,6 +402,17 @@ impl Link {
         Ok(())
     }
 
+    /// The stream is sent while the replica takes a snapshot elsewhere. What it says to have shows that it is through.
+    fn accompany(&self) {
+        let Some(Channel::Main(words)) = self.peer.channel() else {
+            return;
+        };
+        let name = self.peer.name();
+        tracing::info!("Replica {name} gets the stream, and the snapshot by another connection");
+        self.peer.note_heard();
+        self.peer.set_state(ReplicaState::Accompanies(words));
+    }
+
     fn go_online(&self) {
         self.peer.note_heard();
         self.peer.set_state(ReplicaState::Online);
@@ -358,16 +421,20 @@ impl Link {
 
     fn cursor(&self) -> Option<&Cursor> {
         match &self.source {
-            Source::Waits(_) => None,
-            Source::Snapshot(_, cursor, _) | Source::Loads(cursor) | Source::Stream(cursor) => {
-                Some(cursor)
-            }
+            Source::Waits(_) | Source::Paired | Source::Lingers => None,
+            Source::Snapshot(_, cursor, _) => cursor.as_ref(),
+            Source::Loads(cursor) | Source::Stream(cursor) => Some(cursor),
         }
     }
 
+    /// Bytes of the stream that are kept for the replica.
+    fn behind_bytes(&self) -> u64 {
+        let kept = self.peer.seat.as_ref().map_or(0, Seat::kept_bytes);
+        self.cursor().map_or(kept, Cursor::behind_bytes)
+    }
+
     fn note_behind(&self) {
-        let behind = self.cursor().map_or(0, Cursor::behind_bytes);
-        self.peer.note_behind(behind);
+        self.peer.note_behind(self.behind_bytes());
     }
 
     /// Reads what the replica says.
@@ -404,6 +471,9 @@ impl Link {
             .peer
             .acknowledge(acknowledged.received.min(end), synced);
         self.has_loaded = true;
+        if let ReplicaState::Accompanies(_) = self.peer.state() {
+            self.go_online();
+        }
         if let Source::Loads(_) = self.source {
             let place = Source::Waits(Arc::default());
             if let Source::Loads(cursor) = std::mem::replace(&mut self.source, place) {
@@ -423,13 +493,16 @@ impl Link {
         let timeout_ms = u64::from(config.repl_timeout) * 1_000;
         let is_slow = now_ms.saturating_sub(self.progress_ms) > timeout_ms;
         let is_silent = self.peer.silent_ms() > timeout_ms && !self.peer.is_mute;
+        if let Some(why) = self.look_at_pair(is_slow) {
+            return Err(Some(why));
+        }
         let is_early = match &self.source {
             Source::Waits(_) => true,
             Source::Snapshot(reader, ..) => !reader.has_begun(),
-            Source::Loads(_) | Source::Stream(_) => false,
+            _ => false,
         };
         match &self.source {
-            Source::Loads(_) | Source::Stream(_) if is_silent => {
+            Source::Loads(_) | Source::Stream(_) if is_silent && !self.is_accompanied() => {
                 let name = name();
                 return Err(Some(format!(
                     "Disconnecting timedout replica (streaming sync): {name}"
@@ -456,7 +529,7 @@ impl Link {
         let limit = config.client_output_buffer_limit.replica;
         // What the backlog keeps anyhow is no burden.
         let at_least = |bytes: u64| bytes.max(config.repl_backlog_size);
-        let behind = self.cursor().map_or(0, Cursor::behind_bytes);
+        let behind = self.behind_bytes();
         let is_over = |bytes: u64| bytes > 0 && behind > at_least(bytes);
         if !is_over(limit.soft_bytes) {
             self.over_soft_ms = None;
@@ -472,5 +545,33 @@ impl Link {
             )));
         }
         Ok(())
+    }
+
+    /// Whether the replica's snapshot is on its way through another connection. It says nothing meanwhile.
+    fn is_accompanied(&self) -> bool {
+        let seat = self.peer.seat.as_ref().filter(|seat| !seat.is_rdb());
+        let is_under_way = matches!(self.peer.state(), ReplicaState::Accompanies(_));
+        is_under_way && seat.is_some_and(|seat| seat.other() == Half::There)
+    }
+
+    /// Why a connection that is one of two ends for want of the other one, if it does.
+    fn look_at_pair(&self, is_slow: bool) -> Option<String> {
+        let seat = self.peer.seat.as_ref()?;
+        let name = self.peer.name();
+        match (&self.source, seat.other()) {
+            (_, Half::Gone) if seat.is_rdb() => Some(format!(
+                "Replica {name} has closed the connection of its stream: its snapshot ends too"
+            )),
+            (Source::Paired, Half::Gone) => Some(format!(
+                "Replica {name} has closed the connection of its snapshot"
+            )),
+            (Source::Lingers, Half::There) => Some(format!(
+                "RDB transfer completed, rdb only replica ({name}) should be disconnected asap"
+            )),
+            (Source::Lingers | Source::Paired, Half::Awaited) if is_slow => Some(format!(
+                "Replica {name} did not open its second connection in time"
+            )),
+            _ => None,
+        }
     }
 }

@@ -23,6 +23,7 @@ use crate::persist::snapshot::saver;
 use crate::persist::snapshot::{AtCut, Busy, Contents, Ended, Purpose, Sink};
 use crate::replication::backlog::Cursor;
 use crate::replication::history::random_id;
+use crate::replication::stream::Source;
 use crate::telemetry::clock;
 
 /// Bytes of a file that are read at once.
@@ -34,6 +35,8 @@ pub(super) struct Joined {
     pub id: String,
     /// The offset of the snapshot.
     pub offset: u64,
+    /// The database that the stream has selected there, if any.
+    pub db: Option<usize>,
     /// The snapshot, as it goes over the wire.
     pub reader: Reader,
     /// The stream behind the snapshot.
@@ -81,6 +84,7 @@ struct Joinable {
     transfer: Arc<Transfer>,
     id: String,
     offset: u64,
+    db: Option<usize>,
 }
 
 #[derive(Default)]
@@ -124,6 +128,7 @@ impl Primary {
             place.put(Joined {
                 id: open.id.clone(),
                 offset: open.offset,
+                db: open.db,
                 reader,
                 cursor,
                 ends_with_mark: false,
@@ -290,6 +295,9 @@ impl Primary {
         joinable: Option<(Contents, Arc<Transfer>)>,
     ) {
         let id = self.stream.facts().id;
+        // What the log feeds begins with SELECT behind a mark.
+        let is_fed_by_link = self.stream.source() == Source::Link;
+        let db = is_fed_by_link.then(|| self.stream.db());
         for (waiting, reader) in members {
             let Some(cursor) = self.stream.backlog.cursor(offset + 1) else {
                 // The stream was begun anew meanwhile: it gets the next snapshot.
@@ -299,6 +307,7 @@ impl Primary {
             waiting.place.put(Joined {
                 id: id.clone(),
                 offset,
+                db,
                 reader,
                 cursor,
                 ends_with_mark: joinable.is_none(),
@@ -310,6 +319,7 @@ impl Primary {
                 transfer,
                 id,
                 offset,
+                db,
             });
         }
     }

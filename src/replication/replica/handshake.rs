@@ -9,6 +9,7 @@ use std::io;
 
 use super::wire::{Patience, Wire, request};
 use crate::base::lossless;
+use crate::command::replication::primary::Words;
 use crate::config::Config;
 use crate::replication::history::ID_LEN;
 
@@ -26,6 +27,8 @@ pub(super) enum Answer {
     Full { id: String, offset: u64 },
     /// The stream goes on, under another id if one is named.
     Continue { id: Option<String> },
+    /// The snapshot is to be fetched by another connection, which names this one by a client id in the words of Redis.
+    Channel(Words, Option<u64>),
     /// The primary knows no PSYNC: a snapshot comes with the stream behind it, of which no offset is known.
     Old,
 }
@@ -54,6 +57,7 @@ pub(super) enum Refusal {
 pub(super) async fn introduce(
     wire: &mut Wire,
     config: &Config,
+    takes_channel: bool,
     timeout: Patience<'_>,
 ) -> Result<(), Refusal> {
     wire.send(&request(&[b"PING"]), timeout).await?;
@@ -65,6 +69,55 @@ pub(super) async fn introduce(
         )));
     }
     tracing::info!("Master replied to PING, replication can continue...");
+    authenticate(wire, config, timeout).await?;
+    let port = announced_port(config);
+    let address = lossless::bytes_of(&config.replica_announce_ip);
+    let version = crate::telemetry::info::REDIS_VERSION;
+    let mut said: Vec<(&str, Vec<&[u8]>)> = vec![(
+        "listening-port",
+        vec![b"REPLCONF", b"listening-port", port.as_bytes()],
+    )];
+    if !address.is_empty() {
+        said.push(("ip-address", vec![b"REPLCONF", b"ip-address", &address]));
+    }
+    let mut can: Vec<&[u8]> = vec![b"REPLCONF", b"capa", b"eof", b"capa", b"psync2"];
+    if takes_channel && config.dual_channel_replication_enabled {
+        can.extend([&b"capa"[..], b"dual-channel"]);
+    }
+    if takes_channel && config.repl_rdb_channel {
+        can.extend([&b"capa"[..], b"rdb-channel-repl"]);
+    }
+    said.push(("capa", can));
+    said.push(("VERSION", vec![b"REPLCONF", b"version", version.as_bytes()]));
+    let all: Vec<u8> = said.iter().flat_map(|(_, words)| request(words)).collect();
+    wire.send(&all, timeout).await?;
+    for (name, _) in &said {
+        let reply = wire.reply(timeout).await?;
+        if reply.starts_with(b"-") {
+            tracing::info!(
+                "(Non critical) Master does not understand REPLCONF {name}: {}",
+                shown(&reply)
+            );
+        }
+    }
+    Ok(())
+}
+
+/// The port that the primary is told.
+pub(super) fn announced_port(config: &Config) -> String {
+    let port = match config.replica_announce_port {
+        0 => config.port,
+        announced => announced,
+    };
+    port.to_string()
+}
+
+/// Proves that this server may follow, if it is to.
+pub(super) async fn authenticate(
+    wire: &mut Wire,
+    config: &Config,
+    timeout: Patience<'_>,
+) -> Result<(), Refusal> {
     if !config.masterauth.is_empty() {
         let (user, password) = (
             lossless::bytes_of(&config.masteruser),
@@ -81,36 +134,6 @@ pub(super) async fn introduce(
                 "Unable to AUTH to MASTER: {}",
                 shown(&reply)
             )));
-        }
-    }
-    let port = match config.replica_announce_port {
-        0 => config.port,
-        announced => announced,
-    };
-    let port = port.to_string();
-    let address = lossless::bytes_of(&config.replica_announce_ip);
-    let version = crate::telemetry::info::REDIS_VERSION;
-    let mut said: Vec<(&str, Vec<&[u8]>)> = vec![(
-        "listening-port",
-        vec![b"REPLCONF", b"listening-port", port.as_bytes()],
-    )];
-    if !address.is_empty() {
-        said.push(("ip-address", vec![b"REPLCONF", b"ip-address", &address]));
-    }
-    said.push((
-        "capa",
-        vec![b"REPLCONF", b"capa", b"eof", b"capa", b"psync2"],
-    ));
-    said.push(("VERSION", vec![b"REPLCONF", b"version", version.as_bytes()]));
-    let all: Vec<u8> = said.iter().flat_map(|(_, words)| request(words)).collect();
-    wire.send(&all, timeout).await?;
-    for (name, _) in &said {
-        let reply = wire.reply(timeout).await?;
-        if reply.starts_with(b"-") {
-            tracing::info!(
-                "(Non critical) Master does not understand REPLCONF {name}: {}",
-                shown(&reply)
-            );
         }
     }
     Ok(())
@@ -162,7 +185,7 @@ pub(super) async fn ask(
 }
 
 /// What an answer to PSYNC says.
-fn answer_of(line: &[u8]) -> Result<Answer, Refusal> {
+pub(super) fn answer_of(line: &[u8]) -> Result<Answer, Refusal> {
     let text = shown(line);
     let nonsense = || Refusal::Nonsense(format!("Unexpected reply to PSYNC from master: {text}"));
     let mut words = text.split(' ').filter(|word| !word.is_empty());
@@ -187,6 +210,14 @@ fn answer_of(line: &[u8]) -> Result<Answer, Refusal> {
             }),
             _ => Err(nonsense()),
         },
+        Some("+DUALCHANNELSYNC") => match words.next() {
+            None => Ok(Answer::Channel(Words::Valkey, None)),
+            Some(_) => Err(nonsense()),
+        },
+        Some("+RDBCHANNELSYNC") => match (words.next().map(str::parse), words.next()) {
+            (Some(Ok(client)), None) => Ok(Answer::Channel(Words::Redis, Some(client))),
+            _ => Err(nonsense()),
+        },
         Some("-NOMASTERLINK" | "-LOADING") => Err(Refusal::Later(text)),
         Some(word) if word.starts_with('-') => Ok(Answer::Old),
         _ => Err(nonsense()),
@@ -199,7 +230,7 @@ pub(super) fn is_id(text: &str) -> bool {
 }
 
 /// What came, for the log.
-fn shown(line: &[u8]) -> String {
+pub(super) fn shown(line: &[u8]) -> String {
     lossless::text_of(line).into_owned()
 }
 
@@ -222,6 +253,10 @@ mod tests {
         assert_eq!(read(format!("+CONTINUE {id}")).expect("fine"), other);
         let same = Answer::Continue { id: None };
         assert_eq!(read("+CONTINUE".to_owned()).expect("fine"), same);
+        let dual = Answer::Channel(Words::Valkey, None);
+        assert_eq!(read("+DUALCHANNELSYNC".to_owned()).expect("fine"), dual);
+        let rdb = Answer::Channel(Words::Redis, Some(7));
+        assert_eq!(read("+RDBCHANNELSYNC 7".to_owned()).expect("fine"), rdb);
         assert_eq!(read("-ERR unknown".to_owned()).expect("fine"), Answer::Old);
         for text in ["-LOADING x", "-NOMASTERLINK y"] {
             assert!(matches!(read(text.to_owned()), Err(Refusal::Later(_))));
@@ -236,6 +271,10 @@ mod tests {
             format!("+FULLRESYNC {id} 1 2"),
             "+FULLRESYNC short 1".to_owned(),
             "+CONTINUE short".to_owned(),
+            "+DUALCHANNELSYNC 1".to_owned(),
+            "+RDBCHANNELSYNC".to_owned(),
+            "+RDBCHANNELSYNC -1".to_owned(),
+            "+RDBCHANNELSYNC 1 2".to_owned(),
             format!("+CONTINUE {id} {id}"),
             format!("+CONTINUE {}", "/".repeat(40)),
         ] {

@@ -2,7 +2,9 @@
 //!
 //! ```text
 //! connect ▸ introduce ▸ ask ─┬─ +CONTINUE ──────────────────────────────────────────┬─▸ apply what comes, say how far
-//!                            └─ +FULLRESYNC ▸ all data anew (`renewal`) ─────────────┘
+//!                            ├─ +FULLRESYNC ▸ all data anew (`renewal`) ─────────────┤
+//!                            └─ a second connection (`channel`) ▸ all data anew ─────┘
+//!                               the stream is read ahead meanwhile
 //! ```
 //!
 //! It can be stopped at any moment, and stops between two turns of what it applies: what was run counts, and nothing is
@@ -18,11 +20,13 @@ use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use super::apply::{Applier, Fault};
+use super::channel;
 use super::handshake::{self, Answer, Position, Refusal};
 use super::renewal::Coming;
 use super::wire::{Wire, request};
 use super::{Follower, Target};
 use crate::client::registry::{Peer, Shared};
+use crate::command::replication::primary::Words;
 use crate::command::replication::replica::LinkState;
 use crate::config::Config;
 use crate::telemetry::clock;
@@ -48,6 +52,9 @@ pub(super) enum End {
     /// The primary answers, and there is no stream.
     #[error("{0}")]
     Refused(#[from] Refusal),
+    /// The second connection, for the snapshot, did not come about.
+    #[error("No second connection to the master for the snapshot: {0}")]
+    Channel(Refusal),
     /// The snapshot did not come, or not whole.
     #[error("I/O error trying to sync with MASTER: {0}")]
     Transfer(io::Error),
@@ -83,6 +90,17 @@ pub(super) struct Link<'l> {
     pub(super) stopped: watch::Receiver<bool>,
     /// The primary is to make room for this one (PSYNC … FAILOVER).
     pub(super) hands_over: bool,
+    /// The snapshot may come through a connection of its own, where the configuration says so.
+    pub(super) takes_channel: bool,
+}
+
+/// All that is there before the data are touched.
+struct Prepared {
+    /// The connection of the stream.
+    wire: Wire,
+    /// The connection of the snapshot, if it has its own.
+    rdb: Option<Wire>,
+    coming: Option<Coming>,
 }
 
 impl Link<'_> {
@@ -94,13 +112,20 @@ impl Link<'_> {
             _ = stopped.wait_for(|stopped| *stopped) => return (false, End::Stopped),
             prepared = self.prepare() => prepared,
         };
-        let (mut wire, coming) = match prepared {
+        let Prepared {
+            mut wire,
+            rdb,
+            coming,
+        } = match prepared {
             Ok(prepared) => prepared,
             Err(end) => return (false, end),
         };
-        if let Some(coming) = coming
-            && let Err(end) = self.renew(&mut wire, coming).await
-        {
+        let renewed = match (coming, rdb) {
+            (None, _) => Ok(()),
+            (Some(coming), None) => self.renew(&mut wire, coming, stopped).await,
+            (Some(coming), Some(mut rdb)) => self.renew_beside(&mut rdb, &mut wire, coming).await,
+        };
+        if let Err(end) = renewed {
             return (false, end);
         }
         let end = self.apply(wire).await;
@@ -112,7 +137,7 @@ impl Link<'_> {
     }
 
     /// All up to the stream, or to a snapshot that lies in a file. It may be dropped at any moment.
-    async fn prepare(&mut self) -> Result<(Wire, Option<Coming>), End> {
+    async fn prepare(&mut self) -> Result<Prepared, End> {
         let (follower, config) = (self.follower, self.config());
         let timeout = &move || follower.timeout();
         let Target { host, port } = self.target;
@@ -124,7 +149,7 @@ impl Link<'_> {
             .await
             .map_err(End::Unreachable)?;
         follower.set_state(LinkState::Handshake);
-        handshake::introduce(&mut wire, &config, timeout).await?;
+        handshake::introduce(&mut wire, &config, self.takes_channel, timeout).await?;
         follower.awake().await;
         let position = follower.position();
         let answer = handshake::ask(&mut wire, position.as_ref(), self.hands_over, timeout).await;
@@ -138,21 +163,81 @@ impl Link<'_> {
             }
         }
         let answer = answer?;
-        let coming = match self.check(answer, position.as_ref())? {
+        let (mut rdb, mut coming) = (None, None);
+        match self.check(answer, position.as_ref())? {
             Answer::Full { id, offset } => {
                 tracing::info!("Full resync from master: {id}:{offset}");
-                let begun = self.receive(&mut wire, (id, offset), timeout, &config);
-                Some(begun.await?)
+                let begun = self.receive(&mut wire, (id, offset, None), timeout, &config);
+                coming = Some(begun.await?);
             }
-            _ => None,
-        };
-        Ok((wire, coming))
+            Answer::Channel(words, client) => {
+                let told = (words, client);
+                let opened = channel::open(&mut wire, self.target, told, &config, timeout);
+                let opened = opened.await.map_err(End::Channel)?;
+                let (id, offset) = (opened.id, opened.offset);
+                tracing::info!("Full resync from master, by a second connection: {id}:{offset}");
+                let from = rdb.insert(opened.wire);
+                let begun = self.receive(from, (id, offset, opened.db), timeout, &config);
+                // The stream may end while the snapshot goes to a file.
+                coming = Some(tokio::select! {
+                    begun = begun => begun?,
+                    error = channel::read_ahead(follower, &mut wire) => return Err(End::Lost(error)),
+                });
+            }
+            _ => {}
+        }
+        Ok(Prepared { wire, rdb, coming })
+    }
+
+    /// All data anew by a connection of its own, while the stream is read ahead. Not to be dropped on its way.
+    async fn renew_beside(
+        &self,
+        rdb: &mut Wire,
+        main: &mut Wire,
+        coming: Coming,
+    ) -> Result<(), End> {
+        let (halt, halted) = watch::channel(false);
+        let mut stopped = self.stopped.clone();
+        let mut renewing = std::pin::pin!(self.renew(rdb, coming, halted));
+        let mut reading = std::pin::pin!(channel::read_ahead(self.follower, main));
+        let (mut lost, mut is_stopped) = (None, false);
+        loop {
+            tokio::select! {
+                biased;
+                renewed = &mut renewing => return match (renewed, lost) {
+                    (Err(_), Some(error)) => Err(End::Lost(error)),
+                    (renewed, _) => renewed,
+                },
+                _ = stopped.wait_for(|stopped| *stopped), if !is_stopped => {
+                    is_stopped = true;
+                    let _ = halt.send(true);
+                }
+                error = &mut reading, if lost.is_none() => {
+                    lost = Some(error);
+                    let _ = halt.send(true);
+                }
+            }
+        }
     }
 
     /// What an answer means for the stream of this server.
     fn check(&self, answer: Answer, position: Option<&Position>) -> Result<Answer, End> {
         match answer {
             Answer::Full { .. } => Ok(answer),
+            Answer::Channel(words, _) => {
+                let config = self.config();
+                let was_offered = match words {
+                    Words::Valkey => config.dual_channel_replication_enabled,
+                    Words::Redis => config.repl_rdb_channel,
+                };
+                match was_offered && self.takes_channel {
+                    true => Ok(answer),
+                    false => {
+                        let text = "the master wants a second connection, which was not offered";
+                        Err(Refusal::Nonsense(text.to_owned()).into())
+                    }
+                }
+            }
             Answer::Continue { id } => {
                 let Some(position) = position else {
                     let text = "the master goes on with a stream that it was not asked for";
@@ -193,7 +278,6 @@ impl Link<'_> {
         shared.no_evict.store(true, Relaxed);
         service.clients.add(Arc::clone(&shared));
         let mut applier = Applier::new(service, Arc::clone(&shared), follower.db());
-        applier.input().append(&mut wire.input);
         follower.connected();
         let end = self.stream(&mut wire, &mut applier, &shared).await;
         follower.set_db(applier.db());
@@ -260,6 +344,7 @@ impl Link<'_> {
                         heard = Instant::now();
                         shared.bytes_in.fetch_add(count as u64, Relaxed);
                         follower.note_input(count);
+                        follower.note_ahead(wire.kept_bytes());
                     }
                     Err(error) => return End::Lost(error),
                 },

@@ -3,6 +3,7 @@
 //! ```text
 //! wire       the socket, and what has come through it
 //! handshake  who this server is, and from where on it wants the stream
+//! channel    a connection of its own for the snapshot
 //! framing    where a snapshot lies among the bytes that come
 //! full_sync  a snapshot to a file, into shards, or aside
 //! renewal    all data anew, by which way
@@ -16,6 +17,7 @@
 //! link that breaks is made anew at once if the stream had come, and otherwise after a second.
 
 mod apply;
+mod channel;
 mod failover;
 mod framing;
 mod full_sync;
@@ -91,6 +93,9 @@ pub struct Follower {
     state: Mutex<State>,
     /// When something last came, in Unix milliseconds.
     heard_ms: AtomicU64,
+    /// Bytes of the stream that wait for the snapshot to be loaded, and the most that ever waited.
+    ahead_bytes: AtomicU64,
+    ahead_peak_bytes: AtomicU64,
     /// The data are those of the stream up to its end, so that it can go on from there.
     is_resumable: AtomicBool,
     /// The primary wants to know how far this server is.
@@ -122,6 +127,8 @@ impl Follower {
                 down_since_s: 0,
             }),
             heard_ms: AtomicU64::new(0),
+            ahead_bytes: AtomicU64::new(0),
+            ahead_peak_bytes: AtomicU64::new(0),
             is_resumable: AtomicBool::new(false),
             is_asked: AtomicBool::new(false),
             waiting_bytes: AtomicU64::new(0),
@@ -268,6 +275,7 @@ impl Follower {
         target: &Target,
         orders: &mut mpsc::UnboundedReceiver<Order>,
     ) -> Order {
+        let mut takes_channel = true;
         loop {
             let (stop, stopped) = watch::channel(false);
             let link = Link {
@@ -275,6 +283,7 @@ impl Follower {
                 target,
                 stopped,
                 hands_over: self.failover.hands_over(),
+                takes_channel,
             };
             let mut running = std::pin::pin!(link.run());
             let (was_up, end) = tokio::select! {
@@ -290,6 +299,8 @@ impl Follower {
             };
             self.disconnected();
             tracing::warn!("{end}");
+            // A second connection may be what the way to the primary does not allow.
+            takes_channel = !matches!(end, End::Channel(_));
             let pause = match was_up && !matches!(end, End::Broken(_)) {
                 true => {
                     tracing::info!("Reconnecting to MASTER {}:{}", target.host, target.port);
@@ -377,6 +388,7 @@ impl Follower {
         let mut state = self.state.lock();
         state.link = LinkState::Sync;
         state.transfer = Transfer::default();
+        self.ahead_peak_bytes.store(0, Relaxed);
     }
 
     fn note_length(&self, length: Option<u64>) {
@@ -427,7 +439,28 @@ impl Follower {
             state.down_since_s = clock::unix_ms() / 1000;
         }
         state.link = LinkState::Connect;
+        self.ahead_bytes.store(0, Relaxed);
         self.figures().is_link_up.store(false, Relaxed);
+    }
+
+    /// Bytes of the stream wait for the snapshot to be loaded, or are still to be applied then.
+    fn note_ahead(&self, bytes: usize) {
+        let before = self.ahead_bytes.swap(bytes as u64, Relaxed);
+        self.ahead_peak_bytes.fetch_max(bytes as u64, Relaxed);
+        if before > 0 && bytes == 0 {
+            tracing::info!("The stream that came beside the snapshot is applied");
+        }
+    }
+
+    /// How many bytes of the stream may wait for the snapshot to be loaded.
+    fn ahead_max(&self) -> u64 {
+        let config = self.service.config.load();
+        let limits = [
+            config.replica_full_sync_buffer_limit,
+            config.client_output_buffer_limit.replica.hard_bytes,
+        ];
+        let limit = limits.into_iter().find(|bytes| *bytes > 0);
+        limit.unwrap_or(u64::MAX)
     }
 
     /// Where the stream can go on, if it can.
@@ -486,6 +519,16 @@ impl Follower {
             ("slave_read_repl_offset", read_offset.to_string()),
             ("slave_repl_offset", offset.to_string()),
         ];
+        let (ahead, peak) = (&self.ahead_bytes, &self.ahead_peak_bytes);
+        let (ahead, peak) = (ahead.load(Relaxed), peak.load(Relaxed));
+        if config.dual_channel_replication_enabled {
+            lines.push(("replicas_repl_buffer_size", ahead.to_string()));
+            lines.push(("replicas_repl_buffer_peak", peak.to_string()));
+        }
+        if config.repl_rdb_channel {
+            lines.push(("replica_full_sync_buffer_size", ahead.to_string()));
+            lines.push(("replica_full_sync_buffer_peak", peak.to_string()));
+        }
         if is_transfer {
             let Transfer { length, received } = state.transfer;
             let total = length.unwrap_or(0);

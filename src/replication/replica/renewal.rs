@@ -10,6 +10,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use tokio::sync::watch;
 use tokio::time::interval;
 
 use super::framing::Extent;
@@ -37,9 +38,14 @@ enum Way {
 pub(super) struct Coming {
     id: String,
     offset: u64,
+    /// The database that the stream has selected there, if the primary said so.
+    db: Option<usize>,
     extent: Extent,
     way: Way,
 }
+
+/// Where a snapshot comes from, and whether it is to stop.
+type Source<'w> = (&'w mut Wire, watch::Receiver<bool>);
 
 impl Link<'_> {
     fn way(&self, config: &Config, id: &str) -> Way {
@@ -61,9 +67,9 @@ impl Link<'_> {
 
     /// Waits for a snapshot to begin; if it goes to a file, until it lies there. It may be dropped at any moment.
     pub(super) async fn receive(
-        &mut self,
+        &self,
         wire: &mut Wire,
-        (id, offset): (String, u64),
+        (id, offset, db): (String, u64, Option<usize>),
         timeout: Patience<'_>,
         config: &Config,
     ) -> Result<Coming, End> {
@@ -111,25 +117,33 @@ impl Link<'_> {
         Ok(Coming {
             id,
             offset,
+            db,
             extent,
             way,
         })
     }
 
-    /// Puts a snapshot in place of all data. Not to be dropped on its way.
-    pub(super) async fn renew(&mut self, wire: &mut Wire, coming: Coming) -> Result<(), End> {
+    /// Puts a snapshot in place of all data, unless that is to stop. Not to be dropped on its way.
+    pub(super) async fn renew(
+        &self,
+        wire: &mut Wire,
+        coming: Coming,
+        stopped: watch::Receiver<bool>,
+    ) -> Result<(), End> {
         let config = self.config();
+        let source = (wire, stopped);
         let renewed = match coming.way {
-            Way::File => self.renew_from_file(wire, &config).await,
-            Way::Straight => self.renew_straight(wire, coming.extent, &config).await,
+            Way::File => self.renew_from_file(source, &config).await,
+            Way::Straight => self.renew_straight(source, coming.extent, &config).await,
             Way::Aside { is_served } => {
-                self.renew_aside(wire, (coming.extent, is_served), &config)
+                self.renew_aside(source, (coming.extent, is_served), &config)
                     .await
             }
         };
         if let Ok(loaded) = &renewed {
-            let db = loaded.fields.get("repl-stream-db");
-            let db = db.and_then(|db| db.parse::<usize>().ok());
+            let said = loaded.fields.get("repl-stream-db");
+            let said = said.and_then(|db| db.parse::<usize>().ok());
+            let db = coming.db.or(said);
             let db = db.filter(|db| *db < config.databases as usize);
             self.follower.adopt(&coming.id, coming.offset, db);
             tracing::info!("MASTER <-> REPLICA sync: Finished with success");
@@ -166,13 +180,17 @@ impl Link<'_> {
         tracing::info!("MASTER <-> REPLICA sync: Loading DB in memory");
     }
 
-    async fn renew_from_file(&self, wire: &mut Wire, config: &Config) -> Result<Loaded, End> {
+    async fn renew_from_file(
+        &self,
+        (wire, stopped): Source<'_>,
+        config: &Config,
+    ) -> Result<Loaded, End> {
         let service = self.follower.service;
         let path: PathBuf = lossless::path_of(&config.dbfilename);
         self.leave_stream(config).await;
         self.flush().await;
         let loaded = {
-            let mut loading = std::pin::pin!(full_sync::load(service, &path, self.stopped.clone()));
+            let mut loading = std::pin::pin!(full_sync::load(service, &path, stopped));
             let mut signs = interval(SIGN_OF_LIFE);
             loop {
                 tokio::select! {
@@ -189,29 +207,29 @@ impl Link<'_> {
 
     async fn renew_straight(
         &self,
-        wire: &mut Wire,
+        source: Source<'_>,
         extent: Extent,
         config: &Config,
     ) -> Result<Loaded, End> {
         self.leave_stream(config).await;
         self.flush().await;
-        let (service, stopped) = (self.follower.service, self.stopped.clone());
+        let (service, stopped) = (self.follower.service, source.1.clone());
         let intake = full_sync::to_shards(service, extent.length(), stopped);
-        let loaded = self.take_in(wire, extent, intake).await;
+        let loaded = self.take_in(source, extent, intake).await;
         self.or_nothing(loaded, "socket").await
     }
 
     async fn renew_aside(
         &self,
-        wire: &mut Wire,
+        source: Source<'_>,
         (extent, is_served): (Extent, bool),
         config: &Config,
     ) -> Result<Loaded, End> {
-        let (service, stopped) = (self.follower.service, self.stopped.clone());
+        let (service, stopped) = (self.follower.service, source.1.clone());
         tracing::info!("MASTER <-> REPLICA sync: Loading DB in memory");
         let aside = Aside::new(service);
         let intake = aside.intake(service, extent.length(), stopped, is_served);
-        let mut loaded = match self.take_in(wire, extent, intake).await {
+        let mut loaded = match self.take_in(source, extent, intake).await {
             Ok(loaded) => loaded,
             Err(error) => {
                 tracing::info!("MASTER <-> REPLICA sync: Discarding temporary DB in background");
@@ -229,14 +247,14 @@ impl Link<'_> {
     /// Has a snapshot loaded as it comes.
     async fn take_in(
         &self,
-        wire: &mut Wire,
+        (wire, stopped): Source<'_>,
         extent: Extent,
         intake: io::Result<full_sync::Intake<Result<Loaded, LoadError>>>,
     ) -> Result<Loaded, LoadError> {
         let follower = self.follower;
         let timeout = &move || follower.timeout();
         let intake = intake.map_err(full_sync::unreadable)?;
-        let taken = (intake, self.stopped.clone());
+        let taken = (intake, stopped);
         let received = full_sync::receive(wire, extent, taken, timeout, |bytes| {
             follower.note_received(bytes);
         });

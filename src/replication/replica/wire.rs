@@ -1,5 +1,6 @@
 //! The socket to a primary, and what has come through it and was not taken yet.
 
+use std::collections::VecDeque;
 use std::future::Future;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
@@ -26,6 +27,9 @@ pub(super) struct Wire {
     stream: TcpStream,
     /// What has come and was not taken.
     pub(super) input: Vec<u8>,
+    /// What has come before `input`, while nobody took it.
+    ahead: VecDeque<Vec<u8>>,
+    ahead_bytes: usize,
     /// What is to be sent and was not taken by the socket yet.
     output: Vec<u8>,
 }
@@ -43,6 +47,8 @@ impl Wire {
         Ok(Wire {
             stream,
             input: Vec::new(),
+            ahead: VecDeque::new(),
+            ahead_bytes: 0,
             output: Vec::new(),
         })
     }
@@ -78,8 +84,33 @@ impl Wire {
         read(&mut self.stream, &mut self.input).await
     }
 
-    /// Waits for more input, into another buffer.
+    /// Waits for more input, and keeps it for whoever takes it later. Nothing is lost if it is not awaited to its end.
+    pub(super) async fn read_ahead(&mut self) -> io::Result<usize> {
+        if self.input.len() >= READ_BYTES / 4 * 3 {
+            self.ahead_bytes += self.input.len();
+            self.ahead.push_back(std::mem::take(&mut self.input));
+        }
+        self.fill().await
+    }
+
+    /// Bytes that have come and were not taken.
+    pub(super) fn kept_bytes(&self) -> usize {
+        self.ahead_bytes + self.input.len()
+    }
+
+    /// What has come already, or waits for more input, into another buffer.
     pub(super) async fn read_into(&mut self, buffer: &mut Vec<u8>) -> io::Result<usize> {
+        let kept = match self.ahead.pop_front() {
+            Some(piece) => {
+                self.ahead_bytes -= piece.len();
+                piece
+            }
+            None => std::mem::take(&mut self.input),
+        };
+        if !kept.is_empty() {
+            buffer.extend_from_slice(&kept);
+            return Ok(kept.len());
+        }
         read(&mut self.stream, buffer).await
     }
 

@@ -1,7 +1,7 @@
 //! The section that Sentinel, and whoever looks for the primary, reads.
 
 use super::{Lines, Source};
-use crate::command::replication::primary::{ReplicaFacts, ReplicaState};
+use crate::command::replication::primary::{Channel, ReplicaFacts, ReplicaState};
 
 pub(super) fn section(source: &Source<'_>, lines: &mut Lines) {
     let (facts, config) = (&source.snapshot.replication, source.config);
@@ -26,16 +26,25 @@ pub(super) fn section(source: &Source<'_>, lines: &mut Lines) {
         let ReplicaFacts {
             ip,
             port,
+            channel,
             state,
             offset,
             lag_s,
             ..
         } = replica;
         let state = state.name();
+        let kind = match channel {
+            Some(Channel::Main(_)) => ",type=main-channel",
+            Some(Channel::Rdb(_)) => ",type=rdb-channel",
+            None => "",
+        };
         lines.field(
             &format!("slave{number}"),
-            format_args!("ip={ip},port={port},state={state},offset={offset},lag={lag_s}"),
+            format_args!("ip={ip},port={port},state={state},offset={offset},lag={lag_s}{kind}"),
         );
+    }
+    if config.dual_channel_replication_enabled {
+        lines.field("replicas_waiting_psync", facts.awaited);
     }
     let stream = &facts.stream;
     let (previous, until) = match &stream.previous {
