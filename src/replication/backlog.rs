@@ -133,7 +133,12 @@ impl Backlog {
     fn trim(&self, inner: &mut Inner) {
         let size_bytes = self.size_bytes.load(Relaxed);
         inner.trim(size_bytes);
-        let beyond_bytes = inner.held_bytes.saturating_sub(size_bytes);
+        // Many short pieces take as much in the list of them.
+        let list_bytes = inner.pieces.capacity() * size_of::<(u64, Bytes)>();
+        let beyond_bytes = match inner.cursors.is_empty() {
+            true => 0,
+            false => (inner.held_bytes + list_bytes as u64).saturating_sub(size_bytes),
+        };
         self.beyond_bytes.store(beyond_bytes.cast_signed(), Relaxed);
     }
 

@@ -287,11 +287,12 @@ fn memory_section(source: &Source<'_>, lines: &mut Lines) {
     pair("mem_fragmentation", "bytes", report.rss, report.used);
     let held_bytes = source.snapshot.replication.stream.held_bytes;
     let backlog_bytes = held_bytes.min(source.config.repl_backlog_size);
-    lines.field("mem_not_counted_for_evict", held_bytes - backlog_bytes);
+    let kept_bytes = source.service.budget().kept_for_replicas();
+    let kept_bytes = kept_bytes.load(Relaxed).unsigned_abs();
+    lines.field("mem_not_counted_for_evict", kept_bytes);
     lines.field("mem_replication_backlog", backlog_bytes);
     lines.field("mem_total_replication_buffers", held_bytes);
-    let slow_bytes = held_bytes - backlog_bytes;
-    lines.field("mem_clients_slaves", report.replicas + slow_bytes);
+    lines.field("mem_clients_slaves", report.replicas + kept_bytes);
     lines.field("mem_clients_normal", report.clients);
     lines.zeroes(&["mem_cluster_links"]);
     let aof = &source.telemetry.persistence.aof;
