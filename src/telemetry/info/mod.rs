@@ -6,17 +6,13 @@
 mod fields;
 
 use std::fmt::{Display, Write};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use super::Telemetry;
 use super::histogram;
 use super::memory::human;
 use super::miss_ratio::PERCENT;
 use super::observed::Observed;
-use super::persistence::{LoadingFigures, Persistence, seconds_since};
 use super::snapshot::{CommandFigures, Snapshot};
-use super::{Telemetry, errors, memory, process};
-use crate::alloc::deferred_free;
-use crate::command::context::MemoryReport;
 use crate::config::Config;
 
 /// The level of Redis that is claimed towards clients.
@@ -60,12 +56,21 @@ const fn section(
 const ON_DEMAND: &str = "debug";
 
 static SECTIONS: [Section; 16] = [
-    section("server", "Server", true, server),
+    section("server", "Server", true, |source, lines| {
+        fields::write(fields::server::SERVER, source, lines);
+    }),
     section("clients", "Clients", true, |source, lines| {
         fields::write(fields::CLIENTS, source, lines);
     }),
-    section("memory", "Memory", true, memory_section),
-    section("persistence", "Persistence", true, persistence),
+    section("memory", "Memory", true, |source, lines| {
+        fields::write(fields::memory::MEMORY, source, lines);
+    }),
+    section(
+        "persistence",
+        "Persistence",
+        true,
+        fields::persistence::section,
+    ),
     section("stats", "Stats", true, |source, lines| {
         fields::write(fields::STATS, source, lines);
     }),
@@ -141,12 +146,6 @@ impl Lines {
         self.field(name, bytes);
         let _ = write!(self.text, "{name}_human:{}\r\n", human(bytes));
     }
-
-    fn zeroes(&mut self, names: &[&str]) {
-        for name in names {
-            self.field(name, 0);
-        }
-    }
 }
 
 /// A part of a whole, zero where there is no whole.
@@ -156,248 +155,6 @@ pub(super) fn ratio(part: u64, whole: u64) -> f64 {
     } else {
         part as f64 / whole as f64
     }
-}
-
-fn server(source: &Source<'_>, lines: &mut Lines) {
-    let Source {
-        telemetry,
-        config,
-        snapshot,
-        ..
-    } = source;
-    lines.field("redis_version", REDIS_VERSION);
-    lines.field("server_name", "basalt");
-    lines.field("basalt_version", env!("CARGO_PKG_VERSION"));
-    lines.field("redis_git_sha1", "00000000");
-    lines.field("redis_git_dirty", 0);
-    lines.field("redis_build_id", 0);
-    lines.field("redis_mode", "standalone");
-    lines.field("os", process::os());
-    lines.field("arch_bits", usize::BITS);
-    lines.field("monotonic_clock", "time stamp counter");
-    lines.field("multiplexing_api", "epoll");
-    lines.field("atomicvar_api", "rust");
-    lines.field("gcc_version", "0.0.0");
-    lines.field("process_id", std::process::id());
-    lines.field("process_supervised", "no");
-    lines.field("run_id", &telemetry.run_id);
-    lines.field("tcp_port", config.port);
-    lines.field("server_time_usec", snapshot.unix_us);
-    lines.field("uptime_in_seconds", snapshot.uptime_s);
-    lines.field("uptime_in_days", snapshot.uptime_s / 86_400);
-    lines.field("hz", CRON_HZ);
-    lines.field("configured_hz", config.hz);
-    let ends_at_ms = telemetry.replication.ends_at_ms.load(Relaxed);
-    if ends_at_ms > 0 {
-        let left_ms = ends_at_ms.saturating_sub(snapshot.unix_us / 1_000);
-        lines.field("shutdown_in_milliseconds", left_ms);
-    }
-    lines.field("lru_clock", (snapshot.unix_us / 1_000_000) & 0xff_ffff);
-    lines.field("executable", telemetry.executable.display());
-    let file = telemetry
-        .config_file
-        .as_ref()
-        .map(|file| file.display().to_string());
-    lines.field("config_file", file.unwrap_or_default());
-    lines.field("io_threads_active", 0);
-    let mut listener = 0;
-    if config.port != 0 {
-        let mut value = "name=tcp".to_owned();
-        for address in &config.bind {
-            let _ = write!(value, ",bind={address}");
-        }
-        lines.field("listener0", format_args!("{value},port={}", config.port));
-        listener += 1;
-    }
-    if !config.unixsocket.is_empty() {
-        let name = format!("listener{listener}");
-        lines.field(&name, format_args!("name=unix,bind={}", config.unixsocket));
-    }
-}
-
-fn memory_section(source: &Source<'_>, lines: &mut Lines) {
-    let Source {
-        config, snapshot, ..
-    } = source;
-    let report: &MemoryReport = &snapshot.memory;
-    lines.bytes("used_memory", report.used);
-    lines.bytes("used_memory_rss", report.rss);
-    lines.bytes("used_memory_peak", report.peak);
-    let percent = |part, whole| format!("{:.2}%", 100.0 * ratio(part, whole));
-    lines.field("used_memory_peak_perc", percent(report.used, report.peak));
-    lines.field(
-        "used_memory_overhead",
-        report.used.saturating_sub(report.dataset),
-    );
-    lines.field("used_memory_startup", report.startup);
-    lines.field("used_memory_dataset", report.dataset);
-    let grown = report
-        .used
-        .saturating_sub(report.startup)
-        .max(report.dataset);
-    lines.field("used_memory_dataset_perc", percent(report.dataset, grown));
-    lines.field("allocator_allocated", report.allocator_allocated);
-    lines.field("allocator_active", report.allocator_active);
-    lines.field("allocator_resident", report.allocator_resident);
-    lines.bytes("total_system_memory", process::total_memory_bytes());
-    // One interpreter a thread runs scripts and functions alike: what compiled libraries take there is counted apart.
-    let scripts = snapshot.scripts;
-    lines.field("used_memory_lua", scripts.interpreter_bytes);
-    let of_functions = scripts
-        .interpreted_functions_bytes
-        .min(scripts.interpreters_bytes);
-    let of_scripts = scripts.interpreters_bytes - of_functions;
-    lines.field("used_memory_vm_eval", of_scripts);
-    lines.field("used_memory_lua_human", human(scripts.interpreter_bytes));
-    lines.field("used_memory_scripts_eval", scripts.scripts_bytes);
-    lines.field("number_of_cached_scripts", scripts.scripts);
-    lines.field("number_of_functions", scripts.functions);
-    lines.field("number_of_libraries", scripts.libraries);
-    lines.field("used_memory_vm_functions", of_functions);
-    lines.bytes("used_memory_vm_total", scripts.interpreters_bytes);
-    lines.field("used_memory_functions", scripts.functions_bytes);
-    lines.bytes(
-        "used_memory_scripts",
-        scripts.scripts_bytes + scripts.functions_bytes,
-    );
-    lines.bytes("maxmemory", config.maxmemory);
-    lines.field("maxmemory_policy", config.maxmemory_policy.name());
-    let mut pair = |name: &str, unit: &str, part: u64, whole: u64| {
-        lines.decimal(&format!("{name}_ratio"), ratio(part, whole));
-        lines.field(&format!("{name}_{unit}"), part as i64 - whole as i64);
-    };
-    pair(
-        "allocator_frag",
-        "bytes",
-        report.allocator_active,
-        report.allocator_allocated,
-    );
-    pair(
-        "allocator_rss",
-        "bytes",
-        report.allocator_resident,
-        report.allocator_active,
-    );
-    pair(
-        "rss_overhead",
-        "bytes",
-        report.rss,
-        report.allocator_resident,
-    );
-    pair("mem_fragmentation", "bytes", report.rss, report.used);
-    let held_bytes = source.snapshot.replication.stream.held_bytes;
-    let backlog_bytes = held_bytes.min(source.config.repl_backlog_size);
-    let kept_bytes = source.service.budget().kept_for_replicas();
-    let kept_bytes = kept_bytes.load(Relaxed).unsigned_abs();
-    lines.field("mem_not_counted_for_evict", kept_bytes);
-    lines.field("mem_replication_backlog", backlog_bytes);
-    lines.field("mem_total_replication_buffers", held_bytes);
-    lines.field("mem_clients_slaves", report.replicas + kept_bytes);
-    lines.field("mem_clients_normal", report.clients);
-    lines.zeroes(&["mem_cluster_links"]);
-    let aof = &source.telemetry.persistence.aof;
-    let buffer_bytes = match aof.enabled.load(Relaxed) {
-        true => aof.buffer_bytes.load(Relaxed),
-        false => 0,
-    };
-    lines.field("mem_aof_buffer", buffer_bytes);
-    lines.field("mem_allocator", memory::allocator_name());
-    // Tables grow a segment at a time.
-    lines.zeroes(&["mem_overhead_db_hashtable_rehashing"]);
-    let defrag = &source.service.telemetry().defrag;
-    lines.field("active_defrag_running", defrag.percent.load(Relaxed));
-    let budget = source.service.budget();
-    let pending = budget.pending_objects() + deferred_free::waiting_pieces() as u64;
-    lines.field("lazyfree_pending_objects", pending);
-    // Redis frees the words of errors in the background too, and its tests count them there.
-    let lazyfreed = source.snapshot.lazyfreed + errors::dropped();
-    lines.field("lazyfreed_objects", lazyfreed);
-}
-
-fn persistence(source: &Source<'_>, lines: &mut Lines) {
-    let Persistence {
-        rdb,
-        aof,
-        loading,
-        log,
-    } = &source.telemetry.persistence;
-    let now_s = source.snapshot.unix_us / 1_000_000;
-    let status = |is_good: &AtomicBool| if is_good.load(Relaxed) { "ok" } else { "err" };
-    let flag = |flag: &AtomicBool| u8::from(flag.load(Relaxed));
-    lines.field("loading", flag(&loading.is_loading));
-    lines.field("async_loading", flag(&loading.is_aside));
-    let copied_bytes = rdb.copied_bytes.load(Relaxed);
-    lines.field("current_cow_peak", copied_bytes);
-    lines.field("current_cow_size", copied_bytes);
-    lines.zeroes(&["current_cow_size_age"]);
-    let (done, total) = (&rdb.keys_processed, &rdb.keys_total);
-    let (done, total) = (done.load(Relaxed), total.load(Relaxed));
-    lines.decimal("current_fork_perc", 100.0 * ratio(done, total));
-    lines.field("current_save_keys_processed", done);
-    lines.field("current_save_keys_total", total);
-    let dirty = source.snapshot.dirty;
-    let unsaved = source.telemetry.persistence.changes_since_save(dirty);
-    lines.field("rdb_changes_since_last_save", unsaved);
-    lines.field("rdb_bgsave_in_progress", flag(&rdb.in_progress));
-    lines.field("rdb_last_save_time", rdb.last_save_s.load(Relaxed));
-    lines.field("rdb_last_bgsave_status", status(&rdb.last_ok));
-    let last_s = rdb.last_duration_s.load(Relaxed);
-    lines.field("rdb_last_bgsave_time_sec", last_s);
-    let current_s = seconds_since(&rdb.began_s, now_s);
-    lines.field("rdb_current_bgsave_time_sec", current_s);
-    lines.field("rdb_saves", rdb.saves.load(Relaxed));
-    lines.field("rdb_last_cow_size", rdb.last_copied_bytes.load(Relaxed));
-    let expired = loading.keys_expired.load(Relaxed);
-    lines.field("rdb_last_load_keys_expired", expired);
-    let loaded = loading.keys_loaded.load(Relaxed);
-    lines.field("rdb_last_load_keys_loaded", loaded);
-    lines.field("aof_enabled", flag(&aof.enabled));
-    lines.field("aof_rewrite_in_progress", flag(&aof.rewrite_in_progress));
-    lines.field("aof_rewrite_scheduled", flag(&aof.rewrite_scheduled));
-    let last_s = aof.last_rewrite_s.load(Relaxed);
-    lines.field("aof_last_rewrite_time_sec", last_s);
-    let current_s = seconds_since(&aof.rewrite_began_s, now_s);
-    lines.field("aof_current_rewrite_time_sec", current_s);
-    lines.field("aof_last_bgrewrite_status", status(&aof.last_rewrite_ok));
-    lines.field("aof_rewrites", aof.rewrites.load(Relaxed));
-    let failures = aof.rewrite_failures.load(Relaxed);
-    lines.field("aof_rewrites_consecutive_failures", failures);
-    lines.field("aof_last_write_status", status(&aof.last_write_ok));
-    lines.field("aof_last_cow_size", aof.last_copied_bytes.load(Relaxed));
-    lines.zeroes(&["module_fork_in_progress", "module_fork_last_cow_size"]);
-    if aof.enabled.load(Relaxed) {
-        lines.field("aof_current_size", aof.current_bytes.load(Relaxed));
-        lines.field("aof_base_size", aof.base_bytes.load(Relaxed));
-        lines.zeroes(&["aof_pending_rewrite"]);
-        lines.field("aof_buffer_length", aof.buffer_bytes.load(Relaxed));
-        lines.field("aof_pending_bio_fsync", aof.pending_fsync.load(Relaxed));
-        lines.field("aof_delayed_fsync", aof.delayed_fsync.load(Relaxed));
-        lines.field("log_records", log.records.load(Relaxed));
-        lines.field("log_bytes", log.bytes.load(Relaxed));
-        lines.field("log_used_bytes", log.used_bytes.load(Relaxed));
-        lines.field("log_waits", log.waits.load(Relaxed));
-    }
-    if loading.is_loading.load(Relaxed) {
-        loading_fields(loading, now_s, lines);
-    }
-}
-
-/// How far loading is; Redis shows these while it loads.
-fn loading_fields(loading: &LoadingFigures, now_s: u64, lines: &mut Lines) {
-    let began_s = loading.began_s.load(Relaxed);
-    let (done, total) = (&loading.loaded_bytes, &loading.total_bytes);
-    let (done, total) = (done.load(Relaxed), total.load(Relaxed));
-    lines.field("loading_start_time", began_s);
-    lines.field("loading_total_bytes", total);
-    let memory = loading.snapshot_used_memory.load(Relaxed);
-    lines.field("loading_rdb_used_mem", memory);
-    lines.field("loading_loaded_bytes", done);
-    lines.decimal("loading_loaded_perc", 100.0 * ratio(done, total));
-    let left_s = match now_s.saturating_sub(began_s) {
-        0 => 1,
-        spent_s => spent_s.saturating_mul(total.saturating_sub(done)) / (done + 1),
-    };
-    lines.field("loading_eta_seconds", left_s);
 }
 
 fn cpu(source: &Source<'_>, lines: &mut Lines) {

@@ -1,8 +1,20 @@
 //! Fields of INFO as rows: a name, a kind, and how it is read.
+//!
+//! ```text
+//! mod           the kinds; the sections about clients, counts since the start, and for who looks into the server
+//! server        the program, its addresses and its clock
+//! memory        what data, clients and scripts take
+//! persistence   snapshots, the append-only file, loading
+//! ```
 
+pub(super) mod memory;
+pub(super) mod persistence;
+pub(super) mod server;
+
+use std::fmt::Display;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use super::{Lines, Source};
+use super::{Lines, Source, ratio};
 use crate::telemetry::DefragFigures;
 use crate::telemetry::replication::Replication;
 
@@ -18,6 +30,14 @@ enum Read {
     Count(fn(&Source<'_>) -> u64),
     /// A number with two decimals.
     Decimal(fn(&Source<'_>) -> f64),
+    /// Bytes, and once more for people.
+    Bytes(fn(&Source<'_>) -> u64),
+    /// A part of a whole, in percent with two decimals.
+    Percent(fn(&Source<'_>) -> (u64, u64)),
+    /// A text; no line where there is none.
+    Text(fn(&Source<'_>) -> Option<String>),
+    /// What is known when the server is built.
+    Constant(&'static str),
     /// What this server does not have stands as in an idle Redis.
     Zero,
 }
@@ -36,6 +56,39 @@ const fn decimal(name: &'static str, read: fn(&Source<'_>) -> f64) -> Field {
     }
 }
 
+const fn bytes(name: &'static str, read: fn(&Source<'_>) -> u64) -> Field {
+    Field {
+        name,
+        read: Read::Bytes(read),
+    }
+}
+
+const fn percent(name: &'static str, read: fn(&Source<'_>) -> (u64, u64)) -> Field {
+    Field {
+        name,
+        read: Read::Percent(read),
+    }
+}
+
+const fn text(name: &'static str, read: fn(&Source<'_>) -> Option<String>) -> Field {
+    Field {
+        name,
+        read: Read::Text(read),
+    }
+}
+
+const fn constant(name: &'static str, value: &'static str) -> Field {
+    Field {
+        name,
+        read: Read::Constant(value),
+    }
+}
+
+/// A value as a text that is always there.
+fn shown(value: impl Display) -> Option<String> {
+    Some(value.to_string())
+}
+
 const fn zero(name: &'static str) -> Field {
     Field {
         name,
@@ -49,6 +102,18 @@ pub(super) fn write(fields: &[Field], source: &Source<'_>, lines: &mut Lines) {
         match field.read {
             Read::Count(read) => lines.field(field.name, read(source)),
             Read::Decimal(read) => lines.decimal(field.name, read(source)),
+            Read::Bytes(read) => lines.bytes(field.name, read(source)),
+            Read::Percent(read) => {
+                let (part, whole) = read(source);
+                let percent = 100.0 * ratio(part, whole);
+                lines.field(field.name, format_args!("{percent:.2}%"));
+            }
+            Read::Text(read) => {
+                if let Some(text) = read(source) {
+                    lines.field(field.name, text);
+                }
+            }
+            Read::Constant(value) => lines.field(field.name, value),
             Read::Zero => lines.field(field.name, 0),
         }
     }
