@@ -41,7 +41,7 @@ fn more(one: u64, other: u64) -> Option<String> {
     shown(one as i64 - other as i64)
 }
 
-/// Its rows.
+/// Rows of the section `memory`.
 pub(in crate::telemetry::info) static MEMORY: &[Field] = &[
     bytes("used_memory", |s| report(s).used),
     bytes("used_memory_rss", |s| report(s).rss),

@@ -7,7 +7,7 @@ use super::{Field, constant, count, shown, text, zero};
 use crate::telemetry::info::{CRON_HZ, REDIS_VERSION, Source};
 use crate::telemetry::process;
 
-/// Its rows.
+/// Rows of the section `server`.
 pub(in crate::telemetry::info) static SERVER: &[Field] = &[
     constant("redis_version", REDIS_VERSION),
     constant("server_name", "basalt"),
