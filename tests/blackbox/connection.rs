@@ -319,8 +319,23 @@ fn clients_that_watch_are_counted_and_those_that_sent_too_much() {
     holds("clients", "watching_clients:0");
     check(&mut client, "WATCH x y", "OK");
     holds("clients", "watching_clients:1");
+    holds("clients", "total_watched_keys:2");
+    let mut other = server.raw();
+    check(&mut other, "WATCH y z", "OK");
+    holds("clients", "watching_clients:2");
+    holds("clients", "total_watched_keys:3");
+    check(&mut other, "UNWATCH", "OK");
     check(&mut client, "UNWATCH", "OK");
     holds("clients", "watching_clients:0");
+    holds("clients", "total_watched_keys:0");
+    holds("clients", "pubsub_clients:0");
+    other.call("SSUBSCRIBE a");
+    other.call("SUBSCRIBE a");
+    holds("clients", "pubsub_clients:1");
+    other.call("UNSUBSCRIBE a");
+    holds("clients", "pubsub_clients:1");
+    other.call("SUNSUBSCRIBE a");
+    holds("clients", "pubsub_clients:0");
     holds("stats", "client_query_buffer_limit_disconnections:0");
     check(
         &mut client,

@@ -92,6 +92,49 @@ fn what_is_flushed_counts_as_freed_behind_the_clients_back() {
 }
 
 #[test]
+fn errors_of_too_many_words_end_the_counting_by_word_and_the_log_names_them() {
+    let server = Server::start(&Options::shards(2));
+    let mut raw = server.raw();
+    let counted = |raw: &mut Raw| {
+        let mut counted: Vec<String> = info(raw, "errorstats").into_keys().collect();
+        counted.sort();
+        counted
+    };
+    for number in 0..1_100 {
+        let line = format!("EVAL \"return redis.error_reply('E{number} made up')\" 0");
+        support::check(&mut raw, &line, &format!("(error) E{number} made up"));
+        if number == 1 {
+            assert_eq!(counted(&mut raw), ["errorstat_E0", "errorstat_E1"]);
+        }
+    }
+    assert_eq!(counted(&mut raw), ["errorstat_ERRORSTATS_DISABLED"]);
+    let log = server.log();
+    for said in [
+        "Errorstats stopped adding new errors",
+        "Current errors code list: E0, E1,",
+    ] {
+        assert_eq!(log.matches(said).count(), 1, "{log}");
+    }
+    support::check(&mut raw, "CONFIG RESETSTAT", "OK");
+    raw.call("EVAL \"return redis.error_reply('AGAIN made up')\" 0");
+    assert_eq!(counted(&mut raw), ["errorstat_AGAIN"]);
+}
+
+#[test]
+fn reading_again_what_is_pending_changes_nothing() {
+    let server = Server::start(&Options::shards(2));
+    let mut raw = server.raw();
+    let changes = |raw: &mut Raw| info(raw, "persistence")["rdb_changes_since_last_save"].clone();
+    support::check(&mut raw, "XADD s 1-1 f v", "\"1-1\"");
+    support::check(&mut raw, "XGROUP CREATE s g 0", "OK");
+    raw.call("XREADGROUP GROUP g c STREAMS s >");
+    let before = changes(&mut raw);
+    let again = raw.call("XREADGROUP GROUP g c STREAMS s 0");
+    assert!(again.show().contains("1-1"), "{}", again.show());
+    assert_eq!(changes(&mut raw), before);
+}
+
+#[test]
 fn memory_stats_tells_what_the_tables_of_databases_take() {
     let server = Server::start(&Options::shards(2));
     let mut raw = server.raw();

@@ -165,6 +165,8 @@ fn the_most_frequent_elements_are_listed() {
         cli.check("TOPK.RESERVE d 10", "OK");
         assert_eq!(fact(cli, "TOPK.INFO d", "width"), "(integer) 8");
         cli.check("TOPK.LIST d", "(empty array)");
+        cli.check("TOPK.RESERVE deep 3 50 2000 0.9", "OK");
+        assert_eq!(fact(cli, "TOPK.INFO deep", "depth"), "(integer) 2000");
         cli.check("TYPE t", "TopK-TYPE");
         cli.check("OBJECT ENCODING t", "\"raw\"");
         cli.check("COPY t copy", "(integer) 1");

@@ -192,6 +192,17 @@ fn memory_is_counted_to_the_byte() {
             (said - taken).abs() <= 200 + taken / 50,
             "{make}: {said} said, {taken} taken"
         );
+        if make.starts_with("TDIGEST") {
+            let text = fact(&mut cli, "TDIGEST.INFO k", "Memory usage");
+            let told: i64 = text
+                .trim_start_matches("(integer) ")
+                .parse()
+                .expect("a number");
+            assert!(
+                (told - taken).abs() <= 300 + taken / 50,
+                "{told} told, {taken} taken"
+            );
+        }
         cli.check("DEL k", "(integer) 1");
         assert_eq!(used(&cli), before, "{make}");
     }
