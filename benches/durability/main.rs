@@ -74,7 +74,8 @@ impl Plan {
             keys: arguments.number("--keys", if quick { "100000" } else { "2000000" }),
             members: arguments.number("--members", if quick { "100000" } else { "10000000" }),
             rounds: arguments.number("--rounds", if quick { "1" } else { "5" }),
-            dir: PathBuf::from(arguments.value("--dir", default_dir)),
+            // A folder of its own, which is removed in the end; the one that was named may hold more.
+            dir: PathBuf::from(arguments.value("--dir", default_dir)).join("basalt-durability"),
             runners: vec![
                 runner("redis-server", &redis, "0", ""),
                 runner("basalt, 1 thread", &basalt, "0", "1"),
