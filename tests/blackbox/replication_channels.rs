@@ -279,7 +279,7 @@ fn misled(words: &str, load: &str) -> (Liar, Server) {
     let server = Server::start(
         &options(words)
             .with("repl-diskless-load", load)
-            .with("repl-timeout", "5"),
+            .with("repl-timeout", "60"),
     );
     server.raw().call("SET mine 1");
     let line = format!("REPLICAOF 127.0.0.1 {}", liar.port);

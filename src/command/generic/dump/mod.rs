@@ -156,7 +156,7 @@ fn restore(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
     let at_ms = match ttl {
         0 => None,
         _ if options.is_absolute => Some(ttl),
-        // A time behind all time is one before all time, as in Redis, whose sum wraps around.
+        // Redis adds in an i64, and a sum that wraps around lies before now.
         _ => Some(now_ms.saturating_add(ttl))
             .map(|at_ms| if at_ms > i64::MAX as u64 { 0 } else { at_ms }),
     };
