@@ -7,7 +7,7 @@
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::object::{Body, Collection, Journal, Object, Part, Piece, ShowPiece, Standing};
+use super::object::{Body, Collection, Journal, Object, Piece, ShowPiece, Standing};
 use super::{DataType, Encoding, Kind};
 use crate::alloc::slabs::Mover;
 use crate::base::number::parse_i64;
@@ -72,10 +72,6 @@ impl Body for Quicklist {
         if let Journal::List { changes, .. } = journal {
             Quicklist::undo(self, changes);
         }
-    }
-
-    fn copied_bytes(&self, _: Part) -> Option<usize> {
-        Some(0)
     }
 
     fn elements(&self) -> Option<usize> {

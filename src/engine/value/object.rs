@@ -14,7 +14,7 @@ use crate::structures::entry::{Entry, EntryRef, Value};
 use crate::structures::item::Item;
 use crate::structures::ordered::ranking::Ranking;
 use crate::structures::quicklist::{End, Limits, NodeView, Quicklist};
-use crate::structures::undo_log::UndoLog;
+use crate::structures::undo_log::{Record, UndoLog};
 
 /// What undoes the changes of a collection, without a copy of all of it. Charged to nobody.
 pub enum Journal {
@@ -38,6 +38,15 @@ impl Journal {
             Some(Journal::Changes(changes) | Journal::List { changes, .. }) => changes,
             _ => UndoLog::default(),
         }
+    }
+
+    /// Changes of what has members or fields by name, from the last to the first behind so many bytes.
+    pub(super) fn changes_to(&self, from: usize) -> impl Iterator<Item = Record<'_>> {
+        let changes = match self {
+            Journal::Changes(changes) => Some(changes.backwards_to(from)),
+            _ => None,
+        };
+        changes.into_iter().flatten()
     }
 
     /// Bytes, roughly.
@@ -165,10 +174,11 @@ pub trait Body {
         let _ = journal;
     }
 
-    /// What has to be copied before this part of it changes; nothing is known of collections that have no journal.
+    /// What has to be copied before this part of it changes: nothing where a journal knows the elements; not known of
+    /// collections that have no journal.
     fn copied_bytes(&self, part: Part) -> Option<usize> {
         let _ = part;
-        None
+        self.elements().map(|_| 0)
     }
 
     /// How many elements it has, if it can be saved by the piece.

@@ -142,6 +142,15 @@ impl<T: Stored> Table<T> {
         table
     }
 
+    /// A table of copies that `copy` makes of the entries, under the same keys.
+    pub fn duplicate(&self, mut copy: impl FnMut(T::Ref<'_>) -> T) -> Table<T> {
+        let mut table = Table::new(self.seed);
+        self.for_each(|entry| {
+            table.insert_new(self.seed.hash(T::key(entry)), copy(entry));
+        });
+        table
+    }
+
     /// Publishes the directory in another word, or in none. The former word is cleared.
     ///
     /// For tables that began with one: directories of others are not made to be published.

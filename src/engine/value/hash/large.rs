@@ -7,7 +7,7 @@
 use super::deadlines::{DEADLINE_MAX, Deadlines, Due};
 use crate::alloc::slabs::Mover;
 use crate::base::hash::Seed;
-use crate::engine::value::object::{Body, ElementRef, Journal, Part, ShowBefore, Standing};
+use crate::engine::value::object::{Body, ElementRef, Journal, ShowBefore, Standing};
 use crate::structures::block::{Content, Kept, LONG_BYTES_MIN};
 use crate::structures::entry::{Entry, EntryRef, Value};
 use crate::structures::item::Item;
@@ -32,7 +32,6 @@ pub struct HashTable {
     next_ms: u64,
     /// Fields with a deadline.
     volatile_count: usize,
-    seed: Seed,
     /// What undoes its changes, while somebody wants to know: for each field, what there was of it.
     changes: Option<UndoLog>,
 }
@@ -111,7 +110,6 @@ impl HashTable {
             deadlines: Deadlines::default(),
             next_ms: u64::MAX,
             volatile_count: 0,
-            seed,
             changes: None,
         }
     }
@@ -379,22 +377,16 @@ const ELEMENTS_PER_SEGMENT: usize = 256;
 
 impl Body for HashTable {
     fn duplicate(&self) -> HashTable {
-        let mut copy = HashTable {
-            fields: Table::new(self.seed),
+        HashTable {
+            fields: self.fields.duplicate(|record| {
+                record_value(record)
+                    .with_bytes(|value| new_record(record.key(), value.into(), record.deadline()))
+            }),
             deadlines: self.deadlines.clone(),
             next_ms: self.next_ms,
             volatile_count: self.volatile_count,
-            seed: self.seed,
             changes: None,
-        };
-        self.fields.for_each(|record| {
-            let name = record.key();
-            let deadline = record.deadline();
-            let twin =
-                record_value(record).with_bytes(|value| new_record(name, value.into(), deadline));
-            copy.fields.insert_new(copy.fields.hash(name), twin);
-        });
-        copy
+        }
     }
 
     fn prefetch_element(&self, name: &[u8]) {
@@ -423,10 +415,7 @@ impl Body for HashTable {
     }
 
     fn undo(&mut self, journal: &Journal) {
-        let Journal::Changes(changes) = journal else {
-            return;
-        };
-        let mut changes = changes.backwards();
+        let mut changes = journal.changes_to(0);
         while let Some(change) = changes.next() {
             match change.mark {
                 ABSENT => {
@@ -439,10 +428,6 @@ impl Body for HashTable {
                 }
             }
         }
-    }
-
-    fn copied_bytes(&self, _: Part) -> Option<usize> {
-        Some(0)
     }
 
     fn elements(&self) -> Option<usize> {
@@ -469,10 +454,7 @@ impl Body for HashTable {
     }
 
     fn each_before(&self, changes: &Journal, from: usize, show: &mut ShowBefore<'_>) {
-        let Journal::Changes(changes) = changes else {
-            return;
-        };
-        let mut changes = changes.backwards_to(from);
+        let mut changes = changes.changes_to(from);
         while let Some(change) = changes.next() {
             match change.mark {
                 ABSENT => show(change.bytes, None),

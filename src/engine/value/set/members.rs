@@ -3,7 +3,7 @@
 use crate::alloc::slabs::Mover;
 use crate::base::hash::Seed;
 use crate::base::random::Random;
-use crate::engine::value::{Body, ElementRef, Journal, Part, ShowBefore, Standing};
+use crate::engine::value::{Body, ElementRef, Journal, ShowBefore, Standing};
 use crate::structures::entry::Entry;
 use crate::structures::table::{Place, Table};
 use crate::structures::undo_log::UndoLog;
@@ -11,7 +11,6 @@ use crate::structures::undo_log::UndoLog;
 /// See the module.
 pub struct Members {
     table: Table<Entry<()>>,
-    seed: Seed,
     /// What undoes its changes, while somebody wants to know.
     changes: Option<UndoLog>,
 }
@@ -30,7 +29,6 @@ impl Members {
     pub fn new(seed: Seed) -> Members {
         Members {
             table: Table::new(seed),
-            seed,
             changes: None,
         }
     }
@@ -65,8 +63,7 @@ impl Members {
             if let Some(changes) = &mut self.changes {
                 keep(changes, member, ADDED);
             }
-            self.table
-                .insert_new(hash, Entry::bytes(0, member, b"", None));
+            self.table.insert_new(hash, new_member(member));
         }
         is_new
     }
@@ -118,6 +115,11 @@ impl Members {
     }
 }
 
+#[inline]
+fn new_member(member: &[u8]) -> Entry<()> {
+    Entry::bytes(0, member, b"", None)
+}
+
 #[cold]
 fn keep(changes: &mut UndoLog, member: &[u8], change: u8) {
     changes.keep(member, 0, change);
@@ -125,14 +127,10 @@ fn keep(changes: &mut UndoLog, member: &[u8], change: u8) {
 
 impl Body for Members {
     fn duplicate(&self) -> Members {
-        let mut copy = Members::new(self.seed);
-        self.table.for_each(|member| {
-            let member = member.key();
-            let hash = copy.table.hash(member);
-            copy.table
-                .insert_new(hash, Entry::bytes(0, member, b"", None));
-        });
-        copy
+        Members {
+            table: self.table.duplicate(|member| new_member(member.key())),
+            changes: None,
+        }
     }
 
     fn prefetch_element(&self, name: &[u8]) {
@@ -151,19 +149,12 @@ impl Body for Members {
     }
 
     fn undo(&mut self, journal: &Journal) {
-        let Journal::Changes(changes) = journal else {
-            return;
-        };
-        for change in changes.backwards() {
+        for change in journal.changes_to(0) {
             match change.mark {
                 ADDED => self.remove(change.bytes),
                 _ => self.insert(change.bytes),
             };
         }
-    }
-
-    fn copied_bytes(&self, _: Part) -> Option<usize> {
-        Some(0)
     }
 
     fn elements(&self) -> Option<usize> {
@@ -186,12 +177,10 @@ impl Body for Members {
     }
 
     fn each_before(&self, changes: &Journal, from: usize, show: &mut ShowBefore<'_>) {
-        if let Journal::Changes(changes) = changes {
-            for change in changes.backwards_to(from) {
-                let was_there = change.mark == REMOVED;
-                let piece = ElementRef::new(change.bytes, b"", 0);
-                show(change.bytes, was_there.then_some(piece));
-            }
+        for change in changes.changes_to(from) {
+            let was_there = change.mark == REMOVED;
+            let piece = ElementRef::new(change.bytes, b"", 0);
+            show(change.bytes, was_there.then_some(piece));
         }
     }
 

@@ -18,7 +18,7 @@ mod tests;
 
 pub use edit::{Members, SortedSetMut};
 
-use super::object::{Body, Collection, ElementRef, Journal, Object, Part, ShowBefore, Standing};
+use super::object::{Body, Collection, ElementRef, Journal, Object, ShowBefore, Standing};
 use super::{DataType, Encoding, Kind};
 use crate::alloc::slabs::Mover;
 use crate::base::hash::Seed;
@@ -67,10 +67,6 @@ impl Body for Ranking {
         }
     }
 
-    fn copied_bytes(&self, _: Part) -> Option<usize> {
-        Some(0)
-    }
-
     fn elements(&self) -> Option<usize> {
         Some(self.len())
     }
@@ -91,12 +87,10 @@ impl Body for Ranking {
     }
 
     fn each_before(&self, changes: &Journal, from: usize, show: &mut ShowBefore<'_>) {
-        if let Journal::Changes(changes) = changes {
-            for change in changes.backwards_to(from) {
-                let was_there = !f64::from_bits(change.number).is_nan();
-                let piece = ElementRef::new(change.bytes, b"", change.number);
-                show(change.bytes, was_there.then_some(piece));
-            }
+        for change in changes.changes_to(from) {
+            let was_there = !f64::from_bits(change.number).is_nan();
+            let piece = ElementRef::new(change.bytes, b"", change.number);
+            show(change.bytes, was_there.then_some(piece));
         }
     }
 
