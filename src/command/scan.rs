@@ -52,14 +52,16 @@ pub struct Options<'a> {
 impl<'a> Options<'a> {
     /// Reads the options from an argument on.
     pub fn parse(args: &Args<'a>, from: usize) -> Result<Options<'a>, CommandError> {
-        Options::parse_with(args, from, None)
+        Options::parse_with(args, from, None, |_| false)
     }
 
-    /// Reads the options from an argument on, among which there may be a word for elements alone.
+    /// Reads the options from an argument on, among which there may be a word for elements alone, and others with one
+    /// argument behind each: `takes` is shown where such a word would stand, and says whether it is one.
     pub fn parse_with(
         args: &Args<'a>,
         from: usize,
         bare: Option<&str>,
+        mut takes: impl FnMut(usize) -> bool,
     ) -> Result<Options<'a>, CommandError> {
         let mut options = Options {
             pattern: None,
@@ -85,7 +87,7 @@ impl<'a> Options<'a> {
             } else if args.is(at, "match") {
                 let pattern = args.get(at + 1);
                 options.pattern = (!glob::matches_all(pattern)).then_some(pattern);
-            } else {
+            } else if !takes(at) {
                 return Err(CommandError::Syntax);
             }
             at += 2;

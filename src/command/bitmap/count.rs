@@ -3,13 +3,13 @@
 use crate::command::Args;
 use crate::command::Out;
 use crate::command::context::ShardCx;
-use crate::command::declaration::{Command, CommandResult, Group, KeyFlags, KeySpec};
+use crate::command::declaration::{Command, CommandResult, Group, KeySpec};
 use crate::command::error::CommandError;
 use crate::engine::value::Text;
 
 /// `BITCOUNT key [start [end [BYTE | BIT]]]`
 pub(super) static BITCOUNT: Command = Command::new("bitcount", Group::Bitmap, -2)
-    .reads(&[KeySpec::one(1, KeyFlags::RO.or(KeyFlags::ACCESS))])
+    .reads(KeySpec::FIRST_READ)
     .doc(
         "2.6.0",
         "key [start [end [BYTE | BIT]]]",
@@ -128,7 +128,7 @@ fn find_bit(bytes: &[u8], from: u64, to: u64, wanted: bool) -> Option<u64> {
 
 /// `BITPOS key bit [start [end [BYTE | BIT]]]`
 pub(super) static BITPOS: Command = Command::new("bitpos", Group::Bitmap, -3)
-    .reads(&[KeySpec::one(1, KeyFlags::RO.or(KeyFlags::ACCESS))])
+    .reads(KeySpec::FIRST_READ)
     .doc(
         "2.8.7",
         "key bit [start [end [BYTE | BIT]]]",

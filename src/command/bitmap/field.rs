@@ -38,7 +38,7 @@ pub(super) static BITFIELD: Command = Command::new("bitfield", Group::Bitmap, -2
 
 /// `BITFIELD_RO key [GET encoding offset [GET encoding offset ...]]`
 pub(super) static BITFIELD_RO: Command = Command::new("bitfield_ro", Group::Bitmap, -2)
-    .reads(&[KeySpec::one(1, KeyFlags::RO.or(KeyFlags::ACCESS))])
+    .reads(KeySpec::FIRST_READ)
     .flags(Flags::FAST)
     .doc(
         "6.0.0",

@@ -109,7 +109,7 @@ fn setbit(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
 
 /// `GETBIT key offset`
 static GETBIT: Command = Command::new("getbit", Group::Bitmap, 3)
-    .reads(&[KeySpec::one(1, KeyFlags::RO.or(KeyFlags::ACCESS))])
+    .reads(KeySpec::FIRST_READ)
     .flags(Flags::FAST)
     .doc(
         "2.2.0",

@@ -52,6 +52,10 @@ pub struct KeySpec {
 }
 
 impl KeySpec {
+    /// The first argument is a key that is read.
+    pub const FIRST_READ: &'static [KeySpec] =
+        &[KeySpec::one(1, KeyFlags::RO.or(KeyFlags::ACCESS))];
+
     /// One key at this argument.
     pub const fn one(index: i32, flags: KeyFlags) -> KeySpec {
         KeySpec::range(index, 0, 1, flags)

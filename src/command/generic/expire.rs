@@ -9,7 +9,6 @@ use crate::structures::block::Content;
 use crate::structures::entry::DEADLINE_MAX;
 
 const UPDATED: &[KeySpec] = &[KeySpec::one(1, KeyFlags::RW.or(KeyFlags::UPDATE))];
-const READ: &[KeySpec] = &[KeySpec::one(1, KeyFlags::RO.or(KeyFlags::ACCESS))];
 const HISTORY: &[(&str, &str)] = &[("7.0.0", "Added the conditions `NX`, `XX`, `GT` and `LT`.")];
 const TTL_HISTORY: &[(&str, &str)] = &[("2.8.0", "Answers -2 when there is no such key.")];
 
@@ -203,7 +202,7 @@ fn persist(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
 
 /// `TTL key`
 pub(super) static TTL: Command = Command::new("ttl", Group::Generic, 2)
-    .reads(READ)
+    .reads(KeySpec::FIRST_READ)
     .flags(Flags::FAST)
     .doc("1.0.0", "key", "Answers how many seconds a key has left.")
     .history(TTL_HISTORY)
@@ -212,7 +211,7 @@ pub(super) static TTL: Command = Command::new("ttl", Group::Generic, 2)
 
 /// `PTTL key`
 pub(super) static PTTL: Command = Command::new("pttl", Group::Generic, 2)
-    .reads(READ)
+    .reads(KeySpec::FIRST_READ)
     .flags(Flags::FAST)
     .doc(
         "2.6.0",
@@ -225,7 +224,7 @@ pub(super) static PTTL: Command = Command::new("pttl", Group::Generic, 2)
 
 /// `EXPIRETIME key`
 pub(super) static EXPIRETIME: Command = Command::new("expiretime", Group::Generic, 2)
-    .reads(READ)
+    .reads(KeySpec::FIRST_READ)
     .flags(Flags::FAST)
     .doc(
         "7.0.0",
@@ -236,7 +235,7 @@ pub(super) static EXPIRETIME: Command = Command::new("expiretime", Group::Generi
 
 /// `PEXPIRETIME key`
 pub(super) static PEXPIRETIME: Command = Command::new("pexpiretime", Group::Generic, 2)
-    .reads(READ)
+    .reads(KeySpec::FIRST_READ)
     .flags(Flags::FAST)
     .doc(
         "7.0.0",

@@ -77,61 +77,31 @@ fn scan_shard(args: &Args<'_>, shard_count: u16) -> Result<u16, CommandError> {
     Ok((cursor >> POSITION_BITS) as u16 % shard_count)
 }
 
-struct ScanOptions<'a> {
-    pattern: Option<&'a [u8]>,
-    count: u64,
-    /// `Some(None)`: a type that there is not, so that no key has it.
-    data_type: Option<Option<DataType>>,
-}
-
-fn scan_options<'a>(args: &Args<'a>) -> Result<ScanOptions<'a>, CommandError> {
-    let mut options = ScanOptions {
-        pattern: None,
-        count: scan::COUNT_DEFAULT as u64,
-        data_type: None,
-    };
-    let mut at = 2;
-    while at < args.len() {
-        if at + 1 >= args.len() {
-            return Err(CommandError::Syntax);
-        }
-        if args.is(at, "count") {
-            let count = args.integer(at + 1)?;
-            if count < 1 {
-                return Err(CommandError::Syntax);
-            }
-            options.count = count as u64;
-        } else if args.is(at, "match") {
-            let pattern = args.get(at + 1);
-            options.pattern = (!glob::matches_all(pattern)).then_some(pattern);
-        } else if args.is(at, "type") {
-            let named = DataType::ALL.iter().find(|(_, name)| args.is(at + 1, name));
-            options.data_type = Some(named.map(|(data_type, _)| *data_type));
-        } else {
-            return Err(CommandError::Syntax);
-        }
-        at += 2;
-    }
-    Ok(options)
-}
-
 fn scan_part(cx: &mut ShardCx<'_>, args: &Args<'_>, gather: &mut Gather) -> CommandResult {
-    let options = scan_options(args)?;
+    // `Some(None)`: a type that there is not, so that no key has it.
+    let mut data_type = None;
+    let options = scan::Options::parse_with(args, 2, None, |at| {
+        let is_type = args.is(at, "type");
+        if is_type {
+            let named = DataType::ALL.iter().find(|(_, name)| args.is(at + 1, name));
+            data_type = Some(named.map(|(data_type, _)| *data_type));
+        }
+        is_type
+    })?;
+    let count = options.count as u64;
     let (shard, db) = (cx.shard, cx.client.db);
     let is_first = scan_shard(args, shard.count)? == shard.index;
     let position = match scan::cursor(args.get(1)) {
         Ok(cursor) if is_first => cursor & ((1 << POSITION_BITS) - 1),
         _ => 0,
     };
-    let budget = options.count.saturating_sub(gather.visited).max(1);
+    let budget = count.saturating_sub(gather.visited).max(1);
     let budget = usize::try_from(budget).unwrap_or(usize::MAX);
     let next = cx.keyspace(0, db).scan_expiring(position, budget, |entry| {
         gather.visited += 1;
-        let has_type = options
-            .data_type
-            .is_none_or(|wanted| wanted == Some(Kind(entry.kind()).data_type()));
-        let fits = |pattern| glob::matches(pattern, entry.key(), Case::Sensitive);
-        if has_type && options.pattern.is_none_or(fits) {
+        let has_type =
+            data_type.is_none_or(|wanted| wanted == Some(Kind(entry.kind()).data_type()));
+        if has_type && options.fits(entry.key()) {
             gather.push(entry.key());
         }
     });
@@ -139,7 +109,7 @@ fn scan_part(cx: &mut ShardCx<'_>, args: &Args<'_>, gather: &mut Gather) -> Comm
     if next != 0 {
         gather.cursor = u64::from(shard.index) << POSITION_BITS | next;
         gather.done = true;
-    } else if next_shard < u64::from(shard.count) && gather.visited >= options.count {
+    } else if next_shard < u64::from(shard.count) && gather.visited >= count {
         gather.cursor = next_shard << POSITION_BITS;
         gather.done = true;
     }

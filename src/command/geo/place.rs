@@ -1,17 +1,13 @@
 //! Adding places, and what is known of single ones.
 
-use super::{point, point_of_member, reply_distance, reply_point, unit_m};
+use super::{point, point_of_member, point_of_score, reply_distance, reply_point, unit_m};
 use crate::command::Args;
 use crate::command::Out;
 use crate::command::context::ShardCx;
 use crate::command::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
 use crate::command::error::CommandError;
 use crate::command::sorted_set::add::{Rules, add};
-use crate::engine::value::DataType;
-use crate::engine::value::sorted_set::SortedSet;
-use crate::structures::geohash::Point;
-
-const READ: &[KeySpec] = &[KeySpec::one(1, KeyFlags::RO.or(KeyFlags::ACCESS))];
+use crate::command::sorted_set::{answer_each, read};
 
 /// `GEOADD key [NX | XX] [CH] longitude latitude member [longitude latitude member ...]`
 pub(super) static GEOADD: Command = Command::new("geoadd", Group::Geo, -5)
@@ -59,7 +55,7 @@ fn geoadd(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
 
 /// `GEOPOS key [member [member ...]]`
 pub(super) static GEOPOS: Command = Command::new("geopos", Group::Geo, -2)
-    .reads(READ)
+    .reads(KeySpec::FIRST_READ)
     .doc(
         "3.2.0",
         "key [member [member ...]]",
@@ -69,33 +65,17 @@ pub(super) static GEOPOS: Command = Command::new("geopos", Group::Geo, -2)
     .on_keys(geopos);
 
 fn geopos(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    answer_each(cx, args, out, |point, out| match point {
-        Some(point) => reply_point(point, out),
-        None => out.null_array(),
+    answer_each(cx, args, out, |score, out| {
+        match score.map(point_of_score) {
+            Some(point) => reply_point(point, out),
+            None => out.null_array(),
+        }
     })
-}
-
-/// Answers something about the place of each member named, if it is there.
-fn answer_each(
-    cx: &mut ShardCx<'_>,
-    args: &Args<'_>,
-    out: &mut Out,
-    answer: impl Fn(Option<Point>, &mut Out),
-) -> CommandResult {
-    let key = args.key(1);
-    let mut keyspace = cx.at(&key);
-    let place = keyspace.read_typed(&key, DataType::SortedSet)?;
-    let set = place.map(|place| SortedSet::of(keyspace.entry(place)));
-    out.array(args.len() - 2);
-    for member in args.from(2) {
-        answer(set.and_then(|set| point_of_member(set, member)), out);
-    }
-    Ok(())
 }
 
 /// `GEOHASH key [member [member ...]]`
 pub(super) static GEOHASH: Command = Command::new("geohash", Group::Geo, -2)
-    .reads(READ)
+    .reads(KeySpec::FIRST_READ)
     .doc(
         "3.2.0",
         "key [member [member ...]]",
@@ -105,15 +85,17 @@ pub(super) static GEOHASH: Command = Command::new("geohash", Group::Geo, -2)
     .on_keys(geohash);
 
 fn geohash(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    answer_each(cx, args, out, |point, out| match point {
-        Some(point) => out.bulk(&point.text()),
-        None => out.null(),
+    answer_each(cx, args, out, |score, out| {
+        match score.map(point_of_score) {
+            Some(point) => out.bulk(&point.text()),
+            None => out.null(),
+        }
     })
 }
 
 /// `GEODIST key member1 member2 [M | KM | FT | MI]`
 pub(super) static GEODIST: Command = Command::new("geodist", Group::Geo, -4)
-    .reads(READ)
+    .reads(KeySpec::FIRST_READ)
     .doc(
         "3.2.0",
         "key member1 member2 [M | KM | FT | MI]",
@@ -129,8 +111,7 @@ fn geodist(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
     };
     let key = args.key(1);
     let mut keyspace = cx.at(&key);
-    let place = keyspace.read_typed(&key, DataType::SortedSet)?;
-    let set = place.map(|place| SortedSet::of(keyspace.entry(place)));
+    let set = read(&mut keyspace, &key)?;
     let point = |at: usize| point_of_member(set?, args.get(at));
     match (point(2), point(3)) {
         (Some(one), Some(two)) => reply_distance(one.distance_m(two) / unit_m, out),

@@ -14,8 +14,7 @@ use crate::command::declaration::{
 };
 use crate::command::element::reply_element;
 use crate::command::error::{CommandError, shown};
-use crate::command::sorted_set::{event, store};
-use crate::engine::value::DataType;
+use crate::command::sorted_set::{event, read, store};
 use crate::engine::value::sorted_set::SortedSet;
 use crate::structures::geohash::{Extent, Point, Shape};
 use crate::structures::listpack::Element;
@@ -296,8 +295,7 @@ fn search(
 ) -> CommandResult {
     let source = args.key(if form == Form::SearchStore { 2 } else { 1 });
     let mut keyspace = cx.at(&source);
-    let place = keyspace.read_typed(&source, DataType::SortedSet)?;
-    let set = place.map(|place| SortedSet::of(keyspace.entry(place)));
+    let set = read(&mut keyspace, &source)?;
     let request = Request::parse(args, form, may_store, set)?;
     let found = set.map_or_else(Vec::new, |set| request.run(set));
     let Some(target) = request.target else {
@@ -328,7 +326,6 @@ fn search(
     Ok(())
 }
 
-const READ: &[KeySpec] = &[KeySpec::one(1, KeyFlags::RO.or(KeyFlags::ACCESS))];
 const ONE: FindKeys = FindKeys::Range {
     last: 0,
     step: 1,
@@ -344,7 +341,7 @@ const HISTORY: &[(&str, &str)] = &[
 
 /// `GEOSEARCH key <FROMMEMBER member | FROMLONLAT longitude latitude> <BYRADIUS … | BYBOX …> …`
 pub(super) static GEOSEARCH: Command = Command::new("geosearch", Group::Geo, -7)
-    .reads(READ)
+    .reads(KeySpec::FIRST_READ)
     .doc(
         "6.2.0",
         "key <FROMMEMBER member | FROMLONLAT longitude latitude> \
@@ -400,7 +397,7 @@ pub(super) static GEORADIUS: Command = Command::new("georadius", Group::Geo, -6)
 
 /// `GEORADIUS_RO key longitude latitude radius <M | KM | FT | MI> …`
 pub(super) static GEORADIUS_RO: Command = Command::new("georadius_ro", Group::Geo, -6)
-    .reads(READ)
+    .reads(KeySpec::FIRST_READ)
     .doc(
         "3.2.10",
         "key longitude latitude radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] \
@@ -439,7 +436,7 @@ pub(super) static GEORADIUSBYMEMBER: Command = Command::new("georadiusbymember",
 /// `GEORADIUSBYMEMBER_RO key member radius <M | KM | FT | MI> …`
 pub(super) static GEORADIUSBYMEMBER_RO: Command =
     Command::new("georadiusbymember_ro", Group::Geo, -5)
-        .reads(READ)
+        .reads(KeySpec::FIRST_READ)
         .doc(
             "3.2.10",
             "key member radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] \

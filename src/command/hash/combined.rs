@@ -1,6 +1,6 @@
 //! Reading or setting fields and doing something about their deadlines, or about the fields, in one step.
 
-use super::expire::{Tally, field_deadline, log_fields, log_given};
+use super::expire::{COMPLEXITY, Tally, field_deadline, log_fields, log_given, take_deadline};
 use super::{
     ACCESSED_AND_UPDATED, BAD_COUNT, HDEL_EVENT, HEXPIRE_EVENT, HPERSIST_EVENT, HSET_EVENT,
     UPDATED, at, delete_if_empty, edit, field_at, named_fields, rules,
@@ -16,8 +16,6 @@ use crate::command::options::TimeForm;
 use crate::engine::value::DataType;
 use crate::engine::value::hash::{FieldDeadline, new_hash};
 use crate::structures::block::Content;
-
-const COMPLEXITY: &str = "O(N), N being the count of fields named.";
 
 /// `HGETDEL key FIELDS numfields field [field ...]`
 pub(super) static HGETDEL: Command = Command::new("hgetdel", Group::Hash, -5)
@@ -114,9 +112,7 @@ fn hgetex(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
             Change::Nothing => {}
             Change::Persist if field.deadline.is_none() => {}
             Change::Persist => {
-                persisted |= edit(&mut keyspace, place, &rules, |hash| {
-                    hash.set_deadline(name, None)
-                });
+                persisted |= take_deadline(&mut keyspace, place, &rules, name);
             }
             Change::Give(at_ms) => {
                 tally.give(&mut keyspace, place, &rules, name, at_ms);
@@ -305,13 +301,7 @@ fn hsetex(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
         for (name, _) in pairs {
             tally.give(&mut keyspace, place, &rules, name, at_ms);
         }
-        let event = if tally.deleted > 0 {
-            HDEL_EVENT
-        } else {
-            HEXPIRE_EVENT
-        };
-        keyspace.wrote(key.bytes, event);
-        delete_if_empty(&mut keyspace, &key, place);
+        tally.record(&mut keyspace, &key, place);
     }
     if is_logged {
         log_set(cx, args, &request, &kept);

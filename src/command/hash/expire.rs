@@ -1,22 +1,23 @@
 //! When a field's time comes: setting, asking and taking back.
 
 use super::{
-    BAD_COUNT, HDEL_EVENT, HEXPIRE_EVENT, HPERSIST_EVENT, READ, UPDATED, delete_if_empty, edit,
-    field_at, named_fields, read, rules,
+    BAD_COUNT, HDEL_EVENT, HEXPIRE_EVENT, HPERSIST_EVENT, UPDATED, delete_if_empty, edit, field_at,
+    named_fields, read, rules,
 };
 use crate::command::Args;
 use crate::command::Out;
 use crate::command::context::ShardCx;
-use crate::command::declaration::{Command, CommandResult, Flags, Group};
+use crate::command::declaration::{Command, CommandResult, Flags, Group, KeySpec};
 use crate::command::error::CommandError;
 use crate::command::options::TimeForm;
+use crate::engine::Key;
 use crate::engine::keyspace::Keyspace;
 use crate::engine::value::DataType;
 use crate::engine::value::hash::{FIELD_DEADLINE_MAX, HashRules};
 use crate::structures::block::Content;
 use crate::structures::table::Place;
 
-const COMPLEXITY: &str = "O(N), N being the count of fields named.";
+pub(super) const COMPLEXITY: &str = "O(N), N being the count of fields named.";
 const SET_FLAGS: Flags = Flags::DENYOOM.or(Flags::FAST);
 
 /// `HEXPIRE key seconds [NX | XX | GT | LT] FIELDS numfields field [field ...]`
@@ -158,6 +159,17 @@ impl Tally {
     pub(super) fn is_empty(self) -> bool {
         self == Tally::default()
     }
+
+    /// Records the change under one name, and deletes the key if no field is left.
+    pub(super) fn record(self, keyspace: &mut Keyspace<'_>, key: &Key<'_>, place: Place) {
+        let event = if self.deleted > 0 {
+            HDEL_EVENT
+        } else {
+            HEXPIRE_EVENT
+        };
+        keyspace.wrote(key.bytes, event);
+        delete_if_empty(keyspace, key, place);
+    }
 }
 
 fn expire(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out, form: TimeForm) -> CommandResult {
@@ -196,13 +208,7 @@ fn expire(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out, form: TimeForm) 
         }
     }
     if let Some(place) = found.filter(|_| !tally.is_empty()) {
-        let event = if tally.deleted > 0 {
-            HDEL_EVENT
-        } else {
-            HEXPIRE_EVENT
-        };
-        keyspace.wrote(key.bytes, event);
-        delete_if_empty(&mut keyspace, &key, place);
+        tally.record(&mut keyspace, &key, place);
         let word = (condition != Condition::Always).then(|| args.get(3));
         log_given(cx, key.bytes, at_ms, word, &given);
     }
@@ -238,6 +244,16 @@ pub(super) fn log_fields(cx: &mut ShardCx<'_>, head: &[&[u8]], names: &[&[u8]]) 
     cx.log_instead(request);
 }
 
+/// Takes the deadline of a field that has one away.
+pub(super) fn take_deadline(
+    keyspace: &mut Keyspace<'_>,
+    place: Place,
+    rules: &HashRules,
+    name: &[u8],
+) -> bool {
+    edit(keyspace, place, rules, |hash| hash.set_deadline(name, None))
+}
+
 /// `HPERSIST key FIELDS numfields field [field ...]`
 pub(super) static HPERSIST: Command = Command::new("hpersist", Group::Hash, -5)
     .writes(UPDATED)
@@ -267,10 +283,7 @@ fn persist(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
             out.integer(-1);
             continue;
         }
-        edit(&mut keyspace, place, &rules, |hash| {
-            hash.set_deadline(name, None)
-        });
-        changed = true;
+        changed |= take_deadline(&mut keyspace, place, &rules, name);
         out.integer(1);
     }
     if changed {
@@ -281,7 +294,7 @@ fn persist(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
 
 /// `HTTL key FIELDS numfields field [field ...]`
 pub(super) static HTTL: Command = Command::new("httl", Group::Hash, -5)
-    .reads(READ)
+    .reads(KeySpec::FIRST_READ)
     .flags(Flags::FAST)
     .doc(
         "7.4.0",
@@ -294,7 +307,7 @@ pub(super) static HTTL: Command = Command::new("httl", Group::Hash, -5)
 
 /// `HPTTL key FIELDS numfields field [field ...]`
 pub(super) static HPTTL: Command = Command::new("hpttl", Group::Hash, -5)
-    .reads(READ)
+    .reads(KeySpec::FIRST_READ)
     .flags(Flags::FAST)
     .doc(
         "7.4.0",
@@ -307,7 +320,7 @@ pub(super) static HPTTL: Command = Command::new("hpttl", Group::Hash, -5)
 
 /// `HEXPIRETIME key FIELDS numfields field [field ...]`
 pub(super) static HEXPIRETIME: Command = Command::new("hexpiretime", Group::Hash, -5)
-    .reads(READ)
+    .reads(KeySpec::FIRST_READ)
     .flags(Flags::FAST)
     .doc(
         "7.4.0",
@@ -319,7 +332,7 @@ pub(super) static HEXPIRETIME: Command = Command::new("hexpiretime", Group::Hash
 
 /// `HPEXPIRETIME key FIELDS numfields field [field ...]`
 pub(super) static HPEXPIRETIME: Command = Command::new("hpexpiretime", Group::Hash, -5)
-    .reads(READ)
+    .reads(KeySpec::FIRST_READ)
     .flags(Flags::FAST)
     .doc(
         "7.4.0",

@@ -1,15 +1,15 @@
 //! Asking a hash for some of its fields.
 
-use super::{LOOKED_AT, READ, read};
+use super::{LOOKED_AT, read};
 use crate::command::Args;
 use crate::command::Out;
 use crate::command::context::ShardCx;
-use crate::command::declaration::{Command, CommandResult, Flags, Group};
+use crate::command::declaration::{Command, CommandResult, Flags, Group, KeySpec};
 use crate::command::element::reply_item;
 
 /// `HGET key field`
 pub(super) static HGET: Command = Command::new("hget", Group::Hash, 3)
-    .reads(READ)
+    .reads(KeySpec::FIRST_READ)
     .flags(Flags::FAST)
     .doc("2.0.0", "key field", "Answers the value of a field.")
     .looks_up(2)
@@ -27,7 +27,7 @@ fn hget(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
 
 /// `HMGET key field [field ...]`
 pub(super) static HMGET: Command = Command::new("hmget", Group::Hash, -3)
-    .reads(READ)
+    .reads(KeySpec::FIRST_READ)
     .flags(Flags::FAST)
     .doc(
         "2.0.0",

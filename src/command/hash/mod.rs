@@ -69,7 +69,6 @@ pub(super) static TABLE: &[&Command] = &[
     &whole::HVALS,
 ];
 
-const READ: &[KeySpec] = &[KeySpec::one(1, KeyFlags::RO.or(KeyFlags::ACCESS))];
 const LOOKED_AT: &[KeySpec] = &[KeySpec::one(1, KeyFlags::RO)];
 const UPDATED: &[KeySpec] = &[KeySpec::one(1, KeyFlags::RW.or(KeyFlags::UPDATE))];
 const ACCESSED_AND_UPDATED: &[KeySpec] = &[KeySpec::one(

@@ -1,10 +1,10 @@
 //! HRANDFIELD: fields drawn at random.
 
-use super::{READ, at, read};
+use super::{at, read};
 use crate::command::Args;
 use crate::command::Out;
 use crate::command::context::ShardCx;
-use crate::command::declaration::{Command, CommandResult, Group};
+use crate::command::declaration::{Command, CommandResult, Group, KeySpec};
 use crate::command::element::{reply_element, reply_item};
 use crate::command::error::CommandError;
 use crate::engine::value::DataType;
@@ -12,7 +12,7 @@ use crate::engine::value::hash::Field;
 
 /// `HRANDFIELD key [count [WITHVALUES]]`
 pub(super) static HRANDFIELD: Command = Command::new("hrandfield", Group::Hash, -2)
-    .reads(READ)
+    .reads(KeySpec::FIRST_READ)
     .doc(
         "6.2.0",
         "key [count [WITHVALUES]]",

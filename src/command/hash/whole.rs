@@ -1,10 +1,10 @@
 //! All fields of a hash, at once or some at a time.
 
-use super::{READ, read};
+use super::read;
 use crate::command::Args;
 use crate::command::Out;
 use crate::command::context::ShardCx;
-use crate::command::declaration::{Command, CommandResult, Group};
+use crate::command::declaration::{Command, CommandResult, Group, KeySpec};
 use crate::command::element::{reply_element, reply_item};
 use crate::command::scan;
 
@@ -13,7 +13,7 @@ const TIPS: &[&str] = &["nondeterministic_output_order"];
 
 /// `HGETALL key`
 pub(super) static HGETALL: Command = Command::new("hgetall", Group::Hash, 2)
-    .reads(READ)
+    .reads(KeySpec::FIRST_READ)
     .doc(
         "2.0.0",
         "key",
@@ -42,7 +42,7 @@ fn hgetall(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
 
 /// `HKEYS key`
 pub(super) static HKEYS: Command = Command::new("hkeys", Group::Hash, 2)
-    .reads(READ)
+    .reads(KeySpec::FIRST_READ)
     .doc("2.0.0", "key", "Answers the names of all fields of a hash.")
     .complexity(COMPLEXITY)
     .tips(TIPS)
@@ -51,7 +51,7 @@ pub(super) static HKEYS: Command = Command::new("hkeys", Group::Hash, 2)
 
 /// `HVALS key`
 pub(super) static HVALS: Command = Command::new("hvals", Group::Hash, 2)
-    .reads(READ)
+    .reads(KeySpec::FIRST_READ)
     .doc(
         "2.0.0",
         "key",
@@ -80,7 +80,7 @@ fn one_of_each(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out, names: bool
 
 /// `HSCAN key cursor [MATCH pattern] [COUNT count] [NOVALUES]`
 pub(super) static HSCAN: Command = Command::new("hscan", Group::Hash, -3)
-    .reads(READ)
+    .reads(KeySpec::FIRST_READ)
     .doc(
         "2.8.0",
         "key cursor [MATCH pattern] [COUNT count] [NOVALUES]",
@@ -99,7 +99,7 @@ fn hscan(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
         scan::reply_nothing(out);
         return Ok(());
     };
-    let options = scan::Options::parse_with(args, 3, Some("novalues"))?;
+    let options = scan::Options::parse_with(args, 3, Some("novalues"), |_| false)?;
     let mut fields = Out::new(out.protocol());
     let mut count = 0;
     let next = hash.scan(cursor, options.count, |field| {

@@ -21,7 +21,7 @@ mod transfer;
 
 use super::Args;
 use super::context::ShardCx;
-use super::declaration::{Command, KeyFlags, KeySpec};
+use super::declaration::{Command, KeyFlags};
 use super::error::CommandError;
 use crate::engine::Key;
 use crate::engine::effect::Event;
@@ -59,8 +59,6 @@ pub(super) static TABLE: &[&Command] = &[
 const POPPED: KeyFlags = KeyFlags::RW.or(KeyFlags::ACCESS).or(KeyFlags::DELETE);
 /// A key that elements are added to.
 const PUSHED: KeyFlags = KeyFlags::RW.or(KeyFlags::INSERT);
-
-const ONE_READ: &[KeySpec] = &[KeySpec::one(1, KeyFlags::RO.or(KeyFlags::ACCESS))];
 
 fn limits(cx: &ShardCx<'_>) -> Limits {
     list::limits(

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use super::edit::at;
-use super::{ONE_READ, index_within, range_within};
+use super::{index_within, range_within};
 use crate::base::number;
 use crate::command::context::ShardCx;
 use crate::command::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
@@ -30,7 +30,7 @@ fn llen(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
 
 /// `LINDEX key index`
 pub(super) static LINDEX: Command = Command::new("lindex", Group::List, 3)
-    .reads(ONE_READ)
+    .reads(KeySpec::FIRST_READ)
     .doc("1.0.0", "key index", "Answers the element at an index.")
     .complexity("O(N) for N elements between it and the nearer end.")
     .reads_from(End::Front)
@@ -55,7 +55,7 @@ fn lindex(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
 
 /// `LRANGE key start stop`
 pub(super) static LRANGE: Command = Command::new("lrange", Group::List, 4)
-    .reads(ONE_READ)
+    .reads(KeySpec::FIRST_READ)
     .doc(
         "1.0.0",
         "key start stop",
@@ -83,7 +83,7 @@ fn lrange(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
 
 /// `LPOS key element [RANK rank] [COUNT num-matches] [MAXLEN len]`
 pub(super) static LPOS: Command = Command::new("lpos", Group::List, -3)
-    .reads(ONE_READ)
+    .reads(KeySpec::FIRST_READ)
     .doc(
         "6.0.6",
         "key element [RANK rank] [COUNT num-matches] [MAXLEN len]",

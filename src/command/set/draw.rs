@@ -125,7 +125,7 @@ fn spop_many(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRes
 
 /// `SRANDMEMBER key [count]`
 pub(super) static SRANDMEMBER: Command = Command::new("srandmember", Group::Set, -2)
-    .reads(&[KeySpec::one(1, KeyFlags::RO.or(KeyFlags::ACCESS))])
+    .reads(KeySpec::FIRST_READ)
     .doc(
         "1.0.0",
         "key [count]",

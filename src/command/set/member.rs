@@ -16,7 +16,6 @@ const SADD_EVENT: Event = event("sadd");
 const SREM_EVENT: Event = event("srem");
 
 const READ: &[KeySpec] = &[KeySpec::one(1, KeyFlags::RO)];
-const ACCESS: &[KeySpec] = &[KeySpec::one(1, KeyFlags::RO.or(KeyFlags::ACCESS))];
 
 /// `SADD key member [member ...]`
 pub(super) static SADD: Command = Command::new("sadd", Group::Set, -3)
@@ -166,7 +165,7 @@ fn sismember(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRes
 
 /// `SMISMEMBER key member [member ...]`
 pub(super) static SMISMEMBER: Command = Command::new("smismember", Group::Set, -3)
-    .reads(ACCESS)
+    .reads(KeySpec::FIRST_READ)
     .flags(Flags::FAST)
     .doc(
         "6.2.0",
@@ -206,7 +205,7 @@ fn scard(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
 
 /// `SMEMBERS key`
 pub(super) static SMEMBERS: Command = Command::new("smembers", Group::Set, 2)
-    .reads(ACCESS)
+    .reads(KeySpec::FIRST_READ)
     .doc("1.0.0", "key", "Answers all members of a set.")
     .complexity("O(N), N being the count of members.")
     .tips(&["nondeterministic_output_order"])
@@ -229,7 +228,7 @@ fn smembers(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResu
 
 /// `SSCAN key cursor [MATCH pattern] [COUNT count]`
 pub(super) static SSCAN: Command = Command::new("sscan", Group::Set, -3)
-    .reads(ACCESS)
+    .reads(KeySpec::FIRST_READ)
     .doc(
         "2.8.0",
         "key cursor [MATCH pattern] [COUNT count]",

@@ -1,7 +1,7 @@
 //! Counting and removing ranges.
 
 use super::bounds::Bounds;
-use super::{event, limits, took_out};
+use super::{event, limits, read, took_out};
 use crate::command::Args;
 use crate::command::Out;
 use crate::command::context::ShardCx;
@@ -11,7 +11,6 @@ use crate::engine::value::DataType;
 use crate::engine::value::sorted_set::{SortedSet, SortedSetMut};
 use crate::structures::ordered::Direction;
 
-const READ: &[KeySpec] = &[KeySpec::one(1, KeyFlags::RO.or(KeyFlags::ACCESS))];
 const WRITTEN: &[KeySpec] = &[KeySpec::one(1, KeyFlags::RW.or(KeyFlags::DELETE))];
 const COUNT_COST: &str = "O(log(N)) in a set of N members.";
 const REMOVE_COST: &str = "O(log(N)+M) in a set of N members, for M that are removed.";
@@ -24,20 +23,15 @@ fn count(
 ) -> CommandResult {
     let key = args.key(1);
     let mut keyspace = cx.at(&key);
-    let count = match keyspace.read_typed(&key, DataType::SortedSet)? {
-        None => 0,
-        Some(place) => {
-            let set = SortedSet::of(keyspace.entry(place));
-            bounds.ranks(set, Direction::Ascending).count()
-        }
-    };
+    let set = read(&mut keyspace, &key)?;
+    let count = set.map_or(0, |set| bounds.ranks(set, Direction::Ascending).count());
     out.integer(count as i64);
     Ok(())
 }
 
 /// `ZCOUNT key min max`
 pub(super) static ZCOUNT: Command = Command::new("zcount", Group::SortedSet, 4)
-    .reads(READ)
+    .reads(KeySpec::FIRST_READ)
     .flags(Flags::FAST)
     .doc(
         "2.0.0",
@@ -53,7 +47,7 @@ pub(super) static ZCOUNT: Command = Command::new("zcount", Group::SortedSet, 4)
 
 /// `ZLEXCOUNT key min max`
 pub(super) static ZLEXCOUNT: Command = Command::new("zlexcount", Group::SortedSet, 4)
-    .reads(READ)
+    .reads(KeySpec::FIRST_READ)
     .flags(Flags::FAST)
     .doc(
         "2.8.9",

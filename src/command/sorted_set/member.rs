@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::{begin_members, event, limits, reply_scored, took_out};
+use super::{answer_each, begin_members, event, limits, read, reply_scored, took_out};
 use crate::base::number::{self, F64Buffer};
 use crate::command::Args;
 use crate::command::Out;
@@ -14,8 +14,6 @@ use crate::command::scan;
 use crate::engine::value::DataType;
 use crate::engine::value::sorted_set::{SortedSet, SortedSetMut};
 use crate::structures::ordered::Direction;
-
-const READ: &[KeySpec] = &[KeySpec::one(1, KeyFlags::RO.or(KeyFlags::ACCESS))];
 
 /// `ZREM key member [member ...]`
 pub(super) static ZREM: Command = Command::new("zrem", Group::SortedSet, -3)
@@ -60,17 +58,14 @@ pub(super) static ZCARD: Command = Command::new("zcard", Group::SortedSet, 2)
 fn zcard(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     let key = args.key(1);
     let mut keyspace = cx.at(&key);
-    let len = match keyspace.read_typed(&key, DataType::SortedSet)? {
-        Some(place) => SortedSet::of(keyspace.entry(place)).len(),
-        None => 0,
-    };
-    out.integer(len as i64);
+    let set = read(&mut keyspace, &key)?;
+    out.integer(set.map_or(0, |set| set.len()) as i64);
     Ok(())
 }
 
 /// `ZSCORE key member`
 pub(super) static ZSCORE: Command = Command::new("zscore", Group::SortedSet, 3)
-    .reads(READ)
+    .reads(KeySpec::FIRST_READ)
     .flags(Flags::FAST)
     .doc("1.2.0", "key member", "Answers the score of a member.")
     .on_keys(zscore);
@@ -78,8 +73,7 @@ pub(super) static ZSCORE: Command = Command::new("zscore", Group::SortedSet, 3)
 fn zscore(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     let key = args.key(1);
     let mut keyspace = cx.at(&key);
-    let place = keyspace.read_typed(&key, DataType::SortedSet)?;
-    match place.and_then(|place| SortedSet::of(keyspace.entry(place)).score(args.get(2))) {
+    match read(&mut keyspace, &key)?.and_then(|set| set.score(args.get(2))) {
         Some(score) => out.double(score),
         None => out.null(),
     }
@@ -88,7 +82,7 @@ fn zscore(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
 
 /// `ZMSCORE key member [member ...]`
 pub(super) static ZMSCORE: Command = Command::new("zmscore", Group::SortedSet, -3)
-    .reads(READ)
+    .reads(KeySpec::FIRST_READ)
     .flags(Flags::FAST)
     .doc(
         "6.2.0",
@@ -99,18 +93,10 @@ pub(super) static ZMSCORE: Command = Command::new("zmscore", Group::SortedSet, -
     .on_keys(zmscore);
 
 fn zmscore(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    let key = args.key(1);
-    let mut keyspace = cx.at(&key);
-    let place = keyspace.read_typed(&key, DataType::SortedSet)?;
-    let set = place.map(|place| SortedSet::of(keyspace.entry(place)));
-    out.array(args.len() - 2);
-    for member in args.from(2) {
-        match set.and_then(|set| set.score(member)) {
-            Some(score) => out.double(score),
-            None => out.null(),
-        }
-    }
-    Ok(())
+    answer_each(cx, args, out, |score, out| match score {
+        Some(score) => out.double(score),
+        None => out.null(),
+    })
 }
 
 const RANK_HISTORY: &[(&str, &str)] = &[("7.2.0", "Knows `WITHSCORE`.")];
@@ -118,7 +104,7 @@ const RANK_COST: &str = "O(log(N)) in a set of N members.";
 
 /// `ZRANK key member [WITHSCORE]`
 pub(super) static ZRANK: Command = Command::new("zrank", Group::SortedSet, -3)
-    .reads(READ)
+    .reads(KeySpec::FIRST_READ)
     .flags(Flags::FAST)
     .doc(
         "2.0.0",
@@ -131,7 +117,7 @@ pub(super) static ZRANK: Command = Command::new("zrank", Group::SortedSet, -3)
 
 /// `ZREVRANK key member [WITHSCORE]`
 pub(super) static ZREVRANK: Command = Command::new("zrevrank", Group::SortedSet, -3)
-    .reads(READ)
+    .reads(KeySpec::FIRST_READ)
     .flags(Flags::FAST)
     .doc(
         "2.0.0",
@@ -157,8 +143,7 @@ fn rank(
     }
     let key = args.key(1);
     let mut keyspace = cx.at(&key);
-    let place = keyspace.read_typed(&key, DataType::SortedSet)?;
-    let set = place.map(|place| SortedSet::of(keyspace.entry(place)));
+    let set = read(&mut keyspace, &key)?;
     let found = set.and_then(|set| {
         let (rank, score) = set.rank(args.get(2))?;
         Some(match direction {
@@ -187,7 +172,7 @@ const DRAWS_MAX: u64 = 1 << 26;
 
 /// `ZRANDMEMBER key [count [WITHSCORES]]`
 pub(super) static ZRANDMEMBER: Command = Command::new("zrandmember", Group::SortedSet, -2)
-    .reads(READ)
+    .reads(KeySpec::FIRST_READ)
     .doc(
         "6.2.0",
         "key [count [WITHSCORES]]",
@@ -297,7 +282,7 @@ fn draw_count(args: &Args<'_>) -> Result<i64, CommandError> {
 
 /// `ZSCAN key cursor [MATCH pattern] [COUNT count] [NOSCORES]`
 pub(super) static ZSCAN: Command = Command::new("zscan", Group::SortedSet, -3)
-    .reads(READ)
+    .reads(KeySpec::FIRST_READ)
     .doc(
         "2.8.0",
         "key cursor [MATCH pattern] [COUNT count] [NOSCORES]",
@@ -311,12 +296,11 @@ fn zscan(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
     let cursor = scan::cursor(args.get(2))?;
     let key = args.key(1);
     let mut keyspace = cx.at(&key);
-    let Some(place) = keyspace.read_typed(&key, DataType::SortedSet)? else {
+    let Some(set) = read(&mut keyspace, &key)? else {
         scan::reply_nothing(out);
         return Ok(());
     };
-    let options = scan::Options::parse_with(args, 3, Some("noscores"))?;
-    let set = SortedSet::of(keyspace.entry(place));
+    let options = scan::Options::parse_with(args, 3, Some("noscores"), |_| false)?;
     let mut elements = Out::new(out.protocol());
     let mut count = 0;
     let next = set.scan(cursor, options.count, |member, score| {

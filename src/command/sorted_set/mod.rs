@@ -21,9 +21,10 @@ mod range;
 #[cfg(test)]
 mod tests;
 
+use super::Args;
 use super::Out;
 use super::context::ShardCx;
-use super::declaration::Command;
+use super::declaration::{Command, CommandResult};
 use super::element::reply_element;
 use super::error::CommandError;
 use crate::base::hash::Seed;
@@ -32,7 +33,8 @@ use crate::config::Config;
 use crate::config::values::ZsetIndex;
 use crate::engine::Key;
 use crate::engine::effect::Event;
-use crate::engine::keyspace::Keyspace;
+use crate::engine::keyspace::{Keyspace, WrongType};
+use crate::engine::value::DataType;
 use crate::engine::value::object::detached;
 use crate::engine::value::sorted_set::{Limits, Members, SortedSet, SortedSetMut};
 use crate::structures::listpack::Element;
@@ -107,6 +109,34 @@ pub(super) fn score(text: &[u8]) -> Result<f64, CommandError> {
         Some(score) => Ok(score as f64),
         None => number::parse_f64(text).ok_or(CommandError::NotFloat),
     }
+}
+
+/// Looks a sorted set up for a command that reads it.
+#[inline]
+pub(super) fn read<'k>(
+    keyspace: &'k mut Keyspace<'_>,
+    key: &Key<'_>,
+) -> Result<Option<SortedSet<'k>>, WrongType> {
+    let found = keyspace.read_typed(key, DataType::SortedSet)?;
+    Ok(found.map(|place| SortedSet::of(keyspace.entry(place))))
+}
+
+/// Answers something about each member that a command names, by its score, if it is there.
+#[inline]
+pub(super) fn answer_each(
+    cx: &mut ShardCx<'_>,
+    args: &Args<'_>,
+    out: &mut Out,
+    answer: impl Fn(Option<f64>, &mut Out),
+) -> CommandResult {
+    let key = args.key(1);
+    let mut keyspace = cx.at(&key);
+    let set = read(&mut keyspace, &key)?;
+    out.array(args.len() - 2);
+    for member in args.from(2) {
+        answer(set.and_then(|set| set.score(member)), out);
+    }
+    Ok(())
 }
 
 /// Begins an array of members, with their scores or without. RESP3 sees pairs, RESP2 all of them in one array.

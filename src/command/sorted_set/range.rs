@@ -14,7 +14,6 @@ use crate::engine::value::sorted_set::SortedSet;
 use crate::structures::ordered::Direction;
 use crate::structures::table::Place;
 
-const READ: &[KeySpec] = &[KeySpec::one(1, KeyFlags::RO.or(KeyFlags::ACCESS))];
 const COST: &str = "O(log(N)+M) in a set of N members, for M that are answered.";
 
 /// What a range counts.
@@ -149,7 +148,7 @@ fn reply(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out, given: Given) -> 
 
 /// `ZRANGE key start stop [BYSCORE | BYLEX] [REV] [LIMIT offset count] [WITHSCORES]`
 pub(super) static ZRANGE: Command = Command::new("zrange", Group::SortedSet, -4)
-    .reads(READ)
+    .reads(KeySpec::FIRST_READ)
     .doc(
         "1.2.0",
         "key start:string stop:string [BYSCORE | BYLEX] [REV] [LIMIT offset count] [WITHSCORES]",
@@ -170,7 +169,7 @@ pub(super) static ZRANGE: Command = Command::new("zrange", Group::SortedSet, -4)
 
 /// `ZREVRANGE key start stop [WITHSCORES]`
 pub(super) static ZREVRANGE: Command = Command::new("zrevrange", Group::SortedSet, -4)
-    .reads(READ)
+    .reads(KeySpec::FIRST_READ)
     .doc(
         "1.2.0",
         "key start stop [WITHSCORES]",
@@ -183,7 +182,7 @@ pub(super) static ZREVRANGE: Command = Command::new("zrevrange", Group::SortedSe
 
 /// `ZRANGEBYSCORE key min max [WITHSCORES] [LIMIT offset count]`
 pub(super) static ZRANGEBYSCORE: Command = Command::new("zrangebyscore", Group::SortedSet, -4)
-    .reads(READ)
+    .reads(KeySpec::FIRST_READ)
     .doc(
         "1.0.5",
         "key min max [WITHSCORES] [LIMIT offset count]",
@@ -198,7 +197,7 @@ pub(super) static ZRANGEBYSCORE: Command = Command::new("zrangebyscore", Group::
 /// `ZREVRANGEBYSCORE key max min [WITHSCORES] [LIMIT offset count]`
 pub(super) static ZREVRANGEBYSCORE: Command =
     Command::new("zrevrangebyscore", Group::SortedSet, -4)
-        .reads(READ)
+        .reads(KeySpec::FIRST_READ)
         .doc(
             "2.2.0",
             "key max min [WITHSCORES] [LIMIT offset count]",
@@ -214,7 +213,7 @@ pub(super) static ZREVRANGEBYSCORE: Command =
 
 /// `ZRANGEBYLEX key min max [LIMIT offset count]`
 pub(super) static ZRANGEBYLEX: Command = Command::new("zrangebylex", Group::SortedSet, -4)
-    .reads(READ)
+    .reads(KeySpec::FIRST_READ)
     .doc(
         "2.8.9",
         "key min:string max:string [LIMIT offset count]",
@@ -227,7 +226,7 @@ pub(super) static ZRANGEBYLEX: Command = Command::new("zrangebylex", Group::Sort
 
 /// `ZREVRANGEBYLEX key max min [LIMIT offset count]`
 pub(super) static ZREVRANGEBYLEX: Command = Command::new("zrevrangebylex", Group::SortedSet, -4)
-    .reads(READ)
+    .reads(KeySpec::FIRST_READ)
     .doc(
         "2.8.9",
         "key max:string min:string [LIMIT offset count]",

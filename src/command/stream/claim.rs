@@ -7,8 +7,11 @@ use super::{stream_at, strict_id, unnotified};
 use crate::base::number;
 use crate::command::declaration::{Flags, Group, KeyFlags, KeySpec};
 use crate::command::error::shown;
+use crate::engine::Key;
+use crate::engine::keyspace::Keyspace;
 use crate::engine::value::stream::group::Pending;
 use crate::engine::value::stream::{Stream, stream_of};
+use crate::structures::table::Place;
 
 /// `XCLAIM key group consumer min-idle-time id [id ...] [IDLE ms] [TIME unix-time-milliseconds] [RETRYCOUNT count]
 /// [FORCE] [JUSTID] [LASTID id]`
@@ -148,15 +151,24 @@ impl Claim {
     }
 }
 
+/// Where a stream lies that has a group of this name.
+fn place_with_group(
+    keyspace: &mut Keyspace<'_>,
+    key: &Key<'_>,
+    group: &[u8],
+) -> Result<Place, CommandError> {
+    keyspace
+        .read_typed(key, DataType::Stream)?
+        .filter(|place| stream_at(keyspace, *place).groups.get(group).is_some())
+        .ok_or_else(|| no_group(key.bytes, group))
+}
+
 fn xclaim(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     let key = args.key(1);
     let names = (args.get(2), args.get(3));
     let now_ms = now_ms(cx);
     let mut keyspace = cx.at(&key);
-    let place = keyspace
-        .read_typed(&key, DataType::Stream)?
-        .filter(|place| stream_at(&keyspace, *place).groups.get(names.0).is_some())
-        .ok_or_else(|| no_group(key.bytes, names.0))?;
+    let place = place_with_group(&mut keyspace, &key, names.0)?;
     let claim = Claim::parse(args, now_ms)?;
     let mut claimed = Vec::with_capacity(claim.ids.len());
     let mut gone = Vec::with_capacity(claim.ids.len());
@@ -336,10 +348,7 @@ fn xautoclaim(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRe
     let names = (args.get(2), args.get(3));
     let now_ms = now_ms(cx);
     let mut keyspace = cx.at(&key);
-    let place = keyspace
-        .read_typed(&key, DataType::Stream)?
-        .filter(|place| stream_at(&keyspace, *place).groups.get(names.0).is_some())
-        .ok_or_else(|| no_group(key.bytes, names.0))?;
+    let place = place_with_group(&mut keyspace, &key, names.0)?;
     let pending = stream_at(&keyspace, place).groups.get(names.0);
     let pending = pending.map_or(0, |group| group.pending_count());
     // Room for all that can come, so that nothing is charged to the stream.

@@ -43,7 +43,7 @@ fn xack(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
 
 /// `XPENDING key group [[IDLE min-idle-time] start end count [consumer]]`
 pub(super) static XPENDING: Command = Command::new("xpending", Group::Stream, -3)
-    .reads(&[KeySpec::one(1, KeyFlags::RO.or(KeyFlags::ACCESS))])
+    .reads(KeySpec::FIRST_READ)
     .doc(
         "5.0.0",
         "key group [[IDLE min-idle-time:integer] start:string end:string count [consumer]]",

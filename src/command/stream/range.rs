@@ -2,15 +2,14 @@
 
 use super::{Args, Command, CommandError, CommandResult, DataType, Out, ShardCx};
 use super::{interval_end, interval_start, reply_entries, stream_at};
-use crate::command::declaration::{Group, KeyFlags, KeySpec};
+use crate::command::declaration::{Group, KeySpec};
 
-const KEY: &[KeySpec] = &[KeySpec::one(1, KeyFlags::RO.or(KeyFlags::ACCESS))];
 const COMPLEXITY: &str = "O(N), N being the count of entries answered.";
 const HISTORY: &[(&str, &str)] = &[("6.2.0", "Takes intervals without their ends.")];
 
 /// `XRANGE key start end [COUNT count]`
 pub(super) static XRANGE: Command = Command::new("xrange", Group::Stream, -4)
-    .reads(KEY)
+    .reads(KeySpec::FIRST_READ)
     .doc(
         "5.0.0",
         "key start:string end:string [COUNT count]",
@@ -27,7 +26,7 @@ fn xrange(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
 
 /// `XREVRANGE key end start [COUNT count]`
 pub(super) static XREVRANGE: Command = Command::new("xrevrange", Group::Stream, -4)
-    .reads(KEY)
+    .reads(KeySpec::FIRST_READ)
     .doc(
         "5.0.0",
         "key end:string start:string [COUNT count]",

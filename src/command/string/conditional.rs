@@ -138,7 +138,7 @@ fn delifeq(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
 
 /// `DIGEST key`
 pub(super) static DIGEST: Command = Command::new("digest", Group::String, 2)
-    .reads(&[KeySpec::one(1, KeyFlags::RO.or(KeyFlags::ACCESS))])
+    .reads(KeySpec::FIRST_READ)
     .flags(Flags::FAST)
     .doc(
         "8.4.0",

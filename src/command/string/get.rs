@@ -12,7 +12,7 @@ use crate::engine::value::Text;
 
 /// `GET key`
 pub(super) static GET: Command = Command::new("get", Group::String, 2)
-    .reads(&[KeySpec::one(1, KeyFlags::RO.or(KeyFlags::ACCESS))])
+    .reads(KeySpec::FIRST_READ)
     .flags(Flags::FAST)
     .doc("1.0.0", "key", "Answers the string that a key holds.")
     .on_keys(get);
@@ -108,7 +108,7 @@ const RANGE_COMPLEXITY: &str = "O(N), N being the length of the answer.";
 
 /// `GETRANGE key start end`
 pub(super) static GETRANGE: Command = Command::new("getrange", Group::String, 4)
-    .reads(&[KeySpec::one(1, KeyFlags::RO.or(KeyFlags::ACCESS))])
+    .reads(KeySpec::FIRST_READ)
     .doc(
         "2.4.0",
         "key start end",
@@ -119,7 +119,7 @@ pub(super) static GETRANGE: Command = Command::new("getrange", Group::String, 4)
 
 /// `SUBSTR key start end`
 pub(super) static SUBSTR: Command = Command::new("substr", Group::String, 4)
-    .reads(&[KeySpec::one(1, KeyFlags::RO.or(KeyFlags::ACCESS))])
+    .reads(KeySpec::FIRST_READ)
     .deprecated("2.0.0", "`GETRANGE`")
     .doc(
         "1.0.0",

@@ -31,7 +31,7 @@ use crate::structures::entry::DEADLINE_MAX;
 
 /// `DUMP key`
 pub(super) static DUMP: Command = Command::new("dump", Group::Generic, 2)
-    .reads(&[KeySpec::one(1, KeyFlags::RO.or(KeyFlags::ACCESS))])
+    .reads(KeySpec::FIRST_READ)
     .doc(
         "2.6.0",
         "key",
