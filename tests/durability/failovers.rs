@@ -4,23 +4,14 @@
 //! failover all that was answered. The new primary has to have what a client had after one of its steps, with none
 //! missing that was acknowledged. See `kills` for the environment that says how long to go on.
 
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use crate::history::{Client, Promise};
-use crate::shared::{Shared, TRANSFERS};
-use crate::steps;
-use crate::support::{Draw, Options, Server, check, eventually, info_number, info_text, variable};
-
-/// Clients with databases of their own.
-const CLIENTS: usize = 3;
+use crate::history::Promise;
+use crate::load::{Load, load_library};
+use crate::support::{Server, check, eventually, info_number, info_text, variable};
 
 struct Run {
-    draw: Draw,
-    clients: Vec<Client>,
-    shared: Shared,
-    acknowledged: usize,
-    lost: usize,
+    load: Load,
 }
 
 #[test]
@@ -79,13 +70,6 @@ fn a_planned_failover_loses_nothing_and_the_old_primary_goes_on_as_a_replica() {
     run.report("planned", rounds);
 }
 
-fn load_library(server: &Server) {
-    let loaded = server
-        .raw()
-        .command(&["FUNCTION", "LOAD", &steps::library()]);
-    assert_eq!(loaded.text(), "kills");
-}
-
 /// Has a server follow another one, and waits until it does.
 fn follow(replica: &Server, primary: &Server) {
     let line = format!("REPLICAOF 127.0.0.1 {}", primary.port);
@@ -117,27 +101,16 @@ fn settle(servers: &[Server; 2]) {
 }
 
 impl Run {
-    /// Steps count as acknowledged once so many replicas have them.
     fn new(replicas: u32) -> Run {
-        let seed = variable("STORM_SEED", 1);
-        let client = |number: usize| {
-            let db = 2 * number as u8;
-            Client::new(seed * 1_000 + number as u64, [db, db + 1]).confirmed_by(replicas)
-        };
         Run {
-            draw: Draw::new(seed),
-            clients: (0..CLIENTS).map(client).collect(),
-            shared: Shared::default(),
-            acknowledged: 0,
-            lost: 0,
+            load: Load::new(replicas),
         }
     }
 
     fn start(&mut self) -> Server {
-        let shards = [1, 8, 64][self.draw.below(3)];
-        let options = Options::shards(shards)
-            .threads([1, 2, 4][self.draw.below(3)])
-            .binary(std::env::var_os("STORM_BINARY"))
+        let options = self.load.options();
+        let options = options
+            .threads([1, 2, 4][self.load.draw.below(3)])
             .with("repl-diskless-sync-delay", "0")
             .with("repl-backlog-size", "64mb")
             .with("save", "");
@@ -146,44 +119,19 @@ impl Run {
 
     /// Load on a server, until `end` has brought its time as a primary to an end.
     fn storm(&mut self, server: &Server, end: impl FnOnce()) {
-        let ms = 200 + self.draw.below(800);
-        let (port, seed) = (server.port, self.draw.below(1 << 30) as u64);
-        let ends = AtomicBool::new(false);
-        let (shared, clients, ends) = (&self.shared, &mut self.clients, &ends);
-        std::thread::scope(|scope| {
-            for client in clients {
-                scope.spawn(move || client.write(port));
-            }
-            for number in 0..TRANSFERS {
-                let draw = Draw::new(seed + 1 + number as u64);
-                scope.spawn(move || shared.transfer(port, number, draw));
-            }
-            scope.spawn(move || shared.produce(port, Draw::new(seed + 11)));
-            scope.spawn(move || shared.weather(port, Draw::new(seed + 12), ends));
-            std::thread::sleep(Duration::from_millis(ms as u64));
-            end();
-            ends.store(true, Relaxed);
-        });
+        let ms = 200 + self.load.draw.below(800);
+        self.load.storm(server.port, ms, end);
     }
 
     fn judge(&mut self, server: &Server, own: Promise, shared: Promise, round: u64) {
-        let mut faults = self.shared.check(server, shared);
-        for client in &mut self.clients {
-            match client.check(server, own) {
-                Ok((acknowledged, lost)) => {
-                    self.acknowledged += acknowledged;
-                    self.lost += lost;
-                }
-                Err(fault) => faults.push(fault),
-            }
-        }
+        let faults = self.load.faults(server, own, shared);
         assert!(faults.is_empty(), "round {round}:\n{}", faults.join("\n"));
     }
 
     fn report(&self, how: &str, rounds: u64) {
-        let Run {
+        let Load {
             acknowledged, lost, ..
-        } = self;
+        } = &self.load;
         assert!(*acknowledged > 0, "nothing was acknowledged");
         eprintln!("{how}: {rounds} failovers, {acknowledged} steps acknowledged, {lost} lost");
     }

@@ -9,16 +9,11 @@
 //! What a client finds after a kill has to be what it had after one of its steps, with none missing that was promised:
 //! with `always` all that was acknowledged, with `everysec` all but that of the last two seconds.
 
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use crate::history::{Client, Promise};
-use crate::shared::{Shared, TRANSFERS};
-use crate::steps;
-use crate::support::{Draw, Options, Server, eventually, variable};
-
-/// Clients with databases of their own.
-const CLIENTS: usize = 3;
+use crate::history::Promise;
+use crate::load::{Load, load_library};
+use crate::support::{Server, eventually, variable};
 
 /// Keys that nobody changes, so that snapshots take their time.
 const BALLAST: usize = 20_000;
@@ -30,11 +25,7 @@ const EVERYSEC: Duration = Duration::from_secs(2);
 struct Run {
     policy: &'static str,
     dir: tempfile::TempDir,
-    draw: Draw,
-    clients: Vec<Client>,
-    shared: Shared,
-    acknowledged: usize,
-    lost: usize,
+    load: Load,
 }
 
 #[test]
@@ -49,27 +40,17 @@ fn under_everysec_a_kill_takes_the_last_two_seconds_at_most_and_no_step_by_halve
 
 impl Run {
     fn new(policy: &'static str) -> Run {
-        let seed = variable("STORM_SEED", 1);
-        let client = |number: usize| {
-            let db = 2 * number as u8;
-            Client::new(seed * 1_000 + number as u64, [db, db + 1])
-        };
         Run {
             policy,
             dir: tempfile::tempdir().expect("a temporary folder"),
-            draw: Draw::new(seed),
-            clients: (0..CLIENTS).map(client).collect(),
-            shared: Shared::default(),
-            acknowledged: 0,
-            lost: 0,
+            load: Load::new(0).with_readers(),
         }
     }
 
     fn start(&mut self) -> Server {
-        let shards = [1, 8, 64][self.draw.below(3)];
-        let options = Options::shards(shards)
+        let options = self.load.options();
+        let options = options
             .threads(2)
-            .binary(std::env::var_os("STORM_BINARY"))
             .with("dir", &self.dir.path().display().to_string())
             .with("appendonly", "yes")
             .with("appendfsync", self.policy)
@@ -80,8 +61,7 @@ impl Run {
     fn go(mut self, rounds: u64) {
         let server = self.start();
         let mut raw = server.raw();
-        let loaded = raw.command(&["FUNCTION", "LOAD", &steps::library()]);
-        assert_eq!(loaded.text(), "kills");
+        load_library(&server);
         raw.call(&format!("SELECT {BALLAST_DB}"));
         let fill = format!(
             "for i = 1, {BALLAST} do redis.call('SET', 'ballast:' .. i, string.rep('x', i % 90)) end"
@@ -98,36 +78,18 @@ impl Run {
         }
         eprintln!(
             "{}: {rounds} kills, {} steps acknowledged, {} of them lost",
-            self.policy, self.acknowledged, self.lost
+            self.policy, self.load.acknowledged, self.load.lost
         );
     }
 
     /// Load, until the server is killed or, sometimes, told to end; when, and whether it was told.
     fn storm(&mut self, server: &mut Server) -> (Instant, bool) {
         let least = if self.policy == "everysec" { 1_500 } else { 50 };
-        let more = [500, 500, 500, 500, 2_500][self.draw.below(5)];
-        let ms = least + self.draw.below(more);
-        let is_told = self.draw.below(12) == 0;
-        let is_stopped = self.draw.below(6) == 0;
-        let (port, seed, ends) = (
-            server.port,
-            self.draw.below(1 << 30) as u64,
-            AtomicBool::new(false),
-        );
-        let (shared, clients, ends) = (&self.shared, &mut self.clients, &ends);
-        std::thread::scope(|scope| {
-            for client in clients {
-                scope.spawn(move || client.write(port));
-            }
-            for number in 0..TRANSFERS {
-                let draw = Draw::new(seed + 1 + number as u64);
-                scope.spawn(move || shared.transfer(port, number, draw));
-            }
-            scope.spawn(move || shared.watch(port, Draw::new(seed + 10)));
-            scope.spawn(move || shared.produce(port, Draw::new(seed + 11)));
-            scope.spawn(move || shared.consume(port));
-            scope.spawn(move || shared.weather(port, Draw::new(seed + 12), ends));
-            std::thread::sleep(Duration::from_millis(ms as u64));
+        let more = [500, 500, 500, 500, 2_500][self.load.draw.below(5)];
+        let ms = least + self.load.draw.below(more);
+        let is_told = self.load.draw.below(12) == 0;
+        let is_stopped = self.load.draw.below(6) == 0;
+        self.load.storm(server.port, ms, || {
             if is_stopped {
                 server.signal("STOP");
                 std::thread::sleep(Duration::from_millis(20));
@@ -139,18 +101,17 @@ impl Run {
                 server.signal("KILL");
             }
             assert!(server.wait_for_exit().is_some(), "it ends");
-            ends.store(true, Relaxed);
             (ended, is_told && !is_stopped)
         })
     }
 
     /// A server that is killed while it loads changes nothing.
     fn kill_while_it_loads(&mut self) {
-        if self.draw.below(5) > 0 {
+        if self.load.draw.below(5) > 0 {
             return;
         }
         let mut server = self.start();
-        std::thread::sleep(Duration::from_millis(self.draw.below(80) as u64));
+        std::thread::sleep(Duration::from_millis(self.load.draw.below(80) as u64));
         server.signal("KILL");
         server.wait_for_exit();
     }
@@ -162,16 +123,7 @@ impl Run {
             "everysec" if !is_told => Promise::Before(ended.checked_sub(EVERYSEC).expect("a time")),
             _ => Promise::Acknowledged,
         };
-        let mut faults = self.shared.check(server, promise);
-        for client in &mut self.clients {
-            match client.check(server, promise) {
-                Ok((acknowledged, lost)) => {
-                    self.acknowledged += acknowledged;
-                    self.lost += lost;
-                }
-                Err(fault) => faults.push(fault),
-            }
-        }
+        let mut faults = self.load.faults(server, promise, promise);
         raw.call(&format!("SELECT {BALLAST_DB}"));
         let there = raw.call("DBSIZE").integer();
         if there != BALLAST as i64 {

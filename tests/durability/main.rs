@@ -4,6 +4,7 @@
 //! failovers  replicas that take over under load
 //! kills      kill -9 at random; clients remember what was acknowledged
 //! migration  a running redis-server is replaced by this one
+//! load       clients that write until a server ends; what must be there afterwards
 //! model, steps, history, shared   what they do, and what must be there afterwards
 //! faults     system calls that fail, full and read-only disks, directories in the way or gone
 //! ```
@@ -17,6 +18,7 @@ mod failovers;
 mod faults;
 mod history;
 mod kills;
+mod load;
 mod migration;
 mod model;
 mod shared;
