@@ -79,7 +79,7 @@ impl Load {
         })
     }
 
-    /// What a server lacks, or has by halves, of what clients were promised for their own keys and for those they share.
+    /// What a server lacks, or has by halves, of what was promised for each client's own keys and for shared ones.
     pub(crate) fn faults(&mut self, server: &Server, own: Promise, shared: Promise) -> Vec<String> {
         let mut faults = self.shared.check(server, shared);
         for client in &mut self.clients {
