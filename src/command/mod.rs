@@ -42,6 +42,7 @@ pub mod error;
 pub mod generic;
 pub mod geo;
 pub mod hash;
+pub mod host;
 pub mod hyperloglog;
 pub mod introspect;
 pub mod keys;

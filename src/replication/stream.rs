@@ -13,7 +13,7 @@ use tokio::sync::{MutexGuard as AsyncGuard, watch};
 
 use super::backlog::{AtMark, Backlog};
 use super::history::History;
-use crate::command::replication::primary::StreamFacts;
+use crate::command::host::primary::StreamFacts;
 use crate::engine::effect::Interest;
 use crate::engine::record::{self, Audience, Head, Log as _, Records};
 use crate::persist::oplog::OpLog;

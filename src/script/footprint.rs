@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use parking_lot::Mutex;
 
 use crate::command::Args;
-use crate::command::script::ScriptStatistics;
+use crate::command::host::scripts::ScriptStatistics;
 
 /// Scripts that are remembered.
 const SLOTS: usize = 1024;

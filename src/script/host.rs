@@ -6,8 +6,8 @@
 //! A host may end the unit at any moment: every later call and tick then fails too, and the script side sees to it that
 //! no `pcall` of the script keeps the error for itself.
 
-use crate::command::context::Server;
 use crate::command::declaration::Command;
+use crate::command::host::Server;
 use crate::command::{Args, Out};
 use crate::config::Config;
 use crate::engine::record::Audience;

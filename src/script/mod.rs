@@ -47,7 +47,7 @@ use crate::base::number;
 use crate::command::admission::{self, Candidate, Facts, Stage};
 use crate::command::declaration::{Command, Flags, Run, ScriptVerb};
 use crate::command::error::CommandError;
-use crate::command::script as commands;
+use crate::command::host::scripts as commands;
 use crate::command::{Args, Out};
 use crate::resp::reply::Protocol;
 use crate::sys::lua::Called;

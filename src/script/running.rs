@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use super::library::{hex, sha1};
 use crate::command::declaration::{Command, Run, ScriptVerb};
 use crate::command::error::CommandError;
-use crate::command::script::{FunctionRun, Kind, RunView, Standing};
+use crate::command::host::scripts::{FunctionRun, Kind, RunView, Standing};
 use crate::telemetry::clock::Ticks;
 
 /// What others are told while a script, or a transaction without one, is past its time.

@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use parking_lot::Mutex;
 
 use crate::client::registry::Shared;
-use crate::command::script::Scripts;
+use crate::command::host::scripts::Scripts;
 use crate::command::table::registry;
 use crate::session::service::Service;
 use crate::sys::crash::{self, Crash};

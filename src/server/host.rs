@@ -1,4 +1,4 @@
-//! What session handlers may ask of the server: the one implementation of `command::context::Server`.
+//! What session handlers may ask of the server: the one implementation of `command::host::Server`.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,14 +16,14 @@ use super::title::Title;
 use crate::client::memory::CLIENT_MEMORY;
 use crate::client::registry::{Registry, Shared};
 use crate::client::under_way::UnderWay;
-use crate::command::context::{
+use crate::command::error::CommandError;
+use crate::command::host::primary::Primary;
+use crate::command::host::replica::Replica;
+use crate::command::host::scripts::Scripts;
+use crate::command::host::{
     Awaited, Exit, HotKeysReport, HotKeysRequest, HotKeysTop, LatencyEvent, MemoryReport, Reload,
     Server, SlowlogEntry,
 };
-use crate::command::error::CommandError;
-use crate::command::replication::primary::Primary;
-use crate::command::replication::replica::Replica;
-use crate::command::script::Scripts;
 use crate::config::Config;
 use crate::config::live::{self, Peer};
 use crate::config::rewrite::{self, Adding};

@@ -21,7 +21,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 
-use crate::command::generic::migrate::Migration;
+use crate::command::host::migration::Migration;
 use crate::engine::migration::{Moving, State, Transfer, request};
 use crate::engine::watching::Watched;
 use crate::session::service::{Migrator, Service};

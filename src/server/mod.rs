@@ -28,7 +28,7 @@ use crate::base::hash::Seed;
 use crate::base::lossless;
 use crate::client::memory::CLIENT_MEMORY;
 use crate::client::registry::Registry;
-use crate::command::context::Server;
+use crate::command::host::Server;
 use crate::command::table;
 use crate::config::{Config, Startup};
 use crate::engine::Engine;

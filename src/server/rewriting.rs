@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use crate::command::context::{Awaited, Done};
 use crate::command::error::CommandError;
+use crate::command::host::{Awaited, Done};
 use crate::persist::aof::{Aof, Rewriting};
 use crate::persist::snapshot::{Snapshots, run_on_all};
 use crate::session::service::Service;

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use super::counters::{self, ThreadCounters};
 use super::process;
 use crate::command::Args;
-use crate::command::context::{HotKeysReport, HotKeysRequest, HotKeysTop};
+use crate::command::host::{HotKeysReport, HotKeysRequest, HotKeysTop};
 use crate::engine::Key;
 use crate::structures::space_saving::{Heavy, SpaceSaving, heaviest};
 

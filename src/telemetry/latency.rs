@@ -8,7 +8,7 @@ use std::fmt::Write;
 
 use parking_lot::Mutex;
 
-use crate::command::context::LatencyEvent;
+use crate::command::host::LatencyEvent;
 use crate::config::Config;
 
 /// Samples kept of each event.

@@ -14,7 +14,7 @@ use crate::alloc::account;
 use crate::client::connection::Connection;
 use crate::client::mailbox::Mailbox;
 use crate::client::registry::{Peer, Shared};
-use crate::command::context::MemoryReport;
+use crate::command::host::MemoryReport;
 use crate::engine::value::DataType;
 
 /// Bytes in use by the whole process.

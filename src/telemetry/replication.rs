@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use crate::command::replication::primary::{ReplicaFacts, StreamFacts};
-use crate::command::replication::replica::Upstream;
+use crate::command::host::primary::{ReplicaFacts, StreamFacts};
+use crate::command::host::replica::Upstream;
 use crate::config::Config;
 use crate::config::values::PropagationError;
 use crate::telemetry::log;

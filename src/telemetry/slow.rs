@@ -6,8 +6,8 @@ use super::Telemetry;
 use super::{latency, slowlog};
 use crate::client::registry::Shared;
 use crate::command::Args;
-use crate::command::context::{Server, SlowlogEntry};
 use crate::command::declaration::{Command, Flags};
+use crate::command::host::{Server, SlowlogEntry};
 use crate::config::Config;
 use crate::engine::Now;
 

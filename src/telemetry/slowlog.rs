@@ -9,8 +9,8 @@ use std::collections::VecDeque;
 use parking_lot::Mutex;
 
 use crate::command::Args;
-use crate::command::context::SlowlogEntry;
 use crate::command::declaration::Command;
+use crate::command::host::SlowlogEntry;
 use crate::config::Config;
 
 /// Arguments kept of one command; the last one says how many more there were.

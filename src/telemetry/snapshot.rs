@@ -18,7 +18,7 @@ use super::sampler::Rates;
 use super::{Telemetry, clock};
 use crate::client::mailbox;
 use crate::client::memory::CLIENT_MEMORY;
-use crate::command::context::MemoryReport;
+use crate::command::host::MemoryReport;
 use crate::command::table::registry;
 use crate::engine::published::LAG_BOUNDS_MS;
 use crate::pubsub;

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::list::{self, ClientType};
+use super::kind::{self, ClientType};
 use crate::base::number;
 use crate::client::registry::Shared;
 use crate::command::Args;
@@ -138,7 +138,7 @@ impl<'a> Filters<'a> {
             None => address,
         };
         let has_letters = |wanted: &[u8]| {
-            let flags = list::flags(client);
+            let flags = kind::flags(client);
             wanted
                 .iter()
                 .all(|letter| flags.as_bytes().contains(letter))

@@ -4,15 +4,15 @@ use std::fmt::Write as _;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::filters::{Filters, Target};
+use super::kind;
 use super::{ADMIN, FLAGS, GROUP};
 use crate::base::number;
 use crate::client::mailbox::{Mailbox, Topic};
 use crate::client::registry::{Peer, Shared};
-use crate::client::tracking::{Options, Tracking};
+use crate::client::tracking::Options;
 use crate::command::connection::DEFAULT_USER;
 use crate::command::context::SessionCx;
 use crate::command::declaration::{Command, CommandResult, Flags};
-use crate::command::error::{CommandError, shown};
 use crate::command::table::registry;
 use crate::command::{Args, Out};
 
@@ -80,44 +80,6 @@ fn list(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
     Ok(())
 }
 
-/// What a connection is used for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ClientType {
-    Normal,
-    Master,
-    Replica,
-    PubSub,
-}
-
-impl ClientType {
-    pub(super) fn of(client: &Shared) -> ClientType {
-        match client.peer() {
-            Peer::Replica => ClientType::Replica,
-            Peer::Primary => ClientType::Master,
-            Peer::Client if client.subscriptions() > 0 => ClientType::PubSub,
-            Peer::Client => ClientType::Normal,
-        }
-    }
-
-    pub(super) fn named(name: &[u8]) -> Result<ClientType, CommandError> {
-        let types = [
-            ("normal", ClientType::Normal),
-            ("master", ClientType::Master),
-            ("replica", ClientType::Replica),
-            ("slave", ClientType::Replica),
-            ("pubsub", ClientType::PubSub),
-        ];
-        types
-            .iter()
-            .find(|(word, _)| name.eq_ignore_ascii_case(word.as_bytes()))
-            .map(|(_, client_type)| *client_type)
-            .ok_or_else(|| {
-                let name = shown(name);
-                format!("ERR Unknown client type '{name}'").into()
-            })
-    }
-}
-
 /// One line. The asking connection's own request counts as in its query buffer, as it does in Redis, although it
 /// is read into a shared one here; what only Redis's way of buffering has is zero.
 fn describe(cx: &SessionCx<'_>, args: &Args<'_>, client: &Shared, text: &mut String) {
@@ -176,7 +138,7 @@ fn describe(cx: &SessionCx<'_>, args: &Args<'_>, client: &Shared, text: &mut Str
         } else {
             seconds(client.active_ms.load(Relaxed))
         },
-        flags(client),
+        kind::flags(client),
         if is_self {
             cx.client.db
         } else {
@@ -208,38 +170,6 @@ pub(super) fn redirection(client: &Shared) -> i64 {
         Some(tracking) if tracking.options().any(Options::ON) => tracking.redirect_id() as i64,
         _ => -1,
     }
-}
-
-/// Whether it is the connection of a replica's snapshot, in the words of Redis 8.
-fn is_for_snapshot(client: &Shared) -> bool {
-    let announced = (client.peer() == Peer::Replica).then(|| client.announced());
-    announced.is_some_and(|said| said.is_rdb_channel && said.main_client.is_some())
-}
-
-pub(super) fn flags(client: &Shared) -> String {
-    let tracking = client.tracking_options();
-    let letters = [
-        ('S', client.peer() == Peer::Replica),
-        ('C', is_for_snapshot(client)),
-        ('M', client.peer() == Peer::Primary),
-        ('O', client.is_monitor()),
-        ('P', client.subscriptions() > 0),
-        ('x', client.queued.load(Relaxed) >= 0),
-        ('b', client.is_blocked()),
-        ('t', tracking.any(Options::ON)),
-        ('R', client.tracking().is_some_and(Tracking::is_broken)),
-        ('B', tracking.any(Options::BCAST)),
-        ('A', client.is_killed()),
-        ('U', client.unix_socket),
-        ('e', client.no_evict.load(Relaxed)),
-        ('T', client.no_touch.load(Relaxed)),
-    ];
-    let set: String = letters
-        .iter()
-        .filter(|(_, is_set)| *is_set)
-        .map(|(letter, _)| *letter)
-        .collect();
-    if set.is_empty() { "N".into() } else { set }
 }
 
 /// The bytes of a request sent as an array.

@@ -3,12 +3,14 @@
 //! ```text
 //! mod       ID GETNAME SETNAME SETINFO REPLY NO-EVICT NO-TOUCH HELP
 //! list      INFO LIST, and the line that describes a connection
+//! kind      what a connection is and does
 //! filters   which connections LIST shows and KILL closes
 //! others    KILL PAUSE UNPAUSE UNBLOCK
 //! tracking  TRACKING CACHING GETREDIR TRACKINGINFO
 //! ```
 
 mod filters;
+mod kind;
 mod list;
 mod others;
 #[cfg(test)]

@@ -1,9 +1,10 @@
 //! DEBUG RELOAD: all data saved as a snapshot and loaded again; and the same value by value, in memory, to prove that
 //! nothing is lost.
 
-use super::super::context::{After, Reload, SessionCx, ShardCx};
+use super::super::context::{After, SessionCx, ShardCx};
 use super::super::declaration::{Command, CommandResult, Flags};
 use super::super::generic::dump::limits;
+use super::super::host::Reload;
 use super::super::{Args, Out};
 use super::{GROUP, PART};
 use crate::engine::Key;

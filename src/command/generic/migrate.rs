@@ -8,6 +8,7 @@ use crate::command::declaration::{
     Categories, Command, CommandResult, Flags, Group, KeyFlags, KeySpec,
 };
 use crate::command::error::CommandError;
+use crate::command::host::migration::Migration;
 use crate::command::{Args, Out};
 
 /// What a time-out of zero or less means.
@@ -45,29 +46,6 @@ pub(super) static MIGRATE: Command = Command::new("migrate", Group::Generic, -6)
 fn is_credential(args: &Args<'_>, index: usize) -> bool {
     let is_after = |back: usize, word| index > back + 5 && args.is(index - back, word);
     is_after(1, "auth") || is_after(1, "auth2") || is_after(2, "auth2")
-}
-
-/// What is to be moved, where to, and how.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Migration {
-    /// Name or address of the other server.
-    pub host: String,
-    /// Port of the other server, as the client wrote it.
-    pub port: String,
-    /// The database there.
-    pub target_db: i64,
-    /// The database here.
-    pub db: usize,
-    /// For each thing that the other server is waited for.
-    pub timeout_ms: u64,
-    /// The keys stay here too.
-    pub copies: bool,
-    /// Keys of these names are replaced there.
-    pub replaces: bool,
-    /// With which it is logged in there: user, if any, and password.
-    pub credentials: Option<(Option<Vec<u8>>, Vec<u8>)>,
-    /// Each once, in the order asked for.
-    pub keys: Vec<Box<[u8]>>,
 }
 
 impl Migration {

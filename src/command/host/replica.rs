@@ -1,7 +1,7 @@
 //! What commands, and telemetry, may ask of the half of replication that follows a primary.
 
-use crate::command::context::Awaited;
 use crate::command::error::CommandError;
+use crate::command::host::Awaited;
 
 /// How the link to the primary is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -18,27 +18,13 @@
 //! them.
 
 use super::Args;
-use super::context::{Engines, Outbox, SessionCx, ShardCx};
+use super::context::{Engines, Outbox, SessionCx, ShardCx, Statement};
 use super::declaration::{CommandResult, Flags};
-use super::script::Scripts;
+use super::host::scripts::Scripts;
 use crate::engine::Engine;
 use crate::engine::keyspace::Deadline;
 use crate::engine::record::{Audience, Head, Records};
 use crate::structures::block::Content;
-
-/// What the command that runs leaves in the log.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Statement {
-    /// Nothing is asked for.
-    #[default]
-    Off,
-    /// Itself, if it changed anything.
-    Itself,
-    /// Itself, whether it changed anything or not.
-    ItselfAnyway,
-    /// What the handler said: something else, or nothing.
-    Said,
-}
 
 /// Commands that may leave something beside what expired.
 const MAY_LEAVE_RECORDS: Flags = Flags::WRITE.or(Flags::MAY_REPLICATE);

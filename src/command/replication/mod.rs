@@ -1,15 +1,11 @@
 //! Replication as commands see it.
 //!
 //! ```text
-//! sync     PSYNC SYNC REPLCONF: what a replica says to its primary
-//! wait     WAIT WAITAOF
-//! role     ROLE REPLICAOF SLAVEOF FAILOVER
-//! primary  what commands may ask of the half that sends the stream
-//! replica  what they may ask of the half that follows somebody
+//! sync  PSYNC SYNC REPLCONF: what a replica says to its primary
+//! wait  WAIT WAITAOF
+//! role  ROLE REPLICAOF SLAVEOF FAILOVER
 //! ```
 
-pub mod primary;
-pub mod replica;
 mod role;
 mod sync;
 #[cfg(test)]

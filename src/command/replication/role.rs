@@ -1,10 +1,10 @@
 //! ROLE, REPLICAOF, SLAVEOF, FAILOVER: who follows whom.
 
-use super::primary::{ReplicaFacts, ReplicaState};
-use super::replica::Failover;
 use crate::command::context::{After, Outbox, SessionCx};
 use crate::command::declaration::{Categories, Command, CommandResult, Flags, Group, always};
 use crate::command::error::CommandError;
+use crate::command::host::primary::{ReplicaFacts, ReplicaState};
+use crate::command::host::replica::Failover;
 use crate::command::{Args, Out};
 
 /// `ROLE`

@@ -1,13 +1,13 @@
 //! PSYNC, SYNC, REPLCONF: what a replica says to its primary before it follows. What it says afterwards is read by
 //! whoever has its socket then.
 
-use super::primary::{Follow, Words};
 use crate::base::text::split_arguments;
 use crate::client::announced::Announced;
 use crate::client::registry::Labels;
 use crate::command::context::{After, SessionCx};
 use crate::command::declaration::{Command, CommandResult, Flags, Group};
 use crate::command::error::{CommandError, shown};
+use crate::command::host::primary::{Follow, Words};
 use crate::command::{Args, Out};
 use crate::config::Config;
 

@@ -2,10 +2,11 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::primary::Acknowledged;
 use crate::client::connection::Connection;
-use crate::command::context::{After, Block, Look, Server, SessionCx, Wanted};
+use crate::command::context::{After, Block, Look, SessionCx, Wanted};
 use crate::command::declaration::{Categories, Command, CommandResult, Flags, Group};
+use crate::command::host::Server;
+use crate::command::host::primary::Acknowledged;
 use crate::command::options::blocking_timeout_ms;
 use crate::command::{Args, Out};
 

@@ -4,8 +4,9 @@ use super::super::context::SessionCx;
 use super::super::declaration::{Command, CommandResult, Flags, always};
 use super::super::server::reply_help;
 use super::super::{Args, Out};
-use super::{GROUP, Kind, LibraryView, Restore};
-use crate::command::error::{shown, shown_name};
+use super::GROUP;
+use crate::command::error::{CommandError, shown, shown_name};
+use crate::command::host::scripts::{Kind, LibraryView, Restore};
 
 const FLAGS: Flags = Flags::NOSCRIPT;
 
@@ -73,7 +74,7 @@ fn flush(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
 }
 
 /// Too many arguments for a subcommand.
-fn syntax_error(args: &Args<'_>) -> super::CommandError {
+fn syntax_error(args: &Args<'_>) -> CommandError {
     let name = shown_name(args.get(1));
     format!("ERR unknown subcommand or wrong number of arguments for '{name}'. Try FUNCTION HELP.")
         .into()

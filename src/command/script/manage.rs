@@ -5,7 +5,8 @@ use super::super::declaration::{Command, CommandResult, Flags, always};
 use super::super::error::CommandError;
 use super::super::server::reply_help;
 use super::super::{Args, Out};
-use super::{GROUP, Kind, RunView};
+use super::GROUP;
+use crate::command::host::scripts::{Kind, RunView};
 
 const FLAGS: Flags = Flags::NOSCRIPT;
 

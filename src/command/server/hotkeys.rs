@@ -1,8 +1,9 @@
 //! HOTKEYS: which keys take most time and traffic. START to RESET are those of Redis 8.6; TOP is our own.
 
-use super::super::context::{HotKeysRequest, SessionCx};
+use super::super::context::SessionCx;
 use super::super::declaration::{Command, CommandResult, Flags, Group};
 use super::super::error::CommandError;
+use super::super::host::HotKeysRequest;
 use super::super::{Args, Out};
 use super::reply_help;
 

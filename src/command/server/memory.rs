@@ -1,8 +1,9 @@
 //! MEMORY: what it is used for.
 
-use super::super::context::{Gather, MemoryReport, SessionCx, ShardCx};
+use super::super::context::{Gather, SessionCx, ShardCx};
 use super::super::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec, always};
 use super::super::error::CommandError;
+use super::super::host::MemoryReport;
 use super::super::{Args, Out};
 use super::reply_help;
 use crate::engine::value::DataType;

@@ -1,8 +1,9 @@
 //! SAVE, BGSAVE, LASTSAVE, SHUTDOWN.
 
-use super::super::context::{After, Exit, SessionCx};
+use super::super::context::{After, SessionCx};
 use super::super::declaration::{Categories, Command, CommandResult, Flags, Group};
 use super::super::error::CommandError;
+use super::super::host::Exit;
 use super::super::{Args, Out};
 
 /// `SAVE`
@@ -121,7 +122,7 @@ fn shutdown(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRe
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::context::Awaited;
+    use crate::command::host::Awaited;
     use crate::command::testing::Terminal;
 
     #[test]

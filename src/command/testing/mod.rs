@@ -25,17 +25,17 @@ use std::sync::Arc;
 
 use super::Out;
 use super::args::{Args, RoutedKey};
-use super::context::{
-    After, Awaited, ClientView, Engines, Exit, Gather, HotKeysReport, HotKeysRequest, HotKeysTop,
-    LatencyEvent, MemoryReport, Outbox, Reload, Server, SessionCx, ShardCx, ShardPlace,
-    SlowlogEntry,
-};
+use super::context::{After, ClientView, Engines, Gather, Outbox, SessionCx, ShardCx, ShardPlace};
 use super::declaration::{BeginSearch, Command, CommandResult, FindKeys, Flags, KeySpec, Run};
 use super::error::CommandError;
+use super::host::primary::Primary;
+use super::host::replica::Replica;
+use super::host::{
+    Awaited, Exit, HotKeysReport, HotKeysRequest, HotKeysTop, LatencyEvent, MemoryReport, Reload,
+    Server, SlowlogEntry,
+};
 use super::keys;
 pub(crate) use super::logging::tests::kept_log::{Appended, KeptLog};
-use super::replication::primary::Primary;
-use super::replication::replica::Replica;
 use super::table::{registry, resolve};
 use crate::base::hash::{Seed, slot};
 use crate::base::text::split_arguments;
@@ -808,7 +808,7 @@ impl Server for NoServer {
     fn change_libraries(
         &self,
         records: &mut Records,
-        change: &mut dyn FnMut(&dyn super::script::Scripts) -> CommandResult,
+        change: &mut dyn FnMut(&dyn super::host::scripts::Scripts) -> CommandResult,
     ) -> CommandResult<Option<u64>> {
         change(self.scripts())?;
         Ok(self.log_records(records, false))
@@ -831,8 +831,8 @@ impl Server for NoServer {
     fn hot_keys_top(&self, _: usize) -> HotKeysTop {
         HotKeysTop::default()
     }
-    fn scripts(&self) -> &dyn super::script::Scripts {
-        &super::script::NoScripts
+    fn scripts(&self) -> &dyn super::host::scripts::Scripts {
+        &super::host::scripts::NoScripts
     }
     fn set_allows_every_command_in_scripts(&self, _: bool) {}
     fn allows_every_command_in_scripts(&self) -> bool {

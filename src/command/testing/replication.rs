@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use super::done;
 use crate::client::registry::Shared;
-use crate::command::context::Awaited;
 use crate::command::error::CommandError;
-use crate::command::replication::primary::{Acknowledged, Primary, ReplicaFacts, StreamFacts};
-use crate::command::replication::replica::{Failover, Replica, Upstream};
+use crate::command::host::Awaited;
+use crate::command::host::primary::{Acknowledged, Primary, ReplicaFacts, StreamFacts};
+use crate::command::host::replica::{Failover, Replica, Upstream};
 use crate::config::Config;
 
 /// See the module.

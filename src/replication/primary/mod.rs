@@ -31,7 +31,7 @@ use tokio::runtime::Handle;
 
 use crate::client::announced::Announced;
 use crate::client::registry::{Peer as Kind, Shared};
-use crate::command::replication::primary::{
+use crate::command::host::primary::{
     self as ask, Acknowledged, Channel, Follow, ReplicaFacts, ReplicaState, StreamFacts, Words,
 };
 use crate::config::Config;

@@ -14,7 +14,7 @@ use std::task::{Context, Poll};
 use atomic_waker::AtomicWaker;
 use parking_lot::Mutex;
 
-use crate::command::replication::primary::Channel;
+use crate::command::host::primary::Channel;
 use crate::replication::backlog::Cursor;
 
 /// How a connection of the two fares.
@@ -151,7 +151,7 @@ impl Seat {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::replication::primary::Words;
+    use crate::command::host::primary::Words;
     use crate::replication::backlog::Backlog;
 
     #[test]

@@ -20,7 +20,7 @@ use super::syncing::{Joined, Place};
 use super::transfer::{Found, Reader};
 use super::{Primary, input};
 use crate::client::mailbox;
-use crate::command::replication::primary::{Channel, Follow, ReplicaState, Words};
+use crate::command::host::primary::{Channel, Follow, ReplicaState, Words};
 use crate::net::connection::Handed;
 use crate::net::stream::Stream as Socket;
 use crate::replication::backlog::Cursor;

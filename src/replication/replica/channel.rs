@@ -20,7 +20,7 @@ use super::handshake::{self, Answer, Position, Refusal, shown};
 use super::wire::{Patience, Wire, request, within};
 use super::{Follower, Target};
 use crate::base::lossless;
-use crate::command::replication::primary::Words;
+use crate::command::host::primary::Words;
 use crate::config::Config;
 
 /// How often it is looked whether there is room again.

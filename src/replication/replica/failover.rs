@@ -14,8 +14,8 @@ use parking_lot::Mutex;
 use super::role::landed;
 use super::{Follower, Target};
 use crate::command::error::CommandError;
-use crate::command::replication::primary::{ReplicaFacts, ReplicaState};
-use crate::command::replication::replica::Failover;
+use crate::command::host::primary::{ReplicaFacts, ReplicaState};
+use crate::command::host::replica::Failover;
 use crate::session::pause::Reason;
 use crate::telemetry::clock;
 

@@ -9,7 +9,7 @@ use std::io;
 
 use super::wire::{Patience, Wire, request};
 use crate::base::lossless;
-use crate::command::replication::primary::Words;
+use crate::command::host::primary::Words;
 use crate::config::Config;
 use crate::replication::history::ID_LEN;
 

@@ -26,8 +26,8 @@ use super::renewal::Coming;
 use super::wire::{Wire, request};
 use super::{Follower, Target};
 use crate::client::registry::{Peer, Shared};
-use crate::command::replication::primary::Words;
-use crate::command::replication::replica::LinkState;
+use crate::command::host::primary::Words;
+use crate::command::host::replica::LinkState;
 use crate::config::Config;
 use crate::telemetry::clock;
 

@@ -37,10 +37,10 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::client::registry::{Peer, Unblocked};
-use crate::command::context::{Awaited, Done};
 use crate::command::error::CommandError;
-use crate::command::replication::replica as ask;
-use crate::command::replication::replica::{Failover, LinkState, Upstream};
+use crate::command::host::replica as ask;
+use crate::command::host::replica::{Failover, LinkState, Upstream};
+use crate::command::host::{Awaited, Done};
 use crate::persist::aof::Aof;
 use crate::persist::snapshot::run_on_all;
 use crate::replication::stream::{Source, Stream};

@@ -21,7 +21,7 @@ use super::flags::{self, ScriptFlags};
 use super::vm;
 use crate::base::glob::{self, Case};
 use crate::command::error::{CommandError, shown};
-use crate::command::script::{FunctionView, LibraryView, Restore};
+use crate::command::host::scripts::{FunctionView, LibraryView, Restore};
 
 /// One library.
 pub(super) struct Source {

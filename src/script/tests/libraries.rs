@@ -2,7 +2,7 @@
 
 use super::Bench;
 use crate::command::declaration::ScriptVerb;
-use crate::command::script::Restore;
+use crate::command::host::scripts::Restore;
 
 const HELLO: &str = "#!lua name=hello\nredis.register_function('hello', function(keys, args) return {keys[1], args[1]} end)";
 

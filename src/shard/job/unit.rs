@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Next;
 use crate::client::connection::Connection;
 use crate::command::Out;
-use crate::command::context::Server;
+use crate::command::host::Server;
 use crate::command::transaction::exec_abort;
 use crate::config::Config;
 use crate::script::library::Library;

@@ -1,7 +1,7 @@
 //! The section that Sentinel, and whoever looks for the primary, reads.
 
 use super::{Lines, Source};
-use crate::command::replication::primary::{Channel, ReplicaFacts, ReplicaState};
+use crate::command::host::primary::{Channel, ReplicaFacts, ReplicaState};
 
 pub(super) fn section(source: &Source<'_>, lines: &mut Lines) {
     let (facts, config) = (&source.snapshot.replication, source.config);

@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::page::Page;
 use super::rows::{self, Row, Source, counter, gauge};
-use crate::command::replication::primary::StreamFacts;
-use crate::command::replication::replica::{LinkState, Upstream};
+use crate::command::host::primary::StreamFacts;
+use crate::command::host::replica::{LinkState, Upstream};
 use crate::telemetry::replication::Replication;
 use crate::telemetry::snapshot::Snapshot;
 

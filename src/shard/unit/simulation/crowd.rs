@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::*;
 use crate::client::registry::{Unblocked, WaitState};
 use crate::command::context::{ClientView, ShardPlace};
-use crate::command::script::Kind;
+use crate::command::host::scripts::Kind;
 use crate::shard::QueuedJob;
 use crate::shard::blocking::Waiter;
 use crate::shard::job::Ticket;

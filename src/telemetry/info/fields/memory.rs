@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::{Field, bytes, count, decimal, defrag, percent, shown, text, zero};
 use crate::alloc::deferred_free;
-use crate::command::context::MemoryReport;
+use crate::command::host::MemoryReport;
 use crate::telemetry::info::{Source, ratio};
 use crate::telemetry::memory::{self, human};
 use crate::telemetry::{errors, process};
