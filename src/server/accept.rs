@@ -2,12 +2,11 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::watch;
 
-use super::listening::Open;
 use super::runtime::Spawner;
 use crate::base::lossless;
 use crate::client::connection::Connection;
@@ -25,6 +24,36 @@ use crate::telemetry::{clock, exporter};
 pub(super) enum Listener {
     Tcp(TcpListener),
     Unix(UnixListener),
+}
+
+/// A socket that is being accepted from, until it is closed.
+pub(super) struct Open {
+    pub(super) listener: Listener,
+    closed: AtomicBool,
+}
+
+impl Open {
+    pub(super) fn new(listener: Listener) -> Open {
+        Open {
+            listener,
+            closed: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether accepting is over.
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.load(Relaxed)
+    }
+
+    /// Ends accepting at once; the port is free for another socket when this returns.
+    pub(super) fn close(&self) {
+        self.closed.store(true, Relaxed);
+        if let Listener::Tcp(listener) = &self.listener {
+            // On a listening socket this wakes whoever accepts, and leaves the port. It fails only when that was
+            // done before.
+            let _ = socket2::SockRef::from(listener).shutdown(std::net::Shutdown::Both);
+        }
+    }
 }
 
 /// Opens the TCP sockets of the configuration; the text says which failed.

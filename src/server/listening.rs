@@ -1,38 +1,14 @@
 //! The open sockets: opened at the start, opened anew when CONFIG SET changes `port` or `bind`.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 
-use super::accept::{self, Listener, Owning};
+use super::accept::{self, Listener, Open, Owning};
 use super::runtime::Spawner;
 use crate::config::Config;
 use crate::session::service::Service;
-
-/// A socket that is being accepted from, until it is closed.
-pub(super) struct Open {
-    pub(super) listener: Listener,
-    closed: AtomicBool,
-}
-
-impl Open {
-    /// Whether accepting is over.
-    pub(super) fn is_closed(&self) -> bool {
-        self.closed.load(Relaxed)
-    }
-
-    /// Ends accepting at once; the port is free for another socket when this returns.
-    fn close(&self) {
-        self.closed.store(true, Relaxed);
-        if let Listener::Tcp(listener) = &self.listener {
-            // On a listening socket this wakes whoever accepts, and leaves the port. It fails only when that was
-            // done before.
-            let _ = socket2::SockRef::from(listener).shutdown(std::net::Shutdown::Both);
-        }
-    }
-}
 
 /// See the module.
 pub(super) struct Listening {
@@ -101,10 +77,7 @@ impl Listening {
 
     fn accept_all(&self, listeners: Vec<Listener>) -> Vec<Arc<Open>> {
         let accept = |listener| {
-            let open = Arc::new(Open {
-                listener,
-                closed: AtomicBool::new(false),
-            });
+            let open = Arc::new(Open::new(listener));
             self.runtime.spawn(accept::accept(
                 Arc::clone(&open),
                 self.service,

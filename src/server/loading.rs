@@ -15,7 +15,7 @@ use crate::persist::aof::Aof;
 use crate::persist::aof::start::{Found, Unusable};
 use crate::persist::load::progress::Progress;
 use crate::persist::load::{Due, LoadError, Loader, Rules};
-use crate::persist::rdb::decode::Fault;
+use crate::persist::rdb::fault::Fault;
 use crate::replication::replica::Follower;
 use crate::script::stack;
 use crate::session::service::Service;

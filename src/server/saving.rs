@@ -11,13 +11,13 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use super::rewriting;
-use crate::command::context::{Awaited, Done, Exit, Reload};
 use crate::command::error::CommandError;
+use crate::command::host::{Awaited, Done, Exit, Reload};
 use crate::config::values::ShutdownOptions;
 use crate::persist::aof::Aof;
 use crate::persist::load::progress::Progress;
 use crate::persist::load::{Due, LoadError, Loader, Rules};
-use crate::persist::rdb::decode::Fault;
+use crate::persist::rdb::fault::Fault;
 use crate::persist::snapshot::saver::{Begun, Saver};
 use crate::persist::snapshot::{Purpose, Running, Snapshots, run_on_all};
 use crate::session::pause::Reason;

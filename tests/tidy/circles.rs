@@ -11,12 +11,10 @@ use crate::{File, source};
 const BUDGETS: &[(&str, usize)] = &[
     ("alloc", 2),
     ("client", 4),
-    ("command", 11),
+    ("command", 5),
     ("engine", 14),
-    ("persist", 4),
     ("replication", 2),
     ("script", 16),
-    ("server", 2),
     ("shard", 4),
     ("telemetry", 2),
 ];

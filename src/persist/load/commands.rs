@@ -9,7 +9,7 @@ use std::sync::{Arc, Barrier};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 
-use super::aof::AofFault;
+use super::fault::AofFault;
 use crate::client::connection::Connection;
 use crate::client::registry::Shared;
 use crate::command::declaration::Flags;

@@ -13,6 +13,7 @@
 
 pub mod aof;
 mod commands;
+pub mod fault;
 mod framing;
 pub mod progress;
 #[cfg(test)]
@@ -29,7 +30,8 @@ use std::time::Duration;
 use crate::base::lossless;
 use crate::engine::Now;
 use crate::engine::serial::reader::Reader;
-use crate::persist::rdb::decode::{Aside, Bounds, Decoder, Fault, Next, Stretch};
+use crate::persist::rdb::decode::{Aside, Bounds, Decoder, Next, Stretch};
+use crate::persist::rdb::fault::Fault;
 use crate::script::functions::Functions;
 use crate::session::service::Service;
 use crate::shard::Shards;

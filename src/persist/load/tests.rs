@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::aof::{AofError, AofFault, AofLoaded};
+use super::aof::{AofError, AofLoaded};
+use super::fault::AofFault;
 use super::progress::Progress;
 use super::*;
 use crate::base::checksum;

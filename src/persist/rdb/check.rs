@@ -5,7 +5,8 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::Path;
 
-use super::decode::{Aside, Bounds, Decoder, Fault, Next, RawEntry, Stretch};
+use super::decode::{Aside, Bounds, Decoder, Next, RawEntry, Stretch};
+use super::fault::Fault;
 use crate::base::hash::Seed;
 use crate::base::lossless;
 use crate::command::generic::dump;

@@ -11,10 +11,14 @@
 pub mod check;
 pub mod decode;
 pub mod encode;
+pub mod fault;
 mod source;
 
 /// The checksum at the end, also of stretches that are summed side by side.
 pub use crate::base::checksum as crc64;
+
+/// The newest version that is read.
+pub const VERSION_MAX: u16 = 12;
 
 /// Bytes that tell a snapshot from other files.
 pub const MAGIC_BYTES: usize = 5;

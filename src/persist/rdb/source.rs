@@ -2,11 +2,14 @@
 
 use std::io::{self, Read};
 
-use super::decode::{Fault, STRETCH_BYTES};
+use super::fault::Fault;
 use crate::base::checksum;
 
 /// Bytes that are asked for at once.
 const READ_BYTES: usize = 64 * 1024;
+
+/// A stretch of records is given away when it has so many bytes.
+pub(super) const STRETCH_BYTES: usize = 512 * 1024;
 
 /// See the module. Memory follows what has come, whatever lengths the bytes claim.
 pub(super) struct Source<'s> {
