@@ -22,6 +22,9 @@ use crate::structures::block::{Block, Content, LONG_BYTES_MIN};
 /// Bytes of records that a shard keeps room for between holds.
 const ROOM_BYTES_MAX: usize = 64 * 1024;
 
+/// Bytes around a short argument at most: its length's line, and the end of its own.
+const LINES_BYTES_MAX: usize = 10;
+
 /// Who reads a record: a set of readers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Audience(u8);
@@ -124,6 +127,12 @@ impl<'a> Pieces<'a> {
         self.text.len() + blocks.sum::<usize>()
     }
 
+    /// The whole record, if it is one piece of text.
+    #[inline]
+    pub fn as_text(&self) -> Option<&'a [u8]> {
+        self.blocks.is_empty().then_some(self.text)
+    }
+
     /// All of them in one.
     pub fn to_vec(&self) -> Vec<u8> {
         let mut all = Vec::with_capacity(self.len_bytes());
@@ -191,6 +200,9 @@ impl Records {
     /// Adds an argument of the command that was begun.
     #[inline]
     pub fn argument(&mut self, argument: Content<'_>) {
+        if argument.len() < LONG_BYTES_MIN {
+            self.text.reserve(argument.len() + LINES_BYTES_MAX);
+        }
         self.length(b'$', argument.len());
         match argument.block() {
             Some(block) if argument.len() >= LONG_BYTES_MIN => {
@@ -215,6 +227,18 @@ impl Records {
 
     #[inline]
     fn length(&mut self, sign: u8, length: usize) {
+        // Nearly all lengths have one digit or two, which cost a division each by the general way.
+        if length < 100 {
+            let digits = [b'0' + (length / 10) as u8, b'0' + (length % 10) as u8];
+            let line = [sign, digits[0], digits[1], b'\r', b'\n'];
+            match length < 10 {
+                true => self
+                    .text
+                    .extend_from_slice(&[sign, digits[1], b'\r', b'\n']),
+                false => self.text.extend_from_slice(&line),
+            }
+            return;
+        }
         self.text.push(sign);
         let mut digits = itoa::Buffer::new();
         self.text
@@ -244,6 +268,12 @@ impl Records {
     /// All of them, in order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = Record<'_>> {
         (0..self.len()).map(|index| self.get(index))
+    }
+
+    /// The record, if there is just one.
+    #[inline]
+    pub fn only(&self) -> Option<Record<'_>> {
+        (self.len() == 1).then(|| self.get(0))
     }
 
     /// How many there are.

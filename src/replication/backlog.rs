@@ -26,6 +26,9 @@ pub type AtMark = Box<dyn FnOnce(u64) + Send>;
 /// Pieces that a cursor is given at once.
 const PIECES_MAX: usize = 64;
 
+/// Pieces for which there is room always.
+const PIECES_ROOM_MIN: usize = 1024;
+
 /// Positions of the log of which it is remembered where they are in the stream.
 const SAMPLES_MAX: usize = 4096;
 
@@ -111,11 +114,20 @@ impl Inner {
             }
             self.held_bytes -= len;
             self.pieces.pop_front();
+            self.shrink();
+        }
+    }
+
+    /// Gives back room in the list of pieces that was for somebody slow.
+    fn shrink(&mut self) {
+        let len = self.pieces.len();
+        if self.pieces.capacity() > PIECES_ROOM_MIN.max(4 * len) {
+            self.pieces.shrink_to(2 * len);
         }
     }
 
     fn forget(&mut self) {
-        self.pieces.clear();
+        self.pieces = VecDeque::new();
         self.held_bytes = 0;
     }
 }
@@ -412,6 +424,22 @@ mod tests {
 
     fn bytes(text: &'static str) -> Item {
         Item::Bytes(Bytes::from_static(text.as_bytes()))
+    }
+
+    #[test]
+    fn nothing_is_left_of_what_was_kept_for_somebody_slow() {
+        let beyond_bytes = Arc::default();
+        let backlog = Arc::new(Backlog::telling(&beyond_bytes));
+        backlog.set_size(1000);
+        backlog.keep(true);
+        let mut slow = backlog.cursor(1).expect("it is there");
+        for _ in 0..100_000 {
+            backlog.append(Bytes::from_static(b"x"));
+        }
+        assert!(beyond_bytes.load(Relaxed) > 1_000_000);
+        slow.advance(100_000);
+        let list_bytes = beyond_bytes.load(Relaxed);
+        assert!(list_bytes < 200_000, "{list_bytes}");
     }
 
     #[test]

@@ -273,6 +273,45 @@ fn a_replica_that_opens_no_second_connection_is_given_up() {
     await_no_snapshot(&mut server.raw());
 }
 
+#[test]
+fn the_stream_follows_a_snapshot_that_is_sent_before_anybody_else_runs() {
+    for words in BOTH {
+        let server = Server::start(&options(words).threads(1));
+        let mut client = server.raw();
+        for round in 0..20 {
+            // The thread comes to the connections when the snapshot is there to its end.
+            let mut busy = server.raw();
+            let script = "EVAL \"for i=1,1e6 do end\" 0\r\n";
+            busy.send(script.repeat(40).as_bytes());
+            let (mut main, mut rdb, _) = both(&server, words);
+            assert!(rdb.reads_to_the_end() > 40);
+            client.call("SET k v");
+            let mut byte = [0];
+            let count = main.reader.read(&mut byte).expect("no error");
+            assert_eq!(count, 1, "{words}, round {round}: {}", server.log());
+        }
+    }
+}
+
+#[test]
+fn a_replica_that_has_no_room_for_the_stream_says_that_it_is_there() {
+    for words in BOTH {
+        let primary = Server::start(&options(words).with("repl-timeout", "2"));
+        let limited = options(words)
+            .with("replica-full-sync-buffer-limit", "1")
+            .with("key-load-delay", "2000");
+        let replica = Server::start(&limited);
+        primary.raw().call("DEBUG POPULATE 3000 many 10");
+        begin(&replica, &primary);
+        let mut copy = replica.raw();
+        eventually("it loads", || info(&mut copy, "loading") == "1");
+        primary.raw().call("SET k v");
+        settle(&[&primary, &replica]);
+        let log = primary.log();
+        assert!(!log.contains("timedout replica"), "{words}: {log}");
+    }
+}
+
 /// A primary by hand that offers a second connection, and a server that follows it.
 fn misled(words: &str, load: &str) -> (Liar, Server) {
     let liar = Liar::new();

@@ -238,9 +238,14 @@ fn a_chain_has_the_same_data_and_goes_on_behind_whoever_is_promoted() {
     let Some(Oracle(last)) = Oracle::start() else {
         return;
     };
-    let options = Options::shards(8).with("repl-diskless-sync-delay", "0");
+    // What is written here is more than a backlog of the usual size, and whoever lags by all of it needs that.
+    let options = Options::shards(8)
+        .with("repl-diskless-sync-delay", "0")
+        .with("repl-backlog-size", "100mb");
     let (second, third) = (Server::start(&options), Server::start(&options));
-    first.raw().call("CONFIG SET repl-diskless-sync-delay 0");
+    first
+        .raw()
+        .call("CONFIG SET repl-diskless-sync-delay 0 repl-backlog-size 100mb");
     follow(&second, &first);
     // The stream has selected a database, and whoever comes now is not told so by it.
     let mut client = first.raw();
@@ -251,7 +256,9 @@ fn a_chain_has_the_same_data_and_goes_on_behind_whoever_is_promoted() {
     follow(&last, &second);
     client.call("SET behind 1");
     settle(&[&first, &second, &third, &last]);
+    second.signal("STOP");
     Writer::new(&first, 21).write(1500);
+    second.signal("CONT");
     for peer in ["master", "replica"] {
         second.raw().call(&format!("CLIENT KILL TYPE {peer}"));
         Writer::new(&first, 22).write(300);

@@ -337,6 +337,15 @@ fn tag_of(db: usize, audience: Audience) -> u64 {
     db as u64 | u64::from(audience.bits()) << tag::AUDIENCE
 }
 
+/// The tag and the text of a single short record, which is what nearly every hold leaves.
+#[inline]
+fn only_text(records: &Records) -> Option<(u64, &[u8])> {
+    let record = records.only()?;
+    let text = record.bytes.as_text()?;
+    (frame_bytes(text.len()) <= INLINE_BYTES_MAX)
+        .then(|| (tag_of(record.db, record.audience), text))
+}
+
 /// What a record of the log becomes in the ring: its bytes, and its long arguments by reference.
 fn frames(records: &Records) -> impl Iterator<Item = Record<'_, Large>> {
     records.iter().flat_map(|record| {
@@ -367,6 +376,12 @@ impl Log for OpLog {
         self.figures
             .records
             .fetch_add(records.len() as u64, Relaxed);
+        if !is_atomic && let Some((tag, text)) = only_text(records) {
+            let one = std::iter::once(Record::Bytes(tag, text));
+            let position = ring.append(frame_bytes(text.len()), one);
+            self.wake();
+            return position;
+        }
         let bytes = frames_bytes(records);
         let position = if bytes > INLINE_BYTES_MAX {
             let all = Large::Records(std::mem::take(records), is_atomic);

@@ -125,6 +125,11 @@ impl Seat {
         state.cursor.is_some() && state.main == Half::Awaited
     }
 
+    /// Whether something is kept that was not taken: without the snapshot's connection it would go.
+    pub(super) fn keeps(&self) -> bool {
+        self.pair.state.lock().cursor.is_some()
+    }
+
     /// Ready when there is something to take.
     pub(super) fn poll_put(&self, cx: &mut Context<'_>) -> Poll<()> {
         self.pair.waker.register(cx.waker());
@@ -166,10 +171,14 @@ mod tests {
         rdb.put(cursor());
         assert!(rdb.awaits_main() && rdb.kept_bytes() == 2);
         let main = rdb.second().expect("it is awaited");
+        assert!(
+            !rdb.awaits_main() && rdb.keeps(),
+            "it came and took nothing"
+        );
         assert!(rdb.second().is_none() && main.second().is_none());
         assert_eq!(main.channel, Channel::Main(Words::Valkey));
         assert_eq!(main.take().map(|cursor| cursor.next()), Some(2));
-        assert!(main.take().is_none() && !rdb.awaits_main());
+        assert!(main.take().is_none() && !rdb.keeps());
         main.leave();
         assert_eq!((rdb.other(), main.other()), (Half::Gone, Half::There));
         rdb.put(cursor());

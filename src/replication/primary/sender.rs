@@ -51,7 +51,7 @@ enum Source {
     Paired,
     /// The snapshot, and what follows it here; whether it ends with a mark.
     Snapshot(Reader, Option<Cursor>, bool),
-    /// The snapshot was sent, and what follows it is kept until the stream's connection comes.
+    /// The snapshot was sent, and what follows it is kept until the stream's connection takes it.
     Lingers,
     /// The replica is to say that it has loaded the snapshot.
     Loads(Cursor),
@@ -371,7 +371,8 @@ impl Link {
         let (name, peer) = (self.peer.name(), &self.peer);
         if peer.is_for_snapshot() {
             peer.set_state(ReplicaState::Transmitted);
-            if peer.seat.as_ref().is_some_and(Seat::awaits_main) {
+            // The one of the stream may be there, and not have run since.
+            if peer.seat.as_ref().is_some_and(Seat::keeps) {
                 self.progress_ms = clock::unix_ms();
                 self.source = Source::Lingers;
                 return Ok(());
@@ -565,10 +566,10 @@ impl Link {
             (Source::Paired, Half::Gone) => Some(format!(
                 "Replica {name} has closed the connection of its snapshot"
             )),
-            (Source::Lingers, Half::There) => Some(format!(
+            (Source::Lingers, _) if !seat.keeps() => Some(format!(
                 "RDB transfer completed, rdb only replica ({name}) should be disconnected asap"
             )),
-            (Source::Lingers | Source::Paired, Half::Awaited) if is_slow => Some(format!(
+            (Source::Lingers, _) | (Source::Paired, Half::Awaited) if is_slow => Some(format!(
                 "Replica {name} did not open its second connection in time"
             )),
             _ => None,

@@ -122,6 +122,7 @@ impl Primary {
         let mut state = self.syncing.state.lock();
         if let Some(open) = &state.joinable
             && open.contents == contents_for(peer)
+            && open.id == self.stream.facts().id
             && let Some(reader) = open.transfer.late_reader()
             && let Some(cursor) = self.stream.backlog.cursor(open.offset + 1)
         {

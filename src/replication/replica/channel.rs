@@ -179,7 +179,10 @@ pub(super) async fn read_ahead(follower: &Follower, main: &mut Wire) -> io::Erro
                      the master"
                 );
             }
-            tokio::time::sleep(LOOK_FOR_ROOM).await;
+            tokio::select! {
+                _ = signs.tick() => main.send_soon(b"\n"),
+                () = tokio::time::sleep(LOOK_FOR_ROOM) => {}
+            }
             continue;
         }
         // The loop is over when the time is, so that a sign of life in between does not prolong it.
