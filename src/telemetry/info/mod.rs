@@ -74,7 +74,12 @@ static SECTIONS: [Section; 16] = [
     section("stats", "Stats", true, |source, lines| {
         fields::write(fields::STATS, source, lines);
     }),
-    section("replication", "Replication", true, replication::section),
+    section(
+        "replication",
+        "Replication",
+        true,
+        fields::replication::section,
+    ),
     section("cpu", "CPU", true, cpu),
     section("modules", "Modules", true, |_, _| {}),
     section("commandstats", "Commandstats", false, command_stats),
@@ -302,6 +307,5 @@ fn keyspace(source: &Source<'_>, lines: &mut Lines) {
     }
 }
 
-mod replication;
 #[cfg(test)]
 mod tests;

@@ -5,10 +5,12 @@
 //! server        the program, its addresses and its clock
 //! memory        what data, clients and scripts take
 //! persistence   snapshots, the append-only file, loading
+//! replication   whom this server follows, who follows it, and the stream
 //! ```
 
 pub(super) mod memory;
 pub(super) mod persistence;
+pub(super) mod replication;
 pub(super) mod server;
 
 use std::fmt::Display;
