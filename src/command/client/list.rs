@@ -112,12 +112,9 @@ fn describe(cx: &SessionCx<'_>, args: &Args<'_>, client: &Shared, text: &mut Str
     };
     let total_bytes = client.memory_bytes() + unowned_bytes + argument_bytes + stream_bytes;
     let waiting_bytes = output_bytes + pushed_bytes;
-    let last = usize::from(client.last_command.load(Relaxed));
-    let command = registry().all().get(last);
-    let command = match command {
-        Some(command) => command.full_name,
+    let command = match last_command(client) {
         None if is_self => cx.command.full_name,
-        None => "NULL",
+        last => last.unwrap_or("NULL"),
     };
     let labels = client.labels();
     let seconds = |since_ms: u64| (cx.now.unix_ms / 1000).saturating_sub(since_ms / 1000);
@@ -162,6 +159,12 @@ fn describe(cx: &SessionCx<'_>, args: &Args<'_>, client: &Shared, text: &mut Str
         client.bytes_out.load(Relaxed),
         client.commands.load(Relaxed),
     );
+}
+
+/// The command that a connection asked for last, if it is known.
+fn last_command(client: &Shared) -> Option<&'static str> {
+    let last = usize::from(client.last_command.load(Relaxed));
+    registry().all().get(last).map(|command| command.full_name)
 }
 
 /// Who is told in its place: 0 if nobody, -1 if it does not track.

@@ -87,6 +87,30 @@ fn rectangle(args: &Args<'_>, at: usize) -> Result<(Extent, f64), CommandError> 
     Ok((Extent::Box { width_m, height_m }, unit_m))
 }
 
+/// Which of the words were read that say where to search.
+#[derive(Default)]
+struct Area {
+    from_member: bool,
+    from_point: bool,
+    by_radius: bool,
+    by_box: bool,
+}
+
+/// The place of a member that a command names. What is said of it is not looked at where there is no set.
+fn center_of(
+    set: Option<SortedSet<'_>>,
+    args: &Args<'_>,
+    at: usize,
+) -> Result<Option<Point>, CommandError> {
+    let Some(set) = set else {
+        return Ok(None);
+    };
+    match point_of_member(set, args.get(at)) {
+        Some(point) => Ok(Some(point)),
+        None => Err("ERR could not decode requested zset member".into()),
+    }
+}
+
 impl Request {
     fn parse(
         args: &Args<'_>,
@@ -107,16 +131,6 @@ impl Request {
             target: (form == Form::SearchStore).then_some(1),
             stores_distances: false,
         };
-        // What is said of a member is not looked at where there is no set.
-        let member = |at: usize| match set {
-            None => Ok(None),
-            Some(set) => match point_of_member(set, args.get(at)) {
-                Some(point) => Ok(Some(point)),
-                None => Err(CommandError::from(
-                    "ERR could not decode requested zset member",
-                )),
-            },
-        };
         let options_at = match form {
             Form::Coordinates => {
                 request.center = Some(point(args, 2)?);
@@ -124,7 +138,7 @@ impl Request {
                 6
             }
             Form::Member => {
-                request.center = member(2)?;
+                request.center = center_of(set, args, 2)?;
                 if set.is_some() {
                     request.set_extent(radius(args, 3)?);
                 }
@@ -134,74 +148,21 @@ impl Request {
             Form::SearchStore => 3,
         };
         let is_search = matches!(form, Form::Search | Form::SearchStore);
-        let (mut from_member, mut from_point, mut by_radius, mut by_box) =
-            (false, false, false, false);
+        let mut area = Area::default();
         let mut at = options_at;
         while at < args.len() {
-            let more = args.len() - at - 1;
-            if args.is(at, "withdist") {
-                request.with_distance = true;
-            } else if args.is(at, "withhash") {
-                request.with_hash = true;
-            } else if args.is(at, "withcoord") {
-                request.with_coordinates = true;
-            } else if args.is(at, "any") {
-                request.any = true;
-            } else if args.is(at, "asc") {
-                request.order = Order::NearestFirst;
-            } else if args.is(at, "desc") {
-                request.order = Order::FarthestFirst;
-            } else if args.is(at, "count") && more >= 1 {
-                let count = args.integer(at + 1)?;
-                request.count = usize::try_from(count)
-                    .ok()
-                    .filter(|count| *count > 0)
-                    .ok_or("ERR COUNT must be > 0")?;
-                at += 1;
-            } else if !is_search && may_store && more >= 1 && args.is(at, "store") {
-                (request.target, request.stores_distances) = (Some(at + 1), false);
-                at += 1;
-            } else if !is_search && may_store && more >= 1 && args.is(at, "storedist") {
-                (request.target, request.stores_distances) = (Some(at + 1), true);
-                at += 1;
-            } else if form == Form::SearchStore && args.is(at, "storedist") {
-                request.stores_distances = true;
-            } else if is_search && more >= 1 && !from_point && args.is(at, "frommember") {
-                request.center = member(at + 1)?;
-                from_member = true;
-                at += 1;
-            } else if is_search && more >= 2 && !from_member && args.is(at, "fromlonlat") {
-                request.center = Some(point(args, at + 1)?);
-                from_point = true;
-                at += 2;
-            } else if is_search && more >= 2 && !by_box && args.is(at, "byradius") {
-                request.set_extent(radius(args, at + 1)?);
-                by_radius = true;
-                at += 2;
-            } else if is_search && more >= 3 && !by_radius && args.is(at, "bybox") {
-                request.set_extent(rectangle(args, at + 1)?);
-                by_box = true;
-                at += 3;
-            } else {
-                return Err(CommandError::Syntax);
-            }
-            at += 1;
-        }
-        let shows_more = request.with_distance || request.with_hash || request.with_coordinates;
-        if request.target.is_some() && shows_more {
-            let what = match form {
-                Form::SearchStore => "GEOSEARCHSTORE",
-                _ => "STORE option in GEORADIUS",
+            let taken = match request.read_option(args, at)? {
+                None if is_search => request.read_area(args, at, &mut area, set)?,
+                taken => taken,
             };
-            return Err(format!(
-                "ERR {what} is not compatible with WITHDIST, WITHHASH and WITHCOORD options"
-            )
-            .into());
+            let taken = taken.or_else(|| request.read_target(args, at, form, may_store));
+            at += 1 + taken.ok_or(CommandError::Syntax)?;
         }
-        if is_search && !(from_member || from_point) {
+        request.check(form)?;
+        if is_search && !(area.from_member || area.from_point) {
             return Err(exactly_one("FROMMEMBER or FROMLONLAT", args));
         }
-        if is_search && !(by_radius || by_box) {
+        if is_search && !(area.by_radius || area.by_box) {
             return Err(exactly_one("BYRADIUS and BYBOX", args));
         }
         if request.any && request.count == 0 {
@@ -211,6 +172,103 @@ impl Request {
             request.order = Order::NearestFirst;
         }
         Ok(request)
+    }
+
+    /// Reads an option that all forms have; how many arguments it takes behind its word.
+    fn read_option(&mut self, args: &Args<'_>, at: usize) -> Result<Option<usize>, CommandError> {
+        if args.is(at, "withdist") {
+            self.with_distance = true;
+        } else if args.is(at, "withhash") {
+            self.with_hash = true;
+        } else if args.is(at, "withcoord") {
+            self.with_coordinates = true;
+        } else if args.is(at, "any") {
+            self.any = true;
+        } else if args.is(at, "asc") {
+            self.order = Order::NearestFirst;
+        } else if args.is(at, "desc") {
+            self.order = Order::FarthestFirst;
+        } else if args.is(at, "count") && at + 1 < args.len() {
+            let count = args.integer(at + 1)?;
+            self.count = usize::try_from(count)
+                .ok()
+                .filter(|count| *count > 0)
+                .ok_or("ERR COUNT must be > 0")?;
+            return Ok(Some(1));
+        } else {
+            return Ok(None);
+        }
+        Ok(Some(0))
+    }
+
+    /// Reads where to search, of the forms that say so by words; how many arguments it takes behind its word.
+    fn read_area(
+        &mut self,
+        args: &Args<'_>,
+        at: usize,
+        area: &mut Area,
+        set: Option<SortedSet<'_>>,
+    ) -> Result<Option<usize>, CommandError> {
+        let more = args.len() - at - 1;
+        let taken = if more >= 1 && !area.from_point && args.is(at, "frommember") {
+            self.center = center_of(set, args, at + 1)?;
+            area.from_member = true;
+            1
+        } else if more >= 2 && !area.from_member && args.is(at, "fromlonlat") {
+            self.center = Some(point(args, at + 1)?);
+            area.from_point = true;
+            2
+        } else if more >= 2 && !area.by_box && args.is(at, "byradius") {
+            self.set_extent(radius(args, at + 1)?);
+            area.by_radius = true;
+            2
+        } else if more >= 3 && !area.by_radius && args.is(at, "bybox") {
+            self.set_extent(rectangle(args, at + 1)?);
+            area.by_box = true;
+            3
+        } else {
+            return Ok(None);
+        };
+        Ok(Some(taken))
+    }
+
+    /// Reads where the result goes, if anywhere; how many arguments it takes behind its word.
+    fn read_target(
+        &mut self,
+        args: &Args<'_>,
+        at: usize,
+        form: Form,
+        may_store: bool,
+    ) -> Option<usize> {
+        let by_distance = args.is(at, "storedist");
+        if form == Form::SearchStore && by_distance {
+            self.stores_distances = true;
+            return Some(0);
+        }
+        let names_target = matches!(form, Form::Coordinates | Form::Member)
+            && may_store
+            && at + 1 < args.len()
+            && (by_distance || args.is(at, "store"));
+        names_target.then(|| {
+            (self.target, self.stores_distances) = (Some(at + 1), by_distance);
+            1
+        })
+    }
+
+    /// Whether what is stored is asked for more than can be stored.
+    fn check(&self, form: Form) -> Result<(), CommandError> {
+        let shows_more = self.with_distance || self.with_hash || self.with_coordinates;
+        if self.target.is_none() || !shows_more {
+            return Ok(());
+        }
+        let what = match form {
+            Form::SearchStore => "GEOSEARCHSTORE",
+            _ => "STORE option in GEORADIUS",
+        };
+        Err(
+            format!("ERR {what} is not compatible with WITHDIST, WITHHASH and WITHCOORD options")
+                .into(),
+        )
     }
 
     fn set_extent(&mut self, (extent, unit_m): (Extent, f64)) {

@@ -55,20 +55,9 @@ impl Options {
                             .into(),
                     );
                 }
-                let is_length = args.is(at, "maxlen");
-                at += 1;
-                is_approximate = false;
-                if at + 1 < args.len() && matches!(args.get(at), b"~" | b"=") {
-                    is_approximate = args.get(at) == b"~";
-                    at += 1;
-                }
-                bound = Some(if is_length {
-                    let length = u64::try_from(args.integer(at)?)
-                        .map_err(|_| "ERR The MAXLEN argument must be >= 0.")?;
-                    Bound::Length(length)
-                } else {
-                    Bound::Id(strict_id(args.get(at))?)
-                });
+                let read;
+                (read, is_approximate, at) = read_bound(args, at)?;
+                bound = Some(read);
             } else if args.is(at, "limit") && has_more {
                 at += 1;
                 let count = u64::try_from(args.integer(at)?)
@@ -126,6 +115,24 @@ impl Options {
             id_at: at,
         })
     }
+}
+
+/// Reads what a stream is trimmed to, from its word on: whether that is approximate, and the last argument of it.
+fn read_bound(args: &Args<'_>, word_at: usize) -> Result<(Bound, bool, usize), CommandError> {
+    let mut at = word_at + 1;
+    let mut is_approximate = false;
+    if at + 1 < args.len() && matches!(args.get(at), b"~" | b"=") {
+        is_approximate = args.get(at) == b"~";
+        at += 1;
+    }
+    let bound = if args.is(word_at, "maxlen") {
+        let length = u64::try_from(args.integer(at)?)
+            .map_err(|_| "ERR The MAXLEN argument must be >= 0.")?;
+        Bound::Length(length)
+    } else {
+        Bound::Id(strict_id(args.get(at))?)
+    };
+    Ok((bound, is_approximate, at))
 }
 
 /// What becomes of pending entries, by the word of Redis 8.2.
