@@ -206,10 +206,15 @@ fn unbalanced(of: Of) -> CommandError {
     .into()
 }
 
-fn read(cx: &mut ShardCx<'_>, args: &Args<'_>, of: Of, out: &mut Out) -> CommandResult {
-    let options = Options::parse(cx, args, of)?;
-    // What a group does is logged for each stream.
-    cx.log_nothing();
+/// Arguments that are others when the request runs again.
+type Rewritten = Vec<(usize, Vec<u8>)>;
+
+/// Streams in hand, each with from where to read it, and the arguments that are others when the request runs again.
+fn targets_of<'a>(
+    cx: &mut ShardCx<'_>,
+    args: &Args<'a>,
+    options: &Options<'a>,
+) -> Result<(Vec<(RoutedKey, From)>, Rewritten), CommandError> {
     let mut targets: Vec<(RoutedKey, From)> = Vec::with_capacity(options.stream_count);
     let mut rewritten = Vec::new();
     for index in 0..options.stream_count {
@@ -230,6 +235,14 @@ fn read(cx: &mut ShardCx<'_>, args: &Args<'_>, of: Of, out: &mut Out) -> Command
         }
         targets.push((*routed, from));
     }
+    Ok((targets, rewritten))
+}
+
+fn read(cx: &mut ShardCx<'_>, args: &Args<'_>, of: Of, out: &mut Out) -> CommandResult {
+    let options = Options::parse(cx, args, of)?;
+    // What a group does is logged for each stream.
+    cx.log_nothing();
+    let (targets, rewritten) = targets_of(cx, args, &options)?;
     let mut count = 0;
     let mut mark = None;
     for (routed, from) in targets {

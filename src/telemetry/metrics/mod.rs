@@ -101,6 +101,11 @@ fn server(page: &mut Page, service: &dyn Observed, config: &Config, snapshot: &S
         "Most memory for data.",
         config.maxmemory as f64,
     );
+    subscribers(page, snapshot);
+    cpu(page, snapshot);
+}
+
+fn subscribers(page: &mut Page, snapshot: &Snapshot) {
     let pubsub = snapshot.pubsub;
     for (name, help, count) in [
         (
@@ -121,6 +126,9 @@ fn server(page: &mut Page, service: &dyn Observed, config: &Config, snapshot: &S
     ] {
         page.gauge(name, help, count as f64);
     }
+}
+
+fn cpu(page: &mut Page, snapshot: &Snapshot) {
     let cpu = &snapshot.cpu;
     for (suffix, seconds) in [
         ("", cpu.own),
