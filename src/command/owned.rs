@@ -20,14 +20,21 @@ pub struct OwnedArgs {
 }
 
 impl OwnedArgs {
+    /// None yet, with room for so many bytes of short arguments, so many arguments and so many keys.
+    pub fn with_room(bytes: usize, arguments: usize, keys: usize) -> OwnedArgs {
+        OwnedArgs {
+            data: Vec::with_capacity(bytes),
+            spans: Vec::with_capacity(arguments),
+            keys: Vec::with_capacity(keys),
+            ..OwnedArgs::default()
+        }
+    }
+
     /// A copy of the arguments of one request.
     pub fn copy_of(args: &Args<'_>) -> OwnedArgs {
-        let mut copy = OwnedArgs::default();
         let short = args.from(0).map(<[u8]>::len);
         let bytes = short.filter(|len| *len < LONG_BYTES_MIN).sum();
-        copy.data.reserve_exact(bytes);
-        copy.spans.reserve_exact(args.len());
-        copy.keys.reserve_exact(args.keys().len());
+        let mut copy = OwnedArgs::with_room(bytes, args.len(), args.keys().len());
         copy.push_all(args);
         copy
     }

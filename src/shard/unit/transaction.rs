@@ -49,6 +49,10 @@ pub struct Transaction {
     sampled: Vec<usize>,
 }
 
+/// Commands, and bytes of their arguments, that a transaction has room for from the first one on.
+const ROOM_STEPS: usize = 12;
+const ROOM_BYTES: usize = 1024;
+
 /// What a watched key takes in its shard.
 const WATCHED_BYTES: usize = 64;
 
@@ -121,10 +125,11 @@ impl Transaction {
     /// A script that is its own unit.
     pub fn lone(command: &'static Command, args: &Args<'_>) -> Transaction {
         let mut transaction = Transaction {
+            args: OwnedArgs::copy_of(args),
             is_lone: true,
             ..Transaction::default()
         };
-        transaction.push(command, args);
+        transaction.add_step(command, args);
         transaction
     }
 
@@ -135,7 +140,16 @@ impl Transaction {
 
     /// Queues a command.
     pub fn push(&mut self, command: &'static Command, args: &Args<'_>) {
+        if self.steps.is_empty() {
+            self.args = OwnedArgs::with_room(ROOM_BYTES, 3 * ROOM_STEPS, ROOM_STEPS);
+            self.steps.reserve_exact(ROOM_STEPS);
+        }
         self.args.push_all(args);
+        self.add_step(command, args);
+    }
+
+    /// Adds a command whose arguments are there.
+    fn add_step(&mut self, command: &'static Command, args: &Args<'_>) {
         self.is_long |= args.are_long(command);
         self.steps.push(Step {
             command,
