@@ -54,6 +54,26 @@ fn memory(raw: &mut Raw, field: &str) -> u64 {
 }
 
 #[test]
+fn functions_that_were_flushed_are_counted_by_no_thread() {
+    let server = Server::start(&Options::shards(4).threads(4));
+    let mut clients: Vec<Raw> = (0..16).map(|_| server.raw()).collect();
+    for (at, raw) in clients.iter_mut().enumerate() {
+        for number in 0..20 {
+            let name = format!("f{at}_{number}");
+            let code = format!(
+                "#!lua name={name}\nredis.register_function('{name}', function() return 1 end)"
+            );
+            assert_eq!(raw.command(&["FUNCTION", "LOAD", &code]).text(), name);
+        }
+    }
+    let raw = &mut clients[0];
+    let bytes = memory(raw, "used_memory_vm_functions");
+    assert!((320 * 100..320 * 1000).contains(&bytes), "{bytes} bytes");
+    check(raw, "FUNCTION FLUSH ASYNC", "OK");
+    assert_eq!(memory(raw, "used_memory_vm_functions"), 0);
+}
+
+#[test]
 fn scripts_are_run_cached_and_forgotten() {
     support::at_each_shard_count(|server| {
         let mut raw = server.raw();

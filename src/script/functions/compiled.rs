@@ -25,9 +25,32 @@ const FUNCTION_BYTES: usize = 48;
 /// Bytes that compiled libraries take in all interpreters.
 static BYTES: AtomicUsize = AtomicUsize::new(0);
 
-/// Bytes that compiled libraries take in all interpreters, as of when their code was run.
+/// Bytes that compiled libraries take in all interpreters, as of when their code was run. What is left of libraries
+/// that went is garbage, which an idle interpreter keeps for a while.
 pub(in crate::script) fn bytes() -> usize {
     BYTES.load(Relaxed)
+}
+
+/// What one library takes in all interpreters, for as long as the library is there.
+#[derive(Default)]
+pub(super) struct Compiled(AtomicUsize);
+
+impl Compiled {
+    fn add(&self, bytes: usize) {
+        self.0.fetch_add(bytes, Relaxed);
+        BYTES.fetch_add(bytes, Relaxed);
+    }
+
+    fn remove(&self, bytes: usize) {
+        self.0.fetch_sub(bytes, Relaxed);
+        BYTES.fetch_sub(bytes, Relaxed);
+    }
+}
+
+impl Drop for Compiled {
+    fn drop(&mut self) {
+        BYTES.fetch_sub(*self.0.get_mut(), Relaxed);
+    }
 }
 
 /// A function that a library registered.
@@ -81,7 +104,9 @@ struct Loaded {
 
 impl Drop for Loaded {
     fn drop(&mut self) {
-        BYTES.fetch_sub(self.bytes, Relaxed);
+        if let Some(source) = self.source.upgrade() {
+            source.compiled.remove(self.bytes);
+        }
     }
 }
 
@@ -95,7 +120,7 @@ impl Libraries {
                 callback: function.callback,
             })
         });
-        BYTES.fetch_add(ran.bytes, Relaxed);
+        source.compiled.add(ran.bytes);
         let loaded = Loaded {
             source: Arc::downgrade(source),
             callbacks: callbacks.collect(),

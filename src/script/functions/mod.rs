@@ -16,7 +16,7 @@ use std::sync::atomic::{
 
 use parking_lot::RwLock;
 
-use self::compiled::Ran;
+use self::compiled::{Compiled, Ran};
 use super::flags::{self, ScriptFlags};
 use super::vm;
 use crate::base::glob::{self, Case};
@@ -32,6 +32,7 @@ pub(super) struct Source {
     /// Where the code begins behind `#!lua name=…`.
     code_start: usize,
     functions: Vec<Declared>,
+    compiled: Compiled,
 }
 
 impl Source {
@@ -310,6 +311,7 @@ impl Made {
             code: code.to_vec(),
             code_start,
             functions: Vec::new(),
+            compiled: Compiled::default(),
         };
         let ran = vm::with(|vm| {
             vm.follow_functions(functions);
