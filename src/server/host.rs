@@ -22,7 +22,7 @@ use crate::command::host::replica::Replica;
 use crate::command::host::scripts::Scripts;
 use crate::command::host::{
     Awaited, Exit, HotKeysReport, HotKeysRequest, HotKeysTop, LatencyEvent, MemoryReport, Reload,
-    Server, SlowlogEntry,
+    Server, SlowlogEntry, SlowlogMoment,
 };
 use crate::config::Config;
 use crate::config::live::{self, Peer};
@@ -397,8 +397,8 @@ impl Server for Host {
         self.service.telemetry.slowlog.len()
     }
 
-    fn slowlog_resets(&self) -> u64 {
-        self.service.telemetry.slowlog.resets()
+    fn slowlog_moment(&self) -> SlowlogMoment {
+        self.service.telemetry.slowlog.moment()
     }
 
     fn slowlog_reset(&self) {

@@ -240,7 +240,7 @@ impl Session {
         let slow = SlowStep {
             step: 0,
             duration_ns,
-            resets_before: self.service.telemetry.slowlog.resets(),
+            moment: self.service.telemetry.slowlog.moment(),
         };
         let arguments = || slowlog::arguments(request.command, &args);
         let reporter = self.slow(&config, turn.now);

@@ -7,7 +7,7 @@ use super::{latency, slowlog};
 use crate::client::registry::Shared;
 use crate::command::Args;
 use crate::command::declaration::{Command, Flags};
-use crate::command::host::{Server, SlowlogEntry};
+use crate::command::host::{Server, SlowlogEntry, SlowlogMoment};
 use crate::config::Config;
 use crate::engine::Now;
 
@@ -27,8 +27,8 @@ pub struct SlowStep {
     pub step: usize,
     /// Nanoseconds that it took.
     pub duration_ns: u64,
-    /// How often the slow log had been emptied when it had run.
-    pub resets_before: u64,
+    /// When it had run.
+    pub moment: SlowlogMoment,
 }
 
 impl SlowStep {
@@ -42,7 +42,7 @@ impl SlowStep {
         is_slow(config, duration_ns).then(|| SlowStep {
             step,
             duration_ns,
-            resets_before: server.slowlog_resets(),
+            moment: server.slowlog_moment(),
         })
     }
 }
@@ -132,7 +132,7 @@ impl Reporter<'_> {
                 name: String::from_utf8_lossy(&self.client.labels().name).into_owned(),
             };
             let slowlog = &self.telemetry.slowlog;
-            slowlog.add(config, slow.resets_before, entry);
+            slowlog.add(config, slow.moment, entry);
         }
         if latency::is_slow(config, duration_ns) {
             let event = match command.flags.has(Flags::FAST) {

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use crate::command::Args;
 use crate::command::declaration::Command;
-use crate::command::host::SlowlogEntry;
+use crate::command::host::{SlowlogEntry, SlowlogMoment};
 use crate::config::Config;
 
 /// Arguments kept of one command; the last one says how many more there were.
@@ -35,25 +35,35 @@ pub struct Slowlog {
 #[derive(Debug, Default)]
 struct Inner {
     /// Newest first.
-    entries: VecDeque<SlowlogEntry>,
+    entries: VecDeque<(SlowlogMoment, SlowlogEntry)>,
     next_id: u64,
     /// All entries that were ever made, and their time.
     total_us: u64,
     resets: u64,
+    moments: u64,
 }
 
 impl Slowlog {
     /// Keeps one command, whose number it chooses, and drops the oldest ones beyond the limit; one that ran before the
     /// latest reset is not kept.
-    pub fn add(&self, config: &Config, resets_before: u64, entry: SlowlogEntry) {
+    ///
+    /// What a transaction has served may be told of before the transaction itself: then numbers move, so that they
+    /// descend in the list as always.
+    pub fn add(&self, config: &Config, moment: SlowlogMoment, entry: SlowlogEntry) {
         let mut inner = self.inner.lock();
-        if inner.resets != resets_before {
+        if inner.resets != moment.resets {
             return;
         }
         let id = inner.next_id;
         inner.next_id += 1;
         inner.total_us = inner.total_us.wrapping_add(entry.duration_us);
-        inner.entries.push_front(SlowlogEntry { id, ..entry });
+        let entries = &mut inner.entries;
+        let at = entries.partition_point(|(other, _)| *other > moment);
+        entries.insert(at, (moment, SlowlogEntry { id, ..entry }));
+        for newer in (0..at).rev() {
+            let id = entries[newer].1.id;
+            entries[newer].1.id = std::mem::replace(&mut entries[newer + 1].1.id, id);
+        }
         let kept = usize::try_from(config.slowlog_max_len).unwrap_or(usize::MAX);
         inner.entries.truncate(kept);
     }
@@ -63,9 +73,14 @@ impl Slowlog {
         self.inner.lock().next_id += count;
     }
 
-    /// How often it was emptied so far.
-    pub fn resets(&self) -> u64 {
-        self.inner.lock().resets
+    /// Begins a new moment: what is added as of it comes behind all that was added as of earlier ones.
+    pub fn moment(&self) -> SlowlogMoment {
+        let mut inner = self.inner.lock();
+        inner.moments += 1;
+        SlowlogMoment {
+            resets: inner.resets,
+            number: inner.moments,
+        }
     }
 
     /// At most so many, newest first.
@@ -75,7 +90,7 @@ impl Slowlog {
             .entries
             .iter()
             .take(count)
-            .cloned()
+            .map(|(_, entry)| entry.clone())
             .collect()
     }
 
@@ -108,7 +123,7 @@ impl Slowlog {
             .lock()
             .entries
             .front()
-            .map(|entry| (entry.id, entry.duration_us))
+            .map(|(_, entry)| (entry.id, entry.duration_us))
     }
 }
 
@@ -163,7 +178,7 @@ mod tests {
             address: "127.0.0.1:5".into(),
             name: "me".into(),
         };
-        log.add(config, log.resets(), entry);
+        log.add(config, log.moment(), entry);
     }
 
     #[test]
@@ -190,9 +205,32 @@ mod tests {
     }
 
     #[test]
+    fn entries_come_in_the_order_in_which_commands_ran() {
+        let (log, config) = (Slowlog::default(), Config::default());
+        let (pushed, served) = (log.moment(), log.moment());
+        let entry = |argument: &str| SlowlogEntry {
+            id: 0,
+            at_s: 7,
+            duration_us: 12_000,
+            arguments: vec![argument.into()],
+            address: String::new(),
+            name: String::new(),
+        };
+        log.add(&config, served, entry("blpop"));
+        log.add(&config, pushed, entry("lpush"));
+        log.add(&config, log.moment(), entry("get"));
+        let entries = log.get(3);
+        let seen = entries
+            .iter()
+            .map(|entry| (entry.id, &entry.arguments[0][..]));
+        let expected: [(u64, &[u8]); 3] = [(2, b"get"), (1, b"blpop"), (0, b"lpush")];
+        assert_eq!(seen.collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
     fn what_ran_before_a_reset_does_not_come_after_it() {
         let (log, config) = (Slowlog::default(), Config::default());
-        let before = log.resets();
+        let before = log.moment();
         log.reset();
         let entry = SlowlogEntry {
             id: 0,
@@ -205,7 +243,7 @@ mod tests {
         log.add(&config, before, entry.clone());
         assert!(log.is_empty());
         log.skip(3);
-        log.add(&config, log.resets(), entry);
+        log.add(&config, log.moment(), entry);
         assert_eq!(log.get(1)[0].id, 3);
     }
 

@@ -97,8 +97,8 @@ pub trait Server: Send + Sync {
     fn slowlog_len(&self) -> usize;
     /// Empties the slow log.
     fn slowlog_reset(&self);
-    /// How often that was done so far.
-    fn slowlog_resets(&self) -> u64;
+    /// Asks the slow log for a new moment: what it is told as of now comes behind what it is told as of earlier.
+    fn slowlog_moment(&self) -> SlowlogMoment;
     /// Latest and worst latency of every event.
     fn latency_latest(&self) -> Vec<LatencyEvent>;
     /// Samples of one event: Unix seconds and milliseconds of latency.
@@ -255,6 +255,15 @@ pub struct HotKeysTop {
     pub by_commands: Vec<(Vec<u8>, u64)>,
     /// Keys with their bytes.
     pub by_bytes: Vec<(Vec<u8>, u64)>,
+}
+
+/// When a command had run, as the slow log counts: entries come in this order, whoever adds them first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SlowlogMoment {
+    /// How often the log had been emptied.
+    pub resets: u64,
+    /// How many moments there had been.
+    pub number: u64,
 }
 
 /// One entry of the slow log.

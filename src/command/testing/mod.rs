@@ -32,7 +32,7 @@ use super::host::primary::Primary;
 use super::host::replica::Replica;
 use super::host::{
     Awaited, Exit, HotKeysReport, HotKeysRequest, HotKeysTop, LatencyEvent, MemoryReport, Reload,
-    Server, SlowlogEntry,
+    Server, SlowlogEntry, SlowlogMoment,
 };
 use super::keys;
 pub(crate) use super::logging::tests::kept_log::{Appended, KeptLog};
@@ -760,8 +760,8 @@ impl Server for NoServer {
         0
     }
     fn slowlog_reset(&self) {}
-    fn slowlog_resets(&self) -> u64 {
-        0
+    fn slowlog_moment(&self) -> SlowlogMoment {
+        SlowlogMoment::default()
     }
     fn latency_latest(&self) -> Vec<LatencyEvent> {
         Vec::new()
