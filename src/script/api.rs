@@ -9,10 +9,10 @@
 use mlua::{Function, Lua, MultiValue, Table, Value};
 
 use super::calls::{self, Calling};
-use super::convert::{Argument, Bytes, truncated};
+use super::convert::truncated;
+use super::current::{Argument, HOST, RUN};
 use super::errors;
-use super::library;
-use super::vm::{HOST, RUN, with_arguments};
+use super::sha;
 use crate::engine::record::Audience;
 use crate::resp::reply::Protocol;
 use crate::sys::lua::{Taken, direct};
@@ -295,11 +295,11 @@ fn sha1hex(lua: &Lua, arguments: MultiValue) -> mlua::Result<Value> {
         }
         _ => None,
     };
-    let sha = match text {
-        Some(text) => library::sha1(&text.as_bytes()),
-        None => library::sha1(b""),
+    let digest = match text {
+        Some(text) => sha::sha1(&text.as_bytes()),
+        None => sha::sha1(b""),
     };
-    lua.create_string(library::hex(&sha)).map(Value::String)
+    lua.create_string(sha::hex(&digest)).map(Value::String)
 }
 
 const WRONG_ARGUMENTS: &str = "ERR wrong number or type of arguments";
@@ -407,19 +407,4 @@ fn log(lua: &Lua, arguments: MultiValue) -> mlua::Result<()> {
         _ => tracing::warn!("{line}"),
     }
     Ok(())
-}
-
-/// Forgets the arguments of this call, whatever becomes of it.
-pub(super) struct Cleared;
-
-impl Drop for Cleared {
-    fn drop(&mut self) {
-        with_arguments(super::convert::Arguments::clear);
-    }
-}
-
-/// A text as a Lua string.
-pub(super) fn string(lua: &Lua, bytes: &[u8]) -> mlua::Result<Value> {
-    use mlua::IntoLua;
-    Bytes(bytes).into_lua(lua)
 }

@@ -4,7 +4,7 @@
 
 use mlua::{Lua, MultiValue, Table, Value};
 
-use super::api::string;
+use super::convert::string;
 use super::errors;
 
 type Unary = fn(u32) -> u32;

@@ -4,11 +4,11 @@ use std::io::IoSlice;
 
 use mlua::{Lua, Value};
 
-use super::api::Cleared;
 use super::convert::{self, Arguments, Reader};
+use super::current::{Cleared, HOST, RUN, Run as Running, Unfinished, interrupt, with_arguments};
 use super::errors::{self, Raised};
 use super::host::{Call, Host, Interrupted};
-use super::vm::{HOST, RUN, Run as Running, freely, interrupt, with_arguments};
+use super::memory::freely;
 use crate::command::Out;
 use crate::command::admission::{self, Facts, Stage};
 use crate::command::declaration::{Command, Run};
@@ -78,23 +78,6 @@ impl Facts for Asking<'_, '_> {
     fn lifts_noscript(&self) -> bool {
         self.host.server().allows_every_command_in_scripts()
     }
-}
-
-/// What is left to be done of a call for which a [`Return`] is not enough.
-#[derive(Default)]
-pub(super) enum Unfinished {
-    /// The reply in the output is converted.
-    #[default]
-    Reply,
-    /// The script hears of an error.
-    Failed {
-        /// The error reply.
-        text: Vec<u8>,
-        /// The statistics know of it.
-        is_counted: bool,
-    },
-    /// The script ends.
-    Interrupted(Interrupted),
 }
 
 /// `redis.call`, or `redis.pcall`, as Lua calls it. Errors are raised by the one, and returned by the other.

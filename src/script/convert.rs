@@ -27,6 +27,11 @@ impl IntoLua for Bytes<'_> {
     }
 }
 
+/// A text as a Lua string.
+pub(super) fn string(lua: &Lua, bytes: &[u8]) -> mlua::Result<Value> {
+    Bytes(bytes).into_lua(lua)
+}
+
 // From replies ---------------------------------------------------------------------------------------------------
 
 /// Reads replies of our own commands, which are well-formed.
@@ -227,52 +232,8 @@ fn write_table(
 ) -> mlua::Result<Written> {
     // Most tables are arrays: a first element and none of the special names is decided by looking at all of them, as a
     // table can be both.
-    if let Value::String(text) = table.raw_get("err")? {
-        let is_counted = matches!(
-            table.raw_get("ignore_error_stats_update")?,
-            Value::Boolean(true)
-        );
-        out.error(text.as_bytes());
-        return Ok(Written {
-            failed: true,
-            is_counted,
-        });
-    }
-    if let Value::String(text) = table.raw_get("ok")? {
-        let line = one_line(&until_nul(&text.as_bytes()));
-        out.simple(&line);
-        return Ok(Written::default());
-    }
-    match table.raw_get("double")? {
-        Value::Number(number) => {
-            out.double(number);
-            return Ok(Written::default());
-        }
-        Value::Integer(number) => {
-            out.double(number as f64);
-            return Ok(Written::default());
-        }
-        _ => {}
-    }
-    if let Value::String(digits) = table.raw_get("big_number")? {
-        let line = one_line(&digits.as_bytes());
-        out.big_number(&line);
-        return Ok(Written::default());
-    }
-    if let Value::Table(inner) = table.raw_get("verbatim_string")?
-        && let Value::String(format) = inner.raw_get("format")?
-        && let Value::String(text) = inner.raw_get("string")?
-    {
-        let format = format.as_bytes();
-        let mut name = [b' '; 3];
-        for (to, from) in name.iter_mut().zip(format.iter()) {
-            *to = *from;
-        }
-        match std::str::from_utf8(&name) {
-            Ok(name) => out.verbatim(name, text.as_bytes()),
-            Err(_) => out.verbatim("txt", text.as_bytes()),
-        }
-        return Ok(Written::default());
+    if let Some(written) = write_named(table, out)? {
+        return Ok(written);
     }
     if let Value::Table(map) = table.raw_get("map")? {
         let mark = out.later();
@@ -312,6 +273,55 @@ fn write_table(
     }
     out.close_array(mark, count);
     Ok(Written::default())
+}
+
+/// Writes a table that stands for one error, status, number or text; none if it is another one.
+#[inline]
+fn write_named(table: &Table, out: &mut Out) -> mlua::Result<Option<Written>> {
+    if let Value::String(text) = table.raw_get("err")? {
+        let is_counted = matches!(
+            table.raw_get("ignore_error_stats_update")?,
+            Value::Boolean(true)
+        );
+        out.error(text.as_bytes());
+        return Ok(Some(Written {
+            failed: true,
+            is_counted,
+        }));
+    }
+    if let Value::String(text) = table.raw_get("ok")? {
+        out.simple(one_line(&until_nul(&text.as_bytes())));
+        return Ok(Some(Written::default()));
+    }
+    let double = match table.raw_get("double")? {
+        Value::Number(number) => Some(number),
+        Value::Integer(number) => Some(number as f64),
+        _ => None,
+    };
+    if let Some(number) = double {
+        out.double(number);
+        return Ok(Some(Written::default()));
+    }
+    if let Value::String(digits) = table.raw_get("big_number")? {
+        out.big_number(one_line(&digits.as_bytes()));
+        return Ok(Some(Written::default()));
+    }
+    if let Value::Table(inner) = table.raw_get("verbatim_string")?
+        && let Value::String(format) = inner.raw_get("format")?
+        && let Value::String(text) = inner.raw_get("string")?
+    {
+        let format = format.as_bytes();
+        let mut name = [b' '; 3];
+        for (to, from) in name.iter_mut().zip(format.iter()) {
+            *to = *from;
+        }
+        match std::str::from_utf8(&name) {
+            Ok(name) => out.verbatim(name, text.as_bytes()),
+            Err(_) => out.verbatim("txt", text.as_bytes()),
+        }
+        return Ok(Some(Written::default()));
+    }
+    Ok(None)
 }
 
 /// Statuses end where C would end them.
@@ -401,15 +411,5 @@ impl Arguments {
             },
             lua::Argument::Other => self.is_spoiled = true,
         }
-    }
-}
-
-/// One argument on its way into the [`Arguments`] of this thread.
-pub(super) struct Argument;
-
-impl lua::Take for Argument {
-    #[inline]
-    fn take(argument: lua::Argument<'_>) {
-        super::vm::with_arguments(|arguments| arguments.take(argument));
     }
 }

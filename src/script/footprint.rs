@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
+use super::sha;
 use crate::command::Args;
 use crate::command::host::scripts::ScriptStatistics;
 
@@ -248,7 +249,7 @@ impl Footprints {
         if footprint.name.is_empty() {
             let name = args.get(1);
             footprint.name = match args.get(0).to_ascii_lowercase().as_slice() {
-                b"eval" | b"eval_ro" => super::library::hex(&super::library::sha1(name)).to_vec(),
+                b"eval" | b"eval_ro" => sha::hex(&sha::sha1(name)).to_vec(),
                 _ => name[..name.len().min(KEY_BYTES_MAX)].to_vec(),
             };
         }

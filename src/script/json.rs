@@ -8,8 +8,7 @@ use std::rc::Rc;
 
 use mlua::{Lua, MultiValue, Table, Value};
 
-use super::api::string;
-use super::convert::truncated;
+use super::convert::{string, truncated};
 use super::{arguments, errors, numerals};
 
 /// Tables in tables, whatever a script sets.

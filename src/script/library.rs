@@ -10,17 +10,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use arc_swap::ArcSwapOption;
 use dashmap::{DashMap, Entry};
 use parking_lot::Mutex;
-use sha1::{Digest, Sha1};
 
 use super::flags::{self, ScriptFlags};
+use super::sha::{Sha, hex, parse_hex, sha1};
 use crate::alloc::slabs::Mover;
 use crate::command::error::CommandError;
 
 /// Scripts of EVAL that are kept.
 pub const EVALUATED_MAX: usize = 500;
-
-/// A SHA-1.
-pub type Sha = [u8; 20];
 
 /// One script.
 pub struct Script {
@@ -288,33 +285,6 @@ fn cost(script: &Script) -> usize {
     /// The text's place, and how many look at it.
     const OF_BODY: usize = size_of::<Box<[u8]>>() + 2 * size_of::<usize>();
     script.body_len + OF_BODY + size_of::<Script>() + size_of::<(Sha, Arc<Script>)>()
-}
-
-/// The SHA-1 of a text.
-pub fn sha1(text: &[u8]) -> Sha {
-    Sha1::digest(text).into()
-}
-
-/// In hexadecimal digits, lower case.
-pub fn hex(sha: &Sha) -> [u8; 40] {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let mut text = [0; 40];
-    for (pair, byte) in text.chunks_exact_mut(2).zip(sha) {
-        pair[0] = DIGITS[usize::from(byte >> 4)];
-        pair[1] = DIGITS[usize::from(byte & 15)];
-    }
-    text
-}
-
-/// The other way round.
-pub fn parse_hex(digits: &[u8]) -> Option<Sha> {
-    let digits: &[u8; 40] = digits.try_into().ok()?;
-    let mut sha = [0; 20];
-    for (byte, pair) in sha.iter_mut().zip(digits.chunks_exact(2)) {
-        let digit = |digit: u8| char::from(digit).to_digit(16);
-        *byte = (digit(pair[0])? * 16 + digit(pair[1])?) as u8;
-    }
-    Some(sha)
 }
 
 #[cfg(test)]

@@ -2,12 +2,13 @@
 //!
 //! ```text
 //! host        what a running script asks of whoever runs it
-//! library     the scripts that the server knows; functions/ the libraries of functions
+//! library     the scripts that the server knows, by sha; functions/ the libraries of functions
 //! footprint   which undeclared keys scripts used, to be foreseen
 //! running     what runs for long, and may be killed
 //! stack       what the threads need that run scripts; offload those for units and commands that take long
 //! vm          one interpreter a thread; prelude.lua and api what scripts find in it; unsandboxed which scripts
-//!             need no proxies
+//!             need no proxies; memory what interpreters take
+//! current     what functions of Rust that a script calls know of it
 //! calls       redis.call; convert replies and values; errors on their way
 //! screens     what stays of Lua's own functions; pattern what takes the place of some for long texts
 //! json msgpack packing bits random   cjson, cmsgpack, struct, bit, math.random
@@ -25,10 +26,12 @@ mod arguments;
 mod bits;
 mod calls;
 mod convert;
+mod current;
 mod errors;
 mod flags;
 pub mod functions;
 mod json;
+mod memory;
 mod msgpack;
 mod numerals;
 pub mod offload;
@@ -37,6 +40,7 @@ mod pattern;
 mod random;
 pub mod running;
 mod screens;
+pub mod sha;
 pub mod stack;
 mod unsandboxed;
 mod vm;
@@ -52,12 +56,13 @@ use crate::command::{Args, Out};
 use crate::resp::reply::Protocol;
 use crate::sys::lua::Called;
 use calls::Asking;
+use current::{HOST, RUN};
 use flags::ScriptFlags;
 use host::{Host, Interrupted};
 use library::Library;
-use vm::{HOST, RUN, Vm};
+use vm::Vm;
 
-pub use vm::memory_figures;
+pub use memory::memory_figures;
 
 /// How a script ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -6,8 +6,7 @@
 
 use mlua::{Lua, MultiValue, Table, Value};
 
-use super::api::string;
-use super::convert::truncated;
+use super::convert::{string, truncated};
 use super::{arguments, errors};
 
 /// Tables in tables that are written.

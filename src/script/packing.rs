@@ -8,8 +8,7 @@
 
 use mlua::{Lua, MultiValue, Table, Value};
 
-use super::api::string;
-use super::convert::truncated;
+use super::convert::{string, truncated};
 use super::{arguments, errors};
 
 /// Bytes of the largest integer.

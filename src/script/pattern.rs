@@ -6,8 +6,9 @@
 
 use mlua::{Function, Lua, MultiValue, Table, Value};
 
-use super::api::string;
-use super::{arguments, errors, vm};
+use super::convert::string;
+use super::current::tick;
+use super::{arguments, errors};
 
 /// Captures of one pattern.
 const CAPTURES_MAX: usize = 32;
@@ -118,7 +119,7 @@ impl<'a> Search<'a> {
     fn step(&mut self) -> Result<(), Failure> {
         self.steps += 1;
         if self.steps.is_multiple_of(TICK_STEPS) {
-            vm::tick()?;
+            tick()?;
         }
         Ok(())
     }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::
 
 use parking_lot::Mutex;
 
-use super::library::{hex, sha1};
+use super::sha::{hex, sha1};
 use crate::command::declaration::{Command, Run, ScriptVerb};
 use crate::command::error::CommandError;
 use crate::command::host::scripts::{FunctionRun, Kind, RunView, Standing};

@@ -1,46 +1,32 @@
 //! One interpreter a thread: made on first use, bounded in memory, thrown away when it ran out of it.
 //!
-//! It keeps the functions that it compiled. What callbacks need while a script runs stands in thread-locals beside it:
-//! the host ([`HOST`]), and what the run is like ([`RUN`]).
+//! It keeps the functions that it compiled. What callbacks need while a script runs stands in thread-locals beside it,
+//! see [`current`](super::current).
 
 use std::cell::{Cell, RefCell, RefMut};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use mlua::chunk::ChunkMode;
 use mlua::state::{GcIncParams, GcMode};
 use mlua::{Function, HookTriggers, Lua, LuaOptions, LuaString, StdLib, Table, VmState};
 
-use super::calls::Unfinished;
-use super::convert::Arguments;
-use super::errors::{self, Raised};
+use super::current::tick;
+use super::errors;
 use super::footprint;
-use super::functions::{
-    Functions,
-    compiled::{self, Libraries},
-};
-use super::host::{Hosts, Interrupted};
-use super::library::{Library, Script, Sha};
-use super::random::Rand48;
+use super::functions::Functions;
+use super::functions::compiled::Libraries;
+use super::library::{Library, Script};
+use super::memory::{self, Figure, MEMORY_BYTES_MAX};
+use super::sha::Sha;
 use super::unsandboxed::Manner;
 use super::{api, bits, json, msgpack, packing, pattern, screens, unsandboxed};
 use crate::base::hash::Seed;
-use crate::command::Out;
 use crate::command::error::CommandError;
-use crate::resp::reply::Protocol;
-use crate::structures::scoped_tls::ScopedTls;
 use crate::sys::lua::{self, Called, Pinned};
-use crate::telemetry::clock::Ticks;
-
-/// Bytes that one interpreter may take.
-pub(super) const MEMORY_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 /// An interpreter that holds more than this after a script is made anew.
 const MEMORY_BYTES_KEPT: usize = MEMORY_BYTES_MAX / 2;
-
-/// What may be taken without a look at the bound.
-const FREE_BYTES_MAX: usize = 64 * 1024;
 
 /// Garbage is collected when memory has grown to this many percent: an interpreter holds some 60 KB, and to go through
 /// them more often would cost more than the scripts.
@@ -67,99 +53,10 @@ const COMPILED_MAX: usize = 1_000;
 /// Scripts that were used last, found without a look into the tables.
 const RECENT: usize = 16;
 
-/// How long the code of a library may run while it is loaded.
-const LOADING_NS_MAX: u64 = 500_000_000;
-
 const PRELUDE: &str = include_str!("prelude.lua");
 
 thread_local! {
     static VM: RefCell<Option<Vm>> = const { RefCell::new(None) };
-    static ARGUMENTS: RefCell<Arguments> = RefCell::default();
-    /// The hosts of the scripts that this thread runs.
-    pub(super) static HOST: ScopedTls<Hosts> = const { ScopedTls::new() };
-    /// What the script of this thread is like.
-    pub(super) static RUN: Run = Run::default();
-}
-
-/// What all interpreters take together.
-static MEMORY_BYTES: AtomicUsize = AtomicUsize::new(0);
-
-/// What one of them takes without garbage: the one that was collected last.
-static LIVE_BYTES: AtomicUsize = AtomicUsize::new(0);
-
-/// What interpreters take, as of their last scripts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Memory {
-    /// All of them, garbage included.
-    pub total: usize,
-    /// One of them, as the last collection of any left it.
-    pub live_each: usize,
-    /// Compiled libraries of functions, in all of them.
-    pub functions: usize,
-}
-
-/// What interpreters take.
-pub fn memory_figures() -> Memory {
-    Memory {
-        total: MEMORY_BYTES.load(Relaxed),
-        live_each: LIVE_BYTES.load(Relaxed),
-        functions: compiled::bytes(),
-    }
-}
-
-/// One interpreter's share of a sum, which all threads add to: it follows in steps, so that no script has to.
-struct Figure(usize, &'static AtomicUsize);
-
-impl Figure {
-    /// What is not told yet at most.
-    const STEP_BYTES: usize = 16 * 1024;
-
-    #[inline]
-    fn follow(&mut self, bytes: usize) {
-        if self.0.abs_diff(bytes) >= Figure::STEP_BYTES {
-            self.set(bytes);
-        }
-    }
-
-    #[cold]
-    fn set(&mut self, bytes: usize) {
-        let before = std::mem::replace(&mut self.0, bytes);
-        self.1.fetch_add(bytes, Relaxed);
-        self.1.fetch_sub(before, Relaxed);
-    }
-}
-
-impl Drop for Figure {
-    fn drop(&mut self) {
-        self.set(0);
-    }
-}
-
-/// See [`RUN`].
-#[derive(Default)]
-pub(super) struct Run {
-    /// The protocol that the script chose for replies.
-    pub(super) protocol: Cell<Protocol>,
-    /// The script may not write.
-    pub(super) is_read_only: Cell<bool>,
-    /// The script may add data although there is no memory for it.
-    pub(super) is_free_to_grow: Cell<bool>,
-    /// Why the script has to end, if it has to.
-    pub(super) interrupted: Cell<Option<Interrupted>>,
-    /// Since when a library is being loaded.
-    pub(super) loading_since: Cell<Option<Ticks>>,
-    /// What the library registered so far.
-    pub(super) registered: RefCell<compiled::SoFar>,
-    /// Replies of commands on their way to Lua.
-    pub(super) out: RefCell<Out>,
-    /// What the function that finishes a call is to do.
-    pub(super) unfinished: Cell<Unfinished>,
-    pub(super) random: Cell<Rand48>,
-}
-
-/// Works on the arguments of the call that is being prepared.
-pub(super) fn with_arguments<R>(work: impl FnOnce(&mut Arguments) -> R) -> R {
-    ARGUMENTS.with_borrow_mut(work)
 }
 
 /// A compiled script. Who runs it holds it by a count of this thread's own: the one of the script itself is written by
@@ -357,7 +254,7 @@ impl Vm {
         self.lua.expire_registry_values();
         let _ = self.lua.gc_collect();
         self.live = self.lua.used_memory();
-        LIVE_BYTES.store(self.live, Relaxed);
+        memory::note_live(self.live);
         self.live
     }
 
@@ -399,10 +296,10 @@ impl Vm {
         ));
         lua.gc_collect()?;
         lua.set_memory_limit(MEMORY_BYTES_MAX)?;
-        let mut memory = Figure(0, &MEMORY_BYTES);
+        let mut memory = Figure::default();
         memory.set(lua.used_memory());
         let live = lua.used_memory();
-        LIVE_BYTES.store(live, Relaxed);
+        memory::note_live(live);
         Ok(Vm {
             handle: Pinned::new(&lua, native.raw_get::<Function>("handle")?)?,
             names: [lua.create_string("KEYS")?, lua.create_string("ARGV")?],
@@ -761,42 +658,4 @@ impl Vm {
             set.expect("room");
         }
     }
-}
-
-/// Runs something that takes no more memory than a few times so many bytes. As long as that is little the bound of the
-/// interpreter is lifted meanwhile, as what may fail costs more.
-#[inline]
-pub(super) fn freely<R>(lua: &Lua, bytes: usize, work: impl FnOnce() -> R) -> R {
-    if bytes > FREE_BYTES_MAX {
-        return work();
-    }
-    let _ = lua.set_memory_limit(0);
-    let result = work();
-    let _ = lua.set_memory_limit(MEMORY_BYTES_MAX);
-    result
-}
-
-/// Whether the script may go on.
-pub(super) fn tick() -> mlua::Result<()> {
-    RUN.with(|run| {
-        if run.interrupted.get().is_some() {
-            return Err(Raised::Interrupted.into());
-        }
-        if let Some(since) = run.loading_since.get() {
-            if Ticks::now().since_ns(since) > LOADING_NS_MAX {
-                return Err(interrupt(Interrupted::Killed));
-            }
-            return Ok(());
-        }
-        match HOST.with(|host| host.with(|host| host.tick())) {
-            Some(Err(interrupted)) => Err(interrupt(interrupted)),
-            _ => Ok(()),
-        }
-    })
-}
-
-/// From now on nothing of this script succeeds.
-pub(super) fn interrupt(interrupted: Interrupted) -> mlua::Error {
-    RUN.with(|run| run.interrupted.set(Some(interrupted)));
-    Raised::Interrupted.into()
 }

@@ -20,7 +20,7 @@ use crate::client::mailbox::Topic;
 use crate::config::Config;
 use crate::engine::Now;
 use crate::engine::defrag::Walk;
-use crate::script::library::Sha;
+use crate::script::sha::Sha;
 use crate::session::service::Service;
 use crate::telemetry::clock::Ticks;
 use crate::telemetry::memory::{self, AllocatorFigures, Decay};

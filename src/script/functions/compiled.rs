@@ -1,5 +1,6 @@
 //! Libraries in one interpreter: their code is run once, and leaves callbacks behind.
 
+use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -8,12 +9,10 @@ use std::sync::{Arc, Weak};
 use mlua::{Function, Lua, MultiValue, Table, Value};
 
 use super::{BAD_NAME, Declared, Functions, LOST, Source, is_name};
-use crate::command::error::{CommandError, shown};
+use crate::script::current::RUN;
 use crate::script::errors;
 use crate::script::flags::ScriptFlags;
-use crate::script::vm::{RUN, Vm};
-use crate::sys::lua::{Called, Pinned};
-use crate::telemetry::clock::Ticks;
+use crate::sys::lua::Pinned;
 
 /// Names under which functions were found that an interpreter remembers.
 const NAMES_MAX: usize = 4096;
@@ -54,24 +53,56 @@ impl Drop for Compiled {
 }
 
 /// A function that a library registered.
-pub(in crate::script) struct Registered {
-    pub(super) declared: Declared,
+struct Registered {
+    declared: Declared,
     callback: Pinned,
 }
 
 /// What a library registered so far.
 #[derive(Default)]
-pub(in crate::script) struct SoFar {
+struct SoFar {
     functions: Vec<Registered>,
     names: HashSet<String>,
 }
 
+thread_local! {
+    /// What the library registered so far whose code this thread runs.
+    static REGISTERED: RefCell<SoFar> = RefCell::default();
+}
+
+/// Forgets what code registered that was run before.
+pub(super) fn forget_registered() {
+    REGISTERED.take();
+}
+
 /// What the code of a library left in an interpreter.
 pub(super) struct Ran {
-    pub(super) functions: Vec<Registered>,
+    functions: Vec<Registered>,
     /// What that takes, roughly: compiling leaves more garbage than code, so the growth of the interpreter does not
     /// tell.
     bytes: usize,
+}
+
+impl Ran {
+    /// What the code registered that this thread ran just now, which takes so many bytes.
+    pub(super) fn take(code_bytes: usize) -> Ran {
+        let functions = REGISTERED.take().functions;
+        Ran {
+            bytes: code_bytes + FUNCTION_BYTES * functions.len(),
+            functions,
+        }
+    }
+
+    /// What the functions say of themselves.
+    pub(super) fn declared(&self) -> impl Iterator<Item = &Declared> {
+        self.functions.iter().map(|function| &function.declared)
+    }
+
+    /// Whether all functions are of this interpreter.
+    pub(super) fn is_of(&self, lua: &Lua) -> bool {
+        let mut functions = self.functions.iter();
+        functions.all(|function| function.callback.is_of(lua))
+    }
 }
 
 /// A function that can be called in one interpreter.
@@ -111,8 +142,36 @@ impl Drop for Loaded {
 }
 
 impl Libraries {
+    /// The function that a name stood for when it was last called.
+    #[inline]
+    pub(super) fn called(&self, name: &[u8]) -> Option<&Rc<Callable>> {
+        self.by_name.get(name)
+    }
+
+    /// Whether the code of a library was run.
+    pub(super) fn has(&self, source: &Source) -> bool {
+        self.loaded.contains_key(&source.id)
+    }
+
+    /// From now on a name stands for the function of a library that is called `declared`; none if its code did not
+    /// register that one here.
+    pub(super) fn learn(
+        &mut self,
+        name: &[u8],
+        source: &Source,
+        declared: &str,
+    ) -> Option<Rc<Callable>> {
+        let mut callbacks = self.loaded.get(&source.id)?.callbacks.iter();
+        let callable = Rc::clone(callbacks.find(|callable| callable.name == declared)?);
+        if self.by_name.len() >= NAMES_MAX {
+            self.by_name.clear();
+        }
+        self.by_name.insert(name.to_vec(), Rc::clone(&callable));
+        Some(callable)
+    }
+
     /// Keeps what the code of a library left.
-    fn keep(&mut self, source: &Arc<Source>, ran: Ran) {
+    pub(super) fn keep(&mut self, source: &Arc<Source>, ran: Ran) {
         let callbacks = ran.functions.into_iter().map(|function| {
             Rc::new(Callable {
                 name: function.declared.name,
@@ -170,96 +229,6 @@ impl Libraries {
     }
 }
 
-impl Vm {
-    /// The function of a name, in any case; its library's code is run if that has not been done here. For who has
-    /// [followed](Vm::follow) what was loaded and flushed.
-    #[inline]
-    pub(in crate::script) fn of_function(
-        &mut self,
-        name: &[u8],
-        functions: &Functions,
-    ) -> Result<Rc<Callable>, CommandError> {
-        match self.libraries.by_name.get(name) {
-            Some(callable) => Ok(Rc::clone(callable)),
-            None => self.look_up_function(name, functions),
-        }
-    }
-
-    #[inline(never)]
-    fn look_up_function(
-        &mut self,
-        name: &[u8],
-        functions: &Functions,
-    ) -> Result<Rc<Callable>, CommandError> {
-        const NOT_FOUND: &str = "ERR Function not found";
-        let found = functions.find(name).ok_or(NOT_FOUND)?;
-        if !self.libraries.loaded.contains_key(&found.source.id) {
-            let ran = self.load_library(&found.source)?;
-            self.libraries.keep(&found.source, ran);
-        }
-        let loaded = self.libraries.loaded.get(&found.source.id);
-        let wanted = &found.declared().name;
-        let same = |callable: &&Rc<Callable>| callable.name == *wanted;
-        let callable = loaded.and_then(|loaded| loaded.callbacks.iter().find(same));
-        let callable = Rc::clone(callable.ok_or(NOT_FOUND)?);
-        if self.libraries.by_name.len() >= NAMES_MAX {
-            self.libraries.by_name.clear();
-        }
-        self.libraries
-            .by_name
-            .insert(name.to_vec(), Rc::clone(&callable));
-        Ok(callable)
-    }
-
-    /// Keeps what the code of a library left, if it was run in this interpreter.
-    pub(super) fn keep_library(&mut self, source: &Arc<Source>, ran: Ran) {
-        let mut functions = ran.functions.iter();
-        if functions.all(|function| function.callback.is_of(&self.lua)) {
-            self.libraries.keep(source, ran);
-        }
-    }
-
-    /// Runs the code of a library; what it registered.
-    pub(super) fn load_library(&mut self, source: &Source) -> Result<Ran, CommandError> {
-        let code = &source.code[source.code_start..];
-        let run = self
-            .load(code, "@user_function", &self.library_globals)
-            .map_err(|text| format!("ERR Error compiling function: {text}"))?;
-        let compiled_bytes = run.dump(false).len();
-        RUN.with(|state| {
-            state.registered.take();
-            state.interrupted.set(None);
-            state.loading_since.set(Some(Ticks::now()));
-        });
-        let result = self.set_loading.call::<()>(true).and_then(|()| {
-            let result = self.call_protected(&run);
-            self.set_loading.call::<()>(false)?;
-            result
-        });
-        let (interrupted, registered) = RUN.with(|state| {
-            state.loading_since.set(None);
-            (state.interrupted.take(), state.registered.take())
-        });
-        let refuse =
-            |why: &str| CommandError::from(format!("ERR Error registering functions: {why}"));
-        if interrupted.is_some() {
-            return Err(refuse("ERR FUNCTION LOAD timeout"));
-        }
-        match result {
-            Ok(Called::Text(()) | Called::Value(_)) => Ok(Ran {
-                bytes: compiled_bytes + FUNCTION_BYTES * registered.functions.len(),
-                functions: registered.functions,
-            }),
-            Ok(Called::Failed(Value::Table(table))) => match table.raw_get::<Value>("err") {
-                Ok(Value::String(text)) => Err(refuse(&shown(&text.as_bytes()))),
-                _ => Err(refuse("(null)")),
-            },
-            Ok(Called::Failed(_)) => Err(refuse("execution failure")),
-            Err(error) => Err(refuse(&format!("ERR {}", errors::plain(&error)))),
-        }
-    }
-}
-
 /// `redis.register_function`.
 pub(in crate::script) fn register(lua: &Lua, arguments: MultiValue) -> mlua::Result<()> {
     if RUN.with(|run| run.loading_since.get().is_none()) {
@@ -305,8 +274,7 @@ pub(in crate::script) fn register(lua: &Lua, arguments: MultiValue) -> mlua::Res
         return Err(errors::reply(&BAD_NAME["ERR ".len()..]));
     }
     let name = String::from_utf8_lossy(&name).into_owned();
-    RUN.with(|run| {
-        let mut all = run.registered.borrow_mut();
+    REGISTERED.with_borrow_mut(|all| {
         if !all.names.insert(name.clone()) {
             return Err(errors::reply("Function already exists in the library"));
         }

@@ -5,6 +5,7 @@
 //! taken for a first call, and for changes, which take as long as what they change: code runs before the lock is taken.
 
 pub(super) mod compiled;
+mod loading;
 mod payload;
 
 use std::collections::{BTreeMap, HashMap};
@@ -16,9 +17,9 @@ use std::sync::atomic::{
 
 use parking_lot::RwLock;
 
-use self::compiled::{Compiled, Ran};
+use self::compiled::Compiled;
+use self::loading::Made;
 use super::flags::{self, ScriptFlags};
-use super::vm;
 use crate::base::glob::{self, Case};
 use crate::command::error::{CommandError, shown};
 use crate::command::host::scripts::{FunctionView, LibraryView, Restore};
@@ -288,54 +289,6 @@ fn view_of(declared: &Declared) -> FunctionView {
         name: declared.name.clone(),
         description: declared.description.clone(),
         flags: declared.flags.names(),
-    }
-}
-
-/// A library whose code was run, and what that left in the interpreter.
-struct Made {
-    source: Arc<Source>,
-    ran: Ran,
-}
-
-impl Made {
-    /// Runs the code of a library in this thread's interpreter, which takes some time: no lock is held.
-    fn new(
-        functions: &Functions,
-        name: String,
-        code: &[u8],
-        code_start: usize,
-    ) -> Result<Made, CommandError> {
-        let mut source = Source {
-            id: IDS.fetch_add(1, Relaxed),
-            name,
-            code: code.to_vec(),
-            code_start,
-            functions: Vec::new(),
-            compiled: Compiled::default(),
-        };
-        let ran = vm::with(|vm| {
-            vm.follow_functions(functions);
-            vm.load_library(&source)
-        })?;
-        if ran.functions.is_empty() {
-            return Err("ERR No functions registered".into());
-        }
-        let declared = ran.functions.iter().map(|function| &function.declared);
-        source.functions = declared.cloned().collect();
-        Ok(Made {
-            source: Arc::new(source),
-            ran,
-        })
-    }
-
-    /// Leaves what the code registered in this thread's interpreter, if that one ran it: not if a script is running in
-    /// there, nor if it was thrown away since.
-    fn keep(all_made: impl IntoIterator<Item = Made>) {
-        vm::with_own(|vm| {
-            for made in all_made {
-                vm.keep_library(&made.source, made.ran);
-            }
-        });
     }
 }
 

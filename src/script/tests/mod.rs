@@ -155,7 +155,7 @@ impl Bench {
     /// An error, with the place that stands behind it.
     #[track_caller]
     fn check_error(&mut self, script: &str, expected: &str) {
-        let sha = super::library::hex(&super::library::sha1(script.as_bytes()));
+        let sha = super::sha::hex(&super::sha::sha1(script.as_bytes()));
         let sha = std::str::from_utf8(&sha).expect("digits");
         let reply = self.eval(script);
         let expected = format!("(error) {expected} script: {sha}, on @user_script:1.");
@@ -844,7 +844,7 @@ fn numbers_of_keys_are_checked() {
         bench.request(ScriptVerb::EvalSha, &[&[b'a'; 40], b"0"]),
         no_script
     );
-    let sha = super::library::hex(&super::library::sha1(b"return KEYS[1]"));
+    let sha = super::sha::hex(&super::sha::sha1(b"return KEYS[1]"));
     assert_eq!(
         bench.request(ScriptVerb::EvalSha, &[&sha, b"1", b"k"]),
         "\"k\""
@@ -869,7 +869,7 @@ fn flags_bind_a_script() {
         "(error) ERR Can not execute a script with write flag using *_ro command."
     );
     bench.check("#!lua\nerror('x')\n", &{
-        let sha = super::library::hex(&super::library::sha1(b"#!lua\nerror('x')\n"));
+        let sha = super::sha::hex(&super::sha::sha1(b"#!lua\nerror('x')\n"));
         format!(
             "(error) ERR user_script:2: x script: {}, on @user_script:2.",
             String::from_utf8_lossy(&sha)

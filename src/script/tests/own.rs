@@ -1,7 +1,7 @@
 //! What stays of Lua's own functions, and what of Lua's own limits.
 
 use super::*;
-use crate::script::vm;
+use crate::script::{memory, vm};
 
 #[test]
 fn functions_of_luas_own_complain_as_luas_own() {
@@ -140,7 +140,7 @@ fn elements_that_are_moved_from_far_below_zero_hold_nobody_up() {
 #[test]
 fn a_bracket_longer_than_the_memory_of_an_interpreter_does_not_compile() {
     let counted = 1usize << 30;
-    assert!(vm::MEMORY_BYTES_MAX < counted / 2);
+    assert!(memory::MEMORY_BYTES_MAX < counted / 2);
     let mut bench = Bench::new();
     bench.check(
         "local piece, first = ('='):rep(1048576), true \
