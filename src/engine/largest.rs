@@ -6,11 +6,8 @@
 //! all are hardly ever among those missed. Sizes are noted in steps of an eighth, so that a list which grows by one
 //! element at a time is noted seldom.
 
-use super::db::Db;
-use super::value::object::entry_bytes;
-use super::value::{DataType, Kind, Object};
+use super::value::{DataType, Object, TYPES};
 use crate::structures::entry::{EntryRef, Value};
-use crate::structures::table::Place;
 
 /// Values smaller than this are not large.
 pub const LARGE_BYTES_MIN: u64 = 16 * 1024;
@@ -18,14 +15,11 @@ pub const LARGE_BYTES_MIN: u64 = 16 * 1024;
 /// Remembered for each type, in each database of a shard.
 const PLACES: usize = 4;
 
-/// Numbers of data types.
-pub const TYPES: usize = 12;
-
 /// A value that was large when it was noted; a place with no bytes is free.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Large {
-    hash: u64,
-    bytes: u64,
+pub(super) struct Large {
+    pub(super) hash: u64,
+    pub(super) bytes: u64,
 }
 
 /// See the module. No memory is taken later on, so that a database takes as much after a large value as before it.
@@ -35,7 +29,7 @@ pub(super) struct Largest([[Large; PLACES]; TYPES]);
 const _: () = assert!(size_of::<Largest>() == 768);
 
 impl Largest {
-    fn note(&mut self, data_type: DataType, hash: u64, bytes: u64) {
+    pub(super) fn note(&mut self, data_type: DataType, hash: u64, bytes: u64) {
         let list = &mut self.0[data_type as usize];
         let known = list
             .iter()
@@ -49,7 +43,7 @@ impl Largest {
         }
     }
 
-    fn forget(&mut self, data_type: DataType, hash: u64) {
+    pub(super) fn forget(&mut self, data_type: DataType, hash: u64) {
         for large in &mut self.0[data_type as usize] {
             if large.hash == hash {
                 *large = Large::default();
@@ -57,7 +51,7 @@ impl Largest {
         }
     }
 
-    fn of(&self, data_type: DataType) -> impl Iterator<Item = &Large> {
+    pub(super) fn of(&self, data_type: DataType) -> impl Iterator<Item = &Large> {
         self.0[data_type as usize]
             .iter()
             .filter(|large| large.bytes > 0)
@@ -65,7 +59,7 @@ impl Largest {
 }
 
 /// Whether two sizes are to be told apart.
-fn is_other_step(before: u64, after: u64) -> bool {
+pub(super) fn is_other_step(before: u64, after: u64) -> bool {
     let step = |bytes: u64| {
         let shift = bytes.max(8).ilog2() - 3;
         (shift, bytes >> shift)
@@ -77,77 +71,6 @@ fn is_other_step(before: u64, after: u64) -> bool {
 #[inline]
 pub(super) fn may_be_large(entry: EntryRef<'_, Object>) -> bool {
     matches!(entry.value(), Value::Block(_) | Value::Object(_))
-}
-
-impl Db {
-    /// An entry is new at a place, and may be large.
-    #[cold]
-    #[inline(never)]
-    pub(super) fn note_large(&mut self, hash: u64, place: Place) {
-        let entry = self.at(place);
-        let (bytes, kind) = (entry_bytes(entry) as u64, Kind(entry.kind()));
-        if bytes >= LARGE_BYTES_MIN {
-            self.largest.note(kind.data_type(), hash, bytes);
-            self.publish_largest(kind.data_type());
-        }
-    }
-
-    /// An entry at a place had so many bytes, of which one count or the other is large.
-    #[cold]
-    #[inline(never)]
-    pub(super) fn note_resized(&mut self, place: Place, before: u64, after: u64) {
-        if !is_other_step(before, after) {
-            return;
-        }
-        let entry = self.at(place);
-        let (hash, data_type) = (self.hash_of(entry), Kind(entry.kind()).data_type());
-        if after >= LARGE_BYTES_MIN {
-            self.largest.note(data_type, hash, after);
-        } else {
-            self.largest.forget(data_type, hash);
-        }
-        self.publish_largest(data_type);
-    }
-
-    /// An entry that may be large is gone.
-    #[cold]
-    #[inline(never)]
-    pub(super) fn forget_large(&mut self, entry: EntryRef<'_, Object>) {
-        if entry_bytes(entry) as u64 >= LARGE_BYTES_MIN {
-            let data_type = Kind(entry.kind()).data_type();
-            self.largest.forget(data_type, self.hash_of(entry));
-            self.publish_largest(data_type);
-        }
-    }
-
-    fn publish_largest(&self, data_type: DataType) {
-        let most = self.largest.of(data_type).map(|large| large.bytes);
-        self.published_of_own()
-            .set_largest(data_type as usize, most.max().unwrap_or(0));
-    }
-
-    /// Says anew what the largest values are, when the database has another number.
-    pub(super) fn publish_all_largest(&self) {
-        for (data_type, _) in DataType::ALL {
-            self.publish_largest(data_type);
-        }
-    }
-
-    /// Calls with key and bytes of each of the largest values of a type that are still there, in no order.
-    pub fn each_large(&self, data_type: DataType, mut visit: impl FnMut(&[u8], u64)) {
-        for large in self.largest.of(data_type) {
-            let is_it = |entry: EntryRef<'_, Object>| {
-                Kind(entry.kind()).data_type() == data_type && self.hash_of(entry) == large.hash
-            };
-            if let Some(place) = self.table.find_by_hash(large.hash, is_it) {
-                let entry = self.at(place);
-                let bytes = entry_bytes(entry) as u64;
-                if bytes >= LARGE_BYTES_MIN {
-                    visit(entry.key(), bytes);
-                }
-            }
-        }
-    }
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ pub mod effect;
 pub mod evict;
 pub mod expire;
 pub mod keyspace;
+mod large_values;
 pub mod largest;
 pub mod migration;
 mod miss_ratio;

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
 
-use super::largest::TYPES;
+use super::value::TYPES;
 use crate::base::counter::Counter;
 use crate::structures::reuse_distance::{self, Curve};
 

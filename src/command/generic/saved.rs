@@ -354,34 +354,35 @@ fn move_large(cli: &mut Terminal, random: &mut Random) {
     cli.connection.db = db;
 }
 
+/// Large collections come to be, and change.
+fn change_large(cli: &mut Terminal, random: &mut Random) {
+    let command = ["HSET", "SADD", "ZADD", "HDEL", "SREM", "ZREM"][draw(random, 6) as usize];
+    let mut line = format!("{command} large{}", draw(random, 4));
+    for _ in 0..draw(random, 40) + 1 {
+        let (name, value) = (draw(random, 300), draw(random, 50));
+        line += &match command {
+            "HSET" => format!(" field{name} {value}"),
+            "ZADD" => format!(" {value} field{name}"),
+            _ => format!(" field{name}"),
+        };
+    }
+    cli.run(&line);
+    for _ in 0..draw(random, 8) {
+        change_list(cli, random);
+        change_stream(cli, random);
+    }
+    if draw(random, 4) == 0 {
+        move_large(cli, random);
+    }
+}
+
 /// One step of what goes on beside a snapshot.
 fn step(cli: &mut Terminal, walks: &mut [defrag::Walk], random: &mut Random) {
     let now = Now {
         unix_ms: cli.now_ms,
     };
     match draw(random, 16) {
-        12..=15 => {
-            // Large collections come to be, and change.
-            let command =
-                ["HSET", "SADD", "ZADD", "HDEL", "SREM", "ZREM"][draw(random, 6) as usize];
-            let mut line = format!("{command} large{}", draw(random, 4));
-            for _ in 0..draw(random, 40) + 1 {
-                let (name, value) = (draw(random, 300), draw(random, 50));
-                line += &match command {
-                    "HSET" => format!(" field{name} {value}"),
-                    "ZADD" => format!(" {value} field{name}"),
-                    _ => format!(" field{name}"),
-                };
-            }
-            cli.run(&line);
-            for _ in 0..draw(random, 8) {
-                change_list(cli, random);
-                change_stream(cli, random);
-            }
-            if draw(random, 4) == 0 {
-                move_large(cli, random);
-            }
-        }
+        12..=15 => change_large(cli, random),
         0 => {
             // Tables grow,
             let (db, from) = (cli.connection.db, draw(random, 3_000));

@@ -9,7 +9,7 @@ use crate::command::declaration::{Flags, Group, KeyFlags, KeySpec};
 use crate::command::error::shown;
 use crate::engine::Key;
 use crate::engine::keyspace::Keyspace;
-use crate::engine::value::stream::group::Pending;
+use crate::engine::value::stream::consumer::Pending;
 use crate::engine::value::stream::{Stream, stream_of};
 use crate::structures::table::Place;
 

@@ -7,7 +7,8 @@ use crate::command::declaration::{Flags, Group, KeyFlags, KeySpec};
 use crate::command::error::shown_name;
 use crate::command::server::reply_help;
 use crate::engine::value::stream::Stream;
-use crate::engine::value::stream::group::{Consumer, Group as ConsumerGroup, NEVER, UNKNOWN_READ};
+use crate::engine::value::stream::consumer::{Consumer, NEVER};
+use crate::engine::value::stream::group::{Group as ConsumerGroup, UNKNOWN_READ};
 
 const KEY: &[KeySpec] = &[KeySpec::one(2, KeyFlags::RO.or(KeyFlags::ACCESS))];
 

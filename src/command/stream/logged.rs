@@ -2,7 +2,8 @@
 //! XCLAIM, XACK and XGROUP, which need no clock and say all of it.
 
 use super::{ShardCx, StreamId};
-use crate::engine::value::stream::group::{Group, Pending};
+use crate::engine::value::stream::consumer::Pending;
+use crate::engine::value::stream::group::Group;
 use crate::structures::block::Content;
 
 /// A group of a stream and one of its consumers, by their names.

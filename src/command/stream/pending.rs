@@ -4,7 +4,8 @@ use super::{Args, Command, CommandError, CommandResult, DataType, Out, ShardCx, 
 use super::{edit_stream, ids_from, interval_end, interval_start, no_group, now_ms, reply_id};
 use super::{stream_at, unnotified};
 use crate::command::declaration::{Flags, Group, KeyFlags, KeySpec};
-use crate::engine::value::stream::group::{Group as ConsumerGroup, Pending};
+use crate::engine::value::stream::consumer::Pending;
+use crate::engine::value::stream::group::Group as ConsumerGroup;
 
 /// `XACK key group id [id ...]`
 pub(super) static XACK: Command = Command::new("xack", Group::Stream, -4)

@@ -15,7 +15,7 @@ use crate::command::error::shown;
 use crate::command::options::blocking_timeout_ms;
 use crate::engine::Key;
 use crate::engine::keyspace::Keyspace;
-use crate::engine::value::stream::group::Pending;
+use crate::engine::value::stream::consumer::Pending;
 use crate::engine::value::stream::{Stream, stream_of};
 
 const KEYS: FindKeys = FindKeys::Range {

@@ -10,6 +10,7 @@
 //! databases are still being freed; a command is refused only if nothing can be evicted in any shard.
 
 pub mod budget;
+mod by_order;
 mod choose;
 pub(super) mod order;
 

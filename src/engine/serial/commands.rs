@@ -19,9 +19,10 @@ use crate::engine::value::hash::HashRef;
 use crate::engine::value::list::ListRef;
 use crate::engine::value::set::SetRef;
 use crate::engine::value::sorted_set::SortedSet;
-use crate::engine::value::stream::cut::{ConsumerHead, GroupHead, StreamPiece};
-use crate::engine::value::stream::group::{Group, Pending};
+use crate::engine::value::stream::consumer::Pending;
+use crate::engine::value::stream::group::Group;
 use crate::engine::value::stream::id::StreamId;
+use crate::engine::value::stream::piece::{ConsumerHead, StreamPiece};
 use crate::engine::value::stream::{Stream, stream_of};
 use crate::engine::value::{DataType, ElementRef, Kind, Object, Piece, Text};
 use crate::structures::entry::EntryRef;
@@ -304,7 +305,7 @@ fn stream(out: &mut Vec<u8>, key: &[u8], stream: &Stream) {
         &StreamPiece::Facts(stream.facts(), stream.groups.len()),
     );
     for (name, group) in stream.groups.iter() {
-        let head = GroupHead::of(name, group);
+        let head = group.head(name);
         stream_piece(out, key, &StreamPiece::Group(&head));
         for consumer in group.consumers() {
             let one = ConsumerHead::of(consumer);

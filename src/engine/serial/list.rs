@@ -7,6 +7,7 @@
 //! 18  QUICKLIST_2   count | ( 1 | string: one large element  or  2 | string with a listpack ) …
 //! ```
 
+use super::nodes::{self, NODE_PACKED, NODE_PLAIN};
 use super::packed::Packed;
 use super::reader::Reader;
 use super::writer::Writer;
@@ -17,11 +18,6 @@ use crate::structures::entry::{Entry, EntryRef, Value};
 use crate::structures::listpack::{Element, Listpack};
 use crate::structures::quicklist::{End, Limits, NodeView, Quicklist};
 
-/// A node that is one element.
-const NODE_PLAIN: u64 = 1;
-/// A node that is a listpack of elements.
-const NODE_PACKED: u64 = 2;
-
 /// Writes a list as nodes, behind its type.
 pub(super) fn write(entry: EntryRef<'_, Object>, writer: &mut Writer) {
     match (
@@ -30,34 +26,14 @@ pub(super) fn write(entry: EntryRef<'_, Object>, writer: &mut Writer) {
     ) {
         (Some(list), _) => {
             let nodes = list.nodes();
-            begin(nodes.len() as u64, writer);
-            nodes.for_each(|node| self::node(&node, writer));
+            nodes::begin(nodes.len() as u64, writer);
+            nodes.for_each(|node| nodes::node(&node, writer));
         }
         (None, Value::Bytes(pack)) => {
-            begin(1, writer);
-            node(&NodeView::Packed(pack.into()), writer);
+            nodes::begin(1, writer);
+            nodes::node(&NodeView::Packed(pack.into()), writer);
         }
         (None, _) => unreachable!("a list is a pack or nodes"),
-    }
-}
-
-/// Writes the beginning of a list of so many nodes.
-pub(super) fn begin(nodes: u64, writer: &mut Writer) {
-    writer.kind(types::LIST_QUICKLIST_2);
-    writer.length(nodes);
-}
-
-/// Writes a node.
-pub(super) fn node(node: &NodeView<'_>, writer: &mut Writer) {
-    match node {
-        NodeView::Packed(pack) => {
-            writer.length(NODE_PACKED);
-            writer.string(pack);
-        }
-        NodeView::Plain(element) => {
-            writer.length(NODE_PLAIN);
-            writer.item(*element);
-        }
     }
 }
 

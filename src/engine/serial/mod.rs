@@ -18,6 +18,7 @@ pub mod commands;
 pub mod frame;
 mod hash;
 mod list;
+mod nodes;
 mod packed;
 pub mod pieces;
 pub mod reader;

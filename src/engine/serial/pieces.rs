@@ -1,7 +1,7 @@
 //! Large collections by the piece, in the forms that [`super::write`] gives them as a whole.
 
 use super::writer::Writer;
-use super::{V12, list, stream, types};
+use super::{V12, nodes, stream, types};
 use crate::engine::value::{Body, Collection, ElementRef, Object, Piece};
 use crate::structures::entry::{EntryRef, Value};
 
@@ -82,7 +82,7 @@ impl Shape {
                 writer.millis(earliest);
             }
             Form::List(nodes) => {
-                list::begin(nodes, writer);
+                nodes::begin(nodes, writer);
                 return shape;
             }
             Form::Stream => stream::kind(writer),
@@ -102,7 +102,7 @@ impl Shape {
         match piece {
             Piece::Element(element) => self.element(element, writer),
             Piece::Node(node, count) => {
-                list::node(node, writer);
+                nodes::node(node, writer);
                 *count as u64
             }
             Piece::Stream(piece) => stream::piece(piece, writer),

@@ -20,10 +20,11 @@ use super::reader::Reader;
 use super::writer::Writer;
 use super::{Form, Malformed, V11, types};
 use crate::engine::value::Object;
-use crate::engine::value::stream::cut::{ConsumerHead, GroupHead, StreamPiece};
-use crate::engine::value::stream::group::{ConsumerId, Group, NEVER, Pending, UNKNOWN_READ};
+use crate::engine::value::stream::consumer::{ConsumerId, NEVER, Pending};
+use crate::engine::value::stream::group::{Group, UNKNOWN_READ};
 use crate::engine::value::stream::id::StreamId;
 use crate::engine::value::stream::node::Node;
+use crate::engine::value::stream::piece::{ConsumerHead, StreamPiece};
 use crate::engine::value::stream::{Stream, stream_entry, stream_of};
 use crate::structures::entry::{Entry, EntryRef};
 use crate::structures::listpack::Listpack;
@@ -44,7 +45,7 @@ pub(super) fn write(entry: EntryRef<'_, Object>, writer: &mut Writer) {
         writer,
     );
     for (name, group) in stream.groups.iter() {
-        let head = GroupHead::of(name, group);
+        let head = group.head(name);
         piece(&StreamPiece::Group(&head), writer);
         for (id, pending) in group.pending_between(StreamId::MIN, StreamId::MAX) {
             piece(&StreamPiece::Pending(id, pending), writer);

@@ -20,6 +20,9 @@ pub enum DataType {
     TDigest = 11,
 }
 
+/// Numbers of data types.
+pub const TYPES: usize = 12;
+
 impl DataType {
     /// All types with the name that TYPE and SCAN TYPE use.
     pub const ALL: [(DataType, &'static str); 11] = [

@@ -7,7 +7,8 @@
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::object::{Body, Collection, Journal, Object, Piece, ShowPiece, Standing};
+use super::body::{Body, Journal, Piece, ShowPiece, Standing};
+use super::object::{Collection, Object};
 use super::{DataType, Encoding, Kind};
 use crate::alloc::slabs::Mover;
 use crate::base::number::parse_i64;

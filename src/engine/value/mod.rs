@@ -1,5 +1,6 @@
 //! What a key can hold: the types, their encodings, and how handlers see them.
 
+pub mod body;
 pub mod hash;
 pub mod hyperloglog;
 pub mod kind;
@@ -10,10 +11,9 @@ pub mod sketch;
 pub mod sorted_set;
 pub mod stream;
 pub mod text;
+pub(super) mod undone;
 
-pub use kind::{DataType, Encoding, Kind};
-pub use object::{
-    Body, Collection, ElementRef, Journal, Object, Part, Piece, ShowBefore, ShowPiece, Standing,
-    Trash,
-};
+pub use body::{Body, ElementRef, Journal, Part, Piece, ShowBefore, ShowPiece, Standing};
+pub use kind::{DataType, Encoding, Kind, TYPES};
+pub use object::{Collection, Object, Trash};
 pub use text::*;

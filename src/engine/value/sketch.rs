@@ -1,6 +1,7 @@
 //! The sketches as collections: filters, counters, digests. Each is one object, however small.
 
-use super::object::{Body, Collection, Object};
+use super::body::Body;
+use super::object::{Collection, Object};
 use super::{DataType, Encoding, Kind};
 use crate::structures::entry::{Entry, EntryRef, Value};
 use crate::structures::sketch::bloom::Bloom;

@@ -7,7 +7,7 @@
 use super::deadlines::{DEADLINE_MAX, Deadlines, Due};
 use crate::alloc::slabs::Mover;
 use crate::base::hash::Seed;
-use crate::engine::value::object::{Body, ElementRef, Journal, ShowBefore, Standing};
+use crate::engine::value::body::{Body, ElementRef, Journal, ShowBefore, Standing};
 use crate::structures::block::{Content, Kept, LONG_BYTES_MIN};
 use crate::structures::entry::{Entry, EntryRef, Value};
 use crate::structures::item::Item;

@@ -12,7 +12,7 @@
 //! Invariant: a hash in the keyspace has at least one field, if only one that is due.
 
 mod deadlines;
-mod large;
+pub(super) mod large;
 mod small;
 #[cfg(test)]
 mod tests;

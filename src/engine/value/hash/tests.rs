@@ -211,7 +211,7 @@ fn a_table_can_be_copied_and_freed_in_slices() {
         let deadline = (index % 2 == 0).then_some(1_000 + index);
         table.push(format!("field{index}").as_bytes(), b"value", deadline);
     }
-    use crate::engine::value::object::Body;
+    use crate::engine::value::body::Body;
     let mut copy = table.duplicate();
     copy.check_invariants();
     assert_eq!((copy.total(), copy.deadline_count()), (5_000, 2_500));

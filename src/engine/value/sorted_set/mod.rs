@@ -18,7 +18,8 @@ mod tests;
 
 pub use edit::{Members, SortedSetMut};
 
-use super::object::{Body, Collection, ElementRef, Journal, Object, ShowBefore, Standing};
+use super::body::{Body, ElementRef, Journal, ShowBefore, Standing};
+use super::object::{Collection, Object};
 use super::{DataType, Encoding, Kind};
 use crate::alloc::slabs::Mover;
 use crate::base::hash::Seed;

@@ -13,7 +13,7 @@ use super::{Facts, Stream};
 use crate::alloc::account;
 use crate::alloc::slabs::Mover;
 use crate::engine::value::Body;
-use crate::engine::value::object::{Journal, Part, Piece, ShowPiece, Standing};
+use crate::engine::value::body::{Journal, Part, Piece, ShowPiece, Standing};
 
 /// The groups of a stream by name.
 pub(super) type ByName = BTreeMap<Box<[u8]>, Group>;

@@ -2,7 +2,7 @@
 //!
 //! Nodes are shown in their order, then what the stream knew of itself, then one group after the other. Who is about to
 //! change a node that was there at the cut and has not been shown says so, and a copy is kept; a node that goes is kept
-//! itself. Groups see to themselves ([`group_cut`](super::group_cut)); one that is destroyed is kept until it was
+//! itself. Groups see to themselves ([`group::cut`](super::group)); one that is destroyed is kept until it was
 //! shown.
 //!
 //! Copies are charged to nobody (see [`account::apart`]). What left the stream is charged where it was until it was
@@ -10,84 +10,12 @@
 
 use std::collections::BTreeMap;
 
-use super::group::{Consumer, Group, Pending};
+use super::group::Group;
 use super::id::StreamId;
 use super::node::Node;
+use super::piece::{ShowPiece, StreamPiece};
 use super::{Facts, Groups, Stream};
 use crate::alloc::account;
-
-/// A piece of a stream, in the order in which they are shown: nodes; facts; for each group its head, what is pending,
-/// the count of its consumers; for each of these its head and what it owns.
-#[derive(Clone, Copy)]
-pub enum StreamPiece<'a> {
-    /// A node with its first ID.
-    Node(StreamId, &'a Node),
-    /// What the stream knew of itself, and how many groups follow.
-    Facts(Facts, usize),
-    /// A group.
-    Group(&'a GroupHead),
-    /// An entry pending in the group.
-    Pending(StreamId, Pending),
-    /// As many consumers of the group follow.
-    Consumers(usize),
-    /// A consumer of a group, which is named first.
-    Consumer(&'a GroupHead, &'a ConsumerHead),
-    /// An entry that the consumer owns.
-    Owned(StreamId),
-}
-
-/// What a group says of itself.
-#[derive(Debug)]
-pub struct GroupHead {
-    /// Name of the group.
-    pub name: Box<[u8]>,
-    /// The last entry delivered.
-    pub last_id: StreamId,
-    /// Entries read.
-    pub entries_read: i64,
-    /// Entries pending.
-    pub pending_count: usize,
-}
-
-impl GroupHead {
-    /// Of a group.
-    pub fn of(name: &[u8], group: &Group) -> GroupHead {
-        GroupHead {
-            name: name.into(),
-            last_id: group.last_id,
-            entries_read: group.entries_read,
-            pending_count: group.pending_count(),
-        }
-    }
-}
-
-/// What a consumer says of itself.
-#[derive(Debug)]
-pub struct ConsumerHead {
-    /// Name of the consumer.
-    pub name: Box<[u8]>,
-    /// When it last asked for anything.
-    pub seen_ms: i64,
-    /// When it last got anything.
-    pub active_ms: i64,
-    /// Entries that it owns.
-    pub pending_count: usize,
-}
-
-impl ConsumerHead {
-    /// Of a consumer.
-    pub fn of(consumer: &Consumer) -> ConsumerHead {
-        ConsumerHead {
-            name: consumer.name.clone(),
-            seen_ms: consumer.seen_ms,
-            active_ms: consumer.active_ms,
-            pending_count: consumer.pending_count(),
-        }
-    }
-}
-
-/// What pieces are shown to.
-pub type ShowPiece<'f> = dyn for<'a> FnMut(StreamPiece<'a>) + 'f;
 
 /// Where showing stands.
 enum Stage {

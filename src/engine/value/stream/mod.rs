@@ -8,7 +8,7 @@
 //! group      consumer groups
 //! before     what it was before it changed
 //! cut        what it was at a moment, shown by the piece
-//! group_cut  what a group was at that moment
+//! piece      what is shown of it; consumer who reads in a group, and what is pending
 //! relocate      moving it to other places in memory
 //! radix      what XINFO says of a tree that is not here
 //! ```
@@ -18,11 +18,12 @@
 //! none; no entry is greater than `last_id`.
 
 mod before;
+pub mod consumer;
 pub mod cut;
 pub mod group;
-mod group_cut;
 pub mod id;
 pub mod node;
+pub mod piece;
 mod radix;
 mod relocate;
 pub mod trim;

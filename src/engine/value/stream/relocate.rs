@@ -10,7 +10,7 @@ use super::Stream;
 use super::group::Group;
 use super::id::StreamId;
 use crate::alloc::slabs::Mover;
-use crate::engine::value::object::Standing;
+use crate::engine::value::body::Standing;
 
 /// Keys of a tree that lie in one of its nodes, roughly.
 const KEYS_PER_NODE: usize = 6;

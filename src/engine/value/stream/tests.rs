@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::cut::{ConsumerHead, GroupHead, StreamPiece};
-use super::group::{Group, Pending, UNKNOWN_READ};
+use super::consumer::Pending;
+use super::group::{Group, UNKNOWN_READ};
 use super::id::StreamId;
 use super::node::{Item, Node};
+use super::piece::{ConsumerHead, StreamPiece};
 use super::trim::{Bound, References, Trimming};
 use super::{Facts, NodeLimits, Stream};
 use crate::alloc::slabs::Mover;
@@ -556,7 +557,7 @@ fn pieces(stream: &Stream) -> Vec<String> {
     }
     show(StreamPiece::Facts(stream.facts(), stream.groups.len()));
     for (name, group) in stream.groups.iter() {
-        let head = GroupHead::of(name, group);
+        let head = group.head(name);
         show(StreamPiece::Group(&head));
         for (id, pending) in group.pending_between(StreamId::MIN, StreamId::MAX) {
             show(StreamPiece::Pending(id, pending));

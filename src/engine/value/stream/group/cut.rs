@@ -8,10 +8,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::cut::{ConsumerHead, GroupHead, ShowPiece, StreamPiece};
-use super::group::{ConsumerId, Group, Pending};
-use super::id::StreamId;
+use super::Group;
 use crate::alloc::account;
+use crate::engine::value::stream::consumer::{ConsumerId, Pending};
+use crate::engine::value::stream::id::StreamId;
+use crate::engine::value::stream::piece::{ConsumerHead, GroupHead, ShowPiece, StreamPiece};
 
 /// Where showing stands.
 #[derive(Clone, Copy, Debug, Default)]
@@ -36,7 +37,7 @@ struct Heads {
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct GroupCut {
+pub(in crate::engine::value::stream) struct GroupCut {
     heads: Option<Heads>,
     stage: Stage,
     /// How entries were pending that changed.
@@ -50,7 +51,11 @@ pub(super) struct GroupCut {
 impl GroupCut {
     /// An entry is about to be pending in another way.
     #[cold]
-    pub(super) fn note(&mut self, id: StreamId, pending: Option<Pending>) {
+    pub(in crate::engine::value::stream) fn note(
+        &mut self,
+        id: StreamId,
+        pending: Option<Pending>,
+    ) {
         if matches!(self.stage, Stage::Over) || self.before.contains_key(&id) {
             return;
         }
@@ -87,17 +92,17 @@ fn first_of(here: Option<StreamId>, kept: Option<StreamId>) -> Option<StreamId> 
 
 impl Group {
     /// What it is now is to be shown by [`Group::show_cut`], whatever becomes of it.
-    pub(super) fn begin_cut(&mut self) {
+    pub(in crate::engine::value::stream) fn begin_cut(&mut self) {
         self.cut = Some(account::apart(Box::default));
     }
 
     /// Whether something of what it was has not been shown yet.
-    pub(super) fn is_cut(&self) -> bool {
+    pub(in crate::engine::value::stream) fn is_cut(&self) -> bool {
         self.cut.is_some()
     }
 
     /// Copies what the group named so and its consumers say of themselves, unless that was done: the group changes.
-    pub(super) fn keep_heads(&mut self, name: &[u8]) {
+    pub(in crate::engine::value::stream) fn keep_heads(&mut self, name: &[u8]) {
         if self.cut.as_ref().is_some_and(|cut| cut.heads.is_none()) {
             let heads = account::apart(|| self.heads(name));
             if let Some(cut) = &mut self.cut {
@@ -106,11 +111,21 @@ impl Group {
         }
     }
 
+    /// What the group, which is named so, says of itself.
+    pub fn head(&self, name: &[u8]) -> GroupHead {
+        GroupHead {
+            name: name.into(),
+            last_id: self.last_id,
+            entries_read: self.entries_read,
+            pending_count: self.pending_count(),
+        }
+    }
+
     #[cold]
     fn heads(&self, name: &[u8]) -> Heads {
         let consumers = self.consumers_with_ids();
         Heads {
-            group: GroupHead::of(name, self),
+            group: self.head(name),
             consumers: consumers
                 .map(|(id, consumer)| (id, ConsumerHead::of(consumer)))
                 .collect(),
@@ -118,7 +133,7 @@ impl Group {
     }
 
     /// Shows pieces as they were at the cut; true while more are left.
-    pub(super) fn show_cut(
+    pub(in crate::engine::value::stream) fn show_cut(
         &mut self,
         name: &[u8],
         left: &mut usize,
@@ -198,11 +213,8 @@ impl Group {
                         *stage = behind;
                         continue;
                     };
-                    let was_owned = match before.get(&id) {
-                        Some(was) => was.is_some_and(|was| was.consumer == *place),
-                        None => true,
-                    };
-                    if was_owned {
+                    let was = before.get(&id);
+                    if was.is_none_or(|was| was.is_some_and(|was| was.consumer == *place)) {
                         show(StreamPiece::Owned(id));
                         *shown += 1;
                     }
@@ -220,7 +232,7 @@ impl Group {
     }
 
     /// Forgets what was kept; true while more is left.
-    pub(super) fn forget_cut(&mut self, left: &mut usize) -> bool {
+    pub(in crate::engine::value::stream) fn forget_cut(&mut self, left: &mut usize) -> bool {
         let Some(cut) = &mut self.cut else {
             return false;
         };

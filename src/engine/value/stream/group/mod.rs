@@ -3,56 +3,17 @@
 //! A pending entry stands once in its group, with the consumer that owns it, and once in that consumer's own list;
 //! both always agree. It does not know whether the entries are still in the stream.
 
+mod cut;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Facts;
-use super::group_cut::GroupCut;
+use super::consumer::{Consumer, ConsumerId, NEVER, Pending};
 use super::id::StreamId;
+use cut::GroupCut;
 
 /// A group's count of entries read that nobody knows.
 pub const UNKNOWN_READ: i64 = -1;
-
-/// The active time of a consumer that never got anything.
-pub const NEVER: i64 = -1;
-
-/// One entry that was delivered and not acknowledged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pending {
-    /// When it was last delivered, in Unix milliseconds.
-    pub delivered_ms: i64,
-    /// How often it was delivered.
-    pub deliveries: u64,
-    /// Who owns it.
-    pub consumer: ConsumerId,
-}
-
-/// A consumer's place in its group, good until the consumer is deleted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ConsumerId(u32);
-
-/// One consumer of a group.
-#[derive(Clone, Debug)]
-pub struct Consumer {
-    /// Name of the consumer.
-    pub name: Box<[u8]>,
-    /// When it last asked for anything, in Unix milliseconds.
-    pub seen_ms: i64,
-    /// When it last got anything, or [`NEVER`].
-    pub active_ms: i64,
-    pub(super) pending: BTreeSet<StreamId>,
-}
-
-impl Consumer {
-    /// Entries that it owns.
-    pub fn pending_count(&self) -> usize {
-        self.pending.len()
-    }
-
-    /// The IDs of the entries that it owns, ascending.
-    pub fn pending_ids(&self) -> impl Iterator<Item = StreamId> {
-        self.pending.iter().copied()
-    }
-}
 
 /// See the module.
 #[derive(Debug)]

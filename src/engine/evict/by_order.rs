@@ -1,0 +1,178 @@
+//! Which key of a database goes next under a policy of order: from the front of the queue, or by the hand. See
+//! [`order`](super::order).
+
+use super::order::{
+    FRONT_MAX, Order, QUEUED, ROUNDS_MAX, Rules, SETTLED_PER_INSERT, SLOTS_PER_EVICTION, SMALL_BIT,
+    USES, VOLATILE_BIT, places, unpack, worth,
+};
+use crate::engine::db::Db;
+use crate::engine::published::Published;
+use crate::structures::ghost::Ghost;
+use crate::structures::table::Place;
+
+impl Db {
+    /// From now on keys are ordered by other rules, or not at all.
+    pub(in crate::engine) fn set_order(&mut self, rules: Option<Rules>) {
+        match (&mut self.order, rules) {
+            (Some(order), rules) => {
+                order.rules = rules;
+                if rules.is_none() {
+                    order.ghost = Ghost::default();
+                }
+            }
+            (none, Some(_)) => {
+                let order = Order {
+                    rules,
+                    ..Order::default()
+                };
+                *none = Some(Box::new(order));
+            }
+            (None, None) => {}
+        }
+    }
+
+    /// Sees to it that the queue does not grow without bounds while nothing is evicted; for each key that comes.
+    pub(in crate::engine) fn settle_queue(&mut self) {
+        for _ in 0..SETTLED_PER_INSERT {
+            let keys = self.table.len();
+            let Some(order) = &mut self.order else {
+                return;
+            };
+            if order.small.len() <= order.queue_max(keys) {
+                if order.rules.is_none() {
+                    self.order = None;
+                }
+                return;
+            }
+            if let Some(known) = order.small.pop().map(unpack)
+                && let Some((place, bits, _)) = self.queued(known)
+            {
+                self.table.set_bits(place, bits & !SMALL_BIT);
+            }
+        }
+    }
+
+    /// The key of a hash from the queue, of which some bits are known, with its bits and the whole hash, if it still
+    /// stands there.
+    ///
+    /// Two keys that cannot be told apart, each with a word in the queue, come in any order. One that has left the
+    /// queue must not hide another one that has not, which would stay for ever.
+    fn queued(&self, known: u64) -> Option<(Place, u8, u64)> {
+        let seed = self.seed();
+        for passed in 0.. {
+            let (mut alike, mut hash) = (0, 0);
+            let place = places(known, self.table.depth()).find_map(|at| {
+                self.table.find_by_hash(at, |entry| {
+                    hash = seed.hash(entry.key());
+                    let is_alike = hash & QUEUED == known;
+                    alike += usize::from(is_alike);
+                    is_alike && alike > passed
+                })
+            })?;
+            let bits = self.table.bits(place);
+            if bits & SMALL_BIT != 0 {
+                return Some((place, bits, hash));
+            }
+        }
+        None
+    }
+
+    /// The key that goes next; none if there is no order, or no candidate was found.
+    pub(super) fn choose_by_order(&mut self, published: &Published) -> Option<Place> {
+        let keys = self.table.len();
+        let volatile_count = self.volatile_count();
+        let order = self.order.as_mut()?;
+        let rules = order.rules?;
+        order.fit_ghosts(keys);
+        let candidates = if rules.volatile_only {
+            volatile_count
+        } else {
+            keys
+        };
+        let small_max = candidates * rules.share_percent / 100;
+        let found = self.choose_from_queue(rules, published, |queue| {
+            queue > small_max || queue >= candidates
+        });
+        if found.is_some() {
+            return found;
+        }
+        for _ in 0..ROUNDS_MAX {
+            let found = self.choose_by_hand(rules);
+            if found.is_some() {
+                published.evicted_main.add(1);
+                return found;
+            }
+        }
+        self.choose_from_queue(rules, published, |_| true)
+    }
+
+    /// Fetches into the cache what the first keys of the queue will be looked at for.
+    pub(super) fn prefetch_front(&self, count: usize) {
+        let Some(order) = &self.order else {
+            return;
+        };
+        let front = || (0..count).map_while(|at| order.small.get(at).map(unpack));
+        for hash in front() {
+            self.table.prefetch(hash);
+        }
+        for hash in front() {
+            self.table.prefetch_removal(hash);
+        }
+    }
+
+    /// Looks at the front of the queue while it `is_due`, given its length.
+    fn choose_from_queue(
+        &mut self,
+        rules: Rules,
+        published: &Published,
+        is_due: impl Fn(usize) -> bool,
+    ) -> Option<Place> {
+        for _ in 0..FRONT_MAX {
+            let small = &mut self.order.as_mut()?.small;
+            if !is_due(small.len()) {
+                return None;
+            }
+            let known = unpack(small.pop()?);
+            let Some((place, bits, hash)) = self.queued(known) else {
+                continue;
+            };
+            if rules.volatile_only && bits & VOLATILE_BIT == 0 {
+                self.table.set_bits(place, bits & !SMALL_BIT);
+            } else if worth(bits) > 0 {
+                published.promoted.add(1);
+                self.table.set_bits(place, bits & !(SMALL_BIT | USES));
+            } else {
+                published.evicted_small.add(1);
+                self.order.as_mut()?.ghost.note(hash);
+                return Some(place);
+            }
+        }
+        None
+    }
+
+    /// Moves the hand on to a key of the main part that goes; the least useful on the way, if all are in use.
+    fn choose_by_hand(&mut self, rules: Rules) -> Option<Place> {
+        let order = self.order.as_mut()?;
+        let mut found = None;
+        let mut least: Option<(i8, Place)> = None;
+        order.hand = self
+            .table
+            .sweep(order.hand, SLOTS_PER_EVICTION, |place, bits| {
+                let is_candidate =
+                    bits & SMALL_BIT == 0 && (!rules.volatile_only || bits & VOLATILE_BIT != 0);
+                if found.is_some() || !is_candidate {
+                    return (bits, found.is_some());
+                }
+                let worth = worth(bits);
+                if worth <= 0 {
+                    found = Some(place);
+                    return (bits, true);
+                }
+                if least.is_none_or(|(least, _)| worth < least) {
+                    least = Some((worth, place));
+                }
+                (bits - 1, false)
+            });
+        found.or(least.map(|(_, place)| place))
+    }
+}

@@ -1,0 +1,79 @@
+//! A database notes its largest values as they come, change and go, publishes how large they are, and names them.
+
+use super::db::Db;
+use super::largest::{LARGE_BYTES_MIN, is_other_step};
+use super::value::object::entry_bytes;
+use super::value::{DataType, Kind, Object};
+use crate::structures::entry::EntryRef;
+use crate::structures::table::Place;
+
+impl Db {
+    /// An entry is new at a place, and may be large.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn note_large(&mut self, hash: u64, place: Place) {
+        let entry = self.at(place);
+        let (bytes, kind) = (entry_bytes(entry) as u64, Kind(entry.kind()));
+        if bytes >= LARGE_BYTES_MIN {
+            self.largest.note(kind.data_type(), hash, bytes);
+            self.publish_largest(kind.data_type());
+        }
+    }
+
+    /// An entry at a place had so many bytes, of which one count or the other is large.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn note_resized(&mut self, place: Place, before: u64, after: u64) {
+        if !is_other_step(before, after) {
+            return;
+        }
+        let entry = self.at(place);
+        let (hash, data_type) = (self.hash_of(entry), Kind(entry.kind()).data_type());
+        if after >= LARGE_BYTES_MIN {
+            self.largest.note(data_type, hash, after);
+        } else {
+            self.largest.forget(data_type, hash);
+        }
+        self.publish_largest(data_type);
+    }
+
+    /// An entry that may be large is gone.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn forget_large(&mut self, entry: EntryRef<'_, Object>) {
+        if entry_bytes(entry) as u64 >= LARGE_BYTES_MIN {
+            let data_type = Kind(entry.kind()).data_type();
+            self.largest.forget(data_type, self.hash_of(entry));
+            self.publish_largest(data_type);
+        }
+    }
+
+    fn publish_largest(&self, data_type: DataType) {
+        let most = self.largest.of(data_type).map(|large| large.bytes);
+        self.published_of_own()
+            .set_largest(data_type as usize, most.max().unwrap_or(0));
+    }
+
+    /// Says anew what the largest values are, when the database has another number.
+    pub(super) fn publish_all_largest(&self) {
+        for (data_type, _) in DataType::ALL {
+            self.publish_largest(data_type);
+        }
+    }
+
+    /// Calls with key and bytes of each of the largest values of a type that are still there, in no order.
+    pub fn each_large(&self, data_type: DataType, mut visit: impl FnMut(&[u8], u64)) {
+        for large in self.largest.of(data_type) {
+            let is_it = |entry: EntryRef<'_, Object>| {
+                Kind(entry.kind()).data_type() == data_type && self.hash_of(entry) == large.hash
+            };
+            if let Some(place) = self.table.find_by_hash(large.hash, is_it) {
+                let entry = self.at(place);
+                let bytes = entry_bytes(entry) as u64;
+                if bytes >= LARGE_BYTES_MIN {
+                    visit(entry.key(), bytes);
+                }
+            }
+        }
+    }
+}

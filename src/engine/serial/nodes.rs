@@ -1,0 +1,30 @@
+//! Lists as they are written: node after node, each a listpack or one large element.
+
+use super::types;
+use super::writer::Writer;
+use crate::structures::quicklist::NodeView;
+
+/// A node that is one element.
+pub(super) const NODE_PLAIN: u64 = 1;
+/// A node that is a listpack of elements.
+pub(super) const NODE_PACKED: u64 = 2;
+
+/// Writes the beginning of a list of so many nodes.
+pub(super) fn begin(nodes: u64, writer: &mut Writer) {
+    writer.kind(types::LIST_QUICKLIST_2);
+    writer.length(nodes);
+}
+
+/// Writes a node.
+pub(super) fn node(node: &NodeView<'_>, writer: &mut Writer) {
+    match node {
+        NodeView::Packed(pack) => {
+            writer.length(NODE_PACKED);
+            writer.string(pack);
+        }
+        NodeView::Plain(element) => {
+            writer.length(NODE_PLAIN);
+            writer.item(*element);
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! Databases and shards are cut, walked in slices, and save what is about to change: see [`snapshot`](super).
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::{DbAtCut, LOOK_BYTES, Outlet, STEP_SLOTS, Saving};
+use crate::alloc::account;
+use crate::engine::Engine;
+use crate::engine::db::Db;
+use crate::engine::value::list::settle_late;
+use crate::engine::value::object::{entry_bytes, under_way};
+use crate::engine::value::{Object, Trash};
+use crate::structures::entry::EntryRef;
+use crate::structures::table::Place;
+
+impl Db {
+    /// The cut: what is here now is to be saved.
+    fn begin_saving(&mut self, number: usize, outlet: Arc<dyn Outlet>) {
+        debug_assert!(!self.is_saving(), "one snapshot at a time");
+        self.table.flip_parity();
+        let saving = account::apart(|| Box::new(Saving::new(number, outlet)));
+        self.set_saving(Some(saving));
+    }
+
+    /// Saves the entry at a place unless it is saved already: it is about to change, or to go.
+    #[cold]
+    #[inline(never)]
+    pub(in crate::engine) fn save_unsaved(&mut self, place: Place) {
+        if self.table.saved(place) {
+            return;
+        }
+        let (table, saving) = self.table_and_saving();
+        if let Some(saving) = saving {
+            match saving.is_by_piece(table.at(place)) {
+                true => saving.begin(&mut table.edit(place)),
+                false => {
+                    let entry = table.at(place);
+                    saving.outlet.note_copied(entry_bytes(entry));
+                    saving.encode(entry);
+                }
+            }
+        }
+        table.mark_saved(place);
+    }
+
+    /// Goes on with what is saved by the piece; true while something is left.
+    fn save_larges(&mut self, goes_on: &mut dyn FnMut() -> bool) -> bool {
+        loop {
+            let (table, Some(saving)) = self.table_and_saving() else {
+                return false;
+            };
+            if saving.larges.is_empty() {
+                return false;
+            }
+            let open = saving.open.take();
+            let next = || account::apart(|| saving.larges.first().cloned());
+            let Some(key) = open.or_else(next) else {
+                return false;
+            };
+            let Some(place) = table.find(table.hash(&key), &key) else {
+                debug_assert!(false, "who takes it out says so");
+                saving.forget(&key);
+                continue;
+            };
+            let more = self.charged(|db| {
+                let mut entry = db.table.edit(place);
+                let object = entry.object_mut();
+                object.is_some_and(|object| object.save_some(goes_on))
+            });
+            let (_, Some(saving)) = self.table_and_saving() else {
+                return false;
+            };
+            if more {
+                saving.open = Some(key);
+                return true;
+            }
+            saving.forget(&key);
+            account::apart(|| drop(key));
+            self.edit(place, settle_late);
+            if !goes_on() {
+                return true;
+            }
+        }
+    }
+
+    /// An entry has left the table: it is looked for there no more.
+    #[cold]
+    #[inline(never)]
+    pub(in crate::engine) fn forget_under_way(&mut self, entry: EntryRef<'_, Object>) {
+        if under_way(entry).is_some()
+            && let Some(saving) = self.table_and_saving().1
+        {
+            saving.forget(entry.key());
+        }
+    }
+
+    /// An entry has come: if it is under way it is saved from here on.
+    pub(in crate::engine) fn note_under_way(&mut self, place: Place) {
+        let entry = self.at(place);
+        let Some(large) = under_way(entry) else {
+            return;
+        };
+        let (key, outlet) = account::apart(|| {
+            let key: Box<[u8]> = entry.key().into();
+            (key, Arc::clone(large.outlet()))
+        });
+        if !self.is_saving() {
+            let mut saving = account::apart(|| Box::new(Saving::new(self.number(), outlet)));
+            // Nothing of its own is to be saved.
+            saving.is_walked = true;
+            self.set_saving(Some(saving));
+        }
+        if let Some(saving) = self.table_and_saving().1 {
+            account::apart(|| saving.larges.insert(key));
+        }
+    }
+
+    /// Goes on with the walk; true while it is not at its end. `goes_on` is asked every few entries.
+    fn save_slice(&mut self, goes_on: &mut dyn FnMut() -> bool) -> bool {
+        let mut places = smallvec::SmallVec::<[Place; 4 * STEP_SLOTS]>::new();
+        loop {
+            if self.save_larges(goes_on) {
+                return true;
+            }
+            let (table, Some(saving)) = self.table_and_saving() else {
+                return false;
+            };
+            if saving.is_walked {
+                return false;
+            }
+            places.clear();
+            let next = table.walk(saving.cursor, STEP_SLOTS, |place, _, is_saved| {
+                if !is_saved {
+                    places.push(place);
+                }
+            });
+            if !saving.outlet.is_given_up() {
+                places.iter().for_each(|&place| table.prefetch_entry(place));
+            }
+            let mut looked_at_bytes = saving.encoded_bytes;
+            for (index, &place) in places.iter().enumerate() {
+                match saving.is_by_piece(table.at(place)) {
+                    true => saving.begin(&mut table.edit(place)),
+                    false => saving.encode(table.at(place)),
+                }
+                table.mark_saved(place);
+                if saving.encoded_bytes - looked_at_bytes > LOOK_BYTES && index + 1 < places.len() {
+                    looked_at_bytes = saving.encoded_bytes;
+                    if !goes_on() {
+                        // The walk comes by here again, and finds what is saved.
+                        return true;
+                    }
+                }
+            }
+            saving.cursor = next;
+            saving.is_walked = next == 0;
+            if !goes_on() {
+                return true;
+            }
+        }
+    }
+
+    /// All is saved.
+    fn end_saving(&mut self) {
+        account::apart(|| {
+            if let Some(saving) = self.set_saving(None) {
+                debug_assert!(saving.larges.is_empty());
+                let Saving { outlet, chunk, .. } = *saving;
+                if chunk.keys > 0 && !outlet.is_given_up() {
+                    outlet.give(chunk);
+                }
+            }
+        });
+    }
+
+    /// A database without keys goes: it has nothing left to save.
+    pub(in crate::engine) fn end_saving_of_nothing(&mut self) {
+        debug_assert!(self.is_empty());
+        if self.is_saving() {
+            self.end_saving();
+        }
+    }
+}
+
+impl Engine {
+    /// The cut: what the shard holds now is to be saved, by [`Engine::save_slice`] and by whoever changes it. The
+    /// databases that hold anything.
+    pub fn begin_snapshot(&mut self, outlet: &Arc<dyn Outlet>) -> Vec<DbAtCut> {
+        debug_assert!(!self.is_in_attempt() && !self.is_in_snapshot());
+        let mut captured = Vec::new();
+        for (number, db) in self.dbs[..self.dbs_end].iter_mut().enumerate() {
+            let Some(db) = db.as_deref_mut().filter(|db| !db.is_empty()) else {
+                continue;
+            };
+            db.begin_saving(number, Arc::clone(outlet));
+            captured.push(DbAtCut {
+                number,
+                keys: db.len() as u64,
+                volatile_keys: db.volatile_count() as u64,
+            });
+        }
+        captured
+    }
+
+    /// Whether something of the last cut is not saved yet.
+    pub fn is_in_snapshot(&self) -> bool {
+        let mut dbs = self.dbs[..self.dbs_end].iter().flatten();
+        !self.left_unsaved.is_empty()
+            || !self.flushed_unsaved.is_empty()
+            || dbs.any(|db| db.is_saving())
+    }
+
+    /// Goes on with saving; true while something is left. `goes_on` is asked every few entries whether there is time
+    /// for more, and at least a few are saved.
+    pub fn save_slice(&mut self, goes_on: &mut dyn FnMut() -> bool) -> bool {
+        // First, as their memory comes back then.
+        while let Some(trash) = self.left_unsaved.front_mut() {
+            if trash.save_some(goes_on) {
+                return true;
+            }
+            if let Some(trash) = self.left_unsaved.pop_front() {
+                self.keep_trash(trash);
+            }
+            if self.left_unsaved.is_empty() {
+                account::apart(|| self.left_unsaved = VecDeque::new());
+            }
+            if !goes_on() {
+                return self.is_in_snapshot();
+            }
+        }
+        while let Some(mut db) = self.flushed_unsaved.pop() {
+            let more = self.save_some_of(&mut db, goes_on);
+            match more {
+                true => self.flushed_unsaved.push(db),
+                false => self.doom(db),
+            }
+            if more {
+                return true;
+            }
+            if self.flushed_unsaved.is_empty() {
+                self.flushed_unsaved = Vec::new();
+            }
+            if !goes_on() {
+                return self.is_in_snapshot();
+            }
+        }
+        for index in 0..self.dbs_end {
+            let Some(mut db) = self.dbs[index].take_if(|db| db.is_saving()) else {
+                continue;
+            };
+            let more = self.save_some_of(&mut db, goes_on);
+            self.dbs[index] = Some(db);
+            if more {
+                return true;
+            }
+            if !goes_on() {
+                return self.is_in_snapshot();
+            }
+        }
+        false
+    }
+
+    /// Goes on with one database; true while something is left.
+    fn save_some_of(&mut self, db: &mut Db, goes_on: &mut dyn FnMut() -> bool) -> bool {
+        let more = db.save_slice(goes_on);
+        if !more {
+            db.end_saving();
+        }
+        more
+    }
+
+    /// Keeps a collection that was deleted or replaced until the walker is through with it.
+    pub(in crate::engine) fn keep_left(&mut self, trash: Trash) {
+        account::apart(|| match trash.is_partly_saved() {
+            // What comes between its parts has to wait for its end.
+            true => self.left_unsaved.push_front(trash),
+            false => self.left_unsaved.push_back(trash),
+        });
+    }
+
+    /// Keeps a database that was given up until the walker is through with it.
+    pub(in crate::engine) fn keep_unsaved(&mut self, db: Box<Db>) {
+        account::apart(|| self.flushed_unsaved.push(db));
+    }
+}
