@@ -37,11 +37,11 @@ pub mod telemetry;
 
 #[cfg(not(any(loom, asan, miri)))]
 #[global_allocator]
-static ALLOCATOR: alloc::account::Counting<tikv_jemallocator::Jemalloc> =
-    alloc::account::Counting(tikv_jemallocator::Jemalloc);
+static ALLOCATOR: alloc::counting::Counting<tikv_jemallocator::Jemalloc> =
+    alloc::counting::Counting(tikv_jemallocator::Jemalloc);
 
 // Model checking replaces the atomics, the address sanitizer (`--cfg asan`) and Miri the allocator.
 #[cfg(any(loom, asan, miri))]
 #[global_allocator]
-static ALLOCATOR: alloc::account::Counting<std::alloc::System> =
-    alloc::account::Counting(std::alloc::System);
+static ALLOCATOR: alloc::counting::Counting<std::alloc::System> =
+    alloc::counting::Counting(std::alloc::System);

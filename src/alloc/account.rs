@@ -1,5 +1,5 @@
-//! The counting allocator: how many bytes each thread has taken, to the byte of what jemalloc hands
-//! out, without asking jemalloc.
+//! How many bytes each thread has taken, to the byte of what jemalloc hands out, without asking jemalloc: the
+//! [counting allocator](super::counting) tells.
 //!
 //! Each thread owns one padded cell of a fixed table and is the only one to write it, so counting is
 //! a plain load and store; readers sum the cells at any time. A cell is never given back: a thread
@@ -10,16 +10,9 @@
 //! destructor, so that allocations before `main` and in the last breath of a thread are counted as
 //! all others. What foreign code takes from `malloc` directly is not counted.
 
-#![expect(unsafe_code, reason = "an allocator is unsafe by nature")]
-
-use std::alloc::{GlobalAlloc, Layout};
+use std::alloc::Layout;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
-
-use super::deferred_free;
-
-/// Wraps an allocator and counts the size classes of what it hands out.
-pub struct Counting<A>(pub A);
 
 /// Cells with an owner each; one more is shared by all threads that come later.
 const OWNED_CELLS: usize = 255;
@@ -62,7 +55,7 @@ pub const fn size_class(size: usize) -> usize {
 
 /// As [`size_class`], for a request with an alignment of its own.
 #[inline]
-const fn layout_class(layout: Layout) -> i64 {
+pub(super) const fn layout_class(layout: Layout) -> i64 {
     let align = layout.align() - 1;
     size_class((layout.size() + align) & !align) as i64
 }
@@ -124,8 +117,9 @@ pub(super) fn take_over(layout: Layout) {
     count(layout_class(layout));
 }
 
+/// Adds to what the calling thread has taken.
 #[inline]
-fn count(bytes: i64) {
+pub(super) fn count(bytes: i64) {
     let cell = CELL.get();
     if cell < OWNED_CELLS {
         let cell = &CELLS[cell].0;
@@ -155,76 +149,10 @@ fn count_without_owned_cell(bytes: i64) {
     CELLS[SHARED_CELL].0.fetch_add(bytes, Ordering::Relaxed);
 }
 
-// SAFETY: every call is passed on unchanged to an allocator that keeps the contract; counting neither
-// allocates nor unwinds.
-unsafe impl<A: GlobalAlloc> GlobalAlloc for Counting<A> {
-    #[inline]
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's promise.
-        let pointer = unsafe { self.0.alloc(layout) };
-        if !pointer.is_null() {
-            count(layout_class(layout));
-        }
-        pointer
-    }
-
-    #[inline]
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's promise.
-        let pointer = unsafe { self.0.alloc_zeroed(layout) };
-        if !pointer.is_null() {
-            count(layout_class(layout));
-        }
-        pointer
-    }
-
-    #[inline]
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        count(-layout_class(layout));
-        if layout.size() >= deferred_free::BYTES_MIN {
-            // SAFETY: the caller's promise.
-            let is_deferred = unsafe { deferred_free::defer(pointer, layout) };
-            if is_deferred {
-                return;
-            }
-        }
-        // SAFETY: the caller's promise.
-        unsafe { self.0.dealloc(pointer, layout) }
-    }
-
-    #[inline]
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // SAFETY: the caller's promise.
-        let moved = unsafe { self.0.realloc(pointer, layout, size) };
-        if !moved.is_null() {
-            let align = layout.align() - 1;
-            let class = size_class((size + align) & !align) as i64;
-            count(class - layout_class(layout));
-        }
-        moved
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::hint::black_box;
-
-    #[cfg(not(any(loom, asan, miri)))]
-    #[test]
-    fn size_classes_are_those_of_jemalloc() {
-        for size in (1..=20_000).chain((20_000..9_000_000).step_by(4099)) {
-            let layout = Layout::from_size_align(size, 1).expect("small");
-            // SAFETY: allocated and freed with one layout by one allocator.
-            let usable = unsafe {
-                let pointer = tikv_jemallocator::Jemalloc.alloc(layout);
-                let usable = tikv_jemallocator::usable_size(pointer);
-                tikv_jemallocator::Jemalloc.dealloc(pointer, layout);
-                usable
-            };
-            assert_eq!(size_class(size), usable, "for {size} bytes");
-        }
-    }
 
     #[test]
     fn a_thread_sees_what_it_allocates_and_frees() {

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use crate::base::counter::Counter;
 use crate::command::declaration::Command;
 use crate::command::table::registry;
-use crate::telemetry::hotkeys::Lists;
+use crate::telemetry::hot_lists::Lists;
 
 /// Latency buckets: bucket `i` holds durations up to 2^(i + 10) ns, the last one everything above.
 pub const BUCKETS: usize = 32;

@@ -11,14 +11,12 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use parking_lot::Mutex;
 
 use super::counters::{self, ThreadCounters};
+use super::hot_lists::{Lists, SessionLists};
 use super::process;
 use crate::command::Args;
 use crate::command::host::{HotKeysReport, HotKeysRequest, HotKeysTop};
 use crate::engine::Key;
 use crate::structures::space_saving::{Heavy, SpaceSaving, heaviest};
-
-/// Places of each list that is always kept, in each thread.
-const PLACES: usize = 64;
 
 /// Places of a session's lists for each key that is asked for.
 const PLACES_PER_KEY: usize = 4;
@@ -31,44 +29,6 @@ const AGING_MS: u64 = 300_000;
 
 /// No sample is due, ever.
 const NEVER: u64 = u64::MAX;
-
-/// One thread's lists.
-#[derive(Debug)]
-pub struct Lists {
-    by_commands: SpaceSaving,
-    by_bytes: SpaceSaving,
-    session: Option<SessionLists>,
-    draw: u64,
-}
-
-impl Default for Lists {
-    fn default() -> Lists {
-        Lists {
-            by_commands: SpaceSaving::new(PLACES),
-            by_bytes: SpaceSaving::new(PLACES),
-            session: None,
-            draw: rand::random::<u64>() | 1,
-        }
-    }
-}
-
-impl Lists {
-    /// How many commands come before the next sample, on average one less than the interval.
-    fn next(&mut self, interval: u64) -> u64 {
-        self.draw ^= self.draw << 13;
-        self.draw ^= self.draw >> 7;
-        self.draw ^= self.draw << 17;
-        (self.draw >> 11) % (2 * interval - 1)
-    }
-}
-
-/// What a thread saw during a session.
-#[derive(Debug)]
-struct SessionLists {
-    number: u64,
-    by_ns: Option<SpaceSaving>,
-    by_bytes: Option<SpaceSaving>,
-}
 
 /// Counted since the start of the server.
 #[derive(Clone, Copy, Debug, Default)]

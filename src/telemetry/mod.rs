@@ -24,6 +24,7 @@ pub mod errors;
 pub mod event_loop;
 pub mod exporter;
 pub mod histogram;
+mod hot_lists;
 pub mod hotkeys;
 pub mod info;
 pub mod latency;

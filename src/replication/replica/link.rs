@@ -21,8 +21,8 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use super::apply::{Applier, Fault};
 use super::channel;
+use super::coming::Coming;
 use super::handshake::{self, Answer, Position, Refusal};
-use super::renewal::Coming;
 use super::wire::{Wire, request};
 use super::{Follower, Target};
 use crate::client::registry::{Peer, Shared};

@@ -18,6 +18,7 @@
 
 mod apply;
 mod channel;
+mod coming;
 mod failover;
 mod framing;
 mod full_sync;

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tokio::time::interval;
 
+use super::coming::{Coming, Way};
 use super::framing::Extent;
 use super::full_sync::{self, Aside, SIGN_OF_LIFE};
 use super::link::{End, Link};
@@ -22,27 +23,6 @@ use crate::base::lossless;
 use crate::config::Config;
 use crate::config::values::DisklessLoad;
 use crate::persist::load::{LoadError, Loaded};
-
-/// The way that a snapshot takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    File,
-    Straight,
-    /// Clients see the old data meanwhile, or hear that the server loads.
-    Aside {
-        is_served: bool,
-    },
-}
-
-/// A snapshot that comes, or lies in a file.
-pub(super) struct Coming {
-    id: String,
-    offset: u64,
-    /// The database that the stream has selected there, if the primary said so.
-    db: Option<usize>,
-    extent: Extent,
-    way: Way,
-}
 
 /// Where a snapshot comes from, and whether it is to stop.
 type Source<'w> = (&'w mut Wire, watch::Receiver<bool>);

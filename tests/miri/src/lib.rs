@@ -20,5 +20,5 @@ pub mod structures;
 
 /// Counts as in the server, so that tests of exact bytes hold.
 #[global_allocator]
-static ALLOCATOR: alloc::account::Counting<std::alloc::System> =
-    alloc::account::Counting(std::alloc::System);
+static ALLOCATOR: alloc::counting::Counting<std::alloc::System> =
+    alloc::counting::Counting(std::alloc::System);
