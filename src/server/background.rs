@@ -14,6 +14,7 @@ use super::saving::Saving;
 use crate::alloc::deferred_free::{self, DeferredFrees};
 use crate::client::mailbox::{Mailbox, OutputBound};
 use crate::client::registry::Peer;
+use crate::engine::Now;
 use crate::engine::{Doomed, Engine};
 use crate::net::buffer_budget;
 use crate::persist::aof::Aof;
@@ -215,88 +216,17 @@ fn until_due(service: &Service) -> Duration {
 async fn slices(service: &Service, freeing: &mut Freeing, expiry: &mut Pass) -> bool {
     let (started_ms, began) = (clock::unix_ms(), Ticks::now());
     let budget = &service.budget;
-    let note_expiry = |expiry: &mut Pass, since: Ticks| {
-        let spent_ns = Ticks::now().since_ns(since);
-        let config = service.config.load();
-        service
-            .telemetry
-            .note_expire_slice(&config, expiry, clock::unix_ms(), spent_ns);
-    };
     budget.go_on(started_ms, service.pubsub.figures().tracking_clients > 0);
     budget.note_exceeded(started_ms);
     loop {
-        let now = clock::now();
-        let (mut more, mut only_frees, mut more_expires) = (false, true, false);
-        let may_expire =
-            service.active_expire.load(Relaxed) && !service.pause.rest.stops(now.unix_ms);
+        let mut round = Round::new(service, freeing, expiry);
         // Who pays first may leave nothing to pay for the others.
         let first = budget.next_asked();
         for step in 0..service.all_published.len() {
-            let shard = first.wrapping_add(step) % service.all_published.len();
-            let published = &service.all_published[shard];
-            let due = may_expire && published.next_deadline_ms.get() <= now.unix_ms;
-            let in_debt = budget.is_limited() && published.debt_bytes() > 0;
-            let is_idle_order = !budget.is_limited() && published.is_ordered();
-            let must_switch = published.has_curve_to_switch();
-            let is_idle = !due && !in_debt && !is_idle_order && !must_switch;
-            if is_idle && !published.has_doomed() && !freeing.owes(shard) {
-                continue;
-            }
-            only_frees &= !due && !in_debt;
-            let expires = due;
-            let Some(mut engine) = service.shards.try_take(shard as u16) else {
-                // Whoever has it pays for what he puts in: a debt that is seen meanwhile may be gone at once.
-                more |= due || published.has_doomed() || freeing.owes(shard);
-                more_expires |= expires;
-                continue;
-            };
-            let taken = Ticks::now();
-            if expires {
-                // What others gave up is told apart from what expires now.
-                freeing.visit(shard, &mut engine, false);
-                let before = Ticks::now();
-                more_expires |= engine.expire_slice(now);
-                note_expiry(expiry, before);
-                freeing.visit(shard, &mut engine, true);
-            }
-            if is_idle_order {
-                engine.keep_order();
-            }
-            if in_debt {
-                let before = Ticks::now();
-                more |= engine.evict_slice(now);
-                let spent_ns = Ticks::now().since_ns(before);
-                service
-                    .telemetry
-                    .note_evict_slice(&service.config.load(), now.unix_ms, spent_ns);
-            }
-            engine.switch_curve(now);
-            freeing.visit(shard, &mut engine, false);
-            serve_waiters(&mut engine, now);
-            service
-                .shards
-                .note_hold_ns(shard as u16, Ticks::now().since_ns(taken));
-            let before = Ticks::now();
-            // What was given up is freed when the shard is let go.
-            drop(engine);
-            if expires {
-                note_expiry(expiry, before);
-            }
-            if in_debt {
-                let spent_ns = Ticks::now().since_ns(before);
-                service
-                    .telemetry
-                    .note_evicted_freed(&service.config.load(), now.unix_ms, spent_ns);
-            }
+            round.visit(first.wrapping_add(step) % service.all_published.len());
         }
-        let (before, frees_expired) = (Ticks::now(), freeing.frees_expired());
-        more |= freeing.free_some() | more_expires;
-        if frees_expired {
-            note_expiry(expiry, before);
-        }
-        if !more_expires && !freeing.has_expired() {
-            expiry.end();
-        }
+        let only_frees = round.only_frees;
+        let more = round.end();
         let is_over = match only_frees {
             true => Ticks::now().since_ns(began) > FREEING_NS,
             false => clock::unix_ms() > started_ms + TICK.as_millis() as u64,
@@ -305,6 +235,115 @@ async fn slices(service: &Service, freeing: &mut Freeing, expiry: &mut Pass) -> 
             return more;
         }
         tokio::task::yield_now().await;
+    }
+}
+
+/// One slice on each shard that has work.
+struct Round<'a> {
+    service: &'a Service,
+    freeing: &'a mut Freeing,
+    expiry: &'a mut Pass,
+    now: Now,
+    may_expire: bool,
+    /// Some work is left.
+    more: bool,
+    /// Some keys are left whose time has come.
+    more_expires: bool,
+    /// Nothing was looked at but what is to be freed.
+    only_frees: bool,
+}
+
+impl<'a> Round<'a> {
+    fn new(service: &'a Service, freeing: &'a mut Freeing, expiry: &'a mut Pass) -> Round<'a> {
+        let now = clock::now();
+        Round {
+            service,
+            freeing,
+            expiry,
+            now,
+            may_expire: service.active_expire.load(Relaxed)
+                && !service.pause.rest.stops(now.unix_ms),
+            more: false,
+            more_expires: false,
+            only_frees: true,
+        }
+    }
+
+    /// Notes how long expired keys took since a moment.
+    fn note_expiry(&mut self, since: Ticks) {
+        let spent_ns = Ticks::now().since_ns(since);
+        let config = self.service.config.load();
+        let telemetry = &self.service.telemetry;
+        telemetry.note_expire_slice(&config, self.expiry, clock::unix_ms(), spent_ns);
+    }
+
+    /// Runs a slice on a shard if that has work and is free.
+    fn visit(&mut self, shard: usize) {
+        let (service, now) = (self.service, self.now);
+        let (budget, published) = (&service.budget, &service.all_published[shard]);
+        let expires = self.may_expire && published.next_deadline_ms.get() <= now.unix_ms;
+        let in_debt = budget.is_limited() && published.debt_bytes() > 0;
+        let is_idle_order = !budget.is_limited() && published.is_ordered();
+        let must_switch = published.has_curve_to_switch();
+        let is_idle = !expires && !in_debt && !is_idle_order && !must_switch;
+        if is_idle && !published.has_doomed() && !self.freeing.owes(shard) {
+            return;
+        }
+        self.only_frees &= !expires && !in_debt;
+        let Some(mut engine) = service.shards.try_take(shard as u16) else {
+            // Whoever has it pays for what he puts in: a debt that is seen meanwhile may be gone at once.
+            self.more |= expires || published.has_doomed() || self.freeing.owes(shard);
+            self.more_expires |= expires;
+            return;
+        };
+        let taken = Ticks::now();
+        if expires {
+            // What others gave up is told apart from what expires now.
+            self.freeing.visit(shard, &mut engine, false);
+            let before = Ticks::now();
+            self.more_expires |= engine.expire_slice(now);
+            self.note_expiry(before);
+            self.freeing.visit(shard, &mut engine, true);
+        }
+        if is_idle_order {
+            engine.keep_order();
+        }
+        if in_debt {
+            let before = Ticks::now();
+            self.more |= engine.evict_slice(now);
+            let spent_ns = Ticks::now().since_ns(before);
+            let telemetry = &service.telemetry;
+            telemetry.note_evict_slice(&service.config.load(), now.unix_ms, spent_ns);
+        }
+        engine.switch_curve(now);
+        self.freeing.visit(shard, &mut engine, false);
+        serve_waiters(&mut engine, now);
+        let held_ns = Ticks::now().since_ns(taken);
+        service.shards.note_hold_ns(shard as u16, held_ns);
+        let before = Ticks::now();
+        // What was given up is freed when the shard is let go.
+        drop(engine);
+        if expires {
+            self.note_expiry(before);
+        }
+        if in_debt {
+            let spent_ns = Ticks::now().since_ns(before);
+            let telemetry = &service.telemetry;
+            telemetry.note_evicted_freed(&service.config.load(), now.unix_ms, spent_ns);
+        }
+    }
+
+    /// Frees some of what was given up; true when work is left.
+    fn end(mut self) -> bool {
+        let (before, frees_expired) = (Ticks::now(), self.freeing.frees_expired());
+        let more = self.more | self.freeing.free_some() | self.more_expires;
+        if frees_expired {
+            self.note_expiry(before);
+        }
+        if !self.more_expires && !self.freeing.has_expired() {
+            self.expiry.end();
+        }
+        more
     }
 }
 

@@ -18,6 +18,7 @@ mod shutdown;
 mod title;
 mod watchdog;
 
+use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
@@ -93,115 +94,156 @@ pub fn run(startup: Startup, program: String) -> i32 {
     watchdog::watch(Arc::clone(&service));
     let runtimes = Runtimes::new(config.runtime, thread_count);
     service.telemetry.rounds.follow(runtimes.handles());
-    let (stop, stopped) = watch::channel(false);
-    // Sessions borrow it for as long as the process lives, instead of counting references on one shared line.
-    let everywhere: &'static Service = Box::leak(Box::new(Arc::clone(&service)));
-    let snapshots = Snapshots::new(everywhere);
-    let aof = Aof::new(
-        everywhere,
-        Arc::clone(&log),
-        Arc::clone(&snapshots),
-        Arc::new(Disk),
-    );
-    let replication = Replication::new(
-        everywhere,
-        log,
-        Arc::clone(&snapshots),
-        (Arc::clone(&aof), Arc::new(Disk)),
-        runtimes.main(),
-    );
-    let listening = Listening::new(
-        everywhere,
-        runtimes.main().clone(),
-        runtimes.spawner(),
-        Owning {
-            replicas: Arc::clone(&replication.primary),
-            stop: stop.clone(),
-        },
-    );
-    let durability: Arc<dyn Durability> = Arc::clone(&aof) as _;
-    assert!(
-        service.durability.set(durability).is_ok(),
-        "durability is set once"
-    );
-    let saver = Saver::new(&snapshots, Arc::new(Disk));
-    let saving = Saving::new(everywhere, snapshots, saver, Arc::clone(&aof));
-    let host = Arc::new(Host::new(
-        Arc::clone(&service),
-        (Arc::clone(&aof), Arc::clone(&replication)),
-        startup.file,
-        listening,
-        title,
-        Arc::clone(&saving),
-    ));
-    let server: Arc<dyn Server> = Arc::clone(&host) as _;
-    assert!(service.server.set(server).is_ok(), "the server is set once");
-    let carrier = migrate::Carrier::new(everywhere, runtimes.main().clone());
-    assert!(
-        service.migrator.set(Box::new(carrier)).is_ok(),
-        "the migrator is set once"
-    );
-    background::start_workers(&service, &runtimes);
-    background::start_delivery(&service, &runtimes);
-    background::start_relays(&aof, &runtimes);
-    let background = background::start(
-        Arc::clone(&service),
-        runtimes.spawner(),
-        Arc::clone(&saving),
-        stopped.clone(),
-    );
-    let metrics = {
-        let _registers_here = runtimes.main().enter();
-        accept::metrics(&config, &service)
-    };
-    service
-        .budget
-        .count_process(memory::used_bytes().cast_signed());
-    replication.replica.begin();
-    host::limit_memory(&service, &config);
-    write_pidfile(&config.pidfile);
-    // Before the first client can ask for data.
-    let start = Start::new(
-        everywhere,
-        Arc::clone(&aof),
-        replication.replica,
-        Arc::clone(&config),
-        stopped.clone(),
-    );
-    if let Err(text) = host.listening.start(&config) {
-        tracing::error!("Warning: {text}");
-        // Tools that look for a free port read this line.
-        tracing::error!("Failed listening on port {} (tcp), aborting.", config.port);
-        return 1;
-    }
-    host.title.show(&config);
-    host.follow_role();
-    announce::initialized();
-    let failed = start.begin();
-    let round = || host.round();
-    let ended = shutdown::until_stopped(&host.shutdown, round, &saving, &service, stopped.clone());
-    let has_loaded = runtimes.block_on(async {
-        tokio::select! {
-            () = ended => true,
-            () = failed => false,
+    Assembled::new(service, runtimes, log, startup.file, title).serve(&config)
+}
+
+/// The parts of a server, which know each other. They go in this order.
+struct Assembled {
+    host: Arc<Host>,
+    saving: Arc<Saving>,
+    replication: Arc<Replication>,
+    aof: Arc<Aof>,
+    stop: watch::Sender<bool>,
+    stopped: watch::Receiver<bool>,
+    runtimes: Runtimes,
+    service: &'static Arc<Service>,
+}
+
+impl Assembled {
+    /// Makes the parts around a service, and shows them to it.
+    fn new(
+        service: Arc<Service>,
+        runtimes: Runtimes,
+        log: Arc<OpLog>,
+        file: Option<PathBuf>,
+        title: Title,
+    ) -> Assembled {
+        let (stop, stopped) = watch::channel(false);
+        // Sessions borrow it for as long as the process lives, instead of counting references on one shared line.
+        let service: &'static Arc<Service> = Box::leak(Box::new(service));
+        let snapshots = Snapshots::new(service);
+        let aof = Aof::new(
+            service,
+            Arc::clone(&log),
+            Arc::clone(&snapshots),
+            Arc::new(Disk),
+        );
+        let replication = Replication::new(
+            service,
+            log,
+            Arc::clone(&snapshots),
+            (Arc::clone(&aof), Arc::new(Disk)),
+            runtimes.main(),
+        );
+        let listening = Listening::new(
+            service,
+            runtimes.main().clone(),
+            runtimes.spawner(),
+            Owning {
+                replicas: Arc::clone(&replication.primary),
+                stop: stop.clone(),
+            },
+        );
+        let durability: Arc<dyn Durability> = Arc::clone(&aof) as _;
+        assert!(
+            service.durability.set(durability).is_ok(),
+            "durability is set once"
+        );
+        let saver = Saver::new(&snapshots, Arc::new(Disk));
+        let saving = Saving::new(service, snapshots, saver, Arc::clone(&aof));
+        let host = Arc::new(Host::new(
+            Arc::clone(service),
+            (Arc::clone(&aof), Arc::clone(&replication)),
+            file,
+            listening,
+            title,
+            Arc::clone(&saving),
+        ));
+        let server: Arc<dyn Server> = Arc::clone(&host) as _;
+        assert!(service.server.set(server).is_ok(), "the server is set once");
+        let carrier = migrate::Carrier::new(service, runtimes.main().clone());
+        assert!(
+            service.migrator.set(Box::new(carrier)).is_ok(),
+            "the migrator is set once"
+        );
+        Assembled {
+            host,
+            saving,
+            replication,
+            aof,
+            stop,
+            stopped,
+            runtimes,
+            service,
         }
-    });
-    if !has_loaded {
-        remove_files(&config);
-        return 1;
     }
-    let _ = stop.send(true);
-    // Before any connection is closed: whose goes can tell from it that nobody can connect any more.
-    host.listening.stop();
-    service.telemetry.set_ready(false);
-    drop(metrics);
-    background
-        .join()
-        .expect("the background thread does not panic");
-    aof.shut_down();
-    remove_files(&config);
-    announce::stopped();
-    0
+
+    /// Starts the background, then the listeners; until the server is told to stop. The exit code.
+    fn serve(self, config: &Arc<Config>) -> i32 {
+        let (service, runtimes, host) = (self.service, &self.runtimes, &self.host);
+        background::start_workers(service, runtimes);
+        background::start_delivery(service, runtimes);
+        background::start_relays(&self.aof, runtimes);
+        let background = background::start(
+            Arc::clone(service),
+            runtimes.spawner(),
+            Arc::clone(&self.saving),
+            self.stopped.clone(),
+        );
+        let metrics = {
+            let _registers_here = runtimes.main().enter();
+            accept::metrics(config, service)
+        };
+        service
+            .budget
+            .count_process(memory::used_bytes().cast_signed());
+        self.replication.replica.begin();
+        host::limit_memory(service, config);
+        write_pidfile(&config.pidfile);
+        // Before the first client can ask for data.
+        let start = Start::new(
+            service,
+            Arc::clone(&self.aof),
+            self.replication.replica,
+            Arc::clone(config),
+            self.stopped.clone(),
+        );
+        if let Err(text) = host.listening.start(config) {
+            tracing::error!("Warning: {text}");
+            // Tools that look for a free port read this line.
+            tracing::error!("Failed listening on port {} (tcp), aborting.", config.port);
+            return 1;
+        }
+        host.title.show(config);
+        host.follow_role();
+        announce::initialized();
+        let failed = start.begin();
+        let round = || host.round();
+        let stopped = self.stopped.clone();
+        let ended = shutdown::until_stopped(&host.shutdown, round, &self.saving, service, stopped);
+        let has_loaded = runtimes.block_on(async {
+            tokio::select! {
+                () = ended => true,
+                () = failed => false,
+            }
+        });
+        if !has_loaded {
+            remove_files(config);
+            return 1;
+        }
+        let _ = self.stop.send(true);
+        // Before any connection is closed: whose goes can tell from it that nobody can connect any more.
+        host.listening.stop();
+        service.telemetry.set_ready(false);
+        drop(metrics);
+        background
+            .join()
+            .expect("the background thread does not panic");
+        self.aof.shut_down();
+        remove_files(config);
+        announce::stopped();
+        0
+    }
 }
 
 /// Makes room for `maxclients` descriptors, or lowers `maxclients` to what there is room for.
