@@ -28,6 +28,11 @@ pub(crate) const OPENINGS: &[&str] = &[
     "Ditto",
     "See above",
     "As above",
+    "Above",
+    "The former",
+    "The latter",
+    "The other way round",
+    "Vice versa",
     "Whoever",
     "Nobody",
     "How long that",
@@ -46,11 +51,12 @@ pub(crate) fn stand_alone(file: &File) -> Vec<String> {
         is_inside = comment.is_some();
         let leans = |text: &str| {
             OPENINGS.iter().any(|opening| {
-                text.strip_prefix(opening)
-                    .is_some_and(|rest| !rest.starts_with(char::is_alphanumeric))
+                let (start, rest) = text.split_at_checked(opening.len()).unwrap_or_default();
+                start.eq_ignore_ascii_case(opening) && !rest.starts_with(char::is_alphanumeric)
             })
         };
-        if first.is_some_and(leans) {
+        // Comments between `/**` and `*/` are no style of ours, and would not be seen.
+        if first.is_some_and(leans) || line.trim_start().starts_with("/**") {
             wrong.push(format!(
                 "{}:{}: say what the item is by itself: {}",
                 file.path,
@@ -62,11 +68,18 @@ pub(crate) fn stand_alone(file: &File) -> Vec<String> {
     wrong
 }
 
+/// Whether a comment begins in a line, at its start or behind code, and not in a text between quotes.
+fn begins_comment(line: &str) -> bool {
+    let is_outside = |at: usize| line[..at].matches('"').count().is_multiple_of(2);
+    line.match_indices("//").any(|(at, _)| is_outside(at))
+}
+
 /// Comment lines fit beside each other on a screen.
 pub(crate) fn fit(file: &File) -> Vec<String> {
     let lines = file.text.lines().enumerate();
     let long = lines.filter(|(_, line)| {
-        line.trim_start().starts_with("//") && line.chars().count() > COLUMNS_MAX
+        let is_comment = line.trim_start().starts_with("/*") || begins_comment(line);
+        is_comment && line.chars().count() > COLUMNS_MAX
     });
     long.map(|(index, line)| {
         let columns = line.chars().count();

@@ -652,16 +652,24 @@ fn rules() -> Vec<(&'static str, Rule, Vec<File>)> {
             comments::stand_alone,
             comments::OPENINGS
                 .iter()
-                .map(|opening| File::of("src/base/mod.rs", &format!("//! x\n/// {opening} x.\n")))
+                .map(|opening| format!("//! x\n/// {opening} x.\n"))
+                .chain([
+                    "//! x\n    /// it is.\n".to_owned(),
+                    "//! x\n/** X. */\n".to_owned(),
+                ])
+                .map(|text| File::of("src/base/mod.rs", &text))
                 .collect(),
         ),
         (
             "columns",
             comments::fit,
-            vec![File::of(
-                "src/base/mod.rs",
-                &format!("//! x\n// {}\n", "x".repeat(120)),
-            )],
+            ["// ", "let a = \"b\"; // ", "/* ", "    /// "]
+                .iter()
+                .map(|start| {
+                    let text = format!("//! x\n{start}{}\n", "x".repeat(120));
+                    File::of("src/base/mod.rs", &text)
+                })
+                .collect(),
         ),
         (
             "unsafe",
