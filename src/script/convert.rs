@@ -232,7 +232,7 @@ fn write_table(
             table.raw_get("ignore_error_stats_update")?,
             Value::Boolean(true)
         );
-        out.error(text.as_bytes());
+        out.error(until_nul(&text.as_bytes()));
         return Ok(Written {
             failed: true,
             is_counted,
@@ -315,7 +315,7 @@ fn write_table(
 }
 
 /// Statuses end where C would end them.
-fn until_nul(text: &[u8]) -> Vec<u8> {
+pub(super) fn until_nul(text: &[u8]) -> Vec<u8> {
     let end = text
         .iter()
         .position(|byte| *byte == 0)
