@@ -123,6 +123,16 @@ impl Shared {
     /// Queues a push, unless nothing is written. The waker, if there is one, is for the caller to wake, once it holds
     /// no lock and no shard.
     pub fn post(&self, bound: OutputBound, write: impl FnOnce(&mut Out)) -> Option<Waker> {
+        self.post_several(bound, 1, write)
+    }
+
+    /// Queues so many pushes as [`Shared::post`] does one.
+    pub fn post_several(
+        &self,
+        bound: OutputBound,
+        count: usize,
+        write: impl FnOnce(&mut Out),
+    ) -> Option<Waker> {
         let mailbox = self.mailbox_or_new();
         let mut queue = mailbox.queue.lock();
         if queue.is_cut {
@@ -137,7 +147,7 @@ impl Shared {
         if queue.out.len_bytes() == before {
             return None;
         }
-        let pushes = mailbox.pushes.load(Relaxed) + 1;
+        let pushes = mailbox.pushes.load(Relaxed) + count;
         let bytes = queue.out.len_bytes() + pushes * PUSH_BYTES;
         let unsent = self.output_bytes.load(Relaxed);
         if bound.hard_bytes > 0 && (bytes + unsent) as u64 > bound.hard_bytes {

@@ -493,6 +493,9 @@ fn apply(directives: &[Directive], warnings: &mut Vec<String>) -> Result<Config,
                     parameter.name
                 ));
             }
+            Support::NoEffect(reason) if !parameter.is_default(&config, &default) => {
+                warnings.push(format!("'{}' has no effect: {reason}", parameter.name));
+            }
             _ => {}
         }
     }
@@ -503,7 +506,11 @@ fn apply(directives: &[Directive], warnings: &mut Vec<String>) -> Result<Config,
 /// whoever wrote them down counts on them.
 fn asks_for_something(parameter: &Parameter, config: &Config, default: &Config) -> bool {
     let shown = parameter.show(config);
-    let is_off = matches!(shown.as_str(), "" | "no" | "0");
+    let is_off = match parameter.kind {
+        // Core 0 is a core.
+        Kind::Text { .. } => shown.is_empty(),
+        _ => matches!(shown.as_str(), "" | "no" | "0"),
+    };
     !is_off
         && (matches!(parameter.kind, Kind::Special(_)) || !parameter.is_default(config, default))
 }

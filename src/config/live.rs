@@ -121,10 +121,18 @@ pub fn is_sensitive(name: &[u8]) -> bool {
         .any(|parameter| parameter.traits.sensitive && parameter.is_called(&name))
 }
 
-/// A parameter's name as CONFIG SET takes it: up to a byte of zero, as in Redis.
+/// Parameters whose values may have a byte of zero in them.
+const WITH_ZEROS: [&str; 2] = ["masterauth", "requirepass"];
+
+/// A parameter's name as CONFIG SET takes it.
 fn parameter_name(name: &[u8]) -> Cow<'_, str> {
-    let name = name.split(|byte| *byte == 0).next();
-    lossless::text_of(name.unwrap_or_default())
+    lossless::text_of(until_zero(name))
+}
+
+/// Bytes up to a zero, as Redis reads most words.
+fn until_zero(bytes: &[u8]) -> &[u8] {
+    let bytes = bytes.split(|byte| *byte == 0).next();
+    bytes.unwrap_or_default()
 }
 
 /// Sets all pairs, or none of them. Returns the names, as the table has them, whose values are now different.
@@ -141,7 +149,11 @@ pub fn set<N: AsRef<[u8]>, V: AsRef<[u8]>>(
             name: (*name).to_owned(),
             reason,
         };
-        let value = &*lossless::text_of(value.as_ref());
+        let value = match WITH_ZEROS.contains(&parameter.name) {
+            true => value.as_ref(),
+            false => until_zero(value.as_ref()),
+        };
+        let value = &*lossless::text_of(value);
         let words: Vec<String> = match (parameter.takes_many(), value) {
             (true, "") => vec![],
             (true, _) => value.split(' ').map(str::to_owned).collect(),

@@ -51,7 +51,8 @@ pub struct Traits {
 pub enum Support {
     /// The parameter does what its name says.
     Works,
-    /// The parameter is kept and shown and changes nothing, harmlessly; the text says why.
+    /// The parameter is kept and shown and changes nothing, harmlessly; the text says why, also at the start where a
+    /// file asks for another value than the default.
     NoEffect(&'static str),
     /// A value other than the default is kept, changes nothing, and is warned about at the start.
     Warned(&'static str),

@@ -7,6 +7,8 @@ use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
+use smallvec::SmallVec;
+
 use super::Key;
 use super::record::{Audience, Head, Log, Records};
 use super::tracking::{Forgotten, Lapsed, Lapses, Tracked, TrackedCount, Written};
@@ -215,8 +217,8 @@ pub struct Spoken {
 /// it.
 #[derive(Default)]
 pub struct News {
-    /// What happened, in order.
-    pub effects: Vec<Effect>,
+    /// What happened, in order; mostly one.
+    pub effects: SmallVec<[Effect; 1]>,
     /// The messages between the effects, in order.
     pub spoken: Vec<Spoken>,
     /// What is to be dropped by those who cache.
@@ -619,8 +621,13 @@ impl Effects {
     /// Moves what the follower is to hear into `news`.
     fn hand_out(&mut self, news: &mut News) {
         self.has_news = false;
-        news.lapses.append(&mut self.lapses);
-        news.effects.append(&mut self.log);
+        if !self.lapses.is_empty() {
+            news.lapses.append(&mut self.lapses);
+        }
+        match news.effects.is_empty() && self.log.len() > 1 {
+            true => news.effects = SmallVec::from_vec(std::mem::take(&mut self.log)),
+            false => news.effects.extend(self.log.drain(..)),
+        }
     }
 }
 

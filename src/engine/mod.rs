@@ -178,9 +178,11 @@ impl Deferred {
     /// Takes over what another one has.
     #[cold]
     pub fn append(&mut self, other: &mut Deferred) {
-        self.trash.append(&mut other.trash);
-        self.wakes.append(&mut other.wakes);
-        self.notes.append(&mut other.notes);
+        if !(other.trash.is_empty() && other.wakes.is_empty() && other.notes.is_empty()) {
+            self.trash.append(&mut other.trash);
+            self.wakes.append(&mut other.wakes);
+            self.notes.append(&mut other.notes);
+        }
         if let Some(follower) = other.follower.take() {
             self.follower = Some(follower);
         }

@@ -2,11 +2,13 @@
 //! order.
 //!
 //! Whoever changes shards appends what others want to hear of it to one sequence, while the shards are in hand
-//! ([`Follower::append`]), and delivers it once they are let go. Delivering is a role that one thread has at a time,
+//! ([`Follower::append`]), and delivers it once they are let go, or, with several holds in one go over a batch of
+//! requests, at the end of that ([`PubSub::together`]). Delivering is a role that one thread has at a time,
 //! for a bounded number of records ([`Sequence::consume`]); no thread waits for another one's turn. What is left at the
 //! bound is for a task of its own ([`PubSub::poll_rest`]). A connection's replies leave when all is delivered that they
 //! know of ([`PubSub::poll_delivered`]), as on a server with one thread.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker};
@@ -14,12 +16,14 @@ use std::task::{Context, Poll, Waker};
 use atomic_waker::AtomicWaker;
 use parking_lot::Mutex;
 
-use super::sequence::{Left, Sequence};
+use super::message::Run;
+use super::sequence::{Consumer, Left, Sequence};
 use super::{Posting, PubSub};
 use crate::client::mailbox::Topic;
 use crate::config::values::EventClasses;
 use crate::engine::effect::{Effect, Follower, Interest, News};
-use crate::engine::tracking::Lapses;
+use crate::engine::tracking::{Lapsed, Lapses};
+use crate::resp::reply::SHARED_LEN_MIN;
 
 /// Every class of events, by letter.
 const CLASSES: &[u8] = b"g$lshzxetdnm";
@@ -75,6 +79,33 @@ impl Events {
     }
 }
 
+thread_local! {
+    /// What this thread does with what its holds have appended.
+    static DELIVERY: Cell<Delivery> = const { Cell::new(Delivery::AtOnce) };
+}
+
+/// When a thread delivers what it has appended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Delivery {
+    /// At the end of each hold.
+    AtOnce,
+    /// At the end of a stretch of several holds, in which nothing was appended so far.
+    Together,
+    /// At the end of a stretch of several holds, in which something was appended.
+    Owed,
+}
+
+/// A stretch of a thread whose holds have what they appended delivered together, at its end.
+pub struct Together<'p>(&'p PubSub);
+
+impl Drop for Together<'_> {
+    fn drop(&mut self) {
+        if DELIVERY.replace(Delivery::AtOnce) == Delivery::Owed {
+            self.0.deliver();
+        }
+    }
+}
+
 impl Follower for PubSub {
     fn append(&self, news: Box<News>) -> u64 {
         self.events.sequence.append(news, || {
@@ -83,20 +114,37 @@ impl Follower for PubSub {
     }
 
     fn deliver(&self) {
-        if self.consume() == Left::Some {
-            self.events.rest.wake();
+        match DELIVERY.get() {
+            Delivery::AtOnce => self.deliver_now(),
+            Delivery::Together | Delivery::Owed => DELIVERY.set(Delivery::Owed),
         }
     }
 }
 
 impl PubSub {
+    /// Begins a stretch of this thread: what its holds append is delivered at the end of it.
+    pub fn together(&self) -> Together<'_> {
+        DELIVERY.set(Delivery::Together);
+        Together(self)
+    }
+
+    /// Delivers what is due, up to a bound, and leaves the rest to the task. For those who hold no shard.
+    pub fn deliver_now(&self) {
+        if self.consume() == Left::Some {
+            self.events.rest.wake();
+        }
+    }
+
     /// Delivers what is due, up to a bound.
     fn consume(&self) -> Left {
         let mut wakes = Vec::new();
-        let left = self
-            .events
-            .sequence
-            .consume(|news| self.publish_news(&news, &mut wakes));
+        let publisher = Publisher {
+            pubsub: self,
+            posting: Posting::new(0, &mut wakes),
+            run: Run::default(),
+            run_of: None,
+        };
+        let left = self.events.sequence.consume(publisher);
         wakes.into_iter().for_each(Waker::wake);
         left
     }
@@ -109,7 +157,7 @@ impl PubSub {
 
     /// Ready when all before a position is delivered. For those who hold no shard.
     pub fn poll_delivered(&self, position: u64, cx: &mut Context<'_>) -> Poll<()> {
-        self.deliver();
+        self.deliver_now();
         self.events.sequence.poll_passed(position, cx)
     }
 
@@ -127,56 +175,105 @@ impl PubSub {
     pub fn is_crowded(&self) -> bool {
         self.events.sequence.is_crowded()
     }
+}
 
-    /// Publishes what happened and what is void by it, with the messages between.
-    fn publish_news(&self, news: &News, wakes: &mut Vec<Waker>) {
-        let posting = &mut Posting::new(news.log_seen, wakes);
+/// Publishes news, one after the other. Events that follow each other in one channel are gathered to a run.
+struct Publisher<'p> {
+    pubsub: &'p PubSub,
+    posting: Posting<'p>,
+    run: Run,
+    /// The events of the run: their database and name.
+    run_of: Option<(usize, &'static str)>,
+}
+
+impl Consumer<News> for Publisher<'_> {
+    fn take(&mut self, news: Box<News>) {
+        self.posting.log_seen = self.posting.log_seen.max(news.log_seen);
         let Lapses { keys, written, all } = &news.lapses;
-        self.tell_wide(written, *all, posting);
+        if !news.lapses.is_empty() {
+            self.complete();
+            self.pubsub.tell_wide(written, *all, &mut self.posting);
+        }
         let (mut keys, mut effects) = (keys.as_slice(), news.effects.as_slice());
         for said in &news.spoken {
             let count = keys.partition_point(|lapsed| lapsed.stamp <= said.stamp);
-            self.tell_lapsed(keys.split_off(..count).unwrap_or_default(), posting);
+            self.tell_lapsed(keys.split_off(..count).unwrap_or_default());
             let count = effects.partition_point(|effect| effect.stamp <= said.stamp);
-            self.publish_events(effects.split_off(..count).unwrap_or_default(), posting);
+            self.publish_events(effects.split_off(..count).unwrap_or_default());
             if let Some(message) = said.message.downcast_ref() {
-                self.send_pending(message, posting);
+                self.complete();
+                self.pubsub.send_pending(message, &mut self.posting);
             }
         }
-        self.tell_lapsed(keys, posting);
-        self.publish_events(effects, posting);
+        self.tell_lapsed(keys);
+        self.publish_events(effects);
     }
 
-    fn publish_events(&self, effects: &[Effect], posting: &mut Posting<'_>) {
-        for effect in effects {
-            self.publish_event(effect, posting);
+    fn complete(&mut self) {
+        if self.run.len() > 0 {
+            self.pubsub.post_run(&self.run, &mut self.posting);
+            self.run.clear();
+        }
+    }
+}
+
+impl Publisher<'_> {
+    fn tell_lapsed(&mut self, lapsed: &[Lapsed]) {
+        if !lapsed.is_empty() {
+            self.complete();
+            self.pubsub.tell_lapsed(lapsed, &mut self.posting);
         }
     }
 
-    fn publish_event(&self, effect: &Effect, posting: &mut Posting<'_>) {
-        let classes = self.events.classes.load(Relaxed);
-        if classes & configured(effect.event.class) == 0 {
+    fn publish_events(&mut self, effects: &[Effect]) {
+        let classes = self.pubsub.events.classes.load(Relaxed);
+        for effect in effects {
+            if classes & configured(effect.event.class) == 0 {
+                continue;
+            }
+            if classes & configured(b'K') != 0 {
+                self.publish_by_key(effect);
+            }
+            if classes & configured(b'E') != 0 {
+                self.publish_by_name(effect);
+            }
+        }
+    }
+
+    fn publish_by_key(&mut self, effect: &Effect) {
+        self.complete();
+        let mut db = itoa::Buffer::new();
+        let db = db.format(effect.db).as_bytes();
+        let channel = [b"__keyspace@", db, b"__:", &effect.key].concat();
+        let payload = effect.event.name.as_bytes();
+        self.pubsub.publish(&channel, payload, &mut self.posting);
+    }
+
+    fn publish_by_name(&mut self, effect: &Effect) {
+        if self.pubsub.has_nobody(false) {
             return;
         }
-        let name = effect.event.name.as_bytes();
-        let mut channel = Vec::with_capacity(effect.key.len() + name.len() + 32);
-        /// Class, first word of the channel, what it is about, payload.
-        type Kind<'e> = (u8, &'e [u8], &'e [u8], &'e [u8]);
-        let kinds: [Kind<'_>; 2] = [
-            (b'K', b"keyspace", &effect.key, name),
-            (b'E', b"keyevent", name, &effect.key),
-        ];
-        for (kind, word, about, payload) in kinds {
-            if classes & configured(kind) != 0 {
-                channel.clear();
-                let mut db = itoa::Buffer::new();
-                let db = db.format(effect.db).as_bytes();
-                for part in [b"__", word, b"@", db, b"__:", about] {
-                    channel.extend_from_slice(part);
-                }
-                self.publish(&channel, payload, posting);
-            }
+        let name = effect.event.name;
+        if self.run_of != Some((effect.db, name)) {
+            self.complete();
+            let mut db = itoa::Buffer::new();
+            let db = db.format(effect.db).as_bytes();
+            self.run
+                .begin(&[b"__keyevent@", db, b"__:", name.as_bytes()]);
+            self.run_of = Some((effect.db, name));
         }
+        // Who subscribed to the channel and to patterns gets each message by all of them before the next one.
+        if !self.pubsub.patterns.is_empty() || effect.key.len() >= SHARED_LEN_MIN {
+            self.complete();
+            let posting = &mut self.posting;
+            self.pubsub
+                .publish(self.run.channel(), &effect.key, posting);
+            return;
+        }
+        if !self.run.has_room(&effect.key) {
+            self.complete();
+        }
+        self.run.push(&effect.key);
     }
 }
 
@@ -188,7 +285,7 @@ mod tests {
 
     fn news(key: &str) -> Box<News> {
         Box::new(News {
-            effects: vec![Effect {
+            effects: smallvec::smallvec![Effect {
                 stamp: 1,
                 db: 0,
                 key: key.as_bytes().into(),
@@ -239,6 +336,57 @@ mod tests {
             publish(&pubsub, "k");
             assert_eq!(heard(&client), expected, "{classes}");
         }
+    }
+
+    #[test]
+    fn events_of_one_channel_reach_each_protocol_whole_and_in_order() {
+        let (pubsub, two) = listening("gE", "nothing");
+        pubsub.unsubscribe_all(&two, Topic::Pattern);
+        let address = "127.0.0.1:2".to_owned();
+        let three = Arc::new(Shared::new(2, address.clone(), address, 8, false, 0));
+        three.resp.store(3, Relaxed);
+        for client in [&two, &three] {
+            pubsub.subscribe(client, Topic::Channel, b"__keyevent@0__:del");
+        }
+        let together = pubsub.together();
+        let keys = ["a", "", "ccc", "d"];
+        for key in keys {
+            pubsub.append(news(key));
+            pubsub.deliver();
+        }
+        let mut elsewhere = news("elsewhere");
+        elsewhere.effects[0].db = 1;
+        let last = pubsub.append(elsewhere);
+        pubsub.append(news("e"));
+        assert!(!two.has_mail(), "delivered at the end");
+        drop(together);
+        assert!(pubsub.has_delivered(last));
+        for (client, first) in [(&two, '*'), (&three, '>')] {
+            assert_eq!(client.mailbox().expect("it is told").pushes(), 5);
+            let mail = client.take_mail().expect("five messages");
+            let expected = keys.iter().chain([&"e"]).map(|key| {
+                let (channel, bytes) = ("__keyevent@0__:del", key.len());
+                format!("{first}3\r\n$7\r\nmessage\r\n$18\r\n{channel}\r\n${bytes}\r\n{key}\r\n")
+            });
+            let expected: String = expected.collect();
+            assert_eq!(mail.as_slice(), Some(expected.as_bytes()));
+        }
+    }
+
+    #[test]
+    fn who_hears_by_channel_and_by_pattern_gets_each_event_by_both_before_the_next() {
+        let (pubsub, client) = listening("gE", "__key*");
+        pubsub.subscribe(&client, Topic::Channel, b"__keyevent@0__:del");
+        pubsub.append(news("a"));
+        pubsub.append(news("b"));
+        pubsub.deliver();
+        let mail = client.take_mail().expect("four messages");
+        let text = String::from_utf8_lossy(mail.as_slice().expect("no block")).into_owned();
+        let kinds: Vec<_> = text
+            .lines()
+            .filter(|line| line.ends_with("message"))
+            .collect();
+        assert_eq!(kinds, ["message", "pmessage", "message", "pmessage"]);
     }
 
     #[test]

@@ -1,8 +1,15 @@
-//! A message as subscribers get it: written once, then copied to each; a large one is shared.
+//! Messages as subscribers get them: written once, then copied to each; a large one is shared, and small ones of a
+//! channel that follow each other are copied together.
 
 use bytes::Bytes;
 
 use crate::resp::reply::{Out, Protocol, SHARED_LEN_MIN};
+
+/// Bytes of a run of messages, from which on it takes no more.
+const RUN_BYTES_MAX: usize = 32 * 1024;
+
+/// Room in bytes that a run has for messages from the first one on.
+const RUN_BYTES: usize = 1024;
 
 /// Bytes of a push beside its channel and payload, at most.
 const FRAME_BYTES: usize = 80;
@@ -73,5 +80,78 @@ impl<'m> Message<'m> {
             Some(payload) => out.bulk_shared(payload.clone()),
             None => out.bulk(self.payload),
         }
+    }
+}
+
+/// Small messages of one channel that follow each other.
+#[derive(Default)]
+pub(super) struct Run {
+    channel: Vec<u8>,
+    /// What each push begins with, up to the payload, as RESP2 has it; RESP3 differs in its first byte.
+    head: Out,
+    /// Whole pushes, as RESP2 has them.
+    pushes: Out,
+    /// Where in `pushes` each of them begins.
+    starts: Vec<usize>,
+}
+
+impl Run {
+    /// Begins a run in a channel, whose name is the parts put together. The run before must be empty.
+    pub(super) fn begin(&mut self, channel: &[&[u8]]) {
+        if self.head.is_empty() {
+            self.channel.reserve(RUN_BYTES / 16);
+            self.head = Out::with_room(Protocol::Resp2, RUN_BYTES / 8);
+            self.pushes = Out::with_room(Protocol::Resp2, RUN_BYTES);
+            self.starts.reserve(RUN_BYTES / 64);
+        }
+        self.channel.clear();
+        channel
+            .iter()
+            .for_each(|part| self.channel.extend_from_slice(part));
+        self.head.clear();
+        self.head.push(3);
+        self.head.bulk(b"message");
+        self.head.bulk(&self.channel);
+    }
+
+    /// Adds a message.
+    pub(super) fn push(&mut self, payload: &[u8]) {
+        self.starts.push(self.pushes.len_bytes());
+        self.pushes.raw(self.head.as_slice().unwrap_or_default());
+        self.pushes.bulk(payload);
+    }
+
+    /// Whether a message fits in.
+    pub(super) fn has_room(&self, payload: &[u8]) -> bool {
+        self.pushes.len_bytes() + payload.len() < RUN_BYTES_MAX
+    }
+
+    /// Name of the channel.
+    pub(super) fn channel(&self) -> &[u8] {
+        &self.channel
+    }
+
+    /// Number of messages.
+    pub(super) fn len(&self) -> usize {
+        self.starts.len()
+    }
+
+    /// Writes all messages for somebody who subscribed to the channel.
+    pub(super) fn write(&self, out: &mut Out) {
+        let pushes = self.pushes.as_slice().unwrap_or_default();
+        if !out.is_resp3() {
+            return out.raw(pushes);
+        }
+        let ends = self.starts.iter().skip(1).copied();
+        for (start, end) in self.starts.iter().zip(ends.chain([pushes.len()])) {
+            out.raw(b">");
+            out.raw(&pushes[start + 1..end]);
+        }
+    }
+
+    /// Forgets the messages, and not the channel.
+    pub(super) fn clear(&mut self) {
+        self.pushes.clear();
+        self.starts.clear();
     }
 }

@@ -27,7 +27,7 @@ use crate::engine::effect::Interest;
 use crate::resp::reply::Out;
 use channels::{Channels, Patterns};
 use events::Events;
-use message::Message;
+use message::{Message, Run};
 use monitor::Monitors;
 use tracking::Caches;
 
@@ -60,6 +60,14 @@ impl<'w> Posting<'w> {
     fn post(&mut self, client: &Shared, bound: OutputBound, write: impl FnOnce(&mut Out)) {
         client.see_log(self.log_seen);
         self.wakes.extend(client.post(bound, write));
+    }
+
+    /// Posts a run of messages to a client.
+    fn post_run(&mut self, client: &Shared, bound: OutputBound, run: &Run) {
+        client.see_log(self.log_seen);
+        let write = |out: &mut Out| run.write(out);
+        self.wakes
+            .extend(client.post_several(bound, run.len(), write));
     }
 }
 
@@ -228,6 +236,16 @@ impl PubSub {
             });
         }
         receivers
+    }
+
+    /// Writes a run of messages for all subscribers to its channel.
+    fn post_run(&self, run: &Run, posting: &mut Posting<'_>) {
+        let bound = self.bounds.pubsub();
+        self.channels.with(run.channel(), |clients| {
+            for client in clients {
+                posting.post_run(client, bound, run);
+            }
+        });
     }
 
     /// Either of the two.

@@ -82,6 +82,21 @@ pub enum Left {
 
 type Places<T> = Box<[Cell<Option<Box<T>>>]>;
 
+/// What consumes records: it may gather what several of them say.
+pub trait Consumer<T> {
+    /// Takes the next record.
+    fn take(&mut self, record: Box<T>);
+
+    /// Completes what the records taken so far say: they count as consumed from then on.
+    fn complete(&mut self) {}
+}
+
+impl<T, F: FnMut(Box<T>)> Consumer<T> for F {
+    fn take(&mut self, record: Box<T>) {
+        self(record);
+    }
+}
+
 /// See the module.
 pub struct Sequence<T> {
     /// Made with the first record: a server in which nobody listens has none.
@@ -153,8 +168,8 @@ impl<T> Sequence<T> {
         self.len() == 0
     }
 
-    /// Hands records to `take`, in order, up to a bound, unless another thread does; then that one looks again.
-    pub fn consume(&self, mut take: impl FnMut(Box<T>)) -> Left {
+    /// Hands records to a consumer, in order, up to a bound, unless another thread does; then that one looks again.
+    pub fn consume(&self, mut consumer: impl Consumer<T>) -> Left {
         if self.places.get().is_none() {
             return Left::Nothing;
         }
@@ -170,13 +185,14 @@ impl<T> Sequence<T> {
             while consumed < CONSUMED_MAX
                 && let Some(record) = self.place(head).take()
             {
-                take(record);
+                consumer.take(record);
                 head += 1;
                 consumed += 1;
-                // Release pairs with the Acquire of `append` and `has_passed`: the cell is empty, and what `take` did
-                // is seen.
-                self.head.store(head, Release);
             }
+            consumer.complete();
+            // Release pairs with the Acquire of `append` and `has_passed`: the cells are empty, and what the consumer
+            // did is seen.
+            self.head.store(head, Release);
             let is_over = consumed >= CONSUMED_MAX;
             let freed = match is_over {
                 true => {
@@ -289,7 +305,7 @@ mod tests {
             assert_eq!(sequence.append(Box::new(number), consume), number + 1);
         }
         assert!(sequence.has_passed(1) && !sequence.has_passed(PLACES + 1));
-        while sequence.consume(|record| {
+        while sequence.consume(|record: Box<u64>| {
             sum.fetch_add(*record, Relaxed);
         }) == Left::Some
         {}
@@ -320,7 +336,7 @@ mod models {
     fn work(thread: u64, each: u64, sequence: &Sequence<u64>, seen: &Mutex<Vec<u64>>) {
         for number in 0..each {
             let consume = || {
-                sequence.consume(|record| seen.lock().expect("well").push(*record));
+                sequence.consume(|record: Box<u64>| seen.lock().expect("well").push(*record));
             };
             sequence.append(Box::new(thread * 10 + number), || {
                 consume();

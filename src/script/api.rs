@@ -20,6 +20,9 @@ use crate::sys::lua::{Taken, direct};
 /// The version that is claimed, as `redis.REDIS_VERSION` and as a number.
 const VERSION: (&str, i64) = ("7.4.0", 0x0007_0400);
 
+/// The version of this server.
+const OWN_VERSION: &str = env!("CARGO_PKG_VERSION");
+
 /// The levels of `redis.log`.
 const LEVELS: [&str; 4] = ["LOG_DEBUG", "LOG_VERBOSE", "LOG_NOTICE", "LOG_WARNING"];
 
@@ -100,7 +103,16 @@ fn common(lua: &Lua, redis: &Table) -> mlua::Result<()> {
         redis.raw_set(*name, level)?;
     }
     redis.raw_set("REDIS_VERSION", VERSION.0)?;
-    redis.raw_set("REDIS_VERSION_NUM", VERSION.1)
+    redis.raw_set("REDIS_VERSION_NUM", VERSION.1)?;
+    redis.raw_set("SERVER_NAME", "basalt")?;
+    redis.raw_set("SERVER_VERSION", OWN_VERSION)?;
+    redis.raw_set("SERVER_VERSION_NUM", numbered(OWN_VERSION))
+}
+
+/// A version as Redis makes a number of it: a byte for each of its parts.
+fn numbered(version: &str) -> i64 {
+    let parts = version.split('.').map(|part| part.parse().unwrap_or(0_i64));
+    parts.fold(0, |number, part| number << 8 | part)
 }
 
 // What the prelude needs -----------------------------------------------------------------------------------------

@@ -283,7 +283,7 @@ fn write_named(table: &Table, out: &mut Out) -> mlua::Result<Option<Written>> {
             table.raw_get("ignore_error_stats_update")?,
             Value::Boolean(true)
         );
-        out.error(text.as_bytes());
+        out.error(until_nul(&text.as_bytes()));
         return Ok(Some(Written {
             failed: true,
             is_counted,
@@ -325,7 +325,7 @@ fn write_named(table: &Table, out: &mut Out) -> mlua::Result<Option<Written>> {
 }
 
 /// Statuses end where C would end them.
-fn until_nul(text: &[u8]) -> Vec<u8> {
+pub(super) fn until_nul(text: &[u8]) -> Vec<u8> {
     let end = text
         .iter()
         .position(|byte| *byte == 0)

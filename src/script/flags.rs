@@ -83,7 +83,9 @@ pub(super) fn head(body: &[u8]) -> Option<Result<Head, ()>> {
     if !body.starts_with(b"#!") {
         return None;
     }
-    let Some(end) = body.iter().position(|byte| *byte == b'\n') else {
+    // A byte of zero ends what Redis looks through.
+    let end = body.iter().position(|byte| matches!(byte, b'\n' | 0));
+    let Some(end) = end.filter(|end| body[*end] == b'\n') else {
         return Some(Err(()));
     };
     let mut bytes = Vec::new();

@@ -333,7 +333,7 @@ fn write_failure(name: &str, value: &Value, out: &mut Out) -> bool {
         return false;
     };
     let text_of = |field: &str| match table.raw_get(field) {
-        Ok(Value::String(text)) => Some(text.as_bytes().to_vec()),
+        Ok(Value::String(text)) => Some(convert::until_nul(&text.as_bytes())),
         Ok(Value::Integer(number)) => Some(number.to_string().into_bytes()),
         Ok(Value::Number(number)) => Some(number.to_string().into_bytes()),
         _ => None,

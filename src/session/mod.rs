@@ -45,7 +45,6 @@ use crate::command::error::write_failure;
 use crate::command::transaction::is_exec;
 use crate::config::Config;
 use crate::engine::Now;
-use crate::engine::effect::Follower;
 use crate::resp::request::Parser;
 use crate::shard::job::command::{CommandJob, Ended};
 use crate::shard::job::{Job, Ticket, Work};
@@ -187,8 +186,10 @@ impl Session {
         let mut turn = Turn::new(batch, config, now, self.service);
         turn.counters.note_turn(turn.batch.plans.len());
         let served = crash::serve(self.connection.id());
+        let together = self.service.pubsub.together();
         let step = self.run_plans(&mut turn);
         drop(turn);
+        drop(together);
         crash::serve(served);
         // Subscribers that got messages are woken once for all of them.
         batch.wake_all();
@@ -255,6 +256,7 @@ impl Session {
             return Continue(());
         }
         turn.release();
+        self.service.pubsub.deliver_now();
         if self.undelivered().is_some() {
             return Break(Step::Deliver);
         }
@@ -302,7 +304,7 @@ impl Session {
         }
         if service.pubsub.is_crowded() {
             turn.release();
-            service.pubsub.deliver();
+            service.pubsub.deliver_now();
             return Break(Step::Yield);
         }
         Continue(())

@@ -175,7 +175,8 @@ impl Session {
                 "EXECABORT Transaction discarded because of previous errors.",
             );
         }
-        if let Some(why) = self.refuses_transaction(turn.config, transaction.candidate()) {
+        let queued = transaction.candidate(&self.service.scripts);
+        if let Some(why) = self.refuses_transaction(turn.config, queued) {
             self.unwatch(transaction.watched);
             return error(turn, exec_abort(&why));
         }

@@ -11,7 +11,7 @@ use super::event_loop::RoundFigures;
 use super::histogram::Buckets;
 use super::memory::{self, ClientFigures};
 use super::miss_ratio::CurveFigures;
-use super::observed::{Observed, TokenFigures};
+use super::observed::{Observed, ScriptFigures, TokenFigures};
 use super::process::{self, Cpu};
 use super::replication::Facts;
 use super::sampler::Rates;
@@ -70,6 +70,7 @@ pub struct Baseline {
     rejected: u64,
     overfed: u64,
     clients_cut: u64,
+    evicted_scripts: u64,
     rounds: RoundFigures,
 }
 
@@ -147,7 +148,7 @@ pub struct Snapshot {
     /// Subscriptions.
     pub pubsub: pubsub::Figures,
     /// Scripts and functions.
-    pub scripts: super::observed::ScriptFigures,
+    pub scripts: ScriptFigures,
     /// What connections use, and how many wait.
     pub client_figures: ClientFigures,
     /// What other sizes of memory would do.
@@ -226,6 +227,7 @@ impl Baseline {
             evicted_clients: CLIENT_MEMORY.evicted.load(Relaxed),
             rounds: service.telemetry().rounds.figures(),
             lazyfreed: service.scripts().flushed_functions,
+            evicted_scripts: service.scripts().evicted,
             ..Baseline::default()
         };
         for published in service.all_published() {
@@ -252,6 +254,7 @@ impl Baseline {
             rejected: self.rejected.saturating_sub(earlier.rejected),
             overfed: self.overfed.saturating_sub(earlier.overfed),
             clients_cut: self.clients_cut.saturating_sub(earlier.clients_cut),
+            evicted_scripts: self.evicted_scripts.saturating_sub(earlier.evicted_scripts),
             rounds: self.rounds.since(&earlier.rounds),
         }
     }
@@ -307,7 +310,10 @@ impl Snapshot {
             overfed: since_reset.overfed,
             replication,
             pubsub: service.pubsub(),
-            scripts: service.scripts(),
+            scripts: ScriptFigures {
+                evicted: since_reset.evicted_scripts,
+                ..service.scripts()
+            },
             client_figures,
             curve: CurveFigures::gather(service.all_published()),
             field_volatile: field_volatile(service),

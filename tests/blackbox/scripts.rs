@@ -74,6 +74,44 @@ fn functions_that_were_flushed_are_counted_by_no_thread() {
 }
 
 #[test]
+fn a_transaction_is_refused_for_what_its_scripts_say_of_themselves() {
+    let server = Server::start(&Options::shards(4));
+    let (mut raw, mut other) = (server.raw(), server.raw());
+    for (script, expected) in [
+        (
+            "#!lua\\nreturn 1",
+            "(error) EXECABORT Transaction discarded because of: NOREPLICAS Not enough good replicas to write.",
+        ),
+        ("#!lua flags=no-writes\\nreturn 1", "1) (integer) 1"),
+        ("return 1", "1) (integer) 1"),
+    ] {
+        check(&mut other, "CONFIG SET min-replicas-to-write 0", "OK");
+        check(&mut raw, "MULTI", "OK");
+        check(&mut raw, &format!("EVAL \"{script}\" 0"), "QUEUED");
+        check(&mut other, "CONFIG SET min-replicas-to-write 1", "OK");
+        check(&mut raw, "EXEC", expected);
+    }
+}
+
+#[test]
+fn evicted_scripts_are_counted_since_the_last_reset() {
+    let server = Server::start(&Options::shards(4));
+    let mut raw = server.raw();
+    for number in 0..501 {
+        raw.call(&format!("EVAL 'return {number}' 0"));
+    }
+    let evicted = |raw: &mut Raw| {
+        let info = raw.call("INFO stats").text();
+        info.lines()
+            .find(|line| line.starts_with("evicted_scripts"))
+            .map(str::to_owned)
+    };
+    assert_eq!(evicted(&mut raw).as_deref(), Some("evicted_scripts:1"));
+    check(&mut raw, "CONFIG RESETSTAT", "OK");
+    assert_eq!(evicted(&mut raw).as_deref(), Some("evicted_scripts:0"));
+}
+
+#[test]
 fn scripts_are_run_cached_and_forgotten() {
     support::at_each_shard_count(|server| {
         let mut raw = server.raw();

@@ -2,6 +2,7 @@
 
 use super::super::context::SessionCx;
 use super::super::declaration::{Command, CommandResult, Flags, Group};
+use super::super::error::shown;
 use super::super::table::registry;
 use super::super::{Args, Out};
 use super::{reply_help, text};
@@ -57,7 +58,10 @@ fn graph(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
     let event = text(args, 2);
     match cx.server.latency_graph(&event) {
         Some(drawing) => out.verbatim("txt", drawing),
-        None => return Err(format!("ERR No samples available for event '{event}'").into()),
+        None => {
+            let event = shown(args.get(2));
+            return Err(format!("ERR No samples available for event '{event}'").into());
+        }
     }
     Ok(())
 }

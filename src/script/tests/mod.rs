@@ -448,6 +448,9 @@ fn errors_are_caught_as_in_redis() {
             "1) (integer) 3\n2) (integer) 3\n3) \"true\"",
         ),
         ("return redis.REDIS_VERSION", "\"7.4.0\""),
+        ("return server.SERVER_NAME", "\"basalt\""),
+        ("return server.SERVER_VERSION", "\"0.1.0\""),
+        ("return redis.SERVER_VERSION_NUM", "(integer) 256"),
     ]);
     let mut bench = Bench::new();
     bench.check_error("error('plain')", "ERR user_script:1: plain");

@@ -296,10 +296,8 @@ fn end(command: &'static Command, engines: &mut Engines<'_>, client: &mut Client
 #[cold]
 #[inline(never)]
 fn settle(command: &'static Command, engines: &mut Engines<'_>, client: &mut ClientView, now: Now) {
-    engines.with_all(|engines| {
-        append_records(command, engines, client);
-        end_of_change(engines, now, is_unit(command));
-    });
+    let position = engines.with_all(|engines| end_of_change(engines, now, is_unit(command)));
+    client.log_position = client.log_position.max(position.unwrap_or(0));
 }
 
 /// Whether what a command leaves in the log takes effect together. What is deleted by one that may come across any key,
@@ -363,14 +361,14 @@ pub(super) fn end_of_several(
     position
 }
 
-/// The end of a change that published nothing.
-pub(super) fn end_of_change(engines: &mut [&mut Engine], now: Now, is_unit: bool) {
+/// The end of a change that published nothing; the position as for [`end_of_several`].
+pub(super) fn end_of_change(engines: &mut [&mut Engine], now: Now, is_unit: bool) -> Option<u64> {
     let mut beside = Beside {
         spoken: &mut Vec::new(),
         records: &mut Records::default(),
         is_unit,
     };
-    end_of_several(engines, now, &mut beside);
+    end_of_several(engines, now, &mut beside)
 }
 
 /// As after a command, where a shard was changed by other means, by expiry above all.

@@ -18,6 +18,7 @@ use crate::engine::record;
 use crate::engine::watching::Watched;
 use crate::engine::{Engine, Now, engine_of};
 use crate::script::footprint;
+use crate::script::library::Library;
 use crate::shard::ownership::ShardList;
 use crate::telemetry::clock::Ticks;
 use crate::telemetry::counters::{Kind, Spent};
@@ -217,9 +218,20 @@ impl Transaction {
         })
     }
 
-    /// All queued commands, to be admitted together; scripts look at what they call themselves.
-    pub fn candidate(&self) -> Candidate<'_> {
-        Candidate::together(self.steps.iter().map(|step| step.command.flags))
+    /// All queued commands, to be admitted together. Scripts are what they say of themselves; those that say nothing
+    /// look at what they call.
+    pub fn candidate(&self, library: &Library) -> Candidate<'_> {
+        let is_script = |step: &Step| matches!(step.command.run, Run::Script(_));
+        if !self.steps.iter().any(is_script) {
+            return Candidate::together(self.steps.iter().map(|step| step.command.flags));
+        }
+        let flags = self.commands().map(|(command, args)| {
+            match crate::script::declared(command, &args, library) {
+                Some(declared) => command.flags.without(Flags::STALE).or(declared),
+                None => command.flags,
+            }
+        });
+        Candidate::together(flags)
     }
 
     /// The shards that it needs to begin with, out of so many, in any order and maybe more than once.
