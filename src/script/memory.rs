@@ -38,7 +38,8 @@ pub fn memory_figures() -> Memory {
     }
 }
 
-/// One interpreter's share of [`MEMORY_BYTES`], which all threads add to: it follows in steps, so that no script has to.
+/// One interpreter's share of [`MEMORY_BYTES`], which all threads add to: it follows in steps, so that no script has
+/// to.
 #[derive(Default)]
 pub(super) struct Figure(usize);
 

@@ -28,7 +28,6 @@ pub(crate) const OPENINGS: &[&str] = &[
     "Ditto",
     "See above",
     "As above",
-    "Above",
     "The former",
     "The latter",
     "The other way round",
@@ -70,7 +69,10 @@ pub(crate) fn stand_alone(file: &File) -> Vec<String> {
 
 /// Whether a comment begins in a line, at its start or behind code, and not in a text between quotes.
 fn begins_comment(line: &str) -> bool {
-    let is_outside = |at: usize| line[..at].matches('"').count().is_multiple_of(2);
+    let is_outside = |at: usize| {
+        let before = line[..at].replace("\\\"", "");
+        before.matches('"').count().is_multiple_of(2)
+    };
     line.match_indices("//").any(|(at, _)| is_outside(at))
 }
 
