@@ -119,21 +119,48 @@ struct Found {
     before: Option<Hint>,
 }
 
-fn find(bytes: &[u8], hint: Hint, index: usize) -> Option<Found> {
-    let (mut at, mut first) = (hint.at, hint.first);
-    let mut before = None;
-    while let Some(run) = run_at(bytes, at) {
-        if index < first + run.len {
+/// Registers of a run that takes one byte, by that byte; one that takes two bytes has none here.
+const SHORT_LENS: [u8; 256] = {
+    let mut lens = [0; 256];
+    let mut byte = 0;
+    while byte < lens.len() {
+        lens[byte] = match byte >> 6 {
+            0 => byte as u8 + 1,
+            1 => 0,
+            _ => (byte % VALUES_MAX) as u8 + 1,
+        };
+        byte += 1;
+    }
+    lens
+};
+
+/// Bytes and registers of the run at a position, for a search: without a branch, as which kind comes next cannot be
+/// foretold.
+#[inline(always)]
+fn extent_at(runs: &[u8], at: usize) -> Option<(usize, usize)> {
+    let first = *runs.get(at)?;
+    let is_long = usize::from(first >> 6 == 1);
+    let second = runs.get(at + is_long).copied().unwrap_or(0);
+    let long = (usize::from(first & 0x3f) << 8 | usize::from(second)) + 1;
+    let len = usize::from(SHORT_LENS[usize::from(first)]) + long * is_long;
+    Some((1 + is_long, len))
+}
+
+fn find(runs: &[u8], hint: Hint, index: usize) -> Option<Found> {
+    let Hint { mut at, mut first } = hint;
+    let mut before = hint;
+    while let Some((bytes, len)) = extent_at(runs, at) {
+        if index < first + len {
             return Some(Found {
-                run,
+                run: run_at(runs, at)?,
                 at,
                 first,
-                before,
+                before: (at > hint.at).then_some(before),
             });
         }
-        before = Some(Hint { at, first });
-        at += run.bytes;
-        first += run.len;
+        before = Hint { at, first };
+        at += bytes;
+        first += len;
     }
     None
 }
