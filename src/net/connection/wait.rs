@@ -1,0 +1,100 @@
+//! What a connection waits for between two requests of a batch.
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use super::super::stream::Stream;
+use super::End;
+use super::output::deliver_waiting;
+use super::receive::receive;
+use crate::session::Session;
+use crate::session::batch::Batch;
+use crate::telemetry::clock;
+
+/// Waits until others have what they are to hear of this connection's commands: its replies leave behind that. In a box
+/// of its own, as most connections never wait for it.
+#[cold]
+pub(super) fn delivered(
+    session: &Session,
+    position: u64,
+) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+    let pubsub = &session.service().pubsub;
+    Box::pin(poll_fn(move |cx| pubsub.poll_delivered(position, cx)))
+}
+
+/// Waits until commands may add to the log again.
+#[cold]
+pub(super) fn log_has_room(session: &Session) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+    Box::pin(poll_fn(|cx| match session.service().durability.get() {
+        Some(durability) => durability.poll_room(cx),
+        None => Poll::Ready(()),
+    }))
+}
+
+/// How often a sleeping connection that receives no more looks whether its client is still there.
+const CLOSED_CHECK: Duration = Duration::from_millis(500);
+
+/// Sleeps until a Unix time, or until somebody nudges the connection (the end of a pause or of a blocked request), or
+/// until it is killed or its client is gone.
+///
+/// Meanwhile it goes on receiving, though not running: so it learns at once when the client goes, and nothing is handed
+/// to one who is not there any more.
+pub(super) async fn sleep_until(
+    stream: &mut Stream,
+    session: &mut Session,
+    batch: &mut Batch,
+    until_ms: u64,
+) -> Result<(), End> {
+    let mut receives = true;
+    let shared = Arc::clone(&session.connection.shared);
+    loop {
+        let (mut has_input, mut has_mail) = (false, false);
+        let left = Duration::from_millis(until_ms.saturating_sub(clock::unix_ms()));
+        // A client that may still send is heard when it goes; of another one we have to ask.
+        let nap = if receives {
+            left
+        } else {
+            left.min(CLOSED_CHECK)
+        };
+        let mut sleep = Box::pin(tokio::time::sleep(nap));
+        let mut slept = false;
+        poll_fn(|cx| {
+            shared.waker.register(cx.waker());
+            if shared.is_killed() {
+                return Poll::Ready(Err(End::Closed));
+            }
+            if shared.take_nudge() {
+                return Poll::Ready(Ok(()));
+            }
+            has_mail = shared.has_mail();
+            if has_mail {
+                return Poll::Ready(Ok(()));
+            }
+            slept = sleep.as_mut().poll(cx).is_ready();
+            has_input = !slept && receives && stream.poll_read_ready(cx).is_ready();
+            if slept || has_input {
+                Poll::Ready(Ok(()))
+            } else {
+                Poll::Pending
+            }
+        })
+        .await?;
+        if has_mail {
+            deliver_waiting(stream, session, batch).await?;
+            continue;
+        }
+        if has_input {
+            receives = receive(stream, session, batch)?;
+            continue;
+        }
+        if !slept || nap == left {
+            return Ok(());
+        }
+        if stream.is_closed_by_peer() {
+            return Err(End::Closed);
+        }
+    }
+}
