@@ -23,6 +23,7 @@ use crate::script::stack;
 use crate::session::service::Service;
 use crate::shard::Shards;
 use crate::structures::entry::{DEADLINE_MAX, Entry};
+use crate::structures::table::prefetch_line;
 
 /// Stretches that wait for each thread.
 const WAITING_PER_THREAD: usize = 2;
@@ -181,16 +182,32 @@ impl Placer {
             }
         }
         let (order, ends) = self.by_shard(&decoded);
-        let mut first = 0;
-        for (shard, end) in ends.into_iter().enumerate() {
-            let group = &order[first..end];
-            first = end;
+        let starts = [0].into_iter().chain(ends.iter().copied());
+        let groups: Vec<&[u32]> = starts
+            .zip(&ends)
+            .map(|(start, end)| &order[start..*end])
+            .collect();
+        for (shard, group) in groups.iter().enumerate() {
+            if let Some(next) = groups.get(shard + 1) {
+                self.prefetch_lines(next, &decoded);
+            }
             if !group.is_empty() {
                 self.put(shard as u16, group, &mut decoded, stretch.offset)?;
                 tally.keys += group.len() as u64;
             }
         }
         Ok(())
+    }
+
+    /// Fetches into the cache the lines of the tables in which keys will be looked for.
+    fn prefetch_lines(&self, group: &[u32], decoded: &[Decoded<'_>]) {
+        for at in group {
+            let one = &decoded[*at as usize];
+            let published = &self.service.all_published[usize::from(one.shard)];
+            if let Some(db) = published.dbs.get(one.raw.db) {
+                prefetch_line(&db.directory, one.hash);
+            }
+        }
     }
 
     /// The value of a key; none if it is a collection without elements.

@@ -14,6 +14,9 @@ use crate::engine::serial::types;
 /// Names of aux fields and their values that are longer are not kept.
 const AUX_BYTES_MAX: usize = 64 * 1024;
 
+/// Most entries of a stretch: with what is made of them they fit the cache of a core.
+const STRETCH_ENTRIES: usize = 2_048;
+
 /// A key with its value, as bytes of a stretch.
 #[derive(Clone, Copy, Debug)]
 pub struct RawEntry {
@@ -157,7 +160,9 @@ impl<'s> Decoder<'s> {
     /// Reads on.
     pub fn read(&mut self) -> Result<Next, Fault> {
         loop {
-            if self.source.at() >= STRETCH_BYTES && self.deadline.is_none() && self.used.is_none() {
+            let is_full =
+                self.source.at() >= STRETCH_BYTES || self.entries.len() >= STRETCH_ENTRIES;
+            if is_full && self.deadline.is_none() && self.used.is_none() {
                 return Ok(Next::Entries(self.stretch()));
             }
             self.record = self.source.offset();
