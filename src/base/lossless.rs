@@ -19,6 +19,12 @@ const FIRST: u32 = 0x10_ff00;
 /// How the characters that stand for bytes begin in UTF-8: two bytes here, then one of two, then the last.
 const START: [u8; 2] = [0xf4, 0x8f];
 
+/// Bytes up to a zero, where C ends a text and Redis stops reading most words.
+pub fn until_zero(bytes: &[u8]) -> &[u8] {
+    let end = memchr::memchr(0, bytes).unwrap_or(bytes.len());
+    &bytes[..end]
+}
+
 /// The bytes as a text.
 pub fn text_of(bytes: &[u8]) -> Cow<'_, str> {
     match std::str::from_utf8(bytes) {

@@ -145,7 +145,7 @@ impl PartialEq<&str> for ErrorText<'_> {
 
 /// What a client sent, as errors quote it: up to a byte of zero, as in Redis.
 pub fn shown(bytes: &[u8]) -> Cow<'_, str> {
-    lossless::text_of(until_zero(bytes))
+    lossless::text_of(lossless::until_zero(bytes))
 }
 
 /// What a client sent in place of a name: no more than 128 bytes.
@@ -153,15 +153,11 @@ pub fn shown_name(bytes: &[u8]) -> Cow<'_, str> {
     shown(&bytes[..bytes.len().min(QUOTED_BYTES_MAX)])
 }
 
-fn until_zero(bytes: &[u8]) -> &[u8] {
-    let end = memchr::memchr(0, bytes).unwrap_or(bytes.len());
-    &bytes[..end]
-}
-
 /// There is no such command: quotes the name, and of the arguments 128 bytes.
 #[cold]
 pub fn unknown_command(args: &Args<'_>) -> Vec<u8> {
-    let short = |bytes: &[u8], room: usize| until_zero(&bytes[..bytes.len().min(room)]).to_vec();
+    let short =
+        |bytes: &[u8], room: usize| lossless::until_zero(&bytes[..bytes.len().min(room)]).to_vec();
     let mut quoted = Vec::new();
     for argument in args.from(1) {
         if quoted.len() >= QUOTED_BYTES_MAX {

@@ -126,13 +126,7 @@ const WITH_ZEROS: [&str; 2] = ["masterauth", "requirepass"];
 
 /// A parameter's name as CONFIG SET takes it.
 fn parameter_name(name: &[u8]) -> Cow<'_, str> {
-    lossless::text_of(until_zero(name))
-}
-
-/// Bytes up to a zero, as Redis reads most words.
-fn until_zero(bytes: &[u8]) -> &[u8] {
-    let bytes = bytes.split(|byte| *byte == 0).next();
-    bytes.unwrap_or_default()
+    lossless::text_of(lossless::until_zero(name))
 }
 
 /// Sets all pairs, or none of them. Returns the names, as the table has them, whose values are now different.
@@ -151,7 +145,7 @@ pub fn set<N: AsRef<[u8]>, V: AsRef<[u8]>>(
         };
         let value = match WITH_ZEROS.contains(&parameter.name) {
             true => value.as_ref(),
-            false => until_zero(value.as_ref()),
+            false => lossless::until_zero(value.as_ref()),
         };
         let value = &*lossless::text_of(value);
         let words: Vec<String> = match (parameter.takes_many(), value) {

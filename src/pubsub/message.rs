@@ -40,9 +40,7 @@ impl<'m> Message<'m> {
         let shared = (payload.len() >= SHARED_LEN_MIN).then(|| Bytes::copy_from_slice(payload));
         let own_bytes = channel.len() + if shared.is_none() { payload.len() } else { 0 };
         let mut whole = Out::with_room(Protocol::Resp2, own_bytes + FRAME_BYTES);
-        whole.push(3);
-        whole.bulk(kind);
-        whole.bulk(channel);
+        begin_push(&mut whole, kind, channel);
         if shared.is_none() {
             whole.bulk(payload);
         }
@@ -83,6 +81,13 @@ impl<'m> Message<'m> {
     }
 }
 
+/// Begins the push of a message for those who subscribed to its channel by name; the payload is to follow.
+fn begin_push(out: &mut Out, kind: &[u8], channel: &[u8]) {
+    out.push(3);
+    out.bulk(kind);
+    out.bulk(channel);
+}
+
 /// Small messages of one channel that follow each other.
 #[derive(Default)]
 pub(super) struct Run {
@@ -109,9 +114,7 @@ impl Run {
             .iter()
             .for_each(|part| self.channel.extend_from_slice(part));
         self.head.clear();
-        self.head.push(3);
-        self.head.bulk(b"message");
-        self.head.bulk(&self.channel);
+        begin_push(&mut self.head, b"message", &self.channel);
     }
 
     /// Adds a message.

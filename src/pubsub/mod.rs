@@ -58,16 +58,19 @@ impl<'w> Posting<'w> {
 
     /// Posts something to a client. What leaves for that waits for the disk where replies that know as much would.
     fn post(&mut self, client: &Shared, bound: OutputBound, write: impl FnOnce(&mut Out)) {
-        client.see_log(self.log_seen);
-        self.wakes.extend(client.post(bound, write));
+        self.post_several(client, bound, 1, write);
     }
 
-    /// Posts a run of messages to a client.
-    fn post_run(&mut self, client: &Shared, bound: OutputBound, run: &Run) {
+    /// Posts so many pushes to a client as [`Posting::post`] does one.
+    fn post_several(
+        &mut self,
+        client: &Shared,
+        bound: OutputBound,
+        count: usize,
+        write: impl FnOnce(&mut Out),
+    ) {
         client.see_log(self.log_seen);
-        let write = |out: &mut Out| run.write(out);
-        self.wakes
-            .extend(client.post_several(bound, run.len(), write));
+        self.wakes.extend(client.post_several(bound, count, write));
     }
 }
 
@@ -243,7 +246,7 @@ impl PubSub {
         let bound = self.bounds.pubsub();
         self.channels.with(run.channel(), |clients| {
             for client in clients {
-                posting.post_run(client, bound, run);
+                posting.post_several(client, bound, run.len(), |out| run.write(out));
             }
         });
     }

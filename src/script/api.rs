@@ -13,6 +13,7 @@ use super::convert::truncated;
 use super::current::{Argument, HOST, RUN};
 use super::errors;
 use super::sha;
+use crate::base::lossless::until_zero;
 use crate::engine::record::Audience;
 use crate::resp::reply::Protocol;
 use crate::sys::lua::{Taken, direct};
@@ -319,13 +320,7 @@ const WRONG_ARGUMENTS: &str = "ERR wrong number or type of arguments";
 fn error_reply(lua: &Lua, arguments: MultiValue) -> mlua::Result<Table> {
     match arguments.front() {
         Some(Value::String(text)) if arguments.len() == 1 => {
-            let mut whole = text.as_bytes().to_vec();
-            whole.truncate(
-                whole
-                    .iter()
-                    .position(|byte| *byte == 0)
-                    .unwrap_or(whole.len()),
-            );
+            let mut whole = until_zero(&text.as_bytes()).to_vec();
             if !whole.starts_with(b"-") {
                 whole.insert(0, b'-');
             }

@@ -9,6 +9,7 @@
 use mlua::{IntoLua, Lua, Table, Value};
 
 use super::errors;
+use crate::base::lossless::until_zero;
 use crate::base::number::{F64Buffer, parse_f64, parse_i64};
 use crate::command::Out;
 use crate::resp::reply::Protocol;
@@ -283,14 +284,14 @@ fn write_named(table: &Table, out: &mut Out) -> mlua::Result<Option<Written>> {
             table.raw_get("ignore_error_stats_update")?,
             Value::Boolean(true)
         );
-        out.error(until_nul(&text.as_bytes()));
+        out.error(until_zero(&text.as_bytes()));
         return Ok(Some(Written {
             failed: true,
             is_counted,
         }));
     }
     if let Value::String(text) = table.raw_get("ok")? {
-        out.simple(one_line(&until_nul(&text.as_bytes())));
+        out.simple(one_line(until_zero(&text.as_bytes())));
         return Ok(Some(Written::default()));
     }
     let double = match table.raw_get("double")? {
@@ -322,15 +323,6 @@ fn write_named(table: &Table, out: &mut Out) -> mlua::Result<Option<Written>> {
         return Ok(Some(Written::default()));
     }
     Ok(None)
-}
-
-/// Statuses end where C would end them.
-pub(super) fn until_nul(text: &[u8]) -> Vec<u8> {
-    let end = text
-        .iter()
-        .position(|byte| *byte == 0)
-        .unwrap_or(text.len());
-    text[..end].to_vec()
 }
 
 fn one_line(text: &[u8]) -> Vec<u8> {

@@ -47,6 +47,7 @@ mod vm;
 
 use mlua::Value;
 
+use crate::base::lossless::until_zero;
 use crate::base::number;
 use crate::command::admission::{self, Candidate, Facts, Stage};
 use crate::command::declaration::{Command, Flags, Run, ScriptVerb};
@@ -333,7 +334,7 @@ fn write_failure(name: &str, value: &Value, out: &mut Out) -> bool {
         return false;
     };
     let text_of = |field: &str| match table.raw_get(field) {
-        Ok(Value::String(text)) => Some(convert::until_nul(&text.as_bytes())),
+        Ok(Value::String(text)) => Some(until_zero(&text.as_bytes()).to_vec()),
         Ok(Value::Integer(number)) => Some(number.to_string().into_bytes()),
         Ok(Value::Number(number)) => Some(number.to_string().into_bytes()),
         _ => None,

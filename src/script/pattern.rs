@@ -9,6 +9,7 @@ use mlua::{Function, Lua, MultiValue, Table, Value};
 use super::convert::string;
 use super::current::tick;
 use super::{arguments, errors};
+use crate::base::lossless;
 
 /// Captures of one pattern.
 const CAPTURES_MAX: usize = 32;
@@ -106,10 +107,9 @@ struct Search<'a> {
 impl<'a> Search<'a> {
     fn new(text: &'a [u8], pattern: &'a [u8]) -> Search<'a> {
         // Patterns end where C strings end.
-        let end = pattern.iter().position(|byte| *byte == 0);
         Search {
             text,
-            pattern: &pattern[..end.unwrap_or(pattern.len())],
+            pattern: lossless::until_zero(pattern),
             captures: Vec::new(),
             depth: 0,
             steps: 0,

@@ -43,29 +43,12 @@ pub struct Run {
 /// The run at a position; `None` at the end.
 #[inline]
 fn run_at(runs: &[u8], at: usize) -> Option<Run> {
-    let first = *runs.get(at)?;
-    let low = usize::from(first & 0x3f);
-    Some(match first >> 6 {
-        0 => Run {
-            value: 0,
-            len: low + 1,
-            bytes: 1,
-        },
-        1 => {
-            // Where the second byte is missing a zero counts.
-            let second = runs.get(at + 1).copied().unwrap_or(0);
-            Run {
-                value: 0,
-                len: (low << 8 | usize::from(second)) + 1,
-                bytes: 2,
-            }
-        }
-        _ => Run {
-            value: (first >> 2 & 0x1f) + 1,
-            len: low % VALUES_MAX + 1,
-            bytes: 1,
-        },
-    })
+    let (bytes, len) = extent_at(runs, at)?;
+    let value = match runs[at] {
+        first @ 0x80.. => (first >> 2 & 0x1f) + 1,
+        _ => 0,
+    };
+    Some(Run { value, len, bytes })
 }
 
 /// One run after the other, without a check.
@@ -134,8 +117,8 @@ const SHORT_LENS: [u8; 256] = {
     lens
 };
 
-/// Bytes and registers of the run at a position, for a search: without a branch, as which kind comes next cannot be
-/// foretold.
+/// Bytes and registers of the run at a position, without a branch, as which kind comes next cannot be foretold. Where
+/// the second byte of a run is missing a zero counts.
 #[inline(always)]
 fn extent_at(runs: &[u8], at: usize) -> Option<(usize, usize)> {
     let first = *runs.get(at)?;

@@ -19,6 +19,7 @@ mod texts;
 use std::cmp::Ordering;
 use std::ops::Range;
 
+use crate::base::lossless;
 use crate::base::number;
 use crate::command::context::ShardCx;
 use crate::command::declaration::{
@@ -385,7 +386,7 @@ fn arrange(
 /// A text as C's `strtod` reads it for SORT: blanks may lead, nothing may follow, nothing at all is 0, and what stands
 /// behind a NUL is not seen.
 fn score(text: &[u8]) -> Option<f64> {
-    let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
+    let text = lossless::until_zero(text);
     if text.is_empty() {
         return Some(0.0);
     }
