@@ -34,6 +34,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::segment::Segment;
+use crate::alloc::account;
 
 /// The most bits of hash that a directory is indexed by. 2^26 segments hold some 2^34 entries.
 pub(super) const DEPTH_MAX: u32 = 26;
@@ -45,6 +46,9 @@ const ADDRESS: u64 = (1 << ADDRESS_BITS) - 1;
 /// bit above the address while a thread takes a directory out, and no other one does meanwhile: so the
 /// first, whose next was read, can not leave and come back with another one behind it. Directories are
 /// put in at any time; the worst that comes of waiting for the bit is a directory more.
+///
+/// The account of whoever holds a directory pays for it, from the pool or from the allocator. What lies in the pool
+/// is in no account.
 static POOL: [AtomicU64; DEPTH_MAX as usize + 1] =
     [const { AtomicU64::new(0) }; DEPTH_MAX as usize + 1];
 
@@ -86,14 +90,17 @@ impl Directory {
             depth <= DEPTH_MAX,
             "callers stop splitting at the greatest depth"
         );
+        let layout = Self::layout(depth);
         let pooled = if is_pooled { pop(depth) } else { None };
-        let words = pooled.unwrap_or_else(|| {
-            let layout = Self::layout(depth);
+        let words = if let Some(words) = pooled {
+            account::take_in(layout);
+            words
+        } else {
             // SAFETY: the size is not zero. Zeroed, so that no word is ever uninitialised; large
             // requests come as fresh pages, which are zero without being touched.
             let memory = unsafe { alloc::alloc_zeroed(layout) };
             NonNull::new(memory.cast()).unwrap_or_else(|| alloc::handle_alloc_error(layout))
-        });
+        };
         Self {
             words,
             shift: 63 - depth,
@@ -180,11 +187,13 @@ impl Drop for Directory {
         if self.is_nothing() {
             return;
         }
+        let layout = Self::layout(self.depth());
         if self.is_pooled {
             push(self.words, self.depth());
+            account::hand_over(layout);
         } else {
             // SAFETY: allocated by `take` with this layout, never shown to anybody, and not used any more.
-            unsafe { alloc::dealloc(self.words.as_ptr().cast(), Self::layout(self.depth())) };
+            unsafe { alloc::dealloc(self.words.as_ptr().cast(), layout) };
         }
     }
 }
@@ -326,6 +335,18 @@ mod tests {
         in_use.dedup();
         assert_eq!(in_use.len(), count, "one directory for two tables");
         in_use.into_iter().for_each(|words| push(words, DEPTH));
+    }
+
+    #[test]
+    fn whoever_holds_a_directory_pays_for_it_wherever_it_came_from() {
+        const DEPTH: u32 = 15;
+        let before = account::charged_bytes();
+        for _from in ["the allocator", "the pool", "the pool"] {
+            let directory = Directory::take(DEPTH, true);
+            assert_eq!(account::charged_bytes() - before, 8 << DEPTH);
+            drop(directory);
+            assert_eq!(account::charged_bytes(), before);
+        }
     }
 
     #[test]

@@ -389,10 +389,12 @@ fn a_limit_that_is_lowered_is_reached_and_one_that_is_lifted_is_forgotten() {
     server.budget.configure(1, Policy::AllkeysLru, false);
     server.rest();
     assert_eq!(server.keys(), 0);
-    assert!(
-        !server.set(3, "any", 1, Deadline::Clear),
-        "nothing is left to evict"
-    );
+    // The one byte that is granted lets an empty shard begin; what it puts in does not stay.
+    for shard in 0..8 {
+        server.set(shard, "any", 1, Deadline::Clear);
+        server.rest();
+        assert_eq!(server.keys(), 0);
+    }
 }
 
 #[test]
