@@ -112,9 +112,14 @@ pub(crate) fn take_in(layout: Layout) {
     APART.set(APART.get() - layout_class(layout));
 }
 
-/// Has the calling thread answer for a piece that counted as freed, so that it can be freed.
-pub(super) fn take_over(layout: Layout) {
+/// Has the calling thread answer for a piece that counted as freed, so that it can be freed or used again.
+pub(crate) fn take_over(layout: Layout) {
     count(layout_class(layout));
+}
+
+/// Counts a piece as freed that goes to a pool instead.
+pub(crate) fn give_up(layout: Layout) {
+    count(-layout_class(layout));
 }
 
 /// Adds to what the calling thread has taken.
