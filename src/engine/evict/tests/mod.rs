@@ -395,6 +395,13 @@ fn a_limit_that_is_lowered_is_reached_and_one_that_is_lifted_is_forgotten() {
         server.rest();
         assert_eq!(server.keys(), 0);
     }
+    // What is taken by something else than keys.
+    server.engines[3].published().add_used(1_000);
+    server.rest();
+    assert!(
+        !server.set(3, "any", 1, Deadline::Clear),
+        "nothing is left to evict"
+    );
 }
 
 #[test]
