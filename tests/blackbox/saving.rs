@@ -499,3 +499,70 @@ fn large_collections_that_change_and_leave_while_they_are_saved_are_those_of_the
         }
     }
 }
+
+/// Adds to a large sketch of each type.
+fn count(client: &mut Raw, draw: &mut Draw) {
+    let mut some = |suffix: &str| -> String {
+        let names = (0..40).map(|_| format!(" {}{suffix}", draw.below(1_000_000)));
+        names.collect()
+    };
+    for line in [
+        format!("BF.MADD bloom{}", some("")),
+        format!("CF.INSERT cuckoo ITEMS{}", some("")),
+        format!("CMS.INCRBY count-min{}", some(" 3")),
+        format!("TOPK.ADD top-k{}", some("")),
+        format!("TDIGEST.ADD t-digest{}", some("")),
+    ] {
+        let answer = client.call(&line);
+        assert!(!answer.is_error(), "{line}: {answer:?}");
+    }
+}
+
+#[test]
+fn large_sketches_that_change_while_they_are_saved_are_those_of_the_cut() {
+    if is_stand_in() {
+        return;
+    }
+    let server = Server::start(&Options::shards(8));
+    let (mut client, mut saver) = (server.raw(), server.raw());
+    check(&mut client, "CONFIG SET save \"\"", "OK");
+    for line in [
+        "BF.RESERVE bloom 0.001 400000",
+        "CF.RESERVE cuckoo 600000",
+        "CMS.INITBYDIM count-min 50000 5",
+        "TOPK.RESERVE top-k 10 20000 5 0.9",
+        "TDIGEST.CREATE t-digest COMPRESSION 5000",
+    ] {
+        check(&mut client, line, "OK");
+    }
+    let mut draw = Draw::new(11);
+    (0..600).for_each(|_| count(&mut client, &mut draw));
+    // What takes the walk its time.
+    for index in 0..200 {
+        check(&mut client, &format!("SET small:{index} {index}"), "OK");
+    }
+    let digest = client.call("DEBUG DIGEST").text();
+    check(&mut client, "CONFIG SET rdb-key-save-delay 5000", "OK");
+    check(&mut saver, "BGSAVE", "Background saving started");
+    let mut rounds = 0;
+    while figure(&mut saver, "rdb_bgsave_in_progress") == "1" {
+        count(&mut client, &mut draw);
+        rounds += 1;
+        match rounds {
+            3 => check(&mut client, "RENAME bloom another", "OK"),
+            4 => check(&mut client, "RENAME another bloom", "OK"),
+            5 => check(
+                &mut client,
+                "CMS.MERGE count-min 1 count-min WEIGHTS 2",
+                "OK",
+            ),
+            6 => drop(client.call("TDIGEST.QUANTILE t-digest 0.5")),
+            _ => {}
+        }
+    }
+    assert_eq!(figure(&mut saver, "rdb_last_bgsave_status"), "ok");
+    assert!(rounds > 6, "the snapshot was over after {rounds} rounds");
+    assert_ne!(client.call("DEBUG DIGEST").text(), digest);
+    let again = ours_in(&server.dir());
+    assert_eq!(again.raw().call("DEBUG DIGEST").text(), digest);
+}

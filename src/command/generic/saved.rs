@@ -15,7 +15,7 @@ use crate::command::testing::Terminal;
 use crate::engine::evict::Policy;
 use crate::engine::evict::budget::Budget;
 use crate::engine::serial::pieces::Shape;
-use crate::engine::serial::{self, Form, writer::Writer};
+use crate::engine::serial::{self, Form, sketch, writer::Writer};
 use crate::engine::snapshot::{Begun, Chunk, Outlet, Stream};
 use crate::engine::value::{Body, Collection, ElementRef, Object, Piece};
 use crate::engine::{Engine, Now, defrag};
@@ -23,6 +23,9 @@ use crate::structures::entry::{EntryRef, Value};
 
 /// An entry: database, and all that it is.
 type Saved = (usize, Vec<u8>);
+
+/// Kinds of what is saved by the piece.
+const KINDS: usize = 4;
 
 /// First byte of a piece that has its place among others.
 const ORDERED: u8 = b'=';
@@ -35,8 +38,8 @@ struct Collector {
     parts: SegQueue<(Stream, usize, Vec<Vec<u8>>)>,
     streams: AtomicU64,
     open_streams: AtomicU64,
-    /// How many pieces of lists, of streams and of others there were.
-    pieces: [AtomicU64; 3],
+    /// How many pieces of lists, of streams, of sets and their like, and of sketches there were.
+    pieces: [AtomicU64; KINDS],
     is_given_up: AtomicBool,
 }
 
@@ -44,6 +47,10 @@ struct Collector {
 fn is_unordered(entry: EntryRef<'_, Object>) -> bool {
     matches!(entry.value(), Value::Object(object)
         if matches!(object.body, Collection::Set(_) | Collection::SortedSet(_) | Collection::Hash(_)))
+}
+
+fn is_sketch(entry: EntryRef<'_, Object>) -> bool {
+    matches!(entry.value(), Value::Object(object) if object.body.pages() > 0)
 }
 
 /// The key and what belongs to it.
@@ -54,7 +61,11 @@ fn first_part(entry: EntryRef<'_, Object>) -> Vec<u8> {
 /// All of an entry but a string in a block, and elements that have no order.
 fn inline_part(entry: EntryRef<'_, Object>) -> Vec<u8> {
     let mut bytes = first_part(entry);
-    if !is_unordered(entry) && !matches!(entry.value(), Value::Block(_)) {
+    if is_sketch(entry) {
+        let (head, data) = sketch::parts(entry);
+        bytes.extend(head);
+        bytes.extend(data);
+    } else if !is_unordered(entry) && !matches!(entry.value(), Value::Block(_)) {
         let mut writer = Writer::new(Form::Whole, false);
         // At the beginning of time no field's time has come.
         serial::write(entry, 0, &mut writer);
@@ -142,7 +153,9 @@ impl Outlet for Collector {
         let mut writer = Writer::new(Form::Whole, false);
         let shape = Shape::begin(entry, 0, &mut writer);
         let mut bytes = first_part(entry);
-        if !is_unordered(entry) {
+        if is_sketch(entry) {
+            bytes.extend(sketch::parts(entry).0);
+        } else if !is_unordered(entry) {
             bytes.extend_from_slice(writer.bytes());
         }
         self.push(chunk, &bytes);
@@ -153,6 +166,11 @@ impl Outlet for Collector {
         let kind = match piece {
             Piece::Node(..) => 0,
             Piece::Stream(_) => 1,
+            Piece::Page(page) => {
+                self.pieces[3].fetch_add(1, Relaxed);
+                self.push(chunk, &[&[ORDERED], *page].concat());
+                return 1;
+            }
             Piece::Element(element) => {
                 self.pieces[2].fetch_add(1, Relaxed);
                 self.push(chunk, &bytes_of(element));
@@ -235,6 +253,9 @@ thread_local! {
     static LAST_ID: Cell<u64> = const { Cell::new(0) };
 }
 
+/// Prefixes of keys that hold sketches.
+const SKETCHES: [&str; 5] = ["bloom", "cuckoo", "count-min", "top-k", "t-digest"];
+
 fn change_list(cli: &mut Terminal, random: &mut Random) {
     let key = format!("list{}", draw(random, 3));
     let value = |random: &mut Random| match draw(random, 60) {
@@ -311,12 +332,44 @@ fn change_stream(cli: &mut Terminal, random: &mut Random) {
     cli.run(&line);
 }
 
+fn change_sketch(cli: &mut Terminal, random: &mut Random) {
+    let kind = draw(random, 5) as usize;
+    let key = format!("{}{}", SKETCHES[kind], draw(random, 3));
+    let makes = [
+        "BF.RESERVE $ 0.01 1000",
+        "CF.RESERVE $ 8192",
+        "CMS.INITBYDIM $ 1000 3",
+        "TOPK.RESERVE $ 4 400 3 0.9",
+        "TDIGEST.CREATE $ COMPRESSION 300",
+    ];
+    cli.run(&makes[kind].replace('$', &key));
+    for _ in 0..draw(random, 40) {
+        let name = draw(random, 20_000);
+        cli.run(&match (kind, draw(random, 12)) {
+            (0, _) => format!("BF.ADD {key} {name}"),
+            (1, 0..=2) => format!("CF.DEL {key} {name}"),
+            (1, _) => format!("CF.ADD {key} {name}"),
+            (2, 0) => format!("CMS.MERGE {key} 1 {key} WEIGHTS 2"),
+            (2, _) => format!("CMS.INCRBY {key} {name} 3"),
+            (3, _) => format!("TOPK.ADD {key} {name}"),
+            (_, 0) if name < 2_000 => format!("TDIGEST.RESET {key}"),
+            (_, 1) => format!("TDIGEST.QUANTILE {key} 0.5"),
+            (_, 2) => format!("TDIGEST.MERGE {key} 1 {key}"),
+            _ => {
+                let numbers = (name..name + 60).map(|number| format!(" {number}"));
+                format!("TDIGEST.ADD {key}{}", numbers.collect::<String>())
+            }
+        });
+    }
+}
+
 /// Large collections leave their places.
 fn move_large(cli: &mut Terminal, random: &mut Random) {
     let db = cli.connection.db;
     let name = |random: &mut Random| {
-        let kind = ["large", "list", "stream"][draw(random, 3) as usize];
-        format!("{kind}{}", draw(random, 4))
+        let kinds = ["large", "list", "stream"].into_iter().chain(SKETCHES);
+        let kind = kinds.cycle().nth(draw(random, 18) as usize);
+        format!("{}{}", kind.unwrap_or_default(), draw(random, 4))
     };
     let (key, other) = (name(random), name(random));
     let line = match draw(random, 18) {
@@ -341,6 +394,7 @@ fn move_large(cli: &mut Terminal, random: &mut Random) {
                 cli.run(&format!("DEL {}", name(random)));
                 change_list(cli, random);
                 change_stream(cli, random);
+                change_sketch(cli, random);
             }
             match draw(random, 2) {
                 0 => cli.engines.iter_mut().for_each(Engine::undo_attempt),
@@ -370,6 +424,7 @@ fn change_large(cli: &mut Terminal, random: &mut Random) {
     for _ in 0..draw(random, 8) {
         change_list(cli, random);
         change_stream(cli, random);
+        change_sketch(cli, random);
     }
     if draw(random, 4) == 0 {
         move_large(cli, random);
@@ -463,8 +518,8 @@ fn unlimited(shard_count: usize) -> Terminal {
     cli
 }
 
-/// How many pieces of lists, streams and others were saved.
-fn snapshots(seed: u64, count: usize) -> [u64; 3] {
+/// How many pieces of each kind were saved.
+fn snapshots(seed: u64, count: usize) -> [u64; KINDS] {
     let shard_count = if seed.is_multiple_of(2) { 1 } else { 4 };
     let mut random = Random::new(seed);
     let mut cli = unlimited(shard_count);
@@ -475,7 +530,7 @@ fn snapshots(seed: u64, count: usize) -> [u64; 3] {
     LAST_ID.set(0);
     let walks = (0..shard_count).map(|_| defrag::Walk::default());
     let mut walks: Vec<_> = walks.collect();
-    let mut pieces = [0; 3];
+    let mut pieces = [0; KINDS];
     for number in 0..count {
         for _ in 0..draw(&mut random, 30) {
             step(&mut cli, &mut walks, &mut random);
@@ -500,7 +555,7 @@ fn snapshot(
     walks: &mut [defrag::Walk],
     random: &mut Random,
     which: (u64, usize),
-) -> [u64; 3] {
+) -> [u64; KINDS] {
     let expected = all_entries(&cli.engines);
     let collector = Arc::new(Collector::default());
     let outlet: Arc<dyn Outlet> = Arc::clone(&collector) as _;
@@ -564,7 +619,7 @@ fn difference(saved: &[Saved], expected: &[Saved]) -> String {
 #[test]
 fn a_snapshot_is_the_state_of_its_cut_with_each_entry_once() {
     let seeds: u64 = if cfg!(debug_assertions) { 24 } else { 240 };
-    let mut pieces = [0; 3];
+    let mut pieces = [0; KINDS];
     for seed in 0..seeds {
         let saved = snapshots(seed, 4);
         pieces
@@ -573,17 +628,19 @@ fn a_snapshot_is_the_state_of_its_cut_with_each_entry_once() {
             .for_each(|(sum, one)| *sum += one);
     }
     let are_many = pieces.iter().all(|count| *count > 20 * seeds);
-    assert!(are_many, "lists, streams, others: {pieces:?}");
+    assert!(are_many, "lists, streams, others, sketches: {pieces:?}");
 }
 
 /// Makes a large collection of each type.
 fn fill_large(cli: &mut Terminal) {
+    cli.run("BF.RESERVE bloom 0.001 9000");
     for number in 0..200 {
         cli.run(&format!("RPUSH list value{number}"));
         cli.run(&format!("XADD stream {}-0 field {number}", number + 1));
         cli.run(&format!("SADD set member{number}"));
         cli.run(&format!("HSET hash field{number} {number}"));
         cli.run(&format!("ZADD zset {number} member{number}"));
+        cli.run(&format!("BF.ADD bloom {number}"));
     }
     cli.run("SET tiny text");
     cli.run("XGROUP CREATE stream group 0");
@@ -611,7 +668,7 @@ fn who_moves_or_deletes_what_is_under_way_saves_nothing_of_it() {
     ];
     for shard_count in [1, 4] {
         for way in ways {
-            for key in ["list", "stream", "set", "hash", "zset"] {
+            for key in ["list", "stream", "set", "hash", "zset", "bloom"] {
                 let mut cli = unlimited(shard_count);
                 cli.configure(|config| config.stream_node_max_entries = 5);
                 fill_large(&mut cli);
@@ -635,6 +692,7 @@ fn moved_or_deleted(cli: &mut Terminal, way: &str, key: &str) {
         "SREM set member100",
         "HDEL hash field100",
         "ZREM zset member100",
+        "BF.ADD bloom another",
     ] {
         cli.run(line);
     }
@@ -679,6 +737,7 @@ fn moved_or_deleted(cli: &mut Terminal, way: &str, key: &str) {
             "stream" => format!("XTRIM {name} MAXLEN 3"),
             "set" => format!("SREM {name} member1 member2 member199"),
             "hash" => format!("HDEL {name} field1 field2 field199"),
+            "bloom" => format!("BF.MADD {name} one two three"),
             _ => format!("ZREM {name} member1 member2 member199"),
         };
         cli.connection.db = db;

@@ -186,7 +186,7 @@ fn merge(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
         // Copied where its memory is counted.
         Some(place) => {
             change(&mut keyspace, place, |digest: &mut TDigest| {
-                *digest = union.clone();
+                digest.replace(&union);
             });
             keyspace.set_deadline(&target_key, place, None);
         }

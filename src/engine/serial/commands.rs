@@ -24,8 +24,8 @@ use crate::engine::value::stream::group::Group;
 use crate::engine::value::stream::id::StreamId;
 use crate::engine::value::stream::piece::{ConsumerHead, StreamPiece};
 use crate::engine::value::stream::{Stream, stream_of};
-use crate::engine::value::{DataType, ElementRef, Kind, Object, Piece, Text};
-use crate::structures::entry::EntryRef;
+use crate::engine::value::{Body, DataType, ElementRef, Kind, Object, Piece, Text};
+use crate::structures::entry::{EntryRef, Value};
 use crate::structures::listpack::Listpack;
 use crate::structures::quicklist::{End, NodeView};
 
@@ -136,8 +136,11 @@ pub fn behind_text(out: &mut Vec<u8>, entry: EntryRef<'_, Object>) {
 
 /// Whether a large collection can be made piece after piece.
 pub fn takes_pieces(entry: EntryRef<'_, Object>) -> bool {
-    stream_of(entry)
-        .is_none_or(|stream| !stream.has_claimed_length() && stream.pending_count() == 0)
+    let can_be = |stream: &Stream| !stream.has_claimed_length() && stream.pending_count() == 0;
+    match entry.value() {
+        Value::Object(object) if object.body.pages() > 0 => false,
+        _ => stream_of(entry).is_none_or(can_be),
+    }
 }
 
 /// Appends a piece of a large collection, before which there were `written` elements; how many elements it has.
@@ -163,6 +166,7 @@ pub fn piece(out: &mut Vec<u8>, key: &[u8], piece: &Piece<'_>, shape: &Shape, wr
             *count as u64
         }
         Piece::Stream(piece) => stream_piece(out, key, piece),
+        Piece::Page(_) => unreachable!("no command adds a page"),
     }
 }
 
@@ -208,7 +212,7 @@ fn element(
                 field_deadline(out, key, piece.name, piece.number);
             }
         }
-        pieces::Form::Set | pieces::Form::List(_) | pieces::Form::Stream => {
+        pieces::Form::Set | pieces::Form::List(_) | pieces::Form::Stream | pieces::Form::Sketch => {
             next(b"SADD", 1);
             argument(out, piece.name);
         }

@@ -20,6 +20,7 @@ mod hash;
 mod list;
 mod nodes;
 mod packed;
+mod pages;
 pub mod pieces;
 pub mod reader;
 mod set;

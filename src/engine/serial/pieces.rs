@@ -1,15 +1,15 @@
 //! Large collections by the piece, in the forms that [`super::write`] gives them as a whole.
 
 use super::writer::Writer;
-use super::{V12, nodes, stream, types};
-use crate::engine::value::{Body, Collection, ElementRef, Object, Piece};
+use super::{V12, nodes, pages, stream, types};
+use crate::engine::value::{Body, Collection, ElementRef, Kind, Object, Piece};
 use crate::structures::entry::{EntryRef, Value};
 
 /// What a collection is, and how its elements are written.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     pub(super) form: Form,
-    /// Elements that are written; of a stream, nodes.
+    /// Elements that are written; of a stream, nodes; of a sketch, pages.
     pub(super) count: u64,
     /// The collection's own.
     pub(super) deadline: Option<u64>,
@@ -27,10 +27,19 @@ pub(super) enum Form {
     /// Of so many nodes.
     List(u64),
     Stream,
+    Sketch,
+}
+
+/// What a sketch is made of.
+fn head(entry: EntryRef<'_, Object>) -> Vec<u8> {
+    match entry.value() {
+        Value::Object(object) => object.body.head(),
+        _ => Vec::new(),
+    }
 }
 
 impl Shape {
-    /// How many elements follow; of a stream, nodes.
+    /// How many elements follow; of a stream, nodes; of a sketch, pages.
     pub fn count(&self) -> u64 {
         self.count
     }
@@ -64,7 +73,15 @@ impl Shape {
                 shape.form = Form::Stream;
                 shape.count = stream.node_count() as u64;
             }
-            _ => {}
+            Collection::Set(_) => {}
+            Collection::Bloom(_)
+            | Collection::Cuckoo(_)
+            | Collection::CountMin(_)
+            | Collection::TopK(_)
+            | Collection::TDigest(_) => {
+                shape.form = Form::Sketch;
+                shape.count = object.body.pages();
+            }
         }
         shape
     }
@@ -86,6 +103,11 @@ impl Shape {
                 return shape;
             }
             Form::Stream => stream::kind(writer),
+            Form::Sketch => {
+                let data_type = Kind(entry.kind()).data_type();
+                pages::begin(data_type, &head(entry), writer);
+                return shape;
+            }
         }
         writer.length(shape.count);
         shape
@@ -106,6 +128,17 @@ impl Shape {
                 *count as u64
             }
             Piece::Stream(piece) => stream::piece(piece, writer),
+            Piece::Page(page) => {
+                pages::page(page, writer);
+                1
+            }
+        }
+    }
+
+    /// Writes what follows the last piece.
+    pub fn end(&self, writer: &mut Writer) {
+        if matches!(self.form, Form::Sketch) {
+            pages::end(writer);
         }
     }
 
@@ -131,7 +164,7 @@ impl Shape {
                 writer.string(piece.name);
                 writer.item(piece.value);
             }
-            Form::Set | Form::List(_) | Form::Stream => writer.string(piece.name),
+            Form::Set | Form::List(_) | Form::Stream | Form::Sketch => writer.string(piece.name),
         }
         1
     }

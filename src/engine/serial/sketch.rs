@@ -1,19 +1,11 @@
-//! Sketches: values of modules, as servers call them.
-//!
-//! ```text
-//! 7   MODULE_2   name and version of the type, 9 letters of 6 bits and 10 bits | ( opcode | value ) … | 0
-//! opcode         5 string
-//! strings        what the sketch is made of, then all that it counted, in pieces
-//! ```
-//!
-//! The names are those that TYPE shows. The version is one that no module of Redis has, because the strings are not
-//! theirs: their servers refuse such a value, and theirs are refused here.
+//! Sketches, whole: see [`pages`] for the form.
 
 use std::borrow::Cow;
 
+use super::Malformed;
+use super::pages::{self, END, STRING, number_of};
 use super::reader::Reader;
 use super::writer::Writer;
-use super::{Malformed, types};
 use crate::engine::value::sketch::{Sketch, entry_of, view};
 use crate::engine::value::{DataType, Kind, Object};
 use crate::structures::entry::{Entry, EntryRef};
@@ -24,13 +16,6 @@ use crate::structures::sketch::t_digest::TDigest;
 use crate::structures::sketch::top_k::TopK;
 use crate::structures::sketch::{BYTES_MAX, CHUNK_BYTES_MAX, Parts};
 
-/// Of the form of the strings.
-const VERSION: u64 = 1023;
-const STRING: u64 = 5;
-const END: u64 = 0;
-
-const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-
 const SKETCHES: [DataType; 5] = [
     DataType::Bloom,
     DataType::Cuckoo,
@@ -39,27 +24,13 @@ const SKETCHES: [DataType; 5] = [
     DataType::TDigest,
 ];
 
-/// The number that stands for a type.
-fn number_of(data_type: DataType) -> u64 {
-    let letter = |byte: u8| LETTERS.iter().position(|letter| *letter == byte);
-    let name = data_type.name().bytes();
-    let number = name.fold(0, |number, byte| {
-        number << 6 | letter(byte).unwrap_or(0) as u64
-    });
-    number << 10 | VERSION
-}
-
 /// Writes a sketch, behind its type.
 pub(super) fn write(entry: EntryRef<'_, Object>, writer: &mut Writer) {
-    let data_type = Kind(entry.kind()).data_type();
-    writer.kind(types::MODULE_2);
-    writer.length(number_of(data_type));
     let (head, data) = parts(entry);
-    for piece in std::iter::once(head.as_slice()).chain(data.chunks(CHUNK_BYTES_MAX)) {
-        writer.length(STRING);
-        writer.string(piece);
-    }
-    writer.length(END);
+    pages::begin(Kind(entry.kind()).data_type(), &head, writer);
+    data.chunks(CHUNK_BYTES_MAX)
+        .for_each(|piece| pages::page(piece, writer));
+    pages::end(writer);
 }
 
 /// What a sketch is made of, and what it counted.

@@ -5,12 +5,12 @@
 //! wherever the collection goes: under another key, into another database or shard, or aside, when it was deleted or
 //! replaced.
 //!
-//! Lists and streams have an order and keep what they were at the cut themselves ([`Body::begin_cut`]). Elements of
-//! sets, sorted sets and hashes are shown in the order of their hashes: while such a collection is being saved it
-//! changes with its undo log on ([`Body::keep_changes`]), so that each edit tells which elements it touched, and what
-//! they were. Of an element that lies before the walk's position nothing is kept, as it has been saved; of others the
-//! first change keeps what there was, and the walk shows that when it comes by. So a write costs what the piece costs,
-//! and memory grows with what was changed.
+//! Lists, streams and sketches have an order and keep what they were at the cut themselves ([`Body::begin_cut`]).
+//! Elements of sets, sorted sets and hashes are shown in the order of their hashes: while such a collection is being
+//! saved it changes with its undo log on ([`Body::keep_changes`]), so that each edit tells which elements it touched,
+//! and what they were. Of an element that lies before the walk's position nothing is kept, as it has been saved; of
+//! others the first change keeps what there was, and the walk shows that when it comes by. So a write costs what the
+//! piece costs, and memory grows with what was changed.
 
 use std::collections::BTreeMap;
 use std::collections::HashMap;
@@ -107,7 +107,7 @@ pub(super) fn is_large(entry: EntryRef<'_, Object>) -> bool {
         return false;
     };
     let elements = object.body.elements();
-    elements.is_some_and(|elements| elements >= ELEMENTS_MIN || entry_bytes(entry) >= BYTES_MIN)
+    elements.is_some_and(|elements| elements >= ELEMENTS_MIN) || entry_bytes(entry) >= BYTES_MIN
 }
 
 impl Large {

@@ -115,6 +115,8 @@ pub enum Piece<'a> {
     Node(&'a NodeView<'a>, usize),
     /// A piece of a stream.
     Stream(StreamPiece<'a>),
+    /// A page of a sketch.
+    Page(&'a [u8]),
 }
 
 /// What pieces are shown to.
@@ -171,9 +173,19 @@ pub trait Body {
         self.elements().map(|_| 0)
     }
 
-    /// How many elements it has, if it can be saved by the piece.
+    /// How many elements it has; none of sketches.
     fn elements(&self) -> Option<usize> {
         None
+    }
+
+    /// What it is made of, beside its pages, if it is a sketch.
+    fn head(&self) -> Vec<u8> {
+        Vec::new()
+    }
+
+    /// How many pages it is shown in, if it is a sketch.
+    fn pages(&self) -> u64 {
+        0
     }
 
     /// The hash by which an element of this name lies.

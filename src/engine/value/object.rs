@@ -70,6 +70,18 @@ macro_rules! collections {
                 }
             }
 
+            fn head(&self) -> Vec<u8> {
+                match *self {
+                    $(Collection::$name(ref body) => Body::head(body),)*
+                }
+            }
+
+            fn pages(&self) -> u64 {
+                match *self {
+                    $(Collection::$name(ref body) => Body::pages(body),)*
+                }
+            }
+
             fn element_hash(&self, name: &[u8]) -> u64 {
                 match *self {
                     $(Collection::$name(ref body) => Body::element_hash(body, name),)*

@@ -1,9 +1,10 @@
 //! The sketches as collections: filters, counters, digests. Each is one object, however small.
 
-use super::body::Body;
+use super::body::{Body, Piece, ShowPiece};
 use super::object::{Collection, Object};
 use super::{DataType, Encoding, Kind};
 use crate::structures::entry::{Entry, EntryRef, Value};
+use crate::structures::sketch::Parts;
 use crate::structures::sketch::bloom::Bloom;
 use crate::structures::sketch::count_min::CountMin;
 use crate::structures::sketch::cuckoo::Cuckoo;
@@ -59,36 +60,60 @@ sketches! {
     TDigest;
 }
 
-macro_rules! flat_bodies {
-    ($($name:ident;)*) => {
+/// Elements that take as long to be shown as a page.
+const ELEMENTS_PER_PAGE: usize = 16;
+
+macro_rules! bodies {
+    ($($name:ident: $free_some:expr;)*) => {
         $(impl Body for $name {
             fn duplicate(&self) -> $name {
                 self.clone()
             }
 
-            fn free_some(&mut self, _: usize) -> bool {
-                // A few large buffers, whose pages go back in one step each.
-                false
+            fn head(&self) -> Vec<u8> {
+                Parts::head(self)
+            }
+
+            fn pages(&self) -> u64 {
+                Parts::pages(self)
+            }
+
+            fn begin_cut(&mut self) -> bool {
+                Parts::begin_cut(self);
+                true
+            }
+
+            fn show_cut(&mut self, budget: usize, show: &mut ShowPiece<'_>) -> bool {
+                let count = (budget / ELEMENTS_PER_PAGE).max(1);
+                Parts::show_cut(self, count, &mut |page| show(Piece::Page(page)))
+            }
+
+            fn take_copied(&mut self) -> usize {
+                Parts::take_copied(self)
+            }
+
+            fn forget_cut(&mut self, budget: usize) -> bool {
+                Parts::forget_cut(self, budget)
+            }
+
+            fn free_some(&mut self, budget: usize) -> bool {
+                $free_some(self, budget)
             }
         })*
     };
 }
 
-flat_bodies! {
-    Bloom;
-    Cuckoo;
-    CountMin;
-    TDigest;
+/// A few large buffers, whose pages go back in one step each.
+fn at_once<S>(_: &mut S, _: usize) -> bool {
+    false
 }
 
-impl Body for TopK {
-    fn duplicate(&self) -> TopK {
-        self.clone()
-    }
-
-    fn free_some(&mut self, budget: usize) -> bool {
-        TopK::free_some(self, budget)
-    }
+bodies! {
+    Bloom: at_once;
+    Cuckoo: at_once;
+    CountMin: at_once;
+    TopK: TopK::free_some;
+    TDigest: at_once;
 }
 
 /// A new entry with a sketch, to be made where its memory is counted.

@@ -160,6 +160,13 @@ pub fn piece(
     count
 }
 
+/// What follows the last piece of a large collection.
+pub fn end_large(out: &mut Vec<u8>, shape: &Shape, options: &Options) {
+    let mut writer = Writer::behind(std::mem::take(out), options.form(), options.compress);
+    shape.end(&mut writer);
+    (*out, _) = writer.finish();
+}
+
 /// A string, compressed if that helps; or its length, and the answer is that the string itself has to follow.
 pub fn text_or_length(out: &mut Vec<u8>, text: &[u8], compress: bool) -> bool {
     let options = Options {

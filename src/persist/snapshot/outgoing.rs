@@ -236,8 +236,9 @@ impl Outlet for Outgoing {
     }
 
     fn end_large(&self, at: &Begun<'_>, chunk: &mut Chunk) {
-        if self.form == BaseForm::Commands {
-            commands::behind_pieces(&mut chunk.bytes, at.key, at.shape);
+        match self.form {
+            BaseForm::Rdb => encode::end_large(&mut chunk.bytes, at.shape, &self.options()),
+            BaseForm::Commands => commands::behind_pieces(&mut chunk.bytes, at.key, at.shape),
         }
     }
 

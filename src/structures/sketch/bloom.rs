@@ -14,9 +14,12 @@
 //! Bits, hashes and the layout of dumps are those of Redis's filters, so that dumps go both ways. Dumps come from
 //! clients: every length and count in them is checked.
 
-use super::{BYTES_MAX, CHUNK_BYTES_MAX, Parts, Reader, is_available, locate};
-use crate::structures::murmur::murmur64a;
 use std::f64::consts::LN_2;
+use std::ops::Range;
+
+use super::cut::part_of;
+use super::{BYTES_MAX, CHUNK_BYTES_MAX, Cut, Parts, Reader, is_available, locate};
+use crate::structures::murmur::murmur64a;
 
 const SEED: u64 = 0xc6a4_a793_5bd1_e995;
 
@@ -156,6 +159,7 @@ impl Plan {
             len: self.len,
             growth: self.growth,
             scales: self.scales,
+            cut: Cut::default(),
         }
     }
 }
@@ -211,6 +215,7 @@ pub struct Bloom {
     len: u64,
     growth: u32,
     scales: bool,
+    cut: Cut,
 }
 
 impl Bloom {
@@ -240,11 +245,26 @@ impl Bloom {
                 .filter(|plan| is_available(plan.bytes));
             self.layers.push(plan.ok_or(NotAdded::NoMemory)?.build());
         }
+        self.touch_newest(hashes);
         if let Some(newest) = self.layers.last_mut() {
             newest.add(hashes);
         }
         self.len = self.len.saturating_add(1);
         Ok(true)
+    }
+
+    /// Bits of an element are about to be set in the newest layer.
+    #[inline]
+    fn touch_newest(&mut self, hashes: Hashes) {
+        if self.cut.is_open()
+            && let Some(newest) = self.layers.last()
+        {
+            let first = self.bits_bytes() - newest.bits.len() as u64;
+            for (byte, _) in newest.positions(hashes) {
+                let at = first + byte as u64;
+                self.touch(at..at + 1);
+            }
+        }
     }
 
     /// Elements added.
@@ -335,6 +355,7 @@ impl Bloom {
         let Some((layer, at)) = locate(lengths, cursor) else {
             return false;
         };
+        self.touch(cursor - 1..cursor - 1 + chunk.len() as u64);
         let room = self
             .layers
             .get_mut(layer)
@@ -349,9 +370,16 @@ impl Parts for Bloom {
         self.header()
     }
 
-    fn data(&self) -> Vec<u8> {
-        let layers: Vec<&[u8]> = self.layers.iter().map(|layer| &*layer.bits).collect();
-        layers.concat()
+    fn data_bytes(&self) -> u64 {
+        self.bits_bytes()
+    }
+
+    fn part(&self, bytes: Range<u64>) -> Vec<u8> {
+        part_of(self.layers.iter().map(|layer| &*layer.bits), bytes)
+    }
+
+    fn cut(&mut self) -> &mut Cut {
+        &mut self.cut
     }
 
     fn from_parts(head: &[u8], data: &[u8]) -> Option<Bloom> {

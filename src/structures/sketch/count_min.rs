@@ -4,7 +4,10 @@
 //! With a width of 2/e and a depth of log2(1/p) it is too high by more than e times the sum of all counts with a
 //! probability below p. Counters stop at their highest value. Which counter is an element's is as in Redis.
 
-use super::{COUNTERS_BYTES_MAX, Parts, Reader, is_available};
+use std::ops::Range;
+
+use super::cut::things_in;
+use super::{COUNTERS_BYTES_MAX, Cut, Parts, Reader, is_available};
 use crate::structures::murmur::murmur32;
 
 /// A sketch that may be made.
@@ -29,6 +32,7 @@ impl Plan {
             depth: self.depth,
             count: 0,
             counters: vec![0; (self.width * self.depth) as usize],
+            cut: Cut::default(),
         }
     }
 }
@@ -41,6 +45,14 @@ pub fn dimensions(error_rate: f64, probability: f64) -> (u64, u64) {
     (width as u64, depth as u64)
 }
 
+const COUNTER_BYTES: usize = size_of::<u32>();
+
+/// Where counters lie as they are written down.
+fn bytes_of(counters: Range<usize>) -> Range<u64> {
+    let at = |counter: usize| (counter * COUNTER_BYTES) as u64;
+    at(counters.start)..at(counters.end)
+}
+
 /// See the module.
 #[derive(Clone)]
 pub struct CountMin {
@@ -48,6 +60,7 @@ pub struct CountMin {
     depth: u64,
     count: u64,
     counters: Vec<u32>,
+    cut: Cut,
 }
 
 impl CountMin {
@@ -64,6 +77,7 @@ impl CountMin {
         let mut lowest = u32::MAX;
         let step = u32::try_from(count).unwrap_or(u32::MAX);
         for place in self.places(element) {
+            self.touch(bytes_of(place..place + 1));
             if let Some(counter) = self.counters.get_mut(place) {
                 *counter = counter.saturating_add(step);
                 lowest = lowest.min(*counter);
@@ -107,6 +121,7 @@ impl CountMin {
         let Some(count) = u64::try_from(sum.count).ok().filter(|_| fits) else {
             return false;
         };
+        self.touch(bytes_of(0..self.counters.len()));
         for (counter, sum) in self.counters.iter_mut().zip(&sum.counters) {
             *counter = *sum as u32;
         }
@@ -161,12 +176,20 @@ impl Parts for CountMin {
             .collect()
     }
 
-    fn data(&self) -> Vec<u8> {
-        let bytes = self
-            .counters
+    fn data_bytes(&self) -> u64 {
+        bytes_of(0..self.counters.len()).end
+    }
+
+    fn part(&self, bytes: Range<u64>) -> Vec<u8> {
+        let counters = &self.counters[things_in(bytes, COUNTER_BYTES)];
+        counters
             .iter()
-            .flat_map(|counter| counter.to_le_bytes());
-        bytes.collect()
+            .flat_map(|counter| counter.to_le_bytes())
+            .collect()
+    }
+
+    fn cut(&mut self) -> &mut Cut {
+        &mut self.cut
     }
 
     fn from_parts(head: &[u8], data: &[u8]) -> Option<CountMin> {

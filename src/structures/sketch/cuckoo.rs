@@ -11,7 +11,10 @@
 //! back and a further layer of buckets is added. Removing many elements moves what is in the last layer back into
 //! earlier ones, and frees it when it is empty. Hash, buckets and the layout of dumps are those of Redis's filters.
 
-use super::{BYTES_MAX, CHUNK_BYTES_MAX, Parts, Reader, is_available, locate};
+use std::ops::Range;
+
+use super::cut::part_of;
+use super::{BYTES_MAX, CHUNK_BYTES_MAX, Cut, Parts, Reader, is_available, locate};
 use crate::structures::murmur::murmur64a;
 
 /// Layers that a filter can have.
@@ -110,6 +113,7 @@ impl Plan {
             plan: *self,
             len: self.len,
             removed: self.removed,
+            cut: Cut::default(),
         }
     }
 }
@@ -155,6 +159,7 @@ pub struct Cuckoo {
     plan: Plan,
     len: u64,
     removed: u64,
+    cut: Cut,
 }
 
 /// The places of a bucket in a layer.
@@ -250,9 +255,10 @@ impl Cuckoo {
     /// Puts a fingerprint into a free place of its buckets, in the newest layer that has one.
     fn put(&mut self, element: Element) -> bool {
         let bucket_size = self.bucket_size();
-        for layer in self.layers.iter_mut().rev() {
-            if let Some(at) = find(layer, bucket_size, element, 0) {
-                layer[at] = element.fingerprint;
+        for layer in (0..self.layers.len()).rev() {
+            if let Some(at) = find(&self.layers[layer], bucket_size, element, 0) {
+                self.touch_place(layer, at);
+                self.layers[layer][at] = element.fingerprint;
                 return true;
             }
         }
@@ -264,26 +270,29 @@ impl Cuckoo {
     fn displace(&mut self, element: Element) -> bool {
         let bucket_size = self.bucket_size();
         let moves_max = self.plan.moves_max;
-        let Some(layer) = self.layers.last_mut() else {
+        let Some(last) = self.layers.len().checked_sub(1) else {
             return false;
         };
         let mut homeless = element.fingerprint;
         let mut bucket = element.hash;
         let mut moved = Vec::new();
         for turn in 0..usize::from(moves_max) {
-            let at = bucket_at(layer, bucket_size, bucket).start + turn % bucket_size;
+            let at = bucket_at(&self.layers[last], bucket_size, bucket).start + turn % bucket_size;
+            self.touch_place(last, at);
+            let layer = &mut self.layers[last];
             std::mem::swap(&mut layer[at], &mut homeless);
             moved.push(at);
             let buckets = (layer.len() / bucket_size) as u64;
             bucket = other(homeless, bucket % buckets);
             let places = bucket_at(layer, bucket_size, bucket);
             if let Some(free) = layer[places.clone()].iter().position(|byte| *byte == 0) {
-                layer[places.start + free] = homeless;
+                self.touch_place(last, places.start + free);
+                self.layers[last][places.start + free] = homeless;
                 return true;
             }
         }
         for at in moved.into_iter().rev() {
-            std::mem::swap(&mut layer[at], &mut homeless);
+            std::mem::swap(&mut self.layers[last][at], &mut homeless);
         }
         false
     }
@@ -307,9 +316,11 @@ impl Cuckoo {
     pub fn remove(&mut self, element: &[u8]) -> bool {
         let element = Element::of(element);
         let bucket_size = self.bucket_size();
-        for layer in self.layers.iter_mut().rev() {
-            if let Some(at) = find(layer, bucket_size, element, element.fingerprint) {
-                layer[at] = 0;
+        for layer in (0..self.layers.len()).rev() {
+            let buckets = &self.layers[layer];
+            if let Some(at) = find(buckets, bucket_size, element, element.fingerprint) {
+                self.touch_place(layer, at);
+                self.layers[layer][at] = 0;
                 self.len = self.len.saturating_sub(1);
                 self.removed = self.removed.saturating_add(1);
                 if self.layers.len() > 1 && self.removed > self.len / 10 {
@@ -325,12 +336,12 @@ impl Cuckoo {
     fn compact(&mut self) {
         let bucket_size = self.bucket_size();
         while self.layers.len() > 1 {
-            let Some((last, earlier)) = self.layers.split_last_mut() else {
-                break;
-            };
+            let last = self.layers.len() - 1;
+            // What follows takes longer than a copy.
+            self.touch(self.first_byte(last)..self.data_bytes());
             let mut is_empty = true;
-            for (at, place_in_last) in last.iter_mut().enumerate() {
-                let fingerprint = *place_in_last;
+            for at in 0..self.layers[last].len() {
+                let fingerprint = self.layers[last][at];
                 if fingerprint == 0 {
                     continue;
                 }
@@ -340,13 +351,15 @@ impl Cuckoo {
                     hash: (at / bucket_size) as u64,
                     fingerprint,
                 };
-                let place = earlier
-                    .iter_mut()
-                    .find_map(|layer| Some((find(layer, bucket_size, element, 0)?, layer)));
+                let place = (0..last).find_map(|layer| {
+                    let free = find(&self.layers[layer], bucket_size, element, 0)?;
+                    Some((layer, free))
+                });
                 match place {
-                    Some((free, layer)) => {
-                        layer[free] = fingerprint;
-                        *place_in_last = 0;
+                    Some((layer, free)) => {
+                        self.touch_place(layer, free);
+                        self.layers[layer][free] = fingerprint;
+                        self.layers[last][at] = 0;
                     }
                     None => is_empty = false,
                 }
@@ -357,6 +370,21 @@ impl Cuckoo {
             self.layers.pop();
         }
         self.removed = 0;
+    }
+
+    /// Bytes of all layers before this one.
+    fn first_byte(&self, layer: usize) -> u64 {
+        let before = self.layers[..layer].iter();
+        before.map(|layer| layer.len() as u64).sum()
+    }
+
+    /// A place of a layer is about to change.
+    #[inline]
+    fn touch_place(&mut self, layer: usize, at: usize) {
+        if self.cut.is_open() {
+            let at = self.first_byte(layer) + at as u64;
+            self.touch(at..at + 1);
+        }
     }
 
     /// Elements in it.
@@ -433,6 +461,7 @@ impl Cuckoo {
         let Some((layer, at)) = locate(self.layers.iter().map(Vec::len), cursor) else {
             return false;
         };
+        self.touch(cursor - 1..cursor - 1 + chunk.len() as u64);
         let room = self
             .layers
             .get_mut(layer)
@@ -447,8 +476,16 @@ impl Parts for Cuckoo {
         self.header()
     }
 
-    fn data(&self) -> Vec<u8> {
-        self.layers.concat()
+    fn data_bytes(&self) -> u64 {
+        self.first_byte(self.layers.len())
+    }
+
+    fn part(&self, bytes: Range<u64>) -> Vec<u8> {
+        part_of(self.layers.iter().map(|layer| &**layer), bytes)
+    }
+
+    fn cut(&mut self) -> &mut Cut {
+        &mut self.cut
     }
 
     fn from_parts(head: &[u8], data: &[u8]) -> Option<Cuckoo> {

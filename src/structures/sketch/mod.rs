@@ -14,8 +14,13 @@
 pub mod bloom;
 pub mod count_min;
 pub mod cuckoo;
+mod cut;
 pub mod t_digest;
 pub mod top_k;
+
+use std::ops::Range;
+
+pub use cut::Cut;
 
 /// A sketch takes no more than this: 2 GiB, more than any that is useful.
 pub const BYTES_MAX: u64 = 1 << 31;
@@ -36,17 +41,61 @@ pub(super) fn is_available(bytes: u64) -> bool {
     Vec::<u8>::new().try_reserve_exact(bytes).is_ok()
 }
 
-/// How a sketch is written down and read again, whole.
+/// How a sketch is written down, whole or by the page, and read again.
 pub trait Parts: Sized {
     /// What it is made of, small.
     fn head(&self) -> Vec<u8>;
 
+    /// How many bytes [`Parts::data`] has.
+    fn data_bytes(&self) -> u64;
+
+    /// Some of [`Parts::data`].
+    fn part(&self, bytes: Range<u64>) -> Vec<u8>;
+
     /// All that it counted.
-    fn data(&self) -> Vec<u8>;
+    fn data(&self) -> Vec<u8> {
+        self.part(0..self.data_bytes())
+    }
+
+    /// What it keeps of a cut.
+    fn cut(&mut self) -> &mut Cut;
 
     /// The sketch of which somebody says that these are the parts; nothing if they do not fit together. No more memory
     /// is taken than they take themselves.
     fn from_parts(head: &[u8], data: &[u8]) -> Option<Self>;
+
+    /// How many pages it is shown in.
+    fn pages(&self) -> u64 {
+        cut::pages(self.data_bytes())
+    }
+
+    /// What it counted by now is to be shown by [`Parts::show_cut`], whatever it counts from now on.
+    fn begin_cut(&mut self) {
+        cut::begin(self);
+    }
+
+    /// Shows so many pages of [`Parts::data`] as it was at the cut; true while more are left.
+    fn show_cut(&mut self, count: usize, show: &mut dyn FnMut(&[u8])) -> bool {
+        cut::show(self, count, show)
+    }
+
+    /// Bytes that were copied for the cut since this was asked last.
+    fn take_copied(&mut self) -> usize {
+        cut::take_copied(self)
+    }
+
+    /// Forgets the cut, and some `budget` pages that were kept for it; true while more are left.
+    fn forget_cut(&mut self, budget: usize) -> bool {
+        cut::forget(self, budget)
+    }
+
+    /// Bytes of [`Parts::data`] are about to change, or to go.
+    #[inline]
+    fn touch(&mut self, bytes: Range<u64>) {
+        if self.cut().is_open() {
+            cut::touch(self, bytes);
+        }
+    }
 }
 
 /// Takes numbers from the front of bytes that somebody else wrote.

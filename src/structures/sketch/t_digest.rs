@@ -7,8 +7,11 @@
 //! lie in the middle. Between centroids quantiles are interpolated, with half of each one's weight on either side;
 //! numbers that stand alone are not spread.
 
-use super::{Parts, Reader};
 use std::f64::consts::PI;
+use std::ops::Range;
+
+use super::cut::things_in;
+use super::{Cut, Parts, Reader};
 
 /// The highest compression: with it a digest has some 50 MiB at most, and merging takes well below a second.
 pub const COMPRESSION_MAX: u64 = 1 << 19;
@@ -35,7 +38,11 @@ pub struct TDigest {
     min: f64,
     max: f64,
     merges: u64,
+    cut: Cut,
 }
+
+/// Of a centroid that is written down.
+const CENTROID_BYTES: usize = 16;
 
 /// The highest weight of all numbers together.
 const WEIGHT_MAX: u64 = i64::MAX as u64;
@@ -52,12 +59,23 @@ impl TDigest {
             min: f64::INFINITY,
             max: f64::NEG_INFINITY,
             merges: 0,
+            cut: Cut::default(),
         }
     }
 
     /// Forgets all numbers.
     pub fn reset(&mut self) {
-        *self = TDigest::new(self.compression);
+        self.replace(&TDigest::new(self.compression));
+    }
+
+    /// Becomes a copy of another one.
+    pub fn replace(&mut self, other: &TDigest) {
+        self.touch(0..self.data_bytes());
+        let cut = std::mem::take(&mut self.cut);
+        *self = TDigest {
+            cut,
+            ..other.clone()
+        };
     }
 
     /// As given.
@@ -154,6 +172,8 @@ impl TDigest {
         if self.is_merged() {
             return;
         }
+        // What follows takes longer than a copy.
+        self.touch(0..self.data_bytes());
         self.centroids
             .sort_unstable_by(|first, second| first.mean.total_cmp(&second.mean));
         let total = self.weight as f64;
@@ -373,16 +393,22 @@ impl Parts for TDigest {
             .collect()
     }
 
-    fn data(&self) -> Vec<u8> {
-        let numbers = self
-            .centroids
+    fn data_bytes(&self) -> u64 {
+        (self.centroids.len() * CENTROID_BYTES) as u64
+    }
+
+    fn cut(&mut self) -> &mut Cut {
+        &mut self.cut
+    }
+
+    fn part(&self, bytes: Range<u64>) -> Vec<u8> {
+        let numbers = self.centroids[things_in(bytes, CENTROID_BYTES)]
             .iter()
             .flat_map(|centroid| [centroid.mean.to_bits(), centroid.weight]);
         numbers.flat_map(u64::to_le_bytes).collect()
     }
 
     fn from_parts(head: &[u8], data: &[u8]) -> Option<TDigest> {
-        const CENTROID_BYTES: usize = 16;
         let mut reader = Reader { rest: head };
         let compression = reader.u64()?;
         let mut digest = TDigest::new(compression);

@@ -11,8 +11,10 @@
 //! from its geometric distribution: a large count costs no more than the hits. Randomness is handed in.
 
 use std::collections::HashSet;
+use std::ops::Range;
 
-use super::{COUNTERS_BYTES_MAX, Parts, Reader, is_available};
+use super::cut::things_in;
+use super::{COUNTERS_BYTES_MAX, Cut, Parts, Reader, is_available};
 use crate::base::random::Random;
 use crate::structures::murmur::murmur32;
 
@@ -58,6 +60,7 @@ impl Plan {
                 };
                 self.k as usize
             ],
+            cut: Cut::default(),
         }
     }
 }
@@ -83,6 +86,7 @@ pub struct TopK {
     fingerprints: Vec<u32>,
     /// A heap: no name has a lower count than the one at half its position.
     names: Vec<Name>,
+    cut: Cut,
 }
 
 fn fingerprint(element: &[u8]) -> u32 {
@@ -113,6 +117,8 @@ impl TopK {
         let fingerprint = fingerprint(element);
         let mut best = 0;
         for place in self.places(element) {
+            let at = (place * size_of::<Counter>()) as u64;
+            self.touch(at..at + 1);
             let Some(counter) = self.counters.get_mut(place) else {
                 continue;
             };
@@ -295,12 +301,19 @@ impl Parts for TopK {
         head
     }
 
-    fn data(&self) -> Vec<u8> {
-        let numbers = self
-            .counters
+    fn data_bytes(&self) -> u64 {
+        (self.counters.len() * size_of::<Counter>()) as u64
+    }
+
+    fn part(&self, bytes: Range<u64>) -> Vec<u8> {
+        let numbers = self.counters[things_in(bytes, size_of::<Counter>())]
             .iter()
             .flat_map(|counter| [counter[FINGERPRINT], counter[COUNT]]);
         numbers.flat_map(u32::to_le_bytes).collect()
+    }
+
+    fn cut(&mut self) -> &mut Cut {
+        &mut self.cut
     }
 
     fn from_parts(head: &[u8], data: &[u8]) -> Option<TopK> {
