@@ -130,8 +130,9 @@ impl Fingerprints {
             return;
         }
         let hash = mix(member);
-        let part = (hash >> 32) as u32 | 1;
-        let mut at = hash as usize % SLOTS;
+        // The highest bits depend on all of a member, the lowest on its first bytes alone.
+        let mut at = (hash >> (u64::BITS - SLOTS.ilog2())) as usize;
+        let part = (hash >> 24) as u32 | 1;
         while self.slots[at] != 0 {
             if self.slots[at] == part {
                 self.is_unsure = true;

@@ -284,6 +284,9 @@ impl Placer {
                 if let Some(db) = engine.db(ahead.raw.db) {
                     db.prefetch(ahead.hash);
                 }
+                if let Some(entry) = &ahead.entry {
+                    entry.prefetch();
+                }
             }
             let one = &mut decoded[*at as usize];
             let Some(entry) = one.entry.take() else {

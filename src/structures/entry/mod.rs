@@ -29,6 +29,7 @@ use std::slice;
 
 use crate::alloc::account::size_class;
 use crate::structures::block::Block;
+use crate::structures::prefetch;
 use crate::structures::table::Stored;
 
 /// An owned key with its value. `O` is what a value may be besides bytes and integers.
@@ -216,6 +217,12 @@ impl<O> Entry<O> {
             address: self.address,
             _borrows: PhantomData,
         }
+    }
+
+    /// Fetches its first line into the cache.
+    #[inline]
+    pub fn prefetch(&self) {
+        prefetch::line_at(self.address.as_ptr());
     }
 
     /// Makes the value a copy of `value`, whatever it was.
