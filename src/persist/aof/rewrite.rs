@@ -41,7 +41,7 @@ pub enum Rewriting {
     Failed,
 }
 
-/// Has rewrites that fail again and again wait, longer each time.
+/// Has rewrites that fail again and again, and begin by themselves, wait; longer each time.
 #[derive(Default)]
 pub(super) struct Limiter {
     failures: u64,
@@ -50,28 +50,34 @@ pub(super) struct Limiter {
 }
 
 impl Limiter {
-    fn note(&mut self, went_well: bool, is_urgent: bool) {
-        if went_well {
-            *self = Limiter::default();
-            return;
-        }
-        self.failures += 1;
-        if self.failures >= FAILURES_FREE {
-            let waits = if is_urgent { WAITS_URGENT } else { WAITS };
-            self.wait = (self.wait * 2).clamp(*waits.start(), *waits.end());
-            self.until = Some(Instant::now() + self.wait);
-            let (count, unit) = match self.wait.as_secs() {
-                seconds @ 0..60 => (seconds, "seconds"),
-                seconds => (seconds / 60, "minutes"),
-            };
-            tracing::warn!(
-                "Background AOF rewrite has repeatedly failed and triggered the limit, will retry in {count} {unit}"
-            );
+    fn note(&mut self, went_well: bool) {
+        match went_well {
+            true => *self = Limiter::default(),
+            false => self.failures += 1,
         }
     }
 
-    fn is_on(&self) -> bool {
-        self.until.is_some_and(|until| Instant::now() < until)
+    /// Whether a rewrite that would begin by itself has to wait, from now on if it did not yet.
+    fn holds_back(&mut self, now: Instant, is_urgent: bool) -> bool {
+        if self.failures < FAILURES_FREE {
+            return false;
+        }
+        if let Some(until) = self.until {
+            let holds_back = now < until;
+            self.until.take_if(|_| !holds_back);
+            return holds_back;
+        }
+        let waits = if is_urgent { WAITS_URGENT } else { WAITS };
+        self.wait = (self.wait * 2).clamp(*waits.start(), *waits.end());
+        self.until = Some(now + self.wait);
+        let (count, unit) = match self.wait.as_secs() {
+            seconds @ 0..60 => (seconds, "seconds"),
+            seconds => (seconds / 60, "minutes"),
+        };
+        tracing::warn!(
+            "Background AOF rewrite has repeatedly failed and triggered the limit, will retry in {count} {unit}"
+        );
+        true
     }
 }
 
@@ -261,8 +267,7 @@ impl Aof {
     fn note_end(&self, inner: &mut Inner, went_well: bool, spent_s: u64) {
         inner.is_rewriting = false;
         inner.running = None;
-        let is_urgent = self.writer.lock().is_held();
-        inner.limiter.note(went_well, is_urgent);
+        inner.limiter.note(went_well);
         let figures = self.figures();
         figures.last_rewrite_ok.store(went_well, Relaxed);
         figures.last_rewrite_s.store(spent_s.cast_signed(), Relaxed);
@@ -380,17 +385,26 @@ impl Aof {
             return;
         }
         let is_scheduled = self.is_scheduled.load(Relaxed);
-        if !is_scheduled && !self.has_grown() {
+        let growth = self.growth();
+        if !is_scheduled && growth.is_none() {
             return;
         }
         let mut inner = self.inner.lock();
-        if inner.is_rewriting || inner.limiter.is_on() || self.snapshots.current().is_some() {
+        if inner.is_rewriting || self.snapshots.current().is_some() {
             return;
+        }
+        let is_urgent = self.writer.lock().is_held();
+        if inner.limiter.holds_back(Instant::now(), is_urgent) {
+            return;
+        }
+        if let Some(growth) = growth.filter(|_| !is_scheduled) {
+            tracing::info!("Starting automatic rewriting of AOF on {growth}% growth");
         }
         self.begin(&mut inner);
     }
 
-    fn has_grown(&self) -> bool {
+    /// By how much of a hundred the files have grown, if that calls for a rewrite.
+    fn growth(&self) -> Option<u64> {
         let (config, figures) = (self.service.config.load(), self.figures());
         let (now, base) = (
             figures.current_bytes.load(Relaxed),
@@ -401,16 +415,10 @@ impl Aof {
             && percent > 0
             && !figures.rewrite_in_progress.load(Relaxed);
         if !is_on || now <= config.auto_aof_rewrite_min_size || self.snapshots.current().is_some() {
-            return false;
+            return None;
         }
         let growth = now.saturating_sub(base).saturating_mul(100) / base.max(1);
-        if growth >= percent {
-            if !self.inner.lock().limiter.is_on() {
-                tracing::info!("Starting automatic rewriting of AOF on {growth}% growth");
-            }
-            return true;
-        }
-        false
+        (growth >= percent).then_some(growth)
     }
 
     /// Ends a rewrite that runs, as it is turned off.
@@ -447,5 +455,37 @@ impl Sink for BaseSink {
             // Why is known to who says so.
             false => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rewrites_that_fail_again_and_again_wait_once_one_would_begin_by_itself() {
+        let began = Instant::now();
+        let after = |seconds| began + Duration::from_secs(seconds);
+        let mut limiter = Limiter::default();
+        for _ in 0..FAILURES_FREE {
+            assert!(!limiter.holds_back(began, false));
+            limiter.note(false);
+        }
+        // However long ago they failed, the wait begins when somebody would have one begin.
+        assert!(limiter.holds_back(after(500), false));
+        assert!(limiter.holds_back(after(559), false));
+        assert!(!limiter.holds_back(after(560), false));
+        limiter.note(false);
+        assert!(limiter.holds_back(after(561), false), "twice as long");
+        assert!(limiter.holds_back(after(680), false));
+        assert!(!limiter.holds_back(after(681), false));
+        limiter.note(true);
+        assert!(!limiter.holds_back(after(682), false));
+        for _ in 0..FAILURES_FREE {
+            limiter.note(false);
+        }
+        // Where writes are refused meanwhile it is tried again soon.
+        assert!(limiter.holds_back(after(700), true));
+        assert!(!limiter.holds_back(after(701), true));
     }
 }
