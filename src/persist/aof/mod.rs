@@ -5,6 +5,7 @@
 //! store     how that changes, so that a crash leaves one of two states
 //! writer    whole records into the file that is appended to
 //! threads   the writer's thread, and the one that syncs each second
+//! gathering when a sync is put off for more of those who wait
 //! rewrite   a snapshot in place of what it contains: on request, by itself, after a failure, when it is turned on
 //! start     loading, turning it on and off
 //! ```
@@ -20,6 +21,7 @@
 //! Locks are taken in this order: [`Inner`], writer. None is held where a shard is taken.
 
 pub mod check;
+mod gathering;
 pub mod manifest;
 mod rewrite;
 pub mod start;
@@ -33,7 +35,7 @@ use std::convert::Infallible;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::task::{Context, Poll};
 use std::time::Instant;
 
@@ -48,6 +50,7 @@ use crate::persist::oplog::{Gate, OpLog, Reader};
 use crate::persist::snapshot::{Running, Snapshots};
 use crate::session::service::{Durability, Service};
 use crate::telemetry::persistence::AofFigures;
+use gathering::Gathering;
 use rewrite::Limiter;
 use store::{Store, StoreError};
 use writer::Writer;
@@ -87,6 +90,7 @@ pub struct Aof {
     writer: Mutex<Writer>,
     /// How far the disk has it.
     synced: Gate,
+    gathering: Mutex<Gathering>,
     /// Writes are appended, so that what is synced says what the disk has.
     is_on: AtomicBool,
     /// Replies wait for the disk.
@@ -126,6 +130,7 @@ impl Aof {
             }),
             writer: Mutex::default(),
             synced: Gate::default(),
+            gathering: Mutex::default(),
             is_on: AtomicBool::new(false),
             waits: AtomicBool::new(false),
             is_scheduled: AtomicBool::new(false),
@@ -247,7 +252,8 @@ impl Durability for Aof {
     }
 
     fn must_wait(&self, position: u64) -> bool {
-        self.waits.load(Relaxed) && self.synced.passed() < position
+        // SeqCst: behind the append that the reply tells of; see `shut_down`.
+        self.waits.load(SeqCst) && self.synced.passed() < position
     }
 
     fn poll_synced(&self, position: u64, cx: &mut Context<'_>) -> Poll<()> {

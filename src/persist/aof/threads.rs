@@ -1,13 +1,13 @@
 //! The threads of the append-only file: one writes what the log has, one syncs it each second.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::{Duration, Instant};
 
 use super::{Aof, Phase};
 use crate::config::values::Appendfsync;
 use crate::persist::aof::writer::{Failure, Writer};
-use crate::persist::oplog::Reader;
+use crate::persist::oplog::{Reader, Stretch};
 use crate::telemetry::clock;
 
 /// How long the writer waits for the log before it looks around.
@@ -64,6 +64,7 @@ impl Aof {
             };
             let has_more = taken.is_some();
             if let Some(stretch) = taken {
+                let more = if drives { self.gather(reader) } else { None };
                 let sleep_us = self.flush_sleep_us.load(Relaxed);
                 if sleep_us > 0 {
                     std::thread::sleep(Duration::from_micros(sleep_us));
@@ -71,7 +72,9 @@ impl Aof {
                 let now_s = clock::unix_ms() / 1000;
                 let is_noted = self.service.config.load().aof_timestamp_enabled;
                 let mut writer = self.writer.lock();
-                writer.push(stretch, is_noted.then_some(now_s));
+                for stretch in std::iter::once(stretch).chain(more) {
+                    writer.push(stretch, is_noted.then_some(now_s));
+                }
             }
             self.flush();
             if has_more && self.log.is_crowded() {
@@ -83,6 +86,18 @@ impl Aof {
         if drives {
             self.log.set_driver(None);
         }
+    }
+
+    /// Lets more of those come who wait for a sync, if that is worth it: what they wrote.
+    fn gather(&self, reader: &Reader) -> Option<Stretch> {
+        let gathering = *self.gathering.lock();
+        let sleep = |time| {
+            self.log.lend(true);
+            std::thread::sleep(time);
+            self.log.lend(false);
+        };
+        let is_put_off = gathering.gather(|| self.synced.waiting(), sleep);
+        is_put_off.then(|| self.log.drive(reader, Duration::ZERO))?
     }
 
     /// Writes what is queued, and syncs it if replies wait for that.
@@ -124,9 +139,13 @@ impl Aof {
         self.log.lend(true);
         let synced = file.sync();
         self.log.lend(false);
-        self.figures().fsync.note(began.elapsed());
+        let spent = began.elapsed();
+        self.figures().fsync.note(spent);
         match synced {
-            Ok(()) => self.synced.pass(written),
+            Ok(()) => {
+                self.gathering.lock().note(spent, self.synced.waiting());
+                self.synced.pass(written);
+            }
             Err(error) if self.waits.load(Relaxed) => {
                 tracing::error!(
                     "Can't persist AOF for fsync error when the AOF fsync policy is 'always': {error}. Exiting..."
@@ -259,12 +278,14 @@ impl Aof {
         self.sync();
     }
 
-    /// At the end of the server: all is written and synced.
+    /// At the end of the server: all is written and synced, and nobody hears any more of what is not.
     pub fn shut_down(&self) {
         let inner = self.inner.lock();
         if inner.phase == Phase::On
             && let Some(reader) = &inner.reader
         {
+            // Clients are served until the process is gone. Whoever was answered before this has appended by now.
+            self.waits.store(true, SeqCst);
             tracing::info!("Calling fsync() on the AOF file.");
             self.settle(reader);
         }

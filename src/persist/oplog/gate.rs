@@ -80,6 +80,17 @@ impl Gate {
         self.passed.load(Acquire)
     }
 
+    /// How many wait for positions that have not passed, roughly: some may have gone.
+    pub fn waiting(&self) -> usize {
+        let passed = self.passed();
+        let count = |waiters: &Waiters| {
+            let all = waiters.all.lock();
+            all.iter().filter(|waiter| waiter.position > passed).count()
+        };
+        let relayed = self.relays().iter().map(|relay| &relay.waiters);
+        relayed.chain([&self.waiters]).map(count).sum()
+    }
+
     /// Lets all pass that wait for this position, or for one before it.
     pub fn pass(&self, position: u64) {
         self.passed.fetch_max(position, Release);
@@ -219,6 +230,11 @@ mod tests {
             let wakes = || (relayed.0.load(Relaxed), woken.0.load(Relaxed));
             gate.pass(4);
             assert_eq!(wakes(), (1, 0));
+            assert_eq!(
+                gate.waiting(),
+                1,
+                "who may pass does not wait, woken or not"
+            );
             assert!(gate.poll_relay(1, &mut relay).is_pending());
             assert_eq!(wakes(), (1, 2));
             gate.pass(5);
