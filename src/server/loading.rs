@@ -179,8 +179,15 @@ impl Start {
             },
             replaces: false,
         };
-        let loaded = loader.rdb(&mut file, Vec::new(), rules, &mut progress)?;
-        self.follower.restored(&loaded.fields);
-        Ok(())
+        match loader.rdb(&mut file, Vec::new(), rules, &mut progress) {
+            Ok(loaded) => {
+                self.follower.restored(&loaded.fields);
+                Ok(())
+            }
+            Err(error) => {
+                progress.never_ends();
+                Err(error)
+            }
+        }
     }
 }

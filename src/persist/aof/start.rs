@@ -73,11 +73,16 @@ impl Aof {
             None => 0,
         };
         let mut progress = Progress::begin(self.service, total, stop);
-        let found = self.load(&inner, &mut progress)?;
-        if found != Found::Stopped {
-            self.open(&mut inner)?;
+        let mut found = self.load(&inner, &mut progress);
+        if matches!(found, Ok(Found::Loaded | Found::Nothing))
+            && let Err(error) = self.open(&mut inner)
+        {
+            found = Err(error);
         }
-        Ok(found)
+        if matches!(found, Err(_) | Ok(Found::Stopped)) {
+            progress.never_ends();
+        }
+        found
     }
 
     /// DEBUG LOADAOF: loads what there is into shards that were emptied, as the manifest says on the disk. Nothing is
@@ -371,4 +376,72 @@ fn empty_base(config: &Config) -> Vec<u8> {
     });
     encode::end(&mut bytes, crc);
     bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::IoSlice;
+
+    use super::*;
+    use crate::command::testing::NoServer;
+    use crate::persist::files::Files;
+    use crate::persist::files::simulated::Simulated;
+    use crate::persist::oplog::OpLog;
+    use crate::persist::snapshot::Snapshots;
+    use crate::session::service::{Durability, Service};
+    use crate::telemetry::Telemetry;
+
+    /// A server that found these commands in its file and tried to load them.
+    fn started(commands: &[u8]) -> (Arc<Aof>, Result<Found, Unusable>) {
+        let config = Arc::new(Config::default());
+        let service = crate::server::build(Arc::clone(&config), 2, Telemetry::new(None, 2));
+        let server = Arc::new(NoServer::default());
+        assert!(service.server.set(server).is_ok(), "it is set once");
+        let service: &'static Service = Box::leak(Box::new(service));
+        let files = Simulated::new(Path::new(""));
+        let directory = Path::new(&config.appenddirname);
+        files.create_directory(directory).expect("a directory");
+        for (name, bytes) in [
+            (
+                "manifest",
+                &b"file appendonly.aof.1.incr.aof seq 1 type i\n"[..],
+            ),
+            ("1.incr.aof", commands),
+        ] {
+            let file = files.create(&directory.join(format!("appendonly.aof.{name}")));
+            let file = file.expect("a file");
+            file.write(&[IoSlice::new(bytes)]).expect("room");
+        }
+        let (log, snapshots) = (Arc::new(OpLog::default()), Snapshots::new(service));
+        let aof = Aof::new(service, log, snapshots, Arc::new(files));
+        aof.find().expect("a manifest");
+        let found = aof.start(&|| false);
+        (aof, found)
+    }
+
+    const SET: &[u8] = b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\nb\r\n";
+
+    #[test]
+    fn nobody_is_served_what_was_loaded_before_the_fault() {
+        let is_loading = |aof: &Aof| {
+            let loading = &aof.service.telemetry.persistence.loading;
+            loading.is_loading.load(Relaxed)
+        };
+        let (aof, found) = started(SET);
+        assert_eq!(found.expect("all is well"), Found::Loaded);
+        assert!(!is_loading(&aof));
+        let (aof, found) = started(&[SET, &b"garbage\r\n"[..]].concat());
+        assert!(found.is_err());
+        assert!(is_loading(&aof), "until the server has ended");
+    }
+
+    #[test]
+    fn at_the_end_no_reply_tells_of_what_is_not_on_the_disk() {
+        let (aof, _) = started(SET);
+        let later = aof.log.tail() + 1;
+        assert!(!aof.must_wait(later), "everysec");
+        aof.shut_down();
+        assert!(aof.must_wait(later));
+        assert!(!aof.must_wait(aof.synced.passed()));
+    }
 }

@@ -75,6 +75,12 @@ impl<'p> Progress<'p> {
         }
     }
 
+    /// The data are not all there, and the server is about to end: until it has, nobody is served what there is, and
+    /// nobody saves it.
+    pub fn never_ends(self) {
+        std::mem::forget(self);
+    }
+
     /// The file that is read now has been read so far.
     pub fn reached(&mut self, offset: u64) {
         let loaded = self.before + offset;
