@@ -4,17 +4,12 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
-use crate::support::{Draw, Options, Oracle, Server, check, eventually, is_stand_in};
+use crate::support::{Draw, Options, Oracle, Server, check, eventually, info_field, is_stand_in};
 use crate::wire::Raw;
 
 /// A figure of INFO.
 fn figure(client: &mut Raw, name: &str) -> String {
-    let info = client.call("INFO persistence").text();
-    let line = info
-        .lines()
-        .find_map(|line| line.strip_prefix(&format!("{name}:")));
-    line.unwrap_or_else(|| panic!("no {name} in {info}"))
-        .to_owned()
+    info_field(client, "persistence", name)
 }
 
 fn until_saved(client: &mut Raw) {
