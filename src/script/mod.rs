@@ -1,7 +1,7 @@
 //! Scripts and functions in Lua 5.1.
 //!
 //! ```text
-//! host        what a running script asks of whoever runs it
+//! host        what a running script asks of the unit that runs it
 //! library     the scripts that the server knows, by sha; functions/ the libraries of functions
 //! footprint   which undeclared keys scripts used, to be foreseen
 //! running     what runs for long, and may be killed
