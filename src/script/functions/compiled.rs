@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 
 use mlua::{Function, Lua, MultiValue, Table, Value};
 
-use super::{BAD_NAME, Declared, Functions, LOST, Source, is_name};
+use super::{BAD_NAME, Declared, Functions, Source, is_name, lost};
 use crate::script::current::RUN;
 use crate::script::errors;
 use crate::script::flags::ScriptFlags;
@@ -211,7 +211,7 @@ impl Libraries {
     /// Drops what belongs to libraries that are gone, if many may be, for a thread that is about to wait; whether any
     /// was.
     pub(in crate::script) fn rest(&mut self) -> bool {
-        let lost = LOST.load(Relaxed);
+        let lost = lost();
         if lost - self.lost <= self.loaded.len() as u64 / 4 {
             return false;
         }
