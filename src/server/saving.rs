@@ -217,8 +217,8 @@ impl Saving {
         ready
     }
 
-    /// What is being saved comes to nothing. It ends with the process if it waits for shards that a script holds which is
-    /// past its time.
+    /// What is being saved comes to nothing. Where it waits for shards that a script holds which is past its time, it
+    /// ends with the process.
     fn cancel_and_wait(&self) {
         if let Some(running) = self.snapshots.current() {
             if running.purpose == Purpose::BackgroundSave {

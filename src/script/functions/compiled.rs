@@ -17,8 +17,8 @@ use crate::sys::lua::Pinned;
 /// Names under which functions were found that an interpreter remembers.
 const NAMES_MAX: usize = 4096;
 
-/// What a function takes in an interpreter beyond its length when it is dumped: the closure, the prototype and the place
-/// in the registry are longer than they are there, while the header and the names of variables are no memory of its own.
+/// What a function takes in an interpreter beyond its length when it is dumped: the closure, the prototype and the
+/// place in the registry are longer than there, while the header and the names of variables are no memory of its own.
 const FUNCTION_BYTES: usize = 100;
 
 /// Bytes that compiled libraries take in all interpreters.

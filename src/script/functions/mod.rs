@@ -108,7 +108,7 @@ static IDS: AtomicU64 = AtomicU64::new(1);
 /// Libraries that went, or were replaced, so far: threads that are about to wait look whether they hold any of them.
 static LOST: AtomicU64 = AtomicU64::new(0);
 
-/// See [`LOST`].
+/// Libraries of any server that went, or were replaced, so far.
 pub(super) fn lost() -> u64 {
     LOST.load(Relaxed)
 }
