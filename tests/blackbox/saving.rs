@@ -371,7 +371,7 @@ fn the_end_waits_for_no_snapshot_that_waits_for_a_script() {
         ]));
         client.send(format!("CONFIG SET {saving}\r\n").as_bytes());
         eventually("something is saved", || server.log().contains(begun));
-        eventually("it is busy", || last.call("GET b").is_error());
+        eventually("it is busy", || last.call("GET a").is_error());
         last.send(b"SHUTDOWN NOSAVE\r\n");
         assert_eq!(server.wait_for_exit(), Some(0), "{saving}");
     }
