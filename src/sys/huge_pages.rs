@@ -2,8 +2,8 @@
 //!
 //! With them a look-up in many keys misses the translation cache less often, and a small server takes tens of MiB more;
 //! what is freed in parts of such a page stays resident for longer. The allocator asks for them everywhere (`alloc`),
-//! and this switch, which stands above that, decides. It is off until the configuration is read: what the allocator takes
-//! before `main` would otherwise be 6 MiB.
+//! and this switch, which stands above that, decides. It is off until the configuration is read: what the allocator
+//! takes before `main` would otherwise be 6 MiB.
 
 #![expect(
     unsafe_code,
