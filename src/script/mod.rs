@@ -189,6 +189,11 @@ pub fn rest() {
     vm::rest();
 }
 
+/// Grows when scripts or libraries went, which interpreters of threads that wait hold until these rest again.
+pub fn departures() -> u64 {
+    functions::lost() + library::flushed()
+}
+
 /// Makes everything ready for a run, if what is called may run now.
 #[inline]
 fn begin(

@@ -369,6 +369,10 @@ fn what_a_script_may_not_touch_stays_as_it_is() {
             ),
         );
     }
+    bench.check_error(
+        "return _G['a\\0b']",
+        "ERR user_script:1: Script attempted to access nonexistent global variable 'a'",
+    );
     for (script, expected) in [
         ("return tostring(getmetatable(redis))", "\"false\""),
         ("return tostring(rawget(_G, 'a'))", "\"nil\""),
