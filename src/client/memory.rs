@@ -1,8 +1,8 @@
 //! What all clients take together, and the limit of that: `maxmemory-clients`.
 //!
-//! A change of what a client takes is noted here, by its own task at the end of a turn or by the thread that writes into
-//! its mailbox; in the usual turn nothing changes, and then nothing is written that other threads read. Clients that may
-//! not be evicted count as nothing (`Shared::note_memory`). Which client goes is up to the registry.
+//! A change of what a client takes is noted here, by its own task at the end of a turn or by the thread that writes
+//! into its mailbox; in the usual turn nothing changes, and then nothing is written that other threads read. Clients
+//! that may not be evicted count as nothing (`Shared::note_memory`). Which client goes is up to the registry.
 //!
 //! What is known of a client is one word of the client, which says at last that it was removed: threads that note what
 //! it takes while another one removes it, or after that, change nothing. So the sum is that of the clients there are,

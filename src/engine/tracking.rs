@@ -1,8 +1,9 @@
 //! Which connections may have cached which keys of this shard (CLIENT TRACKING), and what they are to be told.
 //!
 //! A read by a connection that tracks is remembered while the shard is still in hand; a change takes the key out again,
-//! with all its readers, and that record goes to `pubsub::tracking`, which tells them. So no change falls between a read and its being
-//! remembered, and a key is told once for each time that it was read. Names count, not databases, as in Redis.
+//! with all its readers, and that record goes to `pubsub::tracking`, which tells them. So no change falls between a
+//! read and its being remembered, and a key is told once for each time that it was read. Names count, not databases, as
+//! in Redis.
 //!
 //! A key with its readers is one allocation, in a table as the keyspace's:
 //!

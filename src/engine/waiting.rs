@@ -1,7 +1,7 @@
 //! Blocked requests of this shard's keys, first come first served.
 //!
-//! Every change of a key with waiters makes the key ready; the thread with the shard in hand serves the waiters once its
-//! command is over. What a waiter is, and how it is served, is decided in the layer above.
+//! Every change of a key with waiters makes the key ready; the thread with the shard in hand serves the waiters once
+//! its command is over. What a waiter is, and how it is served, is decided in the layer above.
 //!
 //! Invariants: no queue is empty; a waiter stands in the queue of a key once; without waiters no memory is taken.
 

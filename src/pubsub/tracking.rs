@@ -2,8 +2,8 @@
 //!
 //! Shards say which keys are invalidated and which clients have read them (`engine::tracking::Invalidations`). Once the
 //! shards are released, invalidations are posted behind the replies that the client has by then ([`Shared::post`]).
-//! Prefixes of broadcast mode are matched here. Only tracking itself may be begun or ended with a shard in hand, as that
-//! takes no time.
+//! Prefixes of broadcast mode are matched here. Only tracking itself may be begun or ended with a shard in hand, as
+//! that takes no time.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound::{Included, Unbounded};

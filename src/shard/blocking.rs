@@ -2,10 +2,11 @@
 //!
 //! A handler that finds nothing asks to wait. While its shards are still in hand, the request is put in the queues of
 //! its keys. The command that changes such a key serves the queue as soon as it is over, before its shard is
-//! released: it runs the waiting request again, with the keys whose shards it has, and hands the reply to the connection.
-//! A request that needs more shards than are at hand ([`Wait::needs_all`]) is sent to all of them as soon as these are
-//! let go (`job::task::WaiterDispatcher`), and meanwhile holds its place: those behind it in the queue wait for it. So
-//! is one that was being served on one shard, and found nothing, while its key on another shard changed.
+//! released: it runs the waiting request again, with the keys whose shards it has, and hands the reply to the
+//! connection. A request that needs more shards than are at hand ([`Wait::needs_all`]) is sent to all of them as soon
+//! as these are let go (`job::task::WaiterDispatcher`), and meanwhile holds its place: those behind it in the queue
+//! wait for it. So is one that was being served on one shard, and found nothing, while its key on another shard
+//! changed.
 //!
 //! Serving, the end of the time, CLIENT UNBLOCK and a disconnect race on one word of the connection
 //! ([`Shared::change_wait`]), with one winner.

@@ -11,18 +11,19 @@
 //! grows at the cost of those which are written less, as if all keys lay in one place.
 //!
 //! `elsewhere` is what the process takes beside the shards: the server itself, connections and their buffers. It is
-//! measured now and then ([`Budget::assess`]). While clients use tracking, its recent minimum counts: invalidations that
-//! leave within a few milliseconds would otherwise evict more keys, whose invalidations would evict more again. As in
-//! Redis `elsewhere` counts against the limit when keys are evicted; but a command is refused for lack of memory only if
-//! the data, with what the server takes without clients, is above the limit, so never because of clients' buffers.
+//! measured now and then ([`Budget::assess`]). While clients use tracking, its recent minimum counts: invalidations
+//! that leave within a few milliseconds would otherwise evict more keys, whose invalidations would evict more again. As
+//! in Redis `elsewhere` counts against the limit when keys are evicted; but a command is refused for lack of memory
+//! only if the data, with what the server takes without clients, is above the limit, so never because of clients'
+//! buffers.
 //!
 //! A command may put in far more than a few evictions take out. The debt of its shard is then spread over all shards by
-//! their size ([`Budget::spread`]), so that no other shard fills a grant that it has not used yet. As a debt of one byte
-//! costs a whole key, each shard is asked for at least what a key takes on average; and what a shard frees far beyond
-//! its debt becomes free again ([`Budget::give_back`]), and shards in debt look there first. While all debts together
-//! are more than a sixty-fourth of the limit, commands that may grow are held back, and pay ([`Budget::is_behind`]). So
-//! no more is ever taken than the limit, twice that sixty-fourth, and what the commands under way add, as long as
-//! anything can be evicted.
+//! their size ([`Budget::spread`]), so that no other shard fills a grant that it has not used yet. As a debt of one
+//! byte costs a whole key, each shard is asked for at least what a key takes on average; and what a shard frees far
+//! beyond its debt becomes free again ([`Budget::give_back`]), and shards in debt look there first. While all debts
+//! together are more than a sixty-fourth of the limit, commands that may grow are held back, and pay
+//! ([`Budget::is_behind`]). So no more is ever taken than the limit, twice that sixty-fourth, and what the commands
+//! under way add, as long as anything can be evicted.
 //!
 //! With a limit of a few MiB the debts of 64 shards would be a notable part of it. There nothing is freed ahead of
 //! need, and a thread that paid something has all shards pay to the byte once it holds no shard any more

@@ -1,7 +1,7 @@
 //! The pre-images of one database: what its keys held before an attempt changed them.
 //!
-//! Knows no engine and no accounts; what it keeps is charged to no account. Of a collection in nodes or tables no copy is
-//! kept but what undoes its changes ([`Before::Changed`]); that is no full image, as a later image may hold the
+//! Knows no engine and no accounts; what it keeps is charged to no account. Of a collection in nodes or tables no copy
+//! is kept but what undoes its changes ([`Before::Changed`]); that is no full image, as a later image may hold the
 //! collection itself, once it is deleted or overwritten. Invariants: the first full image of a key is kept, later ones
 //! change nothing; going through the images from the newest to the oldest leads back to the start.
 

@@ -8,9 +8,9 @@
 //! it.
 //!
 //! Restored: keys, values, deadlines, the memory charged for them, and the counters of what commands did. Effects made
-//! meanwhile vanish; the caller hands out none before the attempt commits. Not restored, as no client can see it: stamps
-//! (they only ever grow), the room that tables, trees and wheels have taken, the order of members in a table's buckets,
-//! access bits, the state of the random numbers. Clients that cache what an undone attempt has touched get an
+//! meanwhile vanish; the caller hands out none before the attempt commits. Not restored, as no client can see it:
+//! stamps (they only ever grow), the room that tables, trees and wheels have taken, the order of members in a table's
+//! buckets, access bits, the state of the random numbers. Clients that cache what an undone attempt has touched get an
 //! invalidation that was not necessary.
 //!
 //! Keys whose time has come during an attempt come back with the rest, and expire again.
