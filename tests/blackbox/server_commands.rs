@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::process::Command;
 
-use crate::support::{self, Options, Oracle, Server, check, eventually, is_stand_in};
+use crate::support::{self, Options, Oracle, Server, check, is_stand_in};
 use crate::wire::{Raw, Value};
 
 fn info(raw: &mut Raw, section: &str) -> HashMap<String, String> {
