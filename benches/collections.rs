@@ -20,6 +20,7 @@ use support::arguments::Arguments;
 use support::closed_loop::{CONNECTIONS, Measured, Scenario, ask, nothing};
 use support::peers::{self, Peer};
 use support::process::{self, Client, Process};
+use support::scenarios;
 
 const PIPELINE: usize = 16;
 
@@ -31,44 +32,13 @@ struct Weight {
     request: fn(usize, &mut Vec<u8>),
 }
 
-const LISTS: usize = 1_000;
 const HASHES: usize = 100_000;
 const MEMBERS: usize = 1_000_000;
 
 static SCENARIOS: &[Scenario] = &[
-    Scenario {
-        name: "LPUSH",
-        prepare: nothing,
-        restore: nothing,
-        request: |draw, out| {
-            let list = format!("list:{}", draw.below(LISTS));
-            ask(out, &["LPUSH", &list, "element:00000001"]);
-        },
-    },
-    Scenario {
-        name: "RPOP",
-        // Which lists are popped is drawn, so each has some to spare: none is ever empty.
-        prepare: |client, scale| fill_lists(client, 2_000_000 / scale),
-        restore: fill_lists,
-        request: |draw, out| {
-            let list = format!("pop:{}", draw.below(LISTS));
-            ask(out, &["RPOP", &list]);
-        },
-    },
-    Scenario {
-        name: "LRANGE of 10",
-        prepare: |client, _| {
-            client.load(LISTS * 100, |index, out| {
-                let list = format!("range:{}", index % LISTS);
-                ask(out, &["RPUSH", &list, "element:00000001"]);
-            });
-        },
-        restore: nothing,
-        request: |draw, out| {
-            let list = format!("range:{}", draw.below(LISTS));
-            ask(out, &["LRANGE", &list, "0", "9"]);
-        },
-    },
+    scenarios::LPUSH,
+    scenarios::RPOP,
+    scenarios::LRANGE,
     Scenario {
         name: "HSET",
         prepare: fill_hashes,
@@ -285,13 +255,6 @@ static SCENARIOS: &[Scenario] = &[
         },
     },
 ];
-
-fn fill_lists(client: &mut Client, elements: usize) {
-    client.load(elements, |index, out| {
-        let list = format!("pop:{}", index % LISTS);
-        ask(out, &["LPUSH", &list, "element:00000001"]);
-    });
-}
 
 fn fill_streams(client: &mut Client, entries: usize) {
     client.load(entries, |index, out| {

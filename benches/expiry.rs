@@ -30,8 +30,8 @@ fn main() {
         return;
     };
     let quick = arguments.has("--quick");
-    let keys = arguments.number("--keys", if quick { "100000" } else { "1000000" });
-    let rounds = arguments.number("--rounds", if quick { "1" } else { "5" });
+    let keys = arguments.sized("--keys", 1_000_000, 100_000);
+    let rounds = arguments.sized("--rounds", 5, 1);
     let servers = peers::all(&arguments, &[]);
     let mut results: Vec<Vec<Round>> = servers.iter().map(|_| Vec::new()).collect();
     for round in 0..rounds {
@@ -75,9 +75,7 @@ fn main() {
 }
 
 fn median(rounds: &[Round], of: fn(&Round) -> f64) -> f64 {
-    let mut values: Vec<f64> = rounds.iter().map(of).collect();
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
+    peers::median(rounds.iter().map(of).collect())
 }
 
 fn start(peer: &Peer) -> Process {

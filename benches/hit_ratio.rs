@@ -61,15 +61,10 @@ fn main() {
     let Some(arguments) = Arguments::read() else {
         return;
     };
-    let quick = arguments.has("--quick");
-    let ranks = arguments.number("--ranks", if quick { "50000" } else { "200000" });
-    let requests = arguments.number("--requests", if quick { "200000" } else { "1000000" });
+    let ranks = arguments.sized("--ranks", 200_000, 50_000);
+    let requests = arguments.sized("--requests", 1_000_000, 200_000);
     let seed = arguments.number("--seed", "1") as u64;
-    let shares: Vec<f64> = arguments
-        .value("--shares", "0.1,0.3")
-        .split(',')
-        .map(|word| word.parse().expect("shares parted by commas"))
-        .collect();
+    let shares: Vec<f64> = arguments.numbers("--shares", "0.1,0.3");
     let cells = arguments.value("--cells", "");
     let is_wanted =
         |name: &str| cells.is_empty() || cells.split(',').any(|cell| name.contains(cell));
@@ -99,16 +94,7 @@ fn main() {
             &mut out, workloads, &shares, &policies, &basalt, &others, &shards,
         );
     }
-    #[expect(clippy::print_stdout, reason = "the report")]
-    {
-        println!("{out}");
-    }
-    let dir = arguments.value(
-        "--out",
-        concat!(env!("CARGO_MANIFEST_DIR"), "/target/bench"),
-    );
-    std::fs::create_dir_all(&dir).expect("the output folder");
-    std::fs::write(Path::new(&dir).join("hit_ratio.md"), out).expect("write the table");
+    peers::publish(&arguments, "hit_ratio.md", &out);
 }
 
 /// Bytes of `maxmemory` for a share of what all ranks would take.

@@ -42,15 +42,12 @@ fn main() {
     let Some(arguments) = Arguments::read() else {
         return;
     };
-    let quick = arguments.has("--quick");
-    let numbers = |text: String| -> Vec<usize> {
-        text.split(',')
-            .map(|word| word.parse().expect("numbers parted by commas"))
-            .collect()
+    let (counts, sizes) = match arguments.has("--quick") {
+        true => ("200000", "8,32"),
+        false => ("1000000,5000000", "8,32,100,1000"),
     };
-    let counts =
-        numbers(arguments.value("--keys", if quick { "200000" } else { "1000000,5000000" }));
-    let sizes = numbers(arguments.value("--values", if quick { "8,32" } else { "8,32,100,1000" }));
+    let counts: Vec<usize> = arguments.numbers("--keys", counts);
+    let sizes: Vec<usize> = arguments.numbers("--values", sizes);
     let shards = arguments.value("--shards", "");
     let own = if shards.is_empty() {
         Vec::new()
@@ -59,7 +56,7 @@ fn main() {
     };
 
     let at_limit = arguments.has("--at-limit");
-    let connections = arguments.number("--idle", if quick { "1000" } else { "10000" });
+    let connections = arguments.sized("--idle", 10_000, 1000);
     let counts = match arguments.has("--only-idle") {
         true => Vec::new(),
         false => counts,

@@ -40,7 +40,7 @@ fn main() {
     let plan = Plan {
         servers: peers::all(&arguments, &[]),
         cores: arguments.value("--cores", "0"),
-        rounds: arguments.number("--rounds", if is_quick { "1" } else { "3" }),
+        rounds: arguments.sized("--rounds", 3, 1),
         is_quick,
     };
     let last = process::core_count() - 1;

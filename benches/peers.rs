@@ -18,11 +18,12 @@ use support::closed_loop::{CONNECTIONS, Draw, Measured, Scenario, ask, nothing};
 use support::load;
 use support::peers;
 use support::process::{self, Client, encode_into};
+use support::scenarios;
 
 const KEYS: usize = 1_000_000;
-const LISTS: usize = 1_000;
 const HASHES: usize = 100_000;
 const MEMBERS: usize = 100_000;
+const SETS: usize = 1_000;
 
 /// The pipeline of those that are measured with one.
 const PIPELINE: usize = 16;
@@ -34,13 +35,6 @@ fn fill_strings(client: &mut Client, scale: usize) {
     let value = "v".repeat(64);
     client.load(KEYS / scale, |index, out| {
         encode_into(out, &["SET", &load::key(index), &value]);
-    });
-}
-
-fn fill_lists(client: &mut Client, count: usize) {
-    client.load(count, |index, out| {
-        let list = format!("pop:{}", index % LISTS);
-        encode_into(out, &["RPUSH", &list, "element:00000001"]);
     });
 }
 
@@ -98,36 +92,9 @@ static SCENARIOS: &[Scenario] = &[
             encode_into(out, &words);
         },
     },
-    Scenario {
-        name: "LPUSH",
-        prepare: nothing,
-        restore: nothing,
-        request: |draw, out| {
-            let list = format!("list:{}", draw.below(LISTS));
-            ask(out, &["LPUSH", &list, "element:00000001"]);
-        },
-    },
-    Scenario {
-        name: "RPOP",
-        // Which lists are popped is drawn, so each has some to spare: none is ever empty.
-        prepare: |client, scale| fill_lists(client, 2_000_000 / scale),
-        restore: fill_lists,
-        request: |draw, out| ask(out, &["RPOP", &format!("pop:{}", draw.below(LISTS))]),
-    },
-    Scenario {
-        name: "LRANGE of 10",
-        prepare: |client, _| {
-            client.load(LISTS * 100, |index, out| {
-                let list = format!("range:{}", index % LISTS);
-                ask(out, &["RPUSH", &list, "element:00000001"]);
-            });
-        },
-        restore: nothing,
-        request: |draw, out| {
-            let list = format!("range:{}", draw.below(LISTS));
-            ask(out, &["LRANGE", &list, "0", "9"]);
-        },
-    },
+    scenarios::LPUSH,
+    scenarios::RPOP,
+    scenarios::LRANGE,
     Scenario {
         name: "HSET",
         prepare: fill_hashes,
@@ -152,7 +119,7 @@ static SCENARIOS: &[Scenario] = &[
         prepare: nothing,
         restore: nothing,
         request: |draw, out| {
-            let set = format!("set:{}", draw.below(LISTS));
+            let set = format!("set:{}", draw.below(SETS));
             ask(out, &["SADD", &set, &member(draw.below(MEMBERS))]);
         },
     },
@@ -228,11 +195,7 @@ fn main() {
     };
     let quick = arguments.has("--quick");
     let only = arguments.value("--only", "");
-    let pipelines: Vec<usize> = arguments
-        .value("--pipelines", "1,16,100")
-        .split(',')
-        .map(|word| word.parse().expect("numbers parted by commas"))
-        .collect();
+    let pipelines: Vec<usize> = arguments.numbers("--pipelines", "1,16,100");
     let last = process::core_count() - 1;
     process::pin(&arguments.value("--load-cores", &last.to_string()));
     let servers = peers::all(&arguments, &[]);

@@ -35,9 +35,8 @@ struct Options {
     rounds: usize,
     millis: u64,
     only: String,
-    basalt: Option<String>,
+    basalt: PathBuf,
     others: Vec<Peer>,
-    out: PathBuf,
     syscalls: bool,
 }
 
@@ -78,10 +77,9 @@ fn main() {
         load::worker(&arguments[1..]);
         return;
     }
-    if arguments.is_empty() {
-        eprintln!("started without --bench, as cargo test does: nothing is measured");
+    let Some(arguments) = Arguments::read() else {
         return;
-    }
+    };
     let options = parse(&arguments);
     let scenarios = scenarios(&options);
     let servers = start(&options, scenarios.iter().any(|scenario| scenario.wide));
@@ -97,54 +95,25 @@ fn main() {
         measure(&options, scenario, &servers, &mut rows);
     }
     let report = report(&options, &rows);
-    #[expect(clippy::print_stdout, reason = "the report")]
-    {
-        println!("{report}");
-    }
-    std::fs::create_dir_all(&options.out).expect("the output folder");
-    std::fs::write(options.out.join("server.md"), report).expect("write the table");
-    std::fs::write(options.out.join("server.svg"), chart(&rows)).expect("write the chart");
-    eprintln!(
-        "written: {0}/server.md, {0}/server.svg",
-        options.out.display()
-    );
+    peers::publish(&arguments, "server.md", &report);
+    peers::keep(&arguments, "server.svg", &chart(&rows));
 }
 
-fn parse(arguments: &[String]) -> Options {
-    let value = |name: &str| {
-        let at = arguments.iter().position(|word| word == name)?;
-        Some(
-            arguments
-                .get(at + 1)
-                .unwrap_or_else(|| panic!("{name} needs a value"))
-                .clone(),
-        )
-    };
-    let number = |name: &str, default: usize| {
-        value(name).map_or(default, |word| {
-            word.parse()
-                .unwrap_or_else(|_| panic!("{name} {word}: not a number"))
-        })
-    };
-    let quick = arguments.iter().any(|word| word == "--quick");
+fn parse(arguments: &Arguments) -> Options {
     let last = process::core_count() - 1;
     Options {
-        quick,
-        cores: value("--cores").unwrap_or_else(|| "0".to_owned()),
-        load_cores: value("--load-cores").unwrap_or_else(|| last.to_string()),
-        wide_cores: value("--wide-cores").unwrap_or_else(|| format!("0-{last}")),
-        redis_benchmark: value("--load").is_some_and(|word| word == "redis-benchmark"),
-        keys: number("--keys", if quick { 200_000 } else { 1_000_000 }),
-        rounds: number("--rounds", 3),
-        millis: number("--ms", if quick { 400 } else { 1000 }) as u64,
-        only: value("--only").unwrap_or_default(),
-        basalt: value("--basalt"),
-        others: peers::others(&Arguments::of(arguments)),
-        out: value("--out").map_or_else(
-            || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("target/bench"),
-            PathBuf::from,
-        ),
-        syscalls: arguments.iter().any(|word| word == "--syscalls"),
+        quick: arguments.has("--quick"),
+        cores: arguments.value("--cores", "0"),
+        load_cores: arguments.value("--load-cores", &last.to_string()),
+        wide_cores: arguments.value("--wide-cores", &format!("0-{last}")),
+        redis_benchmark: arguments.value("--load", "own") == "redis-benchmark",
+        keys: arguments.sized("--keys", 1_000_000, 200_000),
+        rounds: arguments.number("--rounds", "3"),
+        millis: arguments.sized("--ms", 1000, 400) as u64,
+        only: arguments.value("--only", ""),
+        basalt: arguments.basalt(),
+        others: peers::others(arguments),
+        syscalls: arguments.has("--syscalls"),
     }
 }
 
@@ -199,7 +168,6 @@ fn scenarios(options: &Options) -> Vec<Scenario> {
 
 /// The servers, each with whether it is a wide one.
 fn start(options: &Options, wide: bool) -> Vec<(Process, bool)> {
-    let basalt = process::basalt_binary(options.basalt.as_deref());
     let with = |threads: usize| vec!["--threads".to_owned(), threads.to_string()];
     let others = |cores: &str| -> Vec<Process> {
         let others = options.others.iter();
@@ -212,7 +180,12 @@ fn start(options: &Options, wide: bool) -> Vec<(Process, bool)> {
             .map(|server| (server, false)),
     );
     servers.push((
-        Process::start("basalt, 1 thread", &basalt, &options.cores, &with(1)),
+        Process::start(
+            "basalt, 1 thread",
+            &options.basalt,
+            &options.cores,
+            &with(1),
+        ),
         false,
     ));
     if wide {
@@ -227,7 +200,7 @@ fn start(options: &Options, wide: bool) -> Vec<(Process, bool)> {
                 if threads == 1 { "" } else { "s" }
             );
             servers.push((
-                Process::start(&name, &basalt, &options.wide_cores, &with(threads)),
+                Process::start(&name, &options.basalt, &options.wide_cores, &with(threads)),
                 true,
             ));
         }
@@ -261,11 +234,7 @@ fn measure(
     };
     let mut samples: Vec<Vec<Sample>> = vec![Vec::new(); chosen.len()];
     for round in 0..options.rounds {
-        let mut order: Vec<usize> = (0..chosen.len()).collect();
-        if round % 2 == 1 {
-            order.reverse();
-        }
-        for index in order {
+        for index in peers::order(chosen.len(), round) {
             let server = chosen[index];
             let sample = if options.redis_benchmark {
                 run_redis_benchmark(&job, server, cores)
@@ -300,11 +269,7 @@ fn measure(
 }
 
 fn median(samples: &[Sample]) -> Sample {
-    let of = |read: fn(&Sample) -> f64| {
-        let mut values: Vec<f64> = samples.iter().map(read).collect();
-        values.sort_by(f64::total_cmp);
-        values[values.len() / 2]
-    };
+    let of = |read: fn(&Sample) -> f64| peers::median(samples.iter().map(read).collect());
     Sample {
         ops_per_s: of(|sample| sample.ops_per_s),
         p50_us: of(|sample| sample.p50_us),

@@ -666,9 +666,7 @@ fn measure(
 }
 
 fn median(rounds: &[Round], of: impl Fn(&Round) -> f64) -> f64 {
-    let mut values: Vec<f64> = rounds.iter().map(of).collect();
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
+    peers::median(rounds.iter().map(of).collect())
 }
 
 fn least(rounds: &[Round], of: impl Fn(&Round) -> f64) -> f64 {
@@ -683,20 +681,12 @@ fn main() {
     let Some(arguments) = Arguments::read() else {
         return;
     };
-    let number = |name: &str, default: usize, quick: usize| -> usize {
-        let default = if arguments.has("--quick") {
-            quick
-        } else {
-            default
-        };
-        arguments.number(name, &default.to_string())
-    };
     let sizes = Sizes {
-        members: number("--members", 1_000_000, 200_000),
-        keys: number("--keys", 1_000_000, 200_000),
-        mib: number("--mib", 200, 50),
+        members: arguments.sized("--members", 1_000_000, 200_000),
+        keys: arguments.sized("--keys", 1_000_000, 200_000),
+        mib: arguments.sized("--mib", 200, 50),
     };
-    let rounds = number("--rounds", 3, 1);
+    let rounds = arguments.sized("--rounds", 3, 1);
     let only = arguments.value("--only", "");
     let freezes_at_ms = arguments.value("--freeze-trace", "").parse().ok();
     let basalt = arguments.basalt();
@@ -772,14 +762,5 @@ fn main() {
         eprintln!("{row}");
         let _ = writeln!(out, "{row}");
     }
-    #[expect(clippy::print_stdout, reason = "the report")]
-    {
-        println!("{out}");
-    }
-    let dir = arguments.value(
-        "--out",
-        concat!(env!("CARGO_MANIFEST_DIR"), "/target/bench"),
-    );
-    std::fs::create_dir_all(&dir).expect("the output folder");
-    std::fs::write(Path::new(&dir).join("stalls.md"), out).expect("write the table");
+    peers::publish(&arguments, "stalls.md", &out);
 }

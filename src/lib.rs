@@ -1,20 +1,7 @@
 //! basalt: a multi-threaded, sharded, in-memory cache server that speaks the Redis protocol.
 //!
-//! The modules in reading order, and who may import whom (checked by `tests/tidy/`):
-//!
-//! ```text
-//! base ← alloc ← structures ← engine ┐
-//! base ← resp ───────────────────────┼← command ← shard ← session ← net, persist ← server ← main
-//! base ← client, config ─────────────┤
-//! client, config ← pubsub ───────────┘
-//! command ← script ← shard
-//! base ← sys ← script, shard, session, server
-//! base ← telemetry ← (shard and above; below it, plain counters only)
-//! ```
-//!
-//! Invariants, mostly of absence: `resp` does not know that commands exist; `structures` does not know that Redis
-//! exists; from `base` through `command` there is no tokio, no thread, no lock, no socket, no file and no reading of
-//! the clock; handlers never see an encoding or a socket; the keyspace is never shared.
+//! ARCHITECTURE.md is the map: what each module holds, which may import which, the way of a request, and the words that
+//! are used here. `tests/tidy/` checks the imports and the other rules.
 
 pub mod alloc;
 pub mod base;

@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 
 use support::arguments::Arguments;
 use support::load;
+use support::peers::{self, median};
 use support::process::{self, Process};
 
 /// How much is measured, and where.
@@ -71,9 +72,9 @@ impl Plan {
         let default_dir = concat!(env!("CARGO_MANIFEST_DIR"), "/target/bench/durability");
         Plan {
             quick,
-            keys: arguments.number("--keys", if quick { "100000" } else { "2000000" }),
-            members: arguments.number("--members", if quick { "100000" } else { "10000000" }),
-            rounds: arguments.number("--rounds", if quick { "1" } else { "5" }),
+            keys: arguments.sized("--keys", 2_000_000, 100_000),
+            members: arguments.sized("--members", 10_000_000, 100_000),
+            rounds: arguments.sized("--rounds", 5, 1),
             // A folder of its own, which is removed in the end; the one that was named may hold more.
             dir: PathBuf::from(arguments.value("--dir", default_dir)).join("basalt-durability"),
             runners: vec![
@@ -96,11 +97,6 @@ impl Plan {
 /// The core that the load runs on.
 fn load_core() -> String {
     (process::core_count() - 1).to_string()
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 fn main() {
@@ -129,12 +125,5 @@ fn main() {
         }
     }
     let _ = std::fs::remove_dir_all(&plan.dir);
-    #[expect(clippy::print_stdout, reason = "the report")]
-    {
-        println!("{out}");
-    }
-    let default_out = concat!(env!("CARGO_MANIFEST_DIR"), "/target/bench");
-    let dir = arguments.value("--out", default_out);
-    std::fs::create_dir_all(&dir).expect("the output folder");
-    std::fs::write(Path::new(&dir).join("durability.md"), out).expect("write the table");
+    peers::publish(&arguments, "durability.md", &out);
 }

@@ -1,6 +1,7 @@
 //! What a bench was told on its command line: words that are there or not, and words with a value behind them.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use super::process;
 
@@ -16,11 +17,6 @@ impl Arguments {
             return None;
         }
         Some(Arguments(words))
-    }
-
-    /// Arguments made of these words.
-    pub(crate) fn of(words: &[String]) -> Arguments {
-        Arguments(words.to_vec())
     }
 
     /// Whether a word is there.
@@ -39,6 +35,19 @@ impl Arguments {
     /// The number behind a word.
     pub(crate) fn number(&self, name: &str, default: &str) -> usize {
         self.value(name, default).parse().expect("a number")
+    }
+
+    /// The number behind a word; by default this one, or with `--quick` the other.
+    pub(crate) fn sized(&self, name: &str, full: usize, quick: usize) -> usize {
+        let default = if self.has("--quick") { quick } else { full };
+        self.number(name, &default.to_string())
+    }
+
+    /// The numbers behind a word, parted by commas.
+    pub(crate) fn numbers<T: FromStr>(&self, name: &str, default: &str) -> Vec<T> {
+        let all = self.value(name, default);
+        let read = |word: &str| word.parse().ok().expect("numbers parted by commas");
+        all.split(',').map(read).collect()
     }
 
     /// The basalt to measure: `--basalt`, or the one that was built.

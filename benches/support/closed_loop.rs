@@ -64,10 +64,10 @@ pub(crate) struct Measured {
 impl Measured {
     /// As the command line says.
     pub(crate) fn from(arguments: &Arguments, quick: bool) -> Measured {
-        let millis = arguments.number("--ms", if quick { "200" } else { "600" });
+        let millis = arguments.sized("--ms", 600, 200);
         Measured {
             cores: arguments.value("--cores", "0"),
-            rounds: arguments.number("--rounds", if quick { "1" } else { "3" }),
+            rounds: arguments.sized("--rounds", 3, 1),
             time: Duration::from_millis(millis as u64),
             scale: if quick { 10 } else { 1 },
         }

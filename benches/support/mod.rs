@@ -9,4 +9,5 @@ pub(crate) mod closed_loop;
 pub(crate) mod load;
 pub(crate) mod peers;
 pub(crate) mod process;
+pub(crate) mod scenarios;
 pub(crate) mod workload;

@@ -153,19 +153,26 @@ pub(crate) fn order(count: usize, round: usize) -> Vec<usize> {
 
 pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// Says a report, and keeps it in the folder that `--out` names.
+/// Prints a report, and keeps it in the folder that `--out` names.
 pub(crate) fn publish(arguments: &Arguments, file: &str, report: &str) {
     #[expect(clippy::print_stdout, reason = "the report")]
     {
         println!("{report}");
     }
+    keep(arguments, file, report);
+}
+
+/// Writes a file into the folder that `--out` names.
+pub(crate) fn keep(arguments: &Arguments, file: &str, text: &str) {
     let dir = arguments.value(
         "--out",
         concat!(env!("CARGO_MANIFEST_DIR"), "/target/bench"),
     );
     std::fs::create_dir_all(&dir).expect("the output folder");
-    std::fs::write(Path::new(&dir).join(file), report).expect("write the table");
+    let path = Path::new(&dir).join(file);
+    std::fs::write(&path, text).expect("write the report");
+    eprintln!("written: {}", path.display());
 }

@@ -112,13 +112,15 @@ pub(crate) fn take_in(layout: Layout) {
     APART.set(APART.get() - layout_class(layout));
 }
 
-/// Has the calling thread answer for a piece that counted as freed, so that it can be freed or used again.
-pub(crate) fn take_over(layout: Layout) {
+/// Counts a piece as allocated by the calling thread: it was, or comes from a pool or a list where it counted as freed.
+#[inline]
+pub(crate) fn count_allocated(layout: Layout) {
     count(layout_class(layout));
 }
 
-/// Counts a piece as freed that goes to a pool instead.
-pub(crate) fn give_up(layout: Layout) {
+/// Counts a piece as freed by the calling thread: it was, or goes to a pool or a list instead.
+#[inline]
+pub(crate) fn count_freed(layout: Layout) {
     count(-layout_class(layout));
 }
 

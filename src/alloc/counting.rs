@@ -5,7 +5,7 @@
 
 use std::alloc::{GlobalAlloc, Layout};
 
-use super::account::{count, layout_class, size_class};
+use super::account::{count, count_allocated, count_freed, layout_class, size_class};
 use super::deferred_free;
 
 /// Wraps an allocator and counts the size classes of what it hands out.
@@ -19,7 +19,7 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Counting<A> {
         // SAFETY: the caller's promise.
         let pointer = unsafe { self.0.alloc(layout) };
         if !pointer.is_null() {
-            count(layout_class(layout));
+            count_allocated(layout);
         }
         pointer
     }
@@ -29,14 +29,14 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Counting<A> {
         // SAFETY: the caller's promise.
         let pointer = unsafe { self.0.alloc_zeroed(layout) };
         if !pointer.is_null() {
-            count(layout_class(layout));
+            count_allocated(layout);
         }
         pointer
     }
 
     #[inline]
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        count(-layout_class(layout));
+        count_freed(layout);
         if layout.size() >= deferred_free::BYTES_MIN {
             // SAFETY: the caller's promise.
             let is_deferred = unsafe { deferred_free::defer(pointer, layout) };

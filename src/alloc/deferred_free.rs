@@ -1,4 +1,4 @@
-//! Large pieces of memory are freed later, by one thread that has nobody to serve.
+//! Large pieces of memory are freed later, by one thread that serves no connection.
 //!
 //! The allocator gives the pages of a large piece back to the system at once, which takes some 0.1 ms for each MiB: a
 //! connection that drops a long reply, or deletes a string of 1 GiB, would stall everybody else on its thread. So from
@@ -115,7 +115,7 @@ impl DeferredFrees {
             WAITING_BYTES.fetch_sub(link.layout.size(), Relaxed);
             WAITING_PIECES.fetch_sub(1, Relaxed);
             FREES.set(true);
-            super::account::take_over(link.layout);
+            super::account::count_allocated(link.layout);
             // SAFETY: allocated with this layout, as whoever called `defer` has promised; nobody else knows of it.
             unsafe { alloc::dealloc(piece.cast(), link.layout) };
             FREES.set(false);

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::registry::Shared;
-use super::tracking::Options;
+use super::shared::Shared;
+use super::shared::tracking::Options;
 use crate::resp::reply::Protocol;
 
 /// CLIENT REPLY.

@@ -1,8 +1,8 @@
 //! What all clients take together, and the limit of that: `maxmemory-clients`.
 //!
-//! Whoever changes what a client takes (its own task at the end of a turn, or who writes into its queue) notes the
-//! difference here; nothing changes in the usual turn, and then nothing is written that others read. Clients that may
-//! not be evicted count as nothing. Which client goes is up to the registry, which knows them all.
+//! A change of what a client takes is noted here, by its own task at the end of a turn or by the thread that writes
+//! into its mailbox; in the usual turn nothing changes, and then nothing is written that other threads read. Clients
+//! that may not be evicted count as nothing (`Shared::note_memory`). Which client goes is up to the registry.
 //!
 //! What is known of a client is one word of the client, which says at last that it was removed: threads that note what
 //! it takes while another one removes it, or after that, change nothing. So the sum is that of the clients there are,
@@ -12,8 +12,6 @@ use std::sync::atomic::{
     AtomicBool, AtomicI64, AtomicU64, AtomicUsize,
     Ordering::{Relaxed, SeqCst},
 };
-
-use super::registry::{Peer, Shared};
 
 /// The one of this process.
 pub static CLIENT_MEMORY: ClientMemory = ClientMemory::new();
@@ -33,6 +31,25 @@ pub struct ClientMemory {
     is_over: Line,
     /// Clients closed to save memory, since the start.
     pub evicted: AtomicU64,
+}
+
+/// What is counted of one client; see the module.
+#[derive(Default)]
+pub struct CountedBytes(AtomicUsize);
+
+impl CountedBytes {
+    /// Nothing is counted yet.
+    pub const fn new() -> CountedBytes {
+        CountedBytes(AtomicUsize::new(0))
+    }
+
+    /// The bytes that are counted.
+    pub fn bytes(&self) -> usize {
+        match self.0.load(Relaxed) {
+            REMOVED => 0,
+            bytes => bytes,
+        }
+    }
 }
 
 /// Apart from the sums, as every turn reads it and hardly anybody writes it.
@@ -83,28 +100,17 @@ impl ClientMemory {
         }
     }
 
-    /// What is known of a client.
-    pub(super) fn bytes_of(client: &Shared) -> usize {
-        match client.counted_bytes.load(Relaxed) {
-            REMOVED => 0,
-            bytes => bytes,
-        }
-    }
-
     /// Notes what a client takes now.
     #[inline]
-    pub fn note(&self, client: &Shared) {
-        let is_counted =
-            !client.no_evict.load(Relaxed) && !client.is_killed() && client.peer() == Peer::Client;
-        let bytes = if is_counted { client.memory_bytes() } else { 0 };
-        if bytes != client.counted_bytes.load(Relaxed) {
-            self.count(client, bytes);
+    pub fn note(&self, counted: &CountedBytes, bytes: usize) {
+        if bytes != counted.0.load(Relaxed) {
+            self.count(counted, bytes);
         }
     }
 
     /// The client takes nothing any more, whoever notes something else from now on.
-    pub fn remove(&self, client: &Shared) {
-        let before = client.counted_bytes.swap(REMOVED, Relaxed);
+    pub fn remove(&self, counted: &CountedBytes) {
+        let before = counted.0.swap(REMOVED, Relaxed);
         if before != REMOVED {
             self.total.fetch_sub(before as i64, SeqCst);
             self.look();
@@ -112,9 +118,8 @@ impl ClientMemory {
     }
 
     #[cold]
-    fn count(&self, client: &Shared, bytes: usize) {
-        let counted = &client.counted_bytes;
-        let noted = counted.fetch_update(Relaxed, Relaxed, |before| {
+    fn count(&self, counted: &CountedBytes, bytes: usize) {
+        let noted = counted.0.fetch_update(Relaxed, Relaxed, |before| {
             (before != REMOVED).then_some(bytes)
         });
         if let Ok(before) = noted {
@@ -127,99 +132,42 @@ impl ClientMemory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::registry::Registry;
-    use std::sync::Arc;
-
-    fn client(registry: &Registry, bytes: usize) -> Arc<Shared> {
-        let address = "127.0.0.1:1".to_owned();
-        let shared = Shared::new(registry.next_id(), address.clone(), address, 8, false, 0);
-        shared.buffer_bytes.store(bytes, Relaxed);
-        let shared = Arc::new(shared);
-        registry.add(Arc::clone(&shared));
-        CLIENT_MEMORY.note(&shared);
-        shared
-    }
-
-    #[test]
-    fn the_largest_clients_go_until_the_rest_is_within_the_limit() {
-        let registry = Registry::new();
-        let sizes = [1 << 20, 5 << 20, 3 << 20, 4 << 20, 2 << 20];
-        let clients: Vec<_> = sizes.map(|bytes| client(&registry, bytes)).into();
-        clients[1].no_evict.store(true, Relaxed);
-        CLIENT_MEMORY.note(&clients[1]);
-        let counted = CLIENT_MEMORY.total_bytes();
-        assert!((10 << 20..11 << 20).contains(&counted), "{counted}");
-        registry.evict();
-        assert_eq!(registry.count(), 5, "there is no limit yet");
-        CLIENT_MEMORY.set_limit(7 << 20);
-        assert!(CLIENT_MEMORY.is_over());
-        registry.evict();
-        let is_killed: Vec<bool> = clients.iter().map(|client| client.is_killed()).collect();
-        assert_eq!(is_killed, [false, false, false, true, false]);
-        assert!(!CLIENT_MEMORY.is_over() && registry.count() == 4);
-        // It is on its way out, and does not count however its figures change.
-        CLIENT_MEMORY.note(&clients[3]);
-        clients[1].no_evict.store(false, Relaxed);
-        CLIENT_MEMORY.note(&clients[1]);
-        registry.evict();
-        assert!(clients[1].is_killed() && !clients[2].is_killed());
-        CLIENT_MEMORY.set_limit(1);
-        registry.evict();
-        assert!(
-            registry.count() == 0,
-            "the least limit is below what any of them takes"
-        );
-        CLIENT_MEMORY.set_limit(0);
-        assert!(!CLIENT_MEMORY.is_over());
-    }
-
-    fn alone(number: u64) -> Shared {
-        let address = "127.0.0.1:1".to_owned();
-        Shared::new(number, address.clone(), address, 8, false, 0)
-    }
 
     #[test]
     fn a_client_that_was_removed_counts_for_nothing_whoever_notes_it_later() {
-        let ledger = ClientMemory::new();
-        let client = alone(1);
-        ledger.note(&client);
-        assert!(
-            ledger.total_bytes() > 0 && ClientMemory::bytes_of(&client) == ledger.total_bytes()
-        );
-        ledger.remove(&client);
+        let all = ClientMemory::new();
+        let counted = CountedBytes::new();
+        all.note(&counted, 1000);
+        assert_eq!((all.total_bytes(), counted.bytes()), (1000, 1000));
+        all.remove(&counted);
         // A publisher that found it before, or its own task at the end of a turn.
-        client.output_bytes.store(1 << 20, Relaxed);
-        ledger.note(&client);
-        assert_eq!(
-            (ledger.total_bytes(), ClientMemory::bytes_of(&client)),
-            (0, 0)
-        );
+        all.note(&counted, 1 << 20);
+        assert_eq!((all.total_bytes(), counted.bytes()), (0, 0));
     }
 
     #[test]
     fn notes_and_removals_that_meet_leave_nothing_and_exceed_no_limit() {
         let rounds = if cfg!(miri) { 3 } else { 300 };
-        let ledger = ClientMemory::new();
-        ledger.set_limit(1 << 40);
+        let all = ClientMemory::new();
+        all.set_limit(1 << 40);
         for round in 0..rounds {
-            let client = alone(round);
+            let counted = CountedBytes::new();
             std::thread::scope(|scope| {
                 for step in 1..4_usize {
-                    let (ledger, client) = (&ledger, &client);
+                    let (all, counted) = (&all, &counted);
                     scope.spawn(move || {
                         for bytes in 0..50 {
-                            client.output_bytes.store(bytes * step * 1_000, Relaxed);
-                            ledger.note(client);
+                            all.note(counted, 1024 + bytes * step * 1_000);
                             // Less than nothing would be more than anything.
-                            assert!(!ledger.is_over());
+                            assert!(!all.is_over());
                         }
                         if step == 2 {
-                            ledger.remove(client);
+                            all.remove(counted);
                         }
                     });
                 }
             });
-            assert_eq!(ledger.total.load(SeqCst), 0, "round {round}");
+            assert_eq!(all.total.load(SeqCst), 0, "round {round}");
         }
     }
 }

@@ -2,8 +2,7 @@
 
 pub mod announced;
 pub mod connection;
-pub mod mailbox;
 pub mod memory;
 pub mod registry;
-pub mod tracking;
+pub mod shared;
 pub mod under_way;

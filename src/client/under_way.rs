@@ -1,12 +1,12 @@
-//! What runs or is queued: whoever wants to know when all of it has ended begins a new period, and is told when nothing
-//! of the earlier ones is left.
+//! Periods (epochs) of what runs or is queued: a caller that has to know when all of it has ended begins a new period,
+//! and is called when nothing holds an earlier one.
 
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
-/// What the end of a period brings about, if anybody waits for it.
+/// What is called at the end of a period.
 type WhenOver = Box<dyn FnOnce() + Send>;
 
 /// A period. Each turn of a connection and each job holds the one in which it began.

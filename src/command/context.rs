@@ -13,9 +13,9 @@ use super::host::primary::Follow;
 use super::host::{Awaited, Server};
 use crate::base::hash::{Seed, slot};
 use crate::client::connection::Connection;
-use crate::client::registry::Shared;
+use crate::client::shared::Shared;
 use crate::config::Config;
-use crate::engine::effect::{Event, Spoken};
+use crate::engine::effect::{Event, Publication};
 use crate::engine::keyspace::{Keyspace, WrongType};
 use crate::engine::record::{Audience, Records};
 use crate::engine::value::{DataType, Object};
@@ -603,7 +603,7 @@ pub enum Outbox<'a> {
     /// No shard is in hand: it goes at once, and these tasks are woken when the batch is over.
     Open(&'a mut Vec<Waker>),
     /// Some are: it is kept until they are let go. What the client is sent itself comes behind the reply of EXEC.
-    Pending(&'a mut Vec<Spoken>, &'a mut Records),
+    Pending(&'a mut Vec<Publication>, &'a mut Records),
 }
 
 impl Outbox<'_> {

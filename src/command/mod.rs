@@ -4,28 +4,31 @@
 //!
 //! # Adding a command
 //!
-//! 1. In its family's folder, write a `static` row above its handler: name, group, arity with the name (negative: at
-//!    least), `reads` or `writes` with where its keys stand, `doc`, and how it meets the shards: `on_keys`,
-//!    `on_all_shards`, `on_each_shard`, `by_cursor` or `on_session`. Models: `string/edit.rs` (a change in place),
-//!    `list/pop.rs` (a count, an array in reply), `list/transfer.rs` (two keys), `string/set.rs` (options).
-//! 2. List the row in the family's `TABLE`, in the order of the names. Look-up, routing, admission, COMMAND, ACL
+//! 1. **Row.** In its family's folder write a `static` row above its handler: name, group, arity with the name
+//!    (negative: at least), `reads` or `writes` with a [`KeySpec`](declaration::KeySpec) of where its keys stand and
+//!    what is done to them, `doc` with the version of Redis that has it (of Redis 8.6 for commands of our own), and how
+//!    it meets the shards: `on_keys`, `on_all_shards`, `on_each_shard`, `by_cursor` or `on_session`. Models:
+//!    `string/edit.rs` (a change in place), `list/pop.rs` (a count, an array in reply), `list/transfer.rs` (two keys),
+//!    `string/set.rs` (options).
+//! 2. **Table.** List the row in the family's `TABLE`, in alphabetical order. Look-up, routing, admission, COMMAND, ACL
 //!    categories, statistics and metrics derive from it.
-//! 3. Write the handler: `args.key(1)`, `args.integer(3)?`, `args.is(4, "word")`, `cx.at(&key)` for the keyspace of the
-//!    key's shard, `find_typed` there and typed calls of [`engine::keyspace`](crate::engine::keyspace), `out` for the
-//!    reply, whose arrays begin with their length. A `Place` is good until something else is looked up or changed, as a
-//!    look-up may delete what has expired: look up again. A change is told by one `Keyspace::wrote`; it feeds events,
-//!    waiters, watches, tracking and snapshots. Memory is charged by the keyspace's own calls (`put_…`, `edit_…`),
-//!    nothing else has to be done for it. The log gets the request itself when something was changed.
-//! 4. If the work grows with a value, declare `takes_long` and ask `cx.scales().weigh(elements)` before anything is
-//!    changed or answered: it may answer that the command is to run on another thread, from its start.
-//! 5. If an argument is stored, declare `keeps_block` and store `args.content(n)`: a long one is shared, not copied.
-//! 6. If time, chance or floats decide what is written, say by `cx.log_instead` what the log gets in its place.
-//! 7. Tests: a section in `tests/transcripts/families/`, recorded by `BLESS=1 cargo test --test blackbox transcripts`,
-//!    and a line in the family's `rows.txt`. What redis-server 7.0 does not know is typed by hand below
-//!    `!since VERSION` (`!since basalt: why`), and so is each later answer that depends on it, and has no line in
-//!    `rows.txt`. What writes needs a case in `logging/tests/cases`; if 7.0 does not know the command, with a key of
-//!    `YOUNG_KEYS`, made in `YOUNG_SEED` if none there has the right type, or else redis-server is asked and fails.
-//!    `cargo test --lib command::` runs all but the recording; it says what else is missing.
+//! 3. **Handler.** `args.key(1)`, `args.integer(3)?`, `args.is(4, "word")` read arguments; `cx.at(&key)` is the
+//!    keyspace of the key's shard, with the calls of [`engine::keyspace`](crate::engine::keyspace); `out` takes the
+//!    reply, whose arrays begin with their length. A [`Place`](crate::structures::table::Place) is valid until
+//!    something else is looked up or changed, as a look-up may delete what has expired: look up again then. One
+//!    `Keyspace::wrote` for each changed key feeds events, blocked clients, WATCH, tracking and snapshots. Memory is
+//!    charged by the keyspace's own calls (`put_…`, `edit_…`). A request that changed something is logged as it stands.
+//! 4. **Long work.** If the work grows with a value, declare `takes_long` and call `cx.scales().weigh(elements)?`
+//!    before anything is changed or answered: it may end this run, and the command runs again on another thread.
+//! 5. **Long arguments.** If an argument is stored, declare `keeps_block` and store `args.content(n)`: a long one is
+//!    shared, not copied.
+//! 6. **Log.** If time, chance or floats decide what is written, say by `cx.log_instead` what is logged in its place.
+//! 7. **Tests.** Add a section to `tests/transcripts/families/` with the requests, and record the answers of
+//!    redis-server 7.0 by `BLESS=1 cargo test --test blackbox transcripts`. Answers that 7.0 cannot give are typed by
+//!    hand, each below a line `!since VERSION` or `!since basalt: why`. A command that 7.0 has gets a line in the
+//!    family's `rows.txt`. A command that writes gets a case in `logging/tests/cases`; if 7.0 does not have it, the
+//!    case uses a key of `NEWER_SEED`. `cargo test --lib command::` runs all but the recording, and
+//!    says what is missing.
 
 pub mod admission;
 pub mod args;

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Everything that handles parameters is a loop over the table, so a parameter is declared once. `Config` is plain
-//! data: nobody is told of a change from here; whoever sets something applies it, from the names that changed. What a
-//! row calls refused is refused by name at the start and by CONFIG SET.
+//! data: it notifies nothing of a change; the caller that sets parameters applies them, from the names that changed.
+//! What a row calls refused is refused by name at the start and by CONFIG SET.
 
 pub mod error;
 mod files;

@@ -81,7 +81,9 @@ choices! {
 }
 choices! {
     /// How a replica loads a snapshot that comes over the network.
-    DisklessLoad { Disabled = "disabled", OnEmptyDb = "on-empty-db", Swapdb = "swapdb" }
+    DisklessLoad {
+        Disabled = "disabled", OnEmptyDb = "on-empty-db", Swapdb = "swapdb", FlushBeforeLoad = "flush-before-load"
+    }
 }
 choices! {
     /// Whether TLS clients must show a certificate.

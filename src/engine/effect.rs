@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 
 use super::Key;
 use super::record::{Audience, Head, Log, Records};
-use super::tracking::{Forgotten, Lapsed, Lapses, Tracked, TrackedCount, Written};
+use super::tracking::{Forgotten, InvalidatedKey, Invalidations, Tracked, TrackedCount, Written};
 use crate::base::hash::Seed;
 use crate::base::random::Random;
 use crate::structures::block::Content;
@@ -206,7 +206,7 @@ pub trait Follower: Send + Sync {
 }
 
 /// A message that a transaction or a script published between its changes.
-pub struct Spoken {
+pub struct Publication {
     /// Stamp of the last effect before it.
     pub stamp: u64,
     /// What only the follower understands.
@@ -220,9 +220,9 @@ pub struct News {
     /// What happened, in order; mostly one.
     pub effects: SmallVec<[Effect; 1]>,
     /// The messages between the effects, in order.
-    pub spoken: Vec<Spoken>,
-    /// What is to be dropped by those who cache.
-    pub lapses: Lapses,
+    pub publications: Vec<Publication>,
+    /// What clients with client-side caching are to drop.
+    pub invalidations: Invalidations,
     /// The position in the log of commands behind all that this tells of.
     pub log_seen: u64,
 }
@@ -253,7 +253,7 @@ pub struct Effects {
     /// Something is to be logged.
     has_records: bool,
     log: Vec<Effect>,
-    lapses: Lapses,
+    invalidations: Invalidations,
     tracked: Tracked,
     interest: Arc<Interest>,
     follower: Option<Arc<dyn Follower>>,
@@ -450,19 +450,19 @@ impl Effects {
         if self.recording || self.interest.wants(event.class) {
             self.record(db, key, event);
         }
-        if let Some(lapsed) = self.tracked.take(key, self.client) {
-            self.lapse(lapsed);
+        if let Some(invalidated) = self.tracked.take(key, self.client) {
+            self.invalidate(invalidated);
         }
         if self.interest.wants_all_keys() {
             let (key, by) = (key.into(), self.client);
-            self.lapses.written.push(Written { key, by });
+            self.invalidations.written.push(Written { key, by });
             self.note_news();
         }
     }
 
-    fn lapse(&mut self, mut lapsed: Lapsed) {
-        lapsed.stamp = self.stamp;
-        self.lapses.keys.push(lapsed);
+    fn invalidate(&mut self, mut invalidated: InvalidatedKey) {
+        invalidated.stamp = self.stamp;
+        self.invalidations.keys.push(invalidated);
         self.note_news();
     }
 
@@ -504,8 +504,8 @@ impl Effects {
         keys_max: u64,
         random: &mut Random,
     ) {
-        if let Some(lapsed) = self.tracked.add(key, client, seed) {
-            self.lapse(lapsed);
+        if let Some(invalidated) = self.tracked.add(key, client, seed) {
+            self.invalidate(invalidated);
         }
         self.is_attentive = true;
         self.limit_tracked(keys_max, LAPSED_PER_READ, random);
@@ -521,10 +521,10 @@ impl Effects {
             if !self.tracked.exceeds(keys_max) {
                 return false;
             }
-            let Some(lapsed) = self.tracked.take_random(&mut || random.next_u64()) else {
+            let Some(invalidated) = self.tracked.take_random(&mut || random.next_u64()) else {
                 return false;
             };
-            self.lapse(lapsed);
+            self.invalidate(invalidated);
         }
         !self.tracked.is_empty() && self.tracked.exceeds(keys_max)
     }
@@ -533,7 +533,7 @@ impl Effects {
     /// free.
     pub fn void_all(&mut self) -> Option<Forgotten> {
         let forgotten = self.tracked.take_all();
-        self.lapses.all = true;
+        self.invalidations.all = true;
         self.note_news();
         forgotten
     }
@@ -621,8 +621,8 @@ impl Effects {
     /// Moves what the follower is to hear into `news`.
     fn hand_out(&mut self, news: &mut News) {
         self.has_news = false;
-        if !self.lapses.is_empty() {
-            news.lapses.append(&mut self.lapses);
+        if !self.invalidations.is_empty() {
+            news.invalidations.append(&mut self.invalidations);
         }
         match news.effects.is_empty() && self.log.len() > 1 {
             true => news.effects = SmallVec::from_vec(std::mem::take(&mut self.log)),
@@ -635,22 +635,24 @@ impl Effects {
 /// between; the follower, if there was anything for it. Without a follower messages stay where they are.
 pub fn append(
     all: &mut [&mut super::Engine],
-    spoken: &mut Vec<Spoken>,
+    publications: &mut Vec<Publication>,
 ) -> Option<Arc<dyn Follower>> {
     let mut news = Box::<News>::default();
     let (mut follower, mut count) = (None, 0);
     for engine in all.iter_mut() {
         let effects = &mut engine.effects;
-        if effects.has_news || !spoken.is_empty() && follower.is_none() {
+        if effects.has_news || !publications.is_empty() && follower.is_none() {
             follower = follower.or_else(|| effects.follower.clone());
             effects.hand_out(&mut news);
             count += 1;
         }
     }
     let follower = follower?;
-    news.spoken.append(spoken);
+    news.publications.append(publications);
     if count > 1 {
-        news.lapses.keys.sort_by_key(|lapsed| lapsed.stamp);
+        news.invalidations
+            .keys
+            .sort_by_key(|invalidated| invalidated.stamp);
         news.effects.sort_by_key(|effect| effect.stamp);
     }
     let positions = all.iter().map(|engine| engine.effects.log_position);

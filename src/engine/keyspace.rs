@@ -202,6 +202,15 @@ impl<'e> Keyspace<'e> {
         Text::of(self.entry(place)).ok_or(WrongType)
     }
 
+    /// Length of a string that was looked up; 0 without one.
+    #[inline]
+    pub fn text_len(&self, found: Option<Place>) -> Result<usize, WrongType> {
+        match found {
+            Some(place) => Ok(self.text(place)?.len()),
+            None => Ok(0),
+        }
+    }
+
     /// Looks up a string for reading.
     pub fn read_text(&mut self, key: &Key<'_>) -> Result<Option<Text<'_>>, WrongType> {
         match self.find_read(key) {

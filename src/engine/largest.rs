@@ -1,10 +1,10 @@
 //! The largest values of a database, by type, without looking for them: every change of a value says how large it is
 //! now, and the few that are largest are remembered by the hash of their key.
 //!
-//! What is remembered is a hint: whoever asks looks the keys up, so that no answer is stale. A list that has lost a key
-//! to deletion has a gap until the next large value is written; as there is a list in each shard, the ten largest of
-//! all are hardly ever among those missed. Sizes are noted in steps of an eighth, so that a list which grows by one
-//! element at a time is noted seldom.
+//! What is remembered is a hint: the command that lists them looks the keys up, so that no answer is stale. A list that
+//! has lost a key to deletion has a gap until the next large value is written; as there is a list in each shard, the
+//! ten largest of all are hardly ever among those missed. Sizes are noted in steps of an eighth, so that a list which
+//! grows by one element at a time is noted seldom.
 
 use super::value::{DataType, Object, TYPES};
 use crate::structures::entry::{EntryRef, Value};

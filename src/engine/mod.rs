@@ -1,8 +1,8 @@
 //! One shard's keyspace: databases, values, expiry, effects.
 //!
 //! Synchronous and deterministic: time and randomness are handed in. No I/O, no threads, no locks. An [`Engine`] is
-//! `Send`, because whoever holds the shard's token is its worker for that moment, and is never touched by two
-//! threads at once. What others may see without the token is in [`published::Published`].
+//! `Send`, because the thread that holds the shard's token runs it for that moment, and is never touched by two
+//! threads at once. What other threads may read without the token is in [`published::Published`].
 
 pub mod db;
 pub mod defrag;
@@ -240,7 +240,7 @@ pub struct Engine {
         reason = "they come and go as the boxes that they are in"
     )]
     flushed_unsaved: Vec<Box<Db>>,
-    /// Collections that were, too; charged to nobody.
+    /// Collections that were, too; charged to no account.
     left_unsaved: VecDeque<value::Trash>,
     /// Huge values, freed in slices too.
     doomed_values: Vec<value::Trash>,

@@ -1,4 +1,4 @@
-//! All data of a shard in exchange for others that were put together aside, where nobody saw them.
+//! All data of a shard in exchange for others that were put together aside, where they were not visible.
 
 use std::sync::Arc;
 

@@ -1,8 +1,9 @@
 //! Which connections may have cached which keys of this shard (CLIENT TRACKING), and what they are to be told.
 //!
 //! A read by a connection that tracks is remembered while the shard is still in hand; a change takes the key out again,
-//! with all its readers, and that record travels to whoever tells them. So no change falls between a read and its being
-//! remembered, and a key is told once for each time that it was read. Names count, not databases, as in Redis.
+//! with all its readers, and that record goes to `pubsub::tracking`, which tells them. So no change falls between a
+//! read and its being remembered, and a key is told once for each time that it was read. Names count, not databases, as
+//! in Redis.
 //!
 //! A key with its readers is one allocation, in a table as the keyspace's:
 //!
@@ -10,10 +11,10 @@
 //! key | reader u32 | reader u32 | …     ascending
 //! ```
 //!
-//! A reader is the low half of a connection's number. One that is gone stays until the key changes, and is skipped by
-//! whoever tells; after 2^32 connections it may name another one, which then drops what it never had.
+//! A reader is the low half of a connection's number. One that is gone stays until the key changes, and is skipped when
+//! the others are told; after 2^32 connections it may name another one, which then drops what it never had.
 //!
-//! Invariants: a shard whose keys nobody tracks takes no memory here; the counts are those of all shards together.
+//! Invariants: a shard without tracked keys takes no memory here; the counts are those of all shards together.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -61,7 +62,7 @@ impl TrackedCount {
 pub type Forgotten = Table<Entry<()>>;
 
 /// A key that is no longer as its readers know it.
-pub struct Lapsed {
+pub struct InvalidatedKey {
     entry: Entry<()>,
     /// When, among the effects of all shards.
     pub stamp: u64,
@@ -69,7 +70,7 @@ pub struct Lapsed {
     pub by: u64,
 }
 
-impl Lapsed {
+impl InvalidatedKey {
     /// The key.
     pub fn key(&self) -> &[u8] {
         self.entry.view().key()
@@ -90,25 +91,25 @@ pub struct Written {
     pub by: u64,
 }
 
-/// What those who cache are to be told.
+/// What clients with client-side caching are to be told.
 #[derive(Default)]
-pub struct Lapses {
-    /// Keys that somebody read.
-    pub keys: Vec<Lapsed>,
-    /// All keys that were written, while somebody wants to hear of them.
+pub struct Invalidations {
+    /// Keys that a tracking client has read.
+    pub keys: Vec<InvalidatedKey>,
+    /// All keys that were written, while a client tracks in broadcast mode.
     pub written: Vec<Written>,
     /// Everything is void.
     pub all: bool,
 }
 
-impl Lapses {
-    /// Whether nothing lapsed.
+impl Invalidations {
+    /// Whether nothing is invalidated.
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty() && self.written.is_empty() && !self.all
     }
 
     /// Takes over what another shard has.
-    pub fn append(&mut self, other: &mut Lapses) {
+    pub fn append(&mut self, other: &mut Invalidations) {
         self.keys.append(&mut other.keys);
         self.written.append(&mut other.written);
         self.all |= std::mem::take(&mut other.all);
@@ -156,7 +157,7 @@ impl Tracked {
     }
 
     /// Remembers that a connection read a key. If the key had too many readers, they are to be told.
-    pub fn add(&mut self, key: &Key<'_>, client: u64, seed: Seed) -> Option<Lapsed> {
+    pub fn add(&mut self, key: &Key<'_>, client: u64, seed: Seed) -> Option<InvalidatedKey> {
         let table = self.table.get_or_insert_with(|| Box::new(Table::new(seed)));
         let reader = client as u32;
         let fresh = |key: &Key<'_>| Entry::bytes(0, key.bytes, &reader.to_le_bytes(), None);
@@ -175,7 +176,7 @@ impl Tracked {
             let items = chunks.len() as u64 - 1;
             self.count.remove(0, items);
             let entry = table.replace(place, fresh(key));
-            return Some(Lapsed {
+            return Some(InvalidatedKey {
                 entry,
                 stamp: 0,
                 by: 0,
@@ -189,7 +190,7 @@ impl Tracked {
     }
 
     /// Forgets a key, and says who read it; `by` is who changed it.
-    pub fn take(&mut self, key: &[u8], by: u64) -> Option<Lapsed> {
+    pub fn take(&mut self, key: &[u8], by: u64) -> Option<InvalidatedKey> {
         let table = self.table.as_deref_mut()?;
         let place = table.find(table.hash(key), key)?;
         let entry = table.remove(place);
@@ -197,19 +198,19 @@ impl Tracked {
     }
 
     /// Forgets a key drawn at random, and says who read it.
-    pub fn take_random(&mut self, draw: &mut dyn FnMut() -> u64) -> Option<Lapsed> {
+    pub fn take_random(&mut self, draw: &mut dyn FnMut() -> u64) -> Option<InvalidatedKey> {
         let table = self.table.as_deref_mut()?;
         let place = table.random(draw)?;
         let entry = table.remove(place);
         Some(self.taken(entry, 0))
     }
 
-    fn taken(&mut self, entry: Entry<()>, by: u64) -> Lapsed {
+    fn taken(&mut self, entry: Entry<()>, by: u64) -> InvalidatedKey {
         self.count.remove(1, count_of(entry.view()));
         if self.table.as_ref().is_some_and(|table| table.is_empty()) {
             self.table = None;
         }
-        Lapsed {
+        InvalidatedKey {
             entry,
             stamp: 0,
             by,
@@ -243,10 +244,10 @@ mod tests {
             assert!(tracked.add(&key, client, SEED).is_none());
         }
         assert_eq!((tracked.count.keys(), tracked.count.items()), (1, 3));
-        let lapsed = tracked.take(b"k", 7).expect("somebody read it");
-        assert_eq!(lapsed.key(), b"k");
-        assert_eq!(lapsed.readers().collect::<Vec<_>>(), [3, 5, 9]);
-        assert_eq!(lapsed.by, 7);
+        let invalidated = tracked.take(b"k", 7).expect("somebody read it");
+        assert_eq!(invalidated.key(), b"k");
+        assert_eq!(invalidated.readers().collect::<Vec<_>>(), [3, 5, 9]);
+        assert_eq!(invalidated.by, 7);
         assert!(tracked.take(b"k", 7).is_none() && tracked.is_empty());
         assert_eq!((tracked.count.keys(), tracked.count.items()), (0, 0));
     }
@@ -258,12 +259,12 @@ mod tests {
         for client in 0..READERS_MAX as u64 {
             assert!(tracked.add(&key, client, SEED).is_none());
         }
-        let lapsed = tracked.add(&key, u64::from(u32::MAX), SEED);
-        let lapsed = lapsed.expect("no room for one more");
-        assert_eq!(lapsed.readers().count(), READERS_MAX);
+        let invalidated = tracked.add(&key, u64::from(u32::MAX), SEED);
+        let invalidated = invalidated.expect("no room for one more");
+        assert_eq!(invalidated.readers().count(), READERS_MAX);
         assert_eq!((tracked.count.keys(), tracked.count.items()), (1, 1));
-        let lapsed = tracked.take(b"k", 0).expect("the last one is remembered");
-        assert_eq!(lapsed.readers().collect::<Vec<_>>(), [u32::MAX]);
+        let invalidated = tracked.take(b"k", 0).expect("the last one is remembered");
+        assert_eq!(invalidated.readers().collect::<Vec<_>>(), [u32::MAX]);
     }
 
     #[test]
@@ -280,16 +281,16 @@ mod tests {
                     model.clear();
                 }
                 1..=20 => {
-                    let lapsed = tracked.take(&name, 0);
-                    let readers = lapsed.map(|lapsed| lapsed.readers().collect());
+                    let invalidated = tracked.take(&name, 0);
+                    let readers = invalidated.map(|invalidated| invalidated.readers().collect());
                     assert_eq!(readers, model.remove(&name));
                 }
                 21..=25 => {
-                    let lapsed = tracked.take_random(&mut || random.next_u64());
-                    assert_eq!(lapsed.is_none(), model.is_empty());
-                    if let Some(lapsed) = lapsed {
-                        let readers = model.remove(lapsed.key());
-                        assert_eq!(Some(lapsed.readers().collect()), readers);
+                    let invalidated = tracked.take_random(&mut || random.next_u64());
+                    assert_eq!(invalidated.is_none(), model.is_empty());
+                    if let Some(invalidated) = invalidated {
+                        let readers = model.remove(invalidated.key());
+                        assert_eq!(Some(invalidated.readers().collect()), readers);
                     }
                 }
                 _ => {

@@ -1,9 +1,9 @@
-//! Who waits for a key of this shard, first come first served.
+//! Blocked requests of this shard's keys, first come first served.
 //!
-//! Every change to a key that somebody waits for makes the key ready; whoever has the shard in hand serves the waiters
-//! once its command is over. What a waiter is, and how it is served, is the affair of the layer above.
+//! Every change of a key with waiters makes the key ready; the thread with the shard in hand serves the waiters once
+//! its command is over. What a waiter is, and how it is served, is decided in the layer above.
 //!
-//! Invariants: no queue is empty; a waiter stands in the queue of a key once; nobody waits, no memory.
+//! Invariants: no queue is empty; a waiter stands in the queue of a key once; without waiters no memory is taken.
 
 use std::any::Any;
 use std::collections::{HashMap, VecDeque};

@@ -1,9 +1,9 @@
 //! Which keys of this shard are watched by transactions to be, and when each last changed.
 //!
 //! Stamps order what happens on a shard, and a connection knows the largest that it has seen: a key that changed at a
-//! larger one changed after the connection began to watch it. So nobody has to be told of a change.
+//! larger one changed after the connection began to watch it. So a change notifies no connection.
 //!
-//! Invariants: a key stands here while somebody watches it; nobody watches, no memory.
+//! Invariants: a key stands here while it is watched; without watched keys no memory is taken.
 
 use std::collections::HashMap;
 use std::sync::Arc;

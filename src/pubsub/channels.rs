@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use parking_lot::RwLock;
 
-use crate::client::registry::Shared;
+use crate::client::shared::Shared;
 
 pub(super) type Subscribers = Vec<Arc<Shared>>;
 

@@ -19,10 +19,10 @@ use parking_lot::Mutex;
 use super::message::Run;
 use super::sequence::{Consumer, Left, Sequence};
 use super::{Posting, PubSub};
-use crate::client::mailbox::Topic;
+use crate::client::shared::mailbox::Topic;
 use crate::config::values::EventClasses;
 use crate::engine::effect::{Effect, Follower, Interest, News};
-use crate::engine::tracking::{Lapsed, Lapses};
+use crate::engine::tracking::{InvalidatedKey, Invalidations};
 use crate::resp::reply::SHARED_LEN_MIN;
 
 /// Every class of events, by letter.
@@ -189,15 +189,15 @@ struct Publisher<'p> {
 impl Consumer<News> for Publisher<'_> {
     fn take(&mut self, news: Box<News>) {
         self.posting.log_seen = self.posting.log_seen.max(news.log_seen);
-        let Lapses { keys, written, all } = &news.lapses;
-        if !news.lapses.is_empty() {
+        let Invalidations { keys, written, all } = &news.invalidations;
+        if !news.invalidations.is_empty() {
             self.complete();
             self.pubsub.tell_wide(written, *all, &mut self.posting);
         }
         let (mut keys, mut effects) = (keys.as_slice(), news.effects.as_slice());
-        for said in &news.spoken {
-            let count = keys.partition_point(|lapsed| lapsed.stamp <= said.stamp);
-            self.tell_lapsed(keys.split_off(..count).unwrap_or_default());
+        for said in &news.publications {
+            let count = keys.partition_point(|invalidated| invalidated.stamp <= said.stamp);
+            self.send_invalidations(keys.split_off(..count).unwrap_or_default());
             let count = effects.partition_point(|effect| effect.stamp <= said.stamp);
             self.publish_events(effects.split_off(..count).unwrap_or_default());
             if let Some(message) = said.message.downcast_ref() {
@@ -205,7 +205,7 @@ impl Consumer<News> for Publisher<'_> {
                 self.pubsub.send_pending(message, &mut self.posting);
             }
         }
-        self.tell_lapsed(keys);
+        self.send_invalidations(keys);
         self.publish_events(effects);
     }
 
@@ -218,10 +218,11 @@ impl Consumer<News> for Publisher<'_> {
 }
 
 impl Publisher<'_> {
-    fn tell_lapsed(&mut self, lapsed: &[Lapsed]) {
-        if !lapsed.is_empty() {
+    fn send_invalidations(&mut self, invalidated: &[InvalidatedKey]) {
+        if !invalidated.is_empty() {
             self.complete();
-            self.pubsub.tell_lapsed(lapsed, &mut self.posting);
+            self.pubsub
+                .send_invalidations(invalidated, &mut self.posting);
         }
     }
 
@@ -280,7 +281,7 @@ impl Publisher<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::registry::Shared;
+    use crate::client::shared::Shared;
     use crate::engine::effect::Event;
 
     fn news(key: &str) -> Box<News> {

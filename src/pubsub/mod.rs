@@ -1,8 +1,8 @@
-//! Who is subscribed to what, or caches what, and how a message gets to all of them.
+//! Subscriptions to channels and to invalidations, and how a message gets to all subscribers.
 //!
 //! A control-plane registry: channels, patterns and shard channels, each with its subscribers. A publisher writes a
 //! message into the queues of the subscribers ([`Shared::post`]) and then wakes those whose tasks do not know yet. It
-//! does so under the lock of the channel; whoever unsubscribes takes that lock too, so that no message comes after the
+//! does so under the lock of the channel; unsubscribing takes that lock too, so that no message comes after the
 //! confirmation. Never to be called with a shard in hand. Knows no command and no socket.
 
 mod channels;
@@ -19,8 +19,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::Waker;
 
 use crate::base::glob::{self, Case};
-use crate::client::mailbox::{OutputBound, Topic};
-use crate::client::registry::Shared;
+use crate::client::shared::Shared;
+use crate::client::shared::mailbox::{OutputBound, Topic};
 use crate::config::Config;
 use crate::config::values::OutputLimit;
 use crate::engine::effect::Interest;

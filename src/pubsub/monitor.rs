@@ -1,4 +1,4 @@
-//! MONITOR: every command that is run, as a line for those who look on.
+//! MONITOR: every command that is run, as a line for the clients in that mode.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use std::task::Waker;
 use parking_lot::RwLock;
 
 use super::PubSub;
-use crate::client::registry::Shared;
+use crate::client::shared::Shared;
 
 /// The clients that see every command.
 #[derive(Default)]

@@ -11,8 +11,8 @@ use super::message::Message;
 use super::{Posting, PubSub};
 use crate::base::glob::{self, Case};
 use crate::client::connection::Connection;
-use crate::client::mailbox::Topic;
-use crate::client::registry::Shared;
+use crate::client::shared::Shared;
+use crate::client::shared::mailbox::Topic;
 use crate::resp::reply::Protocol;
 
 /// See the module.

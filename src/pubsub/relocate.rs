@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::PubSub;
 use crate::alloc::slabs::Mover;
-use crate::client::mailbox::Topic;
+use crate::client::shared::mailbox::Topic;
 
 impl PubSub {
     /// All that somebody is subscribed to.

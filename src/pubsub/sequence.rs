@@ -2,9 +2,10 @@
 //!
 //! A producer draws a place and puts its record there; the order of places is the order in which records are consumed.
 //! There is one consumer at a time: a role that any thread takes by [`Sequence::consume`] if no other thread has it.
-//! Who finds it taken leaves a mark, and the thread that has the role looks once more before it gives it up, so that a
-//! record is consumed by its own producer or by somebody who was there meanwhile. No producer waits for another one: a
-//! record whose place comes behind one that is drawn and not filled yet is consumed by whoever fills that one.
+//! A thread that finds it taken leaves a mark, and the consumer looks once more before it gives the role up, so that a
+//! record is consumed by its own producer or by the consumer of that moment. No producer waits for another one: a
+//! record whose place comes behind one that is drawn and not filled yet is consumed by the producer that fills that
+//! one.
 //!
 //! ```text
 //!  places   … | consumed | filled | drawn | filled | free …

@@ -1,9 +1,9 @@
-//! Who caches on its side (CLIENT TRACKING), and how it is told that a key is no longer as it knows it.
+//! Client-side caching (CLIENT TRACKING): which clients are sent an invalidation, and how.
 //!
-//! Shards say which keys lapsed and who read them (`engine::tracking::Lapses`); this is told when they are let go, and
-//! whoever is told finds it behind the replies that it has by then ([`Shared::post`]). Those who want to hear of all
-//! keys with a prefix are found here. Never to be called with a shard in hand, but to begin or to end tracking, which
-//! takes no time.
+//! Shards say which keys are invalidated and which clients have read them (`engine::tracking::Invalidations`). Once the
+//! shards are released, invalidations are posted behind the replies that the client has by then ([`Shared::post`]).
+//! Prefixes of broadcast mode are matched here. Only tracking itself may be begun or ended with a shard in hand, as
+//! that takes no time.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound::{Included, Unbounded};
@@ -14,12 +14,12 @@ use parking_lot::RwLock;
 
 use super::channels::{Subscribers, insert, take_out};
 use super::{Posting, PubSub};
-use crate::client::registry::Shared;
-use crate::client::tracking::{Options, Tracking};
-use crate::engine::tracking::{Lapsed, TrackedCount, Written};
+use crate::client::shared::Shared;
+use crate::client::shared::tracking::{Options, Tracking};
+use crate::engine::tracking::{InvalidatedKey, TrackedCount, Written};
 use crate::resp::reply::{Out, Protocol};
 
-/// Where those hear of lapsed keys who cannot be pushed to, because they speak RESP2.
+/// The channel of invalidations for connections that speak RESP2, to which nothing can be pushed.
 const CHANNEL: &[u8] = b"__redis__:invalidate";
 
 /// The clients that cache.
@@ -147,9 +147,13 @@ impl PubSub {
         }
     }
 
-    /// Tells which keys lapsed to those who read them.
-    pub(super) fn tell_lapsed(&self, lapsed: &[Lapsed], posting: &mut Posting<'_>) {
-        if lapsed.is_empty() {
+    /// Sends invalidations to the clients that have read the keys.
+    pub(super) fn send_invalidations(
+        &self,
+        invalidated: &[InvalidatedKey],
+        posting: &mut Posting<'_>,
+    ) {
+        if invalidated.is_empty() {
             return;
         }
         let clients = self.caches.clients.read();
@@ -157,16 +161,16 @@ impl PubSub {
             return;
         }
         let mut keys = Out::new(Protocol::Resp2);
-        for lapsed in lapsed {
+        for invalidated in invalidated {
             keys.clear();
-            write_keys(&mut keys, [lapsed.key()].into_iter());
-            for reader in lapsed.readers() {
+            write_keys(&mut keys, [invalidated.key()].into_iter());
+            for reader in invalidated.readers() {
                 // Others have gone, or track no more.
                 let Some(client) = clients.get(&reader) else {
                     continue;
                 };
                 let options = client.tracking_options();
-                let is_own = options.any(Options::NOLOOP) && client.id == lapsed.by;
+                let is_own = options.any(Options::NOLOOP) && client.id == invalidated.by;
                 if options.any(Options::ON) && !options.any(Options::BCAST) && !is_own {
                     self.tell(client, Void::Keys(bytes(&keys)), posting);
                 }

@@ -1,4 +1,4 @@
-//! What scripts did in earlier runs that nobody declared: so that the next run begins with what it will need.
+//! Undeclared keys and shards that scripts used in earlier runs, so that the next run begins with what it will need.
 //!
 //! Knows keys and arguments, no shards. A script that behaves is not known here and pays one look at one word. Of one
 //! that strayed, was slow or had to run again, this remembers how its undeclared keys are made: a constant, or an

@@ -1,4 +1,4 @@
-//! What a running script asks of whoever runs it: commands, and whether it may go on.
+//! What a running script asks of the unit that runs it: commands, and whether it may go on.
 //!
 //! The script side knows no shard. It has admitted a command (it exists, its arguments are as many as they must be, the
 //! script may call it) before it hands it over; the host finds its keys, gets their shards and runs it.

@@ -16,6 +16,9 @@ use super::sha::{Sha, hex, parse_hex, sha1};
 use crate::alloc::slabs::Mover;
 use crate::command::error::CommandError;
 
+/// How often SCRIPT FLUSH was called: threads that are about to wait look whether they hold scripts of before.
+static FLUSHED: AtomicU64 = AtomicU64::new(0);
+
 /// Scripts of EVAL that are kept.
 pub const EVALUATED_MAX: usize = 500;
 
@@ -252,6 +255,7 @@ impl Library {
         });
         self.by_sha.shrink_to_fit();
         self.flushes.fetch_add(1, Relaxed);
+        FLUSHED.fetch_add(1, Relaxed);
     }
 
     /// How often all scripts were forgotten.
@@ -279,6 +283,11 @@ impl Library {
     pub fn evicted(&self) -> u64 {
         self.evicted.load(Relaxed)
     }
+}
+
+/// How often all scripts of any library were forgotten.
+pub(super) fn flushed() -> u64 {
+    FLUSHED.load(Relaxed)
 }
 
 fn cost(script: &Script) -> usize {

@@ -1,7 +1,7 @@
 //! Scripts and functions in Lua 5.1.
 //!
 //! ```text
-//! host        what a running script asks of whoever runs it
+//! host        what a running script asks of the unit that runs it
 //! library     the scripts that the server knows, by sha; functions/ the libraries of functions
 //! footprint   which undeclared keys scripts used, to be foreseen
 //! running     what runs for long, and may be killed
@@ -187,6 +187,11 @@ fn with_host<R>(
 /// What a thread that ran scripts does before it waits.
 pub fn rest() {
     vm::rest();
+}
+
+/// Grows when scripts or libraries went, which interpreters of threads that wait hold until these rest again.
+pub fn departures() -> u64 {
+    functions::lost() + library::flushed()
 }
 
 /// Makes everything ready for a run, if what is called may run now.

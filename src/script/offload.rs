@@ -24,6 +24,8 @@ struct State {
     shardless: VecDeque<Work>,
     shardless_running: usize,
     idle: usize,
+    /// How often idle threads were told to rest once more.
+    rests: u64,
 }
 
 impl State {
@@ -86,6 +88,12 @@ impl OffloadPool {
         }
     }
 
+    /// Has idle threads give back what they keep for themselves.
+    pub fn rest_again(&self) {
+        self.state.lock().rests += 1;
+        self.work.notify_all();
+    }
+
     fn end(&self, was_shardless: bool) {
         self.state.lock().shardless_running -= usize::from(was_shardless);
     }
@@ -94,7 +102,7 @@ impl OffloadPool {
     /// threads must not come and go.
     fn serve(&self) {
         let mut state = self.state.lock();
-        let mut has_rested = true;
+        let (mut has_rested, mut rests) = (true, state.rests);
         loop {
             if let Some((work, is_shardless)) = state.next() {
                 MutexGuard::unlocked(&mut state, work);
@@ -102,7 +110,8 @@ impl OffloadPool {
                 has_rested = false;
                 continue;
             }
-            if !std::mem::replace(&mut has_rested, true) {
+            let was_told = std::mem::replace(&mut rests, state.rests) != state.rests;
+            if !std::mem::replace(&mut has_rested, true) || was_told {
                 // Before it counts as idle: work that comes meanwhile is not to wait for that.
                 MutexGuard::unlocked(&mut state, rest);
                 continue;

@@ -7,7 +7,7 @@ local native, G, libraries = ...
 local error, pcall, xpcall, type = G.error, G.pcall, G.xpcall, G.type
 local setmetatable, getmetatable, rawset, next = G.setmetatable, G.getmetatable, G.rawset, G.next
 local rawget, tonumber, floor, ceil, count = G.rawget, G.tonumber, G.math.floor, G.math.ceil, G.select
-local insert, byte = G.table.insert, G.string.byte
+local insert, byte, match = G.table.insert, G.string.byte, G.string.match
 local load, setfenv = G.load, G.setfenv
 local caught, is_interruption = native.caught, native.is_interruption
 
@@ -43,7 +43,7 @@ local function missing(_, name)
   if type(name) ~= "string" and type(name) ~= "number" then
     error("Second argument to luaProtectedTableError must be a string or number", 2)
   end
-  error("Script attempted to access nonexistent global variable '" .. name .. "'", 2)
+  error("Script attempted to access nonexistent global variable '" .. match(name, "^%Z*") .. "'", 2)
 end
 
 -- A proxy behind which what is missing is an error.

@@ -16,7 +16,7 @@ use super::errors;
 use super::footprint;
 use super::functions::Functions;
 use super::functions::compiled::Libraries;
-use super::library::{Library, Script};
+use super::library::{self, Library, Script};
 use super::memory::{self, Figure, MEMORY_BYTES_MAX};
 use super::sha::Sha;
 use super::unsandboxed::Manner;
@@ -97,6 +97,8 @@ pub(super) struct Vm {
     uses: u64,
     /// How often the library had been emptied when this one last looked.
     flushes: u64,
+    /// How often any library had, when its thread last looked before it waited.
+    flushed: u64,
     seed: Seed,
     /// How often it was used, and how often before its thread last rested.
     runs: u64,
@@ -169,13 +171,16 @@ fn with_vm<R>(mut place: RefMut<'_, Option<Vm>>, work: impl FnOnce(&mut Vm) -> R
     result
 }
 
-/// Collects what the scripts of this thread left, if that is much, and what functions did whose libraries are gone; for
-/// threads that are about to wait, as the next script may be far away.
+/// Collects what the scripts of this thread left, if that is much, and drops what is compiled of scripts and libraries
+/// that are gone; for threads that are about to wait, as the next script may be far away.
 pub(super) fn rest() {
     VM.with_borrow_mut(|place| {
         let Some(vm) = place else {
             return;
         };
+        if std::mem::replace(&mut vm.flushed, library::flushed()) != vm.flushed {
+            vm.forget_all();
+        }
         if vm.libraries.rest() {
             vm.settle();
         }
@@ -189,7 +194,7 @@ pub(super) fn rest() {
 }
 
 /// SCRIPT FLUSH and FUNCTION FLUSH: has the interpreter of this thread drop what it compiled. Those of other threads do
-/// with their next script.
+/// with their next script, or when they next rest, which the background sees to.
 pub(super) fn follow_flush(library: &Library) {
     VM.with(|place| {
         // Who flushes from within a script waits as the others do.
@@ -319,6 +324,7 @@ impl Vm {
             libraries: Libraries::default(),
             uses: 0,
             flushes: 0,
+            flushed: library::flushed(),
             runs: 0,
             rested: 0,
             memory,

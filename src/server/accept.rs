@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use super::runtime::Spawner;
 use crate::base::lossless;
 use crate::client::connection::Connection;
-use crate::client::registry::Shared;
+use crate::client::shared::Shared;
 use crate::config::Config;
 use crate::net::connection::{Handed, Owner};
 use crate::net::stream::Stream;

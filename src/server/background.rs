@@ -12,13 +12,13 @@ use super::defrag::Defragging;
 use super::runtime::{Runtimes, Spawner};
 use super::saving::Saving;
 use crate::alloc::deferred_free::{self, DeferredFrees};
-use crate::client::mailbox::{Mailbox, OutputBound};
-use crate::client::registry::Peer;
+use crate::client::shared::Peer;
+use crate::client::shared::mailbox::{Mailbox, OutputBound};
 use crate::engine::Now;
 use crate::engine::{Doomed, Engine};
 use crate::net::buffer_budget;
 use crate::persist::aof::Aof;
-use crate::script::stack;
+use crate::script::{self, stack};
 use crate::session::service::Service;
 use crate::shard::execute::serve_waiters;
 use crate::telemetry::clock::{self, Ticks};
@@ -141,6 +141,7 @@ async fn run(
     let mut is_behind = false;
     // More than what fits into one slice.
     let mut has_freed = false;
+    let mut departures = script::departures();
     let mut freeing = Freeing::default();
     let mut expiry = Pass::default();
     let mut defragging = Defragging::default();
@@ -174,6 +175,11 @@ async fn run(
             looked_ms = now_ms;
             if std::mem::take(&mut has_freed) {
                 spawner.empty_caches();
+            }
+            if std::mem::replace(&mut departures, script::departures()) != departures {
+                service.offload.rest_again();
+                spawner.rest_again();
+                script::rest();
             }
             if service.budget.is_limited() {
                 service.measure_base();

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use parking_lot::Mutex;
 
-use crate::client::registry::Shared;
+use crate::client::shared::Shared;
 use crate::command::host::scripts::Scripts;
 use crate::command::table::registry;
 use crate::session::service::Service;

@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::runtime::Spawner;
 use crate::alloc::slabs::{self, Mover};
-use crate::client::mailbox::Topic;
+use crate::client::shared::mailbox::Topic;
 use crate::config::Config;
 use crate::engine::Now;
 use crate::engine::defrag::Walk;

@@ -37,6 +37,11 @@ impl Spawner {
     /// when they next rest, and those that rest now, as an idle one may hold many slabs for hours.
     pub(super) fn empty_caches(&self) {
         slabs::empty_caches();
+        self.rest_again();
+    }
+
+    /// Has all threads that serve connections rest once more, also those that wait.
+    pub(super) fn rest_again(&self) {
         for handle in &*self.handles {
             // A thread that finds work wakes the next one to look for more.
             for _ in 0..2 * handle.metrics().num_workers() {

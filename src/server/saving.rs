@@ -29,6 +29,9 @@ const IN_PROGRESS: &str = "ERR Background save already in progress";
 /// How often it is looked whether replicas have everything.
 const REPLICAS_LOOK: Duration = Duration::from_millis(20);
 
+/// How often it is looked whether what is cancelled waits for a script.
+const CANCELLED_LOOK: Duration = Duration::from_millis(50);
+
 /// See the module.
 pub(super) struct Saving {
     service: &'static Service,
@@ -214,13 +217,22 @@ impl Saving {
         ready
     }
 
+    /// What is being saved comes to nothing. Where it waits for shards that a script holds which is past its time, it
+    /// ends with the process.
     fn cancel_and_wait(&self) {
         if let Some(running) = self.snapshots.current() {
             if running.purpose == Purpose::BackgroundSave {
                 tracing::warn!("There is a child saving an .rdb. Killing it!");
             }
             running.cancel();
-            let _ = running.wait();
+            while !running.wait_for(CANCELLED_LOOK) {
+                if self.service.scripts.running.is_busy() {
+                    tracing::warn!(
+                        "It waits for a script that is past its time, and is left alone."
+                    );
+                    return;
+                }
+            }
         }
     }
 
@@ -296,7 +308,9 @@ impl Saving {
             return Err(());
         }
         if self.aof.is_rewriting_first() {
-            if !exit.is_forced {
+            // Which may wait for shards that a script holds for ever.
+            let is_way_out = exit.saves == Some(false) && self.service.scripts.running.is_busy();
+            if !exit.is_forced && !is_way_out {
                 tracing::warn!("Writing initial AOF, can't exit");
                 tracing::warn!("{refused}");
                 self.let_on();

@@ -2,7 +2,7 @@
 //!
 //! `watchdog-period` is how many milliseconds a shard may be held without a break; each hold that takes longer is told
 //! of once, with the stacks of the threads that hold shards then. SIGALRM from outside asks for the stacks of all
-//! threads. Nobody notes when a hold began: a thread looks twice a period whether the same hold is there still.
+//! threads. The start of a hold is not recorded: a thread looks twice a period whether the same hold is there still.
 
 use std::fmt::Write;
 use std::sync::Arc;

@@ -57,6 +57,15 @@ impl Finished {
     }
 }
 
+/// How the turn goes on after a command that ran for so many nanoseconds.
+#[inline]
+fn go_on(turn: &mut Turn<'_>, duration_ns: u64) -> Flow {
+    match turn.is_long(duration_ns) {
+        true => Break(Step::Yield),
+        false => Continue(()),
+    }
+}
+
 /// How the turn goes on after a command that left this to be done.
 #[inline]
 pub(super) fn follow(turn: &mut Turn<'_>, after: After) -> Flow {
@@ -82,6 +91,22 @@ impl Session {
         mark: Position,
         ran: Ran,
     ) -> Flow {
+        let Ran::Answered { failed } = ran else {
+            return self.account_other(turn, request, mark, ran);
+        };
+        let duration_ns = self.answered(turn, request, Finished::new(mark, 0, failed));
+        go_on(turn, duration_ns)
+    }
+
+    /// Accounts for a plan that is not simply answered.
+    #[inline(never)]
+    fn account_other(
+        &mut self,
+        turn: &mut Turn<'_>,
+        request: Admitted<'_>,
+        mark: Position,
+        ran: Ran,
+    ) -> Flow {
         let (failed, after) = match ran {
             Ran::Answered { failed } => (failed, After::Nothing),
             Ran::Then(after) => (false, after),
@@ -96,23 +121,33 @@ impl Session {
         if let After::Block(block) = after {
             return self.block(turn, request, (Blocked::For(block), mark));
         }
+        let mut finished = Finished::new(mark, 0, failed);
+        if let After::Configured = after {
+            finished.config_override = Some(self.service.config.load_full());
+        }
+        let duration_ns = self.answered(turn, request, finished);
+        follow(turn, after)?;
+        go_on(turn, duration_ns)
+    }
+
+    /// Accounts for a command that has just answered: the nanoseconds that it ran.
+    #[inline(always)]
+    fn answered(
+        &mut self,
+        turn: &mut Turn<'_>,
+        request: Admitted<'_>,
+        mut finished: Finished,
+    ) -> u64 {
         let duration_ns = turn.lap_ns() + std::mem::take(&mut turn.earlier_ns);
+        finished.duration_ns = duration_ns;
         turn.note_hold(request.plan.route, duration_ns);
-        let mut finished = Finished::new(mark, duration_ns, failed);
-        if self.pending.is_some() && !failed && self.is_queueing(request.command) {
+        if self.pending.is_some() && !finished.failed && self.is_queueing(request.command) {
             // What is queued counts when it is run.
-            self.end_reply(turn, request.command, mark);
+            self.end_reply(turn, request.command, finished.mark);
         } else {
-            if let After::Configured = after {
-                finished.config_override = Some(self.service.config.load_full());
-            }
             self.finish(turn, request, &finished);
         }
-        follow(turn, after)?;
-        match turn.is_long(duration_ns) {
-            true => Break(Step::Yield),
-            false => Continue(()),
-        }
+        duration_ns
     }
 
     /// A request begins to wait. It stays the next one until it is answered.
@@ -141,14 +176,20 @@ impl Session {
         Continue(())
     }
 
-    /// Accounts for a command that has its reply; the next one follows.
-    #[inline]
-    pub(super) fn finish(
+    /// Accounts for a command that has its reply from elsewhere; the next one follows.
+    #[inline(never)]
+    pub(super) fn finish_elsewhere(
         &mut self,
         turn: &mut Turn<'_>,
         request: Admitted<'_>,
         finished: &Finished,
     ) {
+        self.finish(turn, request, finished);
+    }
+
+    /// Accounts for a command that has its reply; the next one follows.
+    #[inline(always)]
+    fn finish(&mut self, turn: &mut Turn<'_>, request: Admitted<'_>, finished: &Finished) {
         if self.replays() {
             return self.finish_replayed(turn, request, finished);
         }
@@ -223,9 +264,22 @@ impl Session {
         let duration_ns = finished.duration_ns;
         let config = finished.config_override.as_ref().unwrap_or(turn.config);
         let is_slow = slow::is_slow(config, duration_ns);
-        if !finished.failed && !is_slow {
-            return;
+        if finished.failed || is_slow {
+            self.tell_notable(turn, request, finished, is_slow);
         }
+    }
+
+    /// Tells of a command that failed or was slow.
+    #[cold]
+    #[inline(never)]
+    fn tell_notable(
+        &self,
+        turn: &mut Turn<'_>,
+        request: Admitted<'_>,
+        finished: &Finished,
+        is_slow: bool,
+    ) {
+        let config = finished.config_override.as_ref().unwrap_or(turn.config);
         let config = Arc::clone(config);
         // What follows takes a lock, which no command should wait for with a token in hand.
         turn.release();
@@ -239,7 +293,7 @@ impl Session {
         let args = turn.batch.args(request.plan);
         let slow = SlowStep {
             step: 0,
-            duration_ns,
+            duration_ns: finished.duration_ns,
             moment: self.service.telemetry.slowlog.moment(),
         };
         let arguments = || slowlog::arguments(request.command, &args);

@@ -310,7 +310,7 @@ impl Batch {
         }
         if may_be_long(requests, spans, request) {
             let args = Args::new(&input[*start..], &requests.arena, spans, &[]);
-            plan.is_long = args.are_long(command);
+            plan.is_long = args.are_long(|at| command.keeps(at));
         }
         if matches!(command.run, Run::Keys(_) | Run::Script(_)) {
             // A count of keys that is wrong leaves the command without keys; its handler says what is wrong.

@@ -397,14 +397,14 @@ impl Session {
             }
             Ended::Stop => {
                 let finished = Finished::new(mark, job.duration_ns, false);
-                self.finish(turn, request, &finished);
+                self.finish_elsewhere(turn, request, &finished);
                 return Break(Step::Shutdown);
             }
             Ended::Answered { failed } => failed,
         };
         turn.batch.out.append(&mut job.out);
         let finished = Finished::new(mark, job.duration_ns, failed);
-        self.finish(turn, request, &finished);
+        self.finish_elsewhere(turn, request, &finished);
         Continue(())
     }
 

@@ -1,4 +1,4 @@
-//! Showing what was run to those who look on (MONITOR), without the secrets in it.
+//! Showing commands to clients in MONITOR, without the secrets in them.
 
 use super::Session;
 use super::batch::Admitted;

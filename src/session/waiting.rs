@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::batch::Admitted;
 use super::turn::Turn;
 use super::{Flow, Session, Step};
-use crate::client::registry::{Unblocked, WaitState};
+use crate::client::shared::{Unblocked, WaitState};
 use crate::command::Out;
 use crate::command::context::Block;
 use crate::command::declaration::CommandResult;

@@ -1,11 +1,12 @@
 //! Requests that wait for a key: BLPOP, XREAD BLOCK and the like.
 //!
 //! A handler that finds nothing asks to wait. While its shards are still in hand, the request is put in the queues of
-//! its keys. Whoever changes such a key serves the queue as soon as its own command is over, before it lets the shard
-//! go: it runs the waiting request again, with the keys whose shards it has, and hands the reply to the connection.
-//! A request that needs more shards than are at hand ([`Wait::needs_all`]) is sent to all of them as soon as these are
-//! let go (`job::task::WaiterDispatcher`), and meanwhile holds its place: those behind it in the queue wait for it. So
-//! is one that was being served on one shard, and found nothing, while its key on another shard changed.
+//! its keys. The command that changes such a key serves the queue as soon as it is over, before its shard is
+//! released: it runs the waiting request again, with the keys whose shards it has, and hands the reply to the
+//! connection. A request that needs more shards than are at hand ([`Wait::needs_all`]) is sent to all of them as soon
+//! as these are let go (`job::task::WaiterDispatcher`), and meanwhile holds its place: those behind it in the queue
+//! wait for it. So is one that was being served on one shard, and found nothing, while its key on another shard
+//! changed.
 //!
 //! Serving, the end of the time, CLIENT UNBLOCK and a disconnect race on one word of the connection
 //! ([`Shared::change_wait`]), with one winner.
@@ -17,10 +18,10 @@ use std::task::{Wake, Waker};
 
 use parking_lot::Mutex;
 
-use super::execute::{self, ExecutionContext};
+use super::execute::handler::{self, ExecutionContext};
 use super::ownership::ShardList;
 use super::route;
-use crate::client::registry::{Shared, WaitNumber, WaitState};
+use crate::client::shared::{Shared, WaitNumber, WaitState};
 use crate::command::args::RoutedKey;
 use crate::command::context::{ClientView, Engines, NOT_HELD, ShardPlace, Wait};
 use crate::command::declaration::{Command, Flags};
@@ -278,17 +279,17 @@ impl Waiter {
         };
         let (failed, is_answered) = {
             let mut cx =
-                execute::begin(self.command, Engines::of(engines), &client, context, &args);
+                handler::begin(self.command, Engines::of(engines), &client, context, &args);
             cx.allow_blocking();
-            let failed = execute::answer(self.command, &mut cx, &args, &mut out);
+            let failed = handler::answer(self.command, &mut cx, &args, &mut out);
             (failed, cx.take_wait().is_none())
         };
         if !is_answered {
             return self.end_serving(engines);
         }
-        execute::append_records(self.command, engines, &mut client);
+        handler::append_records(self.command, engines, &mut client);
         for engine in engines.iter_mut() {
-            execute::learn(engine, &mut client);
+            handler::learn(engine, &mut client);
             if self.command.flags.has(Flags::DENYOOM) {
                 engine.pay(now, keys.len());
             }

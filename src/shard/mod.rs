@@ -25,4 +25,4 @@ pub type Shards = ownership::Shards<Engine, job::Job>;
 pub type QueuedJob = Box<ownership::queued::QueuedMessage<job::Job>>;
 
 /// The tokens that a unit has in hand, and can extend.
-pub type HeldShards<'a> = ownership::extend::HeldTokens<'a, Engine, job::Job>;
+pub type HeldShards<'a> = ownership::tokens::HeldTokens<'a, Engine, job::Job>;

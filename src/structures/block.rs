@@ -288,11 +288,11 @@ impl Block {
 }
 
 impl Block {
-    /// Gives up the handle of a structure that pays for the block, and no longer does, whoever frees it.
+    /// Lets go of the handle of a structure that pays for the block, and no longer does, whichever owner frees it.
     ///
     /// # Safety
     /// The handle is never used again, nor dropped.
-    pub(super) unsafe fn give_up(&mut self) {
+    pub(super) unsafe fn hand_over(&mut self) {
         // Before it is let go: another thread may free it the moment after.
         let layout = layout_for(self.head().cap).0;
         // SAFETY: promised by the caller.
@@ -404,7 +404,7 @@ impl Deref for Kept {
 impl Drop for Kept {
     fn drop(&mut self) {
         // SAFETY: dropped once; the wrapper drops nothing itself.
-        unsafe { self.0.give_up() };
+        unsafe { self.0.hand_over() };
     }
 }
 

@@ -1,4 +1,4 @@
-//! What the data path counts: plain figures per thread, summed when somebody asks.
+//! What the data path counts: plain figures per thread, summed when they are read.
 //!
 //! Each thread that runs commands has its own [`ThreadCounters`], written by it alone with relaxed loads and stores.
 //! They are never freed, so that nothing counted is lost when a thread ends.

@@ -63,6 +63,12 @@ struct Session {
     ended: Option<(u64, Totals)>,
 }
 
+impl Session {
+    fn is_running(&self) -> bool {
+        self.ended.is_none()
+    }
+}
+
 /// See the module.
 #[derive(Debug)]
 pub struct HotKeys {
@@ -102,7 +108,7 @@ impl HotKeys {
     }
 
     fn set_interval(&self, session: &Option<Session>) {
-        let running = session.as_ref().filter(|session| session.ended.is_none());
+        let running = session.as_ref().filter(|session| session.is_running());
         let interval = match running {
             Some(session) => session.request.sample,
             None => self.always.load(Relaxed),
@@ -231,10 +237,7 @@ impl HotKeys {
     pub fn start(&self, request: HotKeysRequest, now_ms: u64) -> bool {
         let mut session = self.session.lock();
         end_if_over(&mut session, now_ms);
-        if session
-            .as_ref()
-            .is_some_and(|session| session.ended.is_none())
-        {
+        if session.as_ref().is_some_and(Session::is_running) {
             return false;
         }
         *session = Some(Session {
@@ -252,7 +255,7 @@ impl HotKeys {
     pub fn stop(&self, now_ms: u64) -> bool {
         let mut session = self.session.lock();
         end_if_over(&mut session, now_ms);
-        let running = session.as_mut().filter(|session| session.ended.is_none());
+        let running = session.as_mut().filter(|session| session.is_running());
         let is_running = running.is_some();
         if let Some(session) = running {
             session.ended = Some((now_ms, Totals::now()));
@@ -265,10 +268,7 @@ impl HotKeys {
     pub fn reset(&self, now_ms: u64) -> bool {
         let mut session = self.session.lock();
         end_if_over(&mut session, now_ms);
-        if session
-            .as_ref()
-            .is_some_and(|session| session.ended.is_none())
-        {
+        if session.as_ref().is_some_and(Session::is_running) {
             return false;
         }
         *session = None;
@@ -389,7 +389,7 @@ impl HotKeys {
 
 fn end_if_over(session: &mut Option<Session>, now_ms: u64) {
     if let Some(session) = session
-        && session.ended.is_none()
+        && session.is_running()
         && session.request.duration_s > 0
     {
         let over_ms = session

@@ -12,8 +12,8 @@ use super::observed::Observed;
 use super::process;
 use crate::alloc::account;
 use crate::client::connection::Connection;
-use crate::client::mailbox::Mailbox;
-use crate::client::registry::{Peer, Shared};
+use crate::client::shared::mailbox::Mailbox;
+use crate::client::shared::{Peer, Shared};
 use crate::command::host::MemoryReport;
 use crate::engine::value::DataType;
 

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::Telemetry;
 use super::{latency, slowlog};
-use crate::client::registry::Shared;
+use crate::client::shared::Shared;
 use crate::command::Args;
 use crate::command::declaration::{Command, Flags};
 use crate::command::host::{Server, SlowlogEntry, SlowlogMoment};

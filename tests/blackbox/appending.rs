@@ -6,23 +6,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use crate::dump::makers;
 use crate::replicated::info;
-use crate::support::{Draw, Options, Server, check, eventually, free_port};
+use crate::support::{Draw, Options, Server, check, eventually, free_port, start_loaded};
 use crate::wire::Raw;
 
 fn options(dir: &Path) -> Options {
     Options::shards(8)
         .with("dir", &dir.display().to_string())
         .with("appendonly", "yes")
-}
-
-/// Starts a server, and waits until its data are there.
-fn start(options: &Options) -> Server {
-    let server = Server::start(options);
-    let mut client = server.raw();
-    eventually("the data are there", || {
-        !client.call("PING").show().contains("LOADING")
-    });
-    server
 }
 
 fn kill(server: &mut Server) {
@@ -46,7 +36,7 @@ fn what_was_acknowledged_under_always_survives_kills_and_transactions_stay_whole
     let acknowledged: Vec<AtomicU64> = (0..WRITERS).map(|_| AtomicU64::new(0)).collect();
     let mut draw = Draw::new(7);
     for round in 0..6 {
-        let mut server = start(&options);
+        let mut server = start_loaded(&options);
         let ends = AtomicBool::new(false);
         std::thread::scope(|scope| {
             for (writer, acknowledged) in acknowledged.iter().enumerate() {
@@ -85,7 +75,7 @@ fn what_was_acknowledged_under_always_survives_kills_and_transactions_stay_whole
             kill(&mut server);
             ends.store(true, Relaxed);
         });
-        let server = start(&options);
+        let server = start_loaded(&options);
         let mut client = server.raw();
         for (writer, acknowledged) in acknowledged.iter().enumerate() {
             let one = number(&mut client, &format!("{{{writer}}}a"));
@@ -152,7 +142,7 @@ fn exchange(preamble: &str) {
     for round in 0..5 {
         let (mut client, mut ended): (Raw, Box<dyn FnMut()>) = if round % 2 == 0 {
             let own = options(dir.path()).with("aof-use-rdb-preamble", preamble);
-            let mut server = start(&own);
+            let mut server = start_loaded(&own);
             let client = server.raw();
             let ended = move || {
                 server.wait_for_exit();
@@ -184,7 +174,7 @@ fn it_is_turned_on_and_off_while_clients_write() {
     let dir = tempfile::tempdir().expect("a temporary folder");
     let options = options(dir.path());
     let before = Options::shards(8).with("dir", &dir.path().display().to_string());
-    let mut server = start(&before);
+    let mut server = start_loaded(&before);
     let mut client = server.raw();
     check(&mut client, "SET before 1", "OK");
     check(&mut client, "CONFIG SET appendonly yes", "OK");
@@ -195,13 +185,13 @@ fn it_is_turned_on_and_off_while_clients_write() {
     check(&mut client, "CONFIG SET appendfsync always", "OK");
     check(&mut client, "SET after 1", "OK");
     kill(&mut server);
-    let mut server = start(&options);
+    let mut server = start_loaded(&options);
     let mut client = server.raw();
     check(&mut client, "MGET before after", "1) \"1\"\n2) \"1\"");
     check(&mut client, "CONFIG SET appendonly no", "OK");
     check(&mut client, "SET unlogged 1", "OK");
     kill(&mut server);
-    let server = start(&options);
+    let server = start_loaded(&options);
     check(
         &mut server.raw(),
         "EXISTS before after unlogged",
@@ -239,7 +229,7 @@ fn waitaof_waits_for_the_disk_and_not_longer() {
         "(error) ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.";
     let both = |local: u8| format!("1) (integer) {local}\n2) (integer) 0");
     let dir = tempfile::tempdir().expect("a temporary folder");
-    let mut server = start(&options(dir.path()).with("appendfsync", "no"));
+    let mut server = start_loaded(&options(dir.path()).with("appendfsync", "no"));
     let (mut client, mut other) = (server.raw(), server.raw());
     let id = client.call("CLIENT ID").integer();
     check(&mut client, "WAITAOF 1 0 0", &both(1));
@@ -298,7 +288,7 @@ fn waitaof_waits_for_the_disk_and_not_longer() {
     check(&mut other, "CONFIG SET appendonly yes", "OK");
     check(&mut client, "WAITAOF 1 0 0", &both(1));
     kill(&mut server);
-    let server = start(&options(dir.path()));
+    let server = start_loaded(&options(dir.path()));
     check(&mut server.raw(), "GET k", "\"4\"");
 }
 
@@ -320,7 +310,7 @@ fn a_base_may_be_commands_alone() {
     let options = options(dir.path())
         .with("aof-use-rdb-preamble", "no")
         .with("aof-timestamp-enabled", "yes");
-    let mut server = start(&options);
+    let mut server = start_loaded(&options);
     let mut client = server.raw();
     makers().iter().for_each(|line| drop(client.call(line)));
     let large = |name: &str, of: &dyn Fn(usize) -> String| {
@@ -430,7 +420,7 @@ fn a_base_may_be_commands_alone() {
     check(&mut client, "SET last 1", "OK");
     check(&mut client, "DEL last", "(integer) 1");
     kill(&mut server);
-    let server = start(&options);
+    let server = start_loaded(&options);
     for (question, (before, after)) in questions
         .iter()
         .zip(before.iter().zip(answers(&mut server.raw())))

@@ -1,13 +1,9 @@
 //! The limit of memory: what is refused, what is evicted, what INFO says of it.
 
-use crate::support::{self, check};
+use crate::support::{self, check, info_field as info};
 use crate::wire::Raw;
 
 const REFUSED: &str = "(error) OOM command not allowed when used memory > 'maxmemory'.";
-
-fn info(raw: &mut Raw, section: &str, field: &str) -> String {
-    support::info_text(raw, section, field).expect("the field is there")
-}
 
 fn number(raw: &mut Raw, section: &str, field: &str) -> i64 {
     info(raw, section, field).parse().expect("a number")

@@ -19,13 +19,7 @@ fn ten_thousand_idle_connections_disturb_nobody() {
         .map(|_| TcpStream::connect(("127.0.0.1", server.port)).expect("one more connection"))
         .collect();
     support::eventually("all are counted", || {
-        let text = raw.call("INFO clients").body();
-        let line = text
-            .lines()
-            .find_map(|line| line.strip_prefix("connected_clients:"))
-            .expect("a field")
-            .to_owned();
-        line.parse::<usize>().expect("a number") == count + 1
+        support::info_number(&mut raw, "clients", "connected_clients") as usize == count + 1
     });
     let each = server.resident_bytes().saturating_sub(before) / count.max(1) as u64;
     eprintln!("{count} idle connections, {each} resident bytes each");

@@ -4,20 +4,8 @@
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-use crate::support::{self, Server, check, eventually};
+use crate::support::{self, blocked, check, eventually};
 use crate::wire::{Raw, encode};
-
-/// A connection that has sent a request and waits for its reply.
-fn waiting(server: &Server, other: &mut Raw, line: &str) -> Raw {
-    let mut raw = server.raw();
-    let id = raw.call("CLIENT ID").integer();
-    raw.send(format!("{line}\r\n").as_bytes());
-    eventually("blocked", || {
-        let list = other.call(&format!("CLIENT LIST ID {id}")).body();
-        list.contains(" flags=b ")
-    });
-    raw
-}
 
 fn popped(raw: &mut Raw) -> (String, String) {
     let reply = raw.read();
@@ -125,7 +113,7 @@ fn who_waits_first_is_served_first() {
                     1 => "BRPOP elsewhere k 0",
                     _ => "BLMPOP 0 2 k elsewhere RIGHT",
                 };
-                waiting(server, &mut other, line)
+                blocked(server, &mut other, line)
             })
             .collect();
         for (number, client) in clients.iter_mut().enumerate().take(4) {
@@ -211,8 +199,8 @@ fn who_goes_away_while_waiting_takes_nothing_along() {
     support::at_each_shard_count(|server| {
         let mut other = server.raw();
         for line in ["BLPOP a b 0", "BLMOVE a b LEFT LEFT 0"] {
-            let gone = waiting(server, &mut other, line);
-            let mut stays = waiting(server, &mut other, "BRPOP a 0");
+            let gone = blocked(server, &mut other, line);
+            let mut stays = blocked(server, &mut other, "BRPOP a 0");
             drop(gone);
             eventually("gone", || {
                 let list = other.call("CLIENT LIST").body();
@@ -232,12 +220,12 @@ fn a_waiting_move_takes_place_with_both_lists_in_hand() {
         let mut other = server.raw();
         for number in 0..20 {
             let (from, to) = (format!("from:{number}"), format!("to:{number}"));
-            let mut raw = waiting(
+            let mut raw = blocked(
                 server,
                 &mut other,
                 &format!("BLMOVE {from} {to} LEFT RIGHT 0"),
             );
-            let mut next = waiting(
+            let mut next = blocked(
                 server,
                 &mut other,
                 &format!("BRPOPLPUSH {to} end:{number} 0"),
@@ -249,7 +237,7 @@ fn a_waiting_move_takes_place_with_both_lists_in_hand() {
             check(&mut other, &format!("LRANGE end:{number} 0 -1"), "1) \"x\"");
         }
         // A target of another type is an error when it is met, and the element stays where it is.
-        let mut raw = waiting(server, &mut other, "BLMOVE a b LEFT LEFT 0");
+        let mut raw = blocked(server, &mut other, "BLMOVE a b LEFT LEFT 0");
         check(&mut other, "SET b text", "OK");
         check(&mut other, "RPUSH a 1", "(integer) 1");
         assert!(raw.read().show().starts_with("(error) WRONGTYPE"));
@@ -263,7 +251,7 @@ fn a_waiting_move_goes_before_what_the_pusher_asks_next() {
         let mut other = server.raw();
         for number in 0..50 {
             let (from, to) = (format!("from:{number}"), format!("to:{number}"));
-            let mut raw = waiting(
+            let mut raw = blocked(
                 server,
                 &mut other,
                 &format!("BLMOVE {from} {to} LEFT RIGHT 0"),
@@ -313,7 +301,7 @@ fn many_moves_into_one_list_wait_side_by_side() {
                     0 => format!("BLMOVE from:{number} to LEFT RIGHT 0"),
                     _ => format!("BRPOPLPUSH from:{number} to 0"),
                 };
-                waiting(server, &mut other, &line)
+                blocked(server, &mut other, &line)
             })
             .collect();
         // What lies in the target is nothing that they wait for.
@@ -346,7 +334,7 @@ fn one_who_waits_and_does_not_read_holds_nobody_up() {
         lazy.send("GET big\r\n".repeat(8).as_bytes());
         lazy.send(b"BLMOVE k d LEFT LEFT 0\r\nBLMOVE k d LEFT LEFT 0.05\r\n");
         eventually("blocked", || is_blocked(&mut other));
-        let mut next = waiting(server, &mut other, "BLPOP k 0");
+        let mut next = blocked(server, &mut other, "BLPOP k 0");
         check(&mut other, "RPUSH k 1 2", "(integer) 2");
         assert_eq!(popped(&mut next), ("k".to_owned(), "2".to_owned()));
         check(&mut other, "LRANGE d 0 -1", "1) \"1\"");
@@ -432,20 +420,20 @@ fn whatever_makes_the_key_a_list_serves_those_who_wait() {
         ] {
             other.call("FLUSHALL");
             other.call(prepare);
-            let mut raw = waiting(server, &mut other, "BLPOP k 0");
+            let mut raw = blocked(server, &mut other, "BLPOP k 0");
             other.call(trigger);
             assert_eq!(popped(&mut raw).1, "v", "{trigger}");
             check(&mut other, "EXISTS k", "(integer) 0");
         }
         // Another type, or the key's end, is nothing to it.
-        let mut raw = waiting(server, &mut other, "BLPOP k 0");
+        let mut raw = blocked(server, &mut other, "BLPOP k 0");
         check(&mut other, "SET k text", "OK");
         check(&mut other, "DEL k", "(integer) 1");
         check(&mut other, "LPUSHX k v", "(integer) 0");
         check(&mut other, "RPUSH k v", "(integer) 1");
         assert_eq!(popped(&mut raw), ("k".to_owned(), "v".to_owned()));
         // A key of another database is another key.
-        let mut raw = waiting(server, &mut other, "BLPOP k 0");
+        let mut raw = blocked(server, &mut other, "BLPOP k 0");
         other.call("SELECT 1");
         check(&mut other, "RPUSH k v", "(integer) 1");
         check(&mut other, "MOVE k 0", "(integer) 1");

@@ -1,14 +1,11 @@
 //! What tests of replication share: seeded writes of all types, and servers whose data are equal in the end.
 
-use crate::support::{Draw, Server, eventually};
+use crate::support::{Draw, Server, eventually, info_text};
 use crate::wire::Raw;
 
 /// What INFO says under a name; empty if it says nothing.
 pub(crate) fn info(client: &mut Raw, name: &str) -> String {
-    let text = client.call("INFO everything").body();
-    let mut lines = text.lines().filter_map(|line| line.split_once(':'));
-    let found = lines.find(|(field, _)| *field == name);
-    found.map_or_else(String::new, |(_, value)| value.to_owned())
+    info_text(client, "everything", name).unwrap_or_default()
 }
 
 /// Has a server follow another one, and waits for the stream.

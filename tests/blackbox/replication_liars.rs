@@ -235,7 +235,7 @@ fn a_snapshot_may_come_byte_by_byte_and_by_every_way() {
     let mark = b"abcdefghijabcdefghijabcdefghijabcdefghij";
     let marked = [b"$EOF:", &mark[..], b"\r\n", &whole, mark].concat();
     let counted = [format!("${}\r\n", whole.len()).as_bytes(), &whole].concat();
-    for load in ["disabled", "swapdb", "on-empty-db"] {
+    for load in ["disabled", "swapdb", "on-empty-db", "flush-before-load"] {
         for body in [&marked, &counted] {
             let liar = Liar::new();
             let server = replica(load);

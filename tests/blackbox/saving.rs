@@ -4,17 +4,12 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
-use crate::support::{Draw, Options, Oracle, Server, check, eventually, is_stand_in};
-use crate::wire::Raw;
+use crate::support::{Draw, Options, Oracle, Server, check, eventually, info_field, is_stand_in};
+use crate::wire::{Raw, encode};
 
 /// A figure of INFO.
 fn figure(client: &mut Raw, name: &str) -> String {
-    let info = client.call("INFO persistence").text();
-    let line = info
-        .lines()
-        .find_map(|line| line.strip_prefix(&format!("{name}:")));
-    line.unwrap_or_else(|| panic!("no {name} in {info}"))
-        .to_owned()
+    info_field(client, "persistence", name)
 }
 
 fn until_saved(client: &mut Raw) {
@@ -347,6 +342,33 @@ fn the_end_saves_where_there_are_save_points() {
         if is_saved && !is_stand_in() {
             check(&mut ours_in(&server.dir()).raw(), "GET a", "\"1\"");
         }
+    }
+}
+
+#[test]
+fn the_end_waits_for_no_snapshot_that_waits_for_a_script() {
+    for (saving, begun) in [
+        ("save \"1 1\"", "Background saving started"),
+        (
+            "appendonly yes",
+            "Background append only file rewriting started",
+        ),
+    ] {
+        let options = Options::shards(4).with("busy-reply-threshold", "1500");
+        let mut server = Server::start(&options);
+        let (mut script, mut client, mut last) = (server.raw(), server.raw(), server.raw());
+        check(&mut client, "SET b 1", "OK");
+        script.send(&encode(&[
+            "EVAL",
+            "redis.call('SET', KEYS[1], 1) while true do end",
+            "1",
+            "a",
+        ]));
+        client.send(format!("CONFIG SET {saving}\r\n").as_bytes());
+        eventually("something is saved", || server.log().contains(begun));
+        eventually("it is busy", || last.call("GET a").is_error());
+        last.send(b"SHUTDOWN NOSAVE\r\n");
+        assert_eq!(server.wait_for_exit(), Some(0), "{saving}");
     }
 }
 

@@ -304,16 +304,11 @@ fn what_a_script_misses_is_told_once_however_often_it_runs() {
 
 /// The value of a field of INFO, or of a figure in such a field.
 fn figure(raw: &mut Raw, section: &str, name: &str) -> String {
-    let info = raw.call(&format!("INFO {section}")).body();
     let (field, part) = name.split_once('.').unwrap_or((name, ""));
-    let mut lines = info.lines();
-    let line = lines.find_map(|line| line.strip_prefix(&format!("{field}:")));
-    let line = line
-        .unwrap_or_else(|| panic!("no {field} in {info}"))
-        .trim();
-    let mut parts = line.split(',');
+    let text = support::info_field(raw, section, field);
+    let mut parts = text.split(',');
     let found = parts.find_map(|found| found.strip_prefix(&format!("{part}=")));
-    found.unwrap_or(line).to_owned()
+    found.unwrap_or(&text).to_owned()
 }
 
 #[test]

@@ -74,6 +74,70 @@ fn functions_that_were_flushed_are_counted_by_no_thread() {
 }
 
 #[test]
+fn functions_are_counted_as_what_they_take_in_the_interpreter() {
+    let server = Server::start(&Options::shards(1).threads(1));
+    let mut raw = server.raw();
+    // Forgetting all scripts has the interpreter collect its garbage.
+    let live = |raw: &mut Raw| {
+        check(raw, "EVAL 'return 1' 0", "(integer) 1");
+        check(raw, "SCRIPT FLUSH", "OK");
+        memory(raw, "used_memory_lua")
+    };
+    let before = live(&mut raw);
+    for number in 0..2_000 {
+        let name = format!("a_library_of_one_function_with_quite_a_long_name_{number}");
+        let code = format!(
+            "#!lua name={name}\nredis.register_function('{name}', function(keys, arguments)\n\
+             return redis.call('GET', keys[1]) + {number}\nend)"
+        );
+        assert_eq!(raw.command(&["FUNCTION", "LOAD", &code]).text(), name);
+    }
+    let took = live(&mut raw) - before;
+    let counted = memory(&mut raw, "used_memory_vm_functions");
+    let differs = took.abs_diff(counted);
+    assert!(differs < took / 16, "{counted} of {took} bytes");
+}
+
+#[test]
+fn threads_that_wait_give_back_what_they_compiled_of_what_was_flushed() {
+    const LIBRARIES: usize = 1_000;
+    const THREADS: usize = 3;
+    let options = Options::shards(4).threads(THREADS);
+    let server = Server::start(&options.with("runtime", "per-core"));
+    // Each is served by a thread of its own.
+    let mut clients: Vec<Raw> = (0..THREADS).map(|_| server.raw()).collect();
+    let name = |number: usize| format!("f{number}");
+    for raw in &mut clients {
+        check(raw, "EVAL 'return 1' 0", "(integer) 1");
+    }
+    let before = memory(&mut clients[0], "used_memory");
+    for (flush, bytes_each) in [("FUNCTION FLUSH", 500), ("SCRIPT FLUSH", 300)] {
+        for number in 0..LIBRARIES {
+            let name = name(number);
+            let code = format!(
+                "#!lua name={name}\nredis.register_function('{name}', function() return '{name}' end)"
+            );
+            for raw in &mut clients {
+                if flush == "SCRIPT FLUSH" {
+                    raw.call(&format!("EVAL \"return '{name}'\" 0"));
+                    continue;
+                }
+                raw.command(&["FUNCTION", "LOAD", &code]);
+                assert_eq!(raw.command(&["FCALL", &name, "0"]).text(), name);
+            }
+        }
+        let raw = &mut clients[0];
+        let full = memory(raw, "used_memory");
+        let least = (LIBRARIES * THREADS * bytes_each) as u64;
+        assert!(full > before + least, "{before} {full}");
+        check(raw, flush, "OK");
+        support::eventually("nothing is left of it", || {
+            memory(raw, "used_memory") < before + least / 3
+        });
+    }
+}
+
+#[test]
 fn a_transaction_is_refused_for_what_its_scripts_say_of_themselves() {
     let server = Server::start(&Options::shards(4));
     let (mut raw, mut other) = (server.raw(), server.raw());

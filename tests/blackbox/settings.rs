@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use crate::support::{Options, Server, check, eventually, free_port, is_listening};
+use crate::support::{self, Options, Server, check, eventually, free_port, is_listening};
 use crate::wire::Raw;
 
 /// The reply of a transaction, as redis-cli prints it.
@@ -193,4 +193,28 @@ fn a_transaction_moves_the_port_and_changes_limits() {
     ];
     assert_eq!(transaction(&mut raw, &lines), "1) OK\n2) PONG");
     eventually("keys go", || raw.call("DBSIZE").integer() == 0);
+}
+
+#[test]
+fn disable_thp_says_whether_the_process_may_have_huge_pages() {
+    for (directive, allowed) in [("yes", "0"), ("no", "1")] {
+        let options = Options::shards(4).with("disable-thp", directive);
+        let server = Server::start(&options);
+        let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid()));
+        let status = status.expect("the server runs");
+        let said = status
+            .lines()
+            .find_map(|line| line.strip_prefix("THP_enabled:"));
+        let Some(said) = said else {
+            return support::skipped("this kernel does not say who may have huge pages");
+        };
+        assert_eq!(said.trim(), allowed, "with disable-thp {directive}");
+        // The allocator asks for them in any case: the kernel's list of mappings has the mark of that.
+        let maps = std::fs::read_to_string(format!("/proc/{}/smaps", server.pid()));
+        let maps = maps.expect("the server runs");
+        let asks = maps
+            .lines()
+            .any(|line| line.starts_with("VmFlags:") && line.contains(" hg"));
+        assert!(asks, "no mapping that huge pages are asked for");
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::support::{self, Server, check, eventually};
+use crate::support::{self, blocked, check, eventually};
 use crate::wire::{Raw, encode};
 
 #[test]
@@ -58,25 +58,13 @@ fn many_workers_of_a_delayed_queue_do_each_job_once() {
     });
 }
 
-/// A connection that has sent a request and waits for its reply.
-fn waiting(server: &Server, other: &mut Raw, line: &str) -> Raw {
-    let mut raw = server.raw();
-    let id = raw.call("CLIENT ID").integer();
-    raw.send(format!("{line}\r\n").as_bytes());
-    eventually("blocked", || {
-        let list = other.call(&format!("CLIENT LIST ID {id}")).body();
-        list.contains(" flags=b ")
-    });
-    raw
-}
-
 #[test]
 fn who_waits_first_is_served_first_with_the_least_or_the_greatest() {
     support::at_each_shard_count(|server| {
         let mut other = server.raw();
-        let mut first = waiting(server, &mut other, "BZPOPMIN z 0");
-        let mut second = waiting(server, &mut other, "BZPOPMAX none z also 0");
-        let mut third = waiting(server, &mut other, "BZMPOP 0 2 also z MIN COUNT 2");
+        let mut first = blocked(server, &mut other, "BZPOPMIN z 0");
+        let mut second = blocked(server, &mut other, "BZPOPMAX none z also 0");
+        let mut third = blocked(server, &mut other, "BZMPOP 0 2 also z MIN COUNT 2");
         check(&mut other, "ZADD z 3 c 1 a 2 b 4 d 5 e", "(integer) 5");
         assert_eq!(first.read().show(), "1) \"z\"\n2) \"a\"\n3) \"1\"");
         assert_eq!(second.read().show(), "1) \"z\"\n2) \"e\"\n3) \"5\"");
@@ -102,13 +90,13 @@ fn a_set_made_by_any_command_wakes_who_waits_for_it() {
             ("GEORADIUS places{t} 1 1 1 km STORE z{t}", "a"),
         ] {
             other.call("DEL z{t}");
-            let mut raw = waiting(server, &mut other, "BZPOPMIN z{t} 0");
+            let mut raw = blocked(server, &mut other, "BZPOPMIN z{t} 0");
             other.call(line);
             assert_eq!(raw.read().items()[1].text(), served, "{line}");
         }
         // A key of another type does not.
         other.call("DEL z{t}");
-        let mut raw = waiting(server, &mut other, "BZPOPMIN z{t} 0.3");
+        let mut raw = blocked(server, &mut other, "BZPOPMIN z{t} 0.3");
         check(&mut other, "LPUSH z{t} x", "(integer) 1");
         assert_eq!(raw.read().show(), "(nil array)");
     });

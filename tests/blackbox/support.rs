@@ -373,6 +373,28 @@ pub(crate) fn check(client: &mut Raw, line: &str, expected: &str) {
     assert_eq!(reply, expected, "> {line}");
 }
 
+/// Starts a server, and waits until its data are loaded.
+pub(crate) fn start_loaded(options: &Options) -> Server {
+    let server = Server::start(options);
+    let mut client = server.raw();
+    eventually("the data are there", || {
+        !client.call("PING").show().contains("LOADING")
+    });
+    server
+}
+
+/// A connection that has sent a request and waits for its reply.
+pub(crate) fn blocked(server: &Server, other: &mut Raw, line: &str) -> Raw {
+    let mut raw = server.raw();
+    let id = raw.call("CLIENT ID").integer();
+    raw.send(format!("{line}\r\n").as_bytes());
+    eventually("blocked", || {
+        let list = other.call(&format!("CLIENT LIST ID {id}")).body();
+        list.contains(" flags=b ")
+    });
+    raw
+}
+
 /// Says that the test of this thread asks nothing, and why. Not by `eprintln!`, which only failing tests show.
 pub(crate) fn skipped(why: &str) {
     let thread = std::thread::current();
@@ -387,6 +409,13 @@ pub(crate) fn info_text(raw: &mut Raw, section: &str, field: &str) -> Option<Str
         .lines()
         .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))?;
     Some(value.trim().to_owned())
+}
+
+/// The text of one field of INFO, which must be there.
+#[track_caller]
+pub(crate) fn info_field(raw: &mut Raw, section: &str, field: &str) -> String {
+    let text = info_text(raw, section, field);
+    text.unwrap_or_else(|| panic!("INFO {section} has no {field}"))
 }
 
 /// The number in one field of INFO; the field must be there.

@@ -25,12 +25,7 @@ fn words(value: &Value) -> String {
 
 /// The value of a field of INFO.
 fn figure(raw: &mut Raw, name: &str) -> u64 {
-    let info = raw.call("INFO").body();
-    let line = info
-        .lines()
-        .find_map(|line| line.strip_prefix(&format!("{name}:")));
-    line.and_then(|number| number.trim().parse().ok())
-        .unwrap_or_else(|| panic!("no {name} in {info}"))
+    support::info_number(raw, "default", name) as u64
 }
 
 #[test]

@@ -217,13 +217,7 @@ fn waits_that_are_over_leave_no_memory_behind() {
     let server = Server::start(&Options::shards(16));
     let mut raw = server.raw();
     let figure = |raw: &mut Raw, section: &str, name: &str| -> u64 {
-        let body = raw.call(&format!("INFO {section}")).body();
-        let lines = body.lines();
-        let value = lines.filter_map(|line| line.split_once(':'));
-        let found = value.clone().find(|(field, _)| *field == name);
-        found
-            .and_then(|(_, value)| value.trim().parse().ok())
-            .expect("a number")
+        support::info_number(raw, section, name) as u64
     };
     // Waits that end by time, for keys of several shards, and some whose clients go.
     let mut wait = |round: usize| {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::support::{Options, Server, check, eventually};
+use crate::support::{Options, Server, check, eventually, info_field, start_loaded};
 use crate::wire::{Raw, Value, encode, split};
 
 const INCR: &str = "appendonly.aof.1.incr.aof";
@@ -78,27 +78,13 @@ fn options(dir: &Path) -> Options {
         .with("auto-aof-rewrite-percentage", "0")
 }
 
-fn start(options: &Options) -> Server {
-    let server = Server::start(options);
-    let mut client = server.raw();
-    eventually("the data are there", || {
-        !client.call("PING").show().contains("LOADING")
-    });
-    server
-}
-
 fn kill(mut server: Server) {
     server.signal("KILL");
     server.wait_for_exit();
 }
 
 fn figure(client: &mut Raw, name: &str) -> String {
-    let info = client.call("INFO persistence").body();
-    let line = info
-        .lines()
-        .find_map(|line| line.strip_prefix(&format!("{name}:")));
-    line.unwrap_or_else(|| panic!("no {name} in {info}"))
-        .to_owned()
+    info_field(client, "persistence", name)
 }
 
 fn is_refused(reply: &Value) -> bool {
@@ -148,7 +134,7 @@ fn survives(server: Server, mut client: Raw, options: &Options, count: usize) {
         "1) (integer) 1\n2) (integer) 0",
     );
     kill(server);
-    let server = start(options);
+    let server = start_loaded(options);
     let there = server.raw().call("DBSIZE").integer();
     assert_eq!(there, count as i64);
 }
@@ -183,7 +169,7 @@ fn refuses_writes_and_not_reads(client: &mut Raw, why: &str) {
 fn a_sync_that_failed_refuses_writes_until_a_rewrite_is_on_the_disk() {
     let dir = tempfile::tempdir().expect("a temporary folder");
     let options = options(dir.path()).with("appendonly", "yes");
-    let server = start(&options);
+    let server = start_loaded(&options);
     let (mut client, mut count) = (server.raw(), 0);
     let Some(tracer) = Tracer::attach(&server, "fsync,fdatasync:error=EIO", &[]) else {
         return;
@@ -205,7 +191,7 @@ fn a_sync_that_failed_refuses_writes_until_a_rewrite_is_on_the_disk() {
 fn a_write_that_failed_is_tried_again_until_the_disk_is_back() {
     let dir = tempfile::tempdir().expect("a temporary folder");
     let options = options(dir.path()).with("appendonly", "yes");
-    let server = start(&options);
+    let server = start_loaded(&options);
     let (mut client, mut count) = (server.raw(), 0);
     let incr = dir.path().join("appendonlydir").join(INCR);
     for (error, text) in [
@@ -242,7 +228,7 @@ fn with_always_a_server_ends_rather_than_acknowledge_what_is_not_on_the_disk() {
         let options = options(dir.path())
             .with("appendonly", "yes")
             .with("appendfsync", "always");
-        let mut server = start(&options);
+        let mut server = start_loaded(&options);
         let mut client = server.raw();
         for number in 0..10 {
             check(&mut client, &format!("SET key:{number} 1"), "OK");
@@ -257,7 +243,7 @@ fn with_always_a_server_ends_rather_than_acknowledge_what_is_not_on_the_disk() {
         assert!(server.log().contains(line), "{}", server.log());
         drop(tracer);
         drop(server);
-        let server = start(&options);
+        let server = start_loaded(&options);
         let there = server.raw().call("DBSIZE").integer();
         assert!((10..12).contains(&there), "{what}: {there}");
     }
@@ -271,7 +257,7 @@ fn with_always_nobody_hears_of_what_is_not_on_the_disk() {
         .with("appendonly", "yes")
         .with("appendfsync", "always")
         .with("notify-keyspace-events", "KA");
-    let server = start(&options);
+    let server = start_loaded(&options);
     let (mut writer, mut caching) = (server.raw(), server.raw());
     caching.call("HELLO 3");
     check(&mut caching, "CLIENT TRACKING ON", "OK");
@@ -323,7 +309,7 @@ fn with_always_nobody_hears_of_what_is_not_on_the_disk() {
 fn a_snapshot_that_fails_anywhere_leaves_the_old_file_and_the_next_one_makes_it_good() {
     let dir = tempfile::tempdir().expect("a temporary folder");
     let options = options(dir.path());
-    let server = start(&options);
+    let server = start_loaded(&options);
     let mut client = server.raw();
     check(&mut client, "SET old 1", "OK");
     check(&mut client, "SAVE", "OK");
@@ -375,7 +361,7 @@ fn a_snapshot_that_fails_anywhere_leaves_the_old_file_and_the_next_one_makes_it_
 fn a_rewrite_that_fails_at_any_call_loses_nothing() {
     let dir = tempfile::tempdir().expect("a temporary folder");
     let options = options(dir.path()).with("appendonly", "yes");
-    let mut server = start(&options);
+    let mut server = start_loaded(&options);
     let mut count = 0;
     for (calls, error, most) in [
         ("openat", "EACCES", 5),
@@ -408,7 +394,7 @@ fn a_rewrite_that_fails_at_any_call_loses_nothing() {
                 "1) (integer) 1\n2) (integer) 0",
             );
             kill(server);
-            server = start(&options);
+            server = start_loaded(&options);
             let there = server.raw().call("DBSIZE").integer();
             assert_eq!(there, count as i64, "{what}");
         }
@@ -469,7 +455,7 @@ fn a_full_disk_refuses_writes_and_room_takes_them_again() {
     let options = options(disk.0.path()).with("appendonly", "yes");
     let filler = disk.0.path().join("filler");
     fs::write(&filler, vec![1; 1 << 20]).expect("there is room");
-    let server = start(&options);
+    let server = start_loaded(&options);
     let (mut client, mut count) = (server.raw(), 0);
     for _ in 0..2 {
         write_until_refused(&mut client, &mut count);
@@ -500,7 +486,7 @@ fn a_file_system_that_is_read_only_for_a_while_is_no_end() {
     let options = options(disk.0.path())
         .with("appendonly", "yes")
         .with("save", "1000000 1");
-    let server = start(&options);
+    let server = start_loaded(&options);
     let mut client = server.raw();
     check(&mut client, "SET a 1", "OK");
     // What is open for writing keeps a file system from it: the append-only file is turned off.
@@ -535,7 +521,7 @@ fn a_file_system_that_is_read_only_for_a_while_is_no_end() {
 fn a_directory_that_vanishes_is_made_anew_by_a_rewrite() {
     let dir = tempfile::tempdir().expect("a temporary folder");
     let options = options(dir.path()).with("appendonly", "yes");
-    let server = start(&options);
+    let server = start_loaded(&options);
     let mut client = server.raw();
     check(&mut client, "SET a 1", "OK");
     fs::remove_dir_all(dir.path().join("appendonlydir")).expect("it was there");
@@ -557,7 +543,7 @@ fn rewrites_that_begin_by_themselves_wait_after_failures_and_a_request_does_not(
         .with("appendonly", "yes")
         .with("auto-aof-rewrite-min-size", "1024")
         .with("auto-aof-rewrite-percentage", "10");
-    let server = start(&options);
+    let server = start_loaded(&options);
     let (mut client, mut count) = (server.raw(), 0);
     // A folder is where the base is to be written.
     let base = dir

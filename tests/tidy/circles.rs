@@ -8,7 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::{File, source};
 
 /// How many files of each room may stand in circles; a room that is absent has none.
-const BUDGETS: &[(&str, usize)] = &[("client", 4), ("command", 5), ("engine", 2), ("shard", 4)];
+///
+/// In `command`, a row names its handler, whose context names the row that runs (`declaration` and `context`); and
+/// COMMAND is a row of the table that it shows (`introspect` and `table`).
+const BUDGETS: &[(&str, usize)] = &[("command", 4)];
 
 type Module = Vec<String>;
 type Graph = BTreeMap<Module, BTreeSet<Module>>;

@@ -84,10 +84,7 @@ fn setbit(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
     let key = args.key(1);
     let mut keyspace = cx.at(&key);
     let found = keyspace.find_text(&key)?;
-    let before = match found {
-        Some(place) => keyspace.text(place)?.len(),
-        None => 0,
-    };
+    let before = keyspace.text_len(found)?;
     let byte = (offset / 8) as usize;
     weigh_write(cx, &key, found, byte, 1)?;
     let was = cx.at(&key).edit_text(&key, found, byte + 1, |bytes| {

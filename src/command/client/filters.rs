@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::kind::{self, ClientType};
 use crate::base::number;
-use crate::client::registry::Shared;
+use crate::client::shared::Shared;
 use crate::command::Args;
 use crate::command::connection::DEFAULT_USER;
 use crate::command::error::{CommandError, shown};

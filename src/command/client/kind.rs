@@ -2,8 +2,8 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::client::registry::{Peer, Shared};
-use crate::client::tracking::{Options, Tracking};
+use crate::client::shared::tracking::{Options, Tracking};
+use crate::client::shared::{Peer, Shared};
 use crate::command::error::{CommandError, shown};
 
 /// What a connection is used for.

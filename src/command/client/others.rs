@@ -2,7 +2,7 @@
 
 use super::filters::{Filters, Target};
 use super::{ADMIN, GROUP};
-use crate::client::registry::Unblocked;
+use crate::client::shared::Unblocked;
 use crate::command::context::{After, SessionCx};
 use crate::command::declaration::{Command, CommandResult};
 use crate::command::error::{CommandError, shown_name};

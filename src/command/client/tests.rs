@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::client::connection::ReplyMode;
-use crate::client::registry::{Shared, Unblocked};
+use crate::client::shared::{Shared, Unblocked};
 use crate::command::context::After;
 use crate::command::testing::{Terminal, check_all, on_every_setup};
 

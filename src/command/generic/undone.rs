@@ -185,7 +185,7 @@ fn dataset(cli: &mut Terminal) -> String {
 }
 
 /// Frees what is to be freed, forgets effects, and says what is charged to the shards, and which memory of this
-/// thread is charged to nobody.
+/// thread is charged to no account.
 pub(super) fn accounts(cli: &mut Terminal) -> (i64, i64) {
     crate::engine::undo::drop_room();
     for engine in &mut cli.engines {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use crate::client::announced::Announced;
-use crate::client::registry::Shared;
+use crate::client::shared::Shared;
 use crate::config::Config;
 
 /// A full synchronization, or the rest of a stream that the replica has the beginning of.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::GROUP;
-use crate::client::mailbox::Topic;
+use crate::client::shared::mailbox::Topic;
 use crate::command::context::SessionCx;
 use crate::command::declaration::{Command, CommandResult, Flags, KeyFlags, KeySpec};
 use crate::command::{Args, Out};

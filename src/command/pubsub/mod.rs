@@ -22,9 +22,9 @@ use super::context::{Outbox, SessionCx};
 use super::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
 use super::server::reply_help;
 use super::{Args, Out};
-use crate::client::mailbox::Topic;
+use crate::client::shared::mailbox::Topic;
 use crate::command::error::shown_name;
-use crate::engine::effect::{Follower, News, Spoken};
+use crate::engine::effect::{Follower, News, Publication};
 use crate::pubsub::Posting;
 use crate::pubsub::pending::PendingMessage;
 
@@ -93,16 +93,16 @@ fn publish(
             let receivers = pubsub.receivers_of(&message);
             let stamp = cx.client.stamp;
             let mut news = Box::<News>::default();
-            news.spoken.push(Spoken { stamp, message });
+            news.publications.push(Publication { stamp, message });
             cx.client.position = pubsub.append(news);
             pubsub.deliver();
             receivers
         }
-        Outbox::Pending(spoken, _) => {
+        Outbox::Pending(publications, _) => {
             let message = held(cx.client);
             let receivers = pubsub.receivers_of(&message);
             let stamp = cx.client.stamp;
-            spoken.push(Spoken { stamp, message });
+            publications.push(Publication { stamp, message });
             receivers
         }
     };

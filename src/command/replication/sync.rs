@@ -3,7 +3,7 @@
 
 use crate::base::text::split_arguments;
 use crate::client::announced::Announced;
-use crate::client::registry::Labels;
+use crate::client::shared::Labels;
 use crate::command::context::{After, SessionCx};
 use crate::command::declaration::{Command, CommandResult, Flags, Group};
 use crate::command::error::{CommandError, shown};

@@ -30,10 +30,7 @@ fn append(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
     let limit = cx.config.proto_max_bulk_len;
     let mut keyspace = cx.at(&key);
     let found = keyspace.find_text(&key)?;
-    let before = match found {
-        Some(place) => keyspace.text(place)?.len(),
-        None => 0,
-    };
+    let before = keyspace.text_len(found)?;
     let total = match found {
         Some(_) => grown_len(before, addition.len(), limit)?,
         None => addition.len(),
@@ -73,10 +70,7 @@ fn setrange(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResu
     let limit = cx.config.proto_max_bulk_len;
     let mut keyspace = cx.at(&key);
     let found = keyspace.find_text(&key)?;
-    let before = match found {
-        Some(place) => keyspace.text(place)?.len(),
-        None => 0,
-    };
+    let before = keyspace.text_len(found)?;
     if value.is_empty() {
         out.integer(before as i64);
         return Ok(());

@@ -16,6 +16,7 @@
 
 mod replication;
 mod request;
+mod server;
 mod state;
 mod transcript;
 
@@ -28,27 +29,20 @@ use super::args::{Args, RoutedKey};
 use super::context::{After, ClientView, Engines, Gather, Outbox, SessionCx, ShardCx, ShardPlace};
 use super::declaration::{BeginSearch, Command, CommandResult, FindKeys, Flags, KeySpec, Run};
 use super::error::CommandError;
-use super::host::primary::Primary;
-use super::host::replica::Replica;
-use super::host::{
-    Awaited, Exit, HotKeysReport, HotKeysRequest, HotKeysTop, LatencyEvent, MemoryReport, Reload,
-    Server, SlowlogEntry, SlowlogMoment,
-};
 use super::keys;
 pub(crate) use super::logging::tests::kept_log::{Appended, KeptLog};
 use super::table::{registry, resolve};
 use crate::base::hash::{Seed, slot};
 use crate::base::text::split_arguments;
 use crate::client::connection::Connection;
-use crate::client::registry::{Registry, Shared};
+use crate::client::registry::Registry;
+use crate::client::shared::Shared;
 use crate::config::Config;
-use crate::config::rewrite::Adding;
 use crate::engine::effect::Effect;
 use crate::engine::keyspace::Keyspace;
-use crate::engine::record::{self, Audience, Log as _, Records};
+use crate::engine::record::{self, Audience, Records};
 use crate::engine::value::{DataType, Encoding, Kind};
 use crate::engine::{Engine, Key, Now};
-use crate::pubsub::PubSub;
 use crate::resp::reply::Protocol;
 use crate::resp::request::{Arena, Span};
 use crate::structures::block::{Block, Content, LONG_BYTES_MIN};
@@ -56,6 +50,7 @@ use crate::structures::entry::Entry;
 use crate::structures::table::Place;
 use request::index_keys;
 pub(crate) use request::with_request;
+pub(crate) use server::{NoServer, no_server};
 pub(crate) use state::state;
 pub(crate) use transcript::{check_transcript, check_transcript_before};
 
@@ -651,193 +646,6 @@ fn quoted(bytes: &[u8]) -> String {
         }
     }
     text + "\""
-}
-
-/// A server that knows nothing, for tests outside of commands.
-pub(crate) fn no_server() -> Box<dyn Server> {
-    Box::new(NoServer::default())
-}
-
-/// A server that answers nothing of interest; families that need more bring their own.
-#[derive(Default)]
-pub(crate) struct NoServer {
-    clients: Registry,
-    pubsub: PubSub,
-    log: Option<Arc<KeptLog>>,
-}
-
-fn done(text: &'static str) -> Awaited {
-    Awaited {
-        begin: Arc::new(|done| done(Ok(()))),
-        text: Some(text),
-    }
-}
-
-impl Server for NoServer {
-    fn clients(&self) -> &Registry {
-        &self.clients
-    }
-    fn pubsub(&self) -> &PubSub {
-        &self.pubsub
-    }
-    fn primary(&self) -> &dyn Primary {
-        &replication::Alone
-    }
-    fn replica(&self) -> &'static dyn Replica {
-        &replication::Alone
-    }
-    fn config(&self) -> Arc<Config> {
-        Arc::default()
-    }
-    fn config_set(&self, _: &[(&[u8], &[u8])], _: bool) -> CommandResult {
-        Ok(())
-    }
-    fn follow_config(&self) {}
-    fn config_rewrite(&self, _: Adding) -> CommandResult {
-        Ok(())
-    }
-    fn save(&self) -> Result<Awaited, CommandError> {
-        Ok(done("OK"))
-    }
-    fn save_in_background(&self, _: bool) -> Result<Option<Awaited>, CommandError> {
-        Ok(None)
-    }
-    fn schedule_save(&self) -> Result<(), CommandError> {
-        Ok(())
-    }
-    fn follow_role(&self) {}
-
-    fn is_replica(&self) -> bool {
-        false
-    }
-
-    fn lacks_primary(&self) -> bool {
-        false
-    }
-
-    fn unsaved_text(&self) -> Option<&'static str> {
-        None
-    }
-    fn save_emptied(&self) -> Option<Awaited> {
-        None
-    }
-    fn last_save_s(&self) -> u64 {
-        0
-    }
-    fn shut_down(&self, _: Exit) -> Awaited {
-        Awaited {
-            text: None,
-            ..done("")
-        }
-    }
-    fn rewrite_aof(&self, _: bool) -> Result<Option<Awaited>, CommandError> {
-        Ok(Some(done("Background append only file rewriting started")))
-    }
-    fn is_aof_synced(&self, _: u64, _: Option<&Arc<Shared>>) -> Option<bool> {
-        None
-    }
-    fn load_aof(&self) -> Awaited {
-        done("OK")
-    }
-    fn set_aof_flush_sleep(&self, _: u64) {}
-    fn reload(&self, _: Reload) -> Awaited {
-        done("OK")
-    }
-    fn abort_shutdown(&self) -> bool {
-        false
-    }
-    fn reset_statistics(&self) {}
-    fn info(&self, _: &[String]) -> String {
-        String::new()
-    }
-    fn memory(&self) -> MemoryReport {
-        MemoryReport::default()
-    }
-    fn slowlog(&self, _: usize) -> Vec<SlowlogEntry> {
-        Vec::new()
-    }
-    fn slowlog_len(&self) -> usize {
-        0
-    }
-    fn slowlog_reset(&self) {}
-    fn slowlog_moment(&self) -> SlowlogMoment {
-        SlowlogMoment::default()
-    }
-    fn latency_latest(&self) -> Vec<LatencyEvent> {
-        Vec::new()
-    }
-    fn latency_history(&self, _: &str) -> Vec<(u64, u64)> {
-        Vec::new()
-    }
-    fn latency_doctor(&self) -> String {
-        String::new()
-    }
-    fn latency_graph(&self, _: &str) -> Option<String> {
-        None
-    }
-    fn memory_doctor(&self) -> String {
-        String::new()
-    }
-    fn latency_reset(&self, _: &[String]) -> usize {
-        0
-    }
-    fn latency_histogram(&self, _: usize) -> Option<(u64, Vec<(u64, u64)>)> {
-        None
-    }
-    fn pause(&self, _: u64, _: bool) -> Awaited {
-        done("OK")
-    }
-    fn sleep(&self, _: u64) {}
-    fn unpause(&self) {}
-    fn unix_us(&self) -> u64 {
-        1_700_000_000_000_000
-    }
-    fn set_active_expire(&self, _: bool) {}
-    fn pause_cron(&self, _: bool) {}
-    fn log(&self, _: &str) {}
-    fn purge_memory(&self) {}
-    fn allocator_report(&self) -> String {
-        String::new()
-    }
-    fn log_records(&self, records: &mut Records, is_unit: bool) -> Option<u64> {
-        let log = self.log.as_ref().filter(|_| !records.is_empty());
-        let position = log.map(|log| log.append(records, is_unit && records.len() > 1));
-        records.clear();
-        position
-    }
-    fn change_libraries(
-        &self,
-        records: &mut Records,
-        change: &mut dyn FnMut(&dyn super::host::scripts::Scripts) -> CommandResult,
-    ) -> CommandResult<Option<u64>> {
-        change(self.scripts())?;
-        Ok(self.log_records(records, false))
-    }
-    fn shard_count(&self) -> usize {
-        1
-    }
-    fn hot_keys_start(&self, _: HotKeysRequest) -> bool {
-        true
-    }
-    fn hot_keys_stop(&self) -> bool {
-        false
-    }
-    fn hot_keys_reset(&self) -> bool {
-        true
-    }
-    fn hot_keys(&self) -> Option<HotKeysReport> {
-        None
-    }
-    fn hot_keys_top(&self, _: usize) -> HotKeysTop {
-        HotKeysTop::default()
-    }
-    fn scripts(&self) -> &dyn super::host::scripts::Scripts {
-        &super::host::scripts::NoScripts
-    }
-    fn set_allows_every_command_in_scripts(&self, _: bool) {}
-    fn allows_every_command_in_scripts(&self) -> bool {
-        false
-    }
 }
 
 #[cfg(test)]

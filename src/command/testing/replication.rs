@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::done;
-use crate::client::registry::Shared;
+use super::server::done;
+use crate::client::shared::Shared;
 use crate::command::error::CommandError;
 use crate::command::host::Awaited;
 use crate::command::host::primary::{Acknowledged, Primary, ReplicaFacts, StreamFacts};

@@ -11,26 +11,26 @@
 //! grows at the cost of those which are written less, as if all keys lay in one place.
 //!
 //! `elsewhere` is what the process takes beside the shards: the server itself, connections and their buffers. It is
-//! measured now and then ([`Budget::assess`]). While clients are told which keys go, what counts is the least that it
-//! was of late: messages that leave within a few milliseconds would push out more keys, of which there would be more to
-//! tell. As in Redis it counts against the limit when it comes to evicting; but a command is refused for lack of memory
-//! only if the data, with what the server takes without clients, is above the limit, so never because of somebody's
+//! measured now and then ([`Budget::assess`]). While clients use tracking, its recent minimum counts: invalidations
+//! that leave within a few milliseconds would otherwise evict more keys, whose invalidations would evict more again. As
+//! in Redis `elsewhere` counts against the limit when keys are evicted; but a command is refused for lack of memory
+//! only if the data, with what the server takes without clients, is above the limit, so never because of clients'
 //! buffers.
 //!
-//! A command may put in far more than a few evictions take out. What its shard owes then is spread over the shards by
-//! their size ([`Budget::spread`]), so that nobody else puts something into a part that he did not use yet. As whoever
-//! owes a byte gives up a key, nobody is asked for less than a key takes on average; and what one frees far beyond his
-//! debt goes back to what is free ([`Budget::give_back`]), where others who owe look first. While all debts together
-//! are more than a sixty-fourth of the limit, commands that may grow are held back, and pay ([`Budget::is_behind`]). So
-//! no more is ever taken than the limit, twice that sixty-fourth, and what the commands under way add, as long as
-//! anything can be evicted.
+//! A command may put in far more than a few evictions take out. The debt of its shard is then spread over all shards by
+//! their size ([`Budget::spread`]), so that no other shard fills a grant that it has not used yet. As a debt of one
+//! byte costs a whole key, each shard is asked for at least what a key takes on average; and what a shard frees far
+//! beyond its debt becomes free again ([`Budget::give_back`]), and shards in debt look there first. While all debts
+//! together are more than a sixty-fourth of the limit, commands that may grow are held back, and pay
+//! ([`Budget::is_behind`]). So no more is ever taken than the limit, twice that sixty-fourth, and what the commands
+//! under way add, as long as anything can be evicted.
 //!
 //! With a limit of a few MiB the debts of 64 shards would be a notable part of it. There nothing is freed ahead of
-//! need, and who paid something says so ([`Budget::takes_settling`]): once it holds no shard any more, all of them pay
-//! what they owe, to the byte.
+//! need, and a thread that paid something has all shards pay to the byte once it holds no shard any more
+//! ([`Budget::takes_settling`]).
 //!
-//! Everything is a plain atomic figure: whoever is late reads an old one and takes a little too much, which the next
-//! assessment finds. Nothing here waits for anybody, and nobody needs a shard's token to lower its part.
+//! Everything is a plain atomic figure: a thread that reads an old one takes a little too much, which the next
+//! assessment finds. Nothing here waits, and lowering a shard's part needs no token.
 
 use std::sync::atomic::{
     AtomicBool, AtomicI64, AtomicU8, AtomicU64,

@@ -19,7 +19,6 @@ use std::sync::Arc;
 use super::{Begun, Chunk, Outlet, Stream};
 use crate::alloc::account;
 use crate::engine::serial::pieces::Shape;
-use crate::engine::value::object::entry_bytes;
 use crate::engine::value::{Body, Collection, ElementRef, Journal, Object, Piece};
 use crate::structures::entry::{Entry, EntryRef, Value};
 
@@ -107,7 +106,8 @@ pub(super) fn is_large(entry: EntryRef<'_, Object>) -> bool {
         return false;
     };
     let elements = object.body.elements();
-    elements.is_some_and(|elements| elements >= ELEMENTS_MIN) || entry_bytes(entry) >= BYTES_MIN
+    elements.is_some_and(|elements| elements >= ELEMENTS_MIN)
+        || entry.memory_bytes() + object.bytes() >= BYTES_MIN
 }
 
 impl Large {

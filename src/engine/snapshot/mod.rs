@@ -196,7 +196,7 @@ impl Saving {
         is_large(entry) && !self.outlet.is_given_up() && self.outlet.takes_pieces(entry)
     }
 
-    /// Begins to save an entry by the piece; charged to nobody.
+    /// Begins to save an entry by the piece; charged to no account.
     #[cold]
     fn begin(&mut self, entry: &mut Entry<Object>) {
         account::apart(|| {

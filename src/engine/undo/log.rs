@@ -1,7 +1,7 @@
 //! The pre-images of one database: what its keys held before an attempt changed them.
 //!
-//! Knows no engine and no accounts; what it keeps is charged to nobody. Of a collection in nodes or tables no copy is
-//! kept but what undoes its changes ([`Before::Changed`]); that is no full image, as a later image may hold the
+//! Knows no engine and no accounts; what it keeps is charged to no account. Of a collection in nodes or tables no copy
+//! is kept but what undoes its changes ([`Before::Changed`]); that is no full image, as a later image may hold the
 //! collection itself, once it is deleted or overwritten. Invariants: the first full image of a key is kept, later ones
 //! change nothing; going through the images from the newest to the oldest leads back to the start.
 
@@ -139,7 +139,7 @@ impl Log {
         at.filter(|&at| self.images[at].before.key() == key)
     }
 
-    /// Keeps an image, and says where. It is charged to nobody.
+    /// Keeps an image, and says where. It is charged to no account.
     pub(in crate::engine) fn keep(&mut self, hash: u64, before: Before) -> usize {
         account::apart(|| {
             self.images.push(Image { hash, before });
@@ -186,7 +186,7 @@ pub(in crate::engine) enum Sharing {
     Forbidden,
 }
 
-/// A copy of an entry that is about to change in place; charged to nobody.
+/// A copy of an entry that is about to change in place; charged to no account.
 pub(in crate::engine) fn copy(entry: EntryRef<'_, Object>, sharing: Sharing) -> Entry<Object> {
     account::apart(|| {
         let (kind, key, deadline) = (entry.kind(), entry.key(), entry.deadline());

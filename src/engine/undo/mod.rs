@@ -8,10 +8,10 @@
 //! it.
 //!
 //! Restored: keys, values, deadlines, the memory charged for them, and the counters of what commands did. Effects made
-//! meanwhile vanish; whoever runs an attempt hands out none before it commits. Not restored, as nobody can tell: stamps
-//! (they only ever grow), the room that tables, trees and wheels have taken, the order of members in a table's buckets,
-//! access bits, the state of the random numbers. Those who cache what an undone attempt has touched are told to drop
-//! it, for nothing.
+//! meanwhile vanish; the caller hands out none before the attempt commits. Not restored, as no client can see it:
+//! stamps (they only ever grow), the room that tables, trees and wheels have taken, the order of members in a table's
+//! buckets, access bits, the state of the random numbers. Clients that cache what an undone attempt has touched get an
+//! invalidation that was not necessary.
 //!
 //! Keys whose time has come during an attempt come back with the rest, and expire again.
 
@@ -208,7 +208,7 @@ impl Engine {
         }
     }
 
-    /// Frees what an image kept, which is charged to nobody.
+    /// Frees what an image kept, which is charged to no account.
     fn forget(&mut self, before: Before) {
         if let Before::Present { entry, was_moved } = before
             && let Some(trash) = Trash::from_entry(entry)

@@ -173,7 +173,7 @@ pub struct Object {
     pub body: Collection,
     /// What it owns beyond its own box, as the allocator counts it.
     bytes: usize,
-    /// What a snapshot under way still has to save of it. It goes wherever the collection goes; charged to nobody.
+    /// What a snapshot under way still has to save of it. It goes wherever the collection goes; charged to no account.
     pub(in crate::engine) saving: Option<Box<Large>>,
 }
 
@@ -222,6 +222,11 @@ impl Object {
             bytes: 0,
             saving: None,
         })
+    }
+
+    /// What it owns beyond its own box, as the allocator counts it.
+    pub(in crate::engine) fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// A copy, which knows its own bytes.

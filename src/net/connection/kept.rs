@@ -101,7 +101,7 @@ impl Kept {
             shared.buffer_bytes.store(bytes, Relaxed);
             self.batch = Some(batch);
         }
-        CLIENT_MEMORY.note(&shared);
+        shared.note_memory();
     }
 
     pub(super) fn let_go(&mut self) {
@@ -116,7 +116,7 @@ impl Kept {
 #[inline]
 pub(super) fn note_memory(session: &Session) {
     session.note_pending();
-    CLIENT_MEMORY.note(&session.connection.shared);
+    session.connection.shared.note_memory();
     if CLIENT_MEMORY.is_over() {
         session.service().clients.evict();
     }

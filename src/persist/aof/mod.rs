@@ -42,7 +42,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 
 use crate::base::lossless;
-use crate::client::registry::Shared;
+use crate::client::shared::Shared;
 use crate::config::Config;
 use crate::config::values::Appendfsync;
 use crate::persist::files::Files;

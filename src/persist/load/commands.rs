@@ -11,7 +11,7 @@ use std::thread::Thread;
 
 use super::fault::AofFault;
 use crate::client::connection::Connection;
-use crate::client::registry::Shared;
+use crate::client::shared::Shared;
 use crate::command::declaration::Flags;
 use crate::config::Config;
 use crate::engine::effect::Follower;

@@ -22,6 +22,7 @@ use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
@@ -206,6 +207,16 @@ impl Running {
                 None => self.ended.wait(&mut state),
             }
         }
+    }
+
+    /// Waits for its end no longer than this; whether it came. Not for threads that serve connections.
+    pub fn wait_for(&self, at_most: Duration) -> bool {
+        let mut state = self.state.lock();
+        let is_over = |state: &mut State| state.ended.is_none();
+        !self
+            .ended
+            .wait_while_for(&mut state, is_over, at_most)
+            .timed_out()
     }
 
     /// Has something done once the cut is made; at once if that is so already. No shard is in hand then.

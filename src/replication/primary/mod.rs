@@ -30,7 +30,7 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 
 use crate::client::announced::Announced;
-use crate::client::registry::{Peer as Kind, Shared};
+use crate::client::shared::{Peer as Kind, Shared};
 use crate::command::host::primary::{
     self as ask, Acknowledged, Channel, Follow, ReplicaFacts, ReplicaState, StreamFacts, Words,
 };

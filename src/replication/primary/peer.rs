@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
 use super::pair::Seat;
 use crate::client::announced::Announced;
-use crate::client::registry::Shared;
+use crate::client::shared::Shared;
 use crate::command::host::primary::{Channel, ReplicaFacts, ReplicaState, Words};
 use crate::telemetry::clock;
 

@@ -19,7 +19,7 @@ use super::peer::Peer;
 use super::syncing::{Joined, Place};
 use super::transfer::{Found, Reader};
 use super::{Primary, input};
-use crate::client::mailbox;
+use crate::client::shared::mailbox;
 use crate::command::host::primary::{Channel, Follow, ReplicaState, Words};
 use crate::net::connection::Handed;
 use crate::net::stream::Stream as Socket;

@@ -13,7 +13,7 @@ use bytes::Bytes;
 
 use crate::base::lossless;
 use crate::client::connection::Connection;
-use crate::client::registry::Shared;
+use crate::client::shared::Shared;
 use crate::command::declaration::Command;
 use crate::command::transaction::{Boundary, boundary};
 use crate::config::Config;

@@ -25,7 +25,7 @@ use super::coming::Coming;
 use super::handshake::{self, Answer, Position, Refusal};
 use super::wire::{Wire, request};
 use super::{Follower, Target};
-use crate::client::registry::{Peer, Shared};
+use crate::client::shared::{Peer, Shared};
 use crate::command::host::primary::Words;
 use crate::command::host::replica::LinkState;
 use crate::config::Config;

@@ -37,7 +37,7 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::client::registry::{Peer, Unblocked};
+use crate::client::shared::{Peer, Unblocked};
 use crate::command::error::CommandError;
 use crate::command::host::replica as ask;
 use crate::command::host::replica::{Failover, LinkState, Upstream};

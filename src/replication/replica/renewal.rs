@@ -40,6 +40,7 @@ impl Link<'_> {
             DisklessLoad::Swapdb => Way::Aside {
                 is_served: self.follower.stream.facts().id == id,
             },
+            DisklessLoad::FlushBeforeLoad => Way::Straight,
             DisklessLoad::OnEmptyDb if is_empty() => Way::Straight,
             DisklessLoad::OnEmptyDb | DisklessLoad::Disabled => Way::File,
         }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 
 use mlua::{Function, Lua, MultiValue, Table, Value};
 
-use super::{BAD_NAME, Declared, Functions, LOST, Source, is_name};
+use super::{BAD_NAME, Declared, Functions, Source, is_name, lost};
 use crate::script::current::RUN;
 use crate::script::errors;
 use crate::script::flags::ScriptFlags;
@@ -17,9 +17,9 @@ use crate::sys::lua::Pinned;
 /// Names under which functions were found that an interpreter remembers.
 const NAMES_MAX: usize = 4096;
 
-/// What a function takes in an interpreter beside its code: the closure, what it closes over, its place in the
-/// registry.
-const FUNCTION_BYTES: usize = 48;
+/// What a function takes in an interpreter beyond its length when it is dumped: the closure, the prototype and the
+/// place in the registry are longer than there, while the header and the names of variables are no memory of its own.
+const FUNCTION_BYTES: usize = 100;
 
 /// Bytes that compiled libraries take in all interpreters.
 static BYTES: AtomicUsize = AtomicUsize::new(0);
@@ -56,6 +56,7 @@ impl Drop for Compiled {
 struct Registered {
     declared: Declared,
     callback: Pinned,
+    bytes: usize,
 }
 
 /// What a library registered so far.
@@ -79,16 +80,16 @@ pub(super) fn forget_registered() {
 pub(super) struct Ran {
     functions: Vec<Registered>,
     /// What that takes, roughly: compiling leaves more garbage than code, so the growth of the interpreter does not
-    /// tell.
+    /// tell. What functions close over does not count.
     bytes: usize,
 }
 
 impl Ran {
-    /// What the code registered that this thread ran just now, which takes so many bytes.
-    pub(super) fn take(code_bytes: usize) -> Ran {
+    /// What the code registered that this thread ran just now.
+    pub(super) fn take() -> Ran {
         let functions = REGISTERED.take().functions;
         Ran {
-            bytes: code_bytes + FUNCTION_BYTES * functions.len(),
+            bytes: functions.iter().map(|function| function.bytes).sum(),
             functions,
         }
     }
@@ -211,7 +212,7 @@ impl Libraries {
     /// Drops what belongs to libraries that are gone, if many may be, for a thread that is about to wait; whether any
     /// was.
     pub(in crate::script) fn rest(&mut self) -> bool {
-        let lost = LOST.load(Relaxed);
+        let lost = lost();
         if lost - self.lost <= self.loaded.len() as u64 / 4 {
             return false;
         }
@@ -284,6 +285,7 @@ pub(in crate::script) fn register(lua: &Lua, arguments: MultiValue) -> mlua::Res
                 description: registered.description,
                 flags: registered.flags,
             },
+            bytes: registered.callback.dump(false).len() + FUNCTION_BYTES,
             callback: Pinned::new(lua, registered.callback)?,
         });
         Ok(())

@@ -108,7 +108,6 @@ impl Vm {
         let run = self
             .load(code, "@user_function", &self.library_globals)
             .map_err(|text| format!("ERR Error compiling function: {text}"))?;
-        let compiled_bytes = run.dump(false).len();
         compiled::forget_registered();
         RUN.with(|state| {
             state.interrupted.set(None);
@@ -123,7 +122,7 @@ impl Vm {
             state.loading_since.set(None);
             state.interrupted.take()
         });
-        let ran = Ran::take(compiled_bytes);
+        let ran = Ran::take();
         let refuse =
             |why: &str| CommandError::from(format!("ERR Error registering functions: {why}"));
         if interrupted.is_some() {

@@ -108,6 +108,11 @@ static IDS: AtomicU64 = AtomicU64::new(1);
 /// Libraries that went, or were replaced, so far: threads that are about to wait look whether they hold any of them.
 static LOST: AtomicU64 = AtomicU64::new(0);
 
+/// Libraries of any server that went, or were replaced, so far.
+pub(super) fn lost() -> u64 {
+    LOST.load(Relaxed)
+}
+
 const BAD_NAME: &str = "ERR Library names can only contain letters, numbers, or underscores(_) and must be at least one \
      character long";
 

@@ -2,33 +2,23 @@
 //! queued. Afterwards those are served who waited for what it changed, what is to be logged is appended to the log, and
 //! what others want to hear of to the sequence that they hear.
 
+pub(super) mod handler;
+
 use std::sync::Arc;
 
+pub use handler::ExecutionContext;
+pub(super) use handler::{answer, append_records, begin, learn};
+
+use handler::is_unit;
+
 use super::blocking::{self, Waiter};
-use crate::client::registry::Shared;
-use crate::command::context::{ClientView, Engines, Gather, ShardCx, ShardPlace};
-use crate::command::declaration::{Command, CommandResult, Flags, Group, Run};
+use crate::command::context::{ClientView, Engines, Gather};
+use crate::command::declaration::{Command, CommandResult, Flags, Run};
 use crate::command::error::CommandError;
 use crate::command::{Args, Out};
-use crate::config::Config;
-use crate::engine::effect::{self, Spoken};
+use crate::engine::effect::{self, Publication};
 use crate::engine::record::{self, Records};
 use crate::engine::{Engine, Now};
-
-/// What a command runs with, besides its shards and arguments.
-#[derive(Clone, Copy)]
-pub struct ExecutionContext<'a> {
-    /// The moment.
-    pub now: Now,
-    /// Limits and thresholds.
-    pub config: &'a Arc<Config>,
-    /// The shard in hand, for cursors.
-    pub place: ShardPlace,
-    /// The connection that waits if the command has to; none, if it must not.
-    pub blocker: Option<&'a Arc<Shared>>,
-    /// Whether the command can be run again on a thread of its own.
-    pub may_offload: bool,
-}
 
 /// How a command ended.
 pub enum Outcome {
@@ -195,94 +185,6 @@ pub fn run_part(
     result
 }
 
-/// Runs the handler; true when it answered with an error.
-#[inline]
-pub(super) fn answer(
-    command: &'static Command,
-    cx: &mut ShardCx<'_>,
-    args: &Args<'_>,
-    out: &mut Out,
-) -> bool {
-    let (Run::Keys(handler) | Run::AllShards(handler)) = command.run else {
-        unreachable!("{} does not run with shards in hand", command.full_name)
-    };
-    let failed = match cx.logged(args, |cx| handler(cx, args, out)) {
-        Ok(()) => false,
-        Err(CommandError::TooLongHere) if cx.leave() => return true,
-        Err(error) => {
-            out.error(error.text().as_bytes());
-            true
-        }
-    };
-    if cx.client.tracks && command.flags.has(Flags::READONLY) {
-        track(command, cx, args);
-    }
-    failed
-}
-
-/// Remembers what a connection that caches has just read, while the shards are still in hand: whatever changes
-/// these keys comes later, and is told.
-#[cold]
-fn track(command: &Command, cx: &mut ShardCx<'_>, args: &Args<'_>) {
-    // What a script reads counts, not what it was given.
-    if command.group == Group::Scripting {
-        return;
-    }
-    let (client, keys_max) = (cx.client.id, cx.config.tracking_table_max_keys);
-    for routed in args.keys() {
-        if cx.holds(routed) {
-            let key = args.key_of(routed);
-            let engine = cx.engine(usize::from(routed.engine_index));
-            engine.track(&key, client, keys_max);
-        }
-    }
-}
-
-/// A context over engines, which agree with the connection on the largest Lamport stamp that any of them knows.
-#[inline]
-pub(super) fn begin<'c>(
-    command: &'static Command,
-    mut engines: Engines<'c>,
-    client: &ClientView,
-    context: ExecutionContext<'c>,
-    args: &Args<'c>,
-) -> ShardCx<'c> {
-    let only_reads = command.flags.has(Flags::READONLY);
-    match &mut engines {
-        Engines::One(engine) => {
-            engine.begin_command(client.id, client.stamp, only_reads);
-            engine.published().commands.add(1);
-        }
-        Engines::Many(engines) => {
-            let stamps = engines.iter().map(|engine| engine.effects.stamp());
-            let stamp = stamps.fold(client.stamp, u64::max);
-            for engine in engines.iter_mut() {
-                engine.begin_command(client.id, stamp, only_reads);
-            }
-            if let Some(engine) = engines.first() {
-                engine.published().commands.add(1);
-            }
-        }
-    }
-    ShardCx::new(
-        engines,
-        *client,
-        context.now,
-        context.config,
-        command,
-        context.place,
-        args,
-    )
-}
-
-/// The connection knows of all effects after, and its reply of all that others are to hear before.
-#[inline]
-pub(super) fn learn(engine: &Engine, client: &mut ClientView) {
-    client.stamp = client.stamp.max(engine.effects.stamp());
-    client.position = client.position.max(engine.effects.position());
-    client.log_seen = client.log_seen.max(engine.effects.log_position());
-}
-
 /// The end of each command: those are served who waited for what changed, and what is to be logged, and what others
 /// want to hear, is appended.
 #[inline(always)]
@@ -300,28 +202,10 @@ fn settle(command: &'static Command, engines: &mut Engines<'_>, client: &mut Cli
     client.log_position = client.log_position.max(position.unwrap_or(0));
 }
 
-/// Whether what a command leaves in the log takes effect together. What is deleted by one that may come across any key,
-/// because its time had come, goes by itself.
-fn is_unit(command: &Command) -> bool {
-    !command.keys.is_empty() || command.is_write()
-}
-
-/// Appends what a command leaves in the log.
-#[cold]
-pub(super) fn append_records(
-    command: &'static Command,
-    engines: &mut [&mut Engine],
-    client: &mut ClientView,
-) {
-    if let Some(position) = record::append(engines, &mut Records::default(), is_unit(command)) {
-        client.log_position = client.log_position.max(position);
-    }
-}
-
 /// Has what others want to hear of these shards, with the messages between, delivered once the shards are let go.
 #[cold]
-fn append_news(engines: &mut [&mut Engine], spoken: &mut Vec<Spoken>) {
-    if let Some(follower) = effect::append(engines, spoken)
+fn append_news(engines: &mut [&mut Engine], publications: &mut Vec<Publication>) {
+    if let Some(follower) = effect::append(engines, publications)
         && let Some(engine) = engines.first_mut()
     {
         engine.deferred.follower = Some(follower);
@@ -331,7 +215,7 @@ fn append_news(engines: &mut [&mut Engine], spoken: &mut Vec<Spoken>) {
 /// What a unit leaves beside its shards: messages, and what it did that belongs to no shard.
 pub(super) struct Beside<'u> {
     /// Messages that it published.
-    pub spoken: &'u mut Vec<Spoken>,
+    pub publications: &'u mut Vec<Publication>,
     /// What they, and commands without keys, leave in the log.
     pub records: &'u mut Records,
     /// All of it takes effect together.
@@ -355,8 +239,8 @@ pub(super) fn end_of_several(
         blocking::serve(engines, now);
         record::append(engines, beside.records, beside.is_unit);
     }
-    if !beside.spoken.is_empty() || engines.iter().any(|engine| engine.effects.has_news()) {
-        append_news(engines, beside.spoken);
+    if !beside.publications.is_empty() || engines.iter().any(|engine| engine.effects.has_news()) {
+        append_news(engines, beside.publications);
     }
     position
 }
@@ -364,7 +248,7 @@ pub(super) fn end_of_several(
 /// The end of a change that published nothing; the position as for [`end_of_several`].
 pub(super) fn end_of_change(engines: &mut [&mut Engine], now: Now, is_unit: bool) -> Option<u64> {
     let mut beside = Beside {
-        spoken: &mut Vec::new(),
+        publications: &mut Vec::new(),
         records: &mut Records::default(),
         is_unit,
     };

@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use super::*;
 use crate::base::hash::Seed;
-use crate::client::registry::Shared;
+use crate::client::shared::Shared;
+use crate::command::context::ShardPlace;
 use crate::command::testing::{self, KeptLog};
+use crate::config::Config;
 use crate::engine::evict::Policy;
 use crate::engine::evict::budget::Budget;
 use crate::engine::record::Audience;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::Next;
 use crate::base::hash::Seed;
-use crate::client::registry::Shared;
+use crate::client::shared::Shared;
 use crate::command::context::{ClientView, Engines, Gather, ShardPlace};
 use crate::command::declaration::{Command, CommandResult, Run};
 use crate::command::owned::OwnedArgs;

@@ -7,9 +7,9 @@
 //! task     what the server asks of shards: to forget or serve a waiter, to forget watched keys, and any other work
 //! ```
 //!
-//! Whoever holds the shard runs the job; a client that disconnects meanwhile loses only the reply. A run says what
-//! follows ([`Next`]): the reply goes to whoever awaits it, or the job queues again, to run anew or on a thread of its
-//! own.
+//! The thread that holds the shard runs the job; a client that disconnects meanwhile loses only the reply. A run says
+//! what follows ([`Next`]): the reply goes to whoever awaits it, or the job queues again, to run anew or on a thread of
+//! its own.
 
 pub mod command;
 pub mod task;
@@ -25,8 +25,8 @@ use self::command::CommandJob;
 use self::task::Task;
 use self::unit::UnitJob;
 use super::ownership::engines::HeldEngines;
-use super::ownership::extend::Offloaded;
 use super::ownership::queued::QueuedMessage;
+use super::ownership::tokens::Offloaded;
 use super::ownership::{self, ShardList, Shards};
 use super::route::Router;
 use super::{HeldShards, QueuedJob, execute};

@@ -11,10 +11,10 @@ use std::ptr::NonNull;
 use std::slice;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::extend::{HeldTokens, Offloaded};
 use super::gate::Entry;
 use super::queued::{Link, QueuedMessage};
 use super::sync::{Fault, spin_loop, yield_now};
+use super::tokens::{HeldTokens, Offloaded};
 use super::{Message, ShardList, Shards, holds};
 
 /// Looks at a held shard by a message that has waited without tokens and wants the rest of its shards now.

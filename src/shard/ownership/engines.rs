@@ -1,4 +1,4 @@
-//! The engines that somebody has in hand.
+//! The engines of the tokens in hand.
 //!
 //! Knows no messages and no queues: whatever got the tokens, the code that runs on the engines sees only this, so it is
 //! written once for one shard and for many, for at once and for queued. A view is two slices and allocates nothing.

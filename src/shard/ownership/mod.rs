@@ -59,6 +59,7 @@ mod gate;
 mod holds;
 pub mod queued;
 mod sync;
+pub mod tokens;
 
 #[cfg(all(test, loom))]
 #[path = "../../../tests/loom/src/models.rs"]
@@ -77,10 +78,10 @@ use crossbeam::utils::CachePadded;
 use self::counters::{Counters, Tally};
 use self::drain::Drain;
 use self::engines::HeldEngines;
-use self::extend::{HeldTokens, Offloaded};
 use self::gate::{Entry, Gate};
 use self::queued::{Link, QueuedMessage};
 use self::sync::{AtomicBool, AtomicWaker, Fault, spin_loop};
+use self::tokens::{HeldTokens, Offloaded};
 
 /// Messages that one holder runs for others before the shard's worker gets the rest.
 pub const DRAIN_MESSAGES_MAX: usize = 64;

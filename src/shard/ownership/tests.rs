@@ -9,9 +9,9 @@ use std::task::{Poll, Wake, Waker};
 use std::thread;
 
 use super::engines::HeldEngines;
-use super::extend::Offloaded;
 use super::queued::QueuedMessage;
 use super::sync::Fault;
+use super::tokens::Offloaded;
 use super::{DRAIN_MESSAGES_MAX, Message, Shards, holds};
 use crate::base::random::Random;
 

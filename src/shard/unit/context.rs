@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::client::connection::Connection;
-use crate::client::registry::Settings;
+use crate::client::shared::Settings;
 use crate::command::Args;
 use crate::command::context::After;
 use crate::command::declaration::Command;
 use crate::command::host::Server;
 use crate::config::Config;
 use crate::engine::Now;
-use crate::engine::effect::Spoken;
+use crate::engine::effect::Publication;
 use crate::engine::record::Records;
 use crate::resp::reply::Mark;
 use crate::script::library::Library;
@@ -94,7 +94,7 @@ pub struct UnitOutcome {
     /// What a step wants the session to do.
     pub after: After,
     /// What is to be published when the unit commits.
-    pub spoken: Vec<Spoken>,
+    pub publications: Vec<Publication>,
     /// Commands that ran, with those that scripts called.
     pub command_count: u64,
     /// What its commands without keys leave in the log.

@@ -19,7 +19,7 @@
 //! again with all shards, so that nothing can come in between, and nothing is kept. A transaction of commands that are
 //! known to be short, and name all their keys, can never fail on its way: no undo log is kept for it.
 //!
-//! Nobody sees anything of a unit before it commits: effects, publications and replies wait. What Lua keeps between
+//! Nothing of a unit is visible before it commits: effects, publications and replies wait. What Lua keeps between
 //! runs (a function's upvalues) is not rolled back.
 //!
 //! Invariants: an engine is changed only with an undo log on, unless the unit is irrevocable; no log is left on when a
@@ -507,7 +507,7 @@ impl<'r, 'a> Unit<'r, 'a> {
         let now = self.now(cx.now);
         let mut log_position = outcome.log_position;
         let mut beside = Beside {
-            spoken: &mut outcome.spoken,
+            publications: &mut outcome.publications,
             records: &mut outcome.records,
             // Behind what was appended already there are only keys that went to make room.
             is_unit: log_position.is_none(),
@@ -532,10 +532,10 @@ impl<'r, 'a> Unit<'r, 'a> {
         if let Some(log_position) = log_position {
             cx.connection.shared.note_log(log_position, log_position);
         }
-        let spoken = beside.spoken;
-        if !spoken.is_empty() {
+        let publications = beside.publications;
+        if !publications.is_empty() {
             let mut news = Box::<News>::default();
-            news.spoken.append(spoken);
+            news.publications.append(publications);
             // Without a shard in hand: nothing else will have it delivered.
             position = cx.server.pubsub().append(news);
             cx.server.pubsub().deliver();

@@ -72,7 +72,7 @@ fn run_on_session(
         now: unit.now,
         command,
         after: After::Nothing,
-        outbox: Outbox::Pending(&mut outcome.spoken, &mut outcome.records),
+        outbox: Outbox::Pending(&mut outcome.publications, &mut outcome.records),
     };
     let result = handler(&mut cx, args, out);
     match cx.after {

@@ -151,7 +151,7 @@ impl Transaction {
 
     /// Adds a command whose arguments are there.
     fn add_step(&mut self, command: &'static Command, args: &Args<'_>) {
-        self.is_long |= args.are_long(command);
+        self.is_long |= args.are_long(|at| command.keeps(at));
         self.steps.push(Step {
             command,
             needs_all_shards: command.needs_all_shards(args),

@@ -440,7 +440,7 @@ impl<O> Entry<O> {
                     let block = self.value_ptr().cast::<Block>().read();
                     let mut block = ManuallyDrop::new(block);
                     self.forget_value();
-                    block.give_up();
+                    block.hand_over();
                 }
                 FORM_OBJECT => {
                     let object = self.value_ptr().cast::<Box<O>>().read();
@@ -593,7 +593,7 @@ impl<O> Drop for Entry<O> {
         // SAFETY: the form says what is owned; nobody can look at the entry any more.
         unsafe {
             match shape.flags & FORM {
-                FORM_BLOCK => (*self.value_ptr().cast::<Block>()).give_up(),
+                FORM_BLOCK => (*self.value_ptr().cast::<Block>()).hand_over(),
                 FORM_OBJECT => ptr::drop_in_place(self.value_ptr().cast::<Box<O>>()),
                 _ => {}
             }

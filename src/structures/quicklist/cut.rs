@@ -11,8 +11,8 @@
 //! new, so that nothing is kept of it. Between two runs of the same there is at most one of what is gone, and behind it
 //! one of what is new.
 //!
-//! Copies are charged to nobody (see [`account::apart`]). A node that left the row is charged where it was until it was
-//! shown.
+//! Copies are charged to no account (see [`account::apart`]). A node that left the row is charged where it was until it
+//! was shown.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;

@@ -656,14 +656,7 @@ mod tests {
         let header = filter.header();
         let mut accepted = 0;
         for _ in 0..if cfg!(miri) { 200 } else { 20_000 } {
-            let mut hostile = header.clone();
-            for _ in 0..=random.below(3) {
-                let at = random.index(hostile.len());
-                hostile[at] = [0, 1, 0x7f, 0xff, random.next_u64() as u8][random.index(5)];
-            }
-            if random.below(8) == 0 {
-                hostile.truncate(random.index(hostile.len() + 1));
-            }
+            let hostile = super::super::damaged(&header, &mut random);
             let Some(plan) = Plan::from_header(&hostile) else {
                 continue;
             };

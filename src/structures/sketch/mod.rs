@@ -139,3 +139,17 @@ fn locate(lengths: impl Iterator<Item = usize>, cursor: u64) -> Option<(usize, u
     }
     None
 }
+
+/// A copy of a dump's header with some bytes changed, or the end missing.
+#[cfg(test)]
+fn damaged(header: &[u8], random: &mut crate::base::random::Random) -> Vec<u8> {
+    let mut damaged = header.to_vec();
+    for _ in 0..=random.below(3) {
+        let at = random.index(damaged.len());
+        damaged[at] = [0, 1, 0x7f, 0xff, random.next_u64() as u8][random.index(5)];
+    }
+    if random.below(8) == 0 {
+        damaged.truncate(random.index(damaged.len() + 1));
+    }
+    damaged
+}

@@ -92,7 +92,7 @@ impl Directory {
         let layout = Self::layout(depth);
         let pooled = if is_pooled { pop(depth) } else { None };
         let words = if let Some(words) = pooled {
-            account::take_over(layout);
+            account::count_allocated(layout);
             words
         } else {
             // SAFETY: the size is not zero. Zeroed, so that no word is ever uninitialised; large
@@ -189,7 +189,7 @@ impl Drop for Directory {
         let layout = Self::layout(self.depth());
         if self.is_pooled {
             push(self.words, self.depth());
-            account::give_up(layout);
+            account::count_freed(layout);
         } else {
             // SAFETY: allocated by `take` with this layout, never shown to anybody, and not used any more.
             unsafe { alloc::dealloc(self.words.as_ptr().cast(), layout) };

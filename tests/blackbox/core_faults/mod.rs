@@ -15,7 +15,7 @@ mod replies;
 use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
-use crate::support::{Server, eventually, is_stand_in};
+use crate::support::{Server, eventually, info_number, is_stand_in};
 use crate::wire::{Raw, Value, encode};
 
 /// Shards of the servers that these tests start.
@@ -138,11 +138,7 @@ impl Hold {
 
 /// A field of INFO.
 fn figure(raw: &mut Raw, section: &str, name: &str) -> u64 {
-    let info = raw.call(&format!("INFO {section}")).body();
-    let mut lines = info.lines();
-    let line = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-    let number = line.and_then(|text| text.trim().parse().ok());
-    number.unwrap_or_else(|| panic!("no {name} in {info}"))
+    info_number(raw, section, name) as u64
 }
 
 /// What a test tries with each number of threads; redis-server has its own.

@@ -21,9 +21,9 @@ use loom::sync::{Condvar, Mutex};
 use loom::thread;
 
 use super::engines::HeldEngines;
-use super::extend::{HeldTokens, Offloaded};
 use super::queued::QueuedMessage;
 use super::sync::Fault;
+use super::tokens::{HeldTokens, Offloaded};
 use super::{DRAIN_MESSAGES_MAX, Message, Shards, holds};
 
 /// Thread number times ten, plus a number that rises within the thread.

@@ -5,7 +5,7 @@ mod cases;
 pub(crate) mod kept_log;
 mod oracle;
 
-use cases::{ITSELF, NOTHING, SEED, SOMETHING, YOUNG_KEYS, YOUNG_SEED};
+use cases::{ITSELF, NEWER_KEYS, NEWER_SEED, NOTHING, SEED, SOMETHING};
 
 use super::MAY_LEAVE_RECORDS;
 use crate::base::text::split_arguments;
@@ -61,12 +61,12 @@ fn substituted(cli: &mut Terminal, argument: Vec<u8>) -> Vec<u8> {
 }
 
 /// A server with data of all types, whose log begins before them.
-fn seeded(shard_count: usize, with_young: bool, now_ms: u64) -> Terminal {
+fn seeded(shard_count: usize, with_newer: bool, now_ms: u64) -> Terminal {
     let mut cli = Terminal::with(shard_count, Protocol::Resp2);
     cli.now_ms = now_ms;
     cli.start_log();
-    let young = YOUNG_SEED.iter().filter(|_| with_young);
-    for line in SEED.iter().chain(young) {
+    let newer = NEWER_SEED.iter().filter(|_| with_newer);
+    for line in SEED.iter().chain(newer) {
         let reply = cli.run(line);
         assert!(!reply.starts_with("(error)"), "{line}: {reply}");
     }
@@ -74,9 +74,9 @@ fn seeded(shard_count: usize, with_young: bool, now_ms: u64) -> Terminal {
 }
 
 /// Whether a case is about what redis-server 7.0 does not know.
-fn is_young(requests: &[(&str, &str)]) -> bool {
+fn is_newer(requests: &[(&str, &str)]) -> bool {
     let mut words = requests.iter().flat_map(|(line, _)| line.split(' '));
-    words.any(|word| YOUNG_KEYS.iter().any(|key| word.starts_with(key)))
+    words.any(|word| NEWER_KEYS.iter().any(|key| word.starts_with(key)))
 }
 
 fn commands(appended: &[Appended]) -> Vec<(usize, Vec<Vec<u8>>)> {

@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::{arguments, cases, commands, is_young, seeded, shown};
+use super::{arguments, cases, commands, is_newer, seeded, shown};
 use crate::command::testing::Terminal;
 
 /// redis-server, which ends with this.
@@ -105,7 +105,7 @@ fn redis_server_comes_to_the_same_data() {
     };
     let mut compared = 0;
     for (name, requests) in cases::all() {
-        if is_young(requests) || name.starts_with("function") {
+        if is_newer(requests) || name.starts_with("function") {
             continue;
         }
         let since = SystemTime::now().duration_since(UNIX_EPOCH);

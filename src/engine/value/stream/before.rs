@@ -2,7 +2,7 @@
 //! if one of them changed.
 //!
 //! A change is at either end mostly, so that one node is copied for many changes. Groups are copied all together:
-//! whoever minds the copy asks for [`Body::copied_bytes`] first. Everything here is charged to nobody.
+//! whoever minds the copy asks for [`Body::copied_bytes`] first. Everything here is charged to no account.
 
 use std::collections::BTreeMap;
 

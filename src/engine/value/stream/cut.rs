@@ -5,7 +5,7 @@
 //! itself. Groups see to themselves ([`group::cut`](super::group)); one that is destroyed is kept until it was
 //! shown.
 //!
-//! Copies are charged to nobody (see [`account::apart`]). What left the stream is charged where it was until it was
+//! Copies are charged to no account (see [`account::apart`]). What left the stream is charged where it was until it was
 //! shown.
 
 use std::collections::BTreeMap;

@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::client::registry::{Unblocked, WaitState};
+use crate::client::shared::{Unblocked, WaitState};
 use crate::command::context::{ClientView, ShardPlace};
 use crate::command::host::scripts::Kind;
 use crate::shard::QueuedJob;

@@ -18,7 +18,7 @@ use super::plan::UnitPlan;
 use super::transaction::Transaction;
 use crate::base::random::Random;
 use crate::client::connection::Connection;
-use crate::client::registry::Shared;
+use crate::client::shared::Shared;
 use crate::command::declaration::Command;
 use crate::command::host::Server;
 use crate::command::testing::{self, KeptLog, Terminal, state};

@@ -1,4 +1,4 @@
-//! The section that Sentinel, and whoever looks for the primary, reads.
+//! The section `replication`, which Sentinel and client libraries read to find the primary.
 
 use super::{Field, count, shown, text, write};
 use crate::command::host::primary::{Channel, ReplicaFacts, ReplicaState};

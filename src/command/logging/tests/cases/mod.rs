@@ -34,8 +34,13 @@ pub(super) const SEED: &[&str] = &[
     "SELECT 0",
 ];
 
-/// What further keys hold, of which Redis 7.0 knows nothing.
-pub(super) const YOUNG_SEED: &[&str] = &[
+/// Keys for cases with commands that Redis 7.0 does not know: one of each of its types, and those of newer types.
+pub(super) const NEWER_SEED: &[&str] = &[
+    "SET newer:string abc",
+    "RPUSH newer:list a b c",
+    "SADD newer:set a b c",
+    "ZADD newer:zset 1 a 2 b",
+    "XADD newer:stream 1-1 f v",
     "HSET hx a 1 b 2 c 3",
     "HPEXPIRE hx 100000000 FIELDS 2 a b",
     "BF.RESERVE bf 0.01 100",
@@ -50,8 +55,8 @@ pub(super) const YOUNG_SEED: &[&str] = &[
     "TDIGEST.ADD td 1 2 3",
 ];
 
-/// The keys of the young seed, and of what grows from it.
-pub(super) const YOUNG_KEYS: &[&str] = &["hx", "bf", "cf", "cms", "tk", "td"];
+/// How the names of these keys begin: a case that names one is not put to redis-server 7.0.
+pub(super) const NEWER_KEYS: &[&str] = &["newer:", "hx", "bf", "cf", "cms", "tk", "td"];
 
 /// Nothing is logged.
 pub(super) const NOTHING: &str = "";

@@ -4,7 +4,7 @@
 //! is pending is not: of an entry that changes it is kept how it was pending, if it was. As consumers are known by
 //! their places, a place that another consumer has taken does no harm: all that it owns has changed.
 //!
-//! Everything here is charged to nobody.
+//! Everything here is charged to no account.
 
 use std::collections::{BTreeMap, BTreeSet};
 

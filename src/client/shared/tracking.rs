@@ -11,7 +11,7 @@ use std::sync::atomic::{
 
 use parking_lot::Mutex;
 
-use super::registry::Shared;
+use super::Shared;
 
 /// The options of CLIENT TRACKING, together with whether it is on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,5 +1,7 @@
 //! One database of one shard: the table of keys and the wheel of deadlines.
 
+mod deadlines;
+
 use std::sync::Arc;
 
 use super::Key;
@@ -21,6 +23,9 @@ use crate::structures::entry::{Entry, EntryRef, Value};
 use crate::structures::quicklist::End;
 use crate::structures::table::{Place, Table};
 use crate::structures::wheel::Wheel;
+
+use deadlines::Sweep;
+pub(super) use deadlines::{gone_at, next_due};
 
 /// See the module. Mutations charge what they allocate to the shard.
 pub struct Db {
@@ -52,44 +57,6 @@ pub struct Db {
 const KEEPS_IMAGES: u8 = 1;
 /// Entries may have to be saved, see [`super::snapshot`].
 const IS_SAVING: u8 = 2;
-
-/// The first moment at which a key with this deadline is gone: the millisecond after it.
-///
-/// Moments are whole milliseconds, rounded down. A key that was set for 20 ms within the millisecond 1000 has the
-/// deadline 1020, and were it gone when 1020 begins, it would have lived for less than 20 ms: a lock would be
-/// somebody else's before its time. Redis keeps it through 1020 too.
-pub(super) fn gone_at(deadline_ms: u64) -> u64 {
-    deadline_ms.saturating_add(1)
-}
-
-/// When something of an entry is due next: all of it, or fields.
-pub(super) fn next_due(entry: EntryRef<'_, Object>) -> Option<u64> {
-    match (entry.deadline().map(gone_at), next_field_deadline(entry)) {
-        (Some(whole_ms), Some(field_ms)) => Some(whole_ms.min(field_ms)),
-        (whole_ms, field_ms) => whole_ms.or(field_ms),
-    }
-}
-
-/// A wheel under way that will replace one that is full of items whose keys are gone.
-///
-/// Nothing is cancelled but what is evicted: deleting a key leaves its item until it fires. A workload that sets keys
-/// with long deadlines and deletes them soon would pile items up, so the wheel is made anew from the keys when it holds
-/// several times more items than there are deadlines, some keys at a time.
-struct Sweep {
-    wheel: Wheel,
-    cursor: u64,
-}
-
-/// Items for each deadline, beside [`STALE_ITEMS_MAX`], before a sweep begins.
-const STALE_ITEMS_RATIO_MAX: usize = 4;
-/// Items beside those that deadlines account for, before a sweep begins.
-const STALE_ITEMS_MAX: usize = 4096;
-/// Items for each deadline before a sweep begins while there is a limit to memory.
-const STALE_ITEMS_RATIO_LIMITED: usize = 2;
-/// Items beside those that deadlines account for, before a sweep begins while there is a limit to memory.
-const STALE_ITEMS_LIMITED: usize = 256;
-/// Keys that a sweep looks at in one slice.
-const SWEEP_KEYS: usize = 256;
 
 impl Db {
     pub(super) fn new(index: usize, seed: Seed, published: Arc<Published>, now_ms: u64) -> Db {
@@ -282,7 +249,7 @@ impl Db {
     }
 
     /// What is to be freed of an entry that was taken out: nothing if it is kept for undoing.
-    fn give_up(&mut self, hash: u64, entry: Entry<Object>) -> Option<Trash> {
+    fn discard(&mut self, hash: u64, entry: Entry<Object>) -> Option<Trash> {
         if self.keeps_images() && !self.log().has_value(hash, entry.view().key()) {
             // It moves from the shard's account to the log, which has none.
             self.published.add_used(-(entry_bytes(entry.view()) as i64));
@@ -492,7 +459,7 @@ impl Db {
         entry: Entry<Object>,
     ) -> Option<Trash> {
         let old = self.replace_entry(place, hash, entry);
-        self.give_up(hash, old)
+        self.discard(hash, old)
     }
 
     fn replace_entry(&mut self, place: Place, hash: u64, entry: Entry<Object>) -> Entry<Object> {
@@ -540,7 +507,7 @@ impl Db {
             true => self.seed.hash(entry.view().key()),
             false => 0,
         };
-        self.give_up(hash, entry)
+        self.discard(hash, entry)
     }
 
     /// Takes the entry at a place out, to put it elsewhere.
@@ -616,42 +583,6 @@ impl Db {
         })
     }
 
-    /// The soonest deadline of a hash's fields is now another.
-    fn move_field_deadline(&mut self, hash: u64, before: Option<u64>, after: Option<u64>) {
-        if before.is_none() && after.is_none() {
-            return;
-        }
-        self.field_volatile_count -= usize::from(before.is_some());
-        if let Some(deadline_ms) = after {
-            self.field_volatile_count += 1;
-            // As for keys, the item of a sooner one arms itself again.
-            if before.is_none_or(|old_ms| deadline_ms < old_ms) {
-                self.arm(hash, deadline_ms);
-            }
-        }
-    }
-
-    pub(super) fn set_deadline(&mut self, place: Place, hash: u64, deadline: Option<u64>) {
-        let before = self.table.at(place).deadline();
-        if before == deadline {
-            return;
-        }
-        if self.hooks != 0 {
-            self.save_deadline(place, hash);
-        }
-        self.table.edit(place).set_deadline(deadline);
-        self.volatile_count -= usize::from(before.is_some());
-        self.mark_volatile(place, deadline.is_some());
-        if let Some(deadline_ms) = deadline {
-            self.volatile_count += 1;
-            // A later deadline finds the old item when it fires and arms itself again then.
-            if before.is_none_or(|old| deadline_ms < old) {
-                self.arm(hash, gone_at(deadline_ms));
-            }
-        }
-        self.publish();
-    }
-
     /// The size class of an entry, see [`super::evict::order`].
     fn class_of(&self, entry: EntryRef<'_, Object>) -> u8 {
         self.class_of_bytes(entry_bytes(entry))
@@ -667,99 +598,6 @@ impl Db {
             let bits = self.table.bits(place);
             self.table.set_bits(place, with_class(bits, class));
         }
-    }
-
-    /// Notes in the access bits whether an entry has a deadline, so that eviction need not look at it.
-    fn mark_volatile(&mut self, place: Place, is_volatile: bool) {
-        let before = self.table.bits(place);
-        let bits = match is_volatile {
-            true => before | VOLATILE_BIT,
-            false => before & !VOLATILE_BIT,
-        };
-        if bits != before {
-            self.table.set_bits(place, bits);
-        }
-    }
-
-    fn arm(&mut self, hash: u64, due_ms: u64) {
-        self.arm_item(due_ms, hash);
-        if self.is_stale() {
-            // The background looks at shards whose next deadline has come.
-            self.published.next_deadline_ms.set(0);
-        }
-        if due_ms < self.published.next_deadline_ms.get() {
-            self.published.next_deadline_ms.set(due_ms);
-        }
-    }
-
-    /// Adds an item to the wheel, and to the one that will replace it.
-    pub(super) fn arm_item(&mut self, due_ms: u64, hash: u64) {
-        self.wheel.arm(due_ms, hash);
-        if let Some(sweep) = &mut self.sweep {
-            sweep.wheel.arm(due_ms, hash);
-        }
-    }
-
-    /// Takes the item of a key out of the wheel, if it still stands where its deadline put it: the key at this place is
-    /// about to go, long before its time perhaps. An item that stands elsewhere fires in vain, or goes with a sweep.
-    pub(super) fn disarm(&mut self, place: Place) {
-        let entry = self.table.at(place);
-        let Some(deadline_ms) = entry.deadline() else {
-            return;
-        };
-        let (due_ms, hash) = (gone_at(deadline_ms), self.seed.hash(entry.key()));
-        self.wheel.cancel(due_ms, hash);
-        if let Some(sweep) = &mut self.sweep {
-            sweep.wheel.cancel(due_ms, hash);
-        }
-    }
-
-    /// Keys that the wheel has an item for.
-    fn deadline_count(&self) -> usize {
-        self.volatile_count + self.field_volatile_count
-    }
-
-    fn is_stale(&self) -> bool {
-        let (ratio, items) = match self.published.is_limited() {
-            true => (STALE_ITEMS_RATIO_LIMITED, STALE_ITEMS_LIMITED),
-            false => (STALE_ITEMS_RATIO_MAX, STALE_ITEMS_MAX),
-        };
-        self.wheel.len() > ratio * self.deadline_count() + items
-    }
-
-    /// Goes on with a sweep, or begins one if too many items are stale; true while it is not done.
-    pub(super) fn sweep_slice(&mut self, now_ms: u64) -> bool {
-        if self.sweep.is_none() {
-            if !self.is_stale() {
-                return false;
-            }
-            self.sweep = Some(Sweep {
-                wheel: Wheel::new(now_ms),
-                cursor: 0,
-            });
-        }
-        let Db {
-            table,
-            sweep: Some(sweep),
-            seed,
-            ..
-        } = self
-        else {
-            return false;
-        };
-        let Sweep { wheel, cursor } = sweep;
-        *cursor = table.scan(*cursor, SWEEP_KEYS, |entry| {
-            if let Some(due_ms) = next_due(entry) {
-                wheel.arm(due_ms, seed.hash(entry.key()));
-            }
-        });
-        if *cursor != 0 {
-            return true;
-        }
-        if let Some(sweep) = self.sweep.take() {
-            self.wheel = sweep.wheel;
-        }
-        false
     }
 
     pub(super) fn published_of_own(&self) -> &PublishedDb {

@@ -15,8 +15,7 @@ use std::task::Waker;
 
 use parking_lot::Mutex;
 
-use super::memory::CLIENT_MEMORY;
-use super::registry::Shared;
+use super::Shared;
 use super::tracking::Tracking;
 use crate::resp::reply::{Out, Protocol};
 
@@ -158,7 +157,7 @@ impl Shared {
         mailbox.bytes.store(bytes, Release);
         let is_first = !std::mem::replace(&mut queue.is_told, true);
         drop(queue);
-        CLIENT_MEMORY.note(self);
+        self.note_memory();
         is_first.then(|| self.waker.take()).flatten()
     }
 

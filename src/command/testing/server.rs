@@ -1,0 +1,207 @@
+//! The server that handlers find in tests.
+
+use std::sync::Arc;
+
+use super::KeptLog;
+use super::replication;
+use crate::client::registry::Registry;
+use crate::client::shared::Shared;
+use crate::command::declaration::CommandResult;
+use crate::command::error::CommandError;
+use crate::command::host::primary::Primary;
+use crate::command::host::replica::Replica;
+use crate::command::host::{
+    Awaited, Exit, HotKeysReport, HotKeysRequest, HotKeysTop, LatencyEvent, MemoryReport, Reload,
+    Server, SlowlogEntry, SlowlogMoment,
+};
+use crate::config::Config;
+use crate::config::rewrite::Adding;
+use crate::engine::record::{Log as _, Records};
+use crate::pubsub::PubSub;
+
+/// A server that knows nothing, for tests outside of commands.
+pub(crate) fn no_server() -> Box<dyn Server> {
+    Box::new(NoServer::default())
+}
+
+/// A server that answers nothing of interest; families that need more bring their own.
+#[derive(Default)]
+pub(crate) struct NoServer {
+    pub(super) clients: Registry,
+    pub(super) pubsub: PubSub,
+    pub(super) log: Option<Arc<KeptLog>>,
+}
+
+pub(super) fn done(text: &'static str) -> Awaited {
+    Awaited {
+        begin: Arc::new(|done| done(Ok(()))),
+        text: Some(text),
+    }
+}
+
+impl Server for NoServer {
+    fn clients(&self) -> &Registry {
+        &self.clients
+    }
+    fn pubsub(&self) -> &PubSub {
+        &self.pubsub
+    }
+    fn primary(&self) -> &dyn Primary {
+        &replication::Alone
+    }
+    fn replica(&self) -> &'static dyn Replica {
+        &replication::Alone
+    }
+    fn config(&self) -> Arc<Config> {
+        Arc::default()
+    }
+    fn config_set(&self, _: &[(&[u8], &[u8])], _: bool) -> CommandResult {
+        Ok(())
+    }
+    fn follow_config(&self) {}
+    fn config_rewrite(&self, _: Adding) -> CommandResult {
+        Ok(())
+    }
+    fn save(&self) -> Result<Awaited, CommandError> {
+        Ok(done("OK"))
+    }
+    fn save_in_background(&self, _: bool) -> Result<Option<Awaited>, CommandError> {
+        Ok(None)
+    }
+    fn schedule_save(&self) -> Result<(), CommandError> {
+        Ok(())
+    }
+    fn follow_role(&self) {}
+
+    fn is_replica(&self) -> bool {
+        false
+    }
+
+    fn lacks_primary(&self) -> bool {
+        false
+    }
+
+    fn unsaved_text(&self) -> Option<&'static str> {
+        None
+    }
+    fn save_emptied(&self) -> Option<Awaited> {
+        None
+    }
+    fn last_save_s(&self) -> u64 {
+        0
+    }
+    fn shut_down(&self, _: Exit) -> Awaited {
+        Awaited {
+            text: None,
+            ..done("")
+        }
+    }
+    fn rewrite_aof(&self, _: bool) -> Result<Option<Awaited>, CommandError> {
+        Ok(Some(done("Background append only file rewriting started")))
+    }
+    fn is_aof_synced(&self, _: u64, _: Option<&Arc<Shared>>) -> Option<bool> {
+        None
+    }
+    fn load_aof(&self) -> Awaited {
+        done("OK")
+    }
+    fn set_aof_flush_sleep(&self, _: u64) {}
+    fn reload(&self, _: Reload) -> Awaited {
+        done("OK")
+    }
+    fn abort_shutdown(&self) -> bool {
+        false
+    }
+    fn reset_statistics(&self) {}
+    fn info(&self, _: &[String]) -> String {
+        String::new()
+    }
+    fn memory(&self) -> MemoryReport {
+        MemoryReport::default()
+    }
+    fn slowlog(&self, _: usize) -> Vec<SlowlogEntry> {
+        Vec::new()
+    }
+    fn slowlog_len(&self) -> usize {
+        0
+    }
+    fn slowlog_reset(&self) {}
+    fn slowlog_moment(&self) -> SlowlogMoment {
+        SlowlogMoment::default()
+    }
+    fn latency_latest(&self) -> Vec<LatencyEvent> {
+        Vec::new()
+    }
+    fn latency_history(&self, _: &str) -> Vec<(u64, u64)> {
+        Vec::new()
+    }
+    fn latency_doctor(&self) -> String {
+        String::new()
+    }
+    fn latency_graph(&self, _: &str) -> Option<String> {
+        None
+    }
+    fn memory_doctor(&self) -> String {
+        String::new()
+    }
+    fn latency_reset(&self, _: &[String]) -> usize {
+        0
+    }
+    fn latency_histogram(&self, _: usize) -> Option<(u64, Vec<(u64, u64)>)> {
+        None
+    }
+    fn pause(&self, _: u64, _: bool) -> Awaited {
+        done("OK")
+    }
+    fn sleep(&self, _: u64) {}
+    fn unpause(&self) {}
+    fn unix_us(&self) -> u64 {
+        1_700_000_000_000_000
+    }
+    fn set_active_expire(&self, _: bool) {}
+    fn pause_cron(&self, _: bool) {}
+    fn log(&self, _: &str) {}
+    fn purge_memory(&self) {}
+    fn allocator_report(&self) -> String {
+        String::new()
+    }
+    fn log_records(&self, records: &mut Records, is_unit: bool) -> Option<u64> {
+        let log = self.log.as_ref().filter(|_| !records.is_empty());
+        let position = log.map(|log| log.append(records, is_unit && records.len() > 1));
+        records.clear();
+        position
+    }
+    fn change_libraries(
+        &self,
+        records: &mut Records,
+        change: &mut dyn FnMut(&dyn crate::command::host::scripts::Scripts) -> CommandResult,
+    ) -> CommandResult<Option<u64>> {
+        change(self.scripts())?;
+        Ok(self.log_records(records, false))
+    }
+    fn shard_count(&self) -> usize {
+        1
+    }
+    fn hot_keys_start(&self, _: HotKeysRequest) -> bool {
+        true
+    }
+    fn hot_keys_stop(&self) -> bool {
+        false
+    }
+    fn hot_keys_reset(&self) -> bool {
+        true
+    }
+    fn hot_keys(&self) -> Option<HotKeysReport> {
+        None
+    }
+    fn hot_keys_top(&self, _: usize) -> HotKeysTop {
+        HotKeysTop::default()
+    }
+    fn scripts(&self) -> &dyn crate::command::host::scripts::Scripts {
+        &crate::command::host::scripts::NoScripts
+    }
+    fn set_allows_every_command_in_scripts(&self, _: bool) {}
+    fn allows_every_command_in_scripts(&self) -> bool {
+        false
+    }
+}

@@ -1,0 +1,183 @@
+//! Tokens in hand as work sees them, which can become more, and messages that leave with theirs for another thread.
+//!
+//! Most work knows its shards beforehand. A script may find out on the way that it needs another one: it may *try* for
+//! it ([`HeldTokens::try_extend`]), in any order, as somebody who never waits cannot be part of a deadlock. If it gets
+//! none, its caller undoes what it did and asks for more shards at once.
+//!
+//! A message may also take too long for the thread that happens to have its last token. Such a message *is offloaded*:
+//! it leaves with all its tokens as a [`Offloaded`], and some other thread runs and settles it ([`Shards::resume`]).
+//! Its shards are marked as held for long, so that messages wait there without tokens of other shards; those that have
+//! waited for too long can be turned away ([`HeldTokens::turn_away`]).
+#![expect(
+    unsafe_code,
+    reason = "a view stands for tokens as guards do, and takes messages out of queues"
+)]
+
+use std::marker::PhantomData;
+use std::ptr::{self, NonNull};
+
+use super::engines::HeldEngines;
+use super::queued::{Link, QueuedMessage};
+use super::sync::{Fault, spin_loop};
+use super::{Message, ShardList, Shards};
+
+/// A view of tokens that are held, which can take in more.
+pub struct HeldTokens<'a, E, M> {
+    shards: &'a Shards<E, M>,
+    /// Ascending, all ours.
+    tokens: &'a mut ShardList,
+    /// The tokens are held for long, on a thread of their own.
+    pub(super) holds_long: bool,
+    not_send: PhantomData<*mut E>,
+}
+
+impl<'a, E: Send, M: Message<E>> HeldTokens<'a, E, M> {
+    /// # Safety
+    /// 1. The tokens are the caller's for `'a`, who uses no other view of them meanwhile. 2. They are ascending,
+    ///    without duplicates, in range. 3. What is in `tokens` afterwards is the caller's to let go.
+    pub(super) unsafe fn new(
+        shards: &'a Shards<E, M>,
+        tokens: &'a mut ShardList,
+    ) -> HeldTokens<'a, E, M> {
+        HeldTokens {
+            shards,
+            tokens,
+            holds_long: false,
+            not_send: PhantomData,
+        }
+    }
+
+    /// The shards in hand, ascending.
+    pub fn shards(&self) -> &[u16] {
+        self.tokens
+    }
+
+    /// The engines in hand.
+    pub fn engines(&mut self) -> HeldEngines<'_, E> {
+        // SAFETY: (1) our tokens, and `&mut self` for the view's life; (2) kept by `try_extend`.
+        unsafe { self.shards.engines(self.tokens) }
+    }
+
+    /// Whether a shard is in hand.
+    #[inline]
+    pub fn holds(&self, shard: u16) -> bool {
+        match self.tokens.as_slice() {
+            [only] => *only == shard,
+            many => many.binary_search(&shard).is_ok(),
+        }
+    }
+
+    /// Tries for one more shard, looking again up to `spins` times while it is held; never waits. True if it is in hand
+    /// now. It is let go with the others.
+    pub fn try_extend(&mut self, shard: u16, spins: u32) -> bool {
+        let Err(at) = self.tokens.binary_search(&shard) else {
+            return true;
+        };
+        let Some(gate) = self.shards.gates.get(usize::from(shard)) else {
+            return false;
+        };
+        let mut spins_left = spins;
+        while !gate.try_take() {
+            if spins_left == spins {
+                self.shards.found_held(shard);
+            }
+            if spins_left == 0 {
+                return false;
+            }
+            spins_left -= 1;
+            spin_loop();
+        }
+        if self.holds_long {
+            let mut loose = ShardList::new();
+            // SAFETY: our token since a moment ago.
+            unsafe { self.shards.hold_long(shard, &mut loose) };
+            self.shards.release_to_workers(&mut loose);
+        }
+        if !gate.has(Fault::ForgetsExtension) {
+            self.tokens.insert(at, shard);
+        }
+        true
+    }
+
+    /// Shows `refuse` the messages that wait for the shards in hand: those that were not seen before, or with `whole`
+    /// all of them. The ones that it turns away, with a reply, leave the queues and are finished. That wakes their
+    /// tasks with tokens in hand: a microsecond of shards that are held for seconds.
+    ///
+    /// Does nothing but for a message that was offloaded: others have no time to look after queues.
+    pub fn turn_away(&mut self, whole: bool, mut refuse: impl FnMut(&mut M) -> bool) {
+        if !self.holds_long {
+            return;
+        }
+        let mut refused = Vec::new();
+        for &shard in self.tokens.iter() {
+            let gate = &self.shards.gates[usize::from(shard)];
+            if !gate.has_new() && !whole {
+                continue;
+            }
+            // SAFETY: our token.
+            let mut list = unsafe { gate.take_queue() };
+            let (mut oldest, mut newest): (*mut Link, Option<NonNull<Link>>) =
+                (ptr::null_mut(), None);
+            while let Some(link) = NonNull::new(list) {
+                // SAFETY: what was in the queue is ours now, and of type `M`.
+                let queued = unsafe {
+                    list = Link::next(link);
+                    QueuedMessage::<M>::borrow(link)
+                };
+                if refuse(&mut queued.message) {
+                    self.shards.release_to_workers(&mut queued.tokens);
+                    // SAFETY: ours, and in no list any more.
+                    refused.push(unsafe { QueuedMessage::<M>::from_link(link) });
+                    continue;
+                }
+                // SAFETY: all links of both lists are ours.
+                unsafe {
+                    Link::set_next(link, ptr::null_mut());
+                    match newest {
+                        Some(newest) => Link::set_next(newest, link.as_ptr()),
+                        None => oldest = link.as_ptr(),
+                    }
+                }
+                newest = Some(link);
+            }
+            if gate.has(Fault::DropsKept) {
+                oldest = ptr::null_mut();
+            }
+            // SAFETY: our token; the list is what was taken, without what left it.
+            unsafe { gate.put_queue_back(oldest) };
+        }
+        refused.into_iter().for_each(M::finish);
+    }
+}
+
+/// A message with all its tokens, on its way to a thread of its own, which is to [`Shards::resume`] it. If it is
+/// dropped instead its shards stay held for ever, so that is for the end of the server only.
+#[must_use = "its shards are held until it is resumed"]
+pub struct Offloaded<M> {
+    pub(super) queued: Box<QueuedMessage<M>>,
+}
+
+impl<M> Offloaded<M> {
+    pub(super) fn new(queued: Box<QueuedMessage<M>>) -> Offloaded<M> {
+        Offloaded { queued }
+    }
+
+    /// The message.
+    pub fn message(&mut self) -> &mut M {
+        &mut self.queued.message
+    }
+}
+
+impl<E: Send, M: Message<E>> Shards<E, M> {
+    /// Lets go of tokens that a message brought which is to start over. Their queues are left to the workers: this
+    /// thread has other things to do.
+    fn release_to_workers(&self, tokens: &mut ShardList) {
+        for shard in tokens.drain(..) {
+            // SAFETY: the token came with the message and is not used after `true`.
+            if !unsafe { self.try_release(shard) } {
+                self.hand_to_worker(shard);
+                self.wake_worker(shard);
+            }
+        }
+    }
+}
