@@ -22,6 +22,7 @@ use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
@@ -206,6 +207,20 @@ impl Running {
                 None => self.ended.wait(&mut state),
             }
         }
+    }
+
+    /// Waits for its end for so long at most; whether it has come.
+    pub fn wait_for(&self, patience: Duration) -> bool {
+        let mut state = self.state.lock();
+        if state.ended.is_none() {
+            let _ = self.ended.wait_for(&mut state, patience);
+        }
+        state.ended.is_some()
+    }
+
+    /// Whether it is known by now what it shows.
+    pub fn is_cut(&self) -> bool {
+        self.state.lock().is_cut
     }
 
     /// Has something done once the cut is made; at once if that is so already. No shard is in hand then.
