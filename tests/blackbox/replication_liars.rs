@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use crate::replicated::{Writer, info};
 use crate::support::{Options, Oracle, Server, check, eventually};
-use crate::wire::{encode, split};
 
 pub(crate) const ID: &str = "0123456789012345678901234567890123456789";
 
@@ -299,87 +298,6 @@ fn what_is_no_command_ends_the_link_and_an_unknown_one_does_not() {
             .contains("This replica is sending an error to its master")
     );
     check(&mut client, "GET told", "\"1\"");
-}
-
-#[test]
-fn what_no_primary_sends_holds_nobody_up() {
-    let body = full_sync();
-    let (liar, server) = (Liar::new(), replica("disabled"));
-    let mut client = server.raw();
-    for line in [
-        "SAVE",
-        "BGSAVE",
-        "BGSAVE SCHEDULE",
-        "BGREWRITEAOF",
-        "DEBUG RELOAD",
-        "DEBUG LOADAOF",
-        "DEBUG SLEEP 0.05",
-        "CONFIG SET appendonly yes",
-        "CONFIG SET appendonly no",
-        "CLIENT PAUSE 50 ALL",
-        "CLIENT PAUSE 50 WRITE",
-        "CLIENT KILL TYPE master",
-        "CLIENT REPLY OFF",
-        "CLIENT TRACKING ON",
-        "SHUTDOWN",
-        "SHUTDOWN NOSAVE",
-        "FAILOVER",
-        "FAILOVER ABORT",
-        "REPLICAOF NO ONE",
-        "REPLICAOF 127.0.0.1 1",
-        "SYNC",
-        "PSYNC x 5",
-        "REPLCONF ACK 5",
-        "REPLCONF GETACK *",
-        "REPLCONF capa eof",
-        "WAIT 5 0",
-        "WAITAOF 0 5 0",
-        "MIGRATE 127.0.0.1 1 told 0 50",
-        "MONITOR",
-        "SUBSCRIBE channel",
-        "PSUBSCRIBE *",
-        "BLPOP none 0",
-        "XREAD BLOCK 0 STREAMS none $",
-        "EVAL \"return redis.call('BLPOP', 'none', 0)\" 0",
-        "EVAL \"return redis.call('SAVE')\" 0",
-        "WATCH told",
-        "EXEC",
-        "DISCARD",
-        "MULTI",
-        "QUIT",
-        "RESET",
-        "HELLO 3",
-        "AUTH none",
-        "SELECT 99999",
-        "SWAPDB 0 1",
-        "FLUSHALL",
-        "FLUSHALL ASYNC",
-        "SCRIPT KILL",
-        "ASKING",
-        "COMMAND",
-        "INFO",
-    ] {
-        let port = liar.port;
-        check(&mut client, &format!("REPLICAOF 127.0.0.1 {port}"), "OK");
-        let (mut link, _) = liar.serve();
-        link.write_all(&body).expect("sent");
-        let words: Vec<Vec<u8>> = split(line);
-        link.write_all(&encode(&words)).expect("sent");
-        // Whatever became of the link.
-        let _ = link.write_all(b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n");
-        let _ = link.set_read_timeout(Some(Duration::from_millis(5)));
-        eventually(line, || {
-            let has_run = client.call("EXISTS k").show() == "(integer) 1";
-            let has_queued = line == "MULTI" && client.call("EXISTS told").show() == "(integer) 1";
-            let has_ended = matches!(link.read(&mut [0; 4096]), Ok(0));
-            has_run || has_queued || has_ended
-        });
-        check(&mut client, "REPLICAOF NO ONE", "OK");
-        eventually(line, || info(&mut client, "role") == "master");
-        drop(link);
-        eventually(line, || client.call("SAVE").show() == "OK");
-        check(&mut client, "FLUSHALL", "OK");
-    }
 }
 
 #[test]
