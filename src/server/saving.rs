@@ -30,7 +30,7 @@ const IN_PROGRESS: &str = "ERR Background save already in progress";
 const REPLICAS_LOOK: Duration = Duration::from_millis(20);
 
 /// How often it is looked whether what is cancelled waits for a script.
-const CANCELLED_LOOK: Duration = Duration::from_millis(50);
+const SCRIPTS_LOOK: Duration = Duration::from_millis(20);
 
 /// See the module.
 pub(super) struct Saving {
@@ -206,34 +206,31 @@ impl Saving {
         ready
     }
 
-    /// Cancels whatever is being saved; ready when nothing is left of it.
+    /// Cancels whatever is being saved, as the server ends without another save; ready when nothing is left of it.
     pub(super) fn cancel(self: &Arc<Self>) -> oneshot::Receiver<()> {
         let (done, ready) = oneshot::channel();
         let saving = Arc::clone(self);
         self.saver.run(move || {
-            saving.cancel_and_wait();
+            saving.cancel_and_wait(false);
             let _ = done.send(());
         });
         ready
     }
 
-    /// What is being saved comes to nothing. Where it waits for shards that a script holds which is past its time, it
-    /// ends with the process.
-    fn cancel_and_wait(&self) {
+    /// Cancels whatever is being saved, and waits until nothing is left of it. A script that runs for too long may keep
+    /// its shards for ever: if nothing is to be saved after that, it is not waited for.
+    fn cancel_and_wait(&self, is_saved_then: bool) {
         if let Some(running) = self.snapshots.current() {
             if running.purpose == Purpose::BackgroundSave {
                 tracing::warn!("There is a child saving an .rdb. Killing it!");
             }
             running.cancel();
-            while !running.wait_for(CANCELLED_LOOK) {
-                if self.service.scripts.running.is_busy() {
-                    tracing::warn!(
-                        "It waits for a script that is past its time, and is left alone."
-                    );
-                    return;
-                }
-            }
+            while !running.wait_for(SCRIPTS_LOOK) && (is_saved_then || !self.is_script_busy()) {}
         }
+    }
+
+    fn is_script_busy(&self) -> bool {
+        self.service.scripts.running.is_busy()
     }
 
     /// Waits, with writers held back, until replicas have everything, or for as long as `shutdown-timeout` says; false,
@@ -307,10 +304,8 @@ impl Saving {
             self.let_on();
             return Err(());
         }
-        if self.aof.is_rewriting_first() {
-            // Which may wait for shards that a script holds for ever.
-            let is_way_out = exit.saves == Some(false) && self.service.scripts.running.is_busy();
-            if !exit.is_forced && !is_way_out {
+        if self.aof.is_rewriting_first() && !self.is_held_up(exit) {
+            if !exit.is_forced {
                 tracing::warn!("Writing initial AOF, can't exit");
                 tracing::warn!("{refused}");
                 self.let_on();
@@ -318,10 +313,10 @@ impl Saving {
             }
             tracing::warn!("Writing initial AOF. Exiting all the same, as it was insisted.");
         }
-        self.cancel_and_wait();
         let config = self.service.config.load_full();
         let is_loading = &self.service.telemetry.persistence.loading.is_loading;
         let saves = exit.saves.unwrap_or(!config.save.is_empty()) && !is_loading.load(Relaxed);
+        self.cancel_and_wait(saves);
         if saves {
             tracing::info!("Saving the final RDB snapshot before exiting.");
             // What is acknowledged is to be in it.
@@ -339,6 +334,14 @@ impl Saving {
             }
         }
         Ok(())
+    }
+
+    /// Whether the end that saves nothing comes while a script keeps what is to be saved from beginning.
+    fn is_held_up(&self, exit: Exit) -> bool {
+        let is_cut = |running: Arc<Running>| running.is_cut();
+        exit.saves == Some(false)
+            && self.is_script_busy()
+            && !self.snapshots.current().is_some_and(is_cut)
     }
 
     fn do_reload(&self, reload: Reload) -> Result<(), CommandError> {

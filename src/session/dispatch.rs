@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::batch::{self, Admitted, Gathering, Route};
 use super::turn::Turn;
 use super::{Ran, Session};
+use crate::client::connection::ReplyMode;
 use crate::command::Out;
 use crate::command::context::{After, Engines, Gather, Outbox, SessionCx, ShardPlace};
 use crate::command::declaration::{Flags, Run};
@@ -133,8 +134,10 @@ impl Session {
             let outcome = execute::run(request.command, engines, &mut view, context, &args, out);
             drop(all);
             self.learn(&view);
+            // What is replayed waits for no file: the background sees to that.
             let has_emptied = matches!(outcome, Outcome::Done { failed: false })
-                && request.command.flags.has(Flags::EMPTIES);
+                && request.command.flags.has(Flags::EMPTIES)
+                && !self.replays();
             if has_emptied && let Some(awaited) = self.service.server().save_emptied() {
                 // The reply comes when that is saved.
                 turn.batch.out.truncate(mark);
@@ -261,6 +264,10 @@ impl Session {
         match after {
             _ if failed => Ran::Answered { failed },
             After::Migrate(migration) => self.migrate(turn, request, migration),
+            // A snapshot waits for the link to rest, so the link must not wait for anything of that kind.
+            After::Await(_) if self.connection.reply_mode == ReplyMode::Primary => {
+                Ran::Then(After::Close)
+            }
             After::Await(awaited) => self.wait_for(turn, request, &awaited),
             after => Ran::Then(after),
         }

@@ -1,5 +1,7 @@
 //! What tests of replication share: seeded writes of all types, and servers whose data are equal in the end.
 
+#![allow(dead_code, reason = "each test binary uses its part")]
+
 use crate::support::{Draw, Server, eventually, info_text};
 use crate::wire::Raw;
 
@@ -54,6 +56,14 @@ impl Writer {
         }
     }
 
+    /// Writes over a connection that is there.
+    pub(crate) fn over(client: Raw, seed: u64) -> Writer {
+        Writer {
+            client,
+            draw: Draw::new(seed),
+        }
+    }
+
     /// Sends as many requests, in pipelines.
     pub(crate) fn write(&mut self, count: usize) {
         const PIPELINED: usize = 50;
@@ -67,6 +77,22 @@ impl Writer {
             let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
             self.client.pipeline(&lines);
         }
+    }
+
+    /// Sends a pipeline, until the server is gone or takes no writes any more.
+    pub(crate) fn try_write(&mut self) -> std::io::Result<()> {
+        let lines: Vec<String> = (0..20).flat_map(|_| self.lines()).collect();
+        let text = lines
+            .iter()
+            .fold(String::new(), |all, line| all + line + "\r\n");
+        self.client.send_unchecked(text.as_bytes());
+        for _ in lines {
+            let reply = self.client.try_read()?;
+            if reply.is_error() && reply.show().contains("READONLY") {
+                return Err(std::io::ErrorKind::ReadOnlyFilesystem.into());
+            }
+        }
+        Ok(())
     }
 
     fn key(&mut self, kind: &str) -> String {

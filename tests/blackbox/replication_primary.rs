@@ -208,6 +208,34 @@ fn a_replica_that_never_reads_is_given_up_and_holds_nobody_up() {
 }
 
 #[test]
+fn ten_slow_replicas_take_no_more_memory_than_one() {
+    const MORE_BYTES_MAX: u64 = 2 << 20;
+    let used = |replicas: usize| {
+        let options = primary()
+            .threads(2)
+            .with("client-output-buffer-limit", "replica 1gb 0 0")
+            .with("repl-timeout", "600");
+        let server = Server::start(&options);
+        let mut client = server.raw();
+        let mut slow: Vec<Socket> = (0..replicas)
+            .map(|_| Socket::synchronize(&server).0)
+            .collect();
+        slow.iter_mut()
+            .for_each(|socket| socket.send(b"REPLCONF ACK 0\r\n"));
+        let value = "x".repeat(4_000);
+        for number in 0..5_000 {
+            client.call(&format!("SET key:{} {value}", number % 10));
+        }
+        assert_eq!(count(&mut client, "connected_slaves"), replicas as u64);
+        assert!(count(&mut client, "mem_total_replication_buffers") > 8 << 20);
+        count(&mut client, "used_memory")
+    };
+    let (one, ten) = (used(1), used(10));
+    // What the system's buffers have taken from one connection may be less than from another one.
+    assert!(ten < one + MORE_BYTES_MAX, "{one} with one, {ten} with ten");
+}
+
+#[test]
 fn ten_replicas_that_come_back_at_once_all_get_what_they_missed() {
     const REPLICAS: usize = 10;
     let server = Server::start(&primary());

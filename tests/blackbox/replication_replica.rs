@@ -36,6 +36,29 @@ fn a_replica_has_what_redis_server_has() {
 }
 
 #[test]
+fn a_replica_with_save_points_goes_on_behind_the_deletion_of_all_data() {
+    let primary = Server::start(&Options::shards(8).with("repl-diskless-sync-delay", "0"));
+    for threads in [1, 4] {
+        let options = Options::shards(8).threads(threads);
+        let mut replica = Server::start(&options.with("save", "3600 1000"));
+        let mut control = primary.raw();
+        control.call("SET before 1");
+        follow(&replica, &primary);
+        let mut client = replica.raw();
+        check(&mut control, "FLUSHALL", "OK");
+        control.call("SET behind 1");
+        check(&mut control, "WAIT 1 60000", "(integer) 1");
+        check(&mut client, "EXISTS before behind", "(integer) 1");
+        eventually("it is saved as empty as it was", || {
+            info(&mut client, "rdb_saves") == "1"
+        });
+        settle(&[&primary, &replica]);
+        client.send_unchecked(b"SHUTDOWN\r\n");
+        assert_eq!(replica.wait_for_exit(), Some(0));
+    }
+}
+
+#[test]
 fn a_cut_link_goes_on_where_it_was() {
     let Some(Oracle(primary)) = Oracle::start() else {
         return;
@@ -61,6 +84,37 @@ fn a_cut_link_goes_on_where_it_was() {
         .parse()
         .expect("a number");
     assert!((5..=10).contains(&partial), "{partial}");
+}
+
+#[test]
+fn signals_while_a_snapshot_comes_do_not_end_the_link() {
+    let Some(Oracle(primary)) = Oracle::start() else {
+        return;
+    };
+    let mut control = primary.raw();
+    control.call("CONFIG SET repl-diskless-sync-delay 0 rdbcompression no");
+    control.call("DEBUG POPULATE 300 key 20000");
+    for load in ["disabled", "on-empty-db", "swapdb"] {
+        // With the watchdog on there is a handler for the signal.
+        let options = Options::shards(8).threads(2).with("watchdog-period", "500");
+        let replica = Server::start(&options.with("repl-diskless-load", load));
+        let mut client = replica.raw();
+        let before = info(&mut control, "sync_full");
+        control.call("CONFIG SET rdb-key-save-delay 3000");
+        client.call(&format!("REPLICAOF 127.0.0.1 {}", primary.port));
+        let mut signals = 0;
+        eventually("the link is up", || {
+            replica.signal("ALRM");
+            signals += usize::from(info(&mut client, "master_sync_in_progress") == "1");
+            info(&mut client, "master_link_status") == "up"
+        });
+        assert!(signals > 5, "{load}: {signals} signals while it came");
+        control.call("CONFIG SET rdb-key-save-delay 0");
+        settle(&[&primary, &replica]);
+        let count = |text: String| text.parse::<u32>().expect("a count");
+        let after = info(&mut control, "sync_full");
+        assert_eq!(count(after), count(before) + 1, "{load}");
+    }
 }
 
 #[test]

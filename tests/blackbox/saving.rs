@@ -588,3 +588,32 @@ fn large_sketches_that_change_while_they_are_saved_are_those_of_the_cut() {
     let again = ours_in(&server.dir());
     assert_eq!(again.raw().call("DEBUG DIGEST").text(), digest);
 }
+
+#[test]
+fn an_end_without_a_save_waits_for_no_script_that_holds_up_what_is_being_saved() {
+    let script =
+        "redis.log(redis.LOG_WARNING, 'it runs') redis.call('SET', KEYS[1], 1) while true do end";
+    // What is being saved before the script runs, and what is to be saved while it does.
+    for (before, meanwhile, directive, value) in [
+        ("PING", "Background saving started", "save", "1 1"),
+        ("BGSAVE", "it runs", "rdb-key-save-delay", "1000000"),
+        ("PING", "file rewriting started", "appendfsync", "everysec"),
+    ] {
+        let options = Options::shards(1).threads(2).with(directive, value);
+        let mut server = Server::start(&options.with("busy-reply-threshold", "1500"));
+        let mut client = server.raw();
+        client.call("MSET a 1 b 2 c 3");
+        assert!(!client.call(before).is_error());
+        let mut runs = server.raw();
+        runs.send(&encode(&["EVAL", script, "1", "k"]));
+        eventually("the script runs", || server.log().contains("it runs"));
+        if directive == "appendfsync" {
+            client.send(b"CONFIG SET appendonly yes\r\n");
+        }
+        eventually(meanwhile, || server.log().contains(meanwhile));
+        let mut asks = server.raw();
+        eventually("the script is busy", || asks.call("PING").is_error());
+        asks.send_unchecked(b"SHUTDOWN NOSAVE\r\n");
+        assert_eq!(server.wait_for_exit(), Some(0), "{}", server.log());
+    }
+}

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use crate::history::Promise;
 use crate::load::{Load, load_library};
 use crate::support::{Server, check, eventually, info_number, info_text, variable};
+use crate::wire::Raw;
 
 struct Run {
     load: Load,
@@ -34,6 +35,43 @@ fn what_wait_acknowledged_is_there_when_a_replica_takes_over_from_a_killed_prima
         primary = replica;
     }
     run.report("killed", rounds);
+}
+
+#[test]
+fn a_primary_that_is_told_to_end_leaves_all_that_was_answered_to_its_replica() {
+    let mut run = Run::new(0);
+    let mut primary = run.start();
+    load_library(&primary);
+    let rounds = variable("STORM_ROUNDS", 4);
+    for round in 0..rounds {
+        let (replica, late) = (run.start(), run.start());
+        follow(&replica, &primary);
+        // Another one is in the middle of its first synchronization, or about to begin it.
+        check(
+            &mut primary.raw(),
+            "CONFIG SET rdb-key-save-delay 500",
+            "OK",
+        );
+        let line = format!("REPLICAOF 127.0.0.1 {}", primary.port);
+        check(&mut late.raw(), &line, "OK");
+        let how = ["SHUTDOWN", "SHUTDOWN SAVE", "SHUTDOWN NOSAVE"][run.load.draw.below(3)];
+        run.storm(&primary, || {
+            primary
+                .raw()
+                .send_unchecked(format!("{how}\r\n").as_bytes());
+            eventually("it ends", || Raw::try_connect(primary.port).is_err());
+        });
+        assert_eq!(primary.wait_for_exit(), Some(0), "{}", primary.log());
+        check(&mut replica.raw(), "REPLICAOF NO ONE", "OK");
+        run.judge(
+            &replica,
+            Promise::Acknowledged,
+            Promise::Acknowledged,
+            round,
+        );
+        primary = replica;
+    }
+    run.report("ended", rounds);
 }
 
 #[test]
@@ -110,7 +148,7 @@ impl Run {
     fn start(&mut self) -> Server {
         let options = self.load.options();
         let options = options
-            .threads([1, 2, 4][self.load.draw.below(3)])
+            .threads([1, 2, 4, 8][self.load.draw.below(4)])
             .with("repl-diskless-sync-delay", "0")
             .with("repl-backlog-size", "64mb")
             .with("save", "");

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! failovers  replicas that take over under load
+//! fleet      servers that follow each other, end, are killed and change roles
 //! kills      kill -9 at random; clients remember what was acknowledged
 //! migration  a running redis-server is replaced by this one
 //! load       clients that write until a server ends; what must be there afterwards
@@ -9,6 +10,8 @@
 //! faults     system calls that fail, full and read-only disks, directories in the way or gone
 //! ```
 
+#[path = "../blackbox/replicated.rs"]
+mod replicated;
 #[path = "../blackbox/support.rs"]
 mod support;
 #[path = "../blackbox/wire.rs"]
@@ -16,6 +19,7 @@ mod wire;
 
 mod failovers;
 mod faults;
+mod fleet;
 mod history;
 mod kills;
 mod load;

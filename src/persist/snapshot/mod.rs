@@ -209,14 +209,18 @@ impl Running {
         }
     }
 
-    /// Waits for its end no longer than this; whether it came. Not for threads that serve connections.
-    pub fn wait_for(&self, at_most: Duration) -> bool {
+    /// Waits for its end for so long at most; whether it has come.
+    pub fn wait_for(&self, patience: Duration) -> bool {
         let mut state = self.state.lock();
-        let is_over = |state: &mut State| state.ended.is_none();
-        !self
-            .ended
-            .wait_while_for(&mut state, is_over, at_most)
-            .timed_out()
+        if state.ended.is_none() {
+            let _ = self.ended.wait_for(&mut state, patience);
+        }
+        state.ended.is_some()
+    }
+
+    /// Whether it is known by now what it shows.
+    pub fn is_cut(&self) -> bool {
+        self.state.lock().is_cut
     }
 
     /// Has something done once the cut is made; at once if that is so already. No shard is in hand then.

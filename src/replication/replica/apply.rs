@@ -224,7 +224,9 @@ impl Applier {
                 Step::Flush => {}
                 Step::Yield => tokio::task::yield_now().await,
                 Step::SleepUntil(_) | Step::Close | Step::Follow | Step::Shutdown => {
-                    let at = batch.next.min(batch.plans.len().saturating_sub(1));
+                    // What waits is the next one still; what ends the link has run.
+                    let has_run = !matches!(step, Step::SleepUntil(_));
+                    let at = batch.next.saturating_sub(usize::from(has_run));
                     let name = batch.plans.get(at).map_or_else(String::new, |plan| {
                         lossless::text_of(batch.args(plan).get(0)).into_owned()
                     });
