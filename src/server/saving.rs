@@ -336,12 +336,9 @@ impl Saving {
         Ok(())
     }
 
-    /// Whether the end that saves nothing comes while a script keeps what is to be saved from beginning.
+    /// Whether the end that saves nothing comes while a script keeps what is being saved from its shards.
     fn is_held_up(&self, exit: Exit) -> bool {
-        let is_cut = |running: Arc<Running>| running.is_cut();
-        exit.saves == Some(false)
-            && self.is_script_busy()
-            && !self.snapshots.current().is_some_and(is_cut)
+        exit.saves == Some(false) && self.is_script_busy()
     }
 
     fn do_reload(&self, reload: Reload) -> Result<(), CommandError> {

@@ -7,8 +7,8 @@
 //! STORM_BINARY   another build of ours
 //! ```
 //!
-//! At any time, each of them shows a state that a primary once had: a script writes a list and two counters, which agree
-//! everywhere. After each round all data are equal.
+//! At any time, each of them shows a state that a primary once had: a script writes a list and two counters, which
+//! agree everywhere. After each round all data are equal.
 
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;

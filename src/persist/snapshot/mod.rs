@@ -218,11 +218,6 @@ impl Running {
         state.ended.is_some()
     }
 
-    /// Whether it is known by now what it shows.
-    pub fn is_cut(&self) -> bool {
-        self.state.lock().is_cut
-    }
-
     /// Has something done once the cut is made; at once if that is so already. No shard is in hand then.
     pub fn when_cut(&self, callback: impl FnOnce() + Send + 'static) {
         let mut state = self.state.lock();
