@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 
 use super::defrag::Defragging;
+use super::memory_limit;
 use super::runtime::{Runtimes, Spawner};
 use super::saving::Saving;
 use crate::alloc::deferred_free::{self, DeferredFrees};
@@ -23,6 +24,7 @@ use crate::session::service::Service;
 use crate::shard::execute::serve_waiters;
 use crate::telemetry::clock::{self, Ticks};
 use crate::telemetry::latency::Pass;
+use crate::telemetry::memory::{Decay, set_decay};
 
 /// How often shards are looked at while some key has a deadline: far below the lag that is promised.
 const TICK: Duration = Duration::from_millis(10);
@@ -60,6 +62,15 @@ static HURRY: Notify = Notify::const_new();
 /// Has the background look at the shards now.
 pub(super) fn hurry() {
     HURRY.notify_one();
+}
+
+/// Makes a limit of memory that has changed felt by the allocator and by the shards.
+pub(super) fn follow_limit(service: &Service) {
+    set_decay(match service.config.load().maxmemory {
+        0 => Decay::Slow,
+        _ => Decay::Soon,
+    });
+    hurry();
 }
 
 /// Has shards forget some keys that are tracked beyond `tracking-table-max-keys`; true if there are still more. No
@@ -182,7 +193,7 @@ async fn run(
                 script::rest();
             }
             if service.budget.is_limited() {
-                service.measure_base();
+                memory_limit::measure_base(&service);
             }
             close_idle_clients(&service);
             cut_slow_clients(&service);
