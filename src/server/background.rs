@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 
 use super::defrag::Defragging;
+use super::memory_limit;
 use super::runtime::{Runtimes, Spawner};
 use super::saving::Saving;
 use crate::alloc::deferred_free::{self, DeferredFrees};
@@ -182,7 +183,7 @@ async fn run(
                 script::rest();
             }
             if service.budget.is_limited() {
-                service.measure_base();
+                memory_limit::measure_base(&service);
             }
             close_idle_clients(&service);
             cut_slow_clients(&service);

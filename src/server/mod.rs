@@ -8,6 +8,7 @@ mod defrag;
 mod host;
 mod listening;
 mod loading;
+mod memory_limit;
 mod migrate;
 mod observed;
 mod oom_score;
@@ -202,7 +203,8 @@ impl Assembled {
             .budget
             .count_process(memory::used_bytes().cast_signed());
         self.replication.replica.begin();
-        host::limit_memory(service, config);
+        memory_limit::set(service, config);
+        memory_limit::follow(service);
         write_pidfile(&config.pidfile);
         // Before the first client can ask for data.
         let start = Start::new(
