@@ -94,14 +94,10 @@ fn comment_of(line: &str) -> Option<&str> {
     starts.find(|&at| is_outside(at)).map(|at| &line[at..])
 }
 
-/// Folders whose comments are not reworded yet.
-const UNWORDED: &[&str] = &["src/shard/", "src/session/"];
-
 /// Comments of the source name who does something.
 pub(crate) fn name_the_subject(file: &File) -> Vec<String> {
     let mut wrong = Vec::new();
-    let is_unworded = |path: &str| UNWORDED.iter().any(|folder| path.starts_with(folder));
-    if !file.path.starts_with("src/") || is_unworded(&file.path) {
+    if !file.path.starts_with("src/") {
         return wrong;
     }
     for (index, line) in file.text.lines().enumerate() {
