@@ -98,8 +98,8 @@ impl Host {
         (!is_paused).then(|| Duration::from_secs(1) / hz.max(1))
     }
 
-    /// Gives the background a moment to evict what a lower limit asks for, so that whoever set it finds some of it
-    /// done.
+    /// Gives the background a moment to evict what a lower limit asks for, so that the client that set it finds some of
+    /// it done.
     fn await_eviction(&self) {
         const LOOKS: usize = 10;
         const PAUSE: Duration = Duration::from_micros(300);

@@ -309,7 +309,7 @@ impl Session {
     #[inline]
     fn end_reply(&mut self, turn: &mut Turn<'_>, command: &'static Command, mark: Position) {
         let mark = match command.flags.has(Flags::SUBSCRIBER) && command.flags.has(Flags::PUBSUB) {
-            // Confirmations are no replies: they come even to those who want none.
+            // Confirmations are no replies: they come even to clients that want none.
             true => turn.batch.out.position(),
             false => mark,
         };

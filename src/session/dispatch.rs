@@ -357,7 +357,8 @@ impl Session {
         Ran::Queued(ticket)
     }
 
-    /// Leaves the keys to whoever carries them, and waits for the reply as for that of a command that had to queue.
+    /// Leaves the keys to the thread that carries them, and waits for the reply as for that of a command that had to
+    /// queue.
     #[cold]
     fn migrate(
         &mut self,

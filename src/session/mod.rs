@@ -17,8 +17,8 @@
 //! service     what all sessions share
 //! ```
 //!
-//! A command whose shard is held is handed to that shard's queue, and the rest of the batch waits for it, so that
-//! nobody ever sees a connection's writes, or its own reads, out of order.
+//! A command whose shard is held is handed to that shard's queue, and the rest of the batch waits for it, so that no
+//! client ever sees a connection's writes, or its own reads, out of order.
 
 mod accounting;
 mod admission;
@@ -76,7 +76,7 @@ pub enum Step {
     Close,
     /// Run on at this Unix time (ms), or when woken.
     SleepUntil(u64),
-    /// Send what is in the output, then leave the connection to whoever serves replicas.
+    /// Send what is in the output, then leave the connection to the task that serves replicas.
     Follow,
     /// Send what is in the output, then stop the server.
     Shutdown,
@@ -193,7 +193,7 @@ impl Session {
         crash::serve(served);
         // Subscribers that got messages are woken once for all of them.
         batch.wake_all();
-        // Before the replies: whoever has them is told nothing later that belongs before them.
+        // Before the replies: a client that has them is told nothing later that belongs before them.
         if self.service.budget.takes_settling() {
             self.service.settle_debts(now);
         }

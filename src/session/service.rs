@@ -51,7 +51,7 @@ pub struct Service {
     pub pause: Pause,
     /// Whether due keys are deleted in the background (DEBUG SET-ACTIVE-EXPIRE).
     pub active_expire: AtomicBool,
-    /// Whether periodic work that nobody waits for rests (DEBUG PAUSE-CRON).
+    /// Whether periodic work that no client waits for rests (DEBUG PAUSE-CRON).
     pub cron_paused: AtomicBool,
     /// What the server remembers of itself.
     pub telemetry: Telemetry,
@@ -139,7 +139,7 @@ impl Service {
         durability.is_some_and(|durability| durability.must_wait(position))
     }
 
-    /// Has commands logged. All shards are in hand, or nobody else knows of them yet; whether anything is logged is
+    /// Has commands logged. All shards are in hand, or no other thread knows of them yet; whether anything is logged is
     /// what [`Interest::set_listening`] says.
     ///
     /// [`Interest::set_listening`]: crate::engine::effect::Interest::set_listening
@@ -150,7 +150,7 @@ impl Service {
         }
     }
 
-    /// Ends a pause, and has those who wait for that go on.
+    /// Ends a pause, and has the commands that wait for that go on.
     pub fn end_pause(&self, reason: Reason) {
         self.pause.stop(reason);
         self.clients.nudge_all();
@@ -168,7 +168,7 @@ impl Service {
     }
 }
 
-/// How long whoever is about to add to debts has shards pay before others of its thread go on.
+/// How long a thread that is about to add to debts has shards pay before others of its thread go on.
 const DEBTS_NS_MAX: u64 = 250_000;
 
 impl Service {

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! The thread that holds the shard runs the job; a client that disconnects meanwhile loses only the reply. A run says
-//! what follows ([`Next`]): the reply goes to whoever awaits it, or the job queues again, to run anew or on a thread of
-//! its own.
+//! what follows ([`Next`]): the reply goes to the connection that awaits it, or the job queues again, to run anew or on
+//! a thread of its own.
 
 pub mod command;
 pub mod task;
