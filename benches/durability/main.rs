@@ -1,8 +1,8 @@
 //! What persistence costs, beside redis-server: appending, snapshots under load, large collections that are written
-//! during one, saving and loading.
+//! during one, saving and loading, replicas.
 //!
 //! ```text
-//! cargo bench --bench durability -- [--quick] [--only appending,snapshots,large,files] [--keys 2000000]
+//! cargo bench --bench durability -- [--quick] [--only appending,snapshots,large,files,replication] [--keys 2000000]
 //!     [--members 10000000] [--rounds 5] [--dir DIR] [--basalt PATH] [--redis PATH] [--out DIR]
 //! ```
 //!
@@ -12,6 +12,7 @@
 
 mod appending;
 mod files;
+mod replication;
 mod snapshots;
 #[path = "../support/mod.rs"]
 mod support;
@@ -37,7 +38,7 @@ struct Plan {
 struct Runner {
     name: &'static str,
     binary: PathBuf,
-    cores: &'static str,
+    cores: String,
     arguments: Vec<String>,
 }
 
@@ -52,7 +53,7 @@ impl Runner {
             .chain(dir)
             .chain(more)
             .collect();
-        Process::start(self.name, &self.binary, self.cores, &all)
+        Process::start(self.name, &self.binary, &self.cores, &all)
     }
 }
 
@@ -60,10 +61,10 @@ impl Plan {
     fn from(arguments: &Arguments) -> Plan {
         let quick = arguments.has("--quick");
         let (basalt, redis) = (arguments.basalt(), arguments.redis());
-        let runner = |name, binary: &PathBuf, cores, threads: &str| Runner {
+        let runner = |name, binary: &PathBuf, cores: &str, threads: &str| Runner {
             name,
             binary: binary.clone(),
-            cores,
+            cores: cores.to_owned(),
             arguments: match threads {
                 "" => Vec::new(),
                 threads => vec!["--threads".to_owned(), threads.to_owned()],
@@ -108,7 +109,7 @@ fn main() {
         return;
     };
     let plan = Plan::from(&arguments);
-    let only = arguments.value("--only", "appending,snapshots,large,files");
+    let only = arguments.value("--only", "appending,snapshots,large,files,replication");
     let mut out = format!(
         "{}; {}; median of {}.\n",
         process::machine(),
@@ -121,6 +122,7 @@ fn main() {
             "snapshots" => snapshots::measure(&plan, &mut out),
             "large" => snapshots::measure_large(&plan, &mut out),
             "files" => files::measure(&plan, &mut out),
+            "replication" => replication::measure(&plan, &mut out),
             other => panic!("nothing is called {other}"),
         }
     }

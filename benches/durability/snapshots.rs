@@ -162,7 +162,7 @@ fn keep_loading(
 }
 
 /// The longest time from one reply to the next.
-fn worst_gap(
+pub(crate) fn worst_gap(
     client: &mut Client,
     stopped: &AtomicBool,
     mut ask: impl FnMut(&mut Client, usize),

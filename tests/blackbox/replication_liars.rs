@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::replicated::{Writer, info};
 use crate::support::{Options, Oracle, Server, check, eventually};
+use crate::wire::{encode, split};
 
 pub(crate) const ID: &str = "0123456789012345678901234567890123456789";
 
@@ -271,9 +272,6 @@ fn what_is_no_command_ends_the_link_and_an_unknown_one_does_not() {
         &b"*1\r\n$x\r\n"[..],
         b"*99999999999\r\n",
         b"*2\r\n$3\r\nGET\r\n+x\r\n",
-        // What waits is sent by no primary.
-        b"*3\r\n$5\r\nBLPOP\r\n$4\r\nnone\r\n$1\r\n0\r\n",
-        b"*3\r\n$5\r\nPSYNC\r\n$1\r\n?\r\n$2\r\n-1\r\n",
     ] {
         let (mut link, words) = liar.serve();
         assert_eq!(words[1], "?", "nothing goes on behind nonsense");
@@ -297,6 +295,49 @@ fn what_is_no_command_ends_the_link_and_an_unknown_one_does_not() {
             .log()
             .contains("This replica is sending an error to its master")
     );
+    check(&mut client, "GET told", "\"1\"");
+}
+
+#[test]
+fn what_would_wait_or_end_the_server_ends_the_link_and_its_name_is_in_the_log() {
+    let body = full_sync();
+    let (liar, server) = (Liar::new(), replica("disabled"));
+    let mut client = server.raw();
+    let mut follow = || {
+        check(&mut client, "REPLICAOF NO ONE", "OK");
+        check(
+            &mut client,
+            &format!("REPLICAOF 127.0.0.1 {}", liar.port),
+            "OK",
+        );
+        let (mut link, _) = liar.serve();
+        link.write_all(&body).expect("sent");
+        link
+    };
+    for line in [
+        "BLPOP none 0",
+        "BLMOVE none told LEFT LEFT 0",
+        "XREAD BLOCK 0 STREAMS none $",
+        "PSYNC ? -1",
+        "SYNC",
+        "QUIT",
+        "SHUTDOWN NOSAVE",
+    ] {
+        let mut link = follow();
+        link.write_all(&encode(&split(line))).expect("sent");
+        let mut rest = Vec::new();
+        let ended = link.read_to_end(&mut rest);
+        let name = line.split(' ').next().unwrap_or(line);
+        let told = format!("The master sent '{name}', which no master sends");
+        eventually(&format!("{line} ends the link ({ended:?})"), || {
+            server.log().contains(&told)
+        });
+    }
+    let _link = follow();
+    let mut client = server.raw();
+    eventually("it follows", || {
+        info(&mut client, "master_link_status") == "up"
+    });
     check(&mut client, "GET told", "\"1\"");
 }
 

@@ -45,7 +45,7 @@ struct World {
 }
 
 /// Ends the work of clients.
-struct Ends<'w>(&'w AtomicBool);
+pub(crate) struct Ends<'w>(pub(crate) &'w AtomicBool);
 
 impl Drop for Ends<'_> {
     fn drop(&mut self) {

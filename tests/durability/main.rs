@@ -5,6 +5,7 @@
 //! fleet      servers that follow each other, end, are killed and change roles
 //! kills      kill -9 at random; clients remember what was acknowledged
 //! migration  a running redis-server is replaced by this one
+//! sentinels  a running redis-server is replaced by this one, by Sentinel
 //! load       clients that write until a server ends; what must be there afterwards
 //! model, steps, history, shared   what they do, and what must be there afterwards
 //! faults     system calls that fail, full and read-only disks, directories in the way or gone
@@ -25,5 +26,6 @@ mod kills;
 mod load;
 mod migration;
 mod model;
+mod sentinels;
 mod shared;
 mod steps;

@@ -103,7 +103,7 @@ fn a_running_redis_server_is_replaced_without_a_wrong_answer() {
     );
 }
 
-fn populate(raw: &mut Raw, keys: u64) {
+pub(crate) fn populate(raw: &mut Raw, keys: u64) {
     const AT_ONCE: u64 = 10_000;
     let fill = "for i = ARGV[1], ARGV[2] do redis.call('SET', 'k:' .. i, 'v:' .. i) end";
     for first in (0..keys).step_by(AT_ONCE as usize) {
