@@ -203,8 +203,8 @@ impl Service {
         self.budget.is_behind()
     }
 
-    /// Asks all shards that owe to pay, in some rounds, or until somebody has paid and so many nanoseconds are over;
-    /// whether somebody has. That nobody can pay is known only when all were asked.
+    /// Asks all shards that owe to pay, in some rounds, or until some have paid and so many nanoseconds are over;
+    /// whether some have. That none can pay is known only when all were asked.
     fn ask_all(&self, rounds: usize, now: Now, ns_max: u64) -> bool {
         let began = Ticks::now();
         let (first, count) = (self.budget.next_asked(), self.all_published.len());
