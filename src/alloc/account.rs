@@ -72,8 +72,8 @@ pub fn thread_bytes() -> i64 {
     }
 }
 
-/// As [`thread_bytes`], without what was allocated [`apart`]: what the code between two readings charged to the
-/// account of whoever reads.
+/// As [`thread_bytes`], without what was allocated [`apart`]: what the code between two readings charged to the account
+/// of the thread that reads.
 #[inline]
 #[must_use]
 pub fn charged_bytes() -> i64 {
@@ -92,7 +92,7 @@ pub fn apart<R>(run: impl FnOnce() -> R) -> R {
 
 /// Bytes in use by the whole process: the sum over all threads, ended ones too.
 ///
-/// Exact when nobody allocates meanwhile, else off by what passes between threads during the sum.
+/// Exact when no thread allocates meanwhile, else off by what passes between threads during the sum.
 #[must_use]
 pub fn total_bytes() -> i64 {
     let taken = CELLS_TAKEN.load(Ordering::Relaxed).min(CELLS.len());

@@ -5,8 +5,8 @@
 //! the moment that somebody has promised to [`DeferredFrees::free_some`], the counting allocator puts such pieces aside
 //! here, on a stack that lies in the pieces themselves. They count as freed from then on.
 //!
-//! Invariants: a piece on the stack belongs to nobody else; its first bytes hold its link; pieces are only ever taken
-//! off all together, so that the stack knows no ABA.
+//! Invariants: a piece on the stack has no other owner; its first bytes hold its link; pieces are only ever taken off
+//! all together, so that the stack knows no ABA.
 
 #![expect(unsafe_code, reason = "memory that nobody owns any more is linked up")]
 
@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::*};
 /// Pieces of this size and more are put aside.
 pub const BYTES_MIN: usize = 1 << 20;
 
-/// With so much put aside, a piece is freed on the spot: whoever frees faster than this has to bear it.
+/// With so much put aside, a piece is freed on the spot: a thread that frees faster than this has to bear it.
 const BACKLOG_BYTES_MAX: usize = 1 << 30;
 
 struct Link {
@@ -59,7 +59,7 @@ pub fn waiting_pieces() -> usize {
 /// Puts a piece aside; false if it is to be freed at once.
 ///
 /// # Safety
-/// The piece is about to be freed: it was allocated with this layout, and nobody uses it any more.
+/// The piece is about to be freed: it was allocated with this layout, and no thread uses it any more.
 #[cold]
 #[inline(never)]
 pub(super) unsafe fn defer(pointer: *mut u8, layout: Layout) -> bool {
@@ -77,7 +77,7 @@ pub(super) unsafe fn defer(pointer: *mut u8, layout: Layout) -> bool {
     loop {
         // SAFETY: the caller's promise; large and aligned enough, as was just seen.
         unsafe { link.write(Link { next, layout }) };
-        // Release: whoever takes the stack sees what was written in the pieces.
+        // Release: the thread that takes the stack sees what was written in the pieces.
         match TOP.compare_exchange_weak(next, link, Release, Relaxed) {
             Ok(_) => return true,
             Err(now) => next = now,
@@ -88,7 +88,7 @@ pub(super) unsafe fn defer(pointer: *mut u8, layout: Layout) -> bool {
 /// What somebody has taken to free.
 pub struct DeferredFrees(*mut Link);
 
-// SAFETY: the pieces belong to whoever has taken them, on whichever thread.
+// SAFETY: the pieces belong to the thread that has taken them, whichever it is.
 unsafe impl Send for DeferredFrees {}
 
 impl Default for DeferredFrees {
@@ -116,7 +116,7 @@ impl DeferredFrees {
             WAITING_PIECES.fetch_sub(1, Relaxed);
             FREES.set(true);
             super::account::count_allocated(link.layout);
-            // SAFETY: allocated with this layout, as whoever called `defer` has promised; nobody else knows of it.
+            // SAFETY: allocated with this layout, as the caller of `defer` has promised; nothing else knows of it.
             unsafe { alloc::dealloc(piece.cast(), link.layout) };
             FREES.set(false);
         }

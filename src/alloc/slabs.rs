@@ -137,7 +137,7 @@ impl Mover {
 /// The parts of the allocator that hold most of what is in use.
 ///
 /// Each thread allocates out of one of them. What is moved is to fill the slabs out of which those allocate that write,
-/// and not new ones that belong to nobody else.
+/// and not new ones that no thread allocates out of.
 #[must_use]
 pub fn busy_arenas() -> Vec<u32> {
     // A thread that only serves figures has little; more than these need not be told apart.

@@ -65,7 +65,7 @@ pub fn matches(pattern: &[u8], text: &[u8], case: Case) -> bool {
     }
 }
 
-/// Whether `pattern` matches everything, so that nobody need look at the texts.
+/// Whether `pattern` matches everything, so that the texts need not be looked at.
 pub fn matches_all(pattern: &[u8]) -> bool {
     pattern == b"*"
 }

@@ -1,4 +1,4 @@
-//! Randomness: a small fast generator for choices that nobody attacks, and the system's for secrets.
+//! Randomness: a small fast generator for choices that no client gains by guessing, and the system's for secrets.
 //!
 //! Engines are handed a [`Random`] with a seed and are deterministic then. Only [`Random::from_system`]
 //! and [`fill_from_system`] ask the system, once each.

@@ -18,9 +18,9 @@ pub enum ReplyMode {
     SkipNext,
     /// The command that runs now is not answered.
     SkipThis,
-    /// There is nobody to answer: what runs was admitted once and written down, and is being replayed.
+    /// No client is to be answered: what runs was admitted once and written down, and is being replayed.
     Nobody,
-    /// There is nobody to answer: a primary has run the command, and sends it to its replicas.
+    /// No client is to be answered: a primary has run the command, and sends it to its replicas.
     Primary,
 }
 

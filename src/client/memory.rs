@@ -108,7 +108,7 @@ impl ClientMemory {
         }
     }
 
-    /// The client takes nothing any more, whoever notes something else from now on.
+    /// The client counts for nothing any more, even if a thread notes other bytes of it from now on.
     pub fn remove(&self, counted: &CountedBytes) {
         let before = counted.0.swap(REMOVED, Relaxed);
         if before != REMOVED {

@@ -82,7 +82,8 @@ impl Registry {
         }
     }
 
-    /// Closes a connection. It is gone for whoever asks when this returns, though its task may end a moment later.
+    /// Closes a connection. A look-up does not find it any more when this returns, though its task may end a moment
+    /// later.
     pub fn kill(&self, client: &Shared) {
         client.kill();
         self.remove(client.id);

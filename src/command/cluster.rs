@@ -1,5 +1,5 @@
 //! CLUSTER, and what clients of a cluster say of themselves. This server is no node of one, so all of it answers what
-//! redis-server answers with `cluster-enabled no`; the rows are there for whoever asks which commands there are.
+//! redis-server answers with `cluster-enabled no`; the rows are there for clients that ask which commands there are.
 
 use super::context::SessionCx;
 use super::declaration::{Categories, Command, CommandResult, Flags, Group};

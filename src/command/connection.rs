@@ -178,7 +178,7 @@ static PING: Command = Command::new("ping", Group::Connection, -1)
     .on_session(ping);
 
 fn ping(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    // Whoever waits for messages in RESP2 gets an answer of their shape.
+    // A client that waits for messages in RESP2 gets an answer of their shape.
     let is_subscribed = !out.is_resp3() && cx.client.shared.subscriptions() > 0;
     match args.len() {
         1 | 2 if is_subscribed => {

@@ -103,7 +103,7 @@ pub struct ClientView {
     pub stamp: u64,
     /// Position before which the connection's replies know what others hear (`pubsub::events`).
     pub position: u64,
-    /// A primary has run what it sends: nobody may turn it away.
+    /// A primary has run what it sends: no rule may turn it away.
     pub insists: bool,
     /// Who reads what its commands leave in the log; a script may choose.
     pub audience: Audience,
@@ -202,7 +202,7 @@ pub struct Scales {
 
 impl Scales {
     /// For handlers about to go over so many elements, before they change or answer anything: too many of them are an
-    /// error that has the command run again, from its start, on a thread where nobody else waits for it.
+    /// error that has the command run again, from its start, on a thread that no other client waits for.
     #[inline]
     pub fn weigh(self, elements: usize) -> Result<(), CommandError> {
         match are_many(elements) && self.may_leave {
@@ -284,7 +284,7 @@ impl<'a> ShardCx<'a> {
         self.may_block
     }
 
-    /// Says that the command can be run again on a thread that serves nobody else.
+    /// Says that the command can be run again on a thread that serves no other client.
     pub fn allow_leaving(&mut self) {
         self.may_leave = true;
     }
@@ -536,11 +536,11 @@ pub enum After {
     Close,
     /// Answer nothing yet, and run no further request of this connection, until something happens.
     Block(Block),
-    /// Answer nothing yet: whoever carries this out does.
+    /// Answer nothing yet: the server does, when it has carried this out.
     Migrate(Box<Migration>),
     /// Answer nothing yet: others work on what the reply waits for.
     Await(Awaited),
-    /// Send what is in the output, and leave the connection to whoever serves replicas.
+    /// Send what is in the output, and leave the connection to the task that serves replicas.
     Follow(Box<Follow>),
     /// Stop the server.
     Shutdown,

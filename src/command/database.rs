@@ -159,7 +159,7 @@ fn flushall(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResu
     check_flush_mode(args)?;
     let count = cx.config.databases as usize;
     flush(cx, 0..count);
-    // Counted once, for whoever saves snapshots.
+    // Counted once, for the rules of when to save a snapshot.
     cx.engine(0).published().flushes.add(1);
     out.ok();
     Ok(())

@@ -40,7 +40,7 @@ pub enum CommandError {
     /// Memory is full, and nothing can be evicted.
     OutOfMemory,
     /// The command takes too long for the thread that it was begun on; nothing has been done. Clients never see this:
-    /// the command is run again where nobody else waits for the thread, see [`super::context::Scales`].
+    /// the command is run again where no other client waits for the thread, see [`super::context::Scales`].
     TooLongHere,
     /// Fewer replicas follow than writes ask for.
     NoReplicas,

@@ -23,12 +23,12 @@
 //! 5. **Long arguments.** If an argument is stored, declare `keeps_block` and store `args.content(n)`: a long one is
 //!    shared, not copied.
 //! 6. **Log.** If time, chance or floats decide what is written, say by `cx.log_instead` what is logged in its place.
-//! 7. **Tests.** Add a section to `tests/transcripts/families/` with the requests, and record the answers of
-//!    redis-server 7.0 by `BLESS=1 cargo test --test blackbox transcripts`. Answers that 7.0 cannot give are typed by
-//!    hand, each below a line `!since VERSION` or `!since basalt: why`. A command that 7.0 has gets a line in the
-//!    family's `rows.txt`. A command that writes gets a case in `logging/tests/cases`; if 7.0 does not have it, the
-//!    case uses a key of `NEWER_SEED`. `cargo test --lib command::` runs all but the recording, and
-//!    says what is missing.
+//! 7. **Tests.** Add a section to `tests/transcripts/families/` (in the form that `tests/transcripts/format.rs`
+//!    explains) with the requests, and record the answers of redis-server 7.0 by `BLESS=1 cargo test --test blackbox
+//!    transcripts`. Answers that 7.0 cannot give are typed by hand, each below a line `!since VERSION` or `!since
+//!    basalt: why`. A command that 7.0 has gets a line in the family's `rows.txt`. A command that writes gets a case in
+//!    `logging/tests/cases`; if 7.0 does not have it, the case uses a key of `NEWER_SEED`. `cargo test --lib command::`
+//!    runs all but the recording, and says what is missing.
 
 pub mod admission;
 pub mod args;

@@ -8,7 +8,7 @@ use crate::resp::request::{Arena, Span};
 use crate::structures::block::{Block, Content, LONG_BYTES_MIN};
 
 /// The arguments of one request, or of several in a row, with their routed keys. Short ones are copied; long ones are
-/// blocks, which are shared with whoever else has them.
+/// blocks, which are shared with their other owners.
 #[derive(Default)]
 pub struct OwnedArgs {
     data: Vec<u8>,

@@ -189,7 +189,7 @@ impl Registry {
 const PLACES: usize = 2048;
 
 /// Where the search for a name begins: its [`head`], its last eight bytes and its length, mixed by one multiplication.
-/// The names are ours, so nobody can aim for collisions that matter.
+/// The names are ours, so no client can aim for collisions that matter.
 #[inline]
 fn place(name: &[u8], head: u64) -> usize {
     let word = match name.last_chunk::<8>() {

@@ -502,8 +502,8 @@ fn apply(directives: &[Directive], warnings: &mut Vec<String>) -> Result<Config,
     Ok(config)
 }
 
-/// Whether a mentioned parameter asks for something. Save points do even when they are the default ones, because
-/// whoever wrote them down counts on them.
+/// Whether a mentioned parameter asks for something. Save points do even when they are the default ones, because the
+/// operator who wrote them down counts on them.
 fn asks_for_something(parameter: &Parameter, config: &Config, default: &Config) -> bool {
     let shown = parameter.show(config);
     let is_off = match parameter.kind {

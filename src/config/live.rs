@@ -1,8 +1,8 @@
 //! CONFIG GET and CONFIG SET as functions over a configuration and the table.
 //!
 //! Texts stand for any bytes, as [`lossless`] has it. They know no connection and apply nothing: SET changes a
-//! `Config`, all pairs or none, and says which parameters now differ; whoever called it makes the change felt, and
-//! keeps the old `Config` to go back to.
+//! `Config`, all pairs or none, and says which parameters now differ; the caller makes the change felt, and keeps the
+//! old `Config` to go back to.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -286,7 +286,7 @@ fn write_aside(path: &Path, aside: &Path, content: &[u8]) -> io::Result<()> {
         .truncate(true)
         .mode(0o644)
         .open(aside)?;
-    // The file may hold a password: whoever could not read the old one must not read the new one.
+    // The file may hold a password: a user who could not read the old one must not read the new one.
     if let Ok(old) = fs::metadata(path) {
         file.set_permissions(old.permissions())?;
     }

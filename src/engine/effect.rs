@@ -420,7 +420,7 @@ impl Effects {
         self.by_clock
     }
 
-    /// Records a change that the clock made. It is nobody's, even if a command came across it.
+    /// Records a change that the clock made. It is no client's, even if a command came across it.
     pub fn expired(&mut self, db: usize, key: &[u8], event: Event) {
         self.by_clock += 1;
         let client = std::mem::take(&mut self.client);

@@ -22,8 +22,8 @@ const FIELDS_PER_SLICE: usize = 256;
 /// Due fields that a command deletes which comes across their hash; it does not see the others.
 pub(super) const FIELDS_PER_LOOKUP: usize = 32;
 
-/// Until when no key is deleted because its time has come, though nobody sees it any more (CLIENT PAUSE), and whether
-/// keys whose time has come are there for everybody (loading: what follows may give them another time).
+/// Until when no key is deleted because its time has come, though no client sees it any more (CLIENT PAUSE), and
+/// whether keys whose time has come are there for every reader (loading: what follows may give them another time).
 #[derive(Debug, Default)]
 pub struct Rest {
     until_ms: AtomicU64,
@@ -93,7 +93,7 @@ pub(super) fn is_over(entry: EntryRef<'_, Object>, now_ms: u64) -> bool {
 impl Engine {
     /// Deletes some of the keys that are due in all databases; true while more are due.
     ///
-    /// Also publishes the time before which no deadline is armed, so that nobody needs the token to know whether
+    /// Also publishes the time before which no deadline is armed, so that no thread needs the token to know whether
     /// this shard has work.
     pub fn expire_slice(&mut self, now: Now) -> bool {
         if self.rest.follows() {
@@ -221,7 +221,7 @@ impl Engine {
         self.published.next_deadline_ms.set(next_ms);
     }
 
-    /// Takes over from a primary the decision when keys go, whoever gave them their deadlines.
+    /// Takes over from a primary the decision when keys go, even those whose deadlines it gave them.
     pub fn decide_deadlines(&mut self) {
         for db in self.dbs.iter_mut().flatten() {
             db.charged(|db| db.own_deadlines = None);
@@ -329,7 +329,7 @@ impl Engine {
             }
         });
         let entry = db.at(place);
-        // What is left of a hash that is over is seen by nobody: it goes with the key.
+        // What is left of a hash that is over is seen by no client: it goes with the key.
         let left = hash::is_empty_or_over(entry, now_ms);
         let count = count + left.unwrap_or(0);
         published.expired_fields.add(count as u64);

@@ -281,7 +281,7 @@ impl<'e> Keyspace<'e> {
         place
     }
 
-    /// Tells those who want to know that a key was not there before.
+    /// Tells the clients that want to know that a key was not there before.
     #[inline]
     fn note_new(&mut self, key: &Key<'_>) {
         self.engine.published.used_at_ms.set(self.now.unix_ms);
@@ -415,7 +415,7 @@ impl<'e> Keyspace<'e> {
             self.note_new(key);
         }
         if let Some(block) = shared {
-            // Whoever still holds the old block frees it: it is no longer this shard's.
+            // The last other owner of the old block frees it: it is no longer this shard's.
             self.engine
                 .published
                 .add_used(-(block.memory_bytes() as i64));
@@ -513,8 +513,8 @@ impl<'e> Keyspace<'e> {
         self.engine.discard(trash);
     }
 
-    /// Takes the entry at a place out of the database, to put it elsewhere; its memory is no longer charged here
-    /// and [`Keyspace::adopt`] charges it to whoever gets it.
+    /// Takes the entry at a place out of the database, to put it elsewhere; its memory is no longer charged here and
+    /// [`Keyspace::adopt`] charges it to the shard that gets it.
     pub fn take(&mut self, place: Place) -> Entry<Object> {
         self.engine.leaves(self.db, place);
         let db = self
@@ -621,7 +621,7 @@ impl<'e> Keyspace<'e> {
     }
 
     /// Records a change beside a key's data: in what the groups of a stream have read. As in Redis, that is none to
-    /// those who watch the key.
+    /// clients that watch the key.
     pub fn wrote_beside(&mut self, key: &[u8], event: Event) {
         self.engine.published.dirty.add(1);
         self.noted_beside(key, event);
@@ -635,7 +635,7 @@ impl<'e> Keyspace<'e> {
         self.engine.watches.key_touched(self.db, key, stamp);
     }
 
-    /// Tells those who wait for a key or watch it.
+    /// Tells the clients that wait for a key or watch it.
     fn key_changed(&mut self, key: &[u8]) {
         self.engine.waiters.key_changed(self.db, key);
         let stamp = self.engine.effects.stamp();

@@ -1,6 +1,6 @@
 //! What MIGRATE does with the shards of its keys in hand: dumping them, and deleting what arrived elsewhere.
 //!
-//! Between the two nobody holds the shards, so the keys are watched meanwhile, as a transaction watches: one that
+//! Between the two no thread holds the shards, so the keys are watched meanwhile, as a transaction watches: one that
 //! changed is not deleted but says so, and is dumped again. Clients that come later are held back by the session, see
 //! `session::pause`; what is left are commands that were under way, waiters that were served, and expiry.
 //!
@@ -316,7 +316,7 @@ mod tests {
         assert_eq!(requests.matches("RESTORE").count(), 1);
         assert!(requests.contains("two") && requests.contains("REPLACE"));
         assert!(requests.contains("*2\r\n$3\r\nDEL\r\n$4\r\ngone\r\n"));
-        // The other server took neither: both stay as they are, and nobody watches them.
+        // The other server took neither: both stay as they are, and no transfer watches them.
         transfer.settle();
         run(&mut transfer, &mut engine);
         assert!(engine.watches.is_empty());

@@ -66,8 +66,8 @@ pub struct Now {
     pub unix_ms: u64,
 }
 
-/// What a shard gave up: flushed databases and huge values. Nobody but their holder knows them any more, so they are
-/// freed without a token.
+/// What a shard gave up: flushed databases and huge values. Their holder alone knows them any more, so they are freed
+/// without a token.
 pub struct Doomed {
     /// Each with the number of its keys.
     dbs: Vec<(Db, i64)>,
@@ -126,8 +126,8 @@ impl Doomed {
     }
 }
 
-/// A value that is freed when this is dropped. Until then it is on nobody's account: it would count as taken beside the
-/// shards, and as much again would be evicted for it.
+/// A value that is freed when this is dropped. Until then it is on no shard's account: it would count as taken beside
+/// the shards, and as much again would be evicted for it.
 pub struct Leaving {
     /// None once it is freed.
     trash: Option<value::Trash>,
@@ -392,7 +392,7 @@ impl Engine {
         }
         self.expire_watched([first, second], now);
         self.exchange(first, second);
-        // Redis tells nobody, and leaves those who cache with values of the other database.
+        // Redis tells no client, and leaves clients that cache with values of the other database.
         self.void_caches();
         self.note_swap(first, second);
         self.waiters.database_changed(first);

@@ -23,8 +23,8 @@ impl OwnDeadlines {
         self.wheel.is_empty()
     }
 
-    /// A key is due at a moment. An item of it that fires sooner is enough: whoever it is told to finds that the key is
-    /// due later.
+    /// A key is due at a moment. An item of it that fires sooner is enough: its receiver finds that the key is due
+    /// later.
     pub(super) fn arm(&mut self, due_ms: u64, hash: u64) {
         let item = hash & ITEM;
         let is_armed = self.armed.get(&item).is_some_and(|at_ms| *at_ms <= due_ms);

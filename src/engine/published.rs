@@ -80,7 +80,7 @@ pub struct Published {
     followed_below: AtomicU32,
     doomed: AtomicBool,
     ordered: AtomicBool,
-    /// Whether the curve is wanted, says whoever configures.
+    /// Whether the configuration wants the curve.
     curve_wanted: AtomicBool,
     /// One entry per database.
     pub dbs: Box<[PublishedDb]>,
@@ -241,7 +241,7 @@ impl Published {
         self.followed_below.load(Relaxed) != 0
     }
 
-    /// Whether the curve is to be kept: whoever holds the shard next sees to it.
+    /// Whether the curve is to be kept: the shard's next holder sees to it.
     pub fn want_curve(&self, wanted: bool) {
         self.curve_wanted.store(wanted, Relaxed);
     }

@@ -9,7 +9,7 @@
 //!
 //! Arguments from [`LONG_BYTES_MIN`] on are not copied: the record shares their block.
 //!
-//! Invariant: nothing is recorded while nobody listens ([`Interest::is_logging`]).
+//! Invariant: nothing is recorded while no reader listens ([`Interest::is_logging`]).
 //!
 //! [`Effects`]: super::effect::Effects
 //! [`Interest::is_logging`]: super::effect::Interest::is_logging
@@ -355,7 +355,7 @@ pub trait Log: Send + Sync {
 }
 
 /// Appends the records of shards that are in hand together, merged by stamp with those of what ran beside them. The
-/// shards know the position from then on. None if there was nothing to append, or nobody to append it to.
+/// shards know the position from then on. None if there was nothing to append, or no reader to append it for.
 ///
 /// `is_unit`: they are what one command, one transaction or one script did, and if there are several of them, they take
 /// effect together or not at all. Keys that expire or are evicted by themselves go one by one.
@@ -364,7 +364,7 @@ pub fn append(all: &mut [&mut Engine], beside: &mut Records, is_unit: bool) -> O
         return engine.effects.append_records(is_unit);
     }
     if all.is_empty() {
-        // Whoever has no shard appends what there is by himself.
+        // A caller without a shard appends what there is by itself.
         return None;
     }
     let mut logs = all.iter().map(|engine| engine.effects.log_of_records());

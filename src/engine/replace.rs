@@ -6,7 +6,7 @@ use super::{Engine, Key};
 
 impl Engine {
     /// Takes the databases of another engine in place of its own, which are freed in slices; how many keys went.
-    /// Whoever caches, watches or waits for keys learns that they have changed.
+    /// Clients that cache, watch or wait for keys learn that they have changed.
     pub fn replace_data(&mut self, other: &mut Engine) -> usize {
         let mut removed = 0;
         for index in 0..self.dbs.len() {

@@ -82,7 +82,7 @@ impl InvalidatedKey {
     }
 }
 
-/// A key that was written, for those who want to hear of all keys with a prefix.
+/// A key that was written, for clients that want to hear of all keys with a prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Written {
     /// The key.
@@ -145,7 +145,7 @@ impl Tracked {
         self.count = count;
     }
 
-    /// Whether nobody tracks a key of this shard.
+    /// Whether no client tracks a key of this shard.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.table.is_none()

@@ -26,7 +26,7 @@ pub trait Waiter: Send + Sync {
 
 /// Brings waiters to all shards that they need.
 pub trait Caller: Send + Sync {
-    /// For those who hold no shard.
+    /// For callers that hold no shard.
     fn call(&self, waiter: Arc<dyn Waiter>);
 }
 
@@ -93,7 +93,7 @@ impl Waiters {
         }
     }
 
-    /// Whether nobody waits.
+    /// Whether no client waits.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.queues.is_empty()
@@ -138,7 +138,7 @@ impl Waiters {
         self.queues.get(place)?.get(index)
     }
 
-    /// A key changed: those who wait for it are to be looked at.
+    /// A key changed: the clients that wait for it are to be looked at.
     #[inline]
     pub fn key_changed(&mut self, db: usize, key: &[u8]) {
         if !self.queues.is_empty() {

@@ -162,7 +162,7 @@ impl Watches {
     /// From now on changes may be undone.
     #[inline]
     pub fn begin_attempt(&mut self) {
-        // Nobody begins to watch while somebody else has the shard.
+        // No client begins to watch while another thread has the shard.
         if !self.keys.is_empty() {
             self.replaced = Some(Vec::new());
         }
@@ -207,7 +207,7 @@ impl Watches {
             .collect()
     }
 
-    /// Whether nobody watches anything.
+    /// Whether no client watches anything.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()

@@ -2,9 +2,9 @@
 //! ready on this thread run theirs, and sends after them.
 //!
 //! Clients are woken by sends, and a wake of a sleeping process is the dearest part of one (about 7 us here). Sent back
-//! to back, the replies find the client's side awake from the first of them on, and whoever asks from one event loop is
-//! woken once for many. It knows nothing of what is sent. The wait is one lap of the thread's run queue, never a
-//! timer; who is ready alone does not wait at all, as to queue a task would wake another thread, which finds that one
+//! to back, the replies find the client's side awake from the first of them on, and a client that asks from one event
+//! loop is woken once for many. It knows nothing of what is sent. The wait is one lap of the thread's run queue, never
+//! a timer; who is ready alone does not wait at all, as to queue a task would wake another thread, which finds that one
 //! task or nothing (with one connection that is the greater part of what a command costs).
 //!
 //! Bound: so many connections hold a buffer of replies at a time. More would spread over more cache than the sends save

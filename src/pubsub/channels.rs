@@ -53,7 +53,7 @@ impl Names {
     }
 
     /// Puts a name, and the list of its subscribers, into memory allocated now; the name and the subscribers, if there
-    /// are any. Nobody ever finds the name missing.
+    /// are any. No look-up ever finds the name missing.
     fn relocate(&self, name: &[u8]) -> Option<(Arc<[u8]>, Subscribers)> {
         let mut names = self.0.write();
         let (old, clients) = names.remove_entry(name)?;

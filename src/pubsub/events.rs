@@ -1,12 +1,12 @@
 //! What shards tell others: keyspace notifications, invalidations, and messages of transactions and scripts, in one
 //! order.
 //!
-//! Whoever changes shards appends what others want to hear of it to one sequence, while the shards are in hand
+//! A thread that changes shards appends what others want to hear of it to one sequence, while the shards are in hand
 //! ([`Follower::append`]), and delivers it once they are let go, or, with several holds in one go over a batch of
-//! requests, at the end of that ([`PubSub::together`]). Delivering is a role that one thread has at a time,
-//! for a bounded number of records ([`Sequence::consume`]); no thread waits for another one's turn. What is left at the
-//! bound is for a task of its own ([`PubSub::poll_rest`]). A connection's replies leave when all is delivered that they
-//! know of ([`PubSub::poll_delivered`]), as on a server with one thread.
+//! requests, at the end of that ([`PubSub::together`]). Delivering is a role that one thread has at a time, for a
+//! bounded number of records ([`Sequence::consume`]); no thread waits for another one's turn. What is left at the bound
+//! is for a task of its own ([`PubSub::poll_rest`]). A connection's replies leave when all is delivered that they know
+//! of ([`PubSub::poll_delivered`]), as on a server with one thread.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -128,7 +128,7 @@ impl PubSub {
         Together(self)
     }
 
-    /// Delivers what is due, up to a bound, and leaves the rest to the task. For those who hold no shard.
+    /// Delivers what is due, up to a bound, and leaves the rest to the task. For callers that hold no shard.
     pub fn deliver_now(&self) {
         if self.consume() == Left::Some {
             self.events.rest.wake();
@@ -155,7 +155,7 @@ impl PubSub {
         self.events.sequence.has_passed(position)
     }
 
-    /// Ready when all before a position is delivered. For those who hold no shard.
+    /// Ready when all before a position is delivered. For callers that hold no shard.
     pub fn poll_delivered(&self, position: u64, cx: &mut Context<'_>) -> Poll<()> {
         self.deliver_now();
         self.events.sequence.poll_passed(position, cx)

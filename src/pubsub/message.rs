@@ -18,7 +18,7 @@ const FRAME_BYTES: usize = 80;
 pub(super) struct Message<'m> {
     channel: &'m [u8],
     payload: &'m [u8],
-    /// The whole push for those who subscribed to the channel by name, as RESP2 has it; RESP3 differs in its first
+    /// The whole push for clients that subscribed to the channel by name, as RESP2 has it; RESP3 differs in its first
     /// byte.
     whole: Out,
     /// The payload, if it is worth sharing.
@@ -81,7 +81,7 @@ impl<'m> Message<'m> {
     }
 }
 
-/// Begins the push of a message for those who subscribed to its channel by name; the payload is to follow.
+/// Begins the push of a message for clients that subscribed to its channel by name; the payload is to follow.
 fn begin_push(out: &mut Out, kind: &[u8], channel: &[u8]) {
     out.push(3);
     out.bulk(kind);

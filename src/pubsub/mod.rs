@@ -198,7 +198,7 @@ impl PubSub {
         self.post_to_all(&Message::sharded(channel, payload), true, None, posting)
     }
 
-    /// Whether nobody is subscribed to anything of the kind.
+    /// Whether no client is subscribed to anything of the kind.
     fn has_nobody(&self, is_sharded: bool) -> bool {
         match is_sharded {
             true => self.shard_channels.is_empty(),

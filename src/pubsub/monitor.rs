@@ -23,7 +23,7 @@ pub struct Shown<'a> {
     pub unix_us: u64,
     /// In which database.
     pub db: usize,
-    /// For whom; nobody: for a script.
+    /// The client that ran it; none for a script.
     pub client: Option<&'a Shared>,
 }
 

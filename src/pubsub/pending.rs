@@ -82,7 +82,7 @@ impl PendingMessage {
 }
 
 impl PubSub {
-    /// Sends a message that was held. For those who hold no shard.
+    /// Sends a message that was held. For callers that hold no shard.
     pub(super) fn send_pending(&self, held: &PendingMessage, posting: &mut Posting<'_>) {
         let PendingMessage {
             channel,

@@ -100,7 +100,7 @@ impl<T, F: FnMut(Box<T>)> Consumer<T> for F {
 
 /// See the module.
 pub struct Sequence<T> {
-    /// Made with the first record: a server in which nobody listens has none.
+    /// Made with the first record: a server in which no client listens has none.
     places: std::sync::OnceLock<Places<T>>,
     /// Places drawn so far.
     tail: CachePadded<AtomicU64>,
@@ -174,7 +174,7 @@ impl<T> Sequence<T> {
         if self.places.get().is_none() {
             return Left::Nothing;
         }
-        // Release and acquire: who has the role sees the records of those who came while it was taken.
+        // Release and acquire: the thread that has the role sees the records of threads that came while it was taken.
         if self.role.swap(AGAIN, AcqRel) != FREE {
             return Left::Nothing;
         }
@@ -206,7 +206,7 @@ impl<T> Sequence<T> {
                     .is_ok(),
             };
             if freed {
-                // Those who wait look for themselves: two of them must not wake each other again and again.
+                // Threads that wait look for themselves: two of them must not wake each other again and again.
                 if consumed > 0 {
                     self.wake_waiters();
                 }

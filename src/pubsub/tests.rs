@@ -163,7 +163,7 @@ fn names_that_are_moved_are_those_that_clients_know() {
     assert_eq!(mover.moved, 4);
     let after = places(&pubsub.all_names());
     assert!(places(&before).iter().all(|place| !after.contains(place)));
-    // Nobody keeps the old ones.
+    // Nothing keeps the old ones.
     assert!(before.iter().all(|(_, name)| Arc::strong_count(name) == 1));
     assert_eq!(publish(&pubsub, b"news", b"x"), 3);
     assert_eq!(

@@ -135,7 +135,8 @@ impl PubSub {
         self.events.interest.set_all_keys(count > 0);
     }
 
-    /// Tells what is not told key by key: what was written, to those who hear of prefixes, and that everything is void.
+    /// Tells what is not told key by key: what was written, to clients that hear of prefixes, and that everything is
+    /// void.
     pub(super) fn tell_wide(&self, written: &[Written], all: bool, posting: &mut Posting<'_>) {
         if all {
             for client in self.caches.clients.read().values() {
@@ -178,9 +179,9 @@ impl PubSub {
         }
     }
 
-    /// Tells what was written to those who hear of its prefix: one push for each prefix, with each key once.
+    /// Tells what was written to clients that hear of its prefix: one push for each prefix, with each key once.
     fn tell_prefixes(&self, written: &[Written], posting: &mut Posting<'_>) {
-        // Whoever wrote a key last did it.
+        // The last writer of a key counts.
         let by_key: BTreeMap<&[u8], u64> = written
             .iter()
             .map(|written| (&*written.key, written.by))
@@ -246,7 +247,7 @@ impl PubSub {
         });
     }
 
-    /// Tells a client that whoever was to be told in its place is gone, so that it can drop what it has.
+    /// Tells a client that the client to be told in its place is gone, so that it can drop what it has.
     fn tell_broken(&self, client: &Shared, gone: u64, posting: &mut Posting<'_>) {
         if let Some(tracking) = client.tracking() {
             tracking.note_broken();

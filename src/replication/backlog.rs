@@ -340,7 +340,7 @@ impl StreamReader for Backlog {
         }
         let end = inner.end;
         inner.samples.push_back((position, end));
-        // Before anything is dropped: whoever asks for a mark may begin to read there.
+        // Before anything is dropped: a reader that asks for a mark may begin to read there.
         self.end.store(end, Release);
         drop(inner);
         for (at_mark, offset) in due {

@@ -54,7 +54,7 @@ impl History {
     }
 }
 
-/// An id that nobody else has.
+/// An id that no other server has.
 pub fn random_id() -> String {
     let bytes: [u8; ID_LEN / 2] = rand::random();
     bytes.iter().fold(String::new(), |mut id, byte| {

@@ -3,14 +3,14 @@
 //! ```text
 //! backlog   the stream of this server, its newest bytes, and where in them each replica is
 //! history   the replication ids: of the stream, and of the one that it goes on
-//! stream    both together, for whoever feeds the stream and whoever reads it
+//! stream    both together, for the feeder of the stream and its readers
 //! primary   the half that sends it
 //! replica   the half that follows somebody
 //! ```
 //!
 //! The backlog holds one stream of bytes with offsets. On a primary the log's sequencer feeds it; on a replica the link
-//! to the primary does, with the bytes as they came, so that offsets agree down a chain. Whoever sends to a replica
-//! takes references into it: ten replicas keep no more memory than one.
+//! to the primary does, with the bytes as they came, so that offsets agree down a chain. The sender of a replica takes
+//! references into it: ten replicas keep no more memory than one.
 
 pub mod backlog;
 pub mod history;

@@ -51,7 +51,7 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// An empty one, which nobody feeds. What it keeps for slow replicas alone is told.
+    /// An empty one, which nothing feeds. What it keeps for slow replicas alone is told.
     pub fn new(
         interest: Arc<Interest>,
         log: Arc<OpLog>,
@@ -126,7 +126,7 @@ impl Stream {
         history.branch(next);
     }
 
-    /// Begins a stream that nobody knows.
+    /// Begins a stream that no replica knows.
     pub fn renew(&self) {
         *self.history.lock() = History::new();
     }
@@ -154,7 +154,7 @@ impl Stream {
         self.log.mark(Audience::REPLICAS, number);
     }
 
-    /// With all shards in hand: has the log feed the stream no more from here on, but somebody else, or nobody.
+    /// With all shards in hand: has the log feed the stream no more from here on, but another source, or none.
     pub fn feed_until_here(&self, next: Source, at_mark: AtMark) {
         let number = self.backlog.feed_until(next != Source::Nobody, at_mark);
         *self.source.lock() = next;
@@ -163,7 +163,7 @@ impl Stream {
     }
 
     /// With all shards in hand, and what came from a primary at rest: tells the offset at which the data are those of
-    /// the stream. Somebody feeds it from here on, if nobody did.
+    /// the stream. A source feeds it from here on, if none did.
     pub fn cut(&self, at_mark: AtMark) {
         match self.source() {
             Source::Nobody => self.feed_from_here(at_mark),

@@ -88,7 +88,7 @@ impl<const IS_RAISING: bool> Direct for Calling<IS_RAISING> {
         with_arguments(|arguments| {
             given.iter().for_each(|argument| arguments.take(argument));
             let answer = start(arguments, IS_RAISING);
-            // Whoever comes next finds none.
+            // The next call finds none.
             arguments.clear();
             answer
         })

@@ -28,8 +28,8 @@ pub struct Script {
     pub sha: Sha,
     /// SHA-1 of the text in hexadecimal digits.
     pub hex: [u8; 40],
-    /// The script's text. It may be moved while interpreters look at it, and goes as soon as nobody can ask for it any
-    /// more, however long interpreters that are idle keep the script.
+    /// The script's text. It may be moved while interpreters look at it, and goes as soon as no client can ask for it
+    /// any more, however long interpreters that are idle keep the script.
     body: ArcSwapOption<Box<[u8]>>,
     body_len: usize,
     /// Where the code begins behind `#!lua …`.

@@ -212,7 +212,7 @@ impl Running {
         unit
     }
 
-    /// Notes that a unit is past its time; true if nobody had said so.
+    /// Notes that a unit is past its time; true if this is the first note.
     pub fn note_busy(&self, unit: &Unit) -> bool {
         let is_new = !unit.is_busy.swap(true, Relaxed);
         if is_new {

@@ -89,7 +89,7 @@ impl Screen for Unpacking {
 }
 
 /// The number that Lua makes of an argument, which may be a text; what is no number is this one. Nothing, if that is
-/// too odd to be sure of: nobody counts by such a text.
+/// too odd to be sure of: no script counts by such a text.
 fn number(argument: Option<Argument<'_>>, otherwise: f64) -> Option<f64> {
     const TEXT_BYTES_MAX: usize = 9;
     match argument {

@@ -1,9 +1,9 @@
 //! The stacks of the threads that run scripts.
 //!
 //! Tables in tables are written and read by functions that call themselves, a thousand deep, and Lua's own functions
-//! may call scripts that call them, 200 deep. Whoever lets a shard go runs what was queued for it meanwhile, scripts
-//! among that: so every thread that ever takes a shard is made here, or given [`BYTES_MIN`] and marked by whoever makes
-//! it.
+//! may call scripts that call them, 200 deep. A thread that lets a shard go runs what was queued for it meanwhile,
+//! scripts among that: so every thread that ever takes a shard is made here, or given [`BYTES_MIN`] and marked by its
+//! maker.
 
 use std::cell::Cell;
 use std::fmt;

@@ -9,7 +9,7 @@
 //! - takes from each global that is a table a field at once, in the next instruction, in place of the table.
 //!
 //! KEYS and ARGV are made anew for each run, unless a plain script does nothing with either but take elements out or
-//! ask for the length: then nobody can tell that they are the same tables as before.
+//! ask for the length: then no script can tell that they are the same tables as before.
 //!
 //! Whatever is not understood is not plain. Knows the format of Lua 5.1's own dumps, and no interpreter.
 

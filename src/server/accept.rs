@@ -49,8 +49,8 @@ impl Open {
     pub(super) fn close(&self) {
         self.closed.store(true, Relaxed);
         if let Listener::Tcp(listener) = &self.listener {
-            // On a listening socket this wakes whoever accepts, and leaves the port. It fails only when that was
-            // done before.
+            // On a listening socket this wakes the acceptor, and leaves the port. It fails only when that was done
+            // before.
             let _ = socket2::SockRef::from(listener).shutdown(std::net::Shutdown::Both);
         }
     }

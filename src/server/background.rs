@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 
 use super::defrag::Defragging;
+use super::memory_limit;
 use super::runtime::{Runtimes, Spawner};
 use super::saving::Saving;
 use crate::alloc::deferred_free::{self, DeferredFrees};
@@ -23,11 +24,12 @@ use crate::session::service::Service;
 use crate::shard::execute::serve_waiters;
 use crate::telemetry::clock::{self, Ticks};
 use crate::telemetry::latency::Pass;
+use crate::telemetry::memory::{Decay, set_decay};
 
 /// How often shards are looked at while some key has a deadline: far below the lag that is promised.
 const TICK: Duration = Duration::from_millis(10);
 
-/// Work at a stretch while nothing is due but freeing: nobody waits for that, and who is served wants the core.
+/// Work at a stretch while nothing is due but freeing: no client waits for that, and served clients want the core.
 const FREEING_NS: u64 = 2_000_000;
 
 /// Pause between two ticks' worth of slices while work is left: others get the core, but the work goes on.
@@ -51,7 +53,7 @@ const LOOK_MS: u64 = 1_000;
 /// Segments freed before the background looks at the shards again.
 const SEGMENTS_PER_SLICE: usize = 16;
 
-/// Memory given back to the allocator in one go, of pieces that were too large for whoever let them go.
+/// Memory given back to the allocator in one go, of pieces that were too large for the threads that let them go.
 const DEFERRED_BYTES_PER_SLICE: usize = 16 * 1024 * 1024;
 
 /// Says that there is work which should not wait for the next tick.
@@ -60,6 +62,15 @@ static HURRY: Notify = Notify::const_new();
 /// Has the background look at the shards now.
 pub(super) fn hurry() {
     HURRY.notify_one();
+}
+
+/// Makes a limit of memory that has changed felt by the allocator and by the shards.
+pub(super) fn follow_limit(service: &Service) {
+    set_decay(match service.config.load().maxmemory {
+        0 => Decay::Slow,
+        _ => Decay::Soon,
+    });
+    hurry();
 }
 
 /// Has shards forget some keys that are tracked beyond `tracking-table-max-keys`; true if there are still more. No
@@ -182,7 +193,7 @@ async fn run(
                 script::rest();
             }
             if service.budget.is_limited() {
-                service.measure_base();
+                memory_limit::measure_base(&service);
             }
             close_idle_clients(&service);
             cut_slow_clients(&service);
@@ -297,7 +308,7 @@ impl<'a> Round<'a> {
         }
         self.only_frees &= !expires && !in_debt;
         let Some(mut engine) = service.shards.try_take(shard as u16) else {
-            // Whoever has it pays for what he puts in: a debt that is seen meanwhile may be gone at once.
+            // The holder pays for what it puts in: a debt that is seen meanwhile may be gone at once.
             self.more |= expires || published.has_doomed() || self.freeing.owes(shard);
             self.more_expires |= expires;
             return;
@@ -445,7 +456,7 @@ fn close_idle_clients(service: &Service) {
     let now_ms = clock::unix_ms();
     for client in service.clients.all() {
         let idle_ms = now_ms.saturating_sub(client.active_ms.load(Relaxed));
-        // Whoever waits for messages sends nothing.
+        // A client that waits for messages sends nothing.
         let is_waiting = client.is_blocked()
             || client.subscriptions() > 0
             || client.is_monitor()
@@ -466,7 +477,7 @@ fn cut_slow_clients(service: &Service) {
         soft_ms: limit.soft_seconds.saturating_mul(1_000),
     };
     let clients = service.clients.all().into_iter();
-    // Those of replicas are seen to by whoever sends them the stream.
+    // Those of replicas are seen to by the sender of their stream.
     for client in clients.filter(|client| client.peer() == Peer::Client) {
         let unsent = client.output_bytes.load(Relaxed);
         let waiting = client.mailbox().map_or(0, Mailbox::bytes);

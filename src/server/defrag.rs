@@ -385,7 +385,7 @@ impl Cycle {
                 return self.move_scripts(service, began, work_ns)
                     || self.move_channels(service, began, work_ns);
             }
-            // Whoever holds it is not to be waited for.
+            // Its holder is not to be waited for.
             let Some(mut engine) = service.shards.try_take(shard) else {
                 return true;
             };

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::background;
 use super::listening::Listening;
 use super::oom_score::OomScore;
 use super::saving::Saving;
 use super::shutdown::Shutdown;
 use super::title::Title;
+use super::{background, memory_limit};
 use crate::client::memory::CLIENT_MEMORY;
 use crate::client::registry::Registry;
 use crate::client::shared::Shared;
@@ -35,7 +35,7 @@ use crate::replication::Replication;
 use crate::session::pause::Reason;
 use crate::session::service::Service;
 use crate::sys::watchdog;
-use crate::telemetry::memory::{self, Decay};
+use crate::telemetry::memory;
 use crate::telemetry::{clock, histogram, info, log, snapshot};
 
 /// How often all shards are visited when fewer keys are to be tracked than are.
@@ -98,8 +98,8 @@ impl Host {
         (!is_paused).then(|| Duration::from_secs(1) / hz.max(1))
     }
 
-    /// Gives the background a moment to evict what a lower limit asks for, so that whoever set it finds some of it
-    /// done.
+    /// Gives the background a moment to evict what a lower limit asks for, so that the client that set it finds some of
+    /// it done.
     fn await_eviction(&self) {
         const LOOKS: usize = 10;
         const PAUSE: Duration = Duration::from_micros(300);
@@ -194,7 +194,7 @@ impl Host {
             "replica-ignore-maxmemory",
         ];
         if limits.into_iter().any(is_changed) {
-            service.set_limit(&new);
+            memory_limit::set(service, &new);
             self.limit_changed.store(true, Relaxed);
         }
         CLIENT_MEMORY.set_limit(new.client_bytes_max());
@@ -214,21 +214,6 @@ fn changed(
     let changed = live::set(&mut new, pairs, peer);
     let changed = changed.map_err(|error| CommandError::from(format!("ERR {error}")))?;
     Ok((new, changed))
-}
-
-/// Makes the limit of memory felt by the allocator and the background.
-fn follow_limit(service: &Service) {
-    memory::set_decay(match service.config.load().maxmemory {
-        0 => Decay::Slow,
-        _ => Decay::Soon,
-    });
-    background::hurry();
-}
-
-/// Makes the limit of memory felt that the server starts with.
-pub(super) fn limit_memory(service: &Service, config: &Config) {
-    service.set_limit(config);
-    follow_limit(service);
 }
 
 impl Server for Host {
@@ -286,7 +271,7 @@ impl Server for Host {
         if self.limit_changed.swap(false, Relaxed) {
             {
                 let _last_is_latest = self.following.lock();
-                follow_limit(&self.service);
+                background::follow_limit(&self.service);
             }
             self.await_eviction();
         }
@@ -320,7 +305,7 @@ impl Server for Host {
 
     fn follow_role(&self) {
         let config = self.service.config.load();
-        self.service.set_limit(&config);
+        memory_limit::set(&self.service, &config);
         // What went wrong is in the log.
         let _ = self.oom_score.apply(&config, self.is_replica());
     }
@@ -508,7 +493,10 @@ impl Server for Host {
         records: &mut Records,
         change: &mut dyn FnMut(&dyn Scripts) -> Result<(), CommandError>,
     ) -> Result<Option<u64>, CommandError> {
-        self.service.change_libraries(records, change)
+        // One change comes after the other, so that their records do.
+        let _one_by_one = self.service.changing_libraries.lock();
+        change(&self.service.scripts)?;
+        Ok(self.service.log_records(records, false))
     }
 
     fn shard_count(&self) -> usize {

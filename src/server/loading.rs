@@ -46,7 +46,7 @@ impl Start {
         if config.appendonly {
             let is_open = aof.start_fresh();
             if !is_open {
-                // Until commands are appended: nobody's is to be missing.
+                // Until commands are appended: no client's is to be missing.
                 service.telemetry.persistence.loading.announce();
             }
             return Start {
@@ -104,7 +104,7 @@ impl Start {
         self.follower.loaded();
     }
 
-    /// Whether the data are there, or nobody wants them any more; otherwise the log says why not.
+    /// Whether the data are there, or the end of the server makes them needless; otherwise the log says why not.
     fn load(&self) -> bool {
         if self.config.appendonly {
             return self.load_aof();

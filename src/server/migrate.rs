@@ -119,7 +119,7 @@ impl Failure {
     }
 }
 
-/// Keys that nobody may use meanwhile.
+/// Keys that no client may use meanwhile.
 struct Hold<'m> {
     service: &'static Service,
     keys: &'m [Box<[u8]>],
@@ -340,7 +340,7 @@ impl Link {
                 .map_err(|error| Talk::Broken(Broken::new(&error, false)))?;
             refused = refused.or(refusal(line));
         }
-        // Whoever is not logged in, or in another database, has put nothing where it belongs.
+        // A connection that is not logged in, or in another database, has put nothing where it belongs.
         let is_void = refused.is_some();
         for key in &mut transfer.keys {
             if key.state != State::Dumped {
@@ -425,7 +425,7 @@ impl Links {
         kept.insert(target, link);
     }
 
-    /// Whether the caller is to sweep, as nobody does yet.
+    /// Whether the caller is to sweep, as no thread does yet.
     fn begin_sweeping(&self) -> bool {
         !std::mem::replace(&mut *self.is_swept.lock(), true)
     }

@@ -8,6 +8,7 @@ mod defrag;
 mod host;
 mod listening;
 mod loading;
+mod memory_limit;
 mod migrate;
 mod observed;
 mod oom_score;
@@ -202,7 +203,8 @@ impl Assembled {
             .budget
             .count_process(memory::used_bytes().cast_signed());
         self.replication.replica.begin();
-        host::limit_memory(service, config);
+        memory_limit::set(service, config);
+        background::follow_limit(service);
         write_pidfile(&config.pidfile);
         // Before the first client can ask for data.
         let start = Start::new(
@@ -236,7 +238,7 @@ impl Assembled {
             return 1;
         }
         let _ = self.stop.send(true);
-        // Before any connection is closed: whose goes can tell from it that nobody can connect any more.
+        // Before any connection is closed: a client that is closed can tell from it that none can connect any more.
         host.listening.stop();
         service.telemetry.set_ready(false);
         drop(metrics);
@@ -317,7 +319,7 @@ fn remove_files(config: &Config) {
     }
 }
 
-/// Shards, registries and what they share, with a log that nobody reads.
+/// Shards, registries and what they share, with a log that has no reader.
 #[cfg(test)]
 pub(crate) fn build(config: Arc<Config>, shard_count: usize, telemetry: Telemetry) -> Service {
     build_on(config, shard_count, telemetry, Arc::new(OpLog::default()))

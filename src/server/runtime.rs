@@ -60,7 +60,7 @@ impl Runtimes {
     /// Starts the threads.
     pub(super) fn new(choice: Choice, thread_count: usize) -> Runtimes {
         match choice {
-            // With one thread there is nobody to share with, and the shared runtime's queue of 256 tasks would make
+            // With one thread there is no other to share with, and the shared runtime's queue of 256 tasks would make
             // some of many connections wait long: p99 at 400 connections was 47 ms.
             Choice::Shared if thread_count > 1 => {
                 let mut builder = Builder::new_multi_thread();

@@ -38,7 +38,7 @@ pub(super) struct Saving {
     snapshots: Arc<Snapshots>,
     saver: Arc<Saver>,
     aof: Arc<Aof>,
-    /// Held by whoever brings the server to its end, until that has failed.
+    /// Held by the thread that brings the server to its end, until that has failed.
     ending: Mutex<()>,
     /// Ends that failed, or were taken back.
     failed_ends: AtomicU64,
@@ -140,7 +140,7 @@ impl Saving {
     /// DEBUG RELOAD.
     pub(super) fn reload(self: &Arc<Self>, reload: Reload) -> Awaited {
         self.on_thread("OK", move |saving| {
-            // Nobody is to write what would be lost, nor to see half of the data.
+            // No client is to write what would be lost, nor to see half of the data.
             saving.hold_back(false);
             let reloaded = saving.do_reload(reload);
             saving.let_on();
@@ -280,8 +280,8 @@ impl Saving {
         waited
     }
 
-    /// All that has to be done before the server may end. Whoever wants it while somebody is about it hears what became
-    /// of that.
+    /// All that has to be done before the server may end. A caller that wants it while another thread is about it hears
+    /// what became of that.
     fn exit(&self, exit: Exit) -> Result<(), ()> {
         let failed_before = self.failed_ends.load(SeqCst);
         let ending = self.ending.lock();
@@ -290,7 +290,7 @@ impl Saving {
         }
         let result = self.prepare_exit(exit);
         match result {
-            // Nobody else brings it to its end once more.
+            // No other thread brings it to its end once more.
             Ok(()) => std::mem::forget(ending),
             Err(()) => drop(self.failed_ends.fetch_add(1, SeqCst)),
         }

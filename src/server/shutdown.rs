@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use super::saving::Saving;
 use crate::session::service::Service;
 
-/// Whether a signal asked for the end, and nobody took that back.
+/// Whether a signal asked for the end, and no client took that back.
 #[derive(Debug, Default)]
 pub(super) struct Shutdown {
     is_scheduled: AtomicBool,

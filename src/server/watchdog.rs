@@ -45,7 +45,7 @@ fn run(service: &Service) {
         let look_ms = (period_ms > 0).then(|| (period_ms / 2).max(LOOK_MS_MIN));
         match watchdog::wait(look_ms) {
             Woken::Asked => report(service, "Received SIGALRM", |_| true),
-            // What was seen before is of no meaning where nobody looked meanwhile.
+            // What was seen before is of no meaning where the watchdog did not look meanwhile.
             Woken::Told => seen.fill(Seen::default()),
             Woken::TimedOut => look(service, &mut seen, u64::from(period_ms)),
         }

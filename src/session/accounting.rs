@@ -176,20 +176,14 @@ impl Session {
         Continue(())
     }
 
-    /// Accounts for a command that has its reply from elsewhere; the next one follows.
-    #[inline(never)]
-    pub(super) fn finish_elsewhere(
+    /// Accounts for a command that has its reply; the next one follows.
+    #[inline(always)]
+    pub(super) fn finish(
         &mut self,
         turn: &mut Turn<'_>,
         request: Admitted<'_>,
         finished: &Finished,
     ) {
-        self.finish(turn, request, finished);
-    }
-
-    /// Accounts for a command that has its reply; the next one follows.
-    #[inline(always)]
-    fn finish(&mut self, turn: &mut Turn<'_>, request: Admitted<'_>, finished: &Finished) {
         if self.replays() {
             return self.finish_replayed(turn, request, finished);
         }
@@ -315,7 +309,7 @@ impl Session {
     #[inline]
     fn end_reply(&mut self, turn: &mut Turn<'_>, command: &'static Command, mark: Position) {
         let mark = match command.flags.has(Flags::SUBSCRIBER) && command.flags.has(Flags::PUBSUB) {
-            // Confirmations are no replies: they come even to those who want none.
+            // Confirmations are no replies: they come even to clients that want none.
             true => turn.batch.out.position(),
             false => mark,
         };

@@ -61,11 +61,11 @@ impl Session {
     fn on_shard(&mut self, turn: &mut Turn<'_>, request: Admitted<'_>, shard: u16) -> Ran {
         if request.plan.is_long && !request.command.flags.has(Flags::BLOCKING) {
             turn.release();
-            return self.offload(turn, request, &[shard]);
+            return self.queue(turn, request, (&[shard], true));
         }
         let (config, now) = (turn.config, turn.now);
         let Some((batch, engine)) = turn.hold(shard) else {
-            return self.queue(turn, request, &[shard]);
+            return self.queue(turn, request, (&[shard], false));
         };
         let mut view = self.view();
         let context = self.context((config, now), shard);
@@ -97,7 +97,7 @@ impl Session {
             Outcome::Blocked(waiter) => Ran::Blocked(super::Blocked::On(waiter)),
             Outcome::Offload => {
                 turn.release();
-                self.offload(turn, request, wanted)
+                self.queue(turn, request, (wanted, true))
             }
         }
     }
@@ -111,7 +111,7 @@ impl Session {
             _ => (0..shards.len() as u16).collect(),
         };
         if request.plan.is_long && !request.command.flags.has(Flags::BLOCKING) {
-            return self.offload(turn, request, &wanted);
+            return self.queue(turn, request, (&wanted, true));
         }
         let mark = turn.batch.out.position();
         for _ in 0..TRIES_ALL {
@@ -145,7 +145,7 @@ impl Session {
             }
             return self.ran(turn, request, &wanted, outcome);
         }
-        self.queue(turn, request, &wanted)
+        self.queue(turn, request, (&wanted, false))
     }
 
     /// Visits one shard after the other.
@@ -315,24 +315,21 @@ impl Session {
         (job, ticket)
     }
 
-    /// Hands the command to the queue of its first shard.
+    /// Hands the command to the queue of its first shard; with `is_offloaded` it runs on a thread of its own.
     #[cold]
-    fn queue(&mut self, turn: &mut Turn<'_>, request: Admitted<'_>, wanted: &[u16]) -> Ran {
+    #[inline(never)]
+    fn queue(
+        &mut self,
+        turn: &mut Turn<'_>,
+        request: Admitted<'_>,
+        (wanted, is_offloaded): (&[u16], bool),
+    ) -> Ran {
         let blocks = request.command.flags.has(Flags::BLOCKING);
         let blocker = blocks.then_some(&self.connection.shared);
         let job = self.job(turn, request, wanted[0]).with_blocker(blocker);
-        Ran::Queued(Job::send(self.queued(wanted, job), &turn.under_way))
-    }
-
-    /// Has a command that takes long run where nobody else waits for the thread.
-    #[cold]
-    #[inline(never)]
-    fn offload(&mut self, turn: &mut Turn<'_>, request: Admitted<'_>, wanted: &[u16]) -> Ran {
-        let job = self.job(turn, request, wanted[0]);
-        Ran::Queued(Job::send_offloaded(
-            self.queued(wanted, job),
-            &turn.under_way,
-        ))
+        let mut queued = self.queued(wanted, job);
+        queued.is_offloaded = is_offloaded;
+        Ran::Queued(Job::send(queued, &turn.under_way))
     }
 
     /// Waits for what others work on, as for the reply of a command that had to queue.
@@ -360,7 +357,8 @@ impl Session {
         Ran::Queued(ticket)
     }
 
-    /// Leaves the keys to whoever carries them, and waits for the reply as for that of a command that had to queue.
+    /// Leaves the keys to the thread that carries them, and waits for the reply as for that of a command that had to
+    /// queue.
     #[cold]
     fn migrate(
         &mut self,

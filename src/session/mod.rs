@@ -17,8 +17,8 @@
 //! service     what all sessions share
 //! ```
 //!
-//! A command whose shard is held is handed to that shard's queue, and the rest of the batch waits for it, so that
-//! nobody ever sees a connection's writes, or its own reads, out of order.
+//! A command whose shard is held is handed to that shard's queue, and the rest of the batch waits for it, so that no
+//! client ever sees a connection's writes, or its own reads, out of order.
 
 mod accounting;
 mod admission;
@@ -76,7 +76,7 @@ pub enum Step {
     Close,
     /// Run on at this Unix time (ms), or when woken.
     SleepUntil(u64),
-    /// Send what is in the output, then leave the connection to whoever serves replicas.
+    /// Send what is in the output, then leave the connection to the task that serves replicas.
     Follow,
     /// Send what is in the output, then stop the server.
     Shutdown,
@@ -193,7 +193,7 @@ impl Session {
         crash::serve(served);
         // Subscribers that got messages are woken once for all of them.
         batch.wake_all();
-        // Before the replies: whoever has them is told nothing later that belongs before them.
+        // Before the replies: a client that has them is told nothing later that belongs before them.
         if self.service.budget.takes_settling() {
             self.service.settle_debts(now);
         }
@@ -270,10 +270,29 @@ impl Session {
     /// what was done so far.
     #[inline]
     fn hold_back(&mut self, turn: &mut Turn<'_>, request: Admitted<'_>) -> Flow {
-        let service = self.service;
-        if self.replays() {
-            return self.hold_back_replayed(turn, request);
+        if !self.replays() {
+            self.hold_back_client(turn, request)?;
         }
+        let service = self.service;
+        if service.is_log_crowded() && self.may_be(request.command, LOGGED) {
+            turn.release();
+            return Break(Step::AwaitLog);
+        }
+        if service.pubsub.is_crowded() {
+            turn.release();
+            if self.replays() {
+                return Break(Step::Deliver);
+            }
+            service.pubsub.deliver_now();
+            return Break(Step::Yield);
+        }
+        Continue(())
+    }
+
+    /// What holds back the commands of clients, and not those that are replayed.
+    #[inline(always)]
+    fn hold_back_client(&mut self, turn: &mut Turn<'_>, request: Admitted<'_>) -> Flow {
+        let (service, flags) = (self.service, request.command.flags);
         if service.pause.is_on(turn.now.unix_ms)
             && let Some(until_ms) = self.paused_until(turn, request)
         {
@@ -288,37 +307,8 @@ impl Session {
                 });
             }
         }
-        if request
-            .command
-            .flags
-            .any(Flags::PUBSUB.or(Flags::SUBSCRIBER))
-            && self.undelivered().is_some()
-        {
+        if flags.any(Flags::PUBSUB.or(Flags::SUBSCRIBER)) && self.undelivered().is_some() {
             // What the connection published before goes to the subscriptions that it has now.
-            turn.release();
-            return Break(Step::Deliver);
-        }
-        if service.is_log_crowded() && self.may_be(request.command, LOGGED) {
-            turn.release();
-            return Break(Step::AwaitLog);
-        }
-        if service.pubsub.is_crowded() {
-            turn.release();
-            service.pubsub.deliver_now();
-            return Break(Step::Yield);
-        }
-        Continue(())
-    }
-
-    /// What is replayed waits only for those who take what it leaves to others.
-    #[inline]
-    fn hold_back_replayed(&mut self, turn: &mut Turn<'_>, request: Admitted<'_>) -> Flow {
-        let service = self.service;
-        if service.is_log_crowded() && self.may_be(request.command, LOGGED) {
-            turn.release();
-            return Break(Step::AwaitLog);
-        }
-        if service.pubsub.is_crowded() {
             turn.release();
             return Break(Step::Deliver);
         }
@@ -397,14 +387,14 @@ impl Session {
             }
             Ended::Stop => {
                 let finished = Finished::new(mark, job.duration_ns, false);
-                self.finish_elsewhere(turn, request, &finished);
+                self.finish(turn, request, &finished);
                 return Break(Step::Shutdown);
             }
             Ended::Answered { failed } => failed,
         };
         turn.batch.out.append(&mut job.out);
         let finished = Finished::new(mark, job.duration_ns, failed);
-        self.finish_elsewhere(turn, request, &finished);
+        self.finish(turn, request, &finished);
         Continue(())
     }
 

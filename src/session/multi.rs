@@ -154,7 +154,7 @@ impl Session {
         }
     }
 
-    /// Has the shards forget what was watched; nobody awaits that.
+    /// Has the shards forget what was watched; no caller awaits that.
     pub(super) fn unwatch(&self, mut watched: Vec<Watched>) {
         watched.sort_by_key(|watched| watched.shard);
         for group in watched.chunk_by(|one, other| one.shard == other.shard) {

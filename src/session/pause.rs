@@ -16,7 +16,7 @@ use crate::engine::expire::Rest;
 use crate::script::{self, library::Library};
 use crate::shard::unit::transaction::Transaction;
 
-/// The longest that a command waits for a key before it looks again, even if nobody nudges it.
+/// The longest that a command waits for a key before it looks again, even if no thread nudges it.
 const LOOK_AGAIN_MS: u64 = 50;
 
 /// What commands are held back for. Each pause ends by itself: a client that ends its own ends no other.
@@ -92,14 +92,14 @@ impl Pause {
         self.follow(&held);
     }
 
-    /// Ends the pause that has this reason. Those who wait have to be nudged.
+    /// Ends the pause that has this reason. Commands that wait have to be nudged.
     pub fn stop(&self, reason: Reason) {
         let mut held = self.held.lock();
         held.spans[reason as usize] = Span::default();
         self.follow(&held);
     }
 
-    /// Holds back whoever wants one of these keys; false, and nothing is done, if one of them is held already.
+    /// Holds back commands that want one of these keys; false, and nothing is done, if one of them is held already.
     pub fn hold_keys(&self, wanted: &[Box<[u8]>]) -> bool {
         let mut held = self.held.lock();
         if wanted.iter().any(|key| held.keys.contains(key)) {
@@ -110,7 +110,7 @@ impl Pause {
         true
     }
 
-    /// Ends that. Those who wait have to be nudged.
+    /// Ends that. Commands that wait have to be nudged.
     pub fn release_keys(&self, released: &[Box<[u8]>]) {
         let mut held = self.held.lock();
         for key in released {

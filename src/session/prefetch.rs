@@ -57,8 +57,8 @@ pub fn prefetch(batch: &Batch, service: &Service, db: usize) {
 /// Of large sets and hashes these are the lines of the elements that are named: an element is hashed twice for it,
 /// which costs less than a miss of a table that no cache near by holds. Of lists it is the end that is read from: what
 /// lies in between is followed, as it is in some cache near by if the list is used at all. What a command that adds to
-/// a list touches is what the one before it has touched; one that reads or takes comes to elements that nobody has seen
-/// for long, and says so.
+/// a list touches is what the one before it has touched; one that reads or takes comes to elements that no command has
+/// seen for long, and says so.
 fn prefetch_further(batch: &Batch, plans: &[Plan], service: &Service, db: usize) {
     let mut previous = None;
     for plan in plans {

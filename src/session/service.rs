@@ -1,7 +1,7 @@
 //! What all sessions of a server share.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::AtomicBool;
 use std::task::{Context, Poll};
 
 use arc_swap::ArcSwap;
@@ -10,13 +10,9 @@ use parking_lot::Mutex;
 use super::pause::{Pause, Reason};
 use crate::client::registry::Registry;
 use crate::client::under_way::UnderWay;
-use crate::command::error::CommandError;
 use crate::command::host::Server;
 use crate::command::host::migration::Migration;
-use crate::command::host::scripts::Scripts;
 use crate::config::Config;
-use crate::config::values::MaxmemoryPolicy;
-use crate::engine::evict::Policy;
 use crate::engine::evict::budget::Budget;
 use crate::engine::published::Published;
 use crate::engine::record::{Log, Records};
@@ -55,7 +51,7 @@ pub struct Service {
     pub pause: Pause,
     /// Whether due keys are deleted in the background (DEBUG SET-ACTIVE-EXPIRE).
     pub active_expire: AtomicBool,
-    /// Whether periodic work that nobody waits for rests (DEBUG PAUSE-CRON).
+    /// Whether periodic work that no client waits for rests (DEBUG PAUSE-CRON).
     pub cron_paused: AtomicBool,
     /// What the server remembers of itself.
     pub telemetry: Telemetry,
@@ -123,43 +119,6 @@ impl Service {
         self.config.store(Arc::new(config));
     }
 
-    /// Finds out what the server takes beside data and clients. It is little, but with a small limit it counts whether
-    /// a command is refused some 100 KiB too late, or because of somebody's buffers.
-    pub fn measure_base(&self) {
-        // What is freed of flushed databases is still on the account of their shards.
-        if self.budget.is_freeing() {
-            return;
-        }
-        let taken = self.budget.elsewhere_bytes();
-        let clients = self.clients.all();
-        let clients: usize = clients.iter().map(|client| client.memory_bytes()).sum();
-        self.budget.set_base((taken - clients as i64).max(0));
-    }
-
-    /// Has shards keep to the limit of memory, from their next commands on. A replica leaves eviction to its primary,
-    /// unless it is told otherwise.
-    pub fn set_limit(&self, config: &Config) {
-        let policy = match config.maxmemory_policy {
-            MaxmemoryPolicy::Noeviction => Policy::NoEviction,
-            MaxmemoryPolicy::AllkeysLru => Policy::AllkeysLru,
-            MaxmemoryPolicy::AllkeysLfu => Policy::AllkeysLfu,
-            MaxmemoryPolicy::AllkeysRandom => Policy::AllkeysRandom,
-            MaxmemoryPolicy::VolatileLru => Policy::VolatileLru,
-            MaxmemoryPolicy::VolatileLfu => Policy::VolatileLfu,
-            MaxmemoryPolicy::VolatileRandom => Policy::VolatileRandom,
-            MaxmemoryPolicy::VolatileTtl => Policy::VolatileTtl,
-        };
-        let is_replica = self.telemetry.replication.is_replica.load(Relaxed);
-        let limit = match is_replica && config.replica_ignore_maxmemory {
-            true => 0,
-            false => config.maxmemory,
-        };
-        // What is free from now on depends on it.
-        self.measure_base();
-        self.budget
-            .configure(limit, policy, config.maxmemory_size_rule);
-    }
-
     /// Who brings what is logged to the disk.
     #[inline]
     fn durability(&self) -> Option<&dyn Durability> {
@@ -180,7 +139,7 @@ impl Service {
         durability.is_some_and(|durability| durability.must_wait(position))
     }
 
-    /// Has commands logged. All shards are in hand, or nobody else knows of them yet; whether anything is logged is
+    /// Has commands logged. All shards are in hand, or no other thread knows of them yet; whether anything is logged is
     /// what [`Interest::set_listening`] says.
     ///
     /// [`Interest::set_listening`]: crate::engine::effect::Interest::set_listening
@@ -191,22 +150,10 @@ impl Service {
         }
     }
 
-    /// Ends a pause, and has those who wait for that go on.
+    /// Ends a pause, and has the commands that wait for that go on.
     pub fn end_pause(&self, reason: Reason) {
         self.pause.stop(reason);
         self.clients.nudge_all();
-    }
-
-    /// Changes libraries of functions, and appends the records of that if it succeeds; the position behind them. One
-    /// change comes after the other, so that their records do.
-    pub fn change_libraries(
-        &self,
-        records: &mut Records,
-        change: &mut dyn FnMut(&dyn Scripts) -> Result<(), CommandError>,
-    ) -> Result<Option<u64>, CommandError> {
-        let _one_by_one = self.changing_libraries.lock();
-        change(&self.scripts)?;
-        Ok(self.log_records(records, false))
     }
 
     /// Appends what commands leave that belong to no shard; the position behind it.
@@ -221,7 +168,7 @@ impl Service {
     }
 }
 
-/// How long whoever is about to add to debts has shards pay before others of its thread go on.
+/// How long a thread that is about to add to debts has shards pay before others of its thread go on.
 const DEBTS_NS_MAX: u64 = 250_000;
 
 impl Service {
@@ -232,23 +179,11 @@ impl Service {
         const ROUNDS: usize = 4;
         for _ in 0..ROUNDS {
             self.budget.assess();
-            if self
-                .all_published
-                .iter()
-                .all(|published| published.debt_bytes() <= 0)
-            {
+            let mut all = self.all_published.iter();
+            if all.all(|published| published.debt_bytes() <= 0) {
                 return;
             }
-            let (first, count) = (self.budget.next_asked(), self.all_published.len());
-            for step in 0..count {
-                // Who pays first may leave nothing to pay for the others.
-                let shard = first.wrapping_add(step) % count;
-                if self.all_published[shard].debt_bytes() > 0
-                    && let Some(engine) = self.shards.try_take(shard as u16)
-                {
-                    self.settle_debt(engine, now);
-                }
-            }
+            self.ask_all(1, now, u64::MAX);
         }
     }
 
@@ -257,13 +192,25 @@ impl Service {
     #[cold]
     #[inline(never)]
     pub fn pay_debts(&self, now: Now) -> bool {
-        /// A shard with nothing to give up asks others, who may have had their turn.
-        const ROUNDS: usize = 2;
-        let began = Ticks::now();
         self.budget.assess();
+        // A shard with nothing to give up asks others, who may have had their turn.
+        let has_paid = self.ask_all(2, now, DEBTS_NS_MAX);
+        // What was flushed is on its way out, and waited for.
+        match has_paid || self.budget.is_freeing() {
+            true => self.budget.note_debts(),
+            false => self.budget.give_up_debts(),
+        }
+        self.budget.is_behind()
+    }
+
+    /// Asks all shards that owe to pay, in some rounds, or until somebody has paid and so many nanoseconds are over;
+    /// whether somebody has. That nobody can pay is known only when all were asked.
+    fn ask_all(&self, rounds: usize, now: Now, ns_max: u64) -> bool {
+        let began = Ticks::now();
         let (first, count) = (self.budget.next_asked(), self.all_published.len());
         let mut has_paid = false;
-        for step in 0..ROUNDS * count {
+        for step in 0..rounds * count {
+            // Who pays first may leave nothing to pay for the others.
             let shard = first.wrapping_add(step) % count;
             let published = &self.all_published[shard];
             if published.debt_bytes() > 0
@@ -273,17 +220,11 @@ impl Service {
                 self.settle_debt(engine, now);
                 has_paid |= published.used_bytes() < before;
             }
-            // That nobody can pay is known only when all were asked.
-            if has_paid && Ticks::now().since_ns(began) > DEBTS_NS_MAX {
+            if has_paid && Ticks::now().since_ns(began) > ns_max {
                 break;
             }
         }
-        // What was flushed is on its way out, and waited for.
-        match has_paid || self.budget.is_freeing() {
-            true => self.budget.note_debts(),
-            false => self.budget.give_up_debts(),
-        }
-        self.budget.is_behind()
+        has_paid
     }
 
     fn settle_debt(&self, mut engine: ShardGuard<'_, Engine, Job>, now: Now) {

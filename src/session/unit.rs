@@ -180,7 +180,7 @@ impl Session {
         if let Ran::Then(After::Configured) = ran {
             finished.config_override = Some(self.service.config.load_full());
         }
-        self.finish_elsewhere(turn, request, &finished);
+        self.finish(turn, request, &finished);
         match ran {
             Ran::Then(after) => follow(turn, after),
             _ => Continue(()),

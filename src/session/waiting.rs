@@ -63,7 +63,7 @@ impl Session {
             self.learn(&served.client);
             failed = served.failed;
         }
-        // Whoever served it had some of its shards in hand only.
+        // The thread that served it had some of its shards in hand only.
         if waiter.shards().len() > 1 {
             self.leave_queues(waiter);
         }
@@ -86,7 +86,7 @@ impl Session {
         if let (None, Blocked::For(block)) = (unblocked, blocked)
             && let Some(result) = self.look(block, false, &mut turn.batch.out)
         {
-            // Whoever ends it otherwise at this moment is too late, but is answered that it did.
+            // A client that ends it otherwise at this moment is too late, but is answered that it did.
             let _ = self.connection.shared.unblocked(true);
             return Ok(write_failure(result, &mut turn.batch.out));
         }
@@ -138,7 +138,7 @@ impl Session {
         matches!(self.blocked.as_deref(), Some(Blocked::On(waiter)) if waiter.state() == WaitState::Served)
     }
 
-    /// The connection ends: nobody may serve it any more, and those behind it in the queues move up.
+    /// The connection ends: no thread may serve it any more, and those behind it in the queues move up.
     pub fn end(&mut self) {
         self.discard();
         self.service.pubsub.forget(&self.connection.shared);

@@ -222,7 +222,7 @@ impl Waiter {
     fn begin_serving(&self) -> Result<(), Try> {
         use WaitState::{Blocked, Called, Missed, Serving};
         loop {
-            // Whoever has all its shards before those to whom it was called serves it as well.
+            // A thread that has all its shards before those to whom it was called serves it as well.
             if self.change(Blocked, Serving) || self.change(Called, Serving) {
                 return Ok(());
             }
@@ -320,7 +320,7 @@ impl Waiter {
     }
 }
 
-/// A waiter to be brought to its shards by whoever has let go those that it is called from.
+/// A waiter to be brought to its shards by the thread that has let go those that it is called from.
 struct Call {
     waiter: Arc<Waiter>,
     caller: Arc<dyn waiting::Caller>,
@@ -332,7 +332,7 @@ impl Wake for Call {
     }
 }
 
-/// Serves all who wait for keys that changed in these shards, and those who wait for what they change in turn.
+/// Serves all who wait for keys that changed in these shards, and the clients that wait for what they change in turn.
 #[cold]
 #[inline(never)]
 pub(super) fn serve(engines: &mut [&mut Engine], now: Now) {
@@ -353,7 +353,7 @@ pub(super) fn serve(engines: &mut [&mut Engine], now: Now) {
 
 fn serve_key(engines: &mut [&mut Engine], index: usize, place: &Place, now: Now) {
     let mut nth = 0;
-    // What the key holds, while nobody has been served who could change that.
+    // What the key holds, until a client is served that could change that.
     let mut held = None;
     loop {
         let engine = &mut *engines[index];

@@ -5,10 +5,10 @@
 //! or a snapshot and dropped there, on any thread.
 //!
 //! Structures that count their memory by what is allocated and freed while they change ([`account`]) hold a block as a
-//! [`Kept`]: whoever frees it in the end, they pay for it as long as they keep it, and no longer.
+//! [`Kept`]: whichever thread frees it in the end, they pay for it as long as they keep it, and no longer.
 //!
-//! Invariants: `len <= cap`; the bytes below `len` are initialised; nobody writes while the count is
-//! above one. Growth is that of Redis's strings: below 1 MiB the room doubles, above it 1 MiB is added.
+//! Invariants: `len <= cap`; the bytes below `len` are initialised; no owner writes while the count is above one.
+//! Growth is that of Redis's strings: below 1 MiB the room doubles, above it 1 MiB is added.
 
 #![expect(unsafe_code, reason = "a thin pointer to a header followed by bytes")]
 
@@ -233,7 +233,7 @@ impl Deref for Block {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: initialised below `len`, and nobody writes while `self` is borrowed.
+        // SAFETY: initialised below `len`, and no thread writes while `self` is borrowed.
         unsafe { slice::from_raw_parts(self.data(), self.len()) }
     }
 }
@@ -375,7 +375,7 @@ impl Deref for Content<'_> {
 pub struct Kept(ManuallyDrop<Block>);
 
 impl Kept {
-    /// Keeps the block that the bytes lie in, for which nobody else pays, or a copy of them.
+    /// Keeps the block that the bytes lie in, for which no other account pays, or a copy of them.
     #[must_use]
     pub fn new(content: Content<'_>) -> Self {
         match content.block {
@@ -384,7 +384,7 @@ impl Kept {
         }
     }
 
-    /// Keeps a block that nobody else pays for.
+    /// Keeps a block that no other account pays for.
     #[must_use]
     pub fn adopt(block: Block) -> Self {
         account::take_in(layout_for(block.head().cap).0);

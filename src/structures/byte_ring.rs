@@ -13,8 +13,8 @@
 //! Frames are multiples of 16 bytes and so is the ring: a header never crosses the ring's end. Bytes may, and are
 //! handed out as two pieces. What is large goes by reference: a frame then holds a box.
 //!
-//! Nobody waits but a producer that finds no room, for the consumer alone; producers look at [`ByteRing::is_crowded`]
-//! before they take what others wait for. Records drawn together are seen together.
+//! A producer that finds no room is the only one to wait, for the consumer alone; producers look at
+//! [`ByteRing::is_crowded`] before they take what others wait for. Records drawn together are seen together.
 
 #![expect(
     unsafe_code,
@@ -56,7 +56,7 @@ mod memory {
         len: usize,
     }
 
-    // SAFETY: places are written by those who drew them and read by the consumer, one after the other.
+    // SAFETY: places are written by the producers that drew them and read by the consumer, one after the other.
     unsafe impl Send for Memory {}
     // SAFETY: as above.
     unsafe impl Sync for Memory {}
@@ -81,8 +81,8 @@ mod memory {
 
         fn header(&self, at: usize) -> &AtomicU64 {
             debug_assert!(at < self.len && at.is_multiple_of(16));
-            // SAFETY: within the memory, aligned; whoever else accesses it without atomics does so before or after, as
-            // head and tail order it.
+            // SAFETY: within the memory, aligned; any thread that accesses it without atomics does so before or after,
+            // as head and tail order it.
             unsafe { AtomicU64::from_ptr(self.start.as_ptr().add(at).cast()) }
         }
 
@@ -107,7 +107,7 @@ mod memory {
         }
 
         /// # Safety
-        /// Nobody writes these bytes while the slice is used; they end before the ring does.
+        /// No thread writes these bytes while the slice is used; they end before the ring does.
         pub(super) unsafe fn read(&self, at: usize, len: usize) -> &[u8] {
             debug_assert!(at + len <= self.len);
             // SAFETY: within the memory, initialised from the start, and promised by the caller.
@@ -321,7 +321,8 @@ impl<T: Send> ByteRing<T> {
             bytes > 0 && bytes <= self.capacity() / 2,
             "no place for {bytes} bytes"
         );
-        // SeqCst: whoever sleeps while the ring is empty has said so before it looked at the tail, or sees this.
+        // SeqCst: a consumer that sleeps while the ring is empty has said so before it looked at the tail, or sees
+        // this.
         let start = self.tail.fetch_add(bytes, SeqCst);
         let end = start + bytes;
         let wait = Wait::new();
@@ -433,7 +434,7 @@ impl<T: Send> ByteRing<T> {
     }
 
     /// # Safety
-    /// Nobody writes these bytes meanwhile.
+    /// No thread writes these bytes meanwhile.
     unsafe fn pieces(&self, position: u64, len: usize) -> (&[u8], &[u8]) {
         let at = self.place(position);
         let here = len.min(self.memory.len() - at);
@@ -448,7 +449,7 @@ impl<T: Send> ByteRing<T> {
         }
         let (at, len) = (self.place(start), (end - start) as usize);
         let here = len.min(self.memory.len() - at);
-        // SAFETY: finished and taken; nobody else uses it before the head has passed.
+        // SAFETY: finished and taken; no other thread uses it before the head has passed.
         unsafe {
             self.memory.wipe(at, here);
             self.memory.wipe(0, len - here);
@@ -460,7 +461,7 @@ impl<T: Send> ByteRing<T> {
 
 impl<T> Drop for ByteRing<T> {
     fn drop(&mut self) {
-        // Boxes that nobody took. A record that its producer never finished stops it, and is leaked.
+        // Boxes that the consumer did not take. A record that its producer never finished stops it, and is leaked.
         let mut at = self.head.load(Relaxed);
         let tail = self.tail.load(Relaxed);
         let capacity = self.memory.len() as u64;
@@ -474,7 +475,7 @@ impl<T> Drop for ByteRing<T> {
                 let inside = ((at + HEADER_BYTES as u64) & (capacity - 1)) as usize;
                 const LEN: usize = size_of::<usize>();
                 let mut address = [0; LEN];
-                // SAFETY: nobody else has the ring; put there by `append`.
+                // SAFETY: no other thread has the ring; put there by `append`.
                 unsafe {
                     address.copy_from_slice(self.memory.read(inside, LEN));
                     let address = usize::from_ne_bytes(address);
@@ -553,7 +554,7 @@ mod tests {
         assert_eq!(ring.take(1, |_, end| ends.push(end)), bytes);
         assert_eq!(ends, [bytes + 32, bytes + 64, bytes + 80]);
         assert_eq!(take_all(&ring).len(), 3);
-        // Those that nobody takes are freed with the ring.
+        // Records that are never taken are freed with the ring.
         ring.append(bytes, records().into_iter());
     }
 

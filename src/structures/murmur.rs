@@ -1,6 +1,6 @@
 //! Austin Appleby's MurmurHash2, in both widths, as sketches that other servers read must be filled with it.
 //!
-//! Not keyed: whoever chooses the elements can choose where they collide.
+//! Not keyed: a client that chooses the elements can choose where they collide.
 
 /// MurmurHash64A. Words are little-endian on every machine.
 pub fn murmur64a(bytes: &[u8], seed: u64) -> u64 {

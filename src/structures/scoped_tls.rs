@@ -49,7 +49,7 @@ impl<S: Scoped> ScopedTls<S> {
     pub fn set<'a, R>(&self, value: &mut S::With<'a>, run: impl FnOnce() -> R) -> R {
         let pointer: NonNull<S::With<'a>> = NonNull::from(value);
         // SAFETY: both types are pointers to one type that differ in a lifetime only, hence of one size and layout. The
-        // longer lifetime is a lie that nobody can use: `with` hands the value to closures that must work for any
+        // longer lifetime is a lie that no caller can use: `with` hands the value to closures that must work for any
         // lifetime, and `Restore` takes the pointer out before the true one ends.
         let pointer = unsafe {
             std::mem::transmute_copy::<NonNull<S::With<'a>>, NonNull<S::With<'static>>>(&pointer)
@@ -69,13 +69,13 @@ impl<S: Scoped> ScopedTls<S> {
             before: Some(pointer),
         };
         // SAFETY: the pointer was made from a `&mut` by `set`, whose frame is still there, as it would have taken the
-        // pointer out; nobody else can reach the value meanwhile, as the `&mut` is blocked by `set` and the cell is
+        // pointer out; no other code can reach the value meanwhile, as the `&mut` is blocked by `set` and the cell is
         // empty. `run` works for any lifetime and so can keep nothing of it.
         let value = unsafe { pointer.as_mut() };
         Some(run(value))
     }
 
-    /// Whether something is set, and nobody has it.
+    /// Whether something is set, and no closure has it.
     pub fn is_set(&self) -> bool {
         let pointer = self.pointer.take();
         self.pointer.set(pointer);

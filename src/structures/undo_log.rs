@@ -5,8 +5,8 @@
 //! ```
 //!
 //! All records lie in one piece of memory, so that a change seldom costs an allocation. What they mean is the affair of
-//! whoever writes them. The memory is charged to no account (see [`account::apart`]); a log must be dropped where no
-//! account is kept.
+//! their writer. The memory is charged to no account (see [`account::apart`]); a log must be dropped where no account
+//! is kept.
 
 use crate::alloc::account;
 

@@ -125,7 +125,7 @@ pub fn install() -> io::Result<()> {
 
 /// Gives the calling thread a stack for handlers, which it keeps until it ends, and the process for ever.
 pub fn prepare_thread() {
-    // SAFETY: memory of nobody's is asked for, and given to the thread as a stack whole: nothing else refers to it.
+    // SAFETY: unused memory is asked for, and given to the thread as a stack whole: nothing else refers to it.
     unsafe {
         let memory = libc::mmap(
             std::ptr::null_mut(),

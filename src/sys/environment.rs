@@ -1,7 +1,7 @@
 //! Gives the process's environment variables memory of their own, apart from the area in which the kernel put them.
 //!
-//! That area follows the arguments, and whoever shows a title in place of the arguments (`ps` reads it there) needs its
-//! room. Afterwards nothing that asks for a variable, in Rust or in C, reads the area any more.
+//! That area follows the arguments, and a program that shows a title in place of the arguments (`ps` reads it there)
+//! needs its room. Afterwards nothing that asks for a variable, in Rust or in C, reads the area any more.
 
 #![expect(
     unsafe_code,
@@ -17,7 +17,7 @@ const OF_ALLOCATOR: &[u8] = b"jemalloc_bg_thd\n";
 /// Moves all variables. False, and nothing is changed, unless the process has only the calling thread, beside those of
 /// the allocator, which bear their name a moment after they begin.
 ///
-/// Left behind is what nobody finds by name: the second of two of one name, and a name that begins with `=`.
+/// Left behind is what no look-up by name finds: the second of two of one name, and a name that begins with `=`.
 pub fn settle() -> bool {
     if count_threads() != Some(1) {
         return false;

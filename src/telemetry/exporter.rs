@@ -54,7 +54,7 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // Nobody listens any more if the thread has ended.
+        // No receiver is left if the thread has ended.
         let _ = self.stop.send(true);
         if let Some(thread) = self.thread.take() {
             // Its panic has been reported where it happened.
@@ -131,7 +131,7 @@ async fn accept(
                         async move { Ok::<_, Infallible>(response) }
                     }),
                 );
-            // What goes wrong on a connection ends it and concerns nobody else.
+            // What goes wrong on a connection ends it and concerns no other.
             let _ = tokio::time::timeout(CONNECTION_TIMEOUT, connection).await;
             drop(place);
         });

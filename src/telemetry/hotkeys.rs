@@ -1,10 +1,10 @@
 //! Hot keys: which keys take most commands, bytes and time, found by looking at some of the commands.
 //!
 //! Every thread counts down to its next sample, at random intervals, and writes what it sees in lists of its own
-//! ([`SpaceSaving`]); whoever asks sums them. Two things are kept side by side: lists that are always there, by
-//! commands and by bytes, in which what is old counts for less (`hot-keys-sample`, HOTKEYS TOP, the metrics, LATENCY
-//! DOCTOR); and the session that HOTKEYS START begins, by time and by bytes, of which there is one at a time. All
-//! weights are scaled to all commands. A command that names several keys shares its time and bytes out to them evenly.
+//! ([`SpaceSaving`]); a query sums them. Two things are kept side by side: lists that are always there, by commands and
+//! by bytes, in which what is old counts for less (`hot-keys-sample`, HOTKEYS TOP, the metrics, LATENCY DOCTOR); and
+//! the session that HOTKEYS START begins, by time and by bytes, of which there is one at a time. All weights are scaled
+//! to all commands. A command that names several keys shares its time and bytes out to them evenly.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 

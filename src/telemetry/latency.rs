@@ -42,7 +42,7 @@ pub fn is_slow(config: &Config, duration_ns: u64) -> bool {
 
 /// Work that goes on in many short slices, from when there was something to do until nothing is left. It is one event
 /// with one sample, which grows while the work goes on: the slices and the breaths between them, but not what shards in
-/// other hands kept it waiting for. Nobody else waited for so long, as others run between two slices; it says how long
+/// other hands kept it waiting for. No client waited for so long, as others run between two slices; it says how long
 /// there was work.
 #[derive(Debug, Default)]
 pub struct Pass {

@@ -9,7 +9,7 @@
 //! `info!`, warning (`#`) is `warn!` and `error!`. A file is opened anew for each line, as in Redis, so that it can be
 //! moved away at any time. The log carries changes of state, never requests: a line may cost what a line costs.
 //!
-//! No user data at notice and above. What is not printable is escaped, so that nobody can forge a line.
+//! No user data at notice and above. What is not printable is escaped, so that no client can forge a line.
 
 use std::collections::HashMap;
 use std::fmt::{self, Write as _};

@@ -57,7 +57,7 @@ use sampler::{Sampler, Totals};
 use slowlog::Slowlog;
 use snapshot::Baseline;
 
-/// What a server remembers of itself, for those who ask.
+/// What a server remembers of itself, for clients that ask.
 #[derive(Debug)]
 pub struct Telemetry {
     /// Unix time of the start, in milliseconds.

@@ -29,7 +29,7 @@ pub struct LogFigures {
     pub bytes: AtomicU64,
     /// Bytes of its ring that are taken up.
     pub used_bytes: AtomicU64,
-    /// Bytes of its ring; 0 while nobody has listened.
+    /// Bytes of its ring; 0 until a reader has listened.
     pub ring_bytes: AtomicU64,
     /// Times that commands waited because it was crowded.
     pub waits: AtomicU64,

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use crate::dump::{dump, makers, portrait};
-use crate::support::{Options, Oracle, Server, eventually, free_port, is_stand_in};
+use crate::support::{self, Options, Oracle, Server, eventually, free_port, is_stand_in};
 use crate::wire::{Raw, Value};
 
 fn folder() -> tempfile::TempDir {
@@ -257,7 +257,7 @@ fn get(port: u16, path: &str) -> String {
 
 /// Runs the program on a folder until it ends by itself.
 fn run_on(dir: &Path) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_basalt"))
+    support::command()
         .args(["--metrics-port", "0", "--port", &free_port().to_string()])
         .arg("--dir")
         .arg(dir)
@@ -266,7 +266,7 @@ fn run_on(dir: &Path) -> Output {
 }
 
 fn check(file: &Path) -> (bool, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_basalt"))
+    let output = support::command()
         .arg("check-rdb")
         .arg(file)
         .output()
@@ -334,8 +334,10 @@ fn a_broken_file_ends_the_start_with_its_reason() {
     );
     assert!(text.contains("[info] 10 keys read"), "{text}");
     let link = dir.path().join("redis-check-rdb");
-    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_basalt"), &link).expect("a link");
-    let output = Command::new(&link).arg(&file).output().expect("it runs");
+    std::os::unix::fs::symlink(support::basalt(), &link).expect("a link");
+    let mut command = Command::new(&link);
+    let output = command.env_remove("BASALT_BINARY").arg(&file).output();
+    let output = output.expect("it runs");
     assert!(output.status.success());
     assert!(!check(&dir.path().join("absent")).0);
 }

@@ -124,7 +124,7 @@ fn a_bad_start_says_why_and_fails() {
         &["--aclfile", "/tmp/acl"],
     ];
     for arguments in refused {
-        let output = Command::new(env!("CARGO_BIN_EXE_basalt"))
+        let output = support::command()
             .args(["--metrics-port", "0"])
             .args(arguments)
             .output()

@@ -346,33 +346,6 @@ fn the_end_saves_where_there_are_save_points() {
 }
 
 #[test]
-fn the_end_waits_for_no_snapshot_that_waits_for_a_script() {
-    for (saving, begun) in [
-        ("save \"1 1\"", "Background saving started"),
-        (
-            "appendonly yes",
-            "Background append only file rewriting started",
-        ),
-    ] {
-        let options = Options::shards(4).with("busy-reply-threshold", "1500");
-        let mut server = Server::start(&options);
-        let (mut script, mut client, mut last) = (server.raw(), server.raw(), server.raw());
-        check(&mut client, "SET b 1", "OK");
-        script.send(&encode(&[
-            "EVAL",
-            "redis.call('SET', KEYS[1], 1) while true do end",
-            "1",
-            "a",
-        ]));
-        client.send(format!("CONFIG SET {saving}\r\n").as_bytes());
-        eventually("something is saved", || server.log().contains(begun));
-        eventually("it is busy", || last.call("GET a").is_error());
-        last.send(b"SHUTDOWN NOSAVE\r\n");
-        assert_eq!(server.wait_for_exit(), Some(0), "{saving}");
-    }
-}
-
-#[test]
 fn keys_behind_long_strings_stay_in_their_database() {
     const DBS: usize = 6;
     const KEYS: usize = 120;
@@ -593,13 +566,24 @@ fn large_sketches_that_change_while_they_are_saved_are_those_of_the_cut() {
 fn an_end_without_a_save_waits_for_no_script_that_holds_up_what_is_being_saved() {
     let script =
         "redis.log(redis.LOG_WARNING, 'it runs') redis.call('SET', KEYS[1], 1) while true do end";
-    // What is being saved before the script runs, and what is to be saved while it does.
-    for (before, meanwhile, directive, value) in [
-        ("PING", "Background saving started", "save", "1 1"),
-        ("BGSAVE", "it runs", "rdb-key-save-delay", "1000000"),
-        ("PING", "file rewriting started", "appendfsync", "everysec"),
+    // How many shards, a directive at the start, what is asked for before the script runs and while it does, and what
+    // the log says once it waits for the script.
+    let rewrites = "append only file rewriting started";
+    for (shards, directive, before, meanwhile, waits) in [
+        (1, "save 1 1", "PING", "PING", "Background saving started"),
+        (1, "rdb-key-save-delay 1000000", "BGSAVE", "PING", "it runs"),
+        (1, "save ", "PING", "CONFIG SET appendonly yes", rewrites),
+        (4, "save ", "PING", "CONFIG SET appendonly yes", rewrites),
+        (
+            4,
+            "save ",
+            "PING",
+            "CONFIG SET save \"1 1\"",
+            "Background saving started",
+        ),
     ] {
-        let options = Options::shards(1).threads(2).with(directive, value);
+        let (name, value) = directive.split_once(' ').expect("a value");
+        let options = Options::shards(shards).threads(2).with(name, value);
         let mut server = Server::start(&options.with("busy-reply-threshold", "1500"));
         let mut client = server.raw();
         client.call("MSET a 1 b 2 c 3");
@@ -607,10 +591,8 @@ fn an_end_without_a_save_waits_for_no_script_that_holds_up_what_is_being_saved()
         let mut runs = server.raw();
         runs.send(&encode(&["EVAL", script, "1", "k"]));
         eventually("the script runs", || server.log().contains("it runs"));
-        if directive == "appendfsync" {
-            client.send(b"CONFIG SET appendonly yes\r\n");
-        }
-        eventually(meanwhile, || server.log().contains(meanwhile));
+        client.send(format!("{meanwhile}\r\n").as_bytes());
+        eventually(waits, || server.log().contains(waits));
         let mut asks = server.raw();
         eventually("the script is busy", || asks.call("PING").is_error());
         asks.send_unchecked(b"SHUTDOWN NOSAVE\r\n");

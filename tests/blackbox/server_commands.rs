@@ -249,10 +249,9 @@ fn config_is_set_all_or_nothing_and_rewritten() {
         format!("# a comment\nport {port}\nbind 127.0.0.1\n\nmaxclients 100\nsave \"\"\n"),
     )
     .expect("a file");
-    let binary = std::env::var_os("BASALT_TEST_SERVER")
-        .unwrap_or_else(|| env!("CARGO_BIN_EXE_basalt").into());
+    let binary = std::env::var_os("BASALT_TEST_SERVER").unwrap_or_else(support::basalt);
     let mut command = Command::new(binary);
-    command.arg(&file);
+    command.env_remove("BASALT_BINARY").arg(&file);
     if !is_stand_in() {
         command.args(["--metrics-port", "0"]);
     }

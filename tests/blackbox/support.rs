@@ -40,6 +40,18 @@ pub(crate) struct Options {
     directives: Vec<(String, String)>,
 }
 
+/// Our server: that of `BASALT_BINARY`, as `.ci/run` names the release build, or else that of the tests' own profile.
+pub(crate) fn basalt() -> OsString {
+    std::env::var_os("BASALT_BINARY").unwrap_or_else(|| env!("CARGO_BIN_EXE_basalt").into())
+}
+
+/// Our server, to be started with arguments of the test's own. It would take variables that begin so for directives.
+pub(crate) fn command() -> Command {
+    let mut command = Command::new(basalt());
+    command.env_remove("BASALT_BINARY");
+    command
+}
+
 impl Options {
     pub(crate) fn shards(count: usize) -> Options {
         Options {
@@ -96,11 +108,9 @@ impl Server {
             }
         }
         own.extend(options.directives.iter().cloned());
-        let ours = || OsString::from(env!("CARGO_BIN_EXE_basalt"));
         let binary = stand_in
             .or_else(|| options.binary.clone())
-            .or_else(|| std::env::var_os("BASALT_BINARY"))
-            .unwrap_or_else(ours);
+            .unwrap_or_else(basalt);
         let name = format!("server under test {options:?}");
         Server::spawn(&binary, &own, options.port, name)
     }

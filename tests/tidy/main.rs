@@ -661,6 +661,11 @@ fn rules() -> Vec<(&'static str, Rule, Vec<File>)> {
                 .collect(),
         ),
         (
+            "subjects",
+            comments::name_the_subject,
+            comments::nameless_examples(),
+        ),
+        (
             "columns",
             comments::fit,
             ["// ", "let a = \"b\"; // ", "/* ", "    /// "]

@@ -59,7 +59,7 @@ impl Topic {
 #[derive(Default)]
 pub struct Mailbox {
     queue: Mutex<Queue>,
-    /// Bytes in the queue, for those who do not lock it.
+    /// Bytes in the queue, for readers that do not lock it.
     bytes: AtomicUsize,
     /// Pushes in the queue.
     pushes: AtomicUsize,

@@ -60,7 +60,7 @@ pub enum Unblocked {
     TimedOut,
     /// CLIENT UNBLOCK … ERROR.
     WithError,
-    /// The server became a replica, on which nobody waits.
+    /// The server became a replica, on which no client may wait.
     RoleChanged,
 }
 
@@ -183,7 +183,7 @@ pub struct Shared {
     nudged: AtomicBool,
     buffer_requested: AtomicBool,
     sleeping: AtomicBool,
-    /// Number and state of the latest wait: whoever ends it, or serves it, wins one CAS on this word.
+    /// Number and state of the latest wait: the thread that ends it, or serves it, wins one CAS on this word.
     wait: AtomicU64,
     /// Wakes the connection's task for a kill, an unpause or a push.
     pub waker: AtomicWaker,
@@ -256,7 +256,7 @@ impl Shared {
     /// For the connection itself: so many more of its commands have run.
     #[inline]
     pub fn count_commands(&self, more: u64) {
-        // Nobody else writes here, so that no locked instruction is needed.
+        // No other thread writes here, so that no locked instruction is needed.
         self.commands
             .store(self.commands.load(Relaxed) + more, Relaxed);
     }
@@ -281,7 +281,7 @@ impl Shared {
         self.waker.wake();
     }
 
-    /// As [`Shared::kill`], for those who wake it themselves.
+    /// As [`Shared::kill`], for callers that wake it themselves.
     pub(super) fn condemn(&self) {
         self.killed.store(true, Relaxed);
     }
@@ -368,7 +368,7 @@ impl Shared {
         self.nudged.swap(false, Acquire)
     }
 
-    /// As [`Shared::nudge`], for those who have a shard in hand: the waker is for later.
+    /// As [`Shared::nudge`], for callers that have a shard in hand: the waker is for later.
     pub fn nudge_later(&self) -> Option<Waker> {
         self.nudged.store(true, Release);
         self.waker.take()
@@ -451,7 +451,7 @@ impl Shared {
     }
 
     /// For the connection itself: whether its wait ended without what it waited for, and how; it has, if its time is
-    /// over and nobody serves it just now.
+    /// over and no thread serves it just now.
     pub fn unblocked(&self, is_late: bool) -> Option<Unblocked> {
         if is_late {
             self.end_wait(Unblocked::TimedOut);

@@ -83,7 +83,7 @@ impl Tracking {
         self.redirect.lock().clone()
     }
 
-    /// The number of who is told instead; 0: nobody is.
+    /// The id of the client that is told instead; 0 for none.
     pub fn redirect_id(&self) -> u64 {
         self.redirect.lock().as_ref().map_or(0, |other| other.id)
     }

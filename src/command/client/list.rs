@@ -103,7 +103,7 @@ fn describe(cx: &SessionCx<'_>, args: &Args<'_>, client: &Shared, text: &mut Str
             .map_or(0, |mailbox: &Mailbox| mailbox.count(topic))
     };
     let queued_bytes = client.queued_bytes.load(Relaxed);
-    // Of others the query buffer is known; what is asked here may lie in one that nobody owns.
+    // Of others the query buffer is known; what is asked here may lie in one that no client owns.
     let unowned_bytes = query_bytes.saturating_sub(client.buffer_bytes.load(Relaxed));
     let unowned_bytes = if is_self { unowned_bytes } else { 0 };
     let stream_bytes = match client.peer() {
@@ -167,7 +167,7 @@ fn last_command(client: &Shared) -> Option<&'static str> {
     registry().all().get(last).map(|command| command.full_name)
 }
 
-/// Who is told in its place: 0 if nobody, -1 if it does not track.
+/// The id of the client that is told in its place: 0 for none, -1 if it does not track.
 pub(super) fn redirection(client: &Shared) -> i64 {
     match client.tracking() {
         Some(tracking) if tracking.options().any(Options::ON) => tracking.redirect_id() as i64,

@@ -190,7 +190,7 @@ pub(super) static POPULATE: Command = Command::sub("debug|populate", "populate",
     .complexity("O(N) where N is the number of keys")
     .on_all_shards(populate);
 
-/// As in Redis nobody is told of these keys: no notification, no replica, no log.
+/// As in Redis these keys are told to no client: no notification, no replica, no log.
 fn populate(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     if !(3..=5).contains(&args.len()) {
         return Err(unknown(args));

@@ -114,7 +114,7 @@ bit_set! {
         /// Tells of other connections: what they sent before is read before it runs, as it would be on Redis.
         OTHERS_FIRST = "others_first";
         /// Of commands that touch no keyspace: leaves nothing behind in a transaction that is undone. It changes
-        /// nothing, or its connection ([`crate::client::shared::Settings`]), or what nobody sees before the
+        /// nothing, or its connection ([`crate::client::shared::Settings`]), or what no client sees before the
         /// transaction is done.
         REPEATABLE = "repeatable";
         /// May go over more than is good for a thread that others wait for.

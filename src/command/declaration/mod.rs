@@ -306,8 +306,8 @@ impl Command {
         self.flags(Flags::REPEATABLE)
     }
 
-    /// Goes over as much of a large value, or of the keyspace, as it is asked to, so that it may have to run where
-    /// nobody waits for its thread, see [`super::context::Scales`].
+    /// Goes over as much of a large value, or of the keyspace, as it is asked to, so that it may have to run where no
+    /// client waits for its thread, see [`super::context::Scales`].
     pub const fn takes_long(self) -> Command {
         self.flags(Flags::TAKES_LONG)
     }
@@ -362,7 +362,7 @@ impl Command {
         self
     }
 
-    /// Reads a list from this end on, where nobody may have been for long.
+    /// Reads a list from this end on, which no command may have touched for long.
     pub const fn reads_from(mut self, end: End) -> Command {
         self.ahead = Ahead::End(end);
         self
@@ -491,7 +491,7 @@ impl Command {
             || self.needs_all_shards.is_some_and(|test| test(args))
     }
 
-    /// Whether it may find, before it did anything, that it had better run where nobody waits for its thread.
+    /// Whether it may find, before it did anything, that it had better run where no client waits for its thread.
     #[inline]
     pub fn may_leave(&self) -> bool {
         self.flags.has(Flags::TAKES_LONG)

@@ -1,7 +1,7 @@
 //! MIGRATE: keys that move to another server.
 //!
 //! Here it is only read what is asked for. Sockets, and the order in which keys are dumped, sent and deleted, are the
-//! affair of whoever carries a [`Migration`] out; the connection waits for its end and for nothing else.
+//! affair of the thread that carries a [`Migration`] out; the connection waits for its end and for nothing else.
 
 use crate::command::context::{After, SessionCx};
 use crate::command::declaration::{
@@ -108,7 +108,7 @@ impl Migration {
 fn migrate(cx: &mut SessionCx<'_>, args: &Args<'_>, _: &mut Out) -> CommandResult {
     let migration = Migration::read(args, cx.client.db)?;
     if cx.outbox.is_of_transaction() {
-        // Nobody may wait for another server with shards in hand.
+        // No thread may wait for another server with shards in hand.
         return Err("ERR MIGRATE is not possible inside a transaction or a script".into());
     }
     cx.after = After::Migrate(Box::new(migration));

@@ -1,5 +1,5 @@
-//! Attempts over all families: what is undone leaves no trace, and what is committed is as if nobody had thought of
-//! undoing it.
+//! Attempts over all families: what is undone leaves no trace, and what is committed is as if undoing it had never been
+//! possible.
 
 use crate::alloc::account;
 use crate::base::random::Random;

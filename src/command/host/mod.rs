@@ -129,7 +129,7 @@ pub trait Server: Send + Sync {
     fn pause_cron(&self, paused: bool);
     /// A text that the log should carry.
     fn log(&self, line: &str);
-    /// Gives memory that the allocator holds but nobody uses back to the system.
+    /// Gives memory that the allocator holds but nothing uses back to the system.
     fn purge_memory(&self);
     /// Statistics of the allocator in its own words.
     fn allocator_report(&self) -> String;
@@ -258,7 +258,7 @@ pub struct HotKeysTop {
     pub by_bytes: Vec<(Vec<u8>, u64)>,
 }
 
-/// When a command had run, as the slow log counts: entries come in this order, whoever adds them first.
+/// When a command had run, as the slow log counts: entries come in this order, whichever thread adds its own first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SlowlogMoment {
     /// How often the log had been emptied.

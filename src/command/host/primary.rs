@@ -145,10 +145,10 @@ pub trait Primary: Send + Sync {
     fn lacks_replicas(&self, config: &Config) -> bool;
     /// Has replicas say at once what they have.
     fn ask_for_acknowledgements(&self);
-    /// Puts a command into the stream that nobody ran here (DEBUG REPLICATE); the position of the log behind it.
+    /// Puts a command into the stream that no client ran here (DEBUG REPLICATE); the position of the log behind it.
     fn replicate(&self, arguments: &[&[u8]]) -> u64;
     /// Replicas that do not have, as far as they said, all that was written.
     fn lagging(&self) -> Vec<ReplicaFacts>;
-    /// Begins a stream that nobody knows (DEBUG CHANGE-REPL-ID).
+    /// Begins a stream that no replica knows (DEBUG CHANGE-REPL-ID).
     fn change_id(&self);
 }

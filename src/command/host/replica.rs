@@ -61,7 +61,7 @@ pub struct Failover {
 pub trait Replica: Send + Sync {
     /// Whom this server follows; none: it is a primary.
     fn upstream(&self) -> Option<Upstream>;
-    /// Has it follow somebody, or nobody. The answer comes when the role has changed.
+    /// Has it follow a primary, or none. The answer comes when the role has changed.
     fn follow(&'static self, target: Option<(String, u16)>) -> Result<Awaited, CommandError>;
     /// Why no replica of its own can synchronize now, if that is so.
     fn refuses_replicas(&self) -> Option<CommandError>;

@@ -64,7 +64,7 @@ fn pfdebug(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
     }
 }
 
-/// Writes a sketch down densely. As in Redis this counts as a change, and nobody is told what of.
+/// Writes a sketch down densely. As in Redis this counts as a change, and no client is told what of.
 fn to_dense(
     keyspace: &mut Keyspace<'_>,
     key: &Key<'_>,

@@ -146,7 +146,7 @@ fn pfcount(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
 }
 
 /// The cardinality of one sketch, and whether it was noted in there. It is kept inside the sketch, which is no change
-/// that anybody has to hear of: whoever has the same registers comes to the same number.
+/// that replicas have to hear of: the same registers yield the same number there.
 fn count_one(keyspace: &mut Keyspace<'_>, key: &Key<'_>) -> Result<(u64, bool), CommandError> {
     let Some(text) = keyspace.read_text(key)? else {
         return Ok((0, false));

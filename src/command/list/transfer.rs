@@ -1,7 +1,7 @@
 //! Moving an element from list to list: LMOVE RPOPLPUSH, and BLMOVE BRPOPLPUSH, which wait for one.
 //!
-//! The shards of both lists are in hand, so nobody sees the element in neither or in both. The lists may be one: then
-//! it turns.
+//! The shards of both lists are in hand, so no client sees the element in neither or in both. The lists may be one:
+//! then it turns.
 
 use super::{POPPED, PUSHED, end_named, limits, popped_event, pushed_event, took};
 use crate::alloc::account;

@@ -2,7 +2,7 @@
 //!
 //! A record is executed elsewhere, at another moment, perhaps by an older server. Handlers whose command would mean
 //! something else there say what is to be executed ([`ShardCx::log_instead`]). They need not ask whether anybody
-//! listens: what they say is dropped if nobody does. What takes work to put together asks first
+//! listens: what they say is dropped if no reader does. What takes work to put together asks first
 //! ([`ShardCx::is_logged`]).
 //!
 //! ```text

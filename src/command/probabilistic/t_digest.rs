@@ -199,8 +199,8 @@ fn merge(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
     Ok(())
 }
 
-/// Reads a digest in which nothing waits to be merged. Merging changes what it is made of and nothing that it says,
-/// so nobody has to hear of it.
+/// Reads a digest in which nothing waits to be merged. Merging changes what it is made of and nothing that it says, so
+/// no replica has to hear of it.
 fn with_merged<R>(
     cx: &mut ShardCx<'_>,
     args: &Args<'_>,

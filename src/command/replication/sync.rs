@@ -1,5 +1,5 @@
-//! PSYNC, SYNC, REPLCONF: what a replica says to its primary before it follows. What it says afterwards is read by
-//! whoever has its socket then.
+//! PSYNC, SYNC, REPLCONF: what a replica says to its primary before it follows. What it says afterwards is read by the
+//! task that has its socket then.
 
 use crate::base::text::split_arguments;
 use crate::client::announced::Announced;
@@ -105,7 +105,7 @@ fn replconf(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRe
             return Ok(());
         }
         if args.is(at, "ack") {
-            // Only whoever follows, or is followed, means anything by it, and hears nothing in return.
+            // Only a replica or a primary means anything by it, and hears nothing in return.
             return Ok(());
         }
         let mut announced = cx.client.shared.announced();

@@ -1,4 +1,4 @@
-//! The family over engines in this process, on a server that has no replicas and follows nobody.
+//! The family over engines in this process, on a server that has no replicas and follows none.
 
 use crate::command::context::After;
 use crate::command::testing::Terminal;

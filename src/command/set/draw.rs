@@ -21,7 +21,7 @@ const SPOP_EVENT: Event = event("spop");
 /// Members that one record takes out.
 const LOGGED_TOGETHER_MAX: usize = 1024;
 
-/// Members that one SRANDMEMBER with repetitions draws at most: a reply of gibibytes helps nobody.
+/// Members that one SRANDMEMBER with repetitions draws at most: a reply of gibibytes helps no client.
 const DRAWS_MAX: u64 = 1 << 26;
 
 /// `SPOP key [count]`

@@ -167,7 +167,7 @@ fn rank(
     Ok(())
 }
 
-/// Members that one ZRANDMEMBER with repetitions draws at most: a reply of gibibytes helps nobody.
+/// Members that one ZRANDMEMBER with repetitions draws at most: a reply of gibibytes helps no client.
 const DRAWS_MAX: u64 = 1 << 26;
 
 /// `ZRANDMEMBER key [count [WITHSCORES]]`

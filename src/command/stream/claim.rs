@@ -1,4 +1,4 @@
-//! Entries that change hands: XCLAIM by name, XAUTOCLAIM by how long nobody acknowledged them.
+//! Entries that change hands: XCLAIM by name, XAUTOCLAIM by how long they have been pending.
 
 use super::logged::{self, Names, Position};
 use super::{Args, Command, CommandError, CommandResult, DataType, Out, ShardCx, StreamId};

@@ -108,7 +108,7 @@ fn xdelex(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
     let mut forgot = false;
     edit_stream(&mut keyspace, place, |stream| {
         for (id, outcome) in ids.iter().zip(&mut outcomes) {
-            // Without a group nobody acknowledged anything, says the documentation.
+            // Without a group nothing is acknowledged, says the documentation.
             let may_go = references != References::Acknowledged
                 || (!stream.groups.is_empty() && !is_needed(stream, *id));
             if !may_go {

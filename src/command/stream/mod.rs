@@ -61,7 +61,7 @@ const fn event(name: &'static str) -> Event {
     Event::new(b't', name)
 }
 
-/// A change that Redis notifies nobody of: the class is one that can not be asked for.
+/// A change that Redis notifies no client of: the class is one that can not be asked for.
 const fn unnotified(name: &'static str) -> Event {
     Event::new(0, name)
 }

@@ -382,7 +382,7 @@ fn trimming_may_spare_what_groups_need() {
         ]);
         cli.run("DEL s");
         cli.run("XADD s 1-1 a 1");
-        // Without groups there is nobody to wait for.
+        // Without groups no acknowledgement is waited for.
         cli.check("XTRIM s MAXLEN 0 ACKED", "(integer) 1");
     });
 }

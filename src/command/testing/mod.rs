@@ -123,7 +123,7 @@ impl Terminal {
         self.log = Some(log);
     }
 
-    /// Has nobody listen any more, so that nothing is to be logged.
+    /// Has no reader listen any more, so that nothing is to be logged.
     pub(crate) fn stop_listening(&mut self) {
         for engine in &self.engines {
             engine

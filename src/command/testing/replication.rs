@@ -1,4 +1,4 @@
-//! Replication of a server that has no replicas and follows nobody.
+//! Replication of a server that has no replicas and follows none.
 
 use std::sync::Arc;
 

@@ -87,7 +87,7 @@ const PART_BYTES_MIN: i64 = 4 * 1024;
 /// A shard that owes this many trades is not asked for more.
 const DEBT_TRADES_MAX: i64 = 4;
 
-/// While all shards together owe more than one part in so many of the limit, whoever may add to it pays first.
+/// While all shards together owe more than one part in so many of the limit, a command that may add to it pays first.
 const BEHIND_PARTS: i64 = 64;
 
 /// Shards whose published figures are read for an assessment, in each millisecond.
@@ -128,15 +128,15 @@ pub struct Budget {
     went_on_ms: AtomicU64,
     /// Flushed databases that are on their way back to the allocator, still on the account of their shards.
     freeing: AtomicI64,
-    /// Keys of those, and huge values, that nobody knows any more but that still take memory.
+    /// Keys of those, and huge values, that no look-up finds any more but that still take memory.
     pending: AtomicI64,
-    /// A limit so small that it is kept to the byte was reached: whoever has no shard in hand sees to all debts.
+    /// A limit so small that it is kept to the byte was reached: threads without a shard in hand see to all debts.
     is_unsettled: AtomicBool,
     /// The shards owe so much that who may add to it pays first.
     is_behind: AtomicBool,
     /// Whom the next shortage is asked of first.
     asked_first: AtomicU64,
-    /// Bytes of large values on the same way, on nobody's account.
+    /// Bytes of large values on the same way, on no shard's account.
     leaving: AtomicI64,
     /// Bytes of the stream that are kept for slow replicas alone: nothing is evicted for them, as that would make more.
     kept_for_replicas: Arc<AtomicI64>,
@@ -239,7 +239,7 @@ impl Budget {
             || (self.is_limited() && account::total_bytes() > self.limit_bytes() / 4 * 3)
     }
 
-    /// What nobody has: negative while more is taken than the limit allows.
+    /// Bytes of the limit that are not taken: negative while more is taken than the limit allows.
     pub fn free_bytes(&self) -> i64 {
         self.free.0.load(Relaxed)
     }
@@ -257,7 +257,7 @@ impl Budget {
             return 0;
         }
         match self.policy() {
-            // Nothing can be evicted for what others take, and nobody is refused because of it.
+            // Nothing can be evicted for what others take, and no command is refused because of it.
             Policy::NoEviction => self.base.load(Relaxed),
             _ => {
                 let uncounted = self.leaving.load(Relaxed) + self.kept_for_replicas.load(Relaxed);
@@ -336,7 +336,7 @@ impl Budget {
         self.base.store(bytes, Relaxed);
     }
 
-    /// What is taken beside the shards now, whoever takes it.
+    /// Bytes taken beside the shards now, for whatever purpose.
     pub fn elsewhere_bytes(&self) -> i64 {
         account::total_bytes() - self.used_bytes() - self.leaving.load(Relaxed)
     }
@@ -358,7 +358,7 @@ impl Budget {
         self.is_unsettled.store(true, Relaxed);
     }
 
-    /// Whether all shards are to be asked for what they owe now: by whoever calls this, who has none in hand.
+    /// Whether all shards are to be asked for what they owe now: by the caller, who has none in hand.
     #[inline]
     pub fn takes_settling(&self) -> bool {
         self.is_unsettled.load(Relaxed) && self.is_unsettled.swap(false, Relaxed)
@@ -377,8 +377,7 @@ impl Budget {
         published.granted().fetch_add(drawn, Relaxed);
     }
 
-    /// Grants a shard what it has taken already, though nothing is free: from now on nobody grows without being
-    /// refused.
+    /// Grants a shard what it has taken already, though nothing is free: from now on no shard grows without a refusal.
     pub(super) fn overdraw(&self, published: &Published, needed: i64) {
         self.free.0.fetch_sub(needed, Relaxed);
         published.granted().fetch_add(needed, Relaxed);
@@ -395,7 +394,8 @@ impl Budget {
         }
     }
 
-    /// Takes back what a shard has freed far beyond what it owed: whoever owes something finds it before he evicts.
+    /// Takes back what a shard has freed far beyond what it owed: a shard that owes something finds it before it
+    /// evicts.
     pub(super) fn give_back(&self, published: &Published, trade: i64) {
         let unused = -published.debt_bytes();
         if is_beyond_trades(unused, trade) {
@@ -416,7 +416,7 @@ impl Budget {
         }
     }
 
-    /// Whether so much is owed that whoever may add to it pays first.
+    /// Whether so much is owed that a command that may add to it pays first.
     #[inline]
     pub fn is_behind(&self) -> bool {
         self.is_behind.load(Relaxed)
@@ -479,7 +479,7 @@ impl Budget {
 
     /// Asks shards by their size for what is short; for how much.
     ///
-    /// As whoever owes a byte gives up a key, a small shortage is asked of a few shards: of each as much as a key
+    /// As a shard that owes a byte gives up a key, a small shortage is asked of a few shards: of each as much as a key
     /// takes. With which to begin is drawn by size, so that all keys compete.
     fn ask(&self, short: i64, used: i64) -> i64 {
         let all_published = self.all_published();
@@ -504,7 +504,7 @@ impl Budget {
             if taken <= 0 || returned >= short {
                 continue;
             }
-            // Rounded up, or a few bytes would be nobody's.
+            // Rounded up, or a few bytes would be asked of no shard.
             let part = (i128::from(short) * i128::from(taken) / i128::from(used)) as i64 + 1;
             let part = part.max(part_min.min(taken)).min(short - returned);
             published.granted().fetch_sub(part, Relaxed);
@@ -513,9 +513,9 @@ impl Budget {
         returned
     }
 
-    /// What is free goes to those who owe first, where nobody has anything to give up: were it anybody's, then each
-    /// buffer of a client that comes and goes would leave room for as much again, without end. Where keys can go, it is
-    /// left to whoever is written to, or else some shards would grow at the cost of others.
+    /// What is free goes to shards that owe first, where no shard has anything to give up: if any shard could draw it,
+    /// then each buffer of a client that comes and goes would leave room for as much again, without end. Where keys can
+    /// go, it is left to the shards that are written to, or else some shards would grow at the cost of others.
     fn forgive(&self) {
         for published in self.all_published() {
             let part = published.debt_bytes().min(self.free_bytes());
@@ -526,7 +526,7 @@ impl Budget {
         }
     }
 
-    /// Bytes of all debts, in which the shortage is that nobody could be asked to pay.
+    /// Bytes of all debts, in which the shortage is that no shard could be asked to pay.
     pub fn debt_bytes(&self) -> i64 {
         let debts = self
             .all_published()
@@ -668,7 +668,7 @@ mod tests {
             budget.assess();
             assert_eq!(budget.debt_bytes(), 100_000 - 40_000 * round);
             assert_eq!(budget.free_bytes(), 0);
-            // All others are as they were: nobody can draw anything.
+            // All others are as they were: no shard can draw anything.
             let debts = budget
                 .all_published()
                 .iter()

@@ -163,7 +163,7 @@ impl Engine {
         if self.must_evict(now) {
             self.evict_some(now, 1);
         }
-        // Who owes nothing may still not add anything, if what others owe can be paid by nobody.
+        // A shard that owes nothing may still not add anything, if no shard can pay what others owe.
         self.published.debt_bytes() < 0 || !self.budget.is_out_of_memory()
     }
 
@@ -186,13 +186,14 @@ impl Engine {
     #[inline(never)]
     fn pay_some(&mut self, now: Now, keys: usize) {
         if self.must_evict(now) {
-            // First of all: whoever puts in something large would give up just that, if his shard has little else.
+            // First of all: a command that puts in something large would give up just that, if its shard has little
+            // else.
             self.budget.spread(&self.published);
             self.evict_some(now, keys);
         }
     }
 
-    /// Looks for room that nobody uses; whether the shard still owes something, for which keys can go.
+    /// Looks for room that no shard uses; whether the shard still owes something, for which keys can go.
     fn must_evict(&mut self, now: Now) -> bool {
         self.budget
             .draw(&self.published, self.published.debt_bytes());

@@ -27,7 +27,7 @@
 //! less: more keys find room, at the cost of some bytes that would have been hit.
 //!
 //! An order begins when memory becomes scarce. What is in the table by then belongs to the main part, which is what the
-//! bits say if nobody ever wrote them.
+//! bits say if they were never written.
 
 use super::Policy;
 use crate::engine::published::Published;

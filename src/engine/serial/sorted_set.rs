@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! 3   ZSET       count | ( member | score as text ) …       of the time before version 8
-//! 5   ZSET_2     count | ( member | score f64 ) …           highest first, though nobody asks for it
+//! 5   ZSET_2     count | ( member | score f64 ) …           highest first, though no reader asks for it
 //! 12  ZIPLIST    string with a ziplist of member, score …   in order
 //! 17  LISTPACK   string with a listpack of member, score …      in order
 //! ```

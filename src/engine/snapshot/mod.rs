@@ -4,7 +4,7 @@
 //! cut      each table flips its parity, so that every entry counts as unsaved; what is inserted from now on
 //!          counts as saved
 //! walker   goes over a table in the order of hashes, slice by slice, and saves what is not saved yet
-//! hook     whoever changes, overwrites, takes out or deletes an unsaved entry saves it first
+//! hook     a change, overwriting, taking out or deletion of an unsaved entry saves it first
 //!          ([`Db::save`] and its like)
 //! ```
 //!

@@ -183,7 +183,7 @@ impl Db {
 }
 
 impl Engine {
-    /// The cut: what the shard holds now is to be saved, by [`Engine::save_slice`] and by whoever changes it. The
+    /// The cut: what the shard holds now is to be saved, by [`Engine::save_slice`] and by commands that change it. The
     /// databases that hold anything.
     pub fn begin_snapshot(&mut self, outlet: &Arc<dyn Outlet>) -> Vec<DbAtCut> {
         debug_assert!(!self.is_in_attempt() && !self.is_in_snapshot());

@@ -51,7 +51,7 @@ impl Before {
     }
 }
 
-/// Drops the room that is kept on this thread, for whoever counts bytes.
+/// Drops the room that is kept on this thread, for tests that count bytes.
 #[cfg(test)]
 pub(super) fn drop_room() {
     SPARE.take();

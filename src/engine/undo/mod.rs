@@ -64,7 +64,7 @@ thread_local! {
     static SPARE: Cell<Option<Box<Attempt>>> = const { Cell::new(None) };
 }
 
-/// Drops the room that is kept on this thread, for whoever counts bytes.
+/// Drops the room that is kept on this thread, for tests that count bytes.
 #[cfg(test)]
 pub(crate) fn drop_room() {
     SPARE.take();

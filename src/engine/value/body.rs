@@ -6,7 +6,7 @@ use crate::structures::item::Item;
 use crate::structures::quicklist::{End, Limits, NodeView};
 use crate::structures::undo_log::{Record, UndoLog};
 
-/// What undoes the changes of a collection, without a copy of all of it. Charged to nobody.
+/// What undoes the changes of a collection, without a copy of all of it. Charged to no account.
 pub enum Journal {
     /// Of what has members or fields by name.
     Changes(UndoLog),

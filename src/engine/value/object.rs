@@ -242,8 +242,8 @@ impl Object {
     }
 }
 
-/// An entry made outside of any shard's account, of a result that [`Keyspace::adopt`] then charges to whoever gets it.
-/// What else `make` allocates must be gone when it returns.
+/// An entry made outside of any shard's account, of a result that [`Keyspace::adopt`] then charges to the shard that
+/// gets it. What else `make` allocates must be gone when it returns.
 ///
 /// [`Keyspace::adopt`]: crate::engine::keyspace::Keyspace::adopt
 pub fn detached(make: impl FnOnce() -> Entry<Object>) -> Entry<Object> {

@@ -71,7 +71,7 @@ impl From<io::Error> for End {
 }
 
 /// Serves a connection until it ends. When the client asked the server to stop, its owner is told and the connection
-/// stays open: who asked sees its end when nobody can connect any more.
+/// stays open: the client sees its end when no other can connect any more.
 ///
 /// No `async fn`, whose arguments would stand in the task twice: an idle connection is little more than this.
 pub fn serve(
@@ -112,7 +112,7 @@ fn hand_over(owner: &'static impl Owner, stream: Stream, session: Session, kept:
     });
 }
 
-/// The connection is over: nobody finds it any more.
+/// The connection is over: no look-up finds it any more.
 pub fn leave(session: &mut Session) {
     session.connection.shared.leave();
     session.end();

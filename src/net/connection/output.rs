@@ -111,8 +111,8 @@ pub(super) fn collect_mail(session: &Session, batch: &mut Batch) {
 
 /// Sends what others have for a client whose request waits. If its reply has come meanwhile, that goes first.
 ///
-/// Whoever serves it hands the reply over before it lets the shard go, and tells of changes afterwards: mail that was
-/// taken while there was no reply knows of nothing that the reply does not know.
+/// The thread that serves it hands the reply over before it lets the shard go, and tells of changes afterwards: mail
+/// that was taken while there was no reply knows of nothing that the reply does not know.
 pub(super) async fn deliver_waiting(
     stream: &mut Stream,
     session: &mut Session,

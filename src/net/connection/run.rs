@@ -117,7 +117,7 @@ pub(super) async fn run_turn(
     batch.consume(consumed);
     collect_mail(session, batch);
     if CLIENT_MEMORY.is_over() {
-        // Before the replies: whoever has them knows that it is done.
+        // Before the replies: a client that has them knows that it is done.
         note_memory(session);
     }
     // Replies that wait for the disk leave back to back in any case.
@@ -195,7 +195,7 @@ async fn follow(
         }
         Step::Follow => {
             flush(stream, session, batch, 0).await?;
-            // Whoever takes it over reads anew what came behind the request.
+            // The new owner of the connection reads anew what came behind the request.
             batch.consume_run();
             session.parser = Parser::default();
             return Err(End::Followed);

@@ -1,8 +1,8 @@
-//! Whether a sync is put off for a moment, so that it is for more of those who wait.
+//! Whether a sync is put off for a moment, so that it is for more of the clients that wait.
 //!
 //! Where a sync takes long, clients fall into two halves: while the writes of one are synced the other half writes, and
-//! has to wait for the whole next sync. The disk then serves half of them at a time. So before a sync begins, those
-//! whom the last one let go are given a moment to write again; not where a sync takes no longer than that moment.
+//! has to wait for the whole next sync. The disk then serves half of them at a time. So before a sync begins, the
+//! clients that the last one let go get a moment to write again; not where a sync takes no longer than that moment.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ impl Gathering {
         self.crowd = crowd;
     }
 
-    /// Waits until as many wait as the last time, nobody comes any more, or half of the time of a sync has passed.
+    /// Waits until as many wait as the last time, no further client comes, or half of the time of a sync has passed.
     /// Whether it waited at all.
     pub(super) fn gather(
         &self,

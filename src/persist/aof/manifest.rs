@@ -6,8 +6,8 @@
 //! file NAME seq NUMBER type i      commands since the base, by rising number
 //! ```
 //!
-//! Names with spaces and the like are quoted as in redis.conf. Lines that begin with `#` are comments; pairs that
-//! nobody knows are skipped.
+//! Names with spaces and the like are quoted as in redis.conf. Lines that begin with `#` are comments; unknown pairs
+//! are skipped.
 
 use crate::config::words;
 

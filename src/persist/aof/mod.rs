@@ -5,7 +5,7 @@
 //! store     how that changes, so that a crash leaves one of two states
 //! writer    whole records into the file that is appended to
 //! threads   the writer's thread, and the one that syncs each second
-//! gathering when a sync is put off for more of those who wait
+//! gathering when a sync is put off for more of the clients that wait
 //! rewrite   a snapshot in place of what it contains: on request, by itself, after a failure, when it is turned on
 //! start     loading, turning it on and off
 //! ```
@@ -14,9 +14,9 @@
 //! `appendfsync` is `always`, threads do not: a session asks [`Durability::must_wait`] before its replies leave.
 //!
 //! What goes wrong: a write that fails is tried again, and clients that write hear MISCONF meanwhile. After a sync that
-//! failed nobody knows what the disk has, and no later one tells: nothing more is written behind it, and clients hear
-//! MISCONF until a rewrite into new files is on the disk, which begins by itself. With `always` the server ends, as
-//! redis-server does.
+//! failed it is not known what the disk has, and no later one tells: nothing more is written behind it, and clients
+//! hear MISCONF until a rewrite into new files is on the disk, which begins by itself. With `always` the server ends,
+//! as redis-server does.
 //!
 //! Locks are taken in this order: [`Inner`], writer. None is held where a shard is taken.
 

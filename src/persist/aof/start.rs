@@ -303,7 +303,7 @@ impl Aof {
             return;
         }
         self.cancel_rewrite(&inner);
-        // First, so that those who wait for the sync hear of it, as at redis-server.
+        // First, so that clients that wait for the sync hear of it, as at redis-server.
         self.figures().enabled.store(false, Relaxed);
         if let (Phase::On, Some(reader)) = (inner.phase, &inner.reader) {
             self.settle(reader);
@@ -313,7 +313,7 @@ impl Aof {
         self.await_rewrite();
     }
 
-    /// Gives a rewrite that was cancelled a moment to end, so that whoever asks for the next one gets it.
+    /// Gives a rewrite that was cancelled a moment to end, so that a command that asks for the next one gets it.
     fn await_rewrite(&self) {
         const LOOKS: usize = 500;
         for _ in 0..LOOKS {

@@ -253,7 +253,7 @@ impl Aof {
             Err(error) => {
                 tracing::warn!("Fail to fsync the AOF file: {error}");
                 let mut writer = self.writer.lock();
-                // Whatever was switched meanwhile was synced by whoever switched it, as far as it was possible.
+                // Whatever was switched meanwhile was synced by the thread that switched it, as far as it was possible.
                 if writer.file().is_some_and(|(_, now, _)| now == generation) {
                     self.lose(&mut writer, &error);
                 }
@@ -278,13 +278,13 @@ impl Aof {
         self.sync();
     }
 
-    /// At the end of the server: all is written and synced, and nobody hears any more of what is not.
+    /// At the end of the server: all is written and synced, and no client hears any more of what is not.
     pub fn shut_down(&self) {
         let inner = self.inner.lock();
         if inner.phase == Phase::On
             && let Some(reader) = &inner.reader
         {
-            // Clients are served until the process is gone. Whoever was answered before this has appended by now.
+            // Clients are served until the process is gone. A client that was answered before this has appended by now.
             self.waits.store(true, SeqCst);
             tracing::info!("Calling fsync() on the AOF file.");
             self.settle(reader);

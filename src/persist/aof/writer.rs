@@ -274,7 +274,7 @@ impl Writer {
     /// One call of the system, over what lies before the next mark.
     fn write_some(&mut self) -> Result<(), Failure> {
         let Some(file) = self.file.clone() else {
-            // Nobody reads it: forgotten.
+            // No reader wants it: forgotten.
             self.cursor.0 = self.queue.len();
             self.queue
                 .retain(|queued| !matches!(queued, Queued::Bytes(_)));

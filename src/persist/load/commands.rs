@@ -1,4 +1,4 @@
-//! Commands of an append-only file, run as a connection of nobody's would run them, in windows that are looked up
+//! Commands of an append-only file, run as a connection without a client would run them, in windows that are looked up
 //! ahead.
 //!
 //! Several threads share the work where commands need one shard each: all of them read every window, and each runs the

@@ -42,7 +42,7 @@ use values::Workers;
 /// The longest source of a library that is taken.
 const SOURCE_BYTES_MAX: usize = 512 * 1024 * 1024;
 
-/// Aux fields that are handed to whoever loads; of the others the log tells.
+/// Aux fields that are handed to the caller of the loader; of the others the log tells.
 const FIELDS_KEPT: &[&str] = &[
     "redis-ver",
     "valkey-ver",
@@ -104,7 +104,7 @@ impl LoadError {
 /// What becomes of keys whose time has come while they were in a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
-    /// Due keys are left out: nobody else has them.
+    /// Due keys are left out: no other server has them.
     LeftOut,
     /// Due keys are loaded, as somebody else says when they go: a primary, or commands that follow.
     Loaded,
@@ -164,7 +164,7 @@ pub struct Loader {
     service: &'static Service,
     /// Where the keys go.
     shards: Arc<Shards>,
-    /// The shards are seen by nobody yet: what is loaded takes the place of all other data in the end.
+    /// The shards are seen by no client yet: what is loaded takes the place of all other data in the end.
     is_aside: bool,
     /// How many threads decode, or run commands.
     threads: usize,
@@ -183,7 +183,7 @@ impl Loader {
         }
     }
 
-    /// Into other shards, as many as the server has, which nobody sees. Libraries of functions are only checked, and
+    /// Into other shards, as many as the server has, which no client sees. Libraries of functions are only checked, and
     /// kept as texts.
     pub fn aside(self, shards: Arc<Shards>) -> Loader {
         Loader {

@@ -75,8 +75,8 @@ impl<'p> Progress<'p> {
         }
     }
 
-    /// The data are not all there, and the server is about to end: until it has, nobody is served what there is, and
-    /// nobody saves it.
+    /// The data are not all there, and the server is about to end: until it has, no client is served what there is, and
+    /// no thread saves it.
     pub fn never_ends(self) {
         std::mem::forget(self);
     }

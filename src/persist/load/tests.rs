@@ -413,7 +413,7 @@ fn files_of_many_stretches_are_loaded_on_any_number_of_threads() {
         replay(third, &lines, threads).expect("commands");
         assert!(state(third) == expected, "commands on {threads} threads");
     }
-    // A fault in the middle is found, whoever came to it.
+    // A fault in the middle is found, whichever thread came to it.
     let mut broken = file.clone();
     let middle = broken.len() / 2;
     broken[middle..middle + 400].fill(0x81);

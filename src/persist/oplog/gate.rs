@@ -1,9 +1,9 @@
 //! A gate, at which tasks wait until a position has passed.
 //!
-//! Whoever opens it belongs to no runtime, and to wake a task from there costs a system call. So tasks can wait at
-//! **relays**: one task on each runtime, which alone is woken, and which wakes the others of its threads from within,
-//! where that costs next to nothing; and only those whose position has passed. Tasks on threads without a relay are
-//! woken one by one.
+//! The thread that opens it belongs to no runtime, and to wake a task from there costs a system call. So tasks can wait
+//! at **relays**: one task on each runtime, which alone is woken, and which wakes the others of its threads from
+//! within, where that costs next to nothing; and only those whose position has passed. Tasks on threads without a relay
+//! are woken one by one.
 
 use std::cell::Cell;
 use std::convert::Infallible;
@@ -103,7 +103,7 @@ impl Gate {
     }
 
     fn wake(&self, wakes_all: bool) {
-        // Pairs with the fence of those who wait: either they see what has changed, or this sees them.
+        // Pairs with the fence of the tasks that wait: either they see what has changed, or this sees them.
         fence(SeqCst);
         for relay in self.relays() {
             if relay.waiters.are_there.swap(false, Relaxed) {
@@ -117,7 +117,7 @@ impl Gate {
         }
     }
 
-    /// For the task of a relay: wakes those who wait there and may pass.
+    /// For the task of a relay: wakes the tasks that wait there and may pass.
     pub fn poll_relay(&self, number: usize, cx: &mut Context<'_>) -> Poll<Infallible> {
         let Some(relay) = self.relays().get(number) else {
             return Poll::Pending;

@@ -8,9 +8,9 @@
 //! Positions are bytes of the ring: [`Log::append`] answers the position behind what was appended, and the sequencer
 //! tells readers up to which position they have everything.
 //!
-//! Limits: nobody waits with a shard in hand but for the sequencer, which waits for nobody. [`OpLog::is_crowded`] says
-//! when commands that may write should wait before they take shards: three quarters of the ring are full, or a reader
-//! that must not lose anything is behind by more than [`BEHIND_BYTES_MAX`].
+//! Limits: a thread with a shard in hand waits for the sequencer alone, which waits for no thread.
+//! [`OpLog::is_crowded`] says when commands that may write should wait before they take shards: three quarters of the
+//! ring are full, or a reader that must not lose anything is behind by more than [`BEHIND_BYTES_MAX`].
 
 mod gate;
 mod reader;
@@ -184,7 +184,7 @@ impl OpLog {
         }
     }
 
-    /// Ready when it is crowded no more. For those who hold no shard.
+    /// Ready when it is crowded no more. For callers that hold no shard.
     pub fn poll_room(&self, cx: &mut Context<'_>) -> Poll<()> {
         if !self.is_crowded() {
             return Poll::Ready(());
@@ -295,8 +295,8 @@ impl OpLog {
         reader.take(Duration::ZERO)
     }
 
-    /// Has readers get all that was appended by now, on the thread of whoever asks: a pass is copying in memory, and
-    /// nobody sleeps. What another thread is just appending is not waited for.
+    /// Has readers get all that was appended by now, on the caller's thread: a pass is copying in memory, and no reader
+    /// sleeps. What another thread is just appending is not waited for.
     pub fn hand_out(&self) {
         let ring = self.ring();
         let tail = ring.tail();

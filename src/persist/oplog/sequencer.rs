@@ -18,7 +18,7 @@ pub const BLOCK_BYTES: usize = 8 << 10;
 /// Bytes of the ring taken at a time.
 const TAKEN_BYTES_MAX: u64 = 1 << 20;
 
-/// How long records gather where nobody waits for them.
+/// How long records gather where no reply waits for them.
 const GATHERING: Duration = Duration::from_millis(1);
 
 /// Looks at an empty ring before it sleeps, while somebody waits for what is appended.

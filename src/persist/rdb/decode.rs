@@ -59,7 +59,7 @@ pub enum Aside {
         /// Keys with a deadline.
         expires: u64,
     },
-    /// A module's data beside keys, which nobody here needs: the number that stands for the module.
+    /// A module's data beside keys, which this server does not need: the number that stands for the module.
     Module(u64),
 }
 

@@ -32,7 +32,7 @@ impl Options {
     }
 }
 
-/// The first bytes, and names with values that whoever reads it may want to know.
+/// The first bytes, and names with values that a reader may want to know.
 pub fn header(out: &mut Vec<u8>, options: &Options, aux: &[(&str, String)]) {
     out.extend_from_slice(format!("REDIS{:04}", options.version).as_bytes());
     for (name, value) in aux {

@@ -8,10 +8,10 @@
 //! ```
 //!
 //! One snapshot at a time. [`Snapshots::begin`] asks for all shards at once; with all of them in hand each is cut
-//! (`engine::snapshot`), functions are captured, and whoever hangs on this moment learns it: the append-only file's
+//! (`engine::snapshot`), functions are captured, and what hangs on this moment learns it: the append-only file's
 //! rewrite notes the log's position, replicas theirs. Then walkers save shard after shard; what changes meanwhile is
-//! saved by whoever changes it, into the same queue. A snapshot that is cancelled, or whose sink fails, encodes nothing
-//! any more, but the walkers go on to the end, as each entry has to be marked before the next cut.
+//! saved by the command that changes it, into the same queue. A snapshot that is cancelled, or whose sink fails,
+//! encodes nothing any more, but the walkers go on to the end, as each entry has to be marked before the next cut.
 
 pub mod file;
 mod outgoing;

@@ -26,7 +26,7 @@ pub(super) struct Outgoing {
     cut_ms: AtomicU64,
     is_over: AtomicBool,
     is_cancelled: AtomicBool,
-    /// Chunks on their way. Nobody waits for room, as what fills it has a shard in hand; it holds no more than what
+    /// Chunks on their way. No thread waits for room, as what fills it has a shard in hand; it holds no more than what
     /// was there at the cut.
     chunks: SegQueue<Chunk>,
     /// Parts of large collections, in their order.
@@ -256,7 +256,7 @@ impl Outlet for Outgoing {
     }
 
     fn fail(&self, why: &'static str) {
-        // Nobody holds this lock for more than a moment.
+        // No thread holds this lock for more than a moment.
         *self.broken.lock() = Some(why);
         self.give_up();
     }

@@ -49,7 +49,7 @@ pub fn note_saved(service: &Service, files: &dyn Files, (path, cut): (&Path, &Cu
     tracing::info!("DB saved on disk");
 }
 
-/// A snapshot in the background could not be written to the file. Whoever ended it on purpose has not failed.
+/// A snapshot in the background could not be written to the file. A snapshot that was ended on purpose has not failed.
 pub fn note_failed(service: &Service, failure: &Failure) {
     if !matches!(failure, Failure::Cancelled) {
         let figures = &service.telemetry.persistence.rdb;
@@ -137,7 +137,7 @@ impl Saver {
         }
         match ended {
             Ok(_) => tracing::info!("Background saving terminated with success"),
-            // As in Redis, where whoever ends it on purpose does not make it an error.
+            // As in Redis, where an end on purpose is no error.
             Err(Failure::Cancelled) => tracing::warn!("Background saving terminated by signal 10"),
             Err(failure) => {
                 note_failed(self.service, failure);

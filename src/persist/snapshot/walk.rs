@@ -74,7 +74,7 @@ impl Snapshots {
         }
         walk.run();
         drop(ends);
-        // Nobody sends: this ends when all others are gone.
+        // No thread sends: this ends when all others are gone.
         let _ = ended.recv();
         writer.pass_on_all();
     }
@@ -96,7 +96,7 @@ struct Walk {
 }
 
 struct Left {
-    /// Shards that nobody saves at the moment.
+    /// Shards that no thread saves at the moment.
     shards: VecDeque<u16>,
     /// Walkers that save one.
     in_hand: usize,
@@ -182,8 +182,8 @@ impl Walk {
         more.load(Relaxed)
     }
 
-    /// `rdb-key-save-delay`, for tests: negative delays are fractions of a microsecond. Whoever takes the delay away
-    /// ends those under way too.
+    /// `rdb-key-save-delay`, for tests: negative delays are fractions of a microsecond. Taking the delay away ends
+    /// those under way too.
     fn delay(&self, keys: u64) {
         let delay_us = self.outgoing.delay_us();
         if delay_us == 0 || keys == 0 {
@@ -214,7 +214,7 @@ pub(super) struct Writer {
     checksum: bool,
     compress: bool,
     output: Mutex<Output>,
-    /// Held by whoever passes on parts of large collections, so that they stay in their order.
+    /// Held by the thread that passes on parts of large collections, so that they stay in their order.
     in_order: Mutex<InOrder>,
 }
 

@@ -9,8 +9,8 @@
 //! transfer  a snapshot on its way to several replicas
 //! ```
 //!
-//! Nobody waits for a replica: the sequencer appends to the backlog and wakes the senders, each of which goes on as far
-//! as its socket takes something. A replica that takes nothing is given up by its limit or its time.
+//! No command waits for a replica: the sequencer appends to the backlog and wakes the senders, each of which goes on as
+//! far as its socket takes something. A replica that takes nothing is given up by its limit or its time.
 
 mod input;
 mod pair;
@@ -168,7 +168,7 @@ impl Primary {
             let first = self.peers.lock().get(&client).cloned();
             return first.and_then(|first| first.seat.as_ref()?.second());
         }
-        // Whoever knows offsets is not asked in Valkey's words.
+        // A replica that knows offsets is not asked in Valkey's words.
         let is_dual = self.config().dual_channel_replication_enabled && follow.resume.is_none();
         (announced.is_rdb_channel && is_dual).then(|| Seat::first(Channel::Rdb(Words::Valkey)))
     }
@@ -325,7 +325,7 @@ impl Primary {
 
 impl ask::Primary for Primary {
     fn stream(&self) -> StreamFacts {
-        // Whoever compares offsets means those of what was written before.
+        // Comparing offsets means those of what was written before.
         self.stream.catch_up();
         self.stream.facts()
     }

@@ -119,7 +119,7 @@ impl Seat {
         self.pair.state.lock().cursor.take()
     }
 
-    /// Whether the snapshot's place in the stream is known, and nobody has come for what follows it.
+    /// Whether the snapshot's place in the stream is known, and no connection has come for what follows it.
     pub(super) fn awaits_main(&self) -> bool {
         let state = self.pair.state.lock();
         state.cursor.is_some() && state.main == Half::Awaited
@@ -145,7 +145,7 @@ impl Seat {
         state.cursor.as_ref().map_or(0, Cursor::behind_bytes)
     }
 
-    /// The connection ends. Without its own snapshot nobody comes for what follows it.
+    /// The connection ends. Without its own snapshot no connection comes for what follows it.
     pub(super) fn leave(&self) {
         let mut state = self.pair.state.lock();
         *state.half(self.channel) = Half::Gone;

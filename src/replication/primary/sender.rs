@@ -465,7 +465,7 @@ impl Link {
         let Some(acknowledged) = heard.map_err(told)? else {
             return Ok(());
         };
-        // Nobody has what was never written.
+        // No replica has what was never written.
         let end = self.primary.stream.backlog.end();
         let synced = acknowledged.synced.map(|synced| synced.min(end));
         let is_more = self

@@ -147,7 +147,7 @@ impl Primary {
         place
     }
 
-    /// Begins a snapshot for those who wait, if it is time.
+    /// Begins a snapshot for the replicas that wait, if it is time.
     pub(super) fn begin_if_due(self: &Arc<Self>) {
         let mut state = self.syncing.state.lock();
         state
@@ -432,7 +432,7 @@ impl Sink for ThroughFile {
                 tracing::info!(
                     "Removing the RDB file used to feed replicas in a persistence-less instance"
                 );
-                // Whoever removed it before has done what is asked for.
+                // A file that was removed before needs no removal.
                 let _ = primary.files.remove(&path);
             }
         });

@@ -2,7 +2,7 @@
 //! for it, each at its own pace, and dropped when all have it.
 //!
 //! The writer waits while the slowest reader is more than [`WINDOW_BYTES`] behind, which is why a reader that takes
-//! nothing for too long is to be given up by whoever reads. When no reader is left the snapshot is cancelled.
+//! nothing for too long is to be given up by its own task. When no reader is left the snapshot is cancelled.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;

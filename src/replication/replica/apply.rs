@@ -1,7 +1,8 @@
 //! Runs the primary's commands as they come, in order and looked up ahead, and says how much of the stream is run.
 //!
 //! What is run goes to the stream of this server as it came, so that offsets agree down a chain. A transaction counts
-//! once its EXEC has run: nobody is sent half of one, and a link that breaks within one begins with its MULTI again.
+//! once its EXEC has run: no replica is sent half of one, and a link that breaks within one begins with its MULTI
+//! again.
 
 use std::future::poll_fn;
 use std::ops::Range;

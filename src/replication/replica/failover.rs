@@ -164,7 +164,7 @@ impl Follower {
         }
     }
 
-    /// Looks for a replica that has everything; nobody is chosen if the failover was aborted.
+    /// Looks for a replica that has everything; none is chosen if the failover was aborted.
     fn look(&self, number: u64, target: Option<&Target>) -> Poll<Option<Target>> {
         if !self.failover.waits(number) {
             return Poll::Ready(None);

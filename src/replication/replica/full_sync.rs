@@ -173,7 +173,7 @@ pub(super) fn to_shards(
     })
 }
 
-/// Data that nobody sees yet.
+/// Data that no client sees yet.
 pub(super) struct Aside {
     shards: Arc<Shards>,
 }
@@ -211,7 +211,7 @@ impl Aside {
     pub(super) async fn replace_all(self, service: &'static Service, libraries: Vec<Vec<u8>>) {
         let seed = service.router.seed();
         let all = 0..self.shards.len() as u16;
-        // Nobody else knows of these shards any more.
+        // No other thread knows of these shards any more.
         let held = all.filter_map(|shard| self.shards.try_take(shard));
         let mut loaded: Vec<Engine> = held
             .map(|mut engine| std::mem::replace(&mut *engine, Engine::new(0, seed, 0)))

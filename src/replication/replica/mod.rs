@@ -109,7 +109,7 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// Of a server that follows nobody yet. It lives as long as the process, as its links do.
+    /// Of a server that follows no primary yet. It lives as long as the process, as its links do.
     pub fn new(
         service: &'static Service,
         stream: Arc<Stream>,
@@ -141,7 +141,7 @@ impl Follower {
         follower
     }
 
-    /// The server starts as a replica (`replicaof`): nobody writes to it from now on. No client is connected yet.
+    /// The server starts as a replica (`replicaof`): no client writes to it from now on. No client is connected yet.
     pub fn begin(&self) {
         let config = self.service.config.load();
         if let Some((host, port)) = config.replicaof.clone() {
@@ -151,7 +151,7 @@ impl Follower {
     }
 
     /// The snapshot that was loaded at the start says where its data stand in a stream: this server goes on with it, as
-    /// a replica of whoever has it, or as its primary. For a thread that may wait.
+    /// a replica of the server that has it, or as its primary. For a thread that may wait.
     pub fn restored(&self, fields: &BTreeMap<&'static str, String>) {
         let number = |name| fields.get(name).and_then(|text| text.parse::<u64>().ok());
         let (Some(id), Some(offset)) = (fields.get("repl-id"), number("repl-offset")) else {

@@ -27,7 +27,7 @@ pub(super) struct Wire {
     stream: TcpStream,
     /// What has come and was not taken.
     pub(super) input: Vec<u8>,
-    /// What has come before `input`, while nobody took it.
+    /// What has come before `input`, until it is taken.
     ahead: VecDeque<Vec<u8>>,
     ahead_bytes: usize,
     /// What is to be sent and was not taken by the socket yet.
@@ -84,7 +84,7 @@ impl Wire {
         read(&mut self.stream, &mut self.input).await
     }
 
-    /// Waits for more input, and keeps it for whoever takes it later. Nothing is lost if it is not awaited to its end.
+    /// Waits for more input, and keeps it until it is taken. Nothing is lost if it is not awaited to its end.
     pub(super) async fn read_ahead(&mut self) -> io::Result<usize> {
         if self.input.len() >= READ_BYTES / 4 * 3 {
             self.ahead_bytes += self.input.len();

@@ -1,5 +1,5 @@
 //! Running the handler of one command: the context that it works on, its reply, and what it leaves in the log. What
-//! follows from that for others, as for those who wait for its keys, is done by the module around this.
+//! follows from that for others, as for clients that wait for its keys, is done by the module around this.
 
 use std::sync::Arc;
 

@@ -105,7 +105,7 @@ fn pay(
     engines.with_all(|engines| {
         append_records(command, engines, client);
         engines.iter_mut().for_each(|engine| engine.pay(now, keys));
-        // Whoever asks for the position of his last write means the one before.
+        // A client that asks for the position of its last write means the one before.
         append_alone(engines);
     });
 }

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! The thread that holds the shard runs the job; a client that disconnects meanwhile loses only the reply. A run says
-//! what follows ([`Next`]): the reply goes to whoever awaits it, or the job queues again, to run anew or on a thread of
-//! its own.
+//! what follows ([`Next`]): the reply goes to the connection that awaits it, or the job queues again, to run anew or on
+//! a thread of its own.
 
 pub mod command;
 pub mod task;
@@ -94,7 +94,7 @@ pub struct Job {
     pub work: Work,
     next: Next,
     /// The job runs on a thread of its own.
-    is_offloaded: bool,
+    pub is_offloaded: bool,
     ticket: Option<Arc<Ticket>>,
     /// The period in which it began, until it has ended.
     under_way: Option<Arc<UnderWay>>,
@@ -149,12 +149,6 @@ impl Job {
         let ticket = Job::await_end(&mut queued);
         Job::submit(queued);
         ticket
-    }
-
-    /// Sends a job to a thread of its own; the ticket on which its end is awaited.
-    pub fn send_offloaded(mut queued: QueuedJob, under_way: &Arc<UnderWay>) -> Arc<Ticket> {
-        queued.is_offloaded = true;
-        Job::send(queued, under_way)
     }
 
     fn submit(mut queued: QueuedJob) {

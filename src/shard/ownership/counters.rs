@@ -5,7 +5,7 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Raised by whoever does the thing, from any thread.
+/// Raised by the thread that does the thing, from any thread.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     pub(super) takes_found_held: AtomicU64,

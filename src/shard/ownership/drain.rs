@@ -135,7 +135,7 @@ impl<'s, E: Send, M: Message<E>> Drain<'s, E, M> {
         let queued = unsafe { QueuedMessage::<M>::borrow(link) };
         let is_simple = !queued.message.is_extendable() && !queued.message.is_offloaded();
         if is_simple && queued.tokens.is_empty() && queued.message.shards().len() == 1 {
-            // SAFETY: (2), and the token is used by nobody else while this runs; one shard, in range.
+            // SAFETY: (2), and the token is used by no other thread while this runs; one shard, in range.
             let mut engines = unsafe { self.shards.engines(slice::from_ref(&shard)) };
             holds::while_running(|| queued.message.run(&mut engines));
             // SAFETY: ours, out of every list.
@@ -298,8 +298,8 @@ impl<'s, E: Send, M: Message<E>> Drain<'s, E, M> {
             let mut held = unsafe { HeldTokens::new(self.shards, tokens) };
             holds::while_running(|| message.run_extendable(&mut held));
         } else {
-            // SAFETY: the message's tokens are ours with it, and used by nobody else while this runs; ascending, and
-            // each was in range of the gates when it was taken.
+            // SAFETY: the message's tokens are ours with it, and used by no other thread while this runs; ascending,
+            // and each was in range of the gates when it was taken.
             let mut engines = unsafe { self.shards.engines(tokens) };
             holds::while_running(|| message.run(&mut engines));
         }

@@ -23,7 +23,7 @@ pub struct HeldEngines<'a, E> {
 
 impl<'a, E> HeldEngines<'a, E> {
     /// # Safety
-    /// 1. All tokens of `shards` are held for `'a` and nobody else uses them. 2. `shards` is ascending without
+    /// 1. All tokens of `shards` are held for `'a` and no other code uses them. 2. `shards` is ascending without
     ///    duplicates and each is in range of `gates`.
     #[inline(always)]
     pub(super) unsafe fn new(

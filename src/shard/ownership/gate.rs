@@ -1,6 +1,6 @@
 //! One shard's word, its queue and its engine: the atomic steps of the protocol and nothing else.
 //!
-//! Knows neither messages nor workers. Invariant: `backlog` and `engine` are touched only by whoever has the token.
+//! Knows neither messages nor workers. Invariant: `backlog` and `engine` are touched only by the holder of the token.
 #![expect(
     unsafe_code,
     reason = "the word is a tagged pointer; the token stands in for a lock"
@@ -93,7 +93,7 @@ impl<E> Gate<E> {
         self.takes.load(Relaxed)
     }
 
-    /// A guess for those who do not have the token.
+    /// A guess for callers that do not have the token.
     #[inline]
     pub(super) fn seems_free(&self) -> bool {
         self.word.load(Relaxed).is_null()
@@ -120,9 +120,9 @@ impl<E> Gate<E> {
         true
     }
 
-    /// Takes the token or leaves the link with whoever has it: one atomic decision on one word, so there is no moment
-    /// at which a link could be queued at a shard that nobody holds. With `heeds_long` a shard that is held for long
-    /// gets no link: the same word says so, so that no link slips in behind the holder's look at the queue.
+    /// Takes the token or leaves the link with its holder: one atomic decision on one word, so there is no moment at
+    /// which a link could be queued at a shard that is not held. With `heeds_long` a shard that is held for long gets
+    /// no link: the same word says so, so that no link slips in behind the holder's look at the queue.
     ///
     /// # Safety
     /// 1. `link` points to a live message that is in no queue. 2. After `Queued` the caller does not touch it again.
@@ -294,7 +294,7 @@ impl<E> Gate<E> {
     pub(super) fn take_pending(&mut self) -> Vec<NonNull<Link>> {
         let newest = self.word.load(Relaxed).map_addr(|address| address & !FLAGS);
         let mut links = Vec::new();
-        // SAFETY: `&mut self`: nobody has the token or pushes, so both lists are ours.
+        // SAFETY: `&mut self`: no other thread has the token or pushes, so both lists are ours.
         unsafe {
             let backlog = self
                 .backlog

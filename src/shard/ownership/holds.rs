@@ -115,7 +115,7 @@ pub(super) fn while_running(run: impl FnOnce()) {
 /// Owes `finish` to a message that has run.
 ///
 /// # Safety
-/// 1. `link` points to a live message that nobody else has. 2. `finish` is right for its type. 3. A hold is open.
+/// 1. `link` points to a live message that no other owner has. 2. `finish` is right for its type. 3. A hold is open.
 pub(super) unsafe fn defer(link: NonNull<Link>, finish: FinishFn) {
     THREAD_HOLDS.with(|holds| {
         debug_assert!(holds.depth.get() > 0);

@@ -17,7 +17,7 @@
 //! - **Bound**: after 64 messages a holder gives the *held* token to the shard's worker and wakes it. No thread keeps
 //!   duties, and a free shard with a queue does not exist.
 //! - **Travel**: a message for several shards visits them in ascending order. Where a shard is free, its carrier takes
-//!   the token for it; where it is held, the message joins the queue *with the tokens it has*, and whoever holds that
+//!   the token for it; where it is held, the message joins the queue *with the tokens it has*, and the holder of that
 //!   shard carries it on. Who gets the last token runs it, then lets go of all.
 //! - **Held for long**: a message that takes long is offloaded with its tokens, to a thread of its own ([`extend`]).
 //!   Its shards are marked so in their words, and no message waits there with tokens of other shards: it lets go of
@@ -29,8 +29,8 @@
 //!   way to let go.
 //!
 //! Example: A holds shard 2. B submits a message for 1 and 2: takes 1, finds 2 held, queues there, and goes away (shard
-//! 1 is held by nobody's thread now, only by the message). C submits to 1: held, so it queues. A lets go of 2: finds
-//! the message, which now has 1 and 2, runs it, and lets go of 1 (finds and runs C's message) and of 2.
+//! 1 is held by no thread now, only by the message). C submits to 1: held, so it queues. A lets go of 2: finds the
+//! message, which now has 1 and 2, runs it, and lets go of 1 (finds and runs C's message) and of 2.
 //!
 //! # Why it is right
 //!
@@ -104,8 +104,8 @@ pub trait Message<E>: Send + Sized + 'static {
     /// panic ends the process.
     fn run(&mut self, engines: &mut HeldEngines<'_, E>);
 
-    /// Called once after `run`, with no token on this thread: wakes whoever waits, frees or recycles. May submit; but a
-    /// message that was turned away (see [`HeldTokens::turn_away`]) did not run, and may not submit.
+    /// Called once after `run`, with no token on this thread: wakes the thread that waits, frees or recycles. May
+    /// submit; but a message that was turned away (see [`HeldTokens::turn_away`]) did not run, and may not submit.
     fn finish(queued: Box<QueuedMessage<Self>>);
 
     /// Moves what an engine has left to be done to this thread; whether there is anything. Its token is in hand, and is
@@ -228,7 +228,7 @@ impl<E: Send, M: Message<E>> Shards<E, M> {
         None
     }
 
-    /// Runs the message: here and now if its shards are free, else by whoever holds them. Never waits.
+    /// Runs the message: here and now if its shards are free, else by their holders. Never waits.
     ///
     /// `finish` follows when this thread holds nothing, or on the thread that ran it. A message on its way when the set
     /// is dropped is dropped without a `finish`.
@@ -393,7 +393,7 @@ impl<E: Send, M: Message<E>> Shards<E, M> {
     /// # Safety
     /// The tokens are the caller's, and no longer afterwards.
     unsafe fn let_go_all(&self, tokens: &[u16]) {
-        // All that nobody waits for go at once; the list of the rest is only allocated if there is a rest.
+        // All that no message waits for go at once; the list of the rest is only allocated if there is a rest.
         // SAFETY: the caller's tokens, each let go once and not used again.
         let let_go = |&shard: &u16| unsafe { self.try_release(shard) };
         let wanted: ShardList = tokens

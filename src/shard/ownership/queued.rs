@@ -81,8 +81,8 @@ pub struct QueuedMessage<M> {
     pub(super) message: M,
 }
 
-// SAFETY: the raw pointers in the link are only followed by whoever has the message (module invariant), the rest is
-// `Send` with `M`.
+// SAFETY: the raw pointers in the link are only followed by the message's owner (module invariant), the rest is `Send`
+// with `M`.
 unsafe impl<M: Send> Send for QueuedMessage<M> {}
 
 impl<M> QueuedMessage<M> {
@@ -119,7 +119,7 @@ impl<M> QueuedMessage<M> {
     }
 
     /// # Safety
-    /// 1. `link` came from [`QueuedMessage::into_link`] of the same `M`. 2. Nobody else has it any more.
+    /// 1. `link` came from [`QueuedMessage::into_link`] of the same `M`. 2. It has no other owner any more.
     #[inline]
     pub(super) unsafe fn from_link(link: NonNull<Link>) -> Box<QueuedMessage<M>> {
         // SAFETY: (1) the pointer is that of a leaked box of this type; (2) it is turned back once.

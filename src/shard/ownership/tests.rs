@@ -376,10 +376,7 @@ fn where_a_shard_is_held_for_long_messages_wait_in_turn_and_without_other_tokens
 fn who_stands_behind_a_message_that_is_offloaded_waits_without_other_tokens() {
     let shards = TestShards::new(ledgers(3));
     let held = shards.try_take(2).expect("free");
-    let (sender, arrived) = mpsc::channel();
-    let mut long = note(&[2], 0);
-    long.offloads_to = Some(sender);
-    shards.submit(long);
+    let arrived = submit_offloaded(&shards, &[2]);
     shards.submit(note(&[1, 2], 1)); // waits behind it with the token of 1
     drop(held);
     let long = arrived.recv().expect("its shard is free");

@@ -197,6 +197,11 @@ impl<'r, 'a> Unit<'r, 'a> {
         self.router
     }
 
+    /// Whether it is not rolled back any more.
+    pub fn is_irrevocable(&self) -> bool {
+        self.is_irrevocable
+    }
+
     /// Whether it has to be rolled back.
     pub fn is_aborted(&self) -> bool {
         self.abort.is_some()
@@ -279,13 +284,13 @@ impl<'r, 'a> Unit<'r, 'a> {
         }
         let now = Ticks::now();
         self.latest = now;
-        if self.offloaded.is_none() {
-            if now.since_ns(self.since) > INLINE_NS && !self.is_irrevocable {
-                return Err(self.end(Abort::TooSlow));
-            }
-            return Ok(());
+        if self.offloaded.is_some() {
+            return self.tick_offloaded(now, config);
         }
-        self.tick_offloaded(now, config)
+        match now.since_ns(self.since) > INLINE_NS && !self.is_irrevocable {
+            true => Err(self.end(Abort::TooSlow)),
+            false => Ok(()),
+        }
     }
 
     /// Looks at the queues of the shards that the unit holds, and at whether its script was killed.
@@ -329,11 +334,10 @@ impl<'r, 'a> Unit<'r, 'a> {
     /// From here on it is not rolled back: what it did stays. Whatever comes has its shards by now.
     pub fn make_irrevocable(&mut self) {
         if !std::mem::replace(&mut self.is_irrevocable, true) && self.has_undo_logs {
-            self.with_engines(|engines| {
-                for engine in engines {
-                    engine.commit_attempt();
-                }
-            });
+            let mut engines = self.engines();
+            engines
+                .iter()
+                .for_each(|(_, engine)| engine.commit_attempt());
         }
     }
 
@@ -486,7 +490,15 @@ impl<'r, 'a> Unit<'r, 'a> {
         if self.held.shards().is_empty() && self.get_shards(&Args::none()).is_err() {
             return true;
         }
-        self.with_engines(|engines| engines.iter_mut().all(|engine| engine.has_room(now)))
+        self.engines()
+            .iter()
+            .all(|(_, engine)| engine.has_room(now))
+    }
+
+    /// The engines in hand.
+    #[inline]
+    fn engines(&mut self) -> HeldEngines<'_, Engine> {
+        self.held.engines()
     }
 
     /// The engines in hand, ascending.
@@ -581,14 +593,12 @@ impl<'r, 'a> Unit<'r, 'a> {
     pub fn roll_back(mut self, plan: &mut UnitPlan) {
         self.end_all();
         let reads = std::mem::take(&mut self.reads);
-        self.with_engines(|engines| {
-            for engine in engines {
-                engine.undo_attempt();
-                if let Some(reads) = reads_of(&reads, engine.shard) {
-                    engine.forget_reads_since(reads);
-                }
+        for (shard, engine) in self.engines().iter() {
+            engine.undo_attempt();
+            if let Some(reads) = reads_of(&reads, shard) {
+                engine.forget_reads_since(reads);
             }
-        });
+        }
         self.note_undeclared(plan);
         let abort = self.abort.unwrap_or(Abort::TooSlow);
         let count = self.router.shard_count();

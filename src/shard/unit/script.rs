@@ -145,9 +145,8 @@ impl Host for UnitHost<'_, '_, '_, '_> {
         let mark = out.position();
         let (cx, outcome) = (&mut *self.cx, &mut *self.outcome);
         outcome.may_offload = self.unit.may_offload();
-        let failed = self
-            .unit
-            .with_engines(|engines| step::run(call.command, &args, engines, cx, out, outcome));
+        let mut engines = self.unit.engines();
+        let failed = step::run(call.command, &args, &mut engines, cx, out, outcome);
         if outcome.offloads {
             return Err(self.unit.offload());
         }

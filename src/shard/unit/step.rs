@@ -12,13 +12,14 @@ use crate::command::error::write_failure;
 use crate::command::{Args, Out};
 use crate::engine::Engine;
 use crate::shard::execute::{self, ExecutionContext};
+use crate::shard::ownership::engines::HeldEngines;
 use crate::telemetry::clock;
 
 /// Runs one command; true when it answered with an error.
 pub(super) fn run(
     command: &'static Command,
     args: &Args<'_>,
-    engines: &mut [&mut Engine],
+    engines: &mut HeldEngines<'_, Engine>,
     cx: &mut UnitContext<'_>,
     out: &mut Out,
     outcome: &mut UnitOutcome,
@@ -123,13 +124,13 @@ fn context<'s>(cx: &'s UnitContext<'_>, index: u16) -> ExecutionContext<'s> {
 }
 
 impl ShardStep<'_, '_> {
-    fn run(&mut self, engines: &mut [&mut Engine], out: &mut Out) -> bool {
+    fn run(&mut self, engines: &mut HeldEngines<'_, Engine>, out: &mut Out) -> bool {
         let command = self.command;
         match command.run {
             Run::EachShard(..)
                 if self.may_offload
                     && command.flags.has(Flags::TAKES_LONG)
-                    && keys_in(engines, self.view.db) > KEYS_MANY =>
+                    && keys_in(&engines.all(), self.view.db) > KEYS_MANY =>
             {
                 self.offloads = true;
                 true
@@ -139,33 +140,29 @@ impl ShardStep<'_, '_> {
                 let merged = result.and_then(|gather| merge(self.args, gather, out));
                 write_failure(merged, out)
             }
-            _ if engines.len() == 1 => self.run_on(Engines::of(engines), out),
             _ => {
-                let mine = self.named(engines);
-                self.run_on(mine, out)
+                let named = self.named(engines);
+                self.run_on(named, out)
             }
         }
     }
 
-    /// The engines that the command names.
-    fn named<'e>(&self, engines: &'e mut [&mut Engine]) -> Engines<'e> {
-        let needs_all = self.command.needs_all_shards(self.args);
+    /// The engines that the command names, which are in hand. A command without keys that could be found runs anywhere,
+    /// to say so.
+    #[inline]
+    fn named<'e>(&self, engines: &'e mut HeldEngines<'_, Engine>) -> Engines<'e> {
+        let is_wide = self.command.needs_all_shards(self.args);
         let keys = self.args.keys();
-        let is_mine = |shard: u16| needs_all || keys.iter().any(|key| key.shard == shard);
-        // A command without keys that could be found runs anywhere, to say so.
-        let anywhere = match engines.iter().any(|engine| is_mine(engine.shard)) {
-            true => None,
-            false => engines.first().map(|engine| engine.shard),
+        let (first, rest) = match keys.split_first() {
+            Some((first, rest)) => (first.shard, rest),
+            None => (engines.shards()[0], keys),
         };
-        let mut mine: Vec<&mut Engine> = engines
-            .iter_mut()
-            .filter(|engine| is_mine(engine.shard) || anywhere == Some(engine.shard))
-            .map(|engine| &mut **engine)
-            .collect();
-        match mine.len() {
-            1 => Engines::One(mine.remove(0)),
-            _ => Engines::Many(mine),
+        if engines.len() == 1 || !is_wide && rest.iter().all(|key| key.shard == first) {
+            return Engines::One(engines.get(first).expect("the unit has its shards"));
         }
+        let is_named = |shard| is_wide || keys.iter().any(|key| key.shard == shard);
+        let named = engines.iter().filter(|(shard, _)| is_named(*shard));
+        Engines::Many(named.map(|(_, engine)| engine).collect())
     }
 
     fn run_on(&mut self, engines: Engines<'_>, out: &mut Out) -> bool {
@@ -186,7 +183,7 @@ impl ShardStep<'_, '_> {
         failed
     }
 
-    fn visit_each(&mut self, engines: &mut [&mut Engine]) -> CommandResult<Gather> {
+    fn visit_each(&mut self, engines: &mut HeldEngines<'_, Engine>) -> CommandResult<Gather> {
         let (command, args) = (self.command, self.args);
         let count = self.cx.shard_count;
         let (part, first) = match command.run {
@@ -195,7 +192,7 @@ impl ShardStep<'_, '_> {
             _ => unreachable!("{} does not go from shard to shard", command.full_name),
         };
         let mut gather = Gather::default();
-        for engine in engines.iter_mut().filter(|engine| engine.shard >= first) {
+        for (_, engine) in engines.iter().filter(|(shard, _)| *shard >= first) {
             if gather.done {
                 break;
             }

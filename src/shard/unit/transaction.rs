@@ -16,10 +16,11 @@ use crate::command::transaction::exec_abort;
 use crate::command::{Args, Out};
 use crate::engine::record;
 use crate::engine::watching::Watched;
-use crate::engine::{Engine, Now, engine_of};
+use crate::engine::{Engine, Now};
 use crate::script::footprint;
 use crate::script::library::Library;
 use crate::shard::ownership::ShardList;
+use crate::shard::ownership::engines::HeldEngines;
 use crate::telemetry::clock::Ticks;
 use crate::telemetry::counters::{Kind, Spent};
 
@@ -57,69 +58,40 @@ const ROOM_BYTES: usize = 1024;
 /// What a watched key takes in its shard.
 const WATCHED_BYTES: usize = 64;
 
-/// What the commands of a transaction run on.
-enum StepRunner<'h, 'e, 'r, 'a> {
-    /// The shards of all of them, for as long as it takes.
-    Engines(&'h mut [&'e mut Engine]),
-    /// A unit, which may come to need more, and may have to be rolled back.
-    Unit(&'h mut Unit<'r, 'a>),
-}
-
-impl StepRunner<'_, '_, '_, '_> {
-    fn with_engines<R>(&mut self, work: impl FnOnce(&mut [&mut Engine]) -> R) -> R {
-        match self {
-            StepRunner::Engines(engines) => work(engines),
-            StepRunner::Unit(unit) => unit.with_engines(work),
+/// Runs one command of a transaction; true when it answered with an error, which is of no meaning if the unit has to be
+/// rolled back.
+fn run_step(
+    (command, args): (&'static Command, &Args<'_>),
+    unit: &mut Unit<'_, '_>,
+    cx: &mut UnitContext<'_>,
+    out: &mut Out,
+    outcome: &mut UnitOutcome,
+) -> bool {
+    if let Run::Script(verb) = command.run {
+        // Scripts note their errors themselves.
+        return script::run((command, verb), args, unit, cx, out, outcome);
+    }
+    if matches!(command.run, Run::Session(_)) {
+        match command.flags.has(Flags::REPEATABLE) && !unit.is_irrevocable() {
+            true => outcome.keep_settings(cx.connection),
+            false => unit.make_irrevocable(),
         }
     }
-
-    /// Whether the unit has to be rolled back.
-    fn is_aborted(&self) -> bool {
-        matches!(self, StepRunner::Unit(unit) if unit.is_aborted())
+    let prepared = unit.prepare(command, args, cx.connection.db, cx.config());
+    if prepared.is_err() {
+        return false;
     }
-
-    /// Runs one command; true when it answered with an error, which is of no meaning if the unit has to be rolled back.
-    fn run(
-        &mut self,
-        command: &'static Command,
-        args: &Args<'_>,
-        cx: &mut UnitContext<'_>,
-        out: &mut Out,
-        outcome: &mut UnitOutcome,
-    ) -> bool {
-        if let StepRunner::Unit(unit) = self {
-            if let Run::Script(verb) = command.run {
-                // Scripts note their errors themselves.
-                return script::run((command, verb), args, unit, cx, out, outcome);
-            }
-            if matches!(command.run, Run::Session(_)) {
-                match command.flags.has(Flags::REPEATABLE) {
-                    true => outcome.keep_settings(cx.connection),
-                    false => unit.make_irrevocable(),
-                }
-            }
-            if unit
-                .prepare(command, args, cx.connection.db, cx.config())
-                .is_err()
-            {
-                return false;
-            }
-            outcome.may_offload = unit.may_offload();
-        }
-        let mark = out.position();
-        let failed =
-            self.with_engines(|engines| step::run(command, args, engines, cx, out, outcome));
-        if let StepRunner::Unit(unit) = self
-            && outcome.offloads
-        {
-            unit.offload();
-            return false;
-        }
-        if failed {
-            outcome.notes().errors.push(out.since(mark).to_vec());
-        }
-        failed
+    let mark = out.position();
+    outcome.may_offload = unit.may_offload();
+    let failed = step::run(command, args, &mut unit.engines(), cx, out, outcome);
+    if outcome.offloads {
+        unit.offload();
+        return false;
     }
+    if failed {
+        outcome.notes().errors.push(out.since(mark).to_vec());
+    }
+    failed
 }
 
 impl Transaction {
@@ -319,36 +291,29 @@ impl Transaction {
             let args = self.args.args();
             return run_lone((step.command, verb), &args, unit, cx, (out, plan));
         }
-        let db = cx.connection.db;
-        let mut outcome = UnitOutcome::default();
-        unit.begin_transaction(cx.connection.id());
-        let is_brief = plan.is_complete
-            && unit.may_offload()
-            && unit.with_engines(|engines| {
-                let is_brief = !self.may_be_heavy(engines, db);
-                if is_brief {
-                    self.run_on(StepRunner::Engines(engines), &mut cx, out, &mut outcome);
-                }
-                is_brief
-            });
-        // It has its shards, and nothing in it can fail: no undo log is kept.
-        if is_brief || plan.is_complete && !unit.may_offload() {
+        let (mark, before) = (out.position(), cx.connection.clone());
+        unit.begin_transaction(before.id());
+        let may_fail = !plan.is_complete
+            || unit.may_offload()
+                && unit.with_engines(|engines| self.may_be_heavy(engines, before.db));
+        // With all its shards, and where nothing in it can fail, no undo log is kept.
+        if !may_fail {
             unit.make_irrevocable();
         }
-        if !is_brief {
-            outcome.is_open = true;
-            let (mark, before) = (out.position(), cx.connection.clone());
-            self.run_on(StepRunner::Unit(&mut unit), &mut cx, out, &mut outcome);
-            if unit.is_aborted() {
-                out.truncate(mark);
-                out.set_protocol(before.protocol);
-                *cx.connection = before;
-                if let Some(before) = outcome.notes.and_then(|notes| notes.settings_before) {
-                    cx.connection.shared.restore_settings(before);
-                }
-                unit.roll_back(plan);
-                return None;
+        let mut outcome = UnitOutcome {
+            is_open: may_fail,
+            ..UnitOutcome::default()
+        };
+        self.run_on(&mut unit, &mut cx, out, &mut outcome);
+        if unit.is_aborted() {
+            out.truncate(mark);
+            out.set_protocol(before.protocol);
+            *cx.connection = before;
+            if let Some(before) = outcome.notes.and_then(|notes| notes.settings_before) {
+                cx.connection.shared.restore_settings(before);
             }
+            unit.roll_back(plan);
+            return None;
         }
         unit.read_clock_ns();
         unit.commit(Kind::Transaction, &mut cx, &mut outcome, plan);
@@ -358,16 +323,19 @@ impl Transaction {
     /// Runs everything, or nothing; or, if the unit has to be rolled back, some of it.
     fn run_on(
         &self,
-        mut runner: StepRunner<'_, '_, '_, '_>,
+        unit: &mut Unit<'_, '_>,
         cx: &mut UnitContext<'_>,
         out: &mut Out,
         outcome: &mut UnitOutcome,
     ) {
         let (may_grow, now) = (self.may_grow(), cx.now);
-        let has_room =
-            |engines: &mut [&mut Engine]| engines.iter_mut().all(|engine| engine.has_room(now));
-        let has_changed = runner.with_engines(|engines| self.any_changed(engines, now));
-        if may_grow && !runner.with_engines(has_room) {
+        let has_changed = self.any_changed(&mut unit.engines(), now);
+        if may_grow
+            && !unit
+                .engines()
+                .iter()
+                .all(|(_, engine)| engine.has_room(now))
+        {
             outcome.was_refused = true;
             out.error(exec_abort(CommandError::OutOfMemory.text().as_bytes()));
         } else if has_changed {
@@ -375,27 +343,27 @@ impl Transaction {
         } else {
             out.array(self.steps.len());
             outcome.was_run = true;
-            self.run_steps(&mut runner, cx, out, outcome);
+            self.run_steps(unit, cx, out, outcome);
         }
-        if runner.is_aborted() {
+        if unit.is_aborted() {
             return;
         }
-        runner.with_engines(|engines| {
-            self.unwatch(engines);
-            if may_grow && outcome.was_run && engines.iter().any(|engine| engine.owes()) {
+        self.unwatch(&mut unit.engines());
+        if may_grow && outcome.was_run && unit.engines().iter().any(|(_, engine)| engine.owes()) {
+            unit.with_engines(|engines| {
                 // What goes for it goes by itself, after it. Nothing can undo it any more.
                 outcome.log_position = record::append(engines, &mut outcome.records, true);
                 for engine in engines {
                     engine.pay(now, self.steps.len());
                 }
-            }
-        });
+            });
+        }
         cx.publish();
     }
 
     fn run_steps(
         &self,
-        runner: &mut StepRunner<'_, '_, '_, '_>,
+        unit: &mut Unit<'_, '_>,
         cx: &mut UnitContext<'_>,
         out: &mut Out,
         outcome: &mut UnitOutcome,
@@ -406,8 +374,8 @@ impl Transaction {
         for (number, (command, args)) in self.commands().enumerate() {
             outcome.step = number;
             let mark = out.position();
-            let failed = runner.run(command, &args, cx, out, outcome);
-            if runner.is_aborted() {
+            let failed = run_step((command, &args), unit, cx, out, outcome);
+            if unit.is_aborted() {
                 return;
             }
             if cx.connection.db != db {
@@ -434,19 +402,19 @@ impl Transaction {
     }
 
     /// Whether one of the watched keys has changed.
-    fn any_changed(&self, engines: &mut [&mut Engine], now: Now) -> bool {
+    fn any_changed(&self, engines: &mut HeldEngines<'_, Engine>, now: Now) -> bool {
         let mut any_changed = false;
         for watched in &self.watched {
-            let engine = engine_of(engines, watched.shard);
+            let engine = engines.get(watched.shard);
             any_changed |= engine.is_some_and(|engine| watched.has_changed(engine, now));
         }
         any_changed
     }
 
     /// Watches no more.
-    fn unwatch(&self, engines: &mut [&mut Engine]) {
+    fn unwatch(&self, engines: &mut HeldEngines<'_, Engine>) {
         for watched in &self.watched {
-            if let Some(engine) = engine_of(engines, watched.shard) {
+            if let Some(engine) = engines.get(watched.shard) {
                 watched.forget(engine);
             }
         }

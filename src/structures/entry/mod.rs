@@ -590,7 +590,7 @@ fn allocate(shape: Shape) -> NonNull<u8> {
 impl<O> Drop for Entry<O> {
     fn drop(&mut self) {
         let shape = self.shape();
-        // SAFETY: the form says what is owned; nobody can look at the entry any more.
+        // SAFETY: the form says what is owned; no reference to the entry is left.
         unsafe {
             match shape.flags & FORM {
                 FORM_BLOCK => (*self.value_ptr().cast::<Block>()).hand_over(),

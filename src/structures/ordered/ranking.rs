@@ -359,7 +359,7 @@ impl Movers<Scored> for MembersAndNodes<'_> {
             if let Some(place) = found {
                 let mut record = self.members.edit(place);
                 let fresh = record.duplicate();
-                // Until the old one is freed at the end of this turn nobody looks at it any more.
+                // Until the old one is freed at the end of this turn no reader looks at it any more.
                 *scored = fresh.view().scored();
                 *record = fresh;
             }

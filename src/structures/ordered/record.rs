@@ -108,7 +108,7 @@ fn layout(member_len: usize) -> Layout {
 impl Drop for Record {
     fn drop(&mut self) {
         let layout = layout(self.view().member().len());
-        // SAFETY: allocated with this layout, as the length never changes; nobody looks any more.
+        // SAFETY: allocated with this layout, as the length never changes; no reference is left.
         unsafe { alloc::dealloc(self.address.as_ptr(), layout) };
     }
 }
@@ -120,7 +120,7 @@ impl<'a> RecordRef<'a> {
     }
 
     pub(super) fn member(self) -> &'a [u8] {
-        // SAFETY: the length says how many bytes follow; nobody changes them while they are borrowed.
+        // SAFETY: the length says how many bytes follow; no thread changes them while they are borrowed.
         unsafe {
             let len = self.address.add(LEN_AT).cast::<u32>().read() as usize;
             slice::from_raw_parts(self.address.add(MEMBER_AT).as_ptr(), len)

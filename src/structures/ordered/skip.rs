@@ -6,11 +6,10 @@
 //! level 0   head ▶ a ─▶ b ─▶ c ─▶ d ─▶ e ─▶ …           each passes one item
 //! ```
 //!
-//! Nodes and links live in pools of small chunks and name each other by number, four bytes each; what
-//! is taken out is used again. When little of the pools is in use the list is laid out anew, which
-//! costs time in proportion to what is left. A node is a level higher with a chance of one in four.
-//! The numbers that decide this follow from a seed which should be secret, so that nobody can delete
-//! just the high nodes.
+//! Nodes and links live in pools of small chunks and name each other by number, four bytes each; what is taken out is
+//! used again. When little of the pools is in use the list is laid out anew, which costs time in proportion to what is
+//! left. A node is a level higher with a chance of one in four. The numbers that decide this follow from a seed which
+//! should be secret, so that no client can delete just the high nodes.
 //!
 //! Invariants: the links of level 0 name all nodes in ascending order and `back` the other way; a node
 //! of height h is on the levels below h, whose links name the next nodes that high; `reach` is the
@@ -294,7 +293,7 @@ impl<T: Item> SkipList<T> {
         }
         while self.levels > 1 && self.head[self.levels - 1].to == NONE {
             self.levels -= 1;
-            // An unused level has no reach; whoever comes to use it counts from scratch.
+            // An unused level has no reach; the node that comes to use it counts from scratch.
             self.head[self.levels] = END;
         }
         let item = self.nodes.get(node).item;

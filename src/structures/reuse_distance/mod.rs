@@ -344,7 +344,7 @@ impl Curve {
         }
     }
 
-    /// Forgets everything, when nobody counts any more.
+    /// Forgets everything, when counting has ended.
     pub fn clear(&self) {
         self.age(0.0);
         self.samples.set(0.0);

@@ -2,7 +2,7 @@
 //!
 //! What a sketch counted are bytes in one row, whatever buffers they lie in. Pages are shown in their order; who is
 //! about to change bytes says so ([`Parts::touch`]), and pages that were not shown yet are kept as they were. What
-//! comes behind the last byte of the cut is nobody's business. Copies are charged to nobody ([`account::apart`]).
+//! comes behind the last byte of the cut is not kept. Copies are charged to no account ([`account::apart`]).
 
 use std::collections::BTreeMap;
 use std::ops::Range;

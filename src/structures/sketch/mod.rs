@@ -28,7 +28,7 @@ pub const BYTES_MAX: u64 = 1 << 31;
 /// Counters whose number the client names take no more than this: as much as the longest string.
 pub const COUNTERS_BYTES_MAX: u64 = 1 << 29;
 
-/// Longest piece in which a sketch is handed out: small enough that copying it keeps nobody waiting.
+/// Longest piece in which a sketch is handed out: small enough that copying it keeps no client waiting.
 pub const CHUNK_BYTES_MAX: usize = 1 << 20;
 
 /// Whether so many bytes may be taken and are there to be had.

@@ -70,7 +70,7 @@ type Counter = [u32; 2];
 const FINGERPRINT: usize = 0;
 const COUNT: usize = 1;
 
-/// A place of the heap; at a count of zero nobody's.
+/// A place of the heap; an empty one has a count of zero.
 #[derive(Clone)]
 struct Name {
     count: u32,

@@ -3,9 +3,9 @@
 //!
 //! # Why another thread may look at a directory that it does not own
 //!
-//! A table is used by one thread at a time, whoever holds its owner's token. But the best time to
-//! fetch a bucket from memory is before the token is taken, so a connection wants to prefetch the
-//! lines of a whole batch of keys from outside. For that it needs the directory word of each key:
+//! A table is used by one thread at a time, the holder of its owner's token. But the best time to fetch a bucket from
+//! memory is before the token is taken, so a connection wants to prefetch the lines of a whole batch of keys from
+//! outside. For that it needs the directory word of each key:
 //!
 //! ```text
 //!   published word, read by anybody           directory (2^depth words)
@@ -47,7 +47,7 @@ const ADDRESS: u64 = (1 << ADDRESS_BITS) - 1;
 /// first, whose next was read, can not leave and come back with another one behind it. Directories are
 /// put in at any time; the worst that comes of waiting for the bit is a directory more.
 ///
-/// Whoever holds a directory pays for it, from the pool or from the allocator: what lies in the pool counts as freed.
+/// The holder of a directory pays for it, from the pool or from the allocator: what lies in the pool counts as freed.
 static POOL: [AtomicU64; DEPTH_MAX as usize + 1] =
     [const { AtomicU64::new(0) }; DEPTH_MAX as usize + 1];
 
@@ -236,7 +236,7 @@ fn pop_with(depth: u32, mut between: impl FnMut()) -> Option<NonNull<AtomicU64>>
     loop {
         let address = (seen & ADDRESS) as usize;
         let first = NonNull::new(ptr::with_exposed_provenance_mut::<AtomicU64>(address))?;
-        // SAFETY: it is in the pool, and nobody else takes it out.
+        // SAFETY: it is in the pool, and no other thread takes it out.
         let next = unsafe { first.as_ref() }.load(Ordering::Relaxed) & ADDRESS;
         between();
         // Fails if another one was put in front of it.

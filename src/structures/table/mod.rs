@@ -56,18 +56,18 @@ pub unsafe trait Stored: Sized + Send {
     /// Takes the ownership back.
     ///
     /// # Safety
-    /// `raw` came from `into_raw` and nobody has taken it back since.
+    /// `raw` came from `into_raw` and has not been taken back since.
     unsafe fn from_raw(raw: NonNull<u8>) -> Self;
 
     /// Looks at a value that stays where it is.
     ///
     /// # Safety
-    /// `raw` came from `into_raw`, and for `'a` nobody takes it back or changes the value.
+    /// `raw` came from `into_raw`, and for `'a` no caller takes it back or changes the value.
     unsafe fn borrow<'a>(raw: NonNull<u8>) -> Self::Ref<'a>
     where
         Self: 'a;
 
-    /// Whether nobody but the table keeps the address, so that the value may move.
+    /// Whether the table alone keeps the address, so that the value may move.
     const CAN_MOVE: bool = false;
 
     /// The value in fresh memory, if it can move.
@@ -245,8 +245,8 @@ impl<T: Stored> Table<T> {
         if segment.is_unusual() {
             return Probe::Unsure;
         }
-        // SAFETY: the directory names live segments, and slots own their entries, which nobody
-        // changes while `self` is borrowed.
+        // SAFETY: the directory names live segments, and slots own their entries, which no thread changes while `self`
+        // is borrowed.
         let probe = unsafe { segment.probe(hash) };
         if let Probe::Likely(hit) = &probe
             // SAFETY: as above.

@@ -130,8 +130,8 @@ const _: () = assert!(size_of::<Bucket>() == 64 && size_of::<Header>() == 64);
 
 /// A directory word: where a segment is and what must be known to search it.
 ///
-/// A copy does not own the segment; whoever uses one after the segment is freed breaks the contract
-/// of the `unsafe` methods, all of which want a live segment and no other access to it meanwhile.
+/// A copy does not own the segment; a use of one after the segment is freed breaks the contract of the `unsafe`
+/// methods, all of which want a live segment and no other access to it meanwhile.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Segment(u64);
 

@@ -578,7 +578,7 @@ struct Half(Segment);
 
 impl Half {
     /// # Safety
-    /// The half's segments are live and named by nobody else.
+    /// The half's segments are live and named by no other directory word.
     #[inline]
     unsafe fn insert(&mut self, slot: Slot, t16: u64) {
         // SAFETY: the caller's promise; `make_room` leaves room in the first segment.

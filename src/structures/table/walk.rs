@@ -257,7 +257,8 @@ impl<T: Stored> Table<T> {
                 for (link, segment) in self.chain(index).enumerate() {
                     for slot in first_slot..WIDTH {
                         let spot = Spot { bucket, slot };
-                        // SAFETY: a live segment, which knows no slot beyond its own; nobody else looks at the slot.
+                        // SAFETY: a live segment, which knows no slot beyond its own; no other reference to the slot
+                        // exists.
                         let Some(word) = (unsafe { segment.slot(spot).map(|slot| &mut *slot) })
                         else {
                             continue;

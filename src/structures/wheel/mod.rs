@@ -12,7 +12,7 @@
 //! 0) must be kept. They replace bits 16-33 of the item: an item is a hash that a table looks up by its
 //! top and its lowest bits, and what is left of it finds the same entries; see [`ITEM`].
 //!
-//! The wheel knows no clock. Nobody has to cancel anything, as who fires finds out whether an item still stands for
+//! The wheel knows no clock. No item has to be cancelled, as its receiver finds out whether an item still stands for
 //! anything; where memory is scarce, one that does not any more can be taken out, see [`Wheel::cancel`].
 //!
 //! Invariants: items never fire before their deadline, and at most one slot of level 0 after it if the

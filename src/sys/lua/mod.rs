@@ -44,7 +44,7 @@ const FREE_BYTES_MAX: usize = 64 * 1024;
 /// Texts of a list that is made in place.
 const TEXTS_MAX: usize = 4096;
 
-/// The interpreter has no bound of memory while this lives. Whoever holds it runs no code but what stands in this file.
+/// The interpreter has no bound of memory while this lives. Its holder runs no code but what stands in this file.
 struct Lifted<'l> {
     lua: &'l Lua,
     bound: usize,
@@ -201,7 +201,7 @@ impl Kept {
         })
     }
 
-    /// The table, which nobody else may change.
+    /// The table, which no other code may change.
     pub fn table(&self) -> &Table {
         &self.table
     }
@@ -504,7 +504,7 @@ impl<'s> Given<'s> {
     pub fn iter(&self) -> impl Iterator<Item = Argument<'s>> {
         let state = self.state;
         // SAFETY: so many values lie on the stack, from the first place on, for as long as the function runs that made
-        // this, which is no shorter than 's; nobody else gets hold of the state.
+        // this, which is no shorter than 's; no other code gets hold of the state.
         (1..=self.count).map(move |index| unsafe { argument(state, index) })
     }
 }
@@ -578,7 +578,7 @@ enum Returned {
 pub const RETURN_BYTES_MAX: usize = 1024;
 
 thread_local! {
-    /// A text on its way into Lua; touched by nobody but [`Return::text`] and [`enter`].
+    /// A text on its way into Lua; touched by [`Return::text`] and [`enter`] alone.
     static TEXT: UnsafeCell<Vec<u8>> = const { UnsafeCell::new(Vec::new()) };
 }
 

@@ -78,7 +78,7 @@ fn sections_are_chosen_by_name_and_unknown_ones_are_empty() {
     assert_eq!(parse(&two).0, ["Clients", "Keyspace"]);
     for word in ["all", "everything"] {
         let all = text(&service, &names(&[word, "cpu"]));
-        // But for what is only for those who name it.
+        // But for the sections that have to be named.
         assert_eq!(parse(&all).0.len(), SECTIONS.len() - 1);
     }
 }

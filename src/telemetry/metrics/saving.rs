@@ -258,7 +258,7 @@ fn series(durations: &Durations) -> Series<'_> {
     }
 }
 
-/// The log of commands. Nothing is logged where nobody reads it.
+/// The log of commands. Nothing is logged where no reader wants it.
 fn log(page: &mut Page, log: &LogFigures) {
     let (used, ring) = (count(&log.used_bytes), count(&log.ring_bytes));
     gauges(

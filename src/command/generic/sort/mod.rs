@@ -222,8 +222,8 @@ fn sort(
         None => None,
     };
     scales.weigh_bytes(source.map_or(0, |(place, _)| keyspace.memory_bytes(place)))?;
-    // The order of a set is nobody's choice, so what is stored of one, or seen by a script, is sorted by its
-    // texts at least.
+    // The order of a set has no meaning, so what is stored of one, or seen by a script, is sorted by its texts at
+    // least.
     if options.unsorted
         && (options.target.is_some() || is_in_script)
         && source.is_some_and(|(_, data_type)| data_type == DataType::Set)

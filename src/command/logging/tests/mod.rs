@@ -282,7 +282,7 @@ fn fields_that_lapsed_are_deleted_one_by_one() {
             "what is left of a large one goes with the key"
         );
         all.extend(gone);
-        // Whoever replays it knows of no deadline that has passed.
+        // A server that replays it knows of no deadline that has passed.
         let mut copy = replayed(&all, 1, now_ms);
         assert_eq!(state(&mut copy), "");
     }

@@ -10,7 +10,7 @@
 //! the list when it breaks a limit; taking members out never moves it back. The limits are handed in: this module does
 //! not know where they come from. Where Redis changed its mind about limits, version 7.2 is followed.
 //!
-//! Invariants: a listpack holds no member twice, and integers in it are packed as such; nobody keeps an empty set.
+//! Invariants: a listpack holds no member twice, and integers in it are packed as such; no key keeps an empty set.
 
 mod draw;
 mod members;

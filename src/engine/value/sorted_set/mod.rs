@@ -10,7 +10,7 @@
 //! everything is asked by rank, and ranks are found with a question that is true up to some point of the order.
 //!
 //! Invariants: a listpack has a score behind each member, and is ascending; scores are never NaN. A set that became
-//! empty is deleted by whoever emptied it.
+//! empty is deleted by the command that emptied it.
 
 mod edit;
 #[cfg(test)]

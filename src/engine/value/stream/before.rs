@@ -1,8 +1,8 @@
 //! What a stream was before it changed, as far as it did: copies of the nodes that changed, the facts, and the groups
 //! if one of them changed.
 //!
-//! A change is at either end mostly, so that one node is copied for many changes. Groups are copied all together:
-//! whoever minds the copy asks for [`Body::copied_bytes`] first. Everything here is charged to no account.
+//! A change is at either end mostly, so that one node is copied for many changes. Groups are copied all together: a
+//! caller that minds the copy asks for [`Body::copied_bytes`] first. Everything here is charged to no account.
 
 use std::collections::BTreeMap;
 

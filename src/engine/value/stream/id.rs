@@ -5,7 +5,7 @@
 /// See the module.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId {
-    /// Milliseconds of the Unix epoch, as whoever added the entry saw them.
+    /// Milliseconds of the Unix epoch, on the clock of the server that added the entry.
     pub ms: u64,
     /// Tells entries of one millisecond apart.
     pub seq: u64,

@@ -36,7 +36,7 @@ pub(super) struct Crowds {
 
 struct Sent {
     lines: Vec<String>,
-    /// None: nobody awaits the reply.
+    /// None: no connection awaits the reply.
     ticket: Option<Arc<Ticket>>,
 }
 
@@ -284,7 +284,7 @@ impl World {
         let sent: Vec<Sent> = (0..count).map(|number| self.send(number == gone)).collect();
         self.let_go(held);
         if let Some(ticket) = spinning {
-            // So that some of those who wait may hear that it is busy.
+            // So that some of the clients that wait may hear that it is busy.
             std::thread::sleep(Duration::from_millis(self.draw(6)));
             let running = &self.library.running;
             self.wait_until("it is killed", || running.kill(Kind::Script).is_ok());

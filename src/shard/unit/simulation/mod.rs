@@ -43,6 +43,9 @@ const KEYS: u64 = 40;
 /// Too long for a small collection.
 const LONG: &str = "this-is-a-member-or-a-value-that-is-too-long-to-lie-in-a-small-collection";
 
+/// Adds much to one list.
+const MANY: &str = "RPUSH big element:number:# element:number:# element:number:# element:number:# element:number:#";
+
 /// Divided by semicolons; `$` is a key, `#` a small number.
 const TEMPLATES: &str = "\
     SET $ #; INCR $; APPEND $ x#; GET $; DEL $ $; MSET $ # $ #; MGET $ $ $; RENAME $ $; \
@@ -50,9 +53,7 @@ const TEMPLATES: &str = "\
     HSET $ f# #; HDEL $ f#; HGET $ f#; SADD $ # # #; SREM $ #; SMOVE $ $ #; SCARD $; \
     SUNIONSTORE $ $ $; ZADD $ # m#; ZINCRBY $ # m#; ZCARD $; EXPIRE $ 1000; PERSIST $; TTL $; \
     STRLEN $; TYPE $; DBSIZE; XADD $ * f #; XLEN $; SETBIT $ 90000 1; \
-    RPUSH big element:number:# element:number:# element:number:# element:number:# element:number:# element:number:#; \
-    RPUSH big element:number:# element:number:# element:number:# element:number:# element:number:# element:number:#; \
-    RPUSH big element:number:# element:number:# element:number:# element:number:# element:number:# element:number:#; \
+    MANY; MANY; MANY; \
     LTRIM big 1 -1; LREM big 1 element:number:#; LPOP big; LSET big 0 element:number:#; \
     LINSERT big AFTER element:number:# other; HSET bighash f# #-LONG f# 1 f# #-LONG; \
     HDEL bighash f# f#; HPEXPIRE bighash 1000# FIELDS 2 f# f#; HLEN bighash; HMGET bighash f# f#; \
@@ -136,7 +137,7 @@ impl World {
 
     fn line(&mut self) -> String {
         let drawn = self.random.below(self.templates.len() as u64);
-        let template = self.templates[drawn as usize];
+        let template = self.templates[drawn as usize].replace("MANY", MANY);
         template
             .split(' ')
             .map(|word| match word {
@@ -236,6 +237,15 @@ impl World {
             plan.is_offloaded = false;
         }
         done.is_some()
+    }
+
+    /// Runs a unit with the shards of its plan once; whether it is done, and its reply.
+    fn once(&mut self, transaction: &Transaction, plan: &mut UnitPlan) -> (bool, Vec<u8>) {
+        let shards = self.executor.shards;
+        let mut guard = shards.try_take_all(&plan.shards).expect("free");
+        let mut out = Out::new(Protocol::Resp2);
+        let done = self.run(transaction, &mut guard.tokens(), plan, false, &mut out);
+        (done, testing::wire(&out))
     }
 
     /// Shards that others hold.
@@ -349,13 +359,9 @@ fn units_that_are_undone_and_run_again_are_as_if_they_ran_once() {
     let mut all = Counts::default();
     for seed in first..first + seeds {
         let mut world = World::new(seed);
+        world.counts = all;
         world.play(units);
-        let counts = world.counts;
-        all.units += counts.units;
-        all.messages += counts.messages;
-        all.missed += counts.missed;
-        all.interrupted += counts.interrupted;
-        all.bare += counts.bare;
+        all = world.counts;
     }
     assert!(
         all.messages > 500 && all.missed > 500 && all.interrupted > 300 && all.bare > 20,
@@ -376,21 +382,11 @@ fn a_unit_that_misses_a_shard_says_which() {
     let shards = world.executor.shards;
     let mut plan = UnitPlan::default();
     let held = shards.try_take(two).expect("free");
-    let mut guard = shards.try_take_all(&[]).expect("nothing to take");
-    let mut out = Out::new(Protocol::Resp2);
-    let done = world.run(
-        &transaction,
-        &mut guard.tokens(),
-        &mut plan,
-        false,
-        &mut out,
-    );
-    drop((guard, held));
+    assert_eq!(world.once(&transaction, &mut plan), (false, vec![]));
+    drop(held);
     let mut both = [one, two];
     both.sort_unstable();
-    assert!(!done);
     assert_eq!((&plan.shards[..], plan.reruns), (&both[..], 1));
-    assert_eq!(testing::wire(&out), b"");
     let mut held = shards.try_take(one).expect("let go");
     let key = crate::engine::Key::new(b"key1", held.seed());
     assert!(
@@ -448,26 +444,11 @@ fn what_a_connection_says_of_itself_is_undone_with_the_unit() {
     };
     let held = shards.try_take(world.executor.router.route(b"key1").1);
     let mut plan = UnitPlan::default();
-    let mut out = Out::new(Protocol::Resp2);
-    let mut guard = shards.try_take_all(&[]).expect("nothing to take");
-    let done = world.run(
-        &transaction,
-        &mut guard.tokens(),
-        &mut plan,
-        false,
-        &mut out,
-    );
+    let (done, _) = world.once(&transaction, &mut plan);
     assert!(!done, "somebody has the shard");
     assert_eq!(said(), (b"before".to_vec(), vec![], (false, false)));
-    drop((guard, held));
-    let mut guard = shards.try_take_all(&plan.shards).expect("let go");
-    let done = world.run(
-        &transaction,
-        &mut guard.tokens(),
-        &mut plan,
-        false,
-        &mut out,
-    );
+    drop(held);
+    let (done, _) = world.once(&transaction, &mut plan);
     assert!(done, "nobody has it any more");
     assert_eq!(said(), (b"me".to_vec(), b"mine".to_vec(), (true, true)));
 }

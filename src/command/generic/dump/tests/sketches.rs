@@ -89,7 +89,7 @@ fn sketches_that_counted_nothing_come_back_too() {
     });
 }
 
-/// MBbloom-- of the version that Redis's module has, and a name that nobody knows.
+/// MBbloom-- of the version that Redis's module has, and a name that no filter has.
 #[test]
 fn values_of_foreign_modules_are_refused() {
     on_every_setup(|cli| {

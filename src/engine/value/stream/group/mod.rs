@@ -12,7 +12,7 @@ use super::consumer::{Consumer, ConsumerId, NEVER, Pending};
 use super::id::StreamId;
 use cut::GroupCut;
 
-/// A group's count of entries read that nobody knows.
+/// A group's count of entries read, where it is not known.
 pub const UNKNOWN_READ: i64 = -1;
 
 /// See the module.
@@ -107,7 +107,7 @@ impl Group {
             active_ms: NEVER,
             pending: BTreeSet::new(),
         };
-        // Most groups have no free places; then nobody looks for one, however many consumers there are.
+        // Most groups have no free places; then none is looked for, however many consumers there are.
         let free = if self.by_name.len() == self.consumers.len() {
             None
         } else {
@@ -180,7 +180,7 @@ impl Group {
         })
     }
 
-    /// Makes an entry pending as stated, whoever owned it before.
+    /// Makes an entry pending as stated, whichever consumer owned it before.
     pub fn set_pending(&mut self, id: StreamId, pending: Pending) {
         self.keep(id);
         let before = self.pending.insert(id, pending);
