@@ -18,7 +18,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 
 use crate::engine::record::Audience;
-use crate::persist::oplog::{Gate, Item, StreamReader};
+use crate::persist::oplog::{self, Gate, Item, StreamReader};
 
 /// What is done when a mark of the log comes by, with the offset of the newest byte before it. Must not wait.
 pub type AtMark = Box<dyn FnOnce(u64) + Send>;
@@ -27,7 +27,10 @@ pub type AtMark = Box<dyn FnOnce(u64) + Send>;
 const PIECES_MAX: usize = 64;
 
 /// Pieces for which there is room always.
-const PIECES_ROOM_MIN: usize = 1024;
+const PIECES_ROOM_MIN: usize = 128;
+
+/// What a block of the log takes beside the bytes in it.
+const BLOCK_OVERHEAD_BYTES: u64 = 48;
 
 /// Positions of the log of which it is remembered where they are in the stream.
 const SAMPLES_MAX: usize = 4096;
@@ -143,15 +146,32 @@ impl Backlog {
 
     /// Drops what is beyond the size and read by all.
     fn trim(&self, inner: &mut Inner) {
-        let size_bytes = self.size_bytes.load(Relaxed);
-        inner.trim(size_bytes);
+        inner.trim(self.size_bytes.load(Relaxed));
+        self.tell(inner, inner.pieces.capacity());
+    }
+
+    /// Says how much is kept for cursors alone, if there is room for so many pieces.
+    fn tell(&self, inner: &Inner, room: usize) {
         // Many short pieces take as much in the list of them.
-        let list_bytes = inner.pieces.capacity() * size_of::<(u64, Bytes)>();
+        let list_bytes = (room * size_of::<(u64, Bytes)>()) as u64;
+        let blocks = inner.held_bytes / oplog::BLOCK_BYTES as u64;
+        let all_bytes = inner.held_bytes + list_bytes + blocks * BLOCK_OVERHEAD_BYTES;
         let beyond_bytes = match inner.cursors.is_empty() {
             true => 0,
-            false => (inner.held_bytes + list_bytes as u64).saturating_sub(size_bytes),
+            false => all_bytes.saturating_sub(self.size_bytes.load(Relaxed)),
         };
         self.beyond_bytes.store(beyond_bytes.cast_signed(), Relaxed);
+    }
+
+    /// Appends a piece. A longer list is counted before it is there, or else keys would be evicted for it.
+    fn add(&self, inner: &mut Inner, bytes: Bytes) {
+        let (len, room) = (inner.pieces.len(), inner.pieces.capacity());
+        if inner.is_kept && len == room {
+            let more = room.max(PIECES_ROOM_MIN);
+            self.tell(inner, room + more);
+            inner.pieces.reserve_exact(more);
+        }
+        inner.append(bytes);
     }
 
     /// Offset of the newest byte: `master_repl_offset`.
@@ -211,7 +231,7 @@ impl Backlog {
     /// Appends bytes of the stream that did not come through the log.
     pub fn append(&self, bytes: Bytes) {
         let mut inner = self.inner.lock();
-        inner.append(bytes);
+        self.add(&mut inner, bytes);
         self.publish(inner);
     }
 
@@ -290,7 +310,7 @@ impl StreamReader for Backlog {
         let mut due = Vec::new();
         for item in items {
             match item {
-                Item::Bytes(bytes) if inner.is_fed => inner.append(bytes),
+                Item::Bytes(bytes) if inner.is_fed => self.add(&mut inner, bytes),
                 Item::Bytes(_) => {}
                 Item::Mark(number, _) => {
                     if inner.feed_from.take_if(|mark| *mark == number).is_some() {
@@ -312,8 +332,11 @@ impl StreamReader for Backlog {
                 }
             }
         }
-        if inner.samples.len() == SAMPLES_MAX {
-            inner.samples.pop_front();
+        // All room at once: whatever grows while a replica is slow is taken for what is kept for it.
+        let samples = &mut inner.samples;
+        samples.reserve_exact(SAMPLES_MAX - samples.len());
+        if samples.len() == SAMPLES_MAX {
+            samples.pop_front();
         }
         let end = inner.end;
         inner.samples.push_back((position, end));

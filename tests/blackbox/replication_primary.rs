@@ -525,6 +525,44 @@ fn what_is_kept_for_a_slow_replica_pushes_no_keys_out() {
 }
 
 #[test]
+fn what_is_kept_for_a_slow_replica_is_counted_but_for_a_few_blocks() {
+    let options = primary()
+        .with("client-output-buffer-limit", "replica 1gb 0 0")
+        .with("repl-backlog-size", "16kb")
+        .with("repl-timeout", "600")
+        .with("slowlog-log-slower-than", "-1")
+        .with("latency-tracking", "no");
+    let server = Server::start(&options);
+    let mut client = server.raw();
+    client.call("SETRANGE key 1000 x");
+    let (mut slow, _) = Socket::synchronize(&server);
+    slow.send(b"REPLCONF ACK 0\r\n");
+    eventually("it is there", || {
+        info(&mut client, "slave0").contains("state=online")
+    });
+    let own = |client: &mut Raw| {
+        let text = client.call("INFO memory").body();
+        let field = |name: &str| -> i64 {
+            let mut lines = text.lines();
+            let found = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+            found.and_then(|text| text.parse().ok()).expect("a number")
+        };
+        field("used_memory") - field("mem_not_counted_for_evict")
+    };
+    let line = format!("SETRANGE key 0 {}", "x".repeat(100));
+    client.call(&line);
+    let before = own(&mut client);
+    // The system takes the first ones for the replica.
+    eventually("much is kept", || {
+        client.pipeline(&[line.as_str(); 100]);
+        count(&mut client, "mem_not_counted_for_evict") > 8 << 20
+    });
+    let more = own(&mut client) - before;
+    // The client's own buffers are among them.
+    assert!(more.abs() < 64 << 10, "{more} bytes are not counted");
+}
+
+#[test]
 fn writes_depend_on_replicas_where_that_is_wanted() {
     let Some(Oracle(replica)) = Oracle::start() else {
         return;

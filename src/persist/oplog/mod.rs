@@ -33,6 +33,7 @@ use sequencer::Stream;
 
 pub use gate::{Gate, wait_at_relay};
 pub use reader::{Item, Reader, StreamReader, Stretch};
+pub use sequencer::BLOCK_BYTES;
 
 /// Bytes of the ring.
 pub const RING_BYTES: usize = 16 << 20;

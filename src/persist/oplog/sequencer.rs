@@ -11,9 +11,9 @@ use crate::structures::byte_ring::{ByteRing, Taken};
 
 use super::reader::Item;
 
-/// Least and most bytes of a block that pieces of the stream are cut from.
-const BLOCK_BYTES_MIN: usize = 64 << 10;
-const BLOCK_BYTES_MAX: usize = 256 << 10;
+/// Bytes of a block that pieces of the stream are cut from. A piece keeps all of its block, so that much more than was
+/// asked for may be kept for each reader.
+pub const BLOCK_BYTES: usize = 8 << 10;
 
 /// Bytes of the ring taken at a time.
 const TAKEN_BYTES_MAX: u64 = 1 << 20;
@@ -38,7 +38,6 @@ pub(super) struct Stream {
     /// The database that each audience is in, if it was told.
     selected: [Option<u64>; AUDIENCES],
     block: BytesMut,
-    block_bytes: usize,
     /// Whom the bytes in `block` are for that were not cut off yet.
     block_audience: Audience,
     /// Cut off, with those whom it is for.
@@ -50,8 +49,8 @@ impl Default for Stream {
     fn default() -> Stream {
         Stream {
             selected: [None; AUDIENCES],
-            block: BytesMut::new(),
-            block_bytes: BLOCK_BYTES_MIN,
+            // Part of what the server takes at rest.
+            block: BytesMut::with_capacity(BLOCK_BYTES),
             block_audience: Audience::NONE,
             pieces: Vec::new(),
             bytes: 0,
@@ -73,14 +72,19 @@ impl Stream {
             self.cut();
             self.block_audience = audience;
         }
-        if self.block.capacity() - self.block.len() < bytes.len() {
-            self.cut();
-            // Blocks grow while they fill up, so that a busy server has few of them.
-            self.block = BytesMut::with_capacity(self.block_bytes.max(bytes.len()));
-            self.block_bytes = (self.block_bytes * 2).min(BLOCK_BYTES_MAX);
-        }
-        self.block.put_slice(bytes);
         self.bytes += bytes.len() as u64;
+        let mut left = bytes;
+        loop {
+            let room = self.block.capacity() - self.block.len();
+            let (fits, more) = left.split_at(left.len().min(room));
+            self.block.put_slice(fits);
+            if more.is_empty() {
+                return;
+            }
+            left = more;
+            self.cut();
+            self.block = BytesMut::with_capacity(BLOCK_BYTES);
+        }
     }
 
     fn put_shared(&mut self, audience: Audience, bytes: Bytes) {
@@ -256,4 +260,30 @@ fn sleep(log: &OpLog, ring: &ByteRing<Large>) {
         std::thread::park_timeout(NAP);
     }
     log.sleepers.fetch_and(!sleeper::SEQUENCER, SeqCst);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_goes_on_in_the_next_block() {
+        let mut stream = Stream::default();
+        let record: Vec<u8> = (0..100_000u32).map(|at| at as u8).collect();
+        stream.put(Audience::REPLICAS, &record);
+        stream.put(Audience::FILE, &record[..5_000]);
+        stream.cut();
+        let of = |audience: Audience| -> Vec<Bytes> {
+            let pieces = stream.pieces.iter().filter(|piece| piece.0 == audience);
+            let bytes = pieces.map(|(_, item)| match item {
+                Item::Bytes(bytes) => bytes.clone(),
+                Item::Mark(..) => unreachable!("there is none"),
+            });
+            bytes.collect()
+        };
+        assert!(of(Audience::REPLICAS).concat() == record);
+        assert!(of(Audience::FILE).concat() == record[..5_000]);
+        assert_eq!(of(Audience::REPLICAS)[0].len(), BLOCK_BYTES);
+        assert_eq!(stream.bytes, 105_000);
+    }
 }
