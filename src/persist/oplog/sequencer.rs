@@ -11,9 +11,12 @@ use crate::structures::byte_ring::{ByteRing, Taken};
 
 use super::reader::Item;
 
-/// Bytes of a block that pieces of the stream are cut from. A piece keeps all of its block, so that much more than was
-/// asked for may be kept for each reader.
+/// Least bytes of a block that pieces of the stream are cut from. A piece keeps all of its block, so that much more
+/// than was asked for may be kept for each reader.
 pub const BLOCK_BYTES: usize = 8 << 10;
+
+/// Most bytes of such a block, where as many come in one pass, so that it is full when the pass ends.
+const BLOCK_BYTES_MAX: u64 = 32 << 10;
 
 /// Bytes of the ring taken at a time.
 const TAKEN_BYTES_MAX: u64 = 1 << 20;
@@ -38,6 +41,8 @@ pub(super) struct Stream {
     /// The database that each audience is in, if it was told.
     selected: [Option<u64>; AUDIENCES],
     block: BytesMut,
+    /// What `bytes` will be at the end of the pass, about.
+    pass_end: u64,
     /// Whom the bytes in `block` are for that were not cut off yet.
     block_audience: Audience,
     /// Cut off, with those whom it is for.
@@ -51,6 +56,7 @@ impl Default for Stream {
             selected: [None; AUDIENCES],
             // Part of what the server takes at rest.
             block: BytesMut::with_capacity(BLOCK_BYTES),
+            pass_end: 0,
             block_audience: Audience::NONE,
             pieces: Vec::new(),
             bytes: 0,
@@ -83,7 +89,9 @@ impl Stream {
             }
             left = more;
             self.cut();
-            self.block = BytesMut::with_capacity(BLOCK_BYTES);
+            let coming = left.len() as u64 + self.pass_end.saturating_sub(self.bytes);
+            let block_bytes = coming.clamp(BLOCK_BYTES as u64, BLOCK_BYTES_MAX);
+            self.block = BytesMut::with_capacity(block_bytes as usize);
         }
     }
 
@@ -226,6 +234,7 @@ fn is_aside(log: &OpLog, ring: &ByteRing<Large>) -> bool {
 pub(super) fn pass(log: &OpLog, ring: &ByteRing<Large>) -> bool {
     let stream = &mut *log.stream.lock();
     let mut position = ring.head();
+    stream.pass_end = stream.bytes + ring.len_bytes().min(TAKEN_BYTES_MAX);
     let taken = ring.take(TAKEN_BYTES_MAX, |record, end| {
         position = end;
         stream.take(record, end);
