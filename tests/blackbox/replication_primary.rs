@@ -558,8 +558,8 @@ fn what_is_kept_for_a_slow_replica_is_counted_but_for_a_few_blocks() {
         count(&mut client, "mem_not_counted_for_evict") > 8 << 20
     });
     let more = own(&mut client) - before;
-    // The client's own buffers are among them.
-    assert!(more.abs() < 64 << 10, "{more} bytes are not counted");
+    // The client's own buffers are among them, and the block of each thread that is not full yet.
+    assert!(more.abs() < 200 << 10, "{more} bytes are not counted");
 }
 
 #[test]
