@@ -4,7 +4,7 @@
 //! ```text
 //! cargo bench --bench memory -- [--quick] [--keys 1000000,5000000] [--values 8,32,100,1000] [--basalt PATH]
 //!     [--redis PATH] [--valkey PATH] [--no-redis] [--no-valkey] [--shards N] [--at-limit] [--idle 10000]
-//!     [--only-idle] [--out DIR]
+//!     [--only-idle] [--settle-s 30] [--out DIR]
 //! ```
 //!
 //! Each figure comes from a fresh server: its memory before and after loading keys of 16 bytes, less the bytes of keys
@@ -18,6 +18,7 @@
 use std::fmt::Write;
 use std::io::{Read, Write as _};
 use std::net::TcpStream;
+use std::time::{Duration, Instant};
 
 mod support;
 
@@ -56,7 +57,10 @@ fn main() {
     };
 
     let at_limit = arguments.has("--at-limit");
-    let connections = arguments.sized("--idle", 10_000, 1000);
+    let idle_load = IdleLoad {
+        connections: arguments.sized("--idle", 10_000, 1000),
+        settle: Duration::from_secs(arguments.sized("--settle-s", 30, 3) as u64),
+    };
     let counts = match arguments.has("--only-idle") {
         true => Vec::new(),
         false => counts,
@@ -95,7 +99,7 @@ fn main() {
     out += &resident;
     out += "\n";
     for peer in &servers {
-        let _ = writeln!(out, "{} {}", peer.name, idle(peer, connections));
+        let _ = writeln!(out, "{} {}", peer.name, idle(peer, idle_load));
     }
     peers::publish(&arguments, "memory.md", &out);
 }
@@ -145,8 +149,18 @@ fn cost(peer: &Peer, load: Load) -> Cost {
     }
 }
 
+/// Connections that have worked and rest.
+#[derive(Clone, Copy)]
+struct IdleLoad {
+    connections: usize,
+    /// The rest before they are weighed. Buffers of connections that were active of late are given back after two
+    /// seconds, and the allocator keeps their pages for some ten more.
+    settle: Duration,
+}
+
 /// What idle connections cost: CPU of the whole server, and its memory for each.
-fn idle(peer: &Peer, count: usize) -> String {
+fn idle(peer: &Peer, load: IdleLoad) -> String {
+    let count = load.connections;
     let clients_max = ["--maxclients".to_owned(), (count + 100).to_string()];
     let all = format!("0-{}", process::core_count() - 1);
     let server = peer.start(&all, &clients_max);
@@ -164,12 +178,10 @@ fn idle(peer: &Peer, count: usize) -> String {
         client.write_all(&pipeline).expect("send");
         client.read_exact(&mut received).expect("the replies");
     }
-    // Buffers of connections that were active of late are given back after two seconds, and the allocator keeps their
-    // pages for some ten more.
-    std::thread::sleep(std::time::Duration::from_secs(30));
+    std::thread::sleep(load.settle);
     let after = reading(&server);
-    let (cpu, started) = (process::cpu_ns(server.pid()), std::time::Instant::now());
-    std::thread::sleep(std::time::Duration::from_secs(10));
+    let (cpu, started) = (process::cpu_ns(server.pid()), Instant::now());
+    std::thread::sleep(load.settle / 3);
     let busy = (process::cpu_ns(server.pid()) - cpu) as f64 / started.elapsed().as_nanos() as f64;
     format!(
         "Idle with {count} connections: {:.2} % of a core; {:.0} bytes of used_memory and {:.0} resident a connection.",
@@ -181,7 +193,7 @@ fn idle(peer: &Peer, count: usize) -> String {
 
 fn reading(server: &Process) -> (f64, f64) {
     // Background work such as growing a table may still go on.
-    std::thread::sleep(std::time::Duration::from_millis(500));
+    std::thread::sleep(Duration::from_millis(500));
     let used = server
         .client()
         .info("memory", "used_memory")
