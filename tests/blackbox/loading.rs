@@ -147,6 +147,11 @@ fn clients_hear_loading_until_all_is_there() {
     assert!(client.call("GET key:1").show().contains("LOADING"));
     assert!(client.call("EXEC").show().contains("EXECABORT"));
     assert_eq!(client.call("SELECT 0").text(), "OK");
+    // Clients are refused from the first moment on, also before the file is opened.
+    eventually("the file is being read", || {
+        let info = client.call("INFO persistence").body();
+        !info.contains("loading_start_time:0\r")
+    });
     let info = client.call("INFO persistence").body();
     let total = std::fs::metadata(dir.path().join("dump.rdb"))
         .expect("a file")
