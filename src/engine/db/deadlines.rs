@@ -65,6 +65,9 @@ impl Db {
                 self.arm(hash, deadline_ms);
             }
         }
+        if before.is_some() != after.is_some() {
+            self.publish();
+        }
     }
 
     pub(in crate::engine) fn set_deadline(

@@ -569,7 +569,6 @@ impl Db {
                 let hash = db.seed.hash(entry.view().key());
                 drop(entry);
                 db.move_field_deadline(hash, deadline_before, deadline);
-                db.publish();
             } else {
                 drop(entry);
             }
