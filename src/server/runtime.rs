@@ -12,6 +12,7 @@ use crate::alloc::slabs;
 use crate::config::values::Runtime as Choice;
 use crate::persist::oplog::wait_at_relay;
 use crate::script::{self, stack};
+use crate::telemetry::counters;
 
 /// See the module.
 pub(super) struct Runtimes {
@@ -132,6 +133,8 @@ impl Runtimes {
 
 /// What a thread does before it waits.
 fn rest() {
+    // From the start on: a thread that came by them with its first connection would let others' keys be evicted.
+    counters::local();
     script::rest();
     slabs::empty_cache_if_told();
 }
