@@ -15,11 +15,41 @@ use crate::client::connection::Connection;
 use crate::client::shared::mailbox::Mailbox;
 use crate::client::shared::{Peer, Shared};
 use crate::command::host::MemoryReport;
+use crate::engine::evict::budget::Budget;
 use crate::engine::value::DataType;
 
 /// Bytes in use by the whole process.
 pub fn used_bytes() -> u64 {
     account::total_bytes().max(0).unsigned_abs()
+}
+
+/// What is in use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Used {
+    /// By the whole process.
+    pub bytes: u64,
+    /// For slow replicas, beyond the backlog's size.
+    pub kept_for_replicas: u64,
+}
+
+impl Used {
+    /// Of this moment: both figures are of one, though what is kept for a replica may just come or go.
+    pub fn now(budget: &Budget) -> Used {
+        const LOOKS_MAX: usize = 100;
+        let kept = || budget.kept_for_replicas().load(Relaxed).unsigned_abs();
+        let mut used = Used::default();
+        for _ in 0..LOOKS_MAX {
+            let kept_for_replicas = kept();
+            used = Used {
+                bytes: used_bytes(),
+                kept_for_replicas,
+            };
+            if kept() == kept_for_replicas {
+                break;
+            }
+        }
+        used
+    }
 }
 
 /// Connections' memory, and how many of them wait.
@@ -47,13 +77,17 @@ pub fn client_figures(service: &dyn Observed) -> ClientFigures {
     let mut figures = ClientFigures::default();
     for client in service.clients().all() {
         let input = client.query_bytes.load(Relaxed) as u64;
+        let buffer = input.max(client.buffer_bytes.load(Relaxed) as u64);
         if client.peer() == Peer::Replica {
-            figures.replicas += STATE_BYTES as u64 + input;
+            // The task of one that was told to end may be about to.
+            if !client.is_killed() {
+                figures.replicas += STATE_BYTES as u64 + buffer;
+            }
             continue;
         }
         let pushed = client.mailbox().map_or(0, Mailbox::bytes);
         let output = (client.output_bytes.load(Relaxed) + pushed) as u64;
-        figures.total += STATE_BYTES as u64 + input + output;
+        figures.total += STATE_BYTES as u64 + buffer + output;
         figures.blocked += u64::from(client.is_blocked());
         figures.subscribed += u64::from(client.subscriptions() > 0);
         figures.watching += u64::from(client.watched.load(Relaxed) > 0);
@@ -70,7 +104,7 @@ pub fn report(
     service: &dyn Observed,
     telemetry: &Telemetry,
     clients: ClientFigures,
-    used: u64,
+    used: Used,
 ) -> MemoryReport {
     // The allocator's statistics are those of the latest epoch; where there are none the figures stay zero.
     let _ = epoch::advance();
@@ -89,10 +123,11 @@ pub fn report(
     }
     let scripts = service.scripts();
     MemoryReport {
-        used,
+        used: used.bytes,
+        kept_for_replicas: used.kept_for_replicas,
         scripts: scripts.scripts_bytes,
         functions: scripts.functions_bytes,
-        peak: telemetry.raise_peak(used),
+        peak: telemetry.raise_peak(used.bytes),
         startup: telemetry.used_at_start,
         clients: clients.total,
         replicas: clients.replicas,

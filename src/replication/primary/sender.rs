@@ -130,6 +130,9 @@ impl Link {
                 None => Source::Waits(primary.queue(&peer)),
             },
         };
+        let shared = &session.connection.shared;
+        shared.query_bytes.store(0, Relaxed);
+        shared.buffer_bytes.store(received.capacity(), Relaxed);
         let now_ms = clock::unix_ms();
         Link {
             primary,
@@ -447,11 +450,9 @@ impl Link {
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
             Err(_) => return Err(None),
         };
-        self.session
-            .connection
-            .shared
-            .bytes_in
-            .fetch_add(count, Relaxed);
+        let shared = &self.session.connection.shared;
+        shared.bytes_in.fetch_add(count, Relaxed);
+        shared.buffer_bytes.store(self.received.capacity(), Relaxed);
         let figures = &self.primary.service.telemetry.replication;
         figures.input_bytes.fetch_add(count, Relaxed);
         self.peer.note_heard();

@@ -32,8 +32,7 @@ fn backlog_bytes(source: &Source<'_>) -> u64 {
 
 /// What slow replicas have yet to get.
 fn kept_for_replicas(source: &Source<'_>) -> u64 {
-    let kept_bytes = source.service.budget().kept_for_replicas();
-    kept_bytes.load(Relaxed).unsigned_abs()
+    report(source).kept_for_replicas
 }
 
 /// How much larger one figure is than another one.
@@ -121,8 +120,9 @@ pub(in crate::telemetry::info) static MEMORY: &[Field] = &[
     count("mem_not_counted_for_evict", kept_for_replicas),
     count("mem_replication_backlog", backlog_bytes),
     count("mem_total_replication_buffers", stream_bytes),
-    count("mem_clients_slaves", |s| {
-        report(s).replicas + kept_for_replicas(s)
+    count("mem_clients_slaves", |s| match report(s).replicas {
+        0 => 0,
+        replicas => replicas + kept_for_replicas(s),
     }),
     count("mem_clients_normal", |s| report(s).clients),
     zero("mem_cluster_links"),
