@@ -8,6 +8,7 @@
 //! [`Backlog::feed_until`], or from the link to a primary ([`Backlog::append`]).
 
 use std::collections::{BTreeMap, VecDeque};
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::{
     AtomicI64, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
@@ -17,8 +18,9 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use parking_lot::Mutex;
 
+use crate::alloc::account::size_class;
 use crate::engine::record::Audience;
-use crate::persist::oplog::{self, Gate, Item, StreamReader};
+use crate::persist::oplog::{self, Gate, Home, Item, StreamReader};
 
 /// What is done when a mark of the log comes by, with the offset of the newest byte before it. Must not wait.
 pub type AtMark = Box<dyn FnOnce(u64) + Send>;
@@ -26,11 +28,11 @@ pub type AtMark = Box<dyn FnOnce(u64) + Send>;
 /// Pieces that a cursor is given at once.
 const PIECES_MAX: usize = 64;
 
+/// What blocks take that are not full, without anybody slow: the server itself.
+const RESTING_BYTES: u64 = 2 * oplog::BLOCK_BYTES + 100;
+
 /// Pieces for which there is room always.
 const PIECES_ROOM_MIN: usize = 128;
-
-/// What a block of the log takes beside the bytes in it.
-const BLOCK_OVERHEAD_BYTES: u64 = 48;
 
 /// Positions of the log of which it is remembered where they are in the stream.
 const SAMPLES_MAX: usize = 4096;
@@ -50,16 +52,38 @@ pub struct Backlog {
     changed: Gate,
     /// Passed by positions of the log as they are taken.
     taken: Gate,
-    /// Bytes kept beyond the size, for cursors alone.
+    /// What is taken beyond the size.
     beyond_bytes: Arc<AtomicI64>,
+}
+
+struct Piece {
+    /// The offset of the last byte.
+    end: u64,
+    bytes: Bytes,
+    /// What goes with it when it is dropped; of a block that has more pieces, nothing.
+    home_bytes: u64,
+}
+
+/// A block of which pieces are held, and more may come.
+struct Block {
+    number: NonZeroU64,
+    bytes: u64,
+    /// The number of its last piece: how many pieces came before that, ever.
+    last_piece: u64,
 }
 
 #[derive(Default)]
 struct Inner {
-    /// With the offset of the last byte of each.
-    pieces: VecDeque<(u64, Bytes)>,
+    pieces: VecDeque<Piece>,
     /// Bytes in `pieces`.
     held_bytes: u64,
+    /// What they lie in, which may be more: parts of blocks that others had, or that are free yet.
+    homes_bytes: u64,
+    /// The newest block, if pieces of it are held.
+    newest_block: Option<Block>,
+    dropped_pieces: u64,
+    /// What is about to be taken for the next pieces, or has been.
+    expected_bytes: u64,
     /// Offset of the newest byte.
     end: u64,
     /// Whether what comes is kept: there was a replica, or there is a primary.
@@ -97,28 +121,73 @@ impl Inner {
         self.end + 1 - self.held_bytes
     }
 
-    fn append(&mut self, bytes: Bytes) {
+    /// What the pieces lie in, and those that are on their way.
+    fn taken_bytes(&self) -> u64 {
+        self.homes_bytes + self.expected_bytes
+    }
+
+    fn append(&mut self, bytes: Bytes, home: Home) {
         let len = bytes.len() as u64;
         self.end += len;
         if self.is_kept && len > 0 {
             self.held_bytes += len;
-            self.pieces.push_back((self.end, bytes));
+            let home_bytes = match home.block {
+                Some(number) => {
+                    self.hold(number, home.bytes);
+                    0
+                }
+                None => {
+                    self.homes_bytes += home.bytes;
+                    home.bytes
+                }
+            };
+            self.pieces.push_back(Piece {
+                end: self.end,
+                bytes,
+                home_bytes,
+            });
         }
     }
 
-    /// Drops what is beyond the size and read by all.
-    fn trim(&mut self, size_bytes: u64) {
-        let unread = self.cursors.values().min().copied();
-        while let Some((end, piece)) = self.pieces.front() {
-            let len = piece.len() as u64;
-            let is_unread = unread.is_some_and(|next| next <= *end);
-            if is_unread || self.held_bytes - len < size_bytes {
+    /// The next piece lies in a block. If that is another one than before, the last piece of that one is known now.
+    fn hold(&mut self, number: NonZeroU64, bytes: u64) {
+        let last_piece = self.dropped_pieces + self.pieces.len() as u64;
+        if let Some(block) = &mut self.newest_block {
+            if block.number == number {
+                block.last_piece = last_piece;
                 return;
             }
-            self.held_bytes -= len;
-            self.pieces.pop_front();
-            self.shrink();
+            let at = block.last_piece - self.dropped_pieces;
+            self.pieces[at as usize].home_bytes = block.bytes;
         }
+        self.homes_bytes += bytes;
+        self.newest_block = Some(Block {
+            number,
+            bytes,
+            last_piece,
+        });
+    }
+
+    /// Drops a piece that is beyond the size and read by all; whether there was one.
+    fn drop_one(&mut self, size_bytes: u64, unread: Option<u64>) -> bool {
+        let Some(first) = self.pieces.front() else {
+            return false;
+        };
+        let len = first.bytes.len() as u64;
+        let is_unread = unread.is_some_and(|next| next <= first.end);
+        if is_unread || self.held_bytes - len < size_bytes {
+            return false;
+        }
+        self.held_bytes -= len;
+        self.homes_bytes -= first.home_bytes;
+        let piece = self.dropped_pieces;
+        if let Some(block) = self.newest_block.take_if(|block| block.last_piece == piece) {
+            self.homes_bytes -= block.bytes;
+        }
+        self.pieces.pop_front();
+        self.dropped_pieces += 1;
+        self.shrink();
+        true
     }
 
     /// Gives back room in the list of pieces that was for somebody slow.
@@ -130,13 +199,15 @@ impl Inner {
     }
 
     fn forget(&mut self) {
+        self.dropped_pieces += self.pieces.len() as u64;
         self.pieces = VecDeque::new();
-        self.held_bytes = 0;
+        self.newest_block = None;
+        (self.held_bytes, self.homes_bytes, self.expected_bytes) = (0, 0, 0);
     }
 }
 
 impl Backlog {
-    /// One that says elsewhere too how many bytes it keeps for cursors alone.
+    /// One that says elsewhere too what it takes beyond its size.
     pub fn telling(beyond_bytes: &Arc<AtomicI64>) -> Backlog {
         Backlog {
             beyond_bytes: Arc::clone(beyond_bytes),
@@ -144,34 +215,49 @@ impl Backlog {
         }
     }
 
-    /// Drops what is beyond the size and read by all.
+    /// Drops what is beyond the size and read by all. What is told stays in step with what the process takes, however
+    /// much is dropped.
     fn trim(&self, inner: &mut Inner) {
-        inner.trim(self.size_bytes.load(Relaxed));
+        let size_bytes = self.size_bytes.load(Relaxed);
+        let unread = inner.cursors.values().min().copied();
+        while inner.drop_one(size_bytes, unread) {
+            self.tell_all(inner, inner.pieces.capacity());
+        }
         self.tell(inner, inner.pieces.capacity());
     }
 
-    /// Says how much is kept for cursors alone, if there is room for so many pieces.
+    /// Says how much is taken beyond the size, if there is room for so many pieces.
     fn tell(&self, inner: &Inner, room: usize) {
+        if !inner.cursors.is_empty() {
+            self.tell_all(inner, room);
+            return;
+        }
+        // Held are the size and at most a piece: beyond them are the unused parts of blocks.
+        let size_bytes = self.size_bytes.load(Relaxed).max(inner.held_bytes);
+        let beyond_bytes = inner
+            .taken_bytes()
+            .saturating_sub(size_bytes + RESTING_BYTES);
+        self.beyond_bytes.store(beyond_bytes.cast_signed(), Relaxed);
+    }
+
+    /// As [`Backlog::tell`], while there is more than without cursors.
+    fn tell_all(&self, inner: &Inner, room: usize) {
         // Many short pieces take as much in the list of them.
-        let list_bytes = (room * size_of::<(u64, Bytes)>()) as u64;
-        let blocks = inner.held_bytes / oplog::BLOCK_BYTES as u64;
-        let all_bytes = inner.held_bytes + list_bytes + blocks * BLOCK_OVERHEAD_BYTES;
-        let beyond_bytes = match inner.cursors.is_empty() {
-            true => 0,
-            false => all_bytes.saturating_sub(self.size_bytes.load(Relaxed)),
-        };
+        let list_bytes = size_class(room * size_of::<Piece>()) as u64;
+        let size_bytes = self.size_bytes.load(Relaxed);
+        let beyond_bytes = (inner.taken_bytes() + list_bytes).saturating_sub(size_bytes);
         self.beyond_bytes.store(beyond_bytes.cast_signed(), Relaxed);
     }
 
     /// Appends a piece. A longer list is counted before it is there, or else keys would be evicted for it.
-    fn add(&self, inner: &mut Inner, bytes: Bytes) {
+    fn add(&self, inner: &mut Inner, bytes: Bytes, home: Home) {
         let (len, room) = (inner.pieces.len(), inner.pieces.capacity());
         if inner.is_kept && len == room {
             let more = room.max(PIECES_ROOM_MIN);
             self.tell(inner, room + more);
             inner.pieces.reserve_exact(more);
         }
-        inner.append(bytes);
+        inner.append(bytes, home);
     }
 
     /// Offset of the newest byte: `master_repl_offset`.
@@ -212,6 +298,7 @@ impl Backlog {
         inner.is_kept = is_kept;
         if !is_kept {
             inner.forget();
+            self.tell(&inner, 0);
         }
     }
 
@@ -222,6 +309,7 @@ impl Backlog {
         inner.forget();
         inner.cursors.clear();
         inner.end = end;
+        self.tell(&inner, 0);
         self.end.store(end, Release);
         self.resets.fetch_add(1, Release);
         drop(inner);
@@ -231,7 +319,8 @@ impl Backlog {
     /// Appends bytes of the stream that did not come through the log.
     pub fn append(&self, bytes: Bytes) {
         let mut inner = self.inner.lock();
-        self.add(&mut inner, bytes);
+        let home = Home::alone(bytes.len());
+        self.add(&mut inner, bytes, home);
         self.publish(inner);
     }
 
@@ -305,13 +394,21 @@ impl StreamReader for Backlog {
         Audience::REPLICAS
     }
 
+    fn expect(&self, bytes: u64) {
+        let mut inner = self.inner.lock();
+        if inner.is_fed {
+            inner.expected_bytes = bytes;
+            self.tell(&inner, inner.pieces.capacity());
+        }
+    }
+
     fn push(&self, items: &mut dyn Iterator<Item = Item>, position: u64) {
         let mut inner = self.inner.lock();
         let mut due = Vec::new();
         for item in items {
             match item {
-                Item::Bytes(bytes) if inner.is_fed => self.add(&mut inner, bytes),
-                Item::Bytes(_) => {}
+                Item::Bytes(bytes, home) if inner.is_fed => self.add(&mut inner, bytes, home),
+                Item::Bytes(..) => {}
                 Item::Mark(number, _) => {
                     if inner.feed_from.take_if(|mark| *mark == number).is_some() {
                         inner.is_fed = true;
@@ -332,6 +429,7 @@ impl StreamReader for Backlog {
                 }
             }
         }
+        inner.expected_bytes = 0;
         // All room at once: whatever grows while a replica is slow is taken for what is kept for it.
         let samples = &mut inner.samples;
         samples.reserve_exact(SAMPLES_MAX - samples.len());
@@ -392,13 +490,13 @@ impl Cursor {
     pub fn peek(&self, bytes_max: usize) -> Option<Vec<Bytes>> {
         let inner = self.backlog.inner.lock();
         inner.cursors.get(&self.number)?;
-        let first = inner.pieces.partition_point(|(end, _)| *end < self.next);
+        let first = inner.pieces.partition_point(|piece| piece.end < self.next);
         let mut room = bytes_max;
         let mut found = Vec::new();
-        for (end, piece) in inner.pieces.range(first..) {
+        for Piece { end, bytes, .. } in inner.pieces.range(first..) {
             let left = (*end + 1).saturating_sub(self.next) as usize;
-            let skipped = piece.len().saturating_sub(left);
-            let part = piece.slice(skipped..piece.len().min(skipped + room));
+            let skipped = bytes.len().saturating_sub(left);
+            let part = bytes.slice(skipped..bytes.len().min(skipped + room));
             room -= part.len();
             found.push(part);
             if room == 0 || found.len() == PIECES_MAX {
@@ -434,7 +532,10 @@ impl Drop for Cursor {
 
 #[cfg(test)]
 mod tests {
+    use bytes::{BufMut, BytesMut};
+
     use super::*;
+    use crate::alloc::account::thread_bytes;
 
     fn text(cursor: &Cursor) -> String {
         let pieces = cursor.peek(1 << 20).expect("the stream goes on");
@@ -446,7 +547,48 @@ mod tests {
     }
 
     fn bytes(text: &'static str) -> Item {
-        Item::Bytes(Bytes::from_static(text.as_bytes()))
+        Item::alone(Bytes::from_static(text.as_bytes()))
+    }
+
+    #[test]
+    fn what_it_takes_is_told_to_the_byte_however_pieces_share_blocks() {
+        const BLOCKS: u64 = 300;
+        let told = Arc::default();
+        let backlog = Arc::new(Backlog::telling(&told));
+        let mark = backlog.feed_from(Box::new(|_| ()));
+        push(&backlog, &[Item::Mark(mark, 1)], 1);
+        let mut cursor = backlog.cursor(1).expect("the end");
+        let before = thread_bytes();
+        let check = |what: &str| {
+            // The list of pieces has no room yet if nothing came.
+            assert_eq!(told.load(Relaxed), thread_bytes() - before, "{what}");
+        };
+        for number in 1..=BLOCKS {
+            let mut block = BytesMut::with_capacity(10 << 10);
+            let home = Home {
+                block: NonZeroU64::new(number),
+                bytes: (10 << 10) + 48,
+            };
+            for piece in 0..=number % 4 {
+                block.put_slice(&[b'x'; 700]);
+                let bytes = block.split().freeze();
+                // Now and then others are sent something, and long arguments lie elsewhere.
+                let mut items = vec![Item::Bytes(bytes, home)];
+                if (number + piece) % 3 == 0 {
+                    block.put_slice(b"for others");
+                    drop(block.split());
+                    items.push(Item::alone(Bytes::from(vec![b'y'; 5 << 10])));
+                }
+                backlog.push(&mut items.into_iter(), number + 1);
+            }
+            drop(block);
+            check("it grows");
+        }
+        while backlog.end() >= cursor.next() {
+            cursor.advance(900.min(cursor.behind_bytes()));
+            check("it shrinks");
+        }
+        assert_eq!(backlog.figures().held_bytes, 0);
     }
 
     #[test]

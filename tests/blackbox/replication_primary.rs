@@ -540,26 +540,76 @@ fn what_is_kept_for_a_slow_replica_is_counted_but_for_a_few_blocks() {
     eventually("it is there", || {
         info(&mut client, "slave0").contains("state=online")
     });
-    let own = |client: &mut Raw| {
-        let text = client.call("INFO memory").body();
-        let field = |name: &str| -> i64 {
-            let mut lines = text.lines();
-            let found = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-            found.and_then(|text| text.parse().ok()).expect("a number")
-        };
-        field("used_memory") - field("mem_not_counted_for_evict")
-    };
     let line = format!("SETRANGE key 0 {}", "x".repeat(100));
     client.call(&line);
-    let before = own(&mut client);
+    let before = own_bytes(&mut client);
     // The system takes the first ones for the replica.
     eventually("much is kept", || {
         client.pipeline(&[line.as_str(); 100]);
         count(&mut client, "mem_not_counted_for_evict") > 8 << 20
     });
-    let more = own(&mut client) - before;
+    let more = own_bytes(&mut client) - before;
     // The client's own buffers are among them, and the block of each thread that is not full yet.
     assert!(more.abs() < 200 << 10, "{more} bytes are not counted");
+}
+
+/// What the server takes of memory beside the stream that is kept for slow replicas.
+fn own_bytes(client: &mut Raw) -> i64 {
+    let text = client.call("INFO memory").body();
+    let field = |name: &str| -> i64 {
+        let mut lines = text.lines();
+        let found = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        found.and_then(|text| text.parse().ok()).expect("a number")
+    };
+    field("used_memory") - field("mem_not_counted_for_evict")
+}
+
+#[test]
+fn what_is_kept_for_a_slow_replica_is_counted_so_well_that_32_kib_of_room_are_enough() {
+    const KEYS: u64 = 100;
+    const ROOM_BYTES: i64 = 32 << 10;
+    let options = primary()
+        .with("maxmemory-policy", "allkeys-random")
+        .with("client-output-buffer-limit", "replica 1gb 0 0")
+        .with("repl-backlog-size", "10kb")
+        .with("repl-timeout", "600")
+        .with("slowlog-log-slower-than", "-1")
+        .with("latency-tracking", "no");
+    let server = Server::start(&options);
+    let mut client = server.raw();
+    for key in 0..KEYS {
+        client.call(&format!("SETRANGE key:{key} 100000 x"));
+    }
+    let line = format!("SETRANGE key:0 0 {}", "x".repeat(100));
+    for _ in 0..3 {
+        let (mut slow, _) = Socket::synchronize(&server);
+        slow.send(b"REPLCONF ACK 0\r\n");
+        eventually("it is there", || {
+            info(&mut client, "slave0").contains("state=online")
+        });
+        // Its buffers are as large as they get.
+        client.pipeline(&[line.as_str(); 100]);
+        assert!(count(&mut client, "mem_clients_normal") >= 16 << 10);
+        let before = own_bytes(&mut client);
+        let limit = before + ROOM_BYTES;
+        check(&mut client, &format!("CONFIG SET maxmemory {limit}"), "OK");
+        // The replica takes nothing, and the system some MiB of it.
+        while count(&mut client, "mem_not_counted_for_evict") < 6 << 20 {
+            for _ in 0..10 {
+                client.pipeline(&[line.as_str(); 100]);
+            }
+        }
+        check(&mut client, "DBSIZE", &format!("(integer) {KEYS}"));
+        let more = own_bytes(&mut client) - before;
+        assert!(more.abs() < ROOM_BYTES, "{more} bytes are not counted");
+        // Gone from what replicas take, and given back or not counted, from the reply on.
+        check(&mut client, "CLIENT KILL TYPE replica", "(integer) 1");
+        let left = own_bytes(&mut client) - before;
+        assert_eq!(count(&mut client, "mem_clients_slaves"), 0);
+        assert!(left.abs() < ROOM_BYTES, "{left} bytes are left");
+        check(&mut client, "CONFIG SET maxmemory 0", "OK");
+        drop(slow);
+    }
 }
 
 #[test]

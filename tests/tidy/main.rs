@@ -122,6 +122,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
         "persist",
         &[
             "base",
+            "alloc",
             "resp",
             "structures",
             "engine",
@@ -139,6 +140,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
         "replication",
         &[
             "base",
+            "alloc",
             "resp",
             "structures",
             "engine",

@@ -302,7 +302,7 @@ pub struct LatencyEvent {
 pub struct MemoryReport {
     /// Bytes handed out by the allocator.
     pub used: u64,
-    /// Those of them that hold the stream for slow replicas, beyond the backlog's size.
+    /// Bytes that hold the stream for slow replicas, beyond the backlog's size.
     pub kept_for_replicas: u64,
     /// The highest `used` so far.
     pub peak: u64,

@@ -138,7 +138,7 @@ pub struct Budget {
     asked_first: AtomicU64,
     /// Bytes of large values on the same way, on no shard's account.
     leaving: AtomicI64,
-    /// Bytes of the stream that are kept for slow replicas alone: nothing is evicted for them, as that would make more.
+    /// Bytes in which the stream is kept for slow replicas: nothing is evicted for them, as that would make more.
     kept_for_replicas: Arc<AtomicI64>,
     assessed_ms: AtomicU64,
     /// When the limit was exceeded, in Unix milliseconds; 0: it is not.
@@ -260,8 +260,12 @@ impl Budget {
             // Nothing can be evicted for what others take, and no command is refused because of it.
             Policy::NoEviction => self.base.load(Relaxed),
             _ => {
-                let uncounted = self.leaving.load(Relaxed) + self.kept_for_replicas.load(Relaxed);
-                (account::total_bytes() - used - uncounted).max(0)
+                // What is kept for replicas may come or go meanwhile. The larger figure is not below what was.
+                let kept = || self.kept_for_replicas.load(Relaxed);
+                let kept_before = kept();
+                let total = account::total_bytes();
+                let uncounted = self.leaving.load(Relaxed) + kept_before.max(kept());
+                (total - used - uncounted).max(0)
             }
         }
     }

@@ -126,7 +126,7 @@ impl Run {
 
     fn push(&mut self) {
         let count = self.random.random_range(1..4);
-        let items = (0..count).map(|number| Item::Bytes(Bytes::from(text_of(self.next + number))));
+        let items = (0..count).map(|number| Item::alone(Bytes::from(text_of(self.next + number))));
         let items: Vec<Item> = items.collect();
         self.next += count;
         let stretch = Stretch {

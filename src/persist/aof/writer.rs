@@ -149,7 +149,7 @@ impl Writer {
         let mut is_noted = false;
         for item in stretch.items {
             match item {
-                Item::Bytes(bytes) => {
+                Item::Bytes(bytes, _) => {
                     if let Some(now_s) = now_s.filter(|now_s| *now_s > self.noted_s && !is_noted) {
                         self.noted_s = now_s;
                         self.queue_bytes(Bytes::from(format!("#TS:{now_s}\r\n")));
@@ -351,7 +351,7 @@ mod tests {
         Stretch {
             items: texts
                 .iter()
-                .map(|text| Item::Bytes(Bytes::from_static(text.as_bytes())))
+                .map(|text| Item::alone(Bytes::from_static(text.as_bytes())))
                 .collect(),
             position,
         }

@@ -32,7 +32,7 @@ use crate::telemetry::persistence as telemetry;
 use sequencer::Stream;
 
 pub use gate::{Gate, wait_at_relay};
-pub use reader::{Item, Reader, StreamReader, Stretch};
+pub use reader::{Home, Item, Reader, StreamReader, Stretch};
 pub use sequencer::BLOCK_BYTES;
 
 /// Bytes of the ring.
@@ -442,7 +442,7 @@ mod tests {
                 .expect("something comes");
             for item in stretch.items {
                 match item {
-                    Item::Bytes(bytes) => text.push_str(&String::from_utf8_lossy(&bytes)),
+                    Item::Bytes(bytes, _) => text.push_str(&String::from_utf8_lossy(&bytes)),
                     Item::Mark(number, _) => text.push_str(&format!("<{number}>\r\n")),
                 }
             }
@@ -528,10 +528,9 @@ mod tests {
         let mut shared = false;
         loop {
             let stretch = file.take(Duration::from_secs(30)).expect("something comes");
-            shared |= stretch
-                .items
-                .iter()
-                .any(|item| matches!(item, Item::Bytes(bytes) if bytes.as_ptr() == block.as_ptr()));
+            shared |= stretch.items.iter().any(
+                |item| matches!(item, Item::Bytes(bytes, _) if bytes.as_ptr() == block.as_ptr()),
+            );
             if stretch.position >= position {
                 break;
             }
@@ -570,7 +569,7 @@ mod tests {
                         continue;
                     };
                     for item in stretch.items {
-                        if let Item::Bytes(bytes) = item {
+                        if let Item::Bytes(bytes, _) = item {
                             stream.extend_from_slice(&bytes);
                         }
                     }

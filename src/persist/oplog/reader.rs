@@ -1,6 +1,7 @@
 //! Readers of the stream, and one with a queue, from which a thread takes.
 
 use std::collections::VecDeque;
+use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -10,19 +11,49 @@ use parking_lot::{Condvar, Mutex};
 use super::BEHIND_BYTES_MAX;
 use crate::engine::record::Audience;
 
+/// The memory that bytes of the stream lie in: all of it is kept while any part of it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Home {
+    /// The number of a block that other pieces have parts of too, higher than those of blocks before; none if no other
+    /// piece has.
+    pub block: Option<NonZeroU64>,
+    /// What all of it takes.
+    pub bytes: u64,
+}
+
+impl Home {
+    /// Of bytes that lie alone.
+    pub fn alone(len: usize) -> Home {
+        Home {
+            block: None,
+            bytes: len as u64,
+        }
+    }
+}
+
 /// A piece of the stream.
 #[derive(Clone, Debug)]
 pub enum Item {
-    /// Bytes, shared with other readers.
-    Bytes(Bytes),
+    /// Bytes, shared with other readers, and what they lie in.
+    Bytes(Bytes, Home),
     /// A mark of [`super::OpLog::mark`], and the position behind it.
     Mark(u64, u64),
+}
+
+impl Item {
+    /// Bytes that lie alone.
+    pub fn alone(bytes: Bytes) -> Item {
+        let home = Home::alone(bytes.len());
+        Item::Bytes(bytes, home)
+    }
 }
 
 /// Somebody who reads the stream. The sequencer alone hands it out, in order, and is never to be held up.
 pub trait StreamReader: Send + Sync {
     /// Which records it reads.
     fn audience(&self) -> Audience;
+    /// Told, before memory is taken for what is pushed next, how much.
+    fn expect(&self, _bytes: u64) {}
     /// Takes what follows. Bytes end with whole records of one append, in the end and before each mark. All before
     /// `position` was handed out then, even if none of it was for this reader.
     fn push(&self, items: &mut dyn Iterator<Item = Item>, position: u64);
@@ -124,7 +155,7 @@ impl StreamReader for Reader {
         }
         let mut bytes = 0;
         for item in items {
-            if let Item::Bytes(piece) = &item {
+            if let Item::Bytes(piece, _) = &item {
                 bytes += piece.len() as u64;
             }
             waiting.items.push_back(item);

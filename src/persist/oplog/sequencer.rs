@@ -1,22 +1,27 @@
 //! The sequencer: makes one stream of what lies in the ring, and hands it to the readers.
 
+use std::num::NonZeroU64;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 
 use super::{Large, OpLog, command, sleeper, tag};
+use crate::alloc::account::size_class;
 use crate::engine::record::{self, Audience, Piece, Records};
 use crate::structures::byte_ring::{ByteRing, Taken};
 
-use super::reader::Item;
+use super::reader::{Home, Item};
 
 /// Least bytes of a block that pieces of the stream are cut from. A piece keeps all of its block, so that much more
 /// than was asked for may be kept for each reader.
-pub const BLOCK_BYTES: usize = 8 << 10;
+pub const BLOCK_BYTES: u64 = 8 << 10;
 
 /// Most bytes of such a block, where as many come in one pass, so that it is full when the pass ends.
 const BLOCK_BYTES_MAX: u64 = 32 << 10;
+
+/// What a block takes beside the bytes in it: the count of its pieces.
+const BLOCK_OVERHEAD_BYTES: u64 = 48;
 
 /// Bytes of the ring taken at a time.
 const TAKEN_BYTES_MAX: u64 = 1 << 20;
@@ -41,6 +46,9 @@ pub(super) struct Stream {
     /// The database that each audience is in, if it was told.
     selected: [Option<u64>; AUDIENCES],
     block: BytesMut,
+    /// What the pieces of `block` keep.
+    home: Home,
+    blocks: NonZeroU64,
     /// What `bytes` will be at the end of the pass, about.
     pass_end: u64,
     /// Whom the bytes in `block` are for that were not cut off yet.
@@ -50,12 +58,26 @@ pub(super) struct Stream {
     bytes: u64,
 }
 
+/// Bytes of a block for what is coming: all that the allocator sets aside for one.
+fn block_bytes(coming: u64) -> u64 {
+    size_class(coming.clamp(BLOCK_BYTES, BLOCK_BYTES_MAX) as usize) as u64
+}
+
+fn home_of(block: NonZeroU64, bytes: u64) -> Home {
+    Home {
+        block: Some(block),
+        bytes: bytes + BLOCK_OVERHEAD_BYTES,
+    }
+}
+
 impl Default for Stream {
     fn default() -> Stream {
         Stream {
             selected: [None; AUDIENCES],
             // Part of what the server takes at rest.
-            block: BytesMut::with_capacity(BLOCK_BYTES),
+            block: BytesMut::with_capacity(BLOCK_BYTES as usize),
+            home: home_of(NonZeroU64::MIN, BLOCK_BYTES),
+            blocks: NonZeroU64::MIN,
             pass_end: 0,
             block_audience: Audience::NONE,
             pieces: Vec::new(),
@@ -69,8 +91,29 @@ impl Stream {
     fn cut(&mut self) {
         if !self.block.is_empty() {
             let bytes = self.block.split().freeze();
-            self.pieces.push((self.block_audience, Item::Bytes(bytes)));
+            self.pieces
+                .push((self.block_audience, Item::Bytes(bytes, self.home)));
         }
+    }
+
+    /// Begins another block, with room for what is coming if that is not too much.
+    fn begin_block(&mut self, coming: u64) {
+        let bytes = block_bytes(coming);
+        self.blocks = self.blocks.saturating_add(1);
+        self.home = home_of(self.blocks, bytes);
+        self.block = BytesMut::with_capacity(bytes as usize);
+    }
+
+    /// What the blocks take that are begun for so many bytes.
+    fn new_blocks_bytes(&self, coming: u64) -> u64 {
+        let room = (self.block.capacity() - self.block.len()) as u64;
+        let beyond = coming.saturating_sub(room);
+        let (full, rest) = (beyond / BLOCK_BYTES_MAX, beyond % BLOCK_BYTES_MAX);
+        let rest_bytes = match rest {
+            0 => 0,
+            rest => block_bytes(rest) + BLOCK_OVERHEAD_BYTES,
+        };
+        full * (BLOCK_BYTES_MAX + BLOCK_OVERHEAD_BYTES) + rest_bytes
     }
 
     fn put(&mut self, audience: Audience, bytes: &[u8]) {
@@ -90,15 +133,14 @@ impl Stream {
             left = more;
             self.cut();
             let coming = left.len() as u64 + self.pass_end.saturating_sub(self.bytes);
-            let block_bytes = coming.clamp(BLOCK_BYTES as u64, BLOCK_BYTES_MAX);
-            self.block = BytesMut::with_capacity(block_bytes as usize);
+            self.begin_block(coming);
         }
     }
 
     fn put_shared(&mut self, audience: Audience, bytes: Bytes) {
         self.cut();
         self.bytes += bytes.len() as u64;
-        self.pieces.push((audience, Item::Bytes(bytes)));
+        self.pieces.push((audience, Item::alone(bytes)));
     }
 
     /// Puts SELECT where an audience is in another database.
@@ -234,17 +276,27 @@ fn is_aside(log: &OpLog, ring: &ByteRing<Large>) -> bool {
 pub(super) fn pass(log: &OpLog, ring: &ByteRing<Large>) -> bool {
     let stream = &mut *log.stream.lock();
     let mut position = ring.head();
-    stream.pass_end = stream.bytes + ring.len_bytes().min(TAKEN_BYTES_MAX);
-    let taken = ring.take(TAKEN_BYTES_MAX, |record, end| {
+    // No more than that, as readers are told what it takes.
+    let coming = ring.len_bytes().min(TAKEN_BYTES_MAX);
+    if coming == 0 {
+        return false;
+    }
+    stream.pass_end = stream.bytes + coming;
+    let readers = log.readers.lock().clone();
+    let expected = stream.new_blocks_bytes(coming);
+    if expected > 0 {
+        readers.iter().for_each(|reader| reader.expect(expected));
+    }
+    let taken = ring.take(coming, |record, end| {
         position = end;
         stream.take(record, end);
     });
     if taken == 0 {
+        readers.iter().for_each(|reader| reader.expect(0));
         return false;
     }
     stream.cut();
     log.figures.bytes.store(stream.bytes, Relaxed);
-    let readers = log.readers.lock().clone();
     let mut is_behind = false;
     for reader in &readers {
         let own = stream
@@ -274,6 +326,36 @@ fn sleep(log: &OpLog, ring: &ByteRing<Large>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::alloc::account::thread_bytes;
+
+    #[test]
+    fn what_blocks_take_is_known_before_and_said_of_each() {
+        for coming in [1, 8_191, 8_193, 20_000, 32 << 10, 100_001, 1 << 20] {
+            let mut stream = Stream::default();
+            stream.pieces.reserve(20_000);
+            stream.put(Audience::BOTH, b"x");
+            stream.cut();
+            for _ in 0..3 {
+                let (before, known) = (thread_bytes(), stream.blocks);
+                stream.pass_end = stream.bytes + coming;
+                let expected = stream.new_blocks_bytes(coming);
+                for at in (0..coming).step_by(100) {
+                    let audience = [Audience::FILE, Audience::REPLICAS][(at / 700 % 2) as usize];
+                    stream.put(audience, &[b'x'; 100][..(coming - at).min(100) as usize]);
+                }
+                stream.cut();
+                assert_eq!(thread_bytes() - before, expected.cast_signed(), "{coming}");
+                let homes = stream.pieces.iter().filter_map(|(_, item)| match item {
+                    Item::Bytes(_, home) if home.block > Some(known) => Some(*home),
+                    _ => None,
+                });
+                let mut homes: Vec<Home> = homes.collect();
+                homes.dedup();
+                let said: u64 = homes.iter().map(|home| home.bytes).sum();
+                assert_eq!(said, expected, "{coming}");
+            }
+        }
+    }
 
     #[test]
     fn a_record_goes_on_in_the_next_block() {
@@ -285,14 +367,14 @@ mod tests {
         let of = |audience: Audience| -> Vec<Bytes> {
             let pieces = stream.pieces.iter().filter(|piece| piece.0 == audience);
             let bytes = pieces.map(|(_, item)| match item {
-                Item::Bytes(bytes) => bytes.clone(),
+                Item::Bytes(bytes, _) => bytes.clone(),
                 Item::Mark(..) => unreachable!("there is none"),
             });
             bytes.collect()
         };
         assert!(of(Audience::REPLICAS).concat() == record);
         assert!(of(Audience::FILE).concat() == record[..5_000]);
-        assert_eq!(of(Audience::REPLICAS)[0].len(), BLOCK_BYTES);
+        assert_eq!(of(Audience::REPLICAS)[0].len() as u64, BLOCK_BYTES);
         assert_eq!(stream.bytes, 105_000);
     }
 }
