@@ -9,6 +9,8 @@
 //! What is copied may overlap with what is being written, which repeats it. There is no header: the
 //! length before compression has to be kept beside.
 
+use std::ops::Range;
+
 /// Bytes that follow as they are, at most.
 const RUN_MAX: usize = 32;
 /// How far back a copy reaches.
@@ -23,6 +25,41 @@ const SLOT_BITS_MIN: u32 = 6;
 const SLOT_BITS_MAX: u32 = 14;
 /// Up to here the slots lie on the stack.
 const SLOT_BITS_SMALL: u32 = 9;
+/// After so many misses, as a power of two, one more byte is passed over at each.
+const MISSES_SHIFT: u32 = 6;
+
+/// Bytes that are copied at once where there is room for them, as that takes less than to look how many are wanted.
+const STRIDE: usize = 16;
+
+/// Where three bytes were seen last, plus one; 0: nowhere.
+trait Seen: Copy {
+    fn of(position: usize) -> Self;
+    fn position(self) -> usize;
+}
+
+impl Seen for u16 {
+    #[inline]
+    fn of(position: usize) -> u16 {
+        position as u16
+    }
+
+    #[inline]
+    fn position(self) -> usize {
+        usize::from(self)
+    }
+}
+
+impl Seen for u32 {
+    #[inline]
+    fn of(position: usize) -> u32 {
+        position as u32
+    }
+
+    #[inline]
+    fn position(self) -> usize {
+        self as usize
+    }
+}
 
 /// Compresses; nothing if it does not get smaller.
 #[must_use]
@@ -34,56 +71,88 @@ pub fn compress(input: &[u8]) -> Option<Vec<u8>> {
     let bits = bits.clamp(SLOT_BITS_MIN, SLOT_BITS_MAX);
     // To have all slots empty takes longer than to compress a short string.
     if bits <= SLOT_BITS_SMALL {
-        let mut seen = [0; 1 << SLOT_BITS_SMALL];
+        let mut seen = [0_u16; 1 << SLOT_BITS_SMALL];
         compress_with(input, &mut seen[..1 << bits], bits)
     } else {
-        compress_with(input, &mut vec![0; 1 << bits], bits)
+        compress_with(input, &mut vec![0_u32; 1 << bits], bits)
     }
 }
 
-/// Compresses with so many bits of slots, all of them 0: where three bytes of a hash were seen last, plus one.
-fn compress_with(input: &[u8], seen: &mut [u32], bits: u32) -> Option<Vec<u8>> {
-    let mut out = Vec::with_capacity(input.len() / 2);
+/// Compresses with so many bits of slots, all of them empty.
+fn compress_with<S: Seen>(input: &[u8], seen: &mut [S], bits: u32) -> Option<Vec<u8>> {
+    let mut out = Vec::with_capacity(input.len() / 2 + STRIDE);
     // What lies before this has been written.
     let mut written = 0;
-    let mut at = 0;
-    while let Some(&here) = input
-        .get(at..)
-        .and_then(|rest| rest.first_chunk::<COPY_MIN>())
-    {
+    let (mut at, mut misses) = (0, 0);
+    while let Some(here) = word_at(input, at) {
         let slot = &mut seen[slot(here, bits)];
-        let candidate = (*slot as usize).checked_sub(1);
-        *slot = at as u32 + 1;
-        let Some(from) =
-            candidate.filter(|&from| at - from <= DISTANCE_MAX && input[from..].starts_with(&here))
-        else {
-            at += 1;
-            // Smaller than the input it cannot become any more.
-            if out.len() + (at - written) >= input.len() {
-                return None;
-            }
+        let candidate = slot.position().checked_sub(1);
+        *slot = S::of(at + 1);
+        let is_same = |from: usize| {
+            at - from <= DISTANCE_MAX
+                && word_at(input, from).is_some_and(|one| (one ^ here) << 8 == 0)
+        };
+        let Some(from) = candidate.filter(|from| is_same(*from)) else {
+            misses += 1;
+            // What does not repeat itself for long is looked at less often.
+            at += 1 + (misses >> MISSES_SHIFT);
             continue;
         };
-        let same = input[at..].iter().zip(&input[from..]).take(COPY_MAX);
-        let len = same.take_while(|(a, b)| a == b).count();
-        write_runs(&input[written..at], &mut out);
+        misses = 0;
+        let len = same_len(&input[at..], &input[from..]);
+        write_runs(input, written..at, &mut out);
         write_copy(at - from, len, &mut out);
         at += len;
         written = at;
     }
-    write_runs(&input[written..], &mut out);
+    write_runs(input, written..input.len(), &mut out);
     (out.len() < input.len()).then_some(out)
 }
 
+/// Four bytes, of which the first three count.
 #[inline]
-fn slot([a, b, c]: [u8; 3], bits: u32) -> usize {
+fn word_at(input: &[u8], at: usize) -> Option<u32> {
+    let four = input.get(at..)?.first_chunk()?;
+    Some(u32::from_le_bytes(*four))
+}
+
+#[inline]
+fn slot(word: u32, bits: u32) -> usize {
     // Knuth's multiplier spreads the three bytes over the high bits.
-    let hash = u32::from_le_bytes([a, b, c, 0]).wrapping_mul(2_654_435_761);
+    let hash = (word << 8 >> 8).wrapping_mul(2_654_435_761);
     (hash >> (u32::BITS - bits)) as usize
 }
 
-fn write_runs(bytes: &[u8], out: &mut Vec<u8>) {
-    for run in bytes.chunks(RUN_MAX) {
+/// How many bytes are equal, up to the longest copy.
+#[inline]
+fn same_len(a: &[u8], b: &[u8]) -> usize {
+    let len = a.len().min(b.len()).min(COPY_MAX);
+    let (a, b) = (&a[..len], &b[..len]);
+    let mut at = 0;
+    while let (Some(x), Some(y)) = (a[at..].first_chunk(), b[at..].first_chunk()) {
+        let differing = u64::from_le_bytes(*x) ^ u64::from_le_bytes(*y);
+        if differing != 0 {
+            return at + (differing.trailing_zeros() / 8) as usize;
+        }
+        at += size_of::<u64>();
+    }
+    let rest = a[at..].iter().zip(&b[at..]);
+    at + rest.take_while(|(a, b)| a == b).count()
+}
+
+#[inline]
+fn write_runs(input: &[u8], range: Range<usize>, out: &mut Vec<u8>) {
+    let len = range.len();
+    if let Some(stride) = input[range.start..].first_chunk::<STRIDE>()
+        && (1..=STRIDE).contains(&len)
+    {
+        out.push((len - 1) as u8);
+        let end = out.len() + len;
+        out.extend_from_slice(stride);
+        out.truncate(end);
+        return;
+    }
+    for run in input[range].chunks(RUN_MAX) {
         out.push((run.len() - 1) as u8);
         out.extend_from_slice(run);
     }
@@ -107,16 +176,25 @@ pub fn decompress(input: &[u8], len: usize) -> Option<Vec<u8>> {
     if len > input.len().saturating_mul(RATIO_MAX) {
         return None;
     }
-    let mut out = Vec::with_capacity(len);
+    let mut out = vec![0; len];
+    // What lies before this has been written.
+    let mut at = 0;
     let mut left = input;
     while let Some((&control, rest)) = left.split_first() {
         if control < 0x20 {
-            let (run, rest) = rest.split_at_checked(usize::from(control) + 1)?;
-            if run.len() > len - out.len() {
-                return None;
-            }
-            out.extend_from_slice(run);
-            left = rest;
+            let count = usize::from(control) + 1;
+            left = match (rest.first_chunk::<RUN_MAX>(), out[at..].first_chunk_mut()) {
+                (Some(from), Some(to)) => {
+                    *to = *from;
+                    &rest[count..]
+                }
+                _ => {
+                    let (run, behind) = rest.split_at_checked(count)?;
+                    out.get_mut(at..at + count)?.copy_from_slice(run);
+                    behind
+                }
+            };
+            at += count;
         } else {
             let (more, rest) = match control >> 5 {
                 7 => {
@@ -128,25 +206,38 @@ pub fn decompress(input: &[u8], len: usize) -> Option<Vec<u8>> {
             let (&low, rest) = rest.split_first()?;
             let count = usize::from(control >> 5) + more + 2;
             let distance = usize::from(u16::from_be_bytes([control & 0x1F, low])) + 1;
-            let from = out.len().checked_sub(distance)?;
-            if count > len - out.len() {
-                return None;
-            }
-            copy_within(&mut out, from, count);
+            repeat(&mut out, at.checked_sub(distance)?, at, count)?;
+            at += count;
             left = rest;
         }
     }
-    (out.len() == len).then_some(out)
+    (at == len).then_some(out)
 }
 
-/// Appends `count` bytes from `from` on, which may go on into what is appended.
-fn copy_within(out: &mut Vec<u8>, from: usize, mut count: usize) {
-    // Each round can take all that lies between, so it doubles.
-    while count > 0 {
-        let part = count.min(out.len() - from);
-        out.extend_from_within(from..from + part);
-        count -= part;
+/// Copies `count` bytes from `from` to `at`, each of which may be one that was copied before it; nothing if there is no
+/// room for them.
+#[inline]
+fn repeat(out: &mut [u8], from: usize, at: usize, count: usize) -> Option<()> {
+    let (done, room) = out.split_at_mut(at);
+    let period = &done[from..];
+    if count <= STRIDE
+        && let Some(stride) = period.first_chunk::<STRIDE>()
+        && let Some(to) = room.first_chunk_mut()
+    {
+        *to = *stride;
+        return Some(());
     }
+    let room = room.get_mut(..count)?;
+    let first = count.min(period.len());
+    room[..first].copy_from_slice(&period[..first]);
+    // Each round can take all that lies between, so it doubles.
+    let mut copied = first;
+    while copied < count {
+        let part = copied.min(count - copied);
+        room.copy_within(..part, copied);
+        copied += part;
+    }
+    Some(())
 }
 
 #[cfg(test)]

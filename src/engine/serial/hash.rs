@@ -27,6 +27,12 @@ use crate::structures::zipmap::Zipmap;
 
 /// Writes a hash, behind its type, without the fields that are due.
 pub(super) fn write(entry: EntryRef<'_, Object>, now_ms: u64, writer: &mut Writer) {
+    if let Value::Bytes(pairs) = entry.value()
+        && Kind(entry.kind()) == LISTPACK
+    {
+        writer.kind(types::HASH_LISTPACK);
+        return writer.string(pairs);
+    }
     let live = HashRef::of(entry, now_ms).filter(|hash| !hash.is_empty());
     // A hash of which all is due is about to go, but until then it is one.
     let Some(hash) = live.or_else(|| HashRef::of(entry, 0)) else {
@@ -37,26 +43,19 @@ pub(super) fn write(entry: EntryRef<'_, Object>, now_ms: u64, writer: &mut Write
         let both = earliest.into_iter().chain(field.deadline);
         earliest = both.min();
     });
-    let small = match entry.value() {
-        Value::Bytes(bytes) => Some(Listpack::new(bytes)),
-        _ => None,
-    };
-    match (small, earliest) {
-        (Some(pack), None) if Kind(entry.kind()) == LISTPACK => {
-            writer.kind(types::HASH_LISTPACK);
-            writer.string(pack.bytes());
-        }
-        (Some(_), None) if writer.form() != Form::Whole => {
+    let is_small = matches!(entry.value(), Value::Bytes(_));
+    match (is_small, earliest) {
+        (true, None) if writer.form() != Form::Whole => {
             writer.kind(types::HASH_LISTPACK);
             writer.string(&packed(hash, false));
         }
-        (Some(_), earliest) => {
+        (true, earliest) => {
             writer.needs(V12);
             writer.kind(types::HASH_LISTPACK_EX);
             writer.millis(earliest.unwrap_or(0));
             writer.string(&packed(hash, true));
         }
-        (None, None) => {
+        (false, None) => {
             writer.kind(types::HASH);
             writer.length(hash.len() as u64);
             hash.for_each(|field| {
@@ -64,7 +63,7 @@ pub(super) fn write(entry: EntryRef<'_, Object>, now_ms: u64, writer: &mut Write
                 writer.item(field.value);
             });
         }
-        (None, Some(earliest)) => {
+        (false, Some(earliest)) => {
             writer.needs(V12);
             writer.kind(types::HASH_METADATA);
             writer.millis(earliest);

@@ -73,6 +73,7 @@ pub(super) fn distinct(pack: Listpack<'_>, step: usize) -> Result<Cow<'_, [u8]>,
     for element in pack.iter() {
         let mut member = element;
         if let Element::Bytes(text) = element
+            && matches!(text.first(), Some(b'0'..=b'9' | b'-'))
             && let Some(number) = number::parse_i64(text)
         {
             is_canonical = false;
@@ -164,19 +165,30 @@ fn mix(member: Element<'_>) -> u64 {
     let hash = match member {
         Element::Integer(number) => step(0, number as u64),
         Element::Bytes(bytes) => {
-            let words = bytes.chunks_exact(8);
-            let mut last = [0; 8];
-            last[..words.remainder().len()].copy_from_slice(words.remainder());
+            let words = bytes.chunks_exact(size_of::<u64>());
             let hash = words.fold(bytes.len() as u64, |hash, word| {
                 step(
                     hash,
                     u64::from_le_bytes(word.try_into().unwrap_or_default()),
                 )
             });
-            step(hash, u64::from_le_bytes(last))
+            step(hash, last_word(bytes))
         }
     };
     hash ^ hash >> 29
+}
+
+/// The last bytes, up to eight of them; of fewer all, some twice.
+#[inline]
+fn last_word(bytes: &[u8]) -> u64 {
+    let half = |four: &[u8; 4]| u64::from(u32::from_le_bytes(*four));
+    match (bytes.last_chunk(), bytes.first_chunk(), bytes.last_chunk()) {
+        (Some(eight), ..) => u64::from_le_bytes(*eight),
+        (_, Some(first), Some(last)) => half(first) << 32 | half(last),
+        _ => bytes
+            .iter()
+            .fold(0, |word, byte| word << 8 | u64::from(*byte)),
+    }
 }
 
 /// A score as listpacks hold it: a number or its text.

@@ -1,5 +1,5 @@
 //! Writes the parts of a snapshot: each function appends one record. Their order is the caller's business, and so is
-//! the checksum, because stretches may be written and summed side by side (`base::checksum::combine`).
+//! the checksum.
 
 use super::opcode;
 use crate::engine::restored_access::Access;

@@ -225,13 +225,7 @@ struct Output {
     /// Between two parts of a large collection there is room for nothing else.
     is_inside: bool,
     /// What waits for the end of it.
-    held: Vec<Summed>,
-}
-
-/// Bytes and their checksum, if one is wanted.
-struct Summed {
-    bytes: Vec<u8>,
-    crc: u64,
+    held: Vec<Vec<u8>>,
 }
 
 /// Which large collection is being written, and parts of others that wait for its end.
@@ -401,41 +395,30 @@ impl Writer {
         }
     }
 
-    fn summed(&self, bytes: Vec<u8>) -> Summed {
-        let crc = match self.checksum {
-            true => crc64::crc64(&bytes),
-            false => 0,
-        };
-        Summed { bytes, crc }
-    }
-
     /// Writes bytes that stand for themselves.
     fn write(&self, bytes: Vec<u8>) {
-        let summed = self.summed(bytes);
         let mut output = self.output.lock();
         match output.is_inside {
-            true => output.held.push(summed),
-            false => self.put(&mut output, summed),
+            true => output.held.push(bytes),
+            false => self.put(&mut output, bytes),
         }
     }
 
     /// Writes bytes that belong behind the last ones.
     fn write_inside(&self, bytes: Vec<u8>) {
-        let summed = self.summed(bytes);
-        self.put(&mut self.output.lock(), summed);
+        self.put(&mut self.output.lock(), bytes);
     }
 
     /// What belonged together is written.
     fn leave(&self) {
         let mut output = self.output.lock();
         output.is_inside = false;
-        for summed in mem::take(&mut output.held) {
-            self.put(&mut output, summed);
+        for bytes in mem::take(&mut output.held) {
+            self.put(&mut output, bytes);
         }
     }
 
-    fn put(&self, output: &mut Output, Summed { bytes, crc }: Summed) {
-        let len = bytes.len() as u64;
+    fn put(&self, output: &mut Output, bytes: Vec<u8>) {
         let Output {
             sink: Some(sink),
             failure: None,
@@ -444,13 +427,13 @@ impl Writer {
         else {
             return;
         };
-        if len == 0 {
+        if bytes.is_empty() {
             return;
         }
-        let written = sink.write(bytes);
         if self.checksum {
-            output.crc = crc64::combine(output.crc, crc, len);
+            output.crc = crc64::update(output.crc, &bytes);
         }
+        let written = sink.write(bytes);
         if let Err(error) = written {
             output.failure = Some(Failure::of(&error));
             self.outgoing.give_up();
