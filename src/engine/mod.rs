@@ -351,6 +351,11 @@ impl Engine {
         self.dbs[index].as_deref_mut()
     }
 
+    /// Makes room for so many keys in an empty database, which may take some milliseconds.
+    pub fn reserve(&mut self, index: usize, keys: usize, now: Now) {
+        self.db_or_create(index, now).reserve(keys);
+    }
+
     fn db_or_create(&mut self, index: usize, now: Now) -> &mut Db {
         let slot = &mut self.dbs[index];
         if slot.is_none() {

@@ -418,6 +418,11 @@ impl Db {
         result
     }
 
+    /// Makes room for so many keys, if there is none yet.
+    pub(super) fn reserve(&mut self, keys: usize) {
+        self.charged(|db| db.table.reserve_all(keys));
+    }
+
     pub(super) fn insert(&mut self, hash: u64, entry: Entry<Object>) -> Place {
         if self.keeps_images() {
             self.save_absence(hash, entry.view().key());

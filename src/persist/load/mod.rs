@@ -277,6 +277,9 @@ impl Loader {
     }
 }
 
+/// Bytes that a key takes in a file at least: room is made for no more keys than it can have, whatever it says.
+const ENTRY_BYTES_MIN: u64 = 4;
+
 /// One snapshot while it is loaded.
 struct Running<'r, 'p> {
     service: &'static Service,
@@ -304,8 +307,10 @@ impl Running<'_, '_> {
                 Next::Aside(Aside::Module(_)) => tracing::warn!(
                     "The RDB file has data of a module beside keys, which nobody here needs: skipped"
                 ),
-                // Tables grow a segment at a time, so there is nothing to make room for.
-                Next::Aside(Aside::Sizes { .. }) => {}
+                Next::Aside(Aside::Sizes { db, keys, .. }) => {
+                    let keys = keys.min(self.progress.total_bytes() / ENTRY_BYTES_MIN);
+                    self.workers.make_room(db, keys as usize);
+                }
             }
             self.progress.reached(decoder.offset());
             if self.progress.must_stop() || self.workers.has_failed() {

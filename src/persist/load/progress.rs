@@ -53,6 +53,11 @@ impl<'p> Progress<'p> {
         progress
     }
 
+    /// Bytes to be loaded in all; 0 if that is not known.
+    pub fn total_bytes(&self) -> u64 {
+        self.figures.total_bytes.load(Relaxed)
+    }
+
     fn prepare(
         service: &'static Service,
         total_bytes: u64,

@@ -288,6 +288,23 @@ fn opcodes_are_known_and_what_is_due_is_left_out_or_not() {
 }
 
 #[test]
+fn room_is_made_for_no_more_keys_than_a_file_can_have() {
+    let used = |keys: u64| {
+        let mut front = Vec::new();
+        encode::resize_db(&mut front, keys, 0);
+        let service = service(2);
+        let file = made(&[(&front, &[0, 1, b'v'])], 12);
+        assert_eq!(load(service, &file).expect("it is whole").keys, 1);
+        let of_shards = service.all_published.iter();
+        of_shards.map(|one| one.used_bytes()).sum::<i64>()
+    };
+    let honest = used(1);
+    for lie in [1_000_000_000, u64::from(u32::MAX), u64::MAX] {
+        assert!(used(lie) <= honest + 4096, "{} and {honest}", used(lie));
+    }
+}
+
+#[test]
 fn what_is_wrong_is_said_with_its_place() {
     let value: &[u8] = &[0, 1, b'v'];
     let good = made(&[(&[], value)], 10);

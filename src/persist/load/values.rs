@@ -16,12 +16,14 @@ use crate::engine::restored_access::Access;
 use crate::engine::serial::reader::Reader;
 use crate::engine::serial::{self, Limits, Malformed};
 use crate::engine::value::Object;
-use crate::engine::{Key, Now};
+use crate::engine::{Engine, Key, Now};
 use crate::persist::rdb::decode::{RawEntry, Stretch};
 use crate::persist::rdb::fault::Fault;
 use crate::script::stack;
 use crate::session::service::Service;
 use crate::shard::Shards;
+use crate::shard::job::Job;
+use crate::shard::ownership::ShardGuard;
 use crate::structures::entry::{DEADLINE_MAX, Entry};
 use crate::structures::table::prefetch_line;
 
@@ -84,6 +86,17 @@ impl Workers {
             queue: (!threads.is_empty()).then_some(sender),
             threads,
             own: (Tally::default(), None),
+        }
+    }
+
+    /// Makes room for so many keys in a database that has none yet: tables that do not grow are filled in less time.
+    pub(super) fn make_room(&self, db: usize, keys: usize) {
+        let Placer { shards, now, .. } = &*self.placer;
+        let each = keys.div_ceil(shards.len());
+        // Chance does not put as many into each.
+        let most = each + 3 * each.isqrt();
+        for shard in 0..shards.len() {
+            self.placer.take(shard as u16).reserve(db, most, *now);
         }
     }
 
@@ -262,6 +275,18 @@ impl Placer {
         (order, ends)
     }
 
+    /// Takes a shard. Nothing else is in hand here.
+    fn take(&self, shard: u16) -> ShardGuard<'_, Engine, Job> {
+        const SPINS: u32 = 200;
+        loop {
+            match self.shards.take_spinning(shard, SPINS) {
+                Some(engine) => return engine,
+                // Another thread puts its keys there.
+                None => std::thread::yield_now(),
+            }
+        }
+    }
+
     /// Puts keys into their shard.
     fn put(
         &self,
@@ -270,14 +295,7 @@ impl Placer {
         decoded: &mut [Decoded<'_>],
         offset: u64,
     ) -> Result<(), LoadError> {
-        const SPINS: u32 = 200;
-        let mut engine = loop {
-            match self.shards.take_spinning(shard, SPINS) {
-                Some(engine) => break engine,
-                // Another thread puts its keys there; nothing is in hand here.
-                None => std::thread::yield_now(),
-            }
-        };
+        let mut engine = self.take(shard);
         for (step, at) in group.iter().enumerate() {
             if let Some(ahead) = group.get(step + AHEAD) {
                 let ahead = &decoded[*ahead as usize];

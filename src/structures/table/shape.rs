@@ -95,6 +95,16 @@ impl<T: Stored> Table<T> {
     /// Makes segments for so many entries in an empty table, as far as that takes no more than a moment, so that fewer
     /// of them grow and split while it is filled.
     pub fn reserve(&mut self, count: usize) {
+        self.reserve_to_depth(count, RESERVED_DEPTH_MAX);
+    }
+
+    /// Makes segments for so many entries in an empty table, which takes as long as there are segments: nobody is to
+    /// wait for it.
+    pub fn reserve_all(&mut self, count: usize) {
+        self.reserve_to_depth(count, DEPTH_MAX);
+    }
+
+    fn reserve_to_depth(&mut self, count: usize, depth_max: u32) {
         if count == 0 || !self.directory.is_nothing() {
             return;
         }
@@ -102,7 +112,7 @@ impl<T: Stored> Table<T> {
             true => 0,
             false => count.div_ceil(RESERVED_FILL).next_power_of_two().ilog2(),
         };
-        let depth = depth.min(RESERVED_DEPTH_MAX);
+        let depth = depth.min(depth_max);
         let expected = count >> depth;
         let (least, expected) = match depth {
             0 => (STEPS[0], expected),

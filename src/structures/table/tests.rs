@@ -73,11 +73,12 @@ fn a_table_with_room_is_one_as_any_other_and_takes_no_more() {
         true => &[1, 30, 300],
         false => &[1, 7, 8, 60, 396, 397, 2_000, 70_000, 200_000],
     };
-    for &count in counts {
+    let ways: [fn(&mut Numbers, usize); 2] = [Numbers::reserve, Numbers::reserve_all];
+    for (&count, reserve) in counts.iter().flat_map(|count| ways.map(|way| (count, way))) {
         let (mut grown, mut made) = (Numbers::new(SEED), Numbers::new(SEED));
-        made.reserve(0);
+        reserve(&mut made, 0);
         assert_eq!(made.memory_bytes(), grown.memory_bytes());
-        made.reserve(count);
+        reserve(&mut made, count);
         made.check_invariants();
         for number in 0..count {
             put(&mut grown, &key(number), number as i64);
@@ -89,7 +90,7 @@ fn a_table_with_room_is_one_as_any_other_and_takes_no_more() {
             bytes <= grown * 5 / 4,
             "{count}: {bytes} instead of {grown}"
         );
-        made.reserve(10 * count);
+        reserve(&mut made, 10 * count);
         assert_eq!(made.memory_bytes(), bytes, "only an empty one makes room");
         for number in 0..count {
             assert_eq!(take(&mut made, &key(number)), Some(number as i64));
@@ -97,6 +98,18 @@ fn a_table_with_room_is_one_as_any_other_and_takes_no_more() {
         made.check_invariants();
         assert_eq!(made.memory_bytes(), Numbers::new(SEED).memory_bytes());
     }
+}
+
+#[test]
+fn a_table_with_all_its_room_does_not_grow_while_it_is_filled() {
+    let count = if cfg!(miri) { 300 } else { 200_000 };
+    let mut table = Numbers::new(SEED);
+    table.reserve_all(count);
+    let bytes = table.memory_bytes();
+    for number in 0..count {
+        put(&mut table, &key(number), number as i64);
+    }
+    assert!(table.memory_bytes() <= bytes + bytes / 100);
 }
 
 #[test]
