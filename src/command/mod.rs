@@ -6,13 +6,13 @@
 //!
 //! 1. **Row.** In its family's folder write a `static` row above its handler: name, group, arity with the name
 //!    (negative: at least), `reads` or `writes` with a [`KeySpec`](declaration::KeySpec) of where its keys stand and
-//!    what is done to them (ACCESS: the reply tells of the value; UPDATE, INSERT, DELETE: how the value changes), `flags`
-//!    (DENYOOM if a value may grow, FAST for O(1) and O(log N) alone), `doc` with the version of Redis that has it (of
-//!    Redis 8.6 for commands of our own), and how it meets the shards: `on_keys`, `on_all_shards`, `on_each_shard`,
-//!    `by_cursor` or `on_session`. Models: `string/edit.rs` (a change in place), `list/pop.rs` (a count, an array in
-//!    reply), `list/transfer.rs` (two keys), `string/set.rs` (options), MSETEX (younger than 7.0).
-//! 2. **Table.** List the row in the family's `TABLE`, in alphabetical order, and name it in the family's head. Look-up,
-//!    routing, admission, COMMAND, ACL categories, statistics and metrics derive from it.
+//!    what is done to them (ACCESS: the reply tells of the value; UPDATE, INSERT, DELETE: how the value changes),
+//!    `flags` (DENYOOM if a value may grow, FAST for O(1) and O(log N) alone), `doc` with the version of Redis that has
+//!    it (of Redis 8.6 for commands of our own), and how it meets the shards: `on_keys`, `on_all_shards`,
+//!    `on_each_shard`, `by_cursor` or `on_session`. Models: `string/edit.rs` (a change in place), `list/pop.rs` (a
+//!    count, an array in reply), `list/transfer.rs` (two keys), `string/set.rs` (options), MSETEX (younger than 7.0).
+//! 2. **Table.** List the row in the family's `TABLE`, in alphabetical order, and name it in the family's head.
+//!    Look-up, routing, admission, COMMAND, ACL categories, statistics and metrics derive from it.
 //! 3. **Handler.** `args.key(1)`, `args.integer(3)?`, `args.is(4, "word")` read arguments; `cx.at(&key)` is the
 //!    keyspace of the key's shard, with the calls of [`engine::keyspace`](crate::engine::keyspace); `out` takes the
 //!    reply, whose arrays begin with their length. A [`Place`](crate::structures::table::Place) is valid until
@@ -25,8 +25,8 @@
 //!    belongs into `tests/blackbox/stalls.rs`, since in process no command leaves its thread.
 //! 5. **Long arguments.** If an argument is stored, declare `keeps_block` and store `args.content(n)`: a long one is
 //!    shared, not copied.
-//! 6. **Log.** A request that changed something is logged as it stands, and other servers, perhaps of Redis 7.0, execute
-//!    it. If time, chance, floats or waiting decide what is written, or 7.0 lacks the command, say by
+//! 6. **Log.** A request that changed something is logged as it stands, and other servers, perhaps of Redis 7.0,
+//!    execute it. If time, chance, floats or waiting decide what is written, or 7.0 lacks the command, say by
 //!    `cx.log_instead`, `log_string` or `log_deletion` what brings 7.0 to the same state (table in [`logging`]).
 //! 7. **Tests.** `cargo test --lib command::` runs all but the recording, and names rows that lack what is marked so.
 //!    - Requests go to `tests/transcripts/families/` (`format.rs` there explains the form); `BLESS=1 cargo test --test
@@ -36,8 +36,8 @@
 //!      share stand in `tests/transcripts/later.txt`.
 //!    - A command that 7.0 has gets a line in the family's `rows.txt` (named).
 //!    - A command that writes gets a case in `logging/tests/cases` (named; of a key of `NEWER_SEED` if 7.0 lacks it).
-//!    - A command that writes gets a line in `TEMPLATES` of `generic/undone.rs` (named), and lines in the family's tests
-//!      of events, deadlines and encodings.
+//!    - A command that writes gets a line in `TEMPLATES` of `generic/undone.rs` (named), and lines in the family's
+//!      tests of events, deadlines and encodings.
 //!    - `docs/compatibility.md` names what 7.0 has not.
 
 pub mod admission;

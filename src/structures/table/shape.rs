@@ -98,8 +98,7 @@ impl<T: Stored> Table<T> {
         self.reserve_to_depth(count, RESERVED_DEPTH_MAX);
     }
 
-    /// Makes segments for so many entries in an empty table, which takes as long as there are segments: nobody is to
-    /// wait for it.
+    /// Makes segments for so many entries in an empty table, however long that takes: milliseconds for a million.
     pub fn reserve_all(&mut self, count: usize) {
         self.reserve_to_depth(count, DEPTH_MAX);
     }

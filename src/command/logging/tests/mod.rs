@@ -151,8 +151,8 @@ fn rows() -> Vec<&'static Command> {
     rows
 }
 
-/// A replica of version 7.0 does not know younger commands, so their records are older ones; except where 7.0 has no such
-/// data: deadlines of fields, sketches and filters.
+/// A replica of version 7.0 does not know younger commands, so their records are older ones; except where 7.0 has no
+/// such data: deadlines of fields, sketches and filters.
 #[test]
 fn commands_younger_than_7_0_are_logged_as_older_ones() {
     let is_younger = |since: &str| {
