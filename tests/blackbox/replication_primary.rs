@@ -278,6 +278,9 @@ fn whoever_lies_is_refused_or_closed_and_nothing_else_happens() {
         ("x", "1"),
     ] {
         let mut socket = Socket::connect(&server);
+        // Or else a snapshot is made by file, and those that ask next get that one.
+        socket.send(b"REPLCONF capa eof capa psync2\r\n");
+        assert_eq!(socket.line(), "+OK");
         socket.send(format!("PSYNC {id} {at}\r\n").as_bytes());
         let line = socket.line();
         assert!(line.starts_with("+FULLRESYNC "), "{id} {at}: {line}");

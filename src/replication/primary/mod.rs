@@ -408,6 +408,8 @@ impl ask::Primary for Primary {
     }
 
     fn lagging(&self) -> Vec<ReplicaFacts> {
+        // What was written just now counts, though the sequencer may not have come by.
+        self.stream.catch_up();
         let end = self.stream.backlog.end();
         let mut replicas = self.each_peer(Peer::facts);
         replicas.retain(|replica| replica.state == ReplicaState::Online && replica.offset < end);
