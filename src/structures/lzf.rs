@@ -105,6 +105,10 @@ fn compress_with<S: Seen>(input: &[u8], seen: &mut [S], bits: u32) -> Option<Vec
         at += len;
         written = at;
     }
+    // What is left does not get smaller: it need not even be copied.
+    if out.len() >= written {
+        return None;
+    }
     write_runs(input, written..input.len(), &mut out);
     (out.len() < input.len()).then_some(out)
 }
