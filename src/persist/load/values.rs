@@ -30,6 +30,9 @@ use crate::structures::table::prefetch_line;
 /// Stretches that wait for each thread.
 const WAITING_PER_THREAD: usize = 2;
 
+/// Keys in each shard from which on room is made for them: with fewer a table hardly grows.
+const ROOM_KEYS_MIN: usize = 256;
+
 /// Keys whose places are fetched ahead.
 const AHEAD: usize = 8;
 
@@ -90,9 +93,13 @@ impl Workers {
     }
 
     /// Makes room for so many keys in a database that has none yet: tables that do not grow are filled in less time.
+    /// Not for a few, which may be in some shards alone.
     pub(super) fn make_room(&self, db: usize, keys: usize) {
         let Placer { shards, now, .. } = &*self.placer;
         let each = keys.div_ceil(shards.len());
+        if each < ROOM_KEYS_MIN {
+            return;
+        }
         // Chance does not put as many into each.
         let most = each + 3 * each.isqrt();
         for shard in 0..shards.len() {
