@@ -48,7 +48,6 @@ pub(super) struct Stream {
     block: BytesMut,
     /// What the pieces of `block` keep.
     home: Home,
-    blocks: NonZeroU64,
     /// What `bytes` will be at the end of the pass, about.
     pass_end: u64,
     /// Whom the bytes in `block` are for that were not cut off yet.
@@ -77,7 +76,6 @@ impl Default for Stream {
             // Part of what the server takes at rest.
             block: BytesMut::with_capacity(BLOCK_BYTES as usize),
             home: home_of(NonZeroU64::MIN, BLOCK_BYTES),
-            blocks: NonZeroU64::MIN,
             pass_end: 0,
             block_audience: Audience::NONE,
             pieces: Vec::new(),
@@ -99,8 +97,9 @@ impl Stream {
     /// Begins another block, with room for what is coming if that is not too much.
     fn begin_block(&mut self, coming: u64) {
         let bytes = block_bytes(coming);
-        self.blocks = self.blocks.saturating_add(1);
-        self.home = home_of(self.blocks, bytes);
+        let last = self.home.block;
+        let number = last.map_or(NonZeroU64::MIN, |last| last.saturating_add(1));
+        self.home = home_of(number, bytes);
         self.block = BytesMut::with_capacity(bytes as usize);
     }
 
@@ -336,7 +335,7 @@ mod tests {
             stream.put(Audience::BOTH, b"x");
             stream.cut();
             for _ in 0..3 {
-                let (before, known) = (thread_bytes(), stream.blocks);
+                let (before, known) = (thread_bytes(), stream.home.block);
                 stream.pass_end = stream.bytes + coming;
                 let expected = stream.new_blocks_bytes(coming);
                 for at in (0..coming).step_by(100) {
@@ -346,7 +345,7 @@ mod tests {
                 stream.cut();
                 assert_eq!(thread_bytes() - before, expected.cast_signed(), "{coming}");
                 let homes = stream.pieces.iter().filter_map(|(_, item)| match item {
-                    Item::Bytes(_, home) if home.block > Some(known) => Some(*home),
+                    Item::Bytes(_, home) if home.block > known => Some(*home),
                     _ => None,
                 });
                 let mut homes: Vec<Home> = homes.collect();
