@@ -73,7 +73,6 @@ pub(super) fn distinct(pack: Listpack<'_>, step: usize) -> Result<Cow<'_, [u8]>,
     for element in pack.iter() {
         let mut member = element;
         if let Element::Bytes(text) = element
-            && matches!(text.first(), Some(b'0'..=b'9' | b'-'))
             && let Some(number) = number::parse_i64(text)
         {
             is_canonical = false;
