@@ -170,6 +170,16 @@ impl Socket {
         socket.read_until(mark.as_bytes());
         (socket, offset.expect("a number"))
     }
+
+    /// The server's only replica, once the server counts it as one that has everything; the offset of its snapshot.
+    fn attach(server: &Server, client: &mut Raw) -> (Socket, u64) {
+        let (mut socket, offset) = Socket::synchronize(server);
+        socket.send(b"REPLCONF ACK 0\r\n");
+        eventually("it is there", || {
+            info(client, "slave0").contains("state=online")
+        });
+        (socket, offset)
+    }
 }
 
 #[test]
@@ -366,11 +376,7 @@ fn an_end_that_waited_for_replicas_and_fails_lets_writers_go_on() {
     let server = Server::start(&primary().with("shutdown-timeout", "60"));
     let mut client = server.raw();
     client.call("SET a 1");
-    let (mut replica, offset) = Socket::synchronize(&server);
-    replica.send(b"REPLCONF ACK 0\r\n");
-    eventually("it is there", || {
-        info(&mut client, "slave0").contains("state=online")
-    });
+    let (mut replica, offset) = Socket::attach(&server, &mut client);
     client.call("SET k 1");
     let mut ending = server.raw();
     ending.send(b"SHUTDOWN\r\n");
@@ -506,11 +512,7 @@ fn what_is_kept_for_a_slow_replica_pushes_no_keys_out() {
     for key in 0..KEYS {
         client.call(&format!("SETRANGE key:{key} 100000 x"));
     }
-    let (mut slow, _) = Socket::synchronize(&server);
-    slow.send(b"REPLCONF ACK 0\r\n");
-    eventually("it is there", || {
-        info(&mut client, "slave0").contains("state=online")
-    });
+    let (slow, _) = Socket::attach(&server, &mut client);
     let limit = count(&mut client, "used_memory") + (4 << 20);
     check(&mut client, &format!("CONFIG SET maxmemory {limit}"), "OK");
     let value = "x".repeat(50_000);
@@ -538,11 +540,7 @@ fn what_is_kept_for_a_slow_replica_is_counted_but_for_a_few_blocks() {
     let server = Server::start(&options);
     let mut client = server.raw();
     client.call("SETRANGE key 1000 x");
-    let (mut slow, _) = Socket::synchronize(&server);
-    slow.send(b"REPLCONF ACK 0\r\n");
-    eventually("it is there", || {
-        info(&mut client, "slave0").contains("state=online")
-    });
+    let (_slow, _) = Socket::attach(&server, &mut client);
     let line = format!("SETRANGE key 0 {}", "x".repeat(100));
     client.call(&line);
     let before = own_bytes(&mut client);
@@ -585,11 +583,7 @@ fn what_is_kept_for_a_slow_replica_is_counted_so_well_that_32_kib_of_room_are_en
     }
     let line = format!("SETRANGE key:0 0 {}", "x".repeat(100));
     for _ in 0..3 {
-        let (mut slow, _) = Socket::synchronize(&server);
-        slow.send(b"REPLCONF ACK 0\r\n");
-        eventually("it is there", || {
-            info(&mut client, "slave0").contains("state=online")
-        });
+        let (slow, _) = Socket::attach(&server, &mut client);
         // Its buffers are as large as they get.
         client.pipeline(&[line.as_str(); 100]);
         assert!(count(&mut client, "mem_clients_normal") >= 16 << 10);
