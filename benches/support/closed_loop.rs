@@ -16,7 +16,7 @@ use tokio::task::LocalSet;
 
 use super::arguments::Arguments;
 use super::peers::{self, Peer};
-use super::process::{self, Client, Process};
+use super::process::{self, Client, CpuTicks, Process};
 
 pub(crate) const CONNECTIONS: usize = 50;
 
@@ -51,6 +51,15 @@ pub(crate) fn ask(out: &mut Vec<u8>, words: &[&str]) {
 
 pub(crate) fn nothing(_: &mut Client, _: usize) {}
 
+/// What a command costs a server.
+#[derive(Clone, Copy)]
+pub(crate) struct Cost {
+    /// Microseconds of CPU.
+    pub(crate) us: f64,
+    /// Of these, the kernel's.
+    pub(crate) kernel_us: f64,
+}
+
 /// How a command is measured.
 pub(crate) struct Measured {
     /// The core of the servers.
@@ -84,12 +93,12 @@ impl Measured {
         servers.iter().map(start).collect()
     }
 
-    /// Measures commands, each with so many requests in a batch, and shows the microseconds that each server took.
+    /// Measures commands, each with so many requests in a batch, and shows what they cost each server.
     pub(crate) fn compare<'s>(
         &self,
         servers: &[Process],
         scenarios: impl Iterator<Item = (&'s Scenario, usize)>,
-        mut show: impl FnMut(&Scenario, usize, &[f64]),
+        mut show: impl FnMut(&Scenario, usize, &[Cost]),
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -117,17 +126,28 @@ impl Measured {
             let restore = |server: &Process| (scenario.restore)(&mut server.client(), requests);
             servers.iter().for_each(restore);
             let mut samples = vec![Vec::new(); servers.len()];
+            let mut ticks = vec![CpuTicks::default(); servers.len()];
             for round in 0..self.rounds {
                 for index in peers::order(servers.len(), round) {
-                    let before = process::cpu_ns(servers[index].pid());
+                    let pid = servers[index].pid();
+                    let before = (process::cpu_ns(pid), CpuTicks::of(pid));
                     loads[index].run(&runtime, &pool, Until::Batches(batches));
-                    let cpu_ns = process::cpu_ns(servers[index].pid()) - before;
+                    let cpu_ns = process::cpu_ns(pid) - before.0;
+                    ticks[index].add(before.1, CpuTicks::of(pid));
                     samples[index].push(cpu_ns as f64 / 1_000.0 / requests as f64);
                     restore(&servers[index]);
                 }
             }
-            let medians: Vec<f64> = samples.into_iter().map(peers::median).collect();
-            show(scenario, pipeline, &medians);
+            let costs: Vec<Cost> = samples
+                .into_iter()
+                .map(peers::median)
+                .zip(ticks)
+                .map(|(us, ticks)| Cost {
+                    us,
+                    kernel_us: us * ticks.kernel_share(),
+                })
+                .collect();
+            show(scenario, pipeline, &costs);
         }
     }
 }

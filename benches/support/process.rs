@@ -102,6 +102,43 @@ pub(crate) fn cpu_ns(pid: u32) -> u64 {
     })
 }
 
+/// Ticks of the clock that a process was found in user space and in the kernel. Coarse: good for shares of long times.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct CpuTicks {
+    user: u64,
+    kernel: u64,
+}
+
+impl CpuTicks {
+    pub(crate) fn of(pid: u32) -> CpuTicks {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        // The name of the program may have spaces; behind it the 12th and 13th field are meant.
+        let behind_name = stat.rsplit(") ").next().unwrap_or_default();
+        let mut fields = behind_name.split_whitespace().skip(11);
+        let mut next = || {
+            fields
+                .next()
+                .and_then(|word| word.parse().ok())
+                .unwrap_or(0)
+        };
+        CpuTicks {
+            user: next(),
+            kernel: next(),
+        }
+    }
+
+    /// Adds what passed between two readings.
+    pub(crate) fn add(&mut self, before: CpuTicks, after: CpuTicks) {
+        self.user += after.user - before.user;
+        self.kernel += after.kernel - before.kernel;
+    }
+
+    /// Which part of the time was the kernel's.
+    pub(crate) fn kernel_share(self) -> f64 {
+        self.kernel as f64 / (self.user + self.kernel) as f64
+    }
+}
+
 /// Context switches of all live threads, voluntary and not.
 pub(crate) fn context_switches(pid: u32) -> u64 {
     sum_over_tasks(pid, "status", |text| {
