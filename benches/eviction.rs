@@ -25,7 +25,7 @@ mod support;
 
 use support::arguments::Arguments;
 use support::peers::{self, Peer};
-use support::process::{self, Client, Process};
+use support::process::{self, Client, Cost, CpuTime, Process};
 
 fn main() {
     let Some(arguments) = Arguments::read() else {
@@ -344,14 +344,21 @@ fn cpu(servers: &[Peer], requests: usize) {
                 samples[index].push(set_cost(&servers[index], requests, pipeline));
             }
         }
-        let medians: Vec<f64> = samples.into_iter().map(peers::median).collect();
-        table += &peers::table_row(&format!("P={pipeline}"), &medians, 2);
+        let median = |figure: fn(&Cost) -> f64| -> Vec<f64> {
+            let of_all = samples.iter();
+            let of_all = of_all.map(|samples: &Vec<Cost>| samples.iter().map(figure).collect());
+            of_all.map(peers::median).collect()
+        };
+        let name = format!("P={pipeline}");
+        table += &peers::table_row(&name, &median(|cost| cost.us), 2);
+        let name = format!("P={pipeline}, without the kernel");
+        table += &peers::table_row(&name, &median(|cost| cost.own_us), 2);
     }
     say(&table);
 }
 
-/// CPU microseconds of the server for each SET.
-fn set_cost(peer: &Peer, requests: usize, pipeline: usize) -> f64 {
+/// What each SET costs the server.
+fn set_cost(peer: &Peer, requests: usize, pipeline: usize) -> Cost {
     const FILL: usize = 1_200_000;
     let server = peer.start("0", &[]);
     let mut client = server.client();
@@ -363,7 +370,7 @@ fn set_cost(peer: &Peer, requests: usize, pipeline: usize) -> f64 {
         process::encode_into(out, &["SET", &key, &value]);
     };
     client.load(FILL, request);
-    let before = process::cpu_ns(server.pid());
+    let before = CpuTime::of(server.pid());
     let mut bytes = Vec::new();
     let mut sent = 0;
     while sent < requests {
@@ -377,10 +384,10 @@ fn set_cost(peer: &Peer, requests: usize, pipeline: usize) -> f64 {
         }
         sent += pipeline;
     }
-    let spent = process::cpu_ns(server.pid()) - before;
+    let spent = CpuTime::of(server.pid()).since(before);
     let evicted = client.info("stats", "evicted_keys").unwrap_or(0.0);
     assert!(evicted > 0.9 * requests as f64, "every SET evicts");
-    spent as f64 / 1e3 / sent as f64
+    spent.per(sent)
 }
 
 // ---- Soak -------------------------------------------------------------------------------------------------------

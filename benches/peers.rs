@@ -14,10 +14,10 @@ use std::fmt::Write as _;
 mod support;
 
 use support::arguments::Arguments;
-use support::closed_loop::{CONNECTIONS, Cost, Draw, Measured, Scenario, ask, nothing};
+use support::closed_loop::{CONNECTIONS, Draw, Measured, Scenario, ask, nothing};
 use support::load;
 use support::peers;
-use support::process::{self, Client, encode_into};
+use support::process::{self, Client, Cost, encode_into};
 use support::scenarios;
 
 const KEYS: usize = 1_000_000;
@@ -225,7 +225,7 @@ fn main() {
         let name = format!("{}, P={pipeline}", scenario.name);
         let of = |figure: fn(&Cost) -> f64| costs.iter().map(figure).collect::<Vec<f64>>();
         report += &peers::table_row(&name, &of(|cost| cost.us), 3);
-        own += &peers::table_row(&name, &of(|cost| cost.us - cost.kernel_us), 3);
+        own += &peers::table_row(&name, &of(|cost| cost.own_us), 3);
     });
     report += &own;
     peers::publish(&arguments, "peers.md", &report);

@@ -16,7 +16,7 @@ use tokio::task::LocalSet;
 
 use super::arguments::Arguments;
 use super::peers::{self, Peer};
-use super::process::{self, Client, CpuTicks, Process};
+use super::process::{self, Client, Cost, CpuTime, Process};
 
 pub(crate) const CONNECTIONS: usize = 50;
 
@@ -50,15 +50,6 @@ pub(crate) fn ask(out: &mut Vec<u8>, words: &[&str]) {
 }
 
 pub(crate) fn nothing(_: &mut Client, _: usize) {}
-
-/// What a command costs a server.
-#[derive(Clone, Copy)]
-pub(crate) struct Cost {
-    /// Microseconds of CPU.
-    pub(crate) us: f64,
-    /// Of these, the kernel's.
-    pub(crate) kernel_us: f64,
-}
 
 /// How a command is measured.
 pub(crate) struct Measured {
@@ -126,29 +117,32 @@ impl Measured {
             let restore = |server: &Process| (scenario.restore)(&mut server.client(), requests);
             servers.iter().for_each(restore);
             let mut samples = vec![Vec::new(); servers.len()];
-            let mut ticks = vec![CpuTicks::default(); servers.len()];
             for round in 0..self.rounds {
                 for index in peers::order(servers.len(), round) {
                     let pid = servers[index].pid();
-                    let before = (process::cpu_ns(pid), CpuTicks::of(pid));
+                    let before = CpuTime::of(pid);
                     loads[index].run(&runtime, &pool, Until::Batches(batches));
-                    let cpu_ns = process::cpu_ns(pid) - before.0;
-                    ticks[index].add(before.1, CpuTicks::of(pid));
-                    samples[index].push(cpu_ns as f64 / 1_000.0 / requests as f64);
+                    samples[index].push(CpuTime::of(pid).since(before));
                     restore(&servers[index]);
                 }
             }
-            let costs: Vec<Cost> = samples
-                .into_iter()
-                .map(peers::median)
-                .zip(ticks)
-                .map(|(us, ticks)| Cost {
-                    us,
-                    kernel_us: us * ticks.kernel_share(),
-                })
-                .collect();
+            let costs: Vec<Cost> = samples.iter().map(|times| cost(times, requests)).collect();
             show(scenario, pipeline, &costs);
         }
+    }
+}
+
+/// The median of some rounds of so many requests, whose ticks are added up.
+fn cost(times: &[CpuTime], requests: usize) -> Cost {
+    let each = times.iter().map(|time| time.per(requests).us).collect();
+    let sum = times
+        .iter()
+        .copied()
+        .fold(CpuTime::default(), CpuTime::plus);
+    let (us, sum) = (peers::median(each), sum.per(requests * times.len()));
+    Cost {
+        us,
+        own_us: us * sum.own_us / sum.us,
     }
 }
 

@@ -102,17 +102,29 @@ pub(crate) fn cpu_ns(pid: u32) -> u64 {
     })
 }
 
-/// Ticks of the clock that a process was found in user space and in the kernel. Coarse: good for shares of long times.
+/// What something costs a server.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct CpuTicks {
+pub(crate) struct Cost {
+    /// Microseconds of CPU.
+    pub(crate) us: f64,
+    /// Of these, the server's own and not the kernel's.
+    pub(crate) own_us: f64,
+}
+
+/// CPU time of a process so far.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct CpuTime {
+    ns: u64,
+    /// Ticks of the clock that found it in user space: good for shares of long times.
     user: u64,
+    /// Ticks that found it in the kernel.
     kernel: u64,
 }
 
-impl CpuTicks {
-    pub(crate) fn of(pid: u32) -> CpuTicks {
+impl CpuTime {
+    pub(crate) fn of(pid: u32) -> CpuTime {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        // The name of the program may have spaces; behind it the 12th and 13th field are meant.
+        // The program's name may have spaces; behind it the 12th and 13th field are meant.
         let behind_name = stat.rsplit(") ").next().unwrap_or_default();
         let mut fields = behind_name.split_whitespace().skip(11);
         let mut next = || {
@@ -121,21 +133,35 @@ impl CpuTicks {
                 .and_then(|word| word.parse().ok())
                 .unwrap_or(0)
         };
-        CpuTicks {
+        CpuTime {
+            ns: cpu_ns(pid),
             user: next(),
             kernel: next(),
         }
     }
 
-    /// Adds what passed between two readings.
-    pub(crate) fn add(&mut self, before: CpuTicks, after: CpuTicks) {
-        self.user += after.user - before.user;
-        self.kernel += after.kernel - before.kernel;
+    /// What passed since an earlier reading.
+    pub(crate) fn since(self, earlier: CpuTime) -> CpuTime {
+        CpuTime {
+            ns: self.ns - earlier.ns,
+            user: self.user - earlier.user,
+            kernel: self.kernel - earlier.kernel,
+        }
     }
 
-    /// Which part of the time was the kernel's.
-    pub(crate) fn kernel_share(self) -> f64 {
-        self.kernel as f64 / (self.user + self.kernel) as f64
+    pub(crate) fn plus(self, more: CpuTime) -> CpuTime {
+        CpuTime {
+            ns: self.ns + more.ns,
+            user: self.user + more.user,
+            kernel: self.kernel + more.kernel,
+        }
+    }
+
+    /// The cost of each of so many.
+    pub(crate) fn per(self, count: usize) -> Cost {
+        let us = self.ns as f64 / 1_000.0 / count as f64;
+        let own_us = us * self.user as f64 / (self.user + self.kernel) as f64;
+        Cost { us, own_us }
     }
 }
 
