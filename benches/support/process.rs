@@ -107,7 +107,7 @@ pub(crate) fn cpu_ns(pid: u32) -> u64 {
 pub(crate) struct Cost {
     /// Microseconds of CPU.
     pub(crate) us: f64,
-    /// Of these, the server's own and not the kernel's.
+    /// What of them the server itself takes and not the kernel.
     pub(crate) own_us: f64,
 }
 
