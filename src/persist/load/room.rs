@@ -7,8 +7,8 @@
 //! ```
 //!
 //! The first part of the commands is run as it comes. If its second half has brought as many new keys for each byte as
-//! its first one, the rest is expected to go on like that, and tables are laid out for it, for no more keys than a file of that length
-//! can have. Where it does not go on like that they are laid out anew for what there is in the end.
+//! its first one, the rest is expected to go on like that, and tables are laid out for it, for no more keys than a file
+//! of that length can have. Where it does not go on like that they are laid out anew for what there is in the end.
 
 use crate::engine::Engine;
 use crate::session::service::Service;
