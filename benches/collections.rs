@@ -428,8 +428,9 @@ fn main() {
         let scenarios = SCENARIOS.iter().map(|scenario| (scenario, PIPELINE));
         let wanted = scenarios.filter(|(scenario, _)| scenario.name.contains(&only));
         let running = measured.start(&servers);
-        measured.compare(&running, wanted, |scenario, _, figures| {
-            report += &peers::table_row(scenario.name, figures, 3);
+        measured.compare(&running, wanted, |scenario, _, costs| {
+            let figures: Vec<f64> = costs.iter().map(|cost| cost.us).collect();
+            report += &peers::table_row(scenario.name, &figures, 3);
         });
     }
     if !arguments.has("--speed") {

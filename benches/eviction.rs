@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! cargo bench --bench eviction -- --simulate [--requests 2000000]     in process: hit ratios with 1, 8, 64 shards
-//! cargo bench --bench eviction -- --cpu [--quick]                    a SET that evicts, beside redis-server and Valkey
+//! cargo bench --bench eviction -- --cpu [--quick] [--rounds 3]       a SET that evicts, beside redis-server and Valkey
 //! cargo bench --bench eviction -- --soak [--seconds 20] [--limit BYTES] [--per-second N] [--of-redis]
 //!                                        [--directives "--activedefrag yes"]     all types at the limit
 //! ```
@@ -12,7 +12,10 @@
 //! from seeds: Zipf of several exponents, a scan through a Zipf, keys that come once, popularity that moves.
 
 use std::collections::{BTreeMap, HashMap};
+use std::fmt::Write as _;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 
 use basalt::base::hash::{Seed, slot};
 use basalt::base::random::Random;
@@ -24,8 +27,9 @@ use basalt::engine::{Engine, Key, Now};
 mod support;
 
 use support::arguments::Arguments;
-use support::peers::{self, Peer};
-use support::process::{self, Client, Process};
+use support::closed_loop::{CONNECTIONS, Measured, Scenario, ask};
+use support::peers;
+use support::process::{self, Client, Cost, Process};
 
 fn main() {
     let Some(arguments) = Arguments::read() else {
@@ -37,12 +41,7 @@ fn main() {
         simulate(arguments.number("--requests", "2000000"));
     }
     if arguments.has("--cpu") {
-        let requests = if arguments.has("--quick") {
-            400_000
-        } else {
-            2_000_000
-        };
-        cpu(&peers::all(&arguments, &[]), requests);
+        cpu(&arguments);
     }
     if arguments.has("--soak") {
         let directives = arguments.value("--directives", "");
@@ -324,63 +323,58 @@ fn run(
 
 // ---- Beside other servers ---------------------------------------------------------------------------------------
 
-fn cpu(servers: &[Peer], requests: usize) {
-    say(
-        "CPU of the server for a SET of a new key at the limit (100 MB, 64-byte values), every one evicts:",
-    );
-    let mut table = peers::heading(servers);
-    table += "\n";
-    table += &peers::table_head(servers, "pipeline", "us");
-    for pipeline in [1, 16, 100] {
-        let requests = if pipeline == 1 {
-            requests / 4
-        } else {
-            requests
-        };
-        // In turns, as the machine has its moods.
-        let mut samples = vec![Vec::new(); servers.len()];
-        for round in 0..5 {
-            for index in peers::order(servers.len(), round) {
-                samples[index].push(set_cost(&servers[index], requests, pipeline));
-            }
-        }
-        let medians: Vec<f64> = samples.into_iter().map(peers::median).collect();
-        table += &peers::table_row(&format!("P={pipeline}"), &medians, 2);
-    }
-    say(&table);
-}
+/// Far fewer keys fit than there are requests before one comes again.
+const LIMIT: &str = "30000000";
 
-/// CPU microseconds of the server for each SET.
-fn set_cost(peer: &Peer, requests: usize, pipeline: usize) -> f64 {
-    const FILL: usize = 1_200_000;
-    let server = peer.start("0", &[]);
-    let mut client = server.client();
-    client.ask(&["CONFIG", "SET", "maxmemory", "100000000"]);
-    client.ask(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
-    let value = "v".repeat(64);
-    let request = |number: usize, out: &mut Vec<u8>| {
-        let key = format!("key:{number:012}");
-        process::encode_into(out, &["SET", &key, &value]);
-    };
-    client.load(FILL, request);
-    let before = process::cpu_ns(server.pid());
-    let mut bytes = Vec::new();
-    let mut sent = 0;
-    while sent < requests {
-        bytes.clear();
-        for number in sent..sent + pipeline {
-            request(FILL + number, &mut bytes);
-        }
-        client.send(&bytes);
-        for _ in 0..pipeline {
-            client.read();
-        }
-        sent += pipeline;
-    }
-    let spent = process::cpu_ns(server.pid()) - before;
-    let evicted = client.info("stats", "evicted_keys").unwrap_or(0.0);
-    assert!(evicted > 0.9 * requests as f64, "every SET evicts");
-    spent as f64 / 1e3 / sent as f64
+const NEW_KEYS: Scenario = Scenario {
+    name: "SET of a new key",
+    prepare: |client, _| {
+        client.ask(&["FLUSHALL"]);
+        client.ask(&["CONFIG", "SET", "maxmemory", LIMIT]);
+        client.ask(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
+        client.load(500_000, |index, out| {
+            ask(out, &["SET", &format!("old:{index:012}"), VALUE]);
+        });
+        client.ask(&["CONFIG", "RESETSTAT"]);
+    },
+    restore: |client, requests| {
+        let evicted = client.info("stats", "evicted_keys").unwrap_or(0.0);
+        assert!(evicted > 0.9 * requests as f64, "every SET evicts");
+        client.ask(&["CONFIG", "RESETSTAT"]);
+    },
+    request: |_, out| {
+        // Never a key that was there lately.
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let number = NEXT.fetch_add(1, Relaxed);
+        ask(out, &["SET", &format!("key:{number:012}"), VALUE]);
+    },
+};
+
+const VALUE: &str = "vvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvv";
+
+fn cpu(arguments: &Arguments) {
+    let servers = peers::all(arguments, &[]);
+    let measured = Measured::from(arguments, arguments.has("--quick"));
+    let last = process::core_count() - 1;
+    process::pin(&arguments.value("--load-cores", &last.to_string()));
+    let mut table = peers::heading(&servers);
+    let _ = write!(
+        table,
+        "\nCPU of the server for a SET of a new key at the limit ({LIMIT} bytes, values of {} bytes), every one evicts; one \
+         core, {CONNECTIONS} connections, median of {} rounds.\n\n{}",
+        VALUE.len(),
+        measured.rounds,
+        peers::table_head(&servers, "pipeline", "us")
+    );
+    let running = measured.start(&servers);
+    let pipelines = [1, 16, 100].map(|pipeline| (&NEW_KEYS, pipeline));
+    measured.compare(&running, pipelines.into_iter(), |_, pipeline, costs| {
+        let of = |figure: fn(&Cost) -> f64| costs.iter().map(figure).collect::<Vec<f64>>();
+        table += &peers::table_row(&format!("P={pipeline}"), &of(|cost| cost.us), 2);
+        let name = format!("P={pipeline}, without the kernel");
+        table += &peers::table_row(&name, &of(|cost| cost.own_us), 2);
+    });
+    say(&table);
 }
 
 // ---- Soak -------------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ mod support;
 
 use support::arguments::Arguments;
 use support::peers::{self, Peer};
-use support::process::{self, Client, Process, encode_into};
+use support::process::{self, Client, Cost, CpuTime, Process, encode_into};
 
 /// Measures one kind of traffic, and says so in a table.
 type Part = fn(&Plan) -> String;
@@ -102,13 +102,18 @@ impl Plan {
     }
 }
 
-/// The server's CPU time while something is done, in microseconds for each of `count`.
-fn cpu_us(server: &Process, count: usize, work: impl FnOnce()) -> f64 {
-    let before = process::cpu_ns(server.pid());
+/// What each of `count` costs the server while something is done.
+fn cost(server: &Process, count: usize, work: impl FnOnce()) -> Cost {
+    let before = CpuTime::of(server.pid());
     work();
     // What the server does behind its last reply belongs to it.
     std::thread::sleep(Duration::from_millis(2));
-    (process::cpu_ns(server.pid()) - before) as f64 / 1_000.0 / count as f64
+    CpuTime::of(server.pid()).since(before).per(count)
+}
+
+/// Microseconds of its CPU.
+fn cpu_us(server: &Process, count: usize, work: impl FnOnce()) -> f64 {
+    cost(server, count, work).us
 }
 
 /// Reads so many bytes and drops them.
@@ -145,10 +150,15 @@ fn publish(plan: &Plan) -> String {
             (false, _) => 100,
         };
         let figures = plan.compare(|server| {
-            let publish_us = publish_to(server, count, pipelines);
-            [publish_us, publish_us / count as f64]
+            let Cost { us, own_us } = publish_to(server, count, pipelines);
+            [us, us / count as f64, own_us / count as f64]
         });
-        let rows = ["us a publish", "us a delivery"].map(str::to_owned);
+        let rows = [
+            "us a publish",
+            "us a delivery",
+            "us a delivery, without the kernel",
+        ]
+        .map(str::to_owned);
         let title = format!(
             "PUBLISH of 64 bytes to {count} subscribers, pipelines of {PUBLISHES_PER_PIPELINE}."
         );
@@ -157,7 +167,7 @@ fn publish(plan: &Plan) -> String {
     text
 }
 
-fn publish_to(server: &Process, count: usize, pipelines: usize) -> f64 {
+fn publish_to(server: &Process, count: usize, pipelines: usize) -> Cost {
     let payload = "x".repeat(64);
     let message = encoded(&["message", "channel", &payload]).len();
     let mut subscribers: Vec<TcpStream> = (0..count)
@@ -185,7 +195,7 @@ fn publish_to(server: &Process, count: usize, pipelines: usize) -> f64 {
         }
     };
     run(2);
-    cpu_us(server, pipelines * PUBLISHES_PER_PIPELINE, || {
+    cost(server, pipelines * PUBLISHES_PER_PIPELINE, || {
         run(pipelines)
     })
 }

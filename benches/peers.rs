@@ -17,7 +17,7 @@ use support::arguments::Arguments;
 use support::closed_loop::{CONNECTIONS, Draw, Measured, Scenario, ask, nothing};
 use support::load;
 use support::peers;
-use support::process::{self, Client, encode_into};
+use support::process::{self, Client, Cost, encode_into};
 use support::scenarios;
 
 const KEYS: usize = 1_000_000;
@@ -216,9 +216,17 @@ fn main() {
         .flat_map(|pipeline| SCENARIOS.iter().map(move |scenario| (scenario, *pipeline)));
     let wanted = all.filter(|(scenario, pipeline)| is_wanted(scenario, *pipeline));
     let running = measured.start(&servers);
-    measured.compare(&running, wanted, |scenario, pipeline, figures| {
+    // The kernel does the same work for each of them.
+    let mut own = format!(
+        "\nOf that, what the server itself took and not the kernel, by the clock's ticks.\n\n{}",
+        peers::table_head(&servers, "command", "own us")
+    );
+    measured.compare(&running, wanted, |scenario, pipeline, costs| {
         let name = format!("{}, P={pipeline}", scenario.name);
-        report += &peers::table_row(&name, figures, 3);
+        let of = |figure: fn(&Cost) -> f64| costs.iter().map(figure).collect::<Vec<f64>>();
+        report += &peers::table_row(&name, &of(|cost| cost.us), 3);
+        own += &peers::table_row(&name, &of(|cost| cost.own_us), 3);
     });
+    report += &own;
     peers::publish(&arguments, "peers.md", &report);
 }

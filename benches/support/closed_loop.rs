@@ -16,7 +16,7 @@ use tokio::task::LocalSet;
 
 use super::arguments::Arguments;
 use super::peers::{self, Peer};
-use super::process::{self, Client, Process};
+use super::process::{self, Client, Cost, CpuTime, Process};
 
 pub(crate) const CONNECTIONS: usize = 50;
 
@@ -84,12 +84,12 @@ impl Measured {
         servers.iter().map(start).collect()
     }
 
-    /// Measures commands, each with so many requests in a batch, and shows the microseconds that each server took.
+    /// Measures commands, each with so many requests in a batch, and shows what they cost each server.
     pub(crate) fn compare<'s>(
         &self,
         servers: &[Process],
         scenarios: impl Iterator<Item = (&'s Scenario, usize)>,
-        mut show: impl FnMut(&Scenario, usize, &[f64]),
+        mut show: impl FnMut(&Scenario, usize, &[Cost]),
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -119,16 +119,30 @@ impl Measured {
             let mut samples = vec![Vec::new(); servers.len()];
             for round in 0..self.rounds {
                 for index in peers::order(servers.len(), round) {
-                    let before = process::cpu_ns(servers[index].pid());
+                    let pid = servers[index].pid();
+                    let before = CpuTime::of(pid);
                     loads[index].run(&runtime, &pool, Until::Batches(batches));
-                    let cpu_ns = process::cpu_ns(servers[index].pid()) - before;
-                    samples[index].push(cpu_ns as f64 / 1_000.0 / requests as f64);
+                    samples[index].push(CpuTime::of(pid).since(before));
                     restore(&servers[index]);
                 }
             }
-            let medians: Vec<f64> = samples.into_iter().map(peers::median).collect();
-            show(scenario, pipeline, &medians);
+            let costs: Vec<Cost> = samples.iter().map(|times| cost(times, requests)).collect();
+            show(scenario, pipeline, &costs);
         }
+    }
+}
+
+/// The median of some rounds of so many requests, whose ticks are added up.
+fn cost(times: &[CpuTime], requests: usize) -> Cost {
+    let each = times.iter().map(|time| time.per(requests).us).collect();
+    let sum = times
+        .iter()
+        .copied()
+        .fold(CpuTime::default(), CpuTime::plus);
+    let (us, sum) = (peers::median(each), sum.per(requests * times.len()));
+    Cost {
+        us,
+        own_us: us * sum.own_us / sum.us,
     }
 }
 

@@ -102,6 +102,69 @@ pub(crate) fn cpu_ns(pid: u32) -> u64 {
     })
 }
 
+/// What something costs a server.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Cost {
+    /// Microseconds of CPU.
+    pub(crate) us: f64,
+    /// Of these, the server's own and not the kernel's.
+    pub(crate) own_us: f64,
+}
+
+/// CPU time of a process so far.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct CpuTime {
+    ns: u64,
+    /// Ticks of the clock that found it in user space: good for shares of long times.
+    user: u64,
+    /// Ticks that found it in the kernel.
+    kernel: u64,
+}
+
+impl CpuTime {
+    pub(crate) fn of(pid: u32) -> CpuTime {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        // The program's name may have spaces; behind it the 12th and 13th field are meant.
+        let behind_name = stat.rsplit(") ").next().unwrap_or_default();
+        let mut fields = behind_name.split_whitespace().skip(11);
+        let mut next = || {
+            fields
+                .next()
+                .and_then(|word| word.parse().ok())
+                .unwrap_or(0)
+        };
+        CpuTime {
+            ns: cpu_ns(pid),
+            user: next(),
+            kernel: next(),
+        }
+    }
+
+    /// What passed since an earlier reading.
+    pub(crate) fn since(self, earlier: CpuTime) -> CpuTime {
+        CpuTime {
+            ns: self.ns - earlier.ns,
+            user: self.user - earlier.user,
+            kernel: self.kernel - earlier.kernel,
+        }
+    }
+
+    pub(crate) fn plus(self, more: CpuTime) -> CpuTime {
+        CpuTime {
+            ns: self.ns + more.ns,
+            user: self.user + more.user,
+            kernel: self.kernel + more.kernel,
+        }
+    }
+
+    /// The cost of each of so many.
+    pub(crate) fn per(self, count: usize) -> Cost {
+        let us = self.ns as f64 / 1_000.0 / count as f64;
+        let own_us = us * self.user as f64 / (self.user + self.kernel) as f64;
+        Cost { us, own_us }
+    }
+}
+
 /// Context switches of all live threads, voluntary and not.
 pub(crate) fn context_switches(pid: u32) -> u64 {
     sum_over_tasks(pid, "status", |text| {

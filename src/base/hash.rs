@@ -50,6 +50,9 @@ pub fn slot(key: &[u8]) -> u16 {
 #[inline]
 #[must_use]
 pub fn tag(key: &[u8]) -> &[u8] {
+    if !may_have_open_brace(key) {
+        return key;
+    }
     let Some(open) = memchr::memchr(b'{', key) else {
         return key;
     };
@@ -58,6 +61,30 @@ pub fn tag(key: &[u8]) -> &[u8] {
         None | Some(0) => key,
         Some(close) => &inside[..close],
     }
+}
+
+/// Keys of more bytes are searched by the library at once, whose start takes longer than looking at a short key.
+const SHORT_BYTES_MAX: usize = 64;
+
+/// False if there is no `{` in a key.
+#[inline]
+fn may_have_open_brace(key: &[u8]) -> bool {
+    const EACH: u64 = 0x0101_0101_0101_0101;
+    let last = match key.last_chunk::<8>() {
+        _ if key.len() > SHORT_BYTES_MAX => return true,
+        Some(last) => last,
+        None => return key.contains(&b'{'),
+    };
+    // Eight bytes at a time: the highest bit of each says whether it is the brace, or stands above one.
+    let braces = |word: &[u8; 8]| {
+        let others = u64::from_le_bytes(*word) ^ (u64::from(b'{') * EACH);
+        others.wrapping_sub(EACH) & !others
+    };
+    let (words, _) = key.as_chunks::<8>();
+    let found = words
+        .iter()
+        .fold(braces(last), |found, word| found | braces(word));
+    found & (0x80 * EACH) != 0
 }
 
 const POLYNOMIAL: u16 = 0x1021;
@@ -157,6 +184,24 @@ mod tests {
         assert_eq!(tag(b"foo{bar}{zap}"), b"bar");
         assert_eq!(tag(b"foo{bar"), b"foo{bar");
         assert_eq!(tag(b"foo}{bar"), b"foo}{bar");
+    }
+
+    #[test]
+    fn a_brace_is_found_wherever_it_stands() {
+        for length in 1..140 {
+            for open in 0..length {
+                let mut key: Vec<u8> = (0..length).map(|at| b"z|\xfbw~}\x00"[at % 7]).collect();
+                assert_eq!(tag(&key), key, "no tag in {length}");
+                key[open] = b'{';
+                let tail = &key[open + 1..];
+                let close = tail.iter().position(|byte| *byte == b'}');
+                let expect = match close {
+                    None | Some(0) => &key,
+                    Some(close) => &tail[..close],
+                };
+                assert_eq!(tag(&key), expect, "at {open} of {length}");
+            }
+        }
     }
 
     #[test]

@@ -73,6 +73,18 @@ pub fn positions<'a>(
     Ok(())
 }
 
+/// Where the key of a command stands that has one in every request, and never another.
+#[inline]
+pub fn only(command: &Command) -> Option<usize> {
+    match (command.keys, command.key_finder) {
+        ([spec], None) => match (&spec.begin, &spec.find) {
+            (BeginSearch::Index(at), FindKeys::Range { last: 0, .. }) => Some(*at as usize),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
 /// The flags of a key where they depend on the arguments: SET with GET also reads, BITFIELD may only read.
 pub fn effective_flags<'a>(
     command: &Command,

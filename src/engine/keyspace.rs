@@ -96,14 +96,15 @@ impl<'e> Keyspace<'e> {
 
     fn find(&mut self, key: &Key<'_>) -> Option<Place> {
         let db = self.engine.dbs[self.db].as_deref_mut()?;
-        let place = db.find(key)?;
-        if let Some(due_ms) = next_due(db.table.at(place))
+        let mut found = db.table.find_mut(key.hash, key.bytes)?;
+        let place = found.place();
+        if let Some(due_ms) = next_due(found.view())
             && due_ms <= self.now.unix_ms
         {
             return self.expire(place);
         }
         if self.touches {
-            db.table.touch(place);
+            found.touch();
             self.engine.published.used_at_ms.set(self.now.unix_ms);
         }
         Some(place)

@@ -352,6 +352,17 @@ impl Batch {
             let args = Args::new(&input[*start..], &requests.arena, spans, &[]);
             plan.is_long = args.are_long(|at| command.keeps(at));
         }
+        if matches!(command.run, Run::Keys(_))
+            && !command.may_need_all_shards()
+            && let Some(at) = keys::only(command)
+            && at < count
+        {
+            let key = router.routed(at, argument(at));
+            keys.push(key);
+            plan.keys_end += 1;
+            plan.route = Route::Shard(key.shard);
+            return plan;
+        }
         if matches!(command.run, Run::Keys(_) | Run::Script(_)) {
             // A count of keys that is wrong leaves the command without keys; its handler says what is wrong.
             let _ = keys::positions(command, count, argument, |at, _| {

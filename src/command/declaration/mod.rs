@@ -491,6 +491,12 @@ impl Command {
             || self.needs_all_shards.is_some_and(|test| test(args))
     }
 
+    /// Whether some of its requests may need every shard in hand at once.
+    #[inline]
+    pub fn may_need_all_shards(&self) -> bool {
+        self.needs_all_shards.is_some()
+    }
+
     /// Whether it may find, before it did anything, that it had better run where no client waits for its thread.
     #[inline]
     pub fn may_leave(&self) -> bool {

@@ -227,6 +227,29 @@ impl<T: Stored> Table<T> {
         }
     }
 
+    /// The entry with this key, with its slot at hand.
+    #[inline]
+    pub fn find_mut(&mut self, hash: u64, key: &[u8]) -> Option<Found<'_, T>> {
+        let (place, slot) = match self.probe(hash, key) {
+            Probe::Likely(hit) => {
+                let spot = self.directory.of(hash).spot(&hit);
+                let place = Place::new(self.directory.index(hash), 0, spot);
+                // SAFETY: a slot in use of a live segment, and the table is borrowed for writing.
+                (place, unsafe { &mut *hit.slot() })
+            }
+            Probe::Absent => return None,
+            Probe::Unsure => {
+                let place = self.find_slowly(hash, key)?;
+                (place, self.slot_mut(place))
+            }
+        };
+        Some(Found {
+            slot,
+            place,
+            entries: PhantomData,
+        })
+    }
+
     /// The first entry of this hash, or of one that cannot be told apart from it, that `accept` takes.
     /// It is shown every entry with this hash.
     #[inline]
@@ -405,17 +428,6 @@ impl<T: Stored> Table<T> {
         *slot = slot.with_bits(bits);
     }
 
-    /// Counts a use in the lowest two bits, which stay at three. Then nothing is written, so that the
-    /// line of a hot entry is not dirtied.
-    #[inline]
-    pub fn touch(&mut self, place: Place) {
-        let slot = self.slot_mut(place);
-        let bits = slot.bits();
-        if bits & 3 != 3 {
-            *slot = slot.with_bits(bits + 1);
-        }
-    }
-
     /// The table's parity: entries of the other parity have not been saved since the last flip.
     #[must_use]
     pub fn parity(&self) -> bool {
@@ -556,6 +568,43 @@ impl Place {
         Spot {
             bucket: word >> 3 & 63,
             slot: word & 7,
+        }
+    }
+}
+
+/// An entry that was just found.
+pub struct Found<'t, T> {
+    slot: &'t mut Slot,
+    place: Place,
+    entries: PhantomData<&'t T>,
+}
+
+impl<T: Stored> Found<'_, T> {
+    /// Where it is.
+    #[inline]
+    #[must_use]
+    pub fn place(&self) -> Place {
+        self.place
+    }
+
+    /// The entry.
+    #[inline]
+    #[must_use]
+    pub fn view(&self) -> T::Ref<'_> {
+        let Some(entry) = self.slot.entry() else {
+            nothing_there()
+        };
+        // SAFETY: the slot owns the entry, unchanged while the table is borrowed.
+        unsafe { T::borrow(entry) }
+    }
+
+    /// Counts a use in the lowest two of the seven bits, which stay at three. Then nothing is written, so that the
+    /// line of a hot entry is not dirtied.
+    #[inline]
+    pub fn touch(&mut self) {
+        let bits = self.slot.bits();
+        if bits & 3 != 3 {
+            *self.slot = self.slot.with_bits(bits + 1);
         }
     }
 }

@@ -149,6 +149,15 @@ pub(super) struct Hit {
     pub(super) entry: NonNull<u8>,
 }
 
+impl Hit {
+    /// The slot that names the entry.
+    #[inline(always)]
+    pub(super) fn slot(&self) -> *mut Slot {
+        // SAFETY: found by a search, which counts slots within their line.
+        unsafe { (&raw mut (*self.line).slots).cast::<Slot>().add(self.slot) }
+    }
+}
+
 /// What a first look at a segment tells.
 pub(super) enum Probe {
     /// An entry with the same sixteen bits; its key decides.

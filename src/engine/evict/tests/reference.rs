@@ -202,8 +202,9 @@ fn compare(policy: Policy, by_size: bool, capacity: usize, seed: u64) {
                 let state = reference.keys.get_mut(&key.hash).expect("in both");
                 state.is_volatile = at_ms.is_some();
             }
-            Some(place) => {
-                db.table.touch(place);
+            Some(_) => {
+                let found = db.table.find_mut(key.hash, key.bytes);
+                found.expect("just found").touch();
                 let state = reference.keys.get_mut(&key.hash).expect("in both");
                 state.uses = (state.uses + 1).min(3);
             }
