@@ -126,7 +126,8 @@ impl Workers {
         self.placer.place_noting(left, &mut self.own);
     }
 
-    /// Does what no thread has begun, and waits until all is done; what was done, and of what was found to be wrong the first in the snapshot.
+    /// Does what no thread has begun, and waits until all is done; what was done, and of what was found to be wrong the
+    /// first in the snapshot.
     pub(super) fn end(self) -> (Tally, Option<LoadError>) {
         drop(self.queue);
         let mut own = self.own;
