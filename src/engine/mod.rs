@@ -356,6 +356,13 @@ impl Engine {
         self.db_or_create(index, now).reserve(keys);
     }
 
+    /// Lays a database out for so many keys, or for those that it has, which may take some milliseconds.
+    pub fn refit(&mut self, index: usize, keys: usize) {
+        if let Some(db) = self.db_mut(index) {
+            db.refit(keys);
+        }
+    }
+
     fn db_or_create(&mut self, index: usize, now: Now) -> &mut Db {
         let slot = &mut self.dbs[index];
         if slot.is_none() {

@@ -275,6 +275,46 @@ impl Batch {
         }
     }
 
+    /// Adds a request that another batch has planned, whose arguments all lie in that one's input.
+    pub fn adopt(&mut self, from: &Batch, plan: &Plan) {
+        let input = from.pending();
+        let spans = from.requests.spans_of(plan.request);
+        let start = spans[0].start().expect("an argument in the input");
+        let moved = self.input.len();
+        self.input
+            .extend_from_slice(&input[start..plan.request.end as usize]);
+        let at = |span: &Span| span.start().expect("as above") - start + moved;
+        let first = self.requests.spans.len() as u32;
+        let spans = spans
+            .iter()
+            .map(|span| Span::in_buffer(at(span), span.len()));
+        self.requests.spans.extend(spans);
+        let end = self.input.len() as u32;
+        let request = Request {
+            first,
+            end,
+            ..plan.request
+        };
+        let (keys_first, shards_first) = (self.keys.len() as u32, self.shards.len() as u32);
+        self.keys.extend_from_slice(from.keys(plan));
+        let route = match plan.route {
+            Route::Several(first, end) => {
+                self.shards
+                    .extend_from_slice(from.listed_shards(first, end));
+                Route::Several(shards_first, self.shards.len() as u32)
+            }
+            route => route,
+        };
+        self.requests.requests.push(request);
+        self.plans.push(Plan {
+            route,
+            request,
+            keys_first,
+            keys_end: self.keys.len() as u32,
+            ..*plan
+        });
+    }
+
     fn plan_one(&mut self, request: Request, router: &Router) -> Plan {
         let Batch {
             input,

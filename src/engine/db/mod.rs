@@ -423,6 +423,11 @@ impl Db {
         self.charged(|db| db.table.reserve_all(keys));
     }
 
+    /// Lays the table out for so many keys, or for those that there are.
+    pub(super) fn refit(&mut self, keys: usize) {
+        self.charged(|db| db.table.refit(keys));
+    }
+
     pub(super) fn insert(&mut self, hash: u64, entry: Entry<Object>) -> Place {
         if self.keeps_images() {
             self.save_absence(hash, entry.view().key());

@@ -1,8 +1,8 @@
-//! Commands of an append-only file, run as a connection without a client would run them, in windows that are looked up
+//! Commands of an append-only file, run as a connection without a client would run them, in parts that are looked up
 //! ahead.
 //!
-//! Several threads share the work where commands need one shard each: all of them read every window, and each runs the
-//! commands of its own shards. At whatever needs more than that they wait for each other, and one of them runs it.
+//! Several threads share the work where commands need one shard each: each is handed those of its own shards. At
+//! whatever needs more than that they wait for each other, and one of them runs it.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Barrier};
@@ -10,13 +10,13 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 
 use super::fault::AofFault;
+use super::room::{Counted, Sample};
 use crate::client::connection::Connection;
 use crate::client::shared::Shared;
 use crate::command::declaration::Flags;
 use crate::config::Config;
 use crate::engine::effect::Follower;
 use crate::resp::reply::Protocol;
-use crate::resp::request::Limits;
 use crate::session::batch::{Batch, Plan, Route};
 use crate::session::prefetch::prefetch;
 use crate::session::service::Service;
@@ -28,18 +28,55 @@ use crate::telemetry::clock;
 /// Commands that are fetched together.
 const FETCHED: usize = 128;
 
-/// If one command in so many needs more than one shard, one thread runs them all: to wait for the others takes longer.
-const SHARED_PARTS: usize = 8;
-
-/// Commands one after the other.
-#[derive(Debug, Default)]
-pub(super) struct Window {
-    /// Bytes of the commands, without anything between.
-    pub(super) bytes: Vec<u8>,
+/// Commands one after the other, planned.
+#[derive(Default)]
+pub(super) struct Part {
+    pub(super) batch: Batch,
     /// Where each begins in the file.
     pub(super) offsets: Vec<u64>,
-    /// The commands have transactions among them, and stay together.
-    pub(super) is_ordered: bool,
+}
+
+impl Part {
+    pub(super) fn is_empty(&self) -> bool {
+        self.offsets.is_empty()
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.batch.reset();
+        self.offsets.clear();
+    }
+
+    /// Adds the command that is the `index`th of another part.
+    pub(super) fn adopt(&mut self, from: &Part, index: usize, plan: &Plan) {
+        self.batch.adopt(&from.batch, plan);
+        self.offsets.push(from.offsets[index]);
+    }
+
+    /// The first command that can not be run, if there is one.
+    pub(super) fn broken(&self) -> Option<(usize, AofFault)> {
+        self.batch
+            .plans
+            .iter()
+            .enumerate()
+            .find_map(|(index, plan)| {
+                let name = || self.batch.args(plan).get(0).to_vec();
+                match (plan.command, plan.route) {
+                    (None, _) => Some((index, AofFault::Unknown(name()))),
+                    (_, Route::Refused) => Some((index, AofFault::Arguments(name()))),
+                    _ => None,
+                }
+            })
+    }
+}
+
+/// What the threads are handed, all in one order.
+pub(super) enum Work {
+    /// Commands of a thread's own shards.
+    Apart(Part),
+    /// All threads wait for each other, and the one that has the commands runs them.
+    Together(Option<Part>),
+    /// A place in the file at which keys are counted.
+    Sample(Sample),
 }
 
 /// A command that can not be run, and where it begins in the file.
@@ -54,10 +91,8 @@ pub(super) struct Meeting {
     barrier: Barrier,
     /// The database that the last command which all waited for has left selected.
     db: AtomicUsize,
-    /// One of them has failed: nothing more is run, but the threads still meet.
+    /// A command can not be run: nothing more is, and nothing need be read, but the threads still meet.
     has_failed: AtomicBool,
-    /// All of them have come to the same command that can not be run, or one has failed: nothing more need be read.
-    is_over: AtomicBool,
 }
 
 impl Meeting {
@@ -67,13 +102,12 @@ impl Meeting {
             barrier: Barrier::new(count),
             db: AtomicUsize::new(0),
             has_failed: AtomicBool::new(false),
-            is_over: AtomicBool::new(false),
         }
     }
 
     /// Whether what follows is not run any more.
-    pub(super) fn is_over(&self) -> bool {
-        self.is_over.load(Relaxed)
+    pub(super) fn has_failed(&self) -> bool {
+        self.has_failed.load(Relaxed)
     }
 }
 
@@ -81,12 +115,9 @@ impl Meeting {
 pub(super) struct Runner {
     service: &'static Service,
     session: Session,
-    batch: Batch,
     config: Arc<Config>,
     meeting: Arc<Meeting>,
-    number: usize,
-    count: usize,
-    is_over: bool,
+    counted: Counted,
 }
 
 impl Runner {
@@ -109,168 +140,67 @@ impl Runner {
         Runner {
             service,
             session: Session::replaying(connection, service),
-            batch: Batch::default(),
             config: service.config.load_full(),
             meeting,
-            number,
-            count,
-            is_over: false,
+            counted: Counted::new(service, (number, count)),
         }
     }
 
-    /// Runs this thread's part of a window. Each thread finds the same commands that can not be run, and is over then,
-    /// behind those in front of them.
-    pub(super) fn run(&mut self, window: &Window) -> Result<(), Failure> {
-        let result = self.run_window(window);
-        if result.is_err() {
-            self.meeting.is_over.store(true, Relaxed);
-        }
-        self.batch.reset();
-        result
+    /// Looks how many keys its shards have.
+    pub(super) fn sample(&mut self, sample: Sample) {
+        self.counted.sample(sample);
     }
 
-    /// Whether it is at a command that no thread can run, and none comes behind.
-    pub(super) fn is_over(&self) -> bool {
-        self.is_over
+    /// Nothing more comes.
+    pub(super) fn end(self) {
+        self.counted.end();
     }
 
-    fn run_window(&mut self, window: &Window) -> Result<(), Failure> {
-        let at = |index: usize, fault| Failure {
-            offset: window.offsets.get(index).copied().unwrap_or(0),
-            fault,
-        };
-        let planned = self.plan(window);
-        self.is_over = !matches!(planned, Ok(None));
-        let broken = planned.map_err(|fault| at(0, fault))?;
-        let mut plans = std::mem::take(&mut self.batch.plans);
-        if let Some((index, _)) = &broken {
-            plans.truncate(*index);
-        }
-        // A failure does not end this early: the other threads wait at every meeting.
-        let mut result = Ok(());
-        let mut first = 0;
-        while first < plans.len() {
-            let (apart, together) = self.split(window, &plans[first..]);
-            let (own, shared) = plans[first..first + apart + together].split_at(apart);
-            let ran = self.run_apart(own);
-            result = result.and(ran.map_err(|(index, fault)| at(first + index, fault)));
-            if together > 0 {
-                first += apart;
-                let ran = self.run_together(shared);
-                result = result.and(ran.map_err(|(index, fault)| at(first + index, fault)));
-                first -= apart;
-            }
-            first += apart + together;
-        }
-        match broken {
-            Some((index, fault)) => result.and(Err(at(index, fault))),
-            None => result,
-        }
-    }
-
-    /// How many of the commands that come next each thread runs for its own shards, and how many behind them one thread
-    /// runs for all. The same for each thread.
-    fn split(&self, window: &Window, plans: &[Plan]) -> (usize, usize) {
-        if self.count == 1 {
-            return (plans.len(), 0);
-        }
-        let is_shared = |plan: &&Plan| !is_apart(plan);
-        let shared = plans.iter().filter(is_shared).count();
-        if window.is_ordered || shared > plans.len() / SHARED_PARTS {
-            return (0, plans.len());
-        }
-        match plans.iter().position(|plan| !is_apart(plan)) {
-            Some(at) => (at, 1),
-            None => (plans.len(), 0),
-        }
-    }
-
-    /// Parses and plans a window; the first command that can not be run, if there is one.
-    fn plan(&mut self, window: &Window) -> Result<Option<(usize, AofFault)>, AofFault> {
-        let limits = Limits {
-            bulk_len_max: u64::MAX,
-            query_bytes_max: u64::MAX,
-            inline_len_max: 64,
-            authenticated: true,
-        };
-        let batch = &mut self.batch;
-        batch.input.extend_from_slice(&window.bytes);
-        let count = window.offsets.len();
-        let (input, requests) = batch.parsing();
-        let parsed = self.session.parser.parse(input, &limits, count, requests);
-        if parsed.ok() != Some(window.bytes.len()) || batch.requests.requests.len() != count {
-            return Err(AofFault::Format);
-        }
-        batch.plan(&self.service.router);
-        let broken = batch.plans.iter().enumerate().find_map(|(index, plan)| {
-            let name = || batch.args(plan).get(0).to_vec();
-            match (plan.command, plan.route) {
-                (None, _) => Some((index, AofFault::Unknown(name()))),
-                (_, Route::Refused) => Some((index, AofFault::Arguments(name()))),
-                _ => None,
-            }
-        });
-        Ok(broken)
-    }
-
-    /// Runs those commands that are this thread's.
-    fn run_apart(&mut self, plans: &[Plan]) -> Result<(), (usize, AofFault)> {
-        let (number, count) = (self.number, self.count);
-        let is_own = |(_, plan): &(usize, &Plan)| match plan.route {
-            Route::Shard(shard) => usize::from(shard) % count == number,
-            _ => count == 1,
-        };
-        let mut own = plans.iter().enumerate().filter(is_own).peekable();
-        let mut places = Vec::with_capacity(FETCHED);
-        while own.peek().is_some() {
-            places.clear();
-            self.batch.plans.clear();
-            for (place, plan) in own.by_ref().take(FETCHED) {
-                places.push(place);
-                self.batch.plans.push(*plan);
-            }
-            self.run_plans()
-                .map_err(|(at, fault)| (places[at], fault))?;
-        }
-        Ok(())
-    }
-
-    /// Waits for all, has one run these commands, and waits for that one.
-    fn run_together(&mut self, plans: &[Plan]) -> Result<(), (usize, AofFault)> {
+    /// Waits for all others, runs the commands if it was handed them, or waits for the one that was.
+    pub(super) fn meet(&mut self, part: Option<&mut Part>) -> Result<(), Failure> {
         let meeting = Arc::clone(&self.meeting);
         meeting.barrier.wait();
-        let mut result = Ok(());
-        if self.number == 0 {
-            self.batch.plans.clear();
-            self.batch.plans.extend_from_slice(plans);
-            result = self.run_plans();
-            meeting.db.store(self.session.connection.db, Relaxed);
-        }
+        let result = match part {
+            Some(part) => {
+                let ran = self.run(part);
+                meeting.db.store(self.session.connection.db, Relaxed);
+                ran
+            }
+            None => Ok(()),
+        };
         meeting.barrier.wait();
         self.session.connection.db = meeting.db.load(Relaxed);
         result
     }
 
-    /// Runs what is planned; the place of the command that can not be run among these. After a failure nothing is, but
-    /// the threads still meet.
-    fn run_plans(&mut self) -> Result<(), (usize, AofFault)> {
-        if self.meeting.has_failed.load(Relaxed) {
-            return Ok(());
+    /// Runs commands, some at a time. After a failure, whichever thread had it, none is.
+    pub(super) fn run(&mut self, part: &mut Part) -> Result<(), Failure> {
+        let plans = std::mem::take(&mut part.batch.plans);
+        let mut first = 0;
+        for some in plans.chunks(FETCHED) {
+            if self.meeting.has_failed() {
+                break;
+            }
+            part.batch.plans.clear();
+            part.batch.plans.extend_from_slice(some);
+            if let Err((passed, fault)) = self.run_planned(&mut part.batch) {
+                self.meeting.has_failed.store(true, Relaxed);
+                let last = some.len() - 1;
+                let at = first + part.batch.next.saturating_sub(passed).min(last);
+                let offset = part.offsets[at];
+                return Err(Failure { offset, fault });
+            }
+            first += some.len();
         }
-        self.run_planned().map_err(|(passed, fault)| {
-            self.meeting.has_failed.store(true, Relaxed);
-            let last = self.batch.plans.len().saturating_sub(1);
-            (self.batch.next.saturating_sub(passed).min(last), fault)
-        })
+        Ok(())
     }
 
     /// The error comes with how many commands were passed since the one that failed.
-    fn run_planned(&mut self) -> Result<(), (usize, AofFault)> {
-        self.batch.next = 0;
+    fn run_planned(&mut self, batch: &mut Batch) -> Result<(), (usize, AofFault)> {
+        batch.next = 0;
         let Runner {
             service,
             session,
-            batch,
             config,
             ..
         } = self;
@@ -298,11 +228,15 @@ impl Runner {
     }
 }
 
-/// Whether a command needs nothing but its shard.
-fn is_apart(plan: &Plan) -> bool {
+/// The shard of a command that needs nothing else.
+pub(super) fn only_shard(plan: &Plan) -> Option<u16> {
     let is_plain = |flags: Flags| !flags.any(Flags::TRANSACTIONAL.or(Flags::BLOCKING));
-    matches!(plan.route, Route::Shard(_))
-        && plan.command.is_some_and(|command| is_plain(command.flags))
+    match plan.route {
+        Route::Shard(shard) if plan.command.is_some_and(|command| is_plain(command.flags)) => {
+            Some(shard)
+        }
+        _ => None,
+    }
 }
 
 /// Wakes a thread that waits for a job.

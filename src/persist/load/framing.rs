@@ -8,6 +8,8 @@
 use std::io::{self, Read};
 use std::ops::Range;
 
+use crate::resp::request::Span;
+
 /// Bytes that are read at once.
 const READ_BYTES: usize = 256 * 1024;
 
@@ -16,6 +18,9 @@ const LINE_BYTES_MAX: usize = 1024;
 
 /// The most arguments of a command, and the longest number.
 const COUNT_MAX: u64 = i32::MAX as u64;
+
+/// The most bytes of commands that can be run at once.
+pub(super) const COMMAND_BYTES_MAX: usize = i32::MAX as usize;
 
 /// Why no command follows.
 #[derive(Debug)]
@@ -31,9 +36,12 @@ pub(super) enum Broken {
 /// A file that is read.
 pub(super) struct Commands<'s> {
     from: &'s mut dyn Read,
-    /// What was read, and how much of it was handed out.
+    /// What was read, up to `end`, and how much of it was handed out. What lies behind is room for more.
     bytes: Vec<u8>,
     at: usize,
+    end: usize,
+    /// The arguments of the last command, by where they lie in it.
+    spans: Vec<Span>,
     /// Bytes of the file before `bytes`.
     before: u64,
     has_ended: bool,
@@ -57,8 +65,10 @@ impl<'s> Commands<'s> {
     pub(super) fn new(from: &'s mut dyn Read, begun: Vec<u8>, before: u64) -> Commands<'s> {
         Commands {
             from,
+            end: begun.len(),
             bytes: begun,
             at: 0,
+            spans: Vec::new(),
             before,
             has_ended: false,
         }
@@ -74,10 +84,15 @@ impl<'s> Commands<'s> {
         &self.bytes[place]
     }
 
+    /// The arguments of the last command, by where they lie in it. Of one of 2 GiB and more some are missing.
+    pub(super) fn spans(&self) -> &[Span] {
+        &self.spans
+    }
+
     /// The next command, which lies there until the one behind it is asked for; none at the end.
     pub(super) fn next(&mut self) -> Result<Option<Range<usize>>, Broken> {
         loop {
-            let needed = match see(&self.bytes[self.at..]) {
+            let needed = match see(&self.bytes[self.at..self.end], &mut self.spans) {
                 Seen::Command(len) => {
                     let place = self.at..self.at + len;
                     self.at += len;
@@ -92,7 +107,7 @@ impl<'s> Commands<'s> {
                 Seen::Neither => return Err(Broken::Format),
             };
             if self.has_ended {
-                return match self.bytes.len() > self.at {
+                return match self.end > self.at {
                     true => Err(Broken::Short),
                     false => Ok(None),
                 };
@@ -103,34 +118,38 @@ impl<'s> Commands<'s> {
 
     /// Reads some more, and forgets what was handed out.
     fn read(&mut self, needed: usize) -> io::Result<()> {
-        self.bytes.drain(..self.at);
+        self.bytes.copy_within(self.at..self.end, 0);
         self.before += self.at as u64;
+        self.end -= self.at;
         self.at = 0;
-        let len = self.bytes.len();
+        let len = self.end;
         // Long commands are looked at again and again while they come, so more comes each time; but never more than
         // what has come already justifies.
         let more = needed
             .saturating_sub(len)
             .clamp(READ_BYTES, len.max(READ_BYTES));
-        self.bytes.resize(len + more, 0);
+        if self.bytes.len() < len + more {
+            self.bytes.resize(len + more, 0);
+        }
         let got = loop {
-            match self.from.read(&mut self.bytes[len..]) {
+            match self.from.read(&mut self.bytes[len..len + more]) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 got => break got,
             }
         };
-        self.bytes.truncate(len + *got.as_ref().unwrap_or(&0));
-        self.has_ended = got? == 0;
+        let got = got?;
+        self.end += got;
+        self.has_ended = got == 0;
         Ok(())
     }
 
     /// Whether nothing but zeros is left.
     fn is_zeros(&mut self) -> Result<bool, Broken> {
-        while self.bytes[self.at..].iter().all(|byte| *byte == 0) {
+        while self.bytes[self.at..self.end].iter().all(|byte| *byte == 0) {
             if self.has_ended {
                 return Ok(true);
             }
-            self.at = self.bytes.len();
+            self.at = self.end;
             let zeros_at = self.offset();
             self.read(READ_BYTES).map_err(Broken::Read)?;
             debug_assert_eq!(zeros_at, self.offset(), "reading moves nothing on");
@@ -139,10 +158,10 @@ impl<'s> Commands<'s> {
     }
 }
 
-fn see(bytes: &[u8]) -> Seen {
+fn see(bytes: &[u8], spans: &mut Vec<Span>) -> Seen {
     match bytes.first() {
         None => Seen::Part(1),
-        Some(b'*') => see_command(bytes),
+        Some(b'*') => see_command(bytes, spans),
         Some(b'#') => match memchr::memchr(b'\n', &bytes[..bytes.len().min(LINE_BYTES_MAX)]) {
             Some(end) => Seen::Line(end + 1),
             None if bytes.len() >= LINE_BYTES_MAX => Seen::Neither,
@@ -152,7 +171,8 @@ fn see(bytes: &[u8]) -> Seen {
     }
 }
 
-fn see_command(bytes: &[u8]) -> Seen {
+fn see_command(bytes: &[u8], spans: &mut Vec<Span>) -> Seen {
+    spans.clear();
     let (count, mut at) = match number(bytes, 0) {
         Ok(Some((count, at))) if count > 0 => (count, at),
         Ok(Some(_)) | Err(()) => return Seen::Neither,
@@ -176,49 +196,36 @@ fn see_command(bytes: &[u8]) -> Seen {
             Some(_) => return Seen::Neither,
             None => return Seen::Part(at),
         }
+        if end <= COMMAND_BYTES_MAX {
+            spans.push(Span::in_buffer(from, len));
+        }
     }
     Seen::Command(at)
 }
 
 /// The number behind a mark, and where the next line begins; none if it is not complete.
 fn number(bytes: &[u8], mark_at: usize) -> Result<Option<(u64, usize)>, ()> {
-    let mut number = 0;
-    let mut at = mark_at + 1;
-    loop {
-        match bytes.get(at) {
-            Some(digit @ b'0'..=b'9') => {
-                number = number * 10 + u64::from(digit - b'0');
-                if number > COUNT_MAX {
-                    return Err(());
-                }
-                at += 1;
-            }
-            Some(b'\r') if at > mark_at + 1 => {
-                return match bytes.get(at + 1) {
-                    Some(b'\n') => Ok(Some((number, at + 2))),
-                    Some(_) => Err(()),
-                    None => Ok(None),
-                };
-            }
-            Some(_) => return Err(()),
-            None => return Ok(None),
+    let digits = bytes.get(mark_at + 1..).unwrap_or_default();
+    let (mut number, mut count) = (0, 0);
+    while let Some(digit @ b'0'..=b'9') = digits.get(count) {
+        number = number * 10 + u64::from(digit - b'0');
+        if number > COUNT_MAX {
+            return Err(());
         }
+        count += 1;
     }
-}
-
-/// The name of a whole command.
-pub(super) fn name(command: &[u8]) -> &[u8] {
-    let named = || {
-        let (_, at) = number(command, 0).ok()??;
-        let (len, from) = number(command, at).ok()??;
-        command.get(from..from + len as usize)
-    };
-    named().unwrap_or_default()
+    match &digits[count..] {
+        [b'\r', b'\n', ..] if count > 0 => Ok(Some((number, mark_at + count + 3))),
+        [] => Ok(None),
+        [b'\r'] if count > 0 => Ok(None),
+        _ => Err(()),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::resp::request::NOTHING_BESIDE;
 
     const SET: &[u8] = b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n";
 
@@ -235,8 +242,8 @@ mod tests {
         }
     }
 
-    /// Commands with where each ends.
-    type Found = Vec<(Vec<u8>, u64)>;
+    /// Commands: their arguments, their bytes, and where each ends.
+    type Found = Vec<(Vec<Vec<u8>>, Vec<u8>, u64)>;
 
     /// The commands of a file, and how it ends itself.
     fn all(bytes: &[u8], piece: usize) -> (Found, Result<(), Broken>) {
@@ -247,7 +254,11 @@ mod tests {
             match commands.next() {
                 Ok(Some(place)) => {
                     let end = commands.offset();
-                    found.push((commands.bytes(place).to_vec(), end));
+                    let command = commands.bytes(place).to_vec();
+                    let arguments = commands.spans().iter();
+                    let arguments =
+                        arguments.map(|span| span.bytes(&command, &NOTHING_BESIDE).to_vec());
+                    found.push((arguments.collect(), command, end));
                 }
                 Ok(None) => return (found, Ok(())),
                 Err(broken) => return (found, Err(broken)),
@@ -265,12 +276,12 @@ mod tests {
             let (found, end) = all(&file, piece);
             assert!(end.is_ok());
             let end = file.len() as u64;
-            assert_eq!(
-                found,
-                [(SET.to_vec(), 16 + SET.len() as u64), (SET.to_vec(), end)]
-            );
+            let set = |end| {
+                let arguments = [&b"SET"[..], b"k", b"v"].map(<[u8]>::to_vec);
+                (arguments.to_vec(), SET.to_vec(), end)
+            };
+            assert_eq!(found, [set(16 + SET.len() as u64), set(end)]);
         }
-        assert_eq!(name(SET), b"SET");
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! values    stretches of a snapshot into shards
 //! framing   where the commands of an append-only file begin and end
 //! commands  commands into shards
+//! room      room in tables for the keys of commands
 //! aof       an append-only file: the snapshot at its beginning, windows of commands for the threads
 //! ```
 //!
@@ -16,6 +17,7 @@ mod commands;
 pub mod fault;
 mod framing;
 pub mod progress;
+mod room;
 #[cfg(test)]
 mod tests;
 mod values;

@@ -58,6 +58,11 @@ impl<'p> Progress<'p> {
         self.figures.total_bytes.load(Relaxed)
     }
 
+    /// Bytes that follow in this file behind `offset`, and in those behind it; 0 if that is not known.
+    pub(super) fn left_bytes(&self, offset: u64) -> u64 {
+        self.total_bytes().saturating_sub(self.before + offset)
+    }
+
     fn prepare(
         service: &'static Service,
         total_bytes: u64,

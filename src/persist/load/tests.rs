@@ -25,7 +25,7 @@ use crate::telemetry::Telemetry;
 
 const FAR_MS: u64 = 4_000_000_000_000;
 
-fn service(shards: usize) -> &'static Service {
+pub(super) fn service(shards: usize) -> &'static Service {
     let config = Arc::new(Config::default());
     let service = crate::server::build(config, shards, Telemetry::new(None, 2));
     let server = Arc::new(NoServer::default());
@@ -139,7 +139,11 @@ fn load(service: &'static Service, file: &[u8]) -> Result<Loaded, LoadError> {
     load_with(service, file, KEEP, 1)
 }
 
-fn replay(service: &'static Service, file: &[u8], threads: usize) -> Result<AofLoaded, AofError> {
+pub(super) fn replay(
+    service: &'static Service,
+    file: &[u8],
+    threads: usize,
+) -> Result<AofLoaded, AofError> {
     let go_on = || false;
     let mut progress = Progress::begin(service, file.len() as u64, &go_on);
     let loader = Loader::new(service).with_threads(threads);
@@ -147,7 +151,7 @@ fn replay(service: &'static Service, file: &[u8], threads: usize) -> Result<AofL
 }
 
 /// A line as a command of an append-only file.
-fn command(line: &str) -> Vec<u8> {
+pub(super) fn command(line: &str) -> Vec<u8> {
     let words: Vec<&str> = line.split(' ').collect();
     let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
     for word in words {

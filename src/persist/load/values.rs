@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread::JoinHandle;
 
-use crossbeam::channel::{self, Sender, TrySendError};
+use crossbeam::channel::{self, Receiver, Sender, TrySendError};
 
 use super::{Due, LoadError, Loader, Rules};
 use crate::base::lossless;
@@ -51,6 +51,7 @@ pub(super) struct Tally {
 pub(super) struct Workers {
     placer: Arc<Placer>,
     queue: Option<Sender<Stretch>>,
+    waiting: Receiver<Stretch>,
     threads: Vec<JoinHandle<(Tally, Option<LoadError>)>>,
     own: (Tally, Option<LoadError>),
 }
@@ -87,6 +88,7 @@ impl Workers {
         Workers {
             placer,
             queue: (!threads.is_empty()).then_some(sender),
+            waiting: receiver,
             threads,
             own: (Tally::default(), None),
         }
@@ -124,10 +126,15 @@ impl Workers {
         self.placer.place_noting(left, &mut self.own);
     }
 
-    /// Waits until all is done; what was done, and of what was found to be wrong the first in the snapshot.
+    /// Does what no thread has begun, and waits until all is done; what was done, and of what was found to be wrong the
+    /// first in the snapshot.
     pub(super) fn end(self) -> (Tally, Option<LoadError>) {
         drop(self.queue);
-        let (mut tally, mut error) = self.own;
+        let mut own = self.own;
+        while let Ok(stretch) = self.waiting.recv() {
+            self.placer.place_noting(stretch, &mut own);
+        }
+        let (mut tally, mut error) = own;
         for thread in self.threads {
             // A panic below a shard's token has ended the process by now.
             let (other, found) = thread.join().unwrap_or_default();

@@ -43,6 +43,9 @@ const WALKERS_MAX: usize = 4;
 /// What a piece has at most that goes to the sink.
 const PIECE_BYTES: usize = 256 * 1024;
 
+/// What may wait for the sink while one walker passes on, until others stop to help.
+const WAITING_BYTES_MAX: usize = 8 * 1024 * 1024;
+
 /// How often a delay looks whether the snapshot is still wanted.
 const DELAY_LOOK: Duration = Duration::from_millis(5);
 
@@ -130,7 +133,7 @@ impl Walk {
     fn run(&self) {
         let mut refusals = 0;
         loop {
-            self.writer.pass_on_all();
+            self.writer.pass_on();
             let Some(shard) = self.next() else {
                 return;
             };
@@ -214,6 +217,8 @@ pub(super) struct Writer {
     checksum: bool,
     compress: bool,
     output: Mutex<Output>,
+    /// Held by the thread that passes on what there is, so that others need not wait for the sink.
+    passing: Mutex<()>,
     /// Held by the thread that passes on parts of large collections, so that they stay in their order.
     in_order: Mutex<InOrder>,
 }
@@ -249,6 +254,7 @@ impl Writer {
                 is_inside: false,
                 held: Vec::new(),
             }),
+            passing: Mutex::default(),
             in_order: Mutex::default(),
         })
     }
@@ -291,11 +297,19 @@ impl Writer {
         self.write(out);
     }
 
+    /// Passes on what is there, unless another thread does and it is little enough to wait for that one.
+    fn pass_on(&self) {
+        let passing = self.passing.try_lock();
+        if passing.is_some() || self.outgoing.waiting_bytes() > WAITING_BYTES_MAX {
+            self.pass_on_all();
+        }
+    }
+
     /// Passes on all that is there by now, but for what another thread passes on.
     pub(super) fn pass_on_all(&self) {
         while let Some(chunk) = self.outgoing.pop() {
             if !self.outgoing.is_over() {
-                self.pass_on(chunk);
+                self.pass_on_chunk(chunk);
             }
         }
         while self.outgoing.has_parts()
@@ -335,7 +349,7 @@ impl Writer {
 
     /// Passes on a chunk. Nothing comes between its parts, as what stands behind a long string does not say again in
     /// which database it is.
-    fn pass_on(&self, chunk: Chunk) {
+    fn pass_on_chunk(&self, chunk: Chunk) {
         let (parts, mut before) = self.parted(chunk);
         if parts.is_empty() {
             return self.write(before);
@@ -478,5 +492,76 @@ pub(super) fn await_end(ticket: &Ticket) {
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     while ticket.poll(&mut Context::from_waker(&waker)).is_pending() {
         thread::park();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU64;
+    use std::time::Instant;
+
+    use super::*;
+    use crate::command::testing::NoServer;
+    use crate::config::Config;
+    use crate::persist::load::Loader;
+    use crate::persist::load::progress::Progress;
+    use crate::telemetry::Telemetry;
+
+    const KEYS: u64 = 20_000;
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    /// Takes the first piece with keys only once all are encoded, or when that takes too long.
+    struct Slow {
+        snapshots: Arc<Snapshots>,
+        keys_seen: Arc<AtomicU64>,
+    }
+
+    impl Sink for Slow {
+        fn write(&mut self, chunk: Vec<u8>) -> io::Result<()> {
+            const HEADER_BYTES_MAX: usize = 1024;
+            if chunk.len() > HEADER_BYTES_MAX && self.keys_seen.load(Relaxed) == 0 {
+                let running = self.snapshots.current().expect("it is under way");
+                let began = Instant::now();
+                while running.keys_saved() < KEYS && began.elapsed() < PATIENCE {
+                    thread::yield_now();
+                }
+                self.keys_seen.store(running.keys_saved(), Relaxed);
+            }
+            Ok(())
+        }
+
+        fn finish(self: Box<Self>, _ok: bool) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn walkers_go_on_while_one_of_them_waits_for_the_sink() {
+        if thread::available_parallelism().map_or(1, usize::from) < 2 {
+            // There is one walker.
+            return;
+        }
+        let config = Arc::new(Config::default());
+        let service = crate::server::build(config, 8, Telemetry::new(None, 2));
+        let is_first = service.server.set(Arc::new(NoServer::default())).is_ok();
+        assert!(is_first, "it is set once");
+        let service: &'static Service = Box::leak(Box::new(service));
+        let set =
+            |key| format!("*3\r\n$3\r\nSET\r\n$6\r\n{key:06}\r\n$5\r\nvalue\r\n").into_bytes();
+        let file: Vec<u8> = (0..KEYS).flat_map(set).collect();
+        let go_on = || false;
+        let mut progress = Progress::begin(service, 0, &go_on);
+        let loaded = Loader::new(service).aof(&mut &file[..], &mut progress);
+        loaded.expect("commands");
+        drop(progress);
+        let snapshots = Snapshots::new(service);
+        let keys_seen = Arc::new(AtomicU64::new(0));
+        let sink = Slow {
+            snapshots: Arc::clone(&snapshots),
+            keys_seen: Arc::clone(&keys_seen),
+        };
+        let running = snapshots.begin(Purpose::Save, Box::new(|_| ()), Box::new(sink));
+        running.expect("no other").wait().expect("all is saved");
+        assert_eq!(keys_seen.load(Relaxed), KEYS);
     }
 }

@@ -17,6 +17,7 @@
 #![expect(unsafe_code, reason = "entries are owned through tagged addresses")]
 
 mod directory;
+mod refit;
 mod segment;
 mod shape;
 mod walk;

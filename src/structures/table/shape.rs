@@ -262,7 +262,7 @@ impl<T: Stored> Table<T> {
         self.prepared = until;
     }
 
-    fn forget_successor(&mut self) {
+    pub(super) fn forget_successor(&mut self) {
         self.successor = None;
         self.prepared = 0;
     }

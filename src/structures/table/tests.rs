@@ -113,6 +113,68 @@ fn a_table_with_all_its_room_does_not_grow_while_it_is_filled() {
 }
 
 #[test]
+fn a_table_that_is_laid_out_anew_has_what_it_had() {
+    let counts: &[usize] = match cfg!(miri) {
+        true => &[0, 1, 30, 300],
+        false => &[0, 1, 7, 8, 60, 396, 2_000, 70_000],
+    };
+    for &count in counts {
+        for target in [0, count / 3, count, 3 * count, 16 * count] {
+            let published = Arc::new(AtomicU64::new(0));
+            let mut table = Numbers::with_published(SEED, Arc::clone(&published));
+            for number in 0..count {
+                let place = put(&mut table, &key(number), number as i64);
+                table.set_bits(place, (number % 100) as u8);
+            }
+            table.flip_parity();
+            for number in (0..count).step_by(3) {
+                let place = place(&table, &key(number)).expect("it is there");
+                table.mark_saved(place);
+            }
+            table.refit(target);
+            table.check_invariants();
+            assert_eq!(
+                published.load(Ordering::Relaxed) == 0,
+                count.max(target) == 0
+            );
+            let mut fresh = Numbers::new(SEED);
+            fresh.reserve_all(count.max(target));
+            let (bytes, expected) = (table.memory_bytes(), fresh.memory_bytes());
+            assert!(
+                bytes <= expected + expected / 100,
+                "{count} for {target}: {bytes} and {expected}"
+            );
+            for number in 0..count {
+                let place = place(&table, &key(number)).expect("it is there");
+                assert_eq!(table.bits(place), (number % 100) as u8);
+                assert_eq!(table.saved(place), number % 3 == 0);
+                assert_eq!(table.len(), count - number);
+                assert_eq!(take(&mut table, &key(number)), Some(number as i64));
+            }
+            table.check_invariants();
+        }
+    }
+}
+
+#[test]
+fn chains_are_laid_out_anew_too() {
+    let (bits, count) = if cfg!(miri) { (6, 250) } else { (14, 3_000) };
+    let keys = colliding(bits, count);
+    let mut table = Numbers::new(SEED);
+    for (number, key) in keys.iter().enumerate() {
+        put(&mut table, key, number as i64);
+    }
+    for target in [0, 8 * count] {
+        table.refit(target);
+        table.check_invariants();
+        assert_eq!(table.len(), count);
+    }
+    for (number, key) in keys.iter().enumerate() {
+        assert_eq!(take(&mut table, key), Some(number as i64));
+    }
+}
+
+#[test]
 fn any_sequence_of_changes_leaves_what_a_map_would_hold() {
     // Each seed draws how large its table gets and how its operations are weighted.
     for seed in 0..if cfg!(miri) { 2 } else { 12 } {

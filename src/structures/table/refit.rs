@@ -1,0 +1,68 @@
+//! A table laid out anew for another number of entries.
+
+use std::mem;
+
+use super::directory::Directory;
+use super::segment::{self, Segment};
+use super::{Stored, Table};
+
+impl<T: Stored> Table<T> {
+    /// Lays the table out for so many entries, or for those that it has if they are more, as
+    /// [`reserve_all`](Table::reserve_all) does for an empty one. Takes as long as to insert all that are there; not
+    /// while the table is drained. Places are void afterwards.
+    pub fn refit(&mut self, count: usize) {
+        if self.drained != usize::MAX {
+            return;
+        }
+        self.forget_successor();
+        self.deepest = 0;
+        let former = mem::replace(&mut self.directory, Directory::nothing());
+        self.reserve_all(count.max(self.len));
+        let mut index = 0;
+        while index < former.len() {
+            let segment = former.get(index);
+            if segment.is_none() {
+                index += 1;
+                continue;
+            }
+            index += 1 << (former.depth() - segment.depth());
+            self.move_in(segment);
+        }
+        // Published until now, if nothing was made in its place.
+        self.directory.publish(self.published.as_ref());
+    }
+
+    /// Moves the entries of a segment, and of the chain behind it, to where they belong, and frees it.
+    fn move_in(&mut self, segment: Segment) {
+        let mut next = segment;
+        while !next.is_none() {
+            // SAFETY: live, and named by no word of the table; slots own their entries, and each moves to one segment;
+            // the old one is freed when all have moved, and never used again.
+            unsafe {
+                next.each(|_, slot, _| {
+                    if let Some(entry) = slot.entry() {
+                        segment::prefetch(entry.as_ptr());
+                    }
+                });
+                next.each(|_, slot, t16| {
+                    // An entry that is lost to a forgotten edit moves with nothing to hash.
+                    let hash = slot
+                        .entry()
+                        .map_or(t16 & 0xff, |entry| self.seed.hash(T::key(T::borrow(entry))));
+                    let home = self.directory.of(hash);
+                    if !home.is_unusual() && home.count() < Segment::room(home.buckets()) {
+                        home.insert(slot, hash & 0xff);
+                    } else {
+                        self.insert_making_room(hash, slot);
+                    }
+                });
+                let this = next;
+                next = match segment.is_chained() {
+                    true => this.next(),
+                    false => Segment::NONE,
+                };
+                this.free();
+            }
+        }
+    }
+}
