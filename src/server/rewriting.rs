@@ -46,8 +46,10 @@ pub(super) fn rewrite(
     }))
 }
 
-/// DEBUG LOADAOF, with clients held back: all data as the append-only file has them.
+/// DEBUG LOADAOF: all data as the append-only file has them. Clients hear LOADING from the first moment: one that was
+/// held back while what comes before is written would wait for the whole file.
 pub(super) fn load_again(service: &'static Service, aof: &Aof) -> Result<(), CommandError> {
+    service.telemetry.persistence.loading.announce();
     aof.write_all();
     run_on_all(service, |engines, _| {
         for engine in engines {

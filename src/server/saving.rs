@@ -161,10 +161,7 @@ impl Saving {
     pub(super) fn load_aof(self: &Arc<Self>, aof: &Arc<Aof>) -> Awaited {
         let aof = Arc::clone(aof);
         self.on_thread("OK", move |saving| {
-            saving.hold_back(false);
-            let loaded = rewriting::load_again(saving.service, &aof);
-            saving.let_on();
-            loaded
+            rewriting::load_again(saving.service, &aof)
         })
     }
 

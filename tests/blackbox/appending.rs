@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
 use crate::dump::makers;
 use crate::replicated::info;
@@ -290,6 +291,27 @@ fn waitaof_waits_for_the_disk_and_not_longer() {
     kill(&mut server);
     let server = start_loaded(&options(dir.path()));
     check(&mut server.raw(), "GET k", "\"4\"");
+}
+
+/// A request that comes before the file is read, while what was written before goes to it, is not held back until all
+/// is loaded, which may take long.
+#[test]
+fn clients_hear_loading_as_soon_as_the_file_is_to_be_loaded_again() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let server = start_loaded(&options(dir.path()));
+    let (mut client, mut loading) = (server.raw(), server.raw());
+    check(&mut client, "DEBUG AOF-FLUSH-SLEEP 2000000", "OK");
+    check(&mut client, "SET k v", "OK");
+    loading.send(b"DEBUG LOADAOF\r\n");
+    let began = Instant::now();
+    eventually("it hears of that", || {
+        client.call("PING").text().starts_with("LOADING")
+    });
+    let waited = began.elapsed();
+    assert!(waited < Duration::from_secs(1), "{waited:?}");
+    assert_eq!(info(&mut client, "loading"), "1");
+    assert_eq!(loading.read().text(), "OK");
+    check(&mut client, "GET k", "\"v\"");
 }
 
 /// The base that the manifest of a directory names.

@@ -113,11 +113,11 @@ impl Aof {
         loaded.map(|_| ())
     }
 
-    /// Has all that was appended so far written.
+    /// Has all that was appended so far written, and not synced: who reads the file sees it.
     pub fn write_all(&self) {
         let inner = self.inner.lock();
         if let (Phase::On, Some(reader)) = (inner.phase, &inner.reader) {
-            self.settle(reader);
+            self.write_out(reader);
         }
     }
 

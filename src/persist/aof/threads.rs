@@ -263,6 +263,12 @@ impl Aof {
 
     /// Has everything that was appended so far written and synced; not while a write fails.
     pub(super) fn settle(&self, reader: &Arc<Reader>) {
+        self.write_out(reader);
+        self.sync();
+    }
+
+    /// Has everything that was appended so far written; not while a write fails.
+    pub(super) fn write_out(&self, reader: &Arc<Reader>) {
         const LOOKS: usize = 10_000;
         let tail = self.log.tail();
         for _ in 0..LOOKS {
@@ -275,7 +281,6 @@ impl Aof {
             reader.nudge();
             std::thread::sleep(Duration::from_millis(1));
         }
-        self.sync();
     }
 
     /// At the end of the server: all is written and synced, and no client hears any more of what is not.
