@@ -105,6 +105,9 @@ fn main() {
     if words.first().is_some_and(|word| word == "--load-worker") {
         return load::worker(&words[1..]);
     }
+    if words.first().is_some_and(|word| word == "--busy") {
+        snapshots::keep_busy();
+    }
     let Some(arguments) = Arguments::read() else {
         return;
     };

@@ -1,12 +1,19 @@
 //! What others notice of a snapshot, and what it takes: with many keys that are overwritten meanwhile, and with one
 //! large collection that is written all the time.
+//!
+//! Who looks for gaps stands on the core of the load. Memory is looked at in a snapshot of its own: to add up the pages
+//! of 800 MiB keeps the kernel busy for 6 to 13 ms, which whoever shares that core waits for. What the machine and its
+//! scheduler add is measured beside: the same requests while a process that shares nothing with the server is as busy
+//! on its cores as a walker would be.
 
 use std::fmt::Write;
+use std::process::{Child, Command};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use crate::support::load::{self, Job, Kind};
+use crate::support::peers::median;
 use crate::support::process::{self, Client, Process};
 use crate::{Plan, Runner, load_core};
 
@@ -18,14 +25,18 @@ const LOOK: Duration = Duration::from_millis(20);
 /// Between a reply and the next question of who looks for gaps.
 const PAUSE: Duration = Duration::from_micros(50);
 
+/// How long a busy process goes on before it offers its core to others, as a walker does behind each slice.
+const SLICE: Duration = Duration::from_micros(100);
+
 /// Many keys.
 pub(crate) fn measure(plan: &Plan, out: &mut String) {
+    process::pin(&load_core());
     let _ = write!(
         out,
         "\n## Snapshots of {} keys of 100 bytes under uniform SETs\n\n\
-         | what | server | p99 µs before | p99 µs during | ratio | worst gap ms before | worst gap ms during | \
-         memory MiB before | peak MiB more | % more | copied MiB | fork ms |\n\
-         |---|---|---|---|---|---|---|---|---|---|---|---|\n",
+         | what | server | p99 µs before | p99 µs during | ratio | worst gap ms before | beside a busy process | \
+         during | memory MiB before | peak MiB more | % more | copied MiB | fork ms |\n\
+         |---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
         plan.keys
     );
     for runner in &plan.runners {
@@ -44,19 +55,24 @@ pub(crate) fn measure(plan: &Plan, out: &mut String) {
         ] {
             until_over(&mut client, flag);
             let before = under_load(plan, &server, base_time(plan));
-            // Once to see how long it takes under load, then to measure for as long.
+            let beside = {
+                let _busy = Busy::start(&runner.cores);
+                under_load(plan, &server, base_time(plan))
+            };
+            // Once to see how long it takes under load, and what memory, then to measure for as long.
+            let memory = resident_bytes(&server) as f64;
             let began = Instant::now();
-            let took = {
+            let (took, peak_bytes) = {
                 let stopped = Arc::new(AtomicBool::new(false));
                 let loading = keep_loading(plan, &server, &stopped);
+                let watcher = watch_memory(&server, &stopped);
                 client.ask(&[command]);
                 until_over(&mut client, flag);
                 let took = began.elapsed();
                 stopped.store(true, Relaxed);
                 loading.join().expect("the load");
-                took
+                (took, watcher.join().expect("who looks at memory"))
             };
-            let memory = resident_bytes(&server) as f64;
             client.ask(&[command]);
             let during = under_load(plan, &server, took.mul_f64(0.7));
             until_over(&mut client, flag);
@@ -66,15 +82,16 @@ pub(crate) fn measure(plan: &Plan, out: &mut String) {
             };
             let copied = client.info("persistence", field).unwrap_or(0.0);
             let fork_us = client.info("stats", "latest_fork_usec").unwrap_or(0.0);
-            let more = (during.peak_bytes as f64 - memory).max(0.0);
+            let more = (peak_bytes as f64 - memory).max(0.0);
             let _ = writeln!(
                 out,
-                "| {name} | {} | {:.0} | {:.0} | {:.2} | {:.2} | {:.2} | {:.0} | {:.0} | {:.1} | {:.0} | {:.1} |",
+                "| {name} | {} | {:.0} | {:.0} | {:.2} | {:.2} | {:.2} | {:.2} | {:.0} | {:.0} | {:.1} | {:.0} | {:.1} |",
                 runner.name,
                 before.p99_us,
                 during.p99_us,
                 during.p99_us / before.p99_us,
                 before.gap_ms,
+                beside.gap_ms,
                 during.gap_ms,
                 memory / MIB,
                 more / MIB,
@@ -88,6 +105,34 @@ pub(crate) fn measure(plan: &Plan, out: &mut String) {
         "\nMemory is that of the process and its children, pages that they share counted once.\n";
 }
 
+/// The other side of [`Busy`]: called by main when the first argument is `--busy`.
+pub(crate) fn keep_busy() -> ! {
+    loop {
+        let began = Instant::now();
+        while began.elapsed() < SLICE {}
+        std::thread::yield_now();
+    }
+}
+
+/// A process that is busy on the cores of a server, with which it shares nothing else; ends on drop.
+struct Busy(Child);
+
+impl Busy {
+    fn start(cores: &str) -> Busy {
+        let this = std::env::current_exe().expect("this program");
+        let mut command = Command::new("taskset");
+        command.args(["-c", cores]).arg(this).arg("--busy");
+        Busy(command.spawn().expect("a busy process"))
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 fn base_time(plan: &Plan) -> Duration {
     Duration::from_millis(if plan.quick { 500 } else { 3_000 })
 }
@@ -95,7 +140,6 @@ fn base_time(plan: &Plan) -> Duration {
 struct Noticed {
     p99_us: f64,
     gap_ms: f64,
-    peak_bytes: u64,
 }
 
 fn job(plan: &Plan, time: Duration) -> Job {
@@ -109,7 +153,7 @@ fn job(plan: &Plan, time: Duration) -> Job {
     }
 }
 
-/// What SETs, a client that asks all the time, and the system notice for so long.
+/// What SETs, and a client that asks all the time, notice for so long.
 fn under_load(plan: &Plan, server: &Process, time: Duration) -> Noticed {
     let stopped = Arc::new(AtomicBool::new(false));
     let prober = {
@@ -120,13 +164,11 @@ fn under_load(plan: &Plan, server: &Process, time: Duration) -> Noticed {
             })
         })
     };
-    let watcher = watch_memory(server, &stopped);
     let sample = load::run(&job(plan, time), server.port, server.pid(), &load_core());
     stopped.store(true, Relaxed);
     Noticed {
         p99_us: sample.p99_us,
         gap_ms: prober.join().expect("who looks for gaps").as_secs_f64() * 1e3,
-        peak_bytes: watcher.join().expect("who looks at memory"),
     }
 }
 
@@ -250,11 +292,12 @@ const COLLECTIONS: &[Collection] = &[
 
 /// One large collection.
 pub(crate) fn measure_large(plan: &Plan, out: &mut String) {
+    process::pin(&load_core());
     let _ = write!(
         out,
         "\n## A collection of {} members, written all the time during BGSAVE\n\n\
-         | what | server | worst gap ms before | worst gap ms during | memory MiB before | peak MiB more |\n\
-         |---|---|---|---|---|---|\n",
+         | what | server | worst gap ms before | beside a busy process | during | memory MiB before | peak MiB more |\n\
+         |---|---|---|---|---|---|---|\n",
         plan.members
     );
     for collection in COLLECTIONS {
@@ -264,56 +307,84 @@ pub(crate) fn measure_large(plan: &Plan, out: &mut String) {
     }
 }
 
+/// What one large collection is to its writer.
+struct Written<'s> {
+    server: &'s Process,
+    collection: &'s Collection,
+    members: usize,
+}
+
+impl Written<'_> {
+    /// The longest time that a write took while something else was done, in milliseconds.
+    fn gap_ms(&self, meanwhile: impl FnOnce()) -> f64 {
+        let stopped = Arc::new(AtomicBool::new(false));
+        let (mut client, ends) = (self.server.client(), Arc::clone(&stopped));
+        let (write, members) = (self.collection.write, self.members);
+        let writer = std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            worst_gap(&mut client, &ends, |client, asked| {
+                bytes.clear();
+                // What is there, and what is new, in turn.
+                let number = match asked % 2 {
+                    0 => asked.wrapping_mul(0x9e37_79b9) % members,
+                    _ => members + asked,
+                };
+                write(number, &mut bytes);
+                client.send(&bytes);
+                client.read();
+            })
+        });
+        meanwhile();
+        stopped.store(true, Relaxed);
+        writer.join().expect("who writes").as_secs_f64() * 1e3
+    }
+}
+
 fn large(plan: &Plan, runner: &Runner, collection: &Collection, out: &mut String) {
+    const FLAG: &str = "rdb_bgsave_in_progress";
     let dir = plan.folder("large");
     let server = runner.start(&dir, &[]);
     let mut client = server.client();
     client.load(plan.members, collection.write);
-    let memory = resident_bytes(&server) as f64;
-    let watch = |until: &mut dyn FnMut()| {
-        let stopped = Arc::new(AtomicBool::new(false));
-        let writer = {
-            let (mut client, stopped) = (server.client(), Arc::clone(&stopped));
-            let (write, members) = (collection.write, plan.members);
-            std::thread::spawn(move || {
-                let mut bytes = Vec::new();
-                worst_gap(&mut client, &stopped, |client, asked| {
-                    bytes.clear();
-                    // What is there, and what is new, in turn.
-                    let number = match asked % 2 {
-                        0 => asked.wrapping_mul(0x9e37_79b9) % members,
-                        _ => members + asked,
-                    };
-                    write(number, &mut bytes);
-                    client.send(&bytes);
-                    client.read();
-                })
-            })
-        };
-        let watcher = watch_memory(&server, &stopped);
-        until();
-        stopped.store(true, Relaxed);
-        let gap = writer.join().expect("who writes");
-        (
-            gap.as_secs_f64() * 1e3,
-            watcher.join().expect("who looks at memory") as f64,
-        )
+    let written = Written {
+        server: &server,
+        collection,
+        members: plan.members,
     };
-    let (before_ms, _) = watch(&mut || std::thread::sleep(base_time(plan)));
-    let (during_ms, peak) = watch(&mut || {
+    let mut save = || {
         client.ask(&["BGSAVE"]);
-        until_over(&mut client, "rdb_bgsave_in_progress");
+        until_over(&mut client, FLAG);
+    };
+    let memory = resident_bytes(&server) as f64;
+    let (mut peak_bytes, began) = (0, Instant::now());
+    written.gap_ms(|| {
+        let stopped = Arc::new(AtomicBool::new(false));
+        let watcher = watch_memory(&server, &stopped);
+        save();
+        stopped.store(true, Relaxed);
+        peak_bytes = watcher.join().expect("who looks at memory");
     });
+    let took = began.elapsed();
+    let rest = || std::thread::sleep(took);
+    let (mut before, mut beside, mut during) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..plan.rounds {
+        before.push(written.gap_ms(rest));
+        let busy = Busy::start(&runner.cores);
+        beside.push(written.gap_ms(rest));
+        drop(busy);
+        during.push(written.gap_ms(&mut save));
+    }
+    let [before_ms, beside_ms, during_ms] = [before, beside, during].map(median);
     let _ = writeln!(
         out,
-        "| {} | {} | {before_ms:.2} | {during_ms:.2} | {:.0} | {:.0} |",
+        "| {} | {} | {before_ms:.2} | {beside_ms:.2} | {during_ms:.2} | {:.0} | {:.0} |",
         collection.name,
         runner.name,
         memory / MIB,
-        (peak - memory).max(0.0) / MIB,
+        (peak_bytes as f64 - memory).max(0.0) / MIB,
     );
     eprintln!(
-        "{}, {}: {before_ms:.2} ms, {during_ms:.2} ms",
+        "{}, {}: {before_ms:.2} ms, {beside_ms:.2} ms, {during_ms:.2} ms",
         collection.name, runner.name
     );
 }
