@@ -40,6 +40,8 @@ pub(super) struct Saving {
     aof: Arc<Aof>,
     /// Held by the thread that brings the server to its end, until that has failed.
     ending: Mutex<()>,
+    /// Held while all data are loaded anew.
+    reloading: Mutex<()>,
     /// Ends that failed, or were taken back.
     failed_ends: AtomicU64,
 }
@@ -57,6 +59,7 @@ impl Saving {
             saver,
             aof,
             ending: Mutex::new(()),
+            reloading: Mutex::new(()),
             failed_ends: AtomicU64::new(0),
         })
     }
@@ -140,6 +143,7 @@ impl Saving {
     /// DEBUG RELOAD.
     pub(super) fn reload(self: &Arc<Self>, reload: Reload) -> Awaited {
         self.on_thread("OK", move |saving| {
+            let _one_at_a_time = saving.reloading.lock();
             // No client is to write what would be lost, nor to see half of the data.
             saving.hold_back(false);
             let reloaded = saving.do_reload(reload);
@@ -161,6 +165,8 @@ impl Saving {
     pub(super) fn load_aof(self: &Arc<Self>, aof: &Arc<Aof>) -> Awaited {
         let aof = Arc::clone(aof);
         self.on_thread("OK", move |saving| {
+            // Clients are served again once one load ends: another one announces itself only then.
+            let _one_at_a_time = saving.reloading.lock();
             rewriting::load_again(saving.service, &aof)
         })
     }

@@ -13,6 +13,7 @@ use super::framing::{Broken, COMMAND_BYTES_MAX, Commands};
 use super::progress::Progress;
 use super::room::{Sample, Schedule};
 use super::{Due, Loaded, Loader, Rules};
+use crate::command::table::registry;
 use crate::command::transaction::{Boundary, boundary};
 use crate::persist::rdb;
 use crate::resp::request::{NOTHING_BESIDE, Request, Span};
@@ -182,6 +183,11 @@ impl Reading {
         };
         // What is complete is run, whatever comes behind it.
         if self.in_transaction {
+            // It may be without an end because that is damaged: then what is behind is not to be cut off.
+            if let Some(failure) = self.broken_in_transaction() {
+                self.runners.fail(failure);
+                return Err(AofFault::Stopped);
+            }
             self.drop_transaction();
         }
         self.hand_on();
@@ -253,6 +259,27 @@ impl Reading {
         if let Some(sample) = self.schedule.due(self.valid) {
             self.runners.sample(sample);
         }
+    }
+
+    /// The first command of the last transaction that no server could run, if there is one.
+    fn broken_in_transaction(&self) -> Option<Failure> {
+        let Part { batch, offsets } = &self.window;
+        let requests = batch.requests.requests.iter().zip(offsets);
+        let mut queued = requests.skip(self.transaction_at);
+        queued.find_map(|(request, offset)| {
+            let name = batch
+                .requests
+                .argument(&batch.input, request.first as usize);
+            let fault = match registry().find(name) {
+                None => AofFault::Unknown(name.to_vec()),
+                Some(command) if !command.accepts(request.count as usize) => {
+                    AofFault::Arguments(name.to_vec())
+                }
+                Some(_) => return None,
+            };
+            let offset = *offset;
+            Some(Failure { offset, fault })
+        })
     }
 
     /// Takes the transaction that has no end out of the window again.

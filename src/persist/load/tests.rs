@@ -583,6 +583,20 @@ fn what_can_not_be_run_ends_it_at_its_place() {
 }
 
 #[test]
+fn a_transaction_whose_end_is_damaged_is_no_unfinished_one() {
+    let before = commands(&["SET a 1", "MULTI", "SET a 2"]);
+    for (bad, is_unknown) in [("EXEB", true), ("EXEC x", false)] {
+        for threads in [1, 2] {
+            let behind = commands(&["SET b 1", "SET c 1"]);
+            let file = [&before[..], &command(bad), &behind].concat();
+            let error = replay(service(4), &file, threads).expect_err("broken");
+            assert_eq!(matches!(error.fault, AofFault::Unknown(_)), is_unknown);
+            assert_eq!(error.offset, before.len() as u64, "{error}");
+        }
+    }
+}
+
+#[test]
 fn a_snapshot_may_stand_at_the_beginning_and_commands_follow_on_it() {
     let due = [&[opcode::DEADLINE_MS][..], &1_000_u64.to_le_bytes()].concat();
     let mut file = made(&[(&due, &[0, 1, b'v'])], 10);
