@@ -7,9 +7,10 @@
 //! ```
 //!
 //! The first part of the commands is run as it comes. If its second half has brought as many new keys for each byte as
-//! its first one, the rest is expected to go on like that, and tables are laid out for it, for no more keys than a file
-//! of that length can have, and for a few times as many as there are: many files fill and then update, and memory must not
-//! be a multiple of what they leave. Where it does not go on like that they are laid out anew for what there is in the end.
+//! its first one, the rest is expected to go on like that, and tables are laid out for it: for no more keys than a file
+//! of that length can have, and for a few times as many as there are. Many files fill and then update, and memory must
+//! not be a multiple of what they leave. Where the rest is not like that, tables are laid out anew in the end for what
+//! there is.
 
 use crate::engine::Engine;
 use crate::session::service::Service;
