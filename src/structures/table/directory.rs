@@ -157,6 +157,22 @@ impl Directory {
         Segment::from_word(word.load(Ordering::Relaxed))
     }
 
+    /// The segments that it names, each once. They may be freed on the way: only words are read.
+    pub(super) fn segments(&self) -> impl Iterator<Item = Segment> {
+        let mut index = 0;
+        std::iter::from_fn(move || {
+            while index < self.len() {
+                let segment = self.get(index);
+                if !segment.is_none() {
+                    index += 1 << (self.depth() - segment.depth());
+                    return Some(segment);
+                }
+                index += 1;
+            }
+            None
+        })
+    }
+
     #[inline]
     pub(super) fn set(&mut self, index: usize, segment: Segment) {
         debug_assert!(!self.is_nothing());

@@ -18,14 +18,7 @@ impl<T: Stored> Table<T> {
         self.deepest = 0;
         let former = mem::replace(&mut self.directory, Directory::nothing());
         self.reserve_all(count.max(self.len));
-        let mut index = 0;
-        while index < former.len() {
-            let segment = former.get(index);
-            if segment.is_none() {
-                index += 1;
-                continue;
-            }
-            index += 1 << (former.depth() - segment.depth());
+        for segment in former.segments() {
             self.move_in(segment);
         }
         // Published until now, if nothing was made in its place.

@@ -568,14 +568,7 @@ impl<T: Stored> Table<T> {
         let directory = mem::replace(&mut self.directory, Directory::nothing());
         self.deepest = 0;
         self.drained = usize::MAX;
-        let mut index = 0;
-        while index < directory.len() {
-            let segment = directory.get(index);
-            if segment.is_none() {
-                index += 1;
-                continue;
-            }
-            index += 1 << (directory.depth() - segment.depth());
+        for segment in directory.segments() {
             self.drop_segments(segment);
         }
     }
