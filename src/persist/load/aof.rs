@@ -13,7 +13,6 @@ use super::framing::{Broken, COMMAND_BYTES_MAX, Commands};
 use super::progress::Progress;
 use super::room::{Sample, Schedule};
 use super::{Due, Loaded, Loader, Rules};
-use crate::command::table::registry;
 use crate::command::transaction::{Boundary, boundary};
 use crate::persist::rdb;
 use crate::resp::request::{NOTHING_BESIDE, Request, Span};
@@ -261,25 +260,12 @@ impl Reading {
         }
     }
 
-    /// The first command of the last transaction that no server could run, if there is one.
-    fn broken_in_transaction(&self) -> Option<Failure> {
-        let Part { batch, offsets } = &self.window;
-        let requests = batch.requests.requests.iter().zip(offsets);
-        let mut queued = requests.skip(self.transaction_at);
-        queued.find_map(|(request, offset)| {
-            let name = batch
-                .requests
-                .argument(&batch.input, request.first as usize);
-            let fault = match registry().find(name) {
-                None => AofFault::Unknown(name.to_vec()),
-                Some(command) if !command.accepts(request.count as usize) => {
-                    AofFault::Arguments(name.to_vec())
-                }
-                Some(_) => return None,
-            };
-            let offset = *offset;
-            Some(Failure { offset, fault })
-        })
+    /// The first command that can not be run, if it is one of the last transaction.
+    fn broken_in_transaction(&mut self) -> Option<Failure> {
+        let broken = self.runners.plan(&mut self.window);
+        // What stays of the window is planned when it is handed on.
+        self.window.batch.plans.clear();
+        broken.and_then(|(index, failure)| (index >= self.transaction_at).then_some(failure))
     }
 
     /// Takes the transaction that has no end out of the window again.
@@ -376,22 +362,25 @@ impl Runners {
 
     /// Has the commands of a window run, up to the first that can not be run. The window may be exchanged for another.
     fn hand_on(&mut self, window: &mut Part, is_ordered: bool) {
-        window.batch.plan(&self.service.router);
-        let broken = window.broken();
+        let broken = self.plan(window);
         if let Some((index, _)) = &broken {
             window.batch.plans.truncate(*index);
         }
-        let broken = broken.map(|(index, fault)| Failure {
-            offset: window.offsets[index],
-            fault,
-        });
         match &mut self.own {
             Some(runner) => self.failures.extend(runner.run(window).err()),
             None => self.share(window, is_ordered),
         }
-        if let Some(failure) = broken {
+        if let Some((_, failure)) = broken {
             self.fail(failure);
         }
+    }
+
+    /// Plans a window; the first of its commands that can not be run, if there is one.
+    fn plan(&self, window: &mut Part) -> Option<(usize, Failure)> {
+        window.batch.plan(&self.service.router);
+        let (index, fault) = window.broken()?;
+        let offset = window.offsets[index];
+        Some((index, Failure { offset, fault }))
     }
 
     /// Hands each thread the commands of its shards, and one of them those that need more.
