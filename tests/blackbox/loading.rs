@@ -194,18 +194,42 @@ fn clients_hear_loading_until_all_is_there() {
 }
 
 #[test]
-fn a_server_that_loads_is_stopped_at_once() {
+fn a_server_that_loads_follows_its_configuration_and_is_stopped_at_once() {
     if is_stand_in() {
         return;
     }
-    let dir = folder();
-    std::fs::write(dir.path().join("dump.rdb"), strings(1_000, "value")).expect("a file");
-    let options = Options::shards(1)
-        .with("dir", &dir.path().display().to_string())
-        .with("key-load-delay", "1000000");
-    let mut server = Server::start(&options);
-    server.raw().send(b"SHUTDOWN NOSAVE\r\n");
-    assert_eq!(server.wait_for_exit(), Some(0));
+    for appendonly in ["no", "yes"] {
+        let folder = folder();
+        let (dir, snapshot) = (folder.path(), strings(1_000, "value"));
+        match appendonly {
+            "no" => std::fs::write(dir.join("dump.rdb"), snapshot).expect("a file"),
+            _ => append_only_file(dir, "base.rdb seq 1 type b", &snapshot),
+        }
+        // It takes a quarter of an hour.
+        let options = Options::shards(1)
+            .with("dir", &dir.display().to_string())
+            .with("appendonly", appendonly)
+            .with("key-load-delay", "1000000");
+        let mut server = Server::start(&options);
+        let mut client = server.raw();
+        for setting in ["appendfsync always", "aof-disable-auto-gc no"] {
+            support::check(&mut client, &format!("CONFIG SET {setting}"), "OK");
+        }
+        let refused = "(error) LOADING Redis is loading the dataset in memory";
+        support::check(&mut client, "CONFIG SET appendonly no", refused);
+        client.send(b"SHUTDOWN NOSAVE\r\n");
+        assert_eq!(server.wait_for_exit(), Some(0));
+    }
+}
+
+/// An append-only file of one file; `line` is the end of what the manifest says of it.
+fn append_only_file(dir: &Path, line: &str, bytes: &[u8]) {
+    let dir = dir.join("appendonlydir");
+    std::fs::create_dir(&dir).expect("made");
+    let manifest = format!("file appendonly.aof.1.{line}\n");
+    std::fs::write(dir.join("appendonly.aof.manifest"), manifest).expect("written");
+    let (name, _) = line.split_once(' ').expect("a name first");
+    std::fs::write(dir.join(format!("appendonly.aof.1.{name}")), bytes).expect("written");
 }
 
 /// A command as a file and a client write it.
@@ -219,10 +243,6 @@ fn command(words: &[&str]) -> String {
 #[test]
 fn scripts_of_the_file_run_whatever_would_refuse_those_of_clients() {
     let folder = folder();
-    let dir = folder.path().join("appendonlydir");
-    std::fs::create_dir(&dir).expect("made");
-    let manifest = "file appendonly.aof.1.incr.aof seq 1 type i\n";
-    std::fs::write(dir.join("appendonly.aof.manifest"), manifest).expect("written");
     let commands = [
         command(&["EVAL", "redis.call('SET', KEYS[1], '100')", "1", "k"]),
         command(&["EVAL", "return redis.call('INCR', KEYS[1])", "1", "k"]),
@@ -233,7 +253,8 @@ fn scripts_of_the_file_run_whatever_would_refuse_those_of_clients() {
             "k",
         ]),
     ];
-    std::fs::write(dir.join("appendonly.aof.1.incr.aof"), commands.concat()).expect("written");
+    let commands = commands.concat();
+    append_only_file(folder.path(), "incr.aof seq 1 type i", commands.as_bytes());
     let options = Options::shards(4)
         .with("appendonly", "yes")
         .with("replicaof", "127.0.0.1 1")

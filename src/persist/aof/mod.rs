@@ -18,7 +18,8 @@
 //! hear MISCONF until a rewrite into new files is on the disk, which begins by itself. With `always` the server ends,
 //! as redis-server does.
 //!
-//! Locks are taken in this order: [`Inner`], writer. None is held where a shard is taken.
+//! Locks are taken in this order: [`Inner`], writer or policy. None is held where a shard is taken. [`Inner`] is held
+//! while files change, so no thread that serves connections waits for it, but for CONFIG SET appendonly.
 
 pub mod check;
 mod gathering;
@@ -80,6 +81,14 @@ struct Inner {
     last_mark: u64,
 }
 
+/// What decides whether replies wait for the disk, and whether replaced files are removed.
+struct Policy {
+    /// What is appended comes from there; none while nothing is.
+    reader: Option<Arc<Reader>>,
+    /// `aof-disable-auto-gc`, as it was last followed.
+    keeps_history: bool,
+}
+
 /// See the module.
 pub struct Aof {
     service: &'static Service,
@@ -91,6 +100,7 @@ pub struct Aof {
     /// How far the disk has it.
     synced: Gate,
     gathering: Mutex<Gathering>,
+    policy: Mutex<Policy>,
     /// Writes are appended, so that what is synced says what the disk has.
     is_on: AtomicBool,
     /// Replies wait for the disk.
@@ -131,6 +141,10 @@ impl Aof {
             writer: Mutex::default(),
             synced: Gate::default(),
             gathering: Mutex::default(),
+            policy: Mutex::new(Policy {
+                reader: None,
+                keeps_history: service.config.load().aof_disable_auto_gc,
+            }),
             is_on: AtomicBool::new(false),
             waits: AtomicBool::new(false),
             is_scheduled: AtomicBool::new(false),
@@ -162,22 +176,38 @@ impl Aof {
         std::future::poll_fn(|cx| self.synced.poll_relay(number, cx)).await
     }
 
-    /// Follows a change of `appendfsync`, and of whether it is on.
-    pub fn follow_config(&self) {
-        let mut inner = self.inner.lock();
-        self.follow(&inner);
-        self.delete_history(&mut inner);
+    /// Follows a change of `appendfsync` and of `aof-disable-auto-gc`; never waits for a disk.
+    pub fn follow_config(self: &Arc<Self>) {
+        let keeps_history = self.service.config.load().aof_disable_auto_gc;
+        let kept_history = {
+            let mut policy = self.policy.lock();
+            self.apply(&policy);
+            std::mem::replace(&mut policy.keeps_history, keeps_history)
+        };
+        if kept_history && !keeps_history {
+            let aof = Arc::clone(self);
+            self.snapshots
+                .run(move || aof.delete_history(&mut aof.inner.lock()));
+        }
     }
 
+    /// Follows a change of whether it is on.
     fn follow(&self, inner: &Inner) {
-        let config = self.service.config.load();
-        let waits = inner.phase == Phase::On && config.appendfsync == Appendfsync::Always;
-        self.is_on.store(inner.phase == Phase::On, Relaxed);
+        let mut policy = self.policy.lock();
+        let is_on = inner.phase == Phase::On;
+        policy.reader = inner.reader.as_ref().filter(|_| is_on).cloned();
+        self.apply(&policy);
+    }
+
+    fn apply(&self, policy: &Policy) {
+        let is_always = self.service.config.load().appendfsync == Appendfsync::Always;
+        let waits = is_always && policy.reader.is_some();
+        self.is_on.store(policy.reader.is_some(), Relaxed);
         self.waits.store(waits, Relaxed);
         self.log.set_urgent(waits);
         // Those that wait look again.
         self.synced.open();
-        if waits && let Some(reader) = &inner.reader {
+        if waits && let Some(reader) = &policy.reader {
             reader.nudge();
         }
     }

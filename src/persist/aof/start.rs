@@ -1,10 +1,12 @@
 //! Loading the append-only file, turning it on and off.
 
+use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use super::manifest::Part;
 use super::store::{Store, StoreError, name_of};
 use super::{Aof, Inner, Phase};
 use crate::config::Config;
@@ -67,15 +69,12 @@ impl Aof {
     /// Loads what there is when the server starts, and has commands appended to it from then on: no client's command
     /// runs in between. The calling thread is made for scripts, and holds no shard.
     pub fn start(self: &Arc<Self>, stop: &dyn Fn() -> bool) -> Result<Found, Unusable> {
-        let mut inner = self.inner.lock();
-        let total = match &inner.store {
-            Some(store) => total_bytes(store)?,
-            None => 0,
-        };
-        let mut progress = Progress::begin(self.service, total, stop);
-        let mut found = self.load(&inner, &mut progress);
+        let found = self.inner.lock().store.as_ref().map(open_files).transpose();
+        let files = found?.unwrap_or_default();
+        let mut progress = Progress::begin(self.service, total_bytes(&files), stop);
+        let mut found = self.load(files, &mut progress);
         if matches!(found, Ok(Found::Loaded | Found::Nothing))
-            && let Err(error) = self.open(&mut inner)
+            && let Err(error) = self.open(&mut self.inner.lock())
         {
             found = Err(error);
         }
@@ -88,29 +87,34 @@ impl Aof {
     /// DEBUG LOADAOF: loads what there is into shards that were emptied, as the manifest says on the disk. Nothing is
     /// logged meanwhile. The calling thread is made for scripts.
     pub fn load_again(&self, stop: &dyn Fn() -> bool) -> Result<(), Unusable> {
-        let mut inner = self.inner.lock();
-        if inner.store.is_none() {
-            let config = self.service.config.load();
-            let store = self.open_store(&config);
-            inner.store = Some(store.map_err(|error| {
-                error.report();
-                Unusable
-            })?);
-        }
-        let store = inner.store.as_mut().expect("opened above");
-        store.reload().map_err(|error| {
-            error.report();
-            Unusable
-        })?;
-        let total = total_bytes(store)?;
+        let files = self.find_again()?;
         let interest = self.service.pubsub.interest();
         let was_logging = interest.is_filing();
         interest.set_listening(Audience::FILE, false);
-        let mut progress = Progress::begin(self.service, total, stop);
-        let loaded = self.load(&inner, &mut progress);
+        let mut progress = Progress::begin(self.service, total_bytes(&files), stop);
+        let loaded = self.load(files, &mut progress);
         interest.set_listening(Audience::FILE, was_logging);
         drop(progress);
         loaded.map(|_| ())
+    }
+
+    /// The files that the manifest names on the disk.
+    fn find_again(&self) -> Result<Vec<Opened>, Unusable> {
+        let mut inner = self.inner.lock();
+        let mut find = || -> Result<(), StoreError> {
+            match &mut inner.store {
+                Some(store) => store.reload(),
+                None => {
+                    inner.store = Some(self.open_store(&self.service.config.load())?);
+                    Ok(())
+                }
+            }
+        };
+        find().map_err(|error| {
+            error.report();
+            Unusable
+        })?;
+        open_files(inner.store.as_ref().expect("opened above"))
     }
 
     /// Has all that was appended so far written, and not synced: who reads the file sees it.
@@ -121,41 +125,27 @@ impl Aof {
         }
     }
 
-    fn load(&self, inner: &Inner, progress: &mut Progress<'_>) -> Result<Found, Unusable> {
-        let Some(store) = &inner.store else {
-            return Ok(Found::Nothing);
-        };
-        let parts: Vec<_> = store.manifest().loaded().cloned().collect();
-        if parts.is_empty() {
+    fn load(&self, files: Vec<Opened>, progress: &mut Progress<'_>) -> Result<Found, Unusable> {
+        if files.is_empty() {
             return Ok(Found::Nothing);
         }
-        for (index, part) in parts.iter().enumerate() {
+        for mut file in files {
             let began = Ticks::now();
-            // A crash between the making of a file and the first write to it leaves the one before to be cut off.
-            let mut behind = parts[index + 1..].iter();
-            let is_last = behind.all(|part| store.len_of(part).is_ok_and(|len| len == 0));
-            let mut from = store.open_part(part).map_err(|error| {
-                error.report();
-                Unusable
-            })?;
-            let kind = match store.manifest().base.as_ref() == Some(part) {
-                true => "base",
-                false => "incr",
-            };
-            let loaded = Loader::new(self.service).aof(&mut *from, progress);
+            let loaded = Loader::new(self.service).aof(&mut *file.from, progress);
             match loaded {
                 Ok(_) => {
                     let spent_s = Ticks::now().since_ns(began) as f64 / 1e9;
                     tracing::info!(
-                        "DB loaded from {kind} file {}: {spent_s:.3} seconds",
-                        name_of(part)
+                        "DB loaded from {} file {}: {spent_s:.3} seconds",
+                        file.kind,
+                        name_of(&file.part)
                     );
                 }
                 Err(AofError {
                     fault: AofFault::Stopped,
                     ..
                 }) => return Ok(Found::Stopped),
-                Err(error) => self.cut_off(store, part, &error, is_last)?,
+                Err(error) => self.cut_off(&file, &error)?,
             }
             progress.next_file();
         }
@@ -163,14 +153,8 @@ impl Aof {
     }
 
     /// A file ends within a command or a transaction: it is cut off there, if that may be.
-    fn cut_off(
-        &self,
-        store: &Store,
-        part: &super::manifest::Part,
-        error: &AofError,
-        is_last: bool,
-    ) -> Result<(), Unusable> {
-        let name = name_of(part);
+    fn cut_off(&self, file: &Opened, error: &AofError) -> Result<(), Unusable> {
+        let name = name_of(&file.part);
         match &error.fault {
             AofFault::Short | AofFault::Unfinished => {}
             AofFault::Snapshot(fault) => {
@@ -193,8 +177,8 @@ impl Aof {
                 return Err(Unusable);
             }
         }
-        if !self.service.config.load().aof_load_truncated || !is_last {
-            if !is_last {
+        if !self.service.config.load().aof_load_truncated || !file.is_last {
+            if !file.is_last {
                 tracing::error!("AOF file {name} is truncated, and it is not the last one");
             }
             tracing::error!(
@@ -207,7 +191,12 @@ impl Aof {
         tracing::warn!("!!! Warning: short read while loading the AOF file {name}!!!");
         tracing::warn!("AOF {name} loaded anyway because aof-load-truncated is enabled");
         tracing::warn!("Truncating the AOF {name} at offset {}", error.valid);
-        store.truncate(part, error.valid).map_err(|error| {
+        let inner = self.inner.lock();
+        let store = inner.store.as_ref();
+        // A rewrite may have replaced it meanwhile.
+        let named = store.filter(|store| store.manifest().loaded().any(|part| *part == file.part));
+        let cut = named.map_or(Ok(()), |store| store.truncate(&file.part, error.valid));
+        cut.map_err(|error| {
             tracing::error!("Error truncating the AOF file {name}: {error}");
             Unusable
         })
@@ -344,17 +333,47 @@ impl Aof {
     }
 }
 
-/// Bytes of all files that are loaded. All of them have to be there.
-fn total_bytes(store: &Store) -> Result<u64, Unusable> {
-    let all: Result<u64, StoreError> = store
-        .manifest()
-        .loaded()
-        .map(|part| store.len_of(part))
-        .sum();
-    all.map_err(|error| {
+/// A file that is to be loaded. It is read whatever becomes of its name, so that no lock is held meanwhile.
+struct Opened {
+    part: Part,
+    kind: &'static str,
+    bytes: u64,
+    /// Nothing follows: it may end within a command.
+    is_last: bool,
+    from: Box<dyn Read + Send>,
+}
+
+/// The files that a manifest names, in the order in which they are loaded. All of them have to be there.
+fn open_files(store: &Store) -> Result<Vec<Opened>, Unusable> {
+    let open = |part: &Part| {
+        Ok(Opened {
+            part: part.clone(),
+            kind: match store.manifest().base.as_ref() == Some(part) {
+                true => "base",
+                false => "incr",
+            },
+            bytes: store.len_of(part)?,
+            is_last: false,
+            from: store.open_part(part)?,
+        })
+    };
+    let opened: Result<Vec<Opened>, StoreError> = store.manifest().loaded().map(open).collect();
+    let mut files = opened.map_err(|error| {
         error.report();
         Unusable
-    })
+    })?;
+    // A crash between the making of a file and the first write to it leaves the one before to be cut off.
+    for file in files.iter_mut().rev() {
+        file.is_last = true;
+        if file.bytes > 0 {
+            break;
+        }
+    }
+    Ok(files)
+}
+
+fn total_bytes(files: &[Opened]) -> u64 {
+    files.iter().map(|file| file.bytes).sum()
 }
 
 /// A base without keys.
