@@ -85,6 +85,8 @@ struct Inner {
 struct Policy {
     /// What is appended comes from there; none while nothing is.
     reader: Option<Arc<Reader>>,
+    /// The server ends: no reply tells of what is not on the disk, whatever `appendfsync` says.
+    is_ending: bool,
     /// `aof-disable-auto-gc`, as it was last followed.
     keeps_history: bool,
 }
@@ -143,6 +145,7 @@ impl Aof {
             gathering: Mutex::default(),
             policy: Mutex::new(Policy {
                 reader: None,
+                is_ending: false,
                 keeps_history: service.config.load().aof_disable_auto_gc,
             }),
             is_on: AtomicBool::new(false),
@@ -201,9 +204,10 @@ impl Aof {
 
     fn apply(&self, policy: &Policy) {
         let is_always = self.service.config.load().appendfsync == Appendfsync::Always;
-        let waits = is_always && policy.reader.is_some();
+        let waits = (is_always || policy.is_ending) && policy.reader.is_some();
         self.is_on.store(policy.reader.is_some(), Relaxed);
-        self.waits.store(waits, Relaxed);
+        // SeqCst: clients are served until the process is gone; one that is answered without a wait has appended by now.
+        self.waits.store(waits, SeqCst);
         self.log.set_urgent(waits);
         // Those that wait look again.
         self.synced.open();

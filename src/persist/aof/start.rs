@@ -461,6 +461,8 @@ mod tests {
         assert!(!aof.must_wait(later), "everysec");
         aof.shut_down();
         assert!(aof.must_wait(later));
+        aof.follow_config();
+        assert!(aof.must_wait(later), "whatever changes meanwhile");
         assert!(!aof.must_wait(aof.synced.passed()));
     }
 }

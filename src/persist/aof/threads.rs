@@ -1,7 +1,7 @@
 //! The threads of the append-only file: one writes what the log has, one syncs it each second.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use super::{Aof, Phase};
@@ -289,8 +289,8 @@ impl Aof {
         if inner.phase == Phase::On
             && let Some(reader) = &inner.reader
         {
-            // Clients are served until the process is gone. A client that was answered before this has appended by now.
-            self.waits.store(true, SeqCst);
+            self.policy.lock().is_ending = true;
+            self.follow(&inner);
             tracing::info!("Calling fsync() on the AOF file.");
             self.settle(reader);
         }
