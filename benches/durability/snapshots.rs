@@ -54,11 +54,6 @@ pub(crate) fn measure(plan: &Plan, out: &mut String) {
             ("BGREWRITEAOF", "BGREWRITEAOF", "aof_rewrite_in_progress"),
         ] {
             until_over(&mut client, flag);
-            let before = under_load(plan, &server, base_time(plan));
-            let beside = {
-                let _busy = Busy::start(&runner.cores);
-                under_load(plan, &server, base_time(plan))
-            };
             // Once to see how long it takes under load, and what memory, then to measure for as long.
             let memory = resident_bytes(&server) as f64;
             let began = Instant::now();
@@ -73,9 +68,23 @@ pub(crate) fn measure(plan: &Plan, out: &mut String) {
                 loading.join().expect("the load");
                 (took, watcher.join().expect("who looks at memory"))
             };
-            client.ask(&[command]);
-            let during = under_load(plan, &server, took.mul_f64(0.7));
-            until_over(&mut client, flag);
+            let (mut before, mut beside, mut during) = (Vec::new(), Vec::new(), Vec::new());
+            let mut ratios = Vec::new();
+            for _ in 0..plan.rounds {
+                let usual = under_load(plan, &server, base_time(plan));
+                before.push(usual);
+                {
+                    let _busy = Busy::start(&runner.cores);
+                    beside.push(under_load(plan, &server, base_time(plan)));
+                }
+                client.ask(&[command]);
+                let noticed = under_load(plan, &server, took.mul_f64(0.7));
+                ratios.push(noticed.p99_us / usual.p99_us);
+                during.push(noticed);
+                until_over(&mut client, flag);
+            }
+            let p99_us = |all: &[Noticed]| median(all.iter().map(|one| one.p99_us).collect());
+            let gap_ms = |all: &[Noticed]| median(all.iter().map(|one| one.gap_ms).collect());
             let field = match flag {
                 "rdb_bgsave_in_progress" => "rdb_last_cow_size",
                 _ => "aof_last_cow_size",
@@ -87,12 +96,12 @@ pub(crate) fn measure(plan: &Plan, out: &mut String) {
                 out,
                 "| {name} | {} | {:.0} | {:.0} | {:.2} | {:.2} | {:.2} | {:.2} | {:.0} | {:.0} | {:.1} | {:.0} | {:.1} |",
                 runner.name,
-                before.p99_us,
-                during.p99_us,
-                during.p99_us / before.p99_us,
-                before.gap_ms,
-                beside.gap_ms,
-                during.gap_ms,
+                p99_us(&before),
+                p99_us(&during),
+                median(ratios),
+                gap_ms(&before),
+                gap_ms(&beside),
+                gap_ms(&during),
                 memory / MIB,
                 more / MIB,
                 100.0 * more / memory,
@@ -137,6 +146,7 @@ fn base_time(plan: &Plan) -> Duration {
     Duration::from_millis(if plan.quick { 500 } else { 3_000 })
 }
 
+#[derive(Clone, Copy)]
 struct Noticed {
     p99_us: f64,
     gap_ms: f64,

@@ -206,7 +206,8 @@ impl Aof {
         let is_always = self.service.config.load().appendfsync == Appendfsync::Always;
         let waits = (is_always || policy.is_ending) && policy.reader.is_some();
         self.is_on.store(policy.reader.is_some(), Relaxed);
-        // SeqCst: clients are served until the process is gone; one that is answered without a wait has appended by now.
+        // SeqCst: clients are served until the process is gone; one that is answered without a wait has appended its
+        // command by now.
         self.waits.store(waits, SeqCst);
         self.log.set_urgent(waits);
         // Those that wait look again.

@@ -1,7 +1,8 @@
 //! Walkers: threads that save shard after shard, a slice at a time, and pass what was encoded on to the sink.
 //!
-//! A slice holds one shard for at most some 100 µs. Summing and writing go on without any. Where a shard stays held by
-//! others the walker queues for it, as commands do, so that it comes to its turn.
+//! A slice holds one shard for at most some 100 µs, and for a quarter of that where other threads want the walker's
+//! core: then clients wait for the slice and not only for the shard. Summing and writing go on without any. Where a
+//! shard stays held by others the walker queues for it, as commands do, so that it comes to its turn.
 
 use std::collections::VecDeque;
 use std::io;
@@ -28,8 +29,18 @@ use crate::shard::job::task;
 use crate::structures::block::Block;
 use crate::telemetry::clock::Ticks;
 
-/// How long a shard is held at once.
+/// How long a shard is held at once, by a walker that has a core for itself and by one that shares it. Slices that are
+/// shorter still have the snapshot take much longer where others keep the core busy: they get as much of it between two
+/// slices however long these are.
 const SLICE_NS: u64 = 100_000;
+const SLICE_SHARED_NS: u64 = 25_000;
+
+/// What it takes at least to offer the core to others if one of them takes it.
+const OFFER_TAKEN_NS: u64 = 3_000;
+
+/// Offers one after the other that no thread took, from which on a walker has its core for itself. A thread that serves
+/// connections may be idle at a few of them and busy at the next.
+const OFFERS_LEFT: u32 = 64;
 
 /// Looks at a held shard before its turn is given to the next one.
 const SPINS: u32 = 32;
@@ -132,6 +143,7 @@ impl Walk {
     /// Saves until no shard is left.
     fn run(&self) {
         let mut refusals = 0;
+        let mut core = Core::default();
         loop {
             self.writer.pass_on();
             let Some(shard) = self.next() else {
@@ -142,7 +154,7 @@ impl Walk {
                 Some(mut engine) => {
                     refusals = 0;
                     let began = Ticks::now();
-                    let more = slice(&mut engine, &self.outgoing, began);
+                    let more = slice(&mut engine, &self.outgoing, (began, core.slice_ns()));
                     let spent_ns = Ticks::now().since_ns(began);
                     self.service.shards.note_hold_ns(shard, spent_ns);
                     more
@@ -155,7 +167,7 @@ impl Walk {
                         continue;
                     }
                     refusals = 0;
-                    self.slice_in_turn(shard)
+                    self.slice_in_turn(shard, core.slice_ns())
                 }
             };
             self.put_back(
@@ -166,19 +178,19 @@ impl Walk {
                 },
             );
             self.delay(self.outgoing.keys() - before);
-            // A thread that the system lets run only when others rest is not stopped with a shard in hand.
-            thread::yield_now();
+            core.offer();
         }
     }
 
     /// A slice of a shard that others keep busy, in the queue of which it takes its turn.
     #[cold]
-    fn slice_in_turn(&self, shard: u16) -> bool {
+    fn slice_in_turn(&self, shard: u16, slice_ns: u64) -> bool {
         let more = Arc::new(AtomicBool::new(true));
         let (outgoing, result) = (Arc::clone(&self.outgoing), Arc::clone(&more));
         let ticket = task::send(&self.service.shards, &[shard], move |engines, _| {
             for engine in engines {
-                result.store(slice(engine, &outgoing, Ticks::now()), Relaxed);
+                let time = (Ticks::now(), slice_ns);
+                result.store(slice(engine, &outgoing, time), Relaxed);
             }
         });
         await_end(&ticket);
@@ -205,10 +217,38 @@ impl Walk {
     }
 }
 
-/// Saves some of a shard; true while something is left.
-fn slice(engine: &mut Engine, outgoing: &Outgoing, began: Ticks) -> bool {
+/// The core that a walker runs on.
+#[derive(Default)]
+struct Core {
+    /// Offers that have to be left from now on before it counts as the walker's own.
+    offers_left: u32,
+}
+
+impl Core {
+    /// How long a slice may be.
+    fn slice_ns(&self) -> u64 {
+        match self.offers_left {
+            0 => SLICE_NS,
+            _ => SLICE_SHARED_NS,
+        }
+    }
+
+    /// Offers it to threads that wait for it, so that a walker that the system lets run only when others rest is not
+    /// stopped with a shard in hand.
+    fn offer(&mut self) {
+        let offered = Ticks::now();
+        thread::yield_now();
+        self.offers_left = match Ticks::now().since_ns(offered) < OFFER_TAKEN_NS {
+            true => self.offers_left.saturating_sub(1),
+            false => OFFERS_LEFT,
+        };
+    }
+}
+
+/// Saves some of a shard, for so long; true while something is left.
+fn slice(engine: &mut Engine, outgoing: &Outgoing, (began, slice_ns): (Ticks, u64)) -> bool {
     let is_delayed = outgoing.delay_us() != 0;
-    engine.save_slice(&mut || !is_delayed && Ticks::now().since_ns(began) < SLICE_NS)
+    engine.save_slice(&mut || !is_delayed && Ticks::now().since_ns(began) < slice_ns)
 }
 
 /// Passes chunks on to the sink, and sums them.
