@@ -7,6 +7,12 @@ use super::args::RoutedKey;
 use crate::resp::request::{Arena, Span};
 use crate::structures::block::{Block, Content, LONG_BYTES_MIN};
 
+/// Bytes of the arguments of a request that are copied.
+pub fn short_bytes(args: &Args<'_>) -> usize {
+    let lengths = args.from(0).map(<[u8]>::len);
+    lengths.filter(|len| *len < LONG_BYTES_MIN).sum()
+}
+
 /// The arguments of one request, or of several in a row, with their routed keys. Short ones are copied; long ones are
 /// blocks, which are shared with their other owners.
 #[derive(Default)]
@@ -30,11 +36,14 @@ impl OwnedArgs {
         }
     }
 
+    /// None yet, with room for those of a request.
+    pub fn with_room_for(args: &Args<'_>) -> OwnedArgs {
+        OwnedArgs::with_room(short_bytes(args), args.len(), args.keys().len())
+    }
+
     /// A copy of the arguments of one request.
     pub fn copy_of(args: &Args<'_>) -> OwnedArgs {
-        let short = args.from(0).map(<[u8]>::len);
-        let bytes = short.filter(|len| *len < LONG_BYTES_MIN).sum();
-        let mut copy = OwnedArgs::with_room(bytes, args.len(), args.keys().len());
+        let mut copy = OwnedArgs::with_room_for(args);
         copy.push_all(args);
         copy
     }
@@ -99,6 +108,11 @@ impl OwnedArgs {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.spans.is_empty()
+    }
+
+    /// Bytes of the short arguments: less than 2 GiB together.
+    pub fn short_bytes(&self) -> usize {
+        self.data.len()
     }
 
     /// What the allocator has set aside, with all of the blocks.

@@ -3,6 +3,7 @@
 //! It owns all that it needs, so that it can travel as a message like any other command.
 
 use std::collections::HashMap;
+use std::mem;
 
 use super::context::{UnitContext, UnitOutcome};
 use super::plan::UnitPlan;
@@ -11,7 +12,7 @@ use super::{Unit, script, step};
 use crate::command::admission::Candidate;
 use crate::command::declaration::{Command, Flags, Run, ScriptVerb};
 use crate::command::error::CommandError;
-use crate::command::owned::OwnedArgs;
+use crate::command::owned::{self, OwnedArgs};
 use crate::command::transaction::exec_abort;
 use crate::command::{Args, Out};
 use crate::engine::record;
@@ -32,13 +33,52 @@ struct Step {
     keys_end: u32,
 }
 
+/// Some queued commands, one behind the other.
+#[derive(Default)]
+struct Steps {
+    args: OwnedArgs,
+    steps: Vec<Step>,
+}
+
+impl Steps {
+    fn push(&mut self, command: &'static Command, args: &Args<'_>) {
+        self.args.push_all(args);
+        self.steps.push(Step {
+            command,
+            needs_all_shards: command.needs_all_shards(args),
+            spans_end: self.args.len() as u32,
+            keys_end: self.args.keys().len() as u32,
+        });
+    }
+
+    /// The commands with their arguments.
+    fn commands(&self) -> impl Iterator<Item = (&'static Command, Args<'_>)> {
+        let (mut span, mut key) = (0, 0);
+        self.steps.iter().map(move |step| {
+            let (spans, keys) = (span..step.spans_end as usize, key..step.keys_end as usize);
+            (span, key) = (spans.end, keys.end);
+            (step.command, self.args.part(spans, keys))
+        })
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.args.memory_bytes() + self.steps.capacity() * size_of::<Step>()
+    }
+}
+
 /// Queued commands and watched keys.
 #[derive(Default)]
 pub struct Transaction {
-    args: OwnedArgs,
+    /// Commands that are followed by others: what is queued may be longer than arguments in one place can be, and is
+    /// never moved to a larger one.
+    full: Vec<Steps>,
+    /// The last commands.
+    last: Steps,
+    /// How many commands are in `full`, and what they take in memory.
+    full_len: usize,
+    full_bytes: usize,
     /// A step has so many arguments, or so long ones, that it takes long.
     is_long: bool,
-    steps: Vec<Step>,
     /// What must not have changed: one record for each key, whose watch begins where it was asked for first.
     pub watched: Vec<Watched>,
     /// Where the record of a key stands, by its database and its hash.
@@ -54,6 +94,9 @@ pub struct Transaction {
 /// Commands, and bytes of their arguments, that a transaction has room for from the first one on.
 const ROOM_STEPS: usize = 12;
 const ROOM_BYTES: usize = 1024;
+
+/// Bytes of short arguments from which on those of the next command are put elsewhere.
+const STEPS_BYTES: usize = if cfg!(test) { 4096 } else { 1024 * 1024 };
 
 /// What a watched key takes in its shard.
 const WATCHED_BYTES: usize = 64;
@@ -98,11 +141,11 @@ impl Transaction {
     /// A script that is its own unit.
     pub fn lone(command: &'static Command, args: &Args<'_>) -> Transaction {
         let mut transaction = Transaction {
-            args: OwnedArgs::copy_of(args),
             is_lone: true,
             ..Transaction::default()
         };
-        transaction.add_step(command, args);
+        transaction.last.args = OwnedArgs::with_room_for(args);
+        transaction.add(command, args);
         transaction
     }
 
@@ -113,49 +156,51 @@ impl Transaction {
 
     /// Queues a command.
     pub fn push(&mut self, command: &'static Command, args: &Args<'_>) {
-        if self.steps.is_empty() {
-            self.args = OwnedArgs::with_room(ROOM_BYTES, 3 * ROOM_STEPS, ROOM_STEPS);
-            self.steps.reserve_exact(ROOM_STEPS);
+        if self.last.steps.is_empty() {
+            self.last.args = OwnedArgs::with_room(ROOM_BYTES, 3 * ROOM_STEPS, ROOM_STEPS);
+            self.last.steps.reserve_exact(ROOM_STEPS);
+        } else if self.last.args.short_bytes() + owned::short_bytes(args) > STEPS_BYTES {
+            let full = mem::take(&mut self.last);
+            self.full_len += full.steps.len();
+            self.full_bytes += full.memory_bytes();
+            self.full.push(full);
         }
-        self.args.push_all(args);
-        self.add_step(command, args);
+        self.add(command, args);
     }
 
-    /// Adds a command whose arguments are there.
-    fn add_step(&mut self, command: &'static Command, args: &Args<'_>) {
+    fn add(&mut self, command: &'static Command, args: &Args<'_>) {
         self.is_long |= args.are_long(|at| command.keeps(at));
-        self.steps.push(Step {
-            command,
-            needs_all_shards: command.needs_all_shards(args),
-            spans_end: self.args.len() as u32,
-            keys_end: self.args.keys().len() as u32,
-        });
+        self.last.push(command, args);
+    }
+
+    fn all(&self) -> impl DoubleEndedIterator<Item = &Steps> {
+        self.full.iter().chain([&self.last])
+    }
+
+    fn steps(&self) -> impl DoubleEndedIterator<Item = &Step> {
+        self.all().flat_map(|some| &some.steps)
     }
 
     /// The queued commands with their arguments.
     pub fn commands(&self) -> impl Iterator<Item = (&'static Command, Args<'_>)> {
-        let (mut span, mut key) = (0, 0);
-        self.steps.iter().map(move |step| {
-            let (spans, keys) = (span..step.spans_end as usize, key..step.keys_end as usize);
-            (span, key) = (spans.end, keys.end);
-            (step.command, self.args.part(spans, keys))
-        })
+        self.all().flat_map(Steps::commands)
     }
 
     /// How many commands are queued.
     pub fn len(&self) -> usize {
-        self.steps.len()
+        self.full_len + self.last.steps.len()
     }
 
     /// Whether none is.
     pub fn is_empty(&self) -> bool {
-        self.steps.is_empty()
+        self.last.steps.is_empty()
     }
 
     /// What it takes in memory.
     pub fn memory_bytes(&self) -> usize {
-        self.args.memory_bytes()
-            + self.steps.capacity() * size_of::<Step>()
+        self.full_bytes
+            + self.full.capacity() * size_of::<Steps>()
+            + self.last.memory_bytes()
             + self.watched.capacity() * size_of::<Watched>()
             + self.watched.len() * WATCHED_BYTES
             + self.watched_names_bytes
@@ -183,7 +228,7 @@ impl Transaction {
 
     /// Whether a command of it needs all shards, whatever its keys are. Scripts begin with what they name.
     fn is_wide(&self) -> bool {
-        self.steps.iter().any(|step| match step.command.run {
+        self.steps().any(|step| match step.command.run {
             Run::Script(_) => false,
             Run::EachShard(..) | Run::Cursor(..) => true,
             _ => step.needs_all_shards,
@@ -194,8 +239,8 @@ impl Transaction {
     /// look at what they call.
     pub fn candidate(&self, library: &Library) -> Candidate<'_> {
         let is_script = |step: &Step| matches!(step.command.run, Run::Script(_));
-        if !self.steps.iter().any(is_script) {
-            return Candidate::together(self.steps.iter().map(|step| step.command.flags));
+        if !self.steps().any(is_script) {
+            return Candidate::together(self.steps().map(|step| step.command.flags));
         }
         let flags = self.commands().map(|(command, args)| {
             match crate::script::declared(command, &args, library) {
@@ -211,11 +256,12 @@ impl Transaction {
         if self.is_wide() {
             return (0..count).collect();
         }
-        let mut shards: ShardList = self.args.keys().iter().map(|key| key.shard).collect();
+        let keys = self.all().flat_map(|some| some.args.keys());
+        let mut shards: ShardList = keys.map(|key| key.shard).collect();
         shards.extend(self.watched.iter().map(|watched| watched.shard));
         // A command whose keys could not be found runs anywhere, to say so.
         let is_lost = |step: &Step| matches!(step.command.run, Run::Keys(_));
-        if shards.is_empty() && self.steps.iter().any(is_lost) {
+        if shards.is_empty() && self.steps().any(is_lost) {
             shards.push(0);
         }
         shards
@@ -225,14 +271,14 @@ impl Transaction {
     /// values are before the first of them runs. The engines are those of its plan.
     fn may_be_heavy(&self, engines: &[&mut Engine], db: usize) -> bool {
         let takes_long = |step: &Step| step.command.flags.has(Flags::TAKES_LONG);
-        if !self.steps.iter().any(takes_long) {
+        if !self.steps().any(takes_long) {
             return false;
         }
         let mut db = db;
         let count = engines
             .first()
             .map_or(0, |engine| engine.published().dbs.len());
-        let mut steps = self.steps.iter().zip(self.commands());
+        let mut steps = self.steps().zip(self.commands());
         steps.any(|(step, (command, args))| {
             if let Some(chosen) = chosen_db(command, &args).filter(|chosen| *chosen < count) {
                 db = chosen;
@@ -247,20 +293,20 @@ impl Transaction {
 
     /// Whether any of the queued commands may add data.
     fn may_grow(&self) -> bool {
-        let mut steps = self.steps.iter();
-        steps.any(|step| step.command.flags.has(Flags::DENYOOM))
+        self.steps()
+            .any(|step| step.command.flags.has(Flags::DENYOOM))
     }
 
     /// Whether scripts are among the commands.
     fn has_scripts(&self) -> bool {
-        let mut steps = self.steps.iter();
-        steps.any(|step| matches!(step.command.run, Run::Script(_)))
+        self.steps()
+            .any(|step| matches!(step.command.run, Run::Script(_)))
     }
 
     /// How the unit runs at first, with so many shards in the server.
     pub fn plan(&self, count: u16) -> UnitPlan {
         let mut scripts_follow = false;
-        for step in self.steps.iter().rev() {
+        for step in self.steps().rev() {
             match step.command.run {
                 Run::Script(_) => scripts_follow = true,
                 // What it does to others is not rolled back, and a script behind it may come to need other shards.
@@ -285,10 +331,10 @@ impl Transaction {
         out: &mut Out,
         plan: &mut UnitPlan,
     ) -> Option<UnitOutcome> {
-        if let ([step], true) = (self.steps.as_slice(), self.is_lone)
+        if let ([step], true) = (self.last.steps.as_slice(), self.is_lone)
             && let Run::Script(verb) = step.command.run
         {
-            let args = self.args.args();
+            let args = self.last.args.args();
             return run_lone((step.command, verb), &args, unit, cx, (out, plan));
         }
         let (mark, before) = (out.position(), cx.connection.clone());
@@ -341,7 +387,7 @@ impl Transaction {
         } else if has_changed {
             out.null_array();
         } else {
-            out.array(self.steps.len());
+            out.array(self.len());
             outcome.was_run = true;
             self.run_steps(unit, cx, out, outcome);
         }
@@ -354,7 +400,7 @@ impl Transaction {
                 // What goes for it goes by itself, after it. Nothing can undo it any more.
                 outcome.log_position = record::append(engines, &mut outcome.records, true);
                 for engine in engines {
-                    engine.pay(now, self.steps.len());
+                    engine.pay(now, self.len());
                 }
             });
         }
@@ -449,4 +495,49 @@ pub fn run_lone(
     let tag = plan.tag.unwrap_or_else(|| footprint::tag_of(args));
     cx.scripts.footprints.note(tag, args, &plan.outcome);
     Some(outcome)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::args::RoutedKey;
+    use crate::command::table::registry;
+    use crate::resp::request::Span;
+
+    #[test]
+    fn what_is_queued_comes_back_in_order_however_much_it_is_and_lies_in_places_of_limited_size() {
+        let command = registry().find(b"set").expect("a command");
+        let mut transaction = Transaction::default();
+        let lengths: Vec<usize> = (0..400).map(|number| number * 37 % 700).collect();
+        let lengths = [&lengths[..], &[3 * STEPS_BYTES, 1, STEPS_BYTES, 0]].concat();
+        let text = |number: usize, len: usize| format!("SETkey:{number:04}{}", "x".repeat(len));
+        for (number, len) in lengths.iter().enumerate() {
+            let text = text(number, *len);
+            let spans = [(0, 3), (3, 8), (11, *len)];
+            let spans = spans.map(|(start, len)| Span::in_buffer(start, len));
+            let key = RoutedKey {
+                hash: number as u64,
+                argument: 1,
+                shard: number as u16,
+                engine_index: 0,
+            };
+            transaction.push(command, &Args::in_buffer(text.as_bytes(), &spans, &[key]));
+        }
+        assert_eq!(transaction.len(), lengths.len());
+        assert_eq!(transaction.commands().count(), lengths.len());
+        let queued = transaction.commands().zip(&lengths).enumerate();
+        for (number, ((_, args), len)) in queued {
+            assert_eq!(args.to_vec().concat(), text(number, *len).into_bytes());
+            assert_eq!(args.key(1).hash, number as u64);
+        }
+        let shards = transaction.shards(1).iter().copied().collect::<Vec<u16>>();
+        assert_eq!(shards, (0..lengths.len() as u16).collect::<Vec<u16>>());
+        let bytes: usize = transaction.all().map(Steps::memory_bytes).sum();
+        assert!(transaction.memory_bytes() >= bytes);
+        assert!(transaction.full.len() > 10, "{}", transaction.full.len());
+        for some in transaction.all() {
+            let is_lone = some.steps.len() == 1;
+            assert!(is_lone || some.args.short_bytes() <= STEPS_BYTES);
+        }
+    }
 }
