@@ -91,6 +91,14 @@ impl Connection {
         self.shared.id
     }
 
+    /// Changes whether it is answered. What is replayed never is, and is not admitted as a client's commands are,
+    /// whatever it asks for.
+    pub fn set_reply_mode(&mut self, mode: ReplyMode) {
+        if !self.reply_mode.replays() {
+            self.reply_mode = mode;
+        }
+    }
+
     /// Changes what CLIENT TRACKING and CLIENT CACHING said, and with it whether reads are remembered.
     pub fn set_tracking(&mut self, tracking: Options, is_caching: bool) {
         self.tracking = tracking;
@@ -110,7 +118,7 @@ impl Connection {
         self.protocol = Protocol::Resp2;
         self.authenticated = authenticated;
         self.no_touch = false;
-        self.reply_mode = ReplyMode::On;
+        self.set_reply_mode(ReplyMode::On);
         self.set_tracking(Options::OFF, false);
         self.shared.reset();
     }

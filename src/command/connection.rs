@@ -205,7 +205,7 @@ static QUIT: Command = Command::new("quit", Group::Connection, -1)
     });
 
 /// `RESET`
-static RESET: Command = Command::new("reset", Group::Connection, 1)
+pub(super) static RESET: Command = Command::new("reset", Group::Connection, 1)
     .flags(BEFORE_AUTH.or(Flags::TRANSACTIONAL).or(Flags::SUBSCRIBER))
     .doc(
         "6.2.0",

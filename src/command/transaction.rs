@@ -1,6 +1,7 @@
 //! Transactions as clients ask for them. What the session does with them is its own affair: it queues, and runs what
 //! is queued with all shards in hand at once.
 
+use super::connection::RESET;
 use super::context::ShardCx;
 use super::declaration::{
     Categories, Command, CommandResult, Flags, Group, KeyFlags, KeySpec, TransactionVerb,
@@ -84,7 +85,7 @@ pub fn is_exec(command: &Command) -> bool {
 pub enum Boundary {
     /// MULTI.
     Begins,
-    /// EXEC or DISCARD.
+    /// EXEC or DISCARD, or RESET.
     Ends,
 }
 
@@ -94,6 +95,7 @@ pub fn boundary(name: &[u8]) -> Option<Boundary> {
     let is = |command: &Command| name.eq_ignore_ascii_case(command.name.as_bytes());
     match name.len() {
         5 if is(&MULTI) => Some(Boundary::Begins),
+        5 if is(&RESET) => Some(Boundary::Ends),
         4 | 7 if is(&EXEC) || is(&DISCARD) => Some(Boundary::Ends),
         _ => None,
     }

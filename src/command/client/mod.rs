@@ -170,15 +170,14 @@ static REPLY: Command = Command::sub("client|reply", "reply", GROUP, 3)
 
 /// The session silences what is not to be answered, this request's own reply included.
 fn reply(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    let mode = &mut cx.client.reply_mode;
     if args.is(2, "on") {
-        *mode = ReplyMode::On;
+        cx.client.set_reply_mode(ReplyMode::On);
         out.ok();
     } else if args.is(2, "off") {
-        *mode = ReplyMode::Off;
+        cx.client.set_reply_mode(ReplyMode::Off);
     } else if args.is(2, "skip") {
-        if *mode != ReplyMode::Off {
-            *mode = ReplyMode::SkipNext;
+        if cx.client.reply_mode != ReplyMode::Off {
+            cx.client.set_reply_mode(ReplyMode::SkipNext);
         }
     } else {
         return Err(CommandError::Syntax);

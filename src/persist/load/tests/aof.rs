@@ -1,4 +1,5 @@
-//! Append-only files: what they leave, whatever the number of shards and of threads, where they end, and what is refused.
+//! Append-only files: what they leave, whatever the number of shards and of threads, where they end, and what is
+//! refused.
 
 use super::*;
 use crate::persist::load::fault::AofFault;
@@ -218,4 +219,20 @@ fn keys_whose_time_has_come_meanwhile_are_there_while_loading() {
             assert_eq!(field.deadline, None);
         }
     });
+}
+
+#[test]
+fn a_reset_ends_a_transaction_and_what_follows_is_run() {
+    for (file, keys) in [
+        (&["MULTI", "SET a 1", "RESET", "SET b 1", "SET c 1"][..], 2),
+        (&["CLIENT REPLY ON", "SET a 1"], 1),
+        (&["CLIENT REPLY OFF", "MULTI", "SET a 1", "EXEC"], 1),
+    ] {
+        for threads in [1, 2] {
+            let (file, service) = (commands(file), service(4));
+            let loaded = replay(service, &file, threads).expect("nothing is open");
+            assert_eq!(loaded.bytes, file.len() as u64);
+            assert_eq!(state(service).len(), keys);
+        }
+    }
 }
