@@ -5,7 +5,7 @@
 //! values    stretches of a snapshot into shards
 //! framing   where the commands of an append-only file begin and end
 //! commands  commands into shards
-//! room      room in tables for the keys of commands
+//! room      room in tables for the keys that are about to come
 //! aof       an append-only file: the snapshot at its beginning, windows of commands for the threads
 //! ```
 //!
@@ -248,6 +248,7 @@ impl Loader {
             now,
             rules,
             workers,
+            keys_max: progress.total_bytes() / ENTRY_BYTES_MIN,
             loaded: &mut loaded,
             progress,
         };
@@ -290,6 +291,8 @@ struct Running<'r, 'p> {
     now: Now,
     rules: Rules,
     workers: Workers,
+    /// The most keys that room is still made for.
+    keys_max: u64,
     loaded: &'r mut Loaded,
     progress: &'r mut Progress<'p>,
 }
@@ -310,7 +313,8 @@ impl Running<'_, '_> {
                     "The RDB file has data of a module beside keys, which nobody here needs: skipped"
                 ),
                 Next::Aside(Aside::Sizes { db, keys, .. }) => {
-                    let keys = keys.min(self.progress.total_bytes() / ENTRY_BYTES_MIN);
+                    let keys = keys.min(self.keys_max);
+                    self.keys_max -= keys;
                     self.workers.make_room(db, keys as usize);
                 }
             }

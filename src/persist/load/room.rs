@@ -1,5 +1,7 @@
-//! Room in tables for the keys of an append-only file, which does not say how many it has: tables that grow meanwhile
-//! cost a quarter of the time.
+//! Room in tables for the keys that are about to be loaded: tables that grow meanwhile cost a quarter of the time.
+//!
+//! A snapshot says how many keys it has. What it says is believed as far as its length can bear it out. An append-only
+//! file does not say it:
 //!
 //! ```text
 //! file  ├─ first half ─┼─ second half ─┼──────────── the rest ────────────┤
@@ -9,11 +11,17 @@
 //! The first part of the commands is run as it comes. If its second half has brought as many new keys for each byte as
 //! its first one, the rest is expected to go on like that, and tables are laid out for it: for no more keys than a file
 //! of that length can have, and for a few times as many as there are. Many files fill and then update, and memory must
-//! not be a multiple of what they leave. Where the rest is not like that, tables are laid out anew in the end for what
-//! there is.
+//! not be a multiple of what they leave.
+//!
+//! Where fewer keys come than was expected, or most of a snapshot's have expired, tables are laid out anew in the end
+//! for what there is.
 
-use crate::engine::Engine;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::engine::{Engine, Now};
 use crate::session::service::Service;
+use crate::shard::Shards;
 use crate::shard::job::Job;
 use crate::shard::ownership::ShardGuard;
 
@@ -89,6 +97,73 @@ impl Schedule {
     }
 }
 
+/// Takes a shard. Nothing else is in hand.
+pub(super) fn take(shards: &Shards, shard: u16) -> ShardGuard<'_, Engine, Job> {
+    const SPINS: u32 = 200;
+    loop {
+        match shards.take_spinning(shard, SPINS) {
+            Some(engine) => return engine,
+            // Another thread puts its keys there, or the background looks at it.
+            None => std::thread::yield_now(),
+        }
+    }
+}
+
+/// The room that was made in tables.
+pub(super) struct Room {
+    shards: Arc<Shards>,
+    /// For how many keys, by shard and database.
+    made: BTreeMap<(u16, usize), usize>,
+}
+
+impl Room {
+    /// None yet, in these shards.
+    pub(super) fn new(shards: Arc<Shards>) -> Room {
+        Room {
+            shards,
+            made: BTreeMap::new(),
+        }
+    }
+
+    /// Makes room for so many keys in a database of a shard that has none yet.
+    pub(super) fn reserve(&mut self, (shard, db): (u16, usize), keys: usize, now: Now) {
+        take(&self.shards, shard).reserve(db, keys, now);
+        self.note((shard, db), keys);
+    }
+
+    /// Makes room for so many keys in a database of a shard, with those that are there.
+    pub(super) fn refit(&mut self, (shard, db): (u16, usize), keys: usize) {
+        take(&self.shards, shard).refit(db, keys);
+        self.note((shard, db), keys);
+    }
+
+    fn note(&mut self, place: (u16, usize), keys: usize) {
+        let made = self.made.entry(place).or_default();
+        *made = keys.max(*made);
+    }
+
+    /// No more keys come: tables with much more room than they need are laid out for what there is.
+    pub(super) fn end(self) {
+        let mut refitted = None;
+        for ((shard, db), keys) in self.made {
+            if refitted == Some(shard) {
+                continue;
+            }
+            let mut engine = take(&self.shards, shard);
+            let there = |engine: &Engine, db| engine.db(db).map_or(0, |db| db.len());
+            if there(&engine, db) >= keys - keys / 4 {
+                continue;
+            }
+            // SWAPDB may have given the room to another database.
+            for db in 0..engine.database_count() {
+                let keys = there(&engine, db);
+                engine.refit(db, keys);
+            }
+            refitted = Some(shard);
+        }
+    }
+}
+
 /// What a thread has counted in its shards, and made.
 pub(super) struct Counted {
     service: &'static Service,
@@ -100,8 +175,7 @@ pub(super) struct Counted {
     middle: Vec<Vec<usize>>,
     /// Bytes in front of the second one.
     middle_read: u64,
-    /// Tables that room was made in: shard, database and keys.
-    made: Vec<(u16, usize, usize)>,
+    room: Room,
 }
 
 impl Counted {
@@ -113,7 +187,7 @@ impl Counted {
             begin: Vec::new(),
             middle: Vec::new(),
             middle_read: 0,
-            made: Vec::new(),
+            room: Room::new(Arc::clone(&service.shards)),
         }
     }
 
@@ -128,20 +202,9 @@ impl Counted {
         }
     }
 
-    /// Tables with much more room than they need are laid out for what there is.
+    /// Nothing more comes.
     pub(super) fn end(self) {
-        for (shard, db, keys) in &self.made {
-            let mut engine = self.take(*shard);
-            let there = |engine: &Engine, db| engine.db(db).map_or(0, |db| db.len());
-            if there(&engine, *db) >= keys - keys / 4 {
-                continue;
-            }
-            // SWAPDB may have given the room to another database.
-            for db in 0..engine.database_count() {
-                let keys = there(&engine, db);
-                engine.refit(db, keys);
-            }
-        }
+        self.room.end();
     }
 
     fn shards(&self) -> impl Iterator<Item = u16> + use<> {
@@ -151,20 +214,9 @@ impl Counted {
             .map(|shard| shard as u16)
     }
 
-    fn take(&self, shard: u16) -> ShardGuard<'static, Engine, Job> {
-        const SPINS: u32 = 200;
-        loop {
-            match self.service.shards.take_spinning(shard, SPINS) {
-                Some(engine) => return engine,
-                // The background looks at it.
-                None => std::thread::yield_now(),
-            }
-        }
-    }
-
     fn count(&self) -> Vec<Vec<usize>> {
         let count = |shard| {
-            let engine = self.take(shard);
+            let engine = take(&self.service.shards, shard);
             let keys = |db| engine.db(db).map_or(0, |db| db.len());
             (0..engine.database_count()).map(keys).collect()
         };
@@ -198,8 +250,7 @@ impl Counted {
                 }
                 most -= more;
                 let keys = keys.min(now * ROOM_FACTOR_MAX);
-                self.take(shard).refit(db, keys);
-                self.made.push((shard, db, keys));
+                self.room.refit((shard, db), keys);
             }
         }
     }
@@ -215,8 +266,10 @@ fn is_steady((first, first_bytes): (usize, u64), (second, second_bytes): (usize,
 mod tests {
     use super::super::Loader;
     use super::super::progress::Progress;
-    use super::super::tests::{command, replay, service};
+    use super::super::tests::{command, load_with, made, replay, service};
+    use super::super::{Due, Rules};
     use super::*;
+    use crate::persist::rdb::{encode, opcode};
 
     fn used(service: &Service) -> i64 {
         let of_shards = service.all_published.iter();
@@ -325,6 +378,76 @@ mod tests {
                 );
             }
         }
+    }
+
+    /// A snapshot that says to have so many keys, all but some of which expired long ago.
+    fn mostly_expired(said: u64, expired: usize, left: usize) -> Vec<u8> {
+        let mut front = Vec::new();
+        encode::resize_db(&mut front, said, 0);
+        let due = [&[opcode::DEADLINE_MS][..], &1_000_u64.to_le_bytes()].concat();
+        let keys = (0..expired + left).map(|number| match number {
+            0 => &front[..],
+            number if number < left => &[][..],
+            _ => &due[..],
+        });
+        let value: &[u8] = &[0, 5, b'v', b'a', b'l', b'u', b'e'];
+        let parts: Vec<(&[u8], &[u8])> = keys.map(|front| (front, value)).collect();
+        made(&parts, 10)
+    }
+
+    const LEFT_OUT: Rules = Rules {
+        due: Due::LeftOut,
+        replaces: false,
+    };
+
+    #[test]
+    fn a_snapshot_takes_the_memory_of_what_is_left_of_it() {
+        let used_by = |file: &[u8], threads| {
+            let service = service(4);
+            let loaded = load_with(service, file, LEFT_OUT, threads).expect("a snapshot");
+            (loaded.keys, used(service))
+        };
+        let plain = used_by(&mostly_expired(2_000, 0, 2_000), 1);
+        for (what, file) in [
+            ("expired", mostly_expired(40_000, 38_000, 2_000)),
+            ("never there", mostly_expired(400_000, 0, 2_000)),
+        ] {
+            for threads in [1, 2, 3] {
+                let left = used_by(&file, threads);
+                let (least, most) = (plain.1 - plain.1 / 8, plain.1 + plain.1 / 8);
+                assert_eq!(left.0, plain.0, "{what}");
+                assert!(
+                    (least..most).contains(&left.1),
+                    "{what}, {threads} threads: {left:?} and {plain:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn all_databases_of_a_snapshot_together_get_room_for_no_more_keys_than_it_can_have() {
+        let peak = |databases: usize| {
+            let mut front = Vec::new();
+            for db in 0..databases {
+                encode::select_db(&mut front, db);
+                encode::resize_db(&mut front, u64::MAX, 0);
+            }
+            let value = [&[0, 0x80, 0, 1, 0, 0][..], &[b'x'; 65_536]].concat();
+            let file = made(&[(&front, &value)], 10);
+            let service = service(1);
+            let peak = std::cell::Cell::new(0);
+            let look = || {
+                peak.set(peak.get().max(used(service)));
+                false
+            };
+            let mut progress = Progress::begin(service, file.len() as u64, &look);
+            let loader = Loader::new(service).with_threads(1);
+            let loaded = loader.rdb(&mut &file[..], Vec::new(), LEFT_OUT, &mut progress);
+            assert_eq!(loaded.expect("a snapshot").keys, 1);
+            peak.get()
+        };
+        let (one, all) = (peak(1), peak(10));
+        assert!(all < one + one / 4, "{all} and {one}");
     }
 
     #[test]

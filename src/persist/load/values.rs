@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 
 use crossbeam::channel::{self, Receiver, Sender, TrySendError};
 
+use super::room::{self, Room};
 use super::{Due, LoadError, Loader, Rules};
 use crate::base::lossless;
 use crate::command::generic::dump;
@@ -16,14 +17,12 @@ use crate::engine::restored_access::Access;
 use crate::engine::serial::reader::Reader;
 use crate::engine::serial::{self, Limits, Malformed};
 use crate::engine::value::Object;
-use crate::engine::{Engine, Key, Now};
+use crate::engine::{Key, Now};
 use crate::persist::rdb::decode::{RawEntry, Stretch};
 use crate::persist::rdb::fault::Fault;
 use crate::script::stack;
 use crate::session::service::Service;
 use crate::shard::Shards;
-use crate::shard::job::Job;
-use crate::shard::ownership::ShardGuard;
 use crate::structures::entry::{DEADLINE_MAX, Entry};
 use crate::structures::table::prefetch_line;
 
@@ -54,6 +53,7 @@ pub(super) struct Workers {
     waiting: Receiver<Stretch>,
     threads: Vec<JoinHandle<(Tally, Option<LoadError>)>>,
     own: (Tally, Option<LoadError>),
+    room: Room,
 }
 
 impl Workers {
@@ -91,12 +91,13 @@ impl Workers {
             waiting: receiver,
             threads,
             own: (Tally::default(), None),
+            room: Room::new(Arc::clone(&loader.shards)),
         }
     }
 
     /// Makes room for so many keys in a database that has none yet: tables that do not grow are filled in less time.
     /// Not for a few, which may be in some shards alone.
-    pub(super) fn make_room(&self, db: usize, keys: usize) {
+    pub(super) fn make_room(&mut self, db: usize, keys: usize) {
         let Placer { shards, now, .. } = &*self.placer;
         let each = keys.div_ceil(shards.len());
         if each < ROOM_KEYS_MIN {
@@ -105,7 +106,7 @@ impl Workers {
         // Chance does not put as many into each.
         let most = each + 3 * each.isqrt();
         for shard in 0..shards.len() {
-            self.placer.take(shard as u16).reserve(db, most, *now);
+            self.room.reserve((shard as u16, db), most, *now);
         }
     }
 
@@ -143,6 +144,7 @@ impl Workers {
             tally.empty += other.empty;
             error = first(error, found);
         }
+        self.room.end();
         (tally, error)
     }
 }
@@ -289,18 +291,6 @@ impl Placer {
         (order, ends)
     }
 
-    /// Takes a shard. Nothing else is in hand here.
-    fn take(&self, shard: u16) -> ShardGuard<'_, Engine, Job> {
-        const SPINS: u32 = 200;
-        loop {
-            match self.shards.take_spinning(shard, SPINS) {
-                Some(engine) => return engine,
-                // Another thread puts its keys there.
-                None => std::thread::yield_now(),
-            }
-        }
-    }
-
     /// Puts keys into their shard.
     fn put(
         &self,
@@ -309,7 +299,7 @@ impl Placer {
         decoded: &mut [Decoded<'_>],
         offset: u64,
     ) -> Result<(), LoadError> {
-        let mut engine = self.take(shard);
+        let mut engine = room::take(&self.shards, shard);
         for (step, at) in group.iter().enumerate() {
             if let Some(ahead) = group.get(step + AHEAD) {
                 let ahead = &decoded[*ahead as usize];

@@ -106,7 +106,7 @@ fn saved(service: &Service, version: u16) -> Vec<u8> {
 }
 
 /// A snapshot of raw values: what stands before the type, the type with the value, one key each.
-fn made(values: &[(&[u8], &[u8])], version: u16) -> Vec<u8> {
+pub(super) fn made(values: &[(&[u8], &[u8])], version: u16) -> Vec<u8> {
     let mut file = format!("REDIS{version:04}").into_bytes();
     for (number, (front, value)) in values.iter().enumerate() {
         file.extend_from_slice(front);
@@ -124,7 +124,7 @@ const KEEP: Rules = Rules {
     replaces: false,
 };
 
-fn load_with(
+pub(super) fn load_with(
     service: &'static Service,
     file: &[u8],
     rules: Rules,
