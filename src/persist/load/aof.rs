@@ -2,33 +2,31 @@
 
 use std::fmt;
 use std::io::{self, Read};
+use std::ops::Range;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use crossbeam::channel::{self, Receiver, Sender};
 
-use super::commands::{Failure, Meeting, Part, Runner, Work, only_shard};
+use super::commands::{Failure, Meeting, Part, Runner, Work, only_shard, plan_boundary};
 use super::fault::AofFault;
-use super::framing::{Broken, COMMAND_BYTES_MAX, Commands};
+use super::framing::{Broken, Commands};
 use super::progress::Progress;
 use super::room::{Sample, Schedule};
 use super::{Due, Loaded, Loader, Rules};
 use crate::command::transaction::{Boundary, boundary};
 use crate::persist::rdb;
-use crate::resp::request::{NOTHING_BESIDE, Request, Span};
+use crate::resp::request::{NOTHING_BESIDE, Span};
 use crate::script::stack;
+use crate::session::batch::Plan;
 use crate::session::service::Service;
-
-/// Commands of a window.
-const WINDOW_COMMANDS: usize = 512;
-/// Bytes of a window.
-const WINDOW_BYTES: usize = 512 * 1024;
 
 /// Parts of windows that wait for each thread.
 const WAITING_PER_THREAD: usize = 4;
 
-/// If one command in so many needs more than one shard, one thread runs them all: to wait for the others takes longer.
-const SHARED_PARTS: usize = 8;
+/// Commands that need one shard each, between others, from which on their threads run them: to wait for each other
+/// takes as long as to run about as many on one thread.
+const APART_MIN: usize = 96;
 
 /// Why an append-only file was not loaded to its end, and how much of it was.
 #[derive(Debug)]
@@ -96,10 +94,8 @@ impl Loader {
         let mut commands = Commands::new(from, begun, before);
         let mut reading = Reading {
             window: Part::default(),
-            is_ordered: false,
             valid: before,
             in_transaction: false,
-            transaction_at: 0,
             commands: 0,
             schedule: Schedule::new(before, progress.left_bytes(before)),
             runners: Runners::start(self),
@@ -116,6 +112,9 @@ impl Loader {
             });
         }
         progress.reached(offset);
+        if let Err(AofFault::Unfinished) = read {
+            tracing::warn!("Revert incomplete MULTI/EXEC transaction from AOF file");
+        }
         match read {
             Ok(()) => Ok(loaded),
             Err(fault) => Err(AofError {
@@ -137,13 +136,9 @@ fn begin(from: &mut dyn Read) -> io::Result<Vec<u8>> {
 /// The thread that reads.
 struct Reading {
     window: Part,
-    /// The window has transactions among its commands, which stay together.
-    is_ordered: bool,
     /// Behind the last command that is not within a transaction.
     valid: u64,
     in_transaction: bool,
-    /// Commands of the window in front of the last transaction.
-    transaction_at: usize,
     commands: u64,
     schedule: Schedule,
     runners: Runners,
@@ -167,90 +162,48 @@ impl Reading {
                 Err(Broken::Format) => break Err(AofFault::Format),
                 Err(Broken::Read(error)) => break Err(AofFault::Read(error)),
             };
-            self.add(commands.bytes(place), commands.spans(), offset)?;
+            let command = commands.bytes(place);
+            if !self.window.has_room_for(command) {
+                self.hand_on(offset, progress)?;
+            }
+            self.add(command, commands.spans(), offset);
             if !self.in_transaction {
                 self.valid = commands.offset();
             }
-            if self.is_full() {
-                progress.reached(self.valid);
-                if progress.must_stop() || self.runners.is_over() {
-                    return Err(AofFault::Stopped);
-                }
-                self.hand_on();
-                self.sample();
+            if self.window.is_full() {
+                self.hand_on(commands.offset(), progress)?;
             }
         };
-        // What is complete is run, whatever comes behind it.
-        if self.in_transaction {
-            // It may be without an end because that is damaged: then what is behind is not to be cut off.
-            if let Some(failure) = self.broken_in_transaction() {
-                self.runners.fail(failure);
-                return Err(AofFault::Stopped);
-            }
-            self.drop_transaction();
-        }
-        self.hand_on();
+        // What is complete is run, whatever comes behind it. A transaction without an end is queued and never run; but
+        // what is damaged in it is found.
+        self.hand_on(commands.offset(), progress)?;
         end
     }
 
     /// Adds a command to the window.
-    fn add(&mut self, command: &[u8], spans: &[Span], offset: u64) -> Result<(), AofFault> {
+    fn add(&mut self, command: &[u8], spans: &[Span], offset: u64) {
         let name = spans
             .first()
             .map(|name| name.bytes(command, &NOTHING_BESIDE));
         match name.and_then(boundary) {
-            Some(Boundary::Begins) if !self.in_transaction => {
-                if !self.is_ordered {
-                    self.hand_on();
-                }
-                self.is_ordered = true;
-                self.in_transaction = true;
-                self.transaction_at = self.window.offsets.len();
-            }
+            Some(Boundary::Begins) => self.in_transaction = true,
             Some(Boundary::Ends) => self.in_transaction = false,
-            _ if self.is_ordered && !self.in_transaction => self.hand_on(),
-            _ => {}
+            None => {}
         }
         self.commands += 1;
-        self.window.offsets.push(offset);
-        let batch = &mut self.window.batch;
-        let before = batch.input.len();
-        if before + command.len() > COMMAND_BYTES_MAX {
-            let offset = self.window.offsets[0];
-            let fault = AofFault::Format;
-            self.runners.fail(Failure { offset, fault });
+        self.window.push(command, spans, offset);
+    }
+
+    /// Has the commands of the window run, all of them in front of `offset`, and looks around.
+    fn hand_on(&mut self, offset: u64, progress: &mut Progress<'_>) -> Result<(), AofFault> {
+        if progress.must_stop() || self.runners.is_over() {
             return Err(AofFault::Stopped);
         }
-        batch.input.extend_from_slice(command);
-        let at = |span: &Span| before + span.start().expect("an argument in the file");
-        let requests = &mut batch.requests;
-        requests.requests.push(Request {
-            first: requests.spans.len() as u32,
-            count: spans.len() as u32,
-            end: batch.input.len() as u32,
-        });
-        let spans = spans.iter();
-        requests
-            .spans
-            .extend(spans.map(|span| Span::in_buffer(at(span), span.len())));
+        self.runners.hand_on(&mut self.window);
+        self.window.empty();
+        progress.reached(offset);
+        self.sample();
         Ok(())
-    }
-
-    fn is_full(&self) -> bool {
-        let Part { batch, offsets } = &self.window;
-        let is_full = offsets.len() >= WINDOW_COMMANDS || batch.input.len() >= WINDOW_BYTES;
-        is_full && !self.in_transaction
-    }
-
-    fn hand_on(&mut self) {
-        let is_ordered = std::mem::take(&mut self.is_ordered);
-        if !self.window.is_empty() && !self.runners.is_over() {
-            self.runners.hand_on(&mut self.window, is_ordered);
-        }
-        self.window.clear();
-        if self.window.batch.input.capacity() > 2 * WINDOW_BYTES {
-            self.window = Part::default();
-        }
     }
 
     /// Has keys counted, if it is time.
@@ -258,30 +211,6 @@ impl Reading {
         if let Some(sample) = self.schedule.due(self.valid) {
             self.runners.sample(sample);
         }
-    }
-
-    /// The first command that can not be run, if it is one of the last transaction.
-    fn broken_in_transaction(&mut self) -> Option<Failure> {
-        let broken = self.runners.plan(&mut self.window);
-        // What stays of the window is planned when it is handed on.
-        self.window.batch.plans.clear();
-        broken.and_then(|(index, failure)| (index >= self.transaction_at).then_some(failure))
-    }
-
-    /// Takes the transaction that has no end out of the window again.
-    fn drop_transaction(&mut self) {
-        let count = self.transaction_at;
-        let Part { batch, offsets } = &mut self.window;
-        self.commands -= (offsets.len() - count) as u64;
-        offsets.truncate(count);
-        let requests = &mut batch.requests;
-        if let Some(dropped) = requests.requests.get(count) {
-            requests.spans.truncate(dropped.first as usize);
-        }
-        requests.requests.truncate(count);
-        let end = requests.requests.last().map_or(0, |last| last.end);
-        batch.input.truncate(end as usize);
-        tracing::warn!("Revert incomplete MULTI/EXEC transaction from AOF file");
     }
 }
 
@@ -294,6 +223,8 @@ struct Runners {
     threads: Vec<JoinHandle<Option<Failure>>>,
     /// Parts that were run come back, to be filled again.
     done: (Sender<Part>, Receiver<Part>),
+    /// The last window ended within a transaction.
+    in_transaction: bool,
     /// Nothing more is handed on, but what was is run.
     is_over: bool,
     failures: Vec<Failure>,
@@ -310,6 +241,7 @@ impl Runners {
             queues: Vec::new(),
             threads: Vec::new(),
             done: channel::bounded(count * WAITING_PER_THREAD),
+            in_transaction: false,
             is_over: false,
             failures: Vec::new(),
         };
@@ -345,12 +277,6 @@ impl Runners {
         self.is_over || self.meeting.has_failed()
     }
 
-    /// A command can not be run: those in front of it are, and none behind.
-    fn fail(&mut self, failure: Failure) {
-        self.is_over = true;
-        self.failures.push(failure);
-    }
-
     fn sample(&mut self, sample: Sample) {
         if let Some(runner) = &mut self.own {
             runner.sample(sample);
@@ -361,56 +287,87 @@ impl Runners {
     }
 
     /// Has the commands of a window run, up to the first that can not be run. The window may be exchanged for another.
-    fn hand_on(&mut self, window: &mut Part, is_ordered: bool) {
-        let broken = self.plan(window);
+    fn hand_on(&mut self, window: &mut Part) {
+        window.batch.plan(&self.service.router);
+        let broken = window.broken();
         if let Some((index, _)) = &broken {
             window.batch.plans.truncate(*index);
         }
         match &mut self.own {
             Some(runner) => self.failures.extend(runner.run(window).err()),
-            None => self.share(window, is_ordered),
+            None => self.share(window),
         }
         if let Some((_, failure)) = broken {
-            self.fail(failure);
+            // Those in front of it are run, and none behind.
+            self.is_over = true;
+            self.failures.push(failure);
         }
-    }
-
-    /// Plans a window; the first of its commands that can not be run, if there is one.
-    fn plan(&self, window: &mut Part) -> Option<(usize, Failure)> {
-        window.batch.plan(&self.service.router);
-        let (index, fault) = window.broken()?;
-        let offset = window.offsets[index];
-        Some((index, Failure { offset, fault }))
     }
 
     /// Hands each thread the commands of its shards, and one of them those that need more.
-    fn share(&mut self, window: &mut Part, is_ordered: bool) {
+    fn share(&mut self, window: &mut Part) {
         let plans = std::mem::take(&mut window.batch.plans);
-        let shared = plans.iter().filter(|plan| only_shard(plan).is_none());
-        if is_ordered || shared.count() > plans.len() / SHARED_PARTS {
+        let together = self.together(&plans);
+        if together.first() == Some(&(0..plans.len())) {
             window.batch.plans = plans;
             let free = self.free();
             return self.meet(std::mem::replace(window, free));
         }
-        let mut parts: Vec<Part> = self.queues.iter().map(|_| self.free()).collect();
-        for (index, plan) in plans.iter().enumerate() {
-            if let Some(shard) = only_shard(plan) {
-                let thread = usize::from(shard) % parts.len();
-                parts[thread].adopt(window, index, plan);
-                continue;
-            }
-            self.send(&mut parts);
+        let mut at = 0;
+        for indices in together {
+            self.apart(window, &plans, at..indices.start);
+            at = indices.end;
             let mut part = self.free();
-            part.adopt(window, index, plan);
+            for index in indices {
+                part.adopt(window, index, &plans[index]);
+            }
             self.meet(part);
         }
-        self.send(&mut parts);
+        self.apart(window, &plans, at..plans.len());
     }
 
-    fn send(&self, parts: &mut [Part]) {
+    /// Which commands of a window are run by one thread while the others wait: those that need more than one shard,
+    /// transactions, and what is too short beside them.
+    fn together(&mut self, plans: &[Plan]) -> Vec<Range<usize>> {
+        let mut all: Vec<Range<usize>> = Vec::new();
+        for (index, plan) in plans.iter().enumerate() {
+            match plan_boundary(plan) {
+                Some(Boundary::Begins) => self.in_transaction = true,
+                Some(Boundary::Ends) => self.in_transaction = false,
+                None => {}
+            }
+            if !self.in_transaction && only_shard(plan).is_some() {
+                continue;
+            }
+            match all.last_mut() {
+                Some(last) if index - last.end < APART_MIN => last.end = index + 1,
+                None if index < APART_MIN => all.push(0..index + 1),
+                _ => all.push(index..index + 1),
+            }
+        }
+        if let Some(last) = all.last_mut()
+            && plans.len() - last.end < APART_MIN
+        {
+            last.end = plans.len();
+        }
+        all
+    }
+
+    /// Hands each thread its own of some commands that need one shard each.
+    fn apart(&self, window: &Part, plans: &[Plan], indices: Range<usize>) {
+        if indices.is_empty() {
+            return;
+        }
+        let mut parts: Vec<Part> = self.queues.iter().map(|_| self.free()).collect();
+        for index in indices {
+            let plan = &plans[index];
+            let shard = only_shard(plan).expect("the others are run together");
+            let thread = usize::from(shard) % parts.len();
+            parts[thread].adopt(window, index, plan);
+        }
         for (queue, part) in self.queues.iter().zip(parts) {
             if !part.is_empty() {
-                send(queue, Work::Apart(std::mem::replace(part, self.free())));
+                send(queue, Work::Apart(part));
             }
         }
     }
@@ -462,10 +419,8 @@ fn work(mut runner: Runner, queue: &Receiver<Work>, done: &Sender<Part>) -> Opti
             }
         };
         failure = failure.or(ran.err());
-        if let Some(mut part) = part
-            && part.batch.input.capacity() <= 2 * WINDOW_BYTES
-        {
-            part.clear();
+        if let Some(mut part) = part {
+            part.empty();
             let _ = done.try_send(part);
         }
     }

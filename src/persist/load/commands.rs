@@ -10,13 +10,16 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 
 use super::fault::AofFault;
+use super::framing::COMMAND_BYTES_MAX;
 use super::room::{Counted, Sample};
 use crate::client::connection::Connection;
 use crate::client::shared::Shared;
 use crate::command::declaration::Flags;
+use crate::command::transaction::{Boundary, boundary};
 use crate::config::Config;
 use crate::engine::effect::Follower;
 use crate::resp::reply::Protocol;
+use crate::resp::request::{Request, Span};
 use crate::session::batch::{Batch, Plan, Route};
 use crate::session::prefetch::prefetch;
 use crate::session::service::Service;
@@ -28,6 +31,11 @@ use crate::telemetry::clock;
 /// Commands that are fetched together.
 const FETCHED: usize = 128;
 
+/// Commands of a window.
+const WINDOW_COMMANDS: usize = 512;
+/// Bytes of a window.
+const WINDOW_BYTES: usize = 512 * 1024;
+
 /// Commands one after the other, planned.
 #[derive(Default)]
 pub(super) struct Part {
@@ -37,13 +45,50 @@ pub(super) struct Part {
 }
 
 impl Part {
+    pub(super) fn len(&self) -> usize {
+        self.offsets.len()
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.offsets.is_empty()
     }
 
-    pub(super) fn clear(&mut self) {
+    /// Whether as much is there as is run at once.
+    pub(super) fn is_full(&self) -> bool {
+        self.len() >= WINDOW_COMMANDS || self.batch.input.len() >= WINDOW_BYTES
+    }
+
+    /// Whether a command can be added.
+    pub(super) fn has_room_for(&self, command: &[u8]) -> bool {
+        self.batch.input.len() + command.len() <= COMMAND_BYTES_MAX
+    }
+
+    /// Forgets all commands, and what a long one has taken in memory.
+    pub(super) fn empty(&mut self) {
+        if self.batch.input.capacity() > 2 * WINDOW_BYTES {
+            *self = Part::default();
+        }
         self.batch.reset();
         self.offsets.clear();
+    }
+
+    /// Adds a command, not planned yet, that begins at `offset` in the file.
+    pub(super) fn push(&mut self, command: &[u8], spans: &[Span], offset: u64) {
+        let batch = &mut self.batch;
+        let before = batch.input.len();
+        batch.input.extend_from_slice(command);
+        let requests = &mut batch.requests;
+        requests.requests.push(Request {
+            first: requests.spans.len() as u32,
+            count: spans.len() as u32,
+            end: batch.input.len() as u32,
+        });
+        let at = |span: &Span| before + span.start().expect("an argument in the file");
+        let spans = spans.iter();
+        requests
+            .spans
+            .extend(spans.map(|span| Span::in_buffer(at(span), span.len())));
+        self.offsets.push(offset);
     }
 
     /// Adds the command that is the `index`th of another part.
@@ -53,19 +98,18 @@ impl Part {
     }
 
     /// The first command that can not be run, if there is one.
-    pub(super) fn broken(&self) -> Option<(usize, AofFault)> {
-        self.batch
-            .plans
-            .iter()
-            .enumerate()
-            .find_map(|(index, plan)| {
-                let name = || self.batch.args(plan).get(0).to_vec();
-                match (plan.command, plan.route) {
-                    (None, _) => Some((index, AofFault::Unknown(name()))),
-                    (_, Route::Refused) => Some((index, AofFault::Arguments(name()))),
-                    _ => None,
-                }
-            })
+    pub(super) fn broken(&self) -> Option<(usize, Failure)> {
+        let mut plans = self.batch.plans.iter().enumerate();
+        plans.find_map(|(index, plan)| {
+            let name = || self.batch.args(plan).get(0).to_vec();
+            let fault = match (plan.command, plan.route) {
+                (None, _) => AofFault::Unknown(name()),
+                (_, Route::Refused) => AofFault::Arguments(name()),
+                _ => return None,
+            };
+            let offset = self.offsets[index];
+            Some((index, Failure { offset, fault }))
+        })
     }
 }
 
@@ -237,6 +281,12 @@ pub(super) fn only_shard(plan: &Plan) -> Option<u16> {
         }
         _ => None,
     }
+}
+
+/// What a command does to a transaction; none if nothing.
+pub(super) fn plan_boundary(plan: &Plan) -> Option<Boundary> {
+    let command = plan.command.filter(|_| plan.route == Route::Session)?;
+    boundary(command.name.as_bytes())
 }
 
 /// Wakes a thread that waits for a job.

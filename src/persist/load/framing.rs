@@ -19,8 +19,11 @@ const LINE_BYTES_MAX: usize = 1024;
 /// The most arguments of a command, and the longest number.
 const COUNT_MAX: u64 = i32::MAX as u64;
 
-/// The most bytes of commands that can be run at once.
-pub(super) const COMMAND_BYTES_MAX: usize = i32::MAX as usize;
+/// The longest command, and the most bytes of commands that can be run at once.
+pub(super) const COMMAND_BYTES_MAX: usize = match cfg!(test) {
+    true => 1024 * 1024,
+    false => i32::MAX as usize,
+};
 
 /// Why no command follows.
 #[derive(Debug)]
@@ -29,7 +32,7 @@ pub(super) enum Broken {
     Read(io::Error),
     /// The file ends within a command, or with zeros behind the last one, as after a loss of power.
     Short,
-    /// What follows is no command.
+    /// What follows is no command, or is too long for one.
     Format,
 }
 
@@ -84,7 +87,7 @@ impl<'s> Commands<'s> {
         &self.bytes[place]
     }
 
-    /// The arguments of the last command, by where they lie in it. Of one of 2 GiB and more some are missing.
+    /// The arguments of the last command, by where they lie in it.
     pub(super) fn spans(&self) -> &[Span] {
         &self.spans
     }
@@ -93,6 +96,7 @@ impl<'s> Commands<'s> {
     pub(super) fn next(&mut self) -> Result<Option<Range<usize>>, Broken> {
         loop {
             let needed = match see(&self.bytes[self.at..self.end], &mut self.spans) {
+                Seen::Command(len) if len > COMMAND_BYTES_MAX => return Err(Broken::Format),
                 Seen::Command(len) => {
                     let place = self.at..self.at + len;
                     self.at += len;

@@ -64,6 +64,8 @@ pub(super) struct Schedule {
     begins: u64,
     len: u64,
     next: Option<Sample>,
+    /// Bytes in front of the last place at which they were counted.
+    sampled: u64,
 }
 
 impl Schedule {
@@ -73,6 +75,7 @@ impl Schedule {
             begins,
             len,
             next: (len >= BYTES_MIN).then_some(Sample::Begin),
+            sampled: 0,
         }
     }
 
@@ -82,6 +85,8 @@ impl Schedule {
         let part = self.len / SAMPLED_PART;
         let (due, next) = match self.next? {
             Sample::Begin => (Sample::Begin, Some(Sample::Middle { read })),
+            // Nothing was run since: what was read belongs to a transaction.
+            _ if read == self.sampled => return None,
             Sample::Middle { .. } if read >= part / 2 => {
                 let end = Sample::End { read: 0, left: 0 };
                 (Sample::Middle { read }, Some(end))
@@ -93,6 +98,7 @@ impl Schedule {
             Sample::Middle { .. } | Sample::End { .. } => return None,
         };
         self.next = next;
+        self.sampled = read;
         Some(due)
     }
 }
@@ -461,6 +467,11 @@ mod tests {
             Some(Sample::Middle { .. })
         ));
         assert!(schedule.due(99 + part).is_none());
+        let mut late = Schedule::new(0, 64 * BYTES_MIN);
+        assert!(matches!(late.due(0), Some(Sample::Begin)));
+        assert!(matches!(late.due(2 * part), Some(Sample::Middle { .. })));
+        assert!(late.due(2 * part).is_none(), "within a transaction");
+        assert!(matches!(late.due(3 * part), Some(Sample::End { .. })));
         let Some(Sample::End { read, left }) = schedule.due(110 + part) else {
             panic!("the part is over");
         };

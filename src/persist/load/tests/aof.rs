@@ -221,6 +221,85 @@ fn keys_whose_time_has_come_meanwhile_are_there_while_loading() {
     });
 }
 
+/// A transaction of so many commands, for keys of its own, without its EXEC.
+fn begun(count: usize) -> Vec<u8> {
+    let value = "x".repeat(1_000);
+    let sets = (0..count).flat_map(|number| command(&format!("SET long:{number} {value}")));
+    [command("MULTI"), sets.collect()].concat()
+}
+
+#[test]
+fn a_transaction_may_be_longer_than_what_is_run_at_once_and_is_loaded_whole_or_not_at_all() {
+    const COUNT: usize = 3_000;
+    let before = commands(&["SET a 1", "SELECT 1", "SET b 1"]);
+    let behind = commands(&["SET c 1", "SELECT 0", "SET d 1"]);
+    let open = [before.clone(), begun(COUNT)].concat();
+    assert!(open.len() > 2 * framing::COMMAND_BYTES_MAX);
+    for threads in [1, 2, 3] {
+        let whole = service(4);
+        let file = [&open[..], &command("EXEC"), &behind].concat();
+        let loaded = replay(whole, &file, threads).expect("a transaction");
+        assert_eq!(loaded.commands, COUNT as u64 + 8);
+        let there = state(whole);
+        assert_eq!(there.len(), COUNT + 4);
+        assert!(there.contains_key(&(1, b"long:2999".to_vec())));
+        assert!(there.contains_key(&(1, b"c".to_vec())), "behind it");
+
+        let cut = service(4);
+        let error = replay(cut, &open, threads).expect_err("it has no end");
+        assert!(matches!(error.fault, AofFault::Unfinished), "{error}");
+        assert_eq!(error.valid, before.len() as u64);
+        assert_eq!(state(cut).len(), 2, "nothing of it");
+
+        let discarded = service(4);
+        let file = [&open[..], &command("DISCARD"), &behind].concat();
+        replay(discarded, &file, threads).expect("it has an end");
+        assert_eq!(state(discarded).len(), 4, "nothing of it");
+
+        let damaged = service(4);
+        let file = [&open[..], &command("EXEB"), &behind].concat();
+        let error = replay(damaged, &file, threads).expect_err("no such command");
+        assert!(matches!(error.fault, AofFault::Unknown(_)), "{error}");
+        assert_eq!(error.offset, open.len() as u64);
+        assert_eq!(state(damaged).len(), 2, "nothing of it");
+    }
+}
+
+#[test]
+fn what_is_damaged_in_a_transaction_is_said_with_its_place_wherever_it_stands() {
+    for (first, second) in [(0, 1_500), (700, 0), (1_500, 3)] {
+        for threads in [1, 2] {
+            let front = [command("SET a 1"), begun(first)].concat();
+            let rest = begun(second);
+            let file = [&front[..], &command("NOSUCH x"), &rest].concat();
+            let service = service(4);
+            let error = replay(service, &file, threads).expect_err("no such command");
+            assert!(matches!(error.fault, AofFault::Unknown(_)), "{error}");
+            assert_eq!(error.offset, front.len() as u64);
+            assert_eq!(state(service).len(), 1);
+        }
+    }
+}
+
+#[test]
+fn a_command_that_is_too_long_is_refused_at_its_place() {
+    let value = "x".repeat(framing::COMMAND_BYTES_MAX);
+    let front = commands(&["SET a 1", "SET b 1"]);
+    for threads in [1, 2] {
+        let service = service(4);
+        let long = command(&format!("SET c {value}"));
+        let file = [&front[..], &long, &command("SET d 1")].concat();
+        let error = replay(service, &file, threads).expect_err("too long");
+        assert!(matches!(error.fault, AofFault::Format), "{error}");
+        assert_eq!(error.offset, front.len() as u64);
+        assert_eq!(state(service).len(), 2);
+        // Longer than what it may be run with, but not by itself.
+        let long = command(&format!("SET c {}", &value[100..]));
+        let file = [&front[..], &long, &command("SET d 1")].concat();
+        replay(self::service(4), &file, threads).expect("all of it");
+    }
+}
+
 #[test]
 fn a_reset_ends_a_transaction_and_what_follows_is_run() {
     for (file, keys) in [
@@ -233,6 +312,66 @@ fn a_reset_ends_a_transaction_and_what_follows_is_run() {
             let loaded = replay(service, &file, threads).expect("nothing is open");
             assert_eq!(loaded.bytes, file.len() as u64);
             assert_eq!(state(service).len(), keys);
+        }
+    }
+}
+
+/// Loads until `stop` says so.
+fn replay_until(
+    service: &'static Service,
+    file: &[u8],
+    threads: usize,
+    stop: &dyn Fn() -> bool,
+) -> Result<AofLoaded, AofError> {
+    let mut progress = Progress::begin(service, file.len() as u64, stop);
+    let loader = Loader::new(service).with_threads(threads);
+    loader.aof(&mut &file[..], &mut progress)
+}
+
+#[test]
+fn progress_is_made_and_the_end_of_the_server_seen_whatever_the_file_is_made_of() {
+    let alternating = (0..5_000).flat_map(|number| {
+        commands(&[
+            "MULTI",
+            &format!("SET a{number} 1"),
+            "EXEC",
+            &format!("SET b{number} 1"),
+        ])
+    });
+    let alternating: Vec<u8> = alternating.collect();
+    let long = [begun(10_000), command("EXEC")].concat();
+    let sets: Vec<u8> = (0..10_000)
+        .flat_map(|number| command(&format!("SET c{number} 1")))
+        .collect();
+    for (name, file) in [
+        ("alternating", alternating),
+        ("long", long),
+        ("single", sets),
+    ] {
+        for threads in [1, 2] {
+            let service = service(4);
+            let figures = &service.telemetry.persistence.loading;
+            let seen = std::cell::RefCell::new(std::collections::BTreeSet::new());
+            let go_on = || {
+                seen.borrow_mut().insert(figures.loaded_bytes.load(Relaxed));
+                false
+            };
+            replay_until(service, &file, threads, &go_on).expect("commands");
+            let steps = seen.borrow().len();
+            assert!(steps > 10, "{name}, {threads} threads: {steps}");
+            let all = state(service).len();
+
+            let service = self::service(4);
+            let asked = std::cell::Cell::new(0);
+            let stop = || asked.replace(asked.get() + 1) >= steps / 2;
+            let error = replay_until(service, &file, threads, &stop).expect_err("stopped");
+            assert!(matches!(error.fault, AofFault::Stopped), "{error}");
+            let there = state(service).len();
+            assert!(there < all, "{name}, {threads} threads: {there}");
+            assert!(
+                name != "long" || there == 0,
+                "half of a transaction: {there}"
+            );
         }
     }
 }
