@@ -196,7 +196,7 @@ impl Reading {
 
     /// Has the commands of the window run, all of them in front of `offset`, and looks around.
     fn hand_on(&mut self, offset: u64, progress: &mut Progress<'_>) -> Result<(), AofFault> {
-        if progress.must_stop() || self.runners.is_over() {
+        if !progress.delay(self.window.len()) || self.runners.is_over() {
             return Err(AofFault::Stopped);
         }
         self.runners.hand_on(&mut self.window);

@@ -27,7 +27,6 @@ use std::fmt;
 use std::io::Read;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
 
 use crate::base::lossless;
 use crate::engine::Now;
@@ -326,32 +325,12 @@ impl Running<'_, '_> {
     }
 
     fn hand_on(&mut self, stretch: Stretch) -> Result<(), Fault> {
-        self.delay(stretch.entries.len())?;
+        if !self.progress.delay(stretch.entries.len()) {
+            return Err(Fault::Stopped);
+        }
         self.progress.note_keys(stretch.entries.len());
         self.workers.hand_on(stretch);
         Ok(())
-    }
-
-    /// `key-load-delay`: microseconds a key, or keys a microsecond. It may be changed meanwhile.
-    fn delay(&mut self, keys: usize) -> Result<(), Fault> {
-        const SLICE_US: u64 = 20_000;
-        let delay_us = |keys: u64| match i64::from(self.service.config.load().key_load_delay) {
-            us @ 0.. => keys.saturating_mul(us.unsigned_abs()),
-            parts => keys / parts.unsigned_abs(),
-        };
-        let mut slept_us = 0;
-        loop {
-            let left_us = delay_us(keys as u64).saturating_sub(slept_us);
-            if left_us == 0 {
-                return Ok(());
-            }
-            let slice_us = left_us.min(SLICE_US);
-            std::thread::sleep(Duration::from_micros(slice_us));
-            slept_us += slice_us;
-            if self.progress.must_stop() {
-                return Err(Fault::Stopped);
-            }
-        }
     }
 
     fn note_field(&mut self, name: &[u8], value: &[u8]) {

@@ -116,6 +116,30 @@ impl<'p> Progress<'p> {
         (self.stop)()
     }
 
+    /// Sleeps for what was read as `key-load-delay` says, which may be changed meanwhile: microseconds for each key or
+    /// command or, if it is negative, that many of them a microsecond. Whether loading goes on.
+    pub(super) fn delay(&self, count: usize) -> bool {
+        const SLICE_US: u64 = 20_000;
+        let count = count as u64;
+        let delay_us = || match i64::from(self.service.config.load().key_load_delay) {
+            us @ 0.. => count.saturating_mul(us.unsigned_abs()),
+            parts => count / parts.unsigned_abs(),
+        };
+        let mut slept_us = 0;
+        loop {
+            if self.must_stop() {
+                return false;
+            }
+            let left_us = delay_us().saturating_sub(slept_us);
+            if left_us == 0 {
+                return true;
+            }
+            let slice_us = left_us.min(SLICE_US);
+            std::thread::sleep(Duration::from_micros(slice_us));
+            slept_us += slice_us;
+        }
+    }
+
     fn tell(&self, loaded: u64) {
         const MIB: f64 = 1024.0 * 1024.0;
         let total = self.figures.total_bytes.load(Relaxed);

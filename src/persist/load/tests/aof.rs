@@ -375,3 +375,26 @@ fn progress_is_made_and_the_end_of_the_server_seen_whatever_the_file_is_made_of(
         }
     }
 }
+
+#[test]
+fn a_delay_for_each_key_holds_for_snapshots_and_for_commands_and_the_end_of_the_server_is_seen_meanwhile()
+ {
+    let snapshot = made(&[(&[], &[0, 1, b'v'])], 10);
+    let commands = commands(&["SET a 1", "MULTI", "SET b 1", "EXEC"]);
+    for file in [&snapshot, &commands] {
+        let service = service(2);
+        service.config.store(Arc::new(Config {
+            key_load_delay: i32::MAX,
+            ..Config::default()
+        }));
+        let asked = std::cell::Cell::new(0);
+        let stop = || asked.replace(asked.get() + 1) >= 2;
+        let error = replay_until(service, file, 1, &stop).expect_err("it takes too long");
+        let is_stopped = match &error.fault {
+            AofFault::Snapshot(fault) => matches!(fault, Fault::Stopped),
+            fault => matches!(fault, AofFault::Stopped),
+        };
+        assert!(is_stopped, "{error}");
+        assert_eq!(state(service).len(), 0);
+    }
+}
