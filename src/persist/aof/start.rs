@@ -51,10 +51,7 @@ impl Aof {
             inner.store = Some(store);
             Ok(())
         };
-        find().map_err(|error| {
-            error.report();
-            Unusable
-        })
+        find().map_err(unusable)
     }
 
     /// Turns it on at once if nothing is there to be loaded; whether that is so.
@@ -110,10 +107,7 @@ impl Aof {
                 }
             }
         };
-        find().map_err(|error| {
-            error.report();
-            Unusable
-        })?;
+        find().map_err(unusable)?;
         open_files(inner.store.as_ref().expect("opened above"))
     }
 
@@ -333,6 +327,12 @@ impl Aof {
     }
 }
 
+/// What is wrong with the files, once the log has it.
+fn unusable(error: StoreError) -> Unusable {
+    error.report();
+    Unusable
+}
+
 /// A file that is to be loaded. It is read whatever becomes of its name, so that no lock is held meanwhile.
 struct Opened {
     part: Part,
@@ -358,10 +358,7 @@ fn open_files(store: &Store) -> Result<Vec<Opened>, Unusable> {
         })
     };
     let opened: Result<Vec<Opened>, StoreError> = store.manifest().loaded().map(open).collect();
-    let mut files = opened.map_err(|error| {
-        error.report();
-        Unusable
-    })?;
+    let mut files = opened.map_err(unusable)?;
     // A crash between the making of a file and the first write to it leaves the one before to be cut off.
     for file in files.iter_mut().rev() {
         file.is_last = true;

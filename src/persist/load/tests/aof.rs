@@ -62,28 +62,22 @@ fn commands_have_the_same_effect_on_any_number_of_threads_and_shards() {
 
 #[test]
 fn a_file_that_is_cut_is_loaded_up_to_where_it_is_good() {
-    let file = commands(&[
+    let lines = [
         "SET a 1",
         "MULTI",
         "SET b 2",
         "APPEND b x",
         "EXEC",
         "SET c 3",
-    ]);
-    let ends: Vec<usize> = [
-        "SET a 1",
-        "MULTI",
-        "SET b 2",
-        "APPEND b x",
-        "EXEC",
-        "SET c 3",
-    ]
-    .iter()
-    .scan(0, |end, line| {
-        *end += command(line).len();
-        Some(*end)
-    })
-    .collect();
+    ];
+    let file = commands(&lines);
+    let ends: Vec<usize> = lines
+        .iter()
+        .scan(0, |end, line| {
+            *end += command(line).len();
+            Some(*end)
+        })
+        .collect();
     for len in 0..=file.len() {
         let service = service(2);
         let result = replay(service, &file[..len], 1 + len % 2);
