@@ -6,13 +6,34 @@ use std::time::Duration;
 use crate::support::load::{self, Job, Kind, Sample};
 use crate::{Plan, Runner, load_core, median};
 
-/// What is measured: name, what `appendfsync` says (nothing: no file), requests in a batch.
-const CASES: &[(&str, &str, usize)] = &[
-    ("SET P=16, no file", "", 16),
-    ("SET P=16, no", "no", 16),
-    ("SET P=16, everysec", "everysec", 16),
-    ("SET P=1, always", "always", 1),
-    ("SET P=16, always", "always", 16),
+struct Case {
+    name: &'static str,
+    /// What `appendfsync` says; nothing: no file.
+    fsync: &'static str,
+    pipeline: usize,
+    /// By how many microseconds the disk is made slower, with DEBUG AOF-FLUSH-SLEEP: before each write, and so before
+    /// each sync of `always`.
+    slower_us: u32,
+}
+
+const fn case(name: &'static str, fsync: &'static str, pipeline: usize, slower_us: u32) -> Case {
+    Case {
+        name,
+        fsync,
+        pipeline,
+        slower_us,
+    }
+}
+
+const CASES: &[Case] = &[
+    case("SET P=16, no file", "", 16, 0),
+    case("SET P=16, no", "no", 16, 0),
+    case("SET P=16, everysec", "everysec", 16, 0),
+    case("SET P=1, always", "always", 1, 0),
+    case("SET P=1, always, disk slower by 1 ms", "always", 1, 1_000),
+    case("SET P=1, always, by 2 ms", "always", 1, 2_000),
+    case("SET P=1, always, by 5 ms", "always", 1, 5_000),
+    case("SET P=16, always", "always", 16, 0),
 ];
 
 pub(crate) fn measure(plan: &Plan, out: &mut String) {
@@ -38,7 +59,7 @@ pub(crate) fn measure(plan: &Plan, out: &mut String) {
             let _ = writeln!(
                 out,
                 "| {} | {} | {rate:.0} | {:.0} | {:.0} | {cpu:.2} | {:.2} | {:.2} |",
-                case.0,
+                case.name,
                 runner.name,
                 of(own, |one| one.p50_us),
                 of(own, |one| one.p99_us),
@@ -49,21 +70,33 @@ pub(crate) fn measure(plan: &Plan, out: &mut String) {
     }
 }
 
-fn sample(plan: &Plan, runner: &Runner, (name, fsync, pipeline): &(&str, &str, usize)) -> Sample {
+fn sample(plan: &Plan, runner: &Runner, case: &Case) -> Sample {
     let dir = plan.folder("appending");
-    let server = match *fsync {
+    let server = match case.fsync {
         "" => runner.start(&dir, &[]),
-        fsync => runner.start(&dir, &["--appendonly", "yes", "--appendfsync", fsync]),
+        fsync => {
+            let words = ["--appendonly", "yes", "--appendfsync", fsync];
+            runner.start(
+                &dir,
+                &[&words[..], &["--enable-debug-command", "yes"]].concat(),
+            )
+        }
     };
+    if case.slower_us > 0 {
+        let slower_us = case.slower_us.to_string();
+        server
+            .client()
+            .ask(&["DEBUG", "AOF-FLUSH-SLEEP", &slower_us]);
+    }
     let job = Job {
         kind: Kind::Set,
-        pipeline: *pipeline,
+        pipeline: case.pipeline,
         clients: 50,
         keys: plan.keys.min(1_000_000),
         value_bytes: 64,
         time: Duration::from_millis(if plan.quick { 500 } else { 3_000 }),
     };
     let sample = load::run(&job, server.port, server.pid(), &load_core());
-    eprintln!("{name}, {}: {sample:.1?}", runner.name);
+    eprintln!("{}, {}: {sample:.1?}", case.name, runner.name);
     sample
 }

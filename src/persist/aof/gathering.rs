@@ -3,14 +3,24 @@
 //! Where a sync takes long, clients fall into two halves: while the writes of one are synced the other half writes, and
 //! has to wait for the whole next sync. The disk then serves half of them at a time. So before a sync begins, the
 //! clients that the last one let go get a moment to write again; not where a sync takes no longer than that moment.
+//!
+//! A client that still makes this sync is answered about one sync earlier, and each one that waits is answered later by
+//! as long as the sync is put off. So it is put off as long as clients come at a rate at which more would come in the
+//! time of a sync than wait already.
 
 use std::time::Duration;
 
 /// Syncs that take less are not put off: what is saved is less than what it costs to sleep.
 const SYNC_MIN: Duration = Duration::from_micros(400);
 
-/// Looks at whether more have come, in half of the time of a sync.
+/// The rate at which clients come is measured over this part of a sync's time.
+const WINDOWS: u32 = 8;
+
+/// In each of them, whether all have come is looked at so often.
 const LOOKS: u32 = 4;
+
+/// Shorter sleeps take the system longer than they last.
+const LOOK_MIN: Duration = Duration::from_micros(50);
 
 /// See the module.
 #[derive(Clone, Copy, Default)]
@@ -28,29 +38,35 @@ impl Gathering {
         self.crowd = crowd;
     }
 
-    /// Waits until as many wait as the last time, no further client comes, or half of the time of a sync has passed.
-    /// Whether it waited at all.
+    /// Waits until as many wait as the last time, too few come, or the time of a sync has passed. Whether it waited at
+    /// all. `sleep` tells how long it slept.
     pub(super) fn gather(
         &self,
         mut waiting: impl FnMut() -> usize,
-        mut sleep: impl FnMut(Duration),
+        mut sleep: impl FnMut(Duration) -> Duration,
     ) -> bool {
         // One that took long for once says nothing.
         let spent = self.spent[0].min(self.spent[1]);
-        if spent < SYNC_MIN {
+        let mut count = waiting();
+        if spent < SYNC_MIN || count >= self.crowd {
             return false;
         }
-        let mut before = waiting();
-        for look in 0..LOOKS {
-            if before >= self.crowd {
-                return look > 0;
+        let window = spent / WINDOWS;
+        let look = (window / LOOKS).max(LOOK_MIN);
+        let mut passed = Duration::ZERO;
+        while passed < spent {
+            let (before, began) = (count, passed);
+            while passed - began < window {
+                passed += sleep(look);
+                count = waiting();
+                if count >= self.crowd {
+                    return true;
+                }
             }
-            sleep(spent / (2 * LOOKS));
-            let now = waiting();
-            if now <= before {
+            let come = count.saturating_sub(before) as u128;
+            if come * spent.as_nanos() <= count as u128 * (passed - began).as_nanos() {
                 break;
             }
-            before = now;
         }
         true
     }
@@ -60,18 +76,22 @@ impl Gathering {
 mod tests {
     use super::*;
 
-    const SYNC: Duration = Duration::from_millis(4);
+    const SYNC: Duration = Duration::from_millis(16);
     const LOOK: Duration = Duration::from_micros(500);
 
-    /// How often a sync is put off if so many wait at each look.
-    fn sleeps(gathering: &Gathering, waiting: &[usize]) -> usize {
-        let mut waiting = waiting.iter();
+    /// How often a sync is put off by a look if so many wait at each, and for ever as many as at the last.
+    fn looks(gathering: &Gathering, waiting: &[usize]) -> u32 {
+        let mut at = 0;
         let mut sleeps = 0;
         let is_put_off = gathering.gather(
-            || *waiting.next().expect("no more looks"),
+            || {
+                at += 1;
+                waiting[(at - 1).min(waiting.len() - 1)]
+            },
             |time| {
                 assert_eq!(time, LOOK);
                 sleeps += 1;
+                time
             },
         );
         assert_eq!(is_put_off, sleeps > 0);
@@ -89,26 +109,34 @@ mod tests {
     #[test]
     fn a_sync_is_put_off_for_those_who_are_coming() {
         let gathering = after([SYNC, SYNC], 50);
-        assert_eq!(sleeps(&gathering, &[25, 40, 50]), 2, "all are there");
+        assert_eq!(looks(&gathering, &[25, 40, 50]), 2, "all are there");
+        assert_eq!(looks(&gathering, &[60]), 0);
+        assert_eq!(looks(&after([SYNC, SYNC], 1), &[1]), 0, "one alone");
+        assert_eq!(looks(&gathering, &[20]), LOOKS, "nobody comes");
         assert_eq!(
-            sleeps(&gathering, &[25, 26, 26]),
-            2,
+            looks(&gathering, &[20, 20, 20, 20, 23]),
+            2 * LOOKS,
             "nobody comes any more"
         );
-        assert_eq!(
-            sleeps(&gathering, &[5, 9, 12, 15, 20]),
-            4,
-            "it takes too long"
-        );
-        assert_eq!(sleeps(&gathering, &[60]), 0);
-        assert_eq!(sleeps(&after([SYNC, SYNC], 1), &[1]), 0, "one alone");
+    }
+
+    #[test]
+    fn a_sync_is_not_put_off_for_those_who_come_now_and_then() {
+        let gathering = after([SYNC, SYNC], 100);
+        // 32 looks are the time of a sync: at one a look no more come in it than wait.
+        let steady: Vec<usize> = (32..99).collect();
+        assert_eq!(looks(&gathering, &steady), LOOKS);
+        // It takes too long, but more and more come.
+        let rush: Vec<usize> = (0..99).collect();
+        let gathering = after([SYNC, SYNC], 1000);
+        assert_eq!(looks(&gathering, &rush), WINDOWS * LOOKS);
     }
 
     #[test]
     fn a_sync_that_takes_no_time_is_not_put_off() {
         let short = Duration::from_micros(300);
         for spent in [[short, short], [SYNC, short], [short, SYNC]] {
-            assert_eq!(sleeps(&after(spent, 50), &[]), 0);
+            assert_eq!(looks(&after(spent, 50), &[1]), 0);
         }
     }
 }

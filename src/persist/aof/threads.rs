@@ -92,9 +92,11 @@ impl Aof {
     fn gather(&self, reader: &Reader) -> Option<Stretch> {
         let gathering = *self.gathering.lock();
         let sleep = |time| {
+            let began = Instant::now();
             self.log.lend(true);
             std::thread::sleep(time);
             self.log.lend(false);
+            began.elapsed()
         };
         let is_put_off = gathering.gather(|| self.synced.waiting(), sleep);
         is_put_off.then(|| self.log.drive(reader, Duration::ZERO))?
@@ -143,7 +145,11 @@ impl Aof {
         self.figures().fsync.note(spent);
         match synced {
             Ok(()) => {
-                self.gathering.lock().note(spent, self.synced.waiting());
+                // A disk that is made slow for a test is one that syncs slowly.
+                let slept = Duration::from_micros(self.flush_sleep_us.load(Relaxed));
+                self.gathering
+                    .lock()
+                    .note(slept + spent, self.synced.waiting());
                 self.synced.pass(written);
             }
             Err(error) if self.waits.load(Relaxed) => {
