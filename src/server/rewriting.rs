@@ -2,6 +2,7 @@
 //! connections are served.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use crate::command::error::CommandError;
 use crate::command::host::{Awaited, Done};
@@ -47,10 +48,31 @@ pub(super) fn rewrite(
 }
 
 /// DEBUG LOADAOF: all data as the append-only file has them. Clients hear LOADING from the first moment: one that was
-/// held back while what comes before is written would wait for the whole file.
+/// held back while what comes before is written would wait for the whole file. What was let in before that is waited
+/// for, so that it is in the file, and nothing but the file comes into shards that are empty.
 pub(super) fn load_again(service: &'static Service, aof: &Aof) -> Result<(), CommandError> {
-    service.telemetry.persistence.loading.announce();
-    aof.write_all();
+    let loading = &service.telemetry.persistence.loading;
+    loading.announce();
+    let may_load = service.await_under_way().and_then(|()| {
+        let written = aof.write_all();
+        written
+            .map_err(|_| "ERR The append-only file can not be written, check server logs.".into())
+    });
+    if let Err(error) = may_load {
+        loading.end();
+        return Err(error);
+    }
+    if aof.load_again(&|| false, || flush_all(service)).is_err() {
+        tracing::error!("The data are gone, and can not be loaded again. Exiting.");
+        std::process::exit(1);
+    }
+    forget_dirty(service);
+    tracing::info!("Append Only File loaded by DEBUG LOADAOF");
+    Ok(())
+}
+
+/// Empties the server, as another source has all data.
+pub(super) fn flush_all(service: &Service) {
     run_on_all(service, |engines, _| {
         for engine in engines {
             (0..engine.database_count()).for_each(|db| {
@@ -59,15 +81,11 @@ pub(super) fn load_again(service: &'static Service, aof: &Aof) -> Result<(), Com
         }
     });
     service.scripts.functions.flush();
-    if aof.load_again(&|| false).is_err() {
-        tracing::error!("The data are gone, and can not be loaded again. Exiting.");
-        std::process::exit(1);
-    }
+}
+
+/// What there is counts as saved.
+pub(super) fn forget_dirty(service: &Service) {
     let dirty = service.all_published.iter().map(|shard| shard.dirty.get());
     let figures = &service.telemetry.persistence.rdb;
-    figures
-        .dirty_at_save
-        .store(dirty.sum(), std::sync::atomic::Ordering::Relaxed);
-    tracing::info!("Append Only File loaded by DEBUG LOADAOF");
-    Ok(())
+    figures.dirty_at_save.store(dirty.sum(), Relaxed);
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::oneshot;
 
 use super::rewriting;
@@ -19,7 +19,7 @@ use crate::persist::load::progress::Progress;
 use crate::persist::load::{Due, LoadError, Loader, Rules};
 use crate::persist::rdb::fault::Fault;
 use crate::persist::snapshot::saver::{Begun, Saver};
-use crate::persist::snapshot::{Purpose, Running, Snapshots, run_on_all};
+use crate::persist::snapshot::{Purpose, Running, Snapshots};
 use crate::session::pause::Reason;
 use crate::session::service::Service;
 use crate::telemetry::clock;
@@ -31,6 +31,9 @@ const REPLICAS_LOOK: Duration = Duration::from_millis(20);
 
 /// How often it is looked whether what is cancelled waits for a script.
 const SCRIPTS_LOOK: Duration = Duration::from_millis(20);
+
+/// How often it is looked whether a reload has come to load.
+const RELOAD_LOOK: Duration = Duration::from_millis(10);
 
 /// See the module.
 pub(super) struct Saving {
@@ -145,9 +148,10 @@ impl Saving {
         self.on_thread("OK", move |saving| {
             let _one_at_a_time = saving.reloading.lock();
             // No client is to write what would be lost, nor to see half of the data.
-            saving.hold_back(false);
-            let reloaded = saving.do_reload(reload);
-            saving.let_on();
+            saving.hold_back(Reason::Reload, false);
+            let let_in = saving.service.await_under_way();
+            let reloaded = let_in.and_then(|()| saving.do_reload(reload));
+            saving.service.end_pause(Reason::Reload);
             reloaded
         })
     }
@@ -245,7 +249,7 @@ impl Saving {
         if timeout_s == 0 || primary.lagging().is_empty() {
             return true;
         }
-        self.hold_back(true);
+        self.hold_back(Reason::Ending, true);
         let until_ms = clock::unix_ms() + timeout_s * 1_000;
         tracing::info!("Waiting for replicas before shutting down.");
         waits_until_ms.store(until_ms, SeqCst);
@@ -317,13 +321,13 @@ impl Saving {
             tracing::warn!("Writing initial AOF. Exiting all the same, as it was insisted.");
         }
         let config = self.service.config.load_full();
-        let is_loading = &self.service.telemetry.persistence.loading.is_loading;
-        let saves = exit.saves.unwrap_or(!config.save.is_empty()) && !is_loading.load(Relaxed);
-        self.cancel_and_wait(saves);
-        if saves {
+        let wants_save = exit.saves.unwrap_or(!config.save.is_empty());
+        let whole = wants_save.then(|| self.await_whole()).flatten();
+        self.cancel_and_wait(whole.is_some());
+        if whole.is_some() {
             tracing::info!("Saving the final RDB snapshot before exiting.");
             // What is acknowledged is to be in it.
-            self.hold_back(true);
+            self.hold_back(Reason::Ending, true);
             if self.saver.save(true).is_err() {
                 if !exit.is_forced {
                     tracing::warn!("Error trying to save the DB, can't exit.");
@@ -339,6 +343,23 @@ impl Saving {
         Ok(())
     }
 
+    /// Waits until all data are there, and has none loaded anew from then on; none if they are being loaded, which is
+    /// from what is on the disk.
+    fn await_whole(&self) -> Option<MutexGuard<'_, ()>> {
+        let is_loading = &self.service.telemetry.persistence.loading.is_loading;
+        loop {
+            let whole = self.reloading.try_lock_for(RELOAD_LOOK);
+            if is_loading.load(Relaxed) {
+                // What comes behind the end of that would be saved nowhere.
+                self.hold_back(Reason::Ending, true);
+                return None;
+            }
+            if whole.is_some() {
+                return whole;
+            }
+        }
+    }
+
     /// Whether the end that saves nothing comes while a script keeps what is being saved from its shards.
     fn is_held_up(&self, exit: Exit) -> bool {
         exit.saves == Some(false) && self.is_script_busy()
@@ -350,52 +371,43 @@ impl Saving {
                 .save(false)
                 .map_err(|_| CommandError::from("ERR"))?;
         }
-        let service = self.service;
-        if !reload.skips_flush {
-            run_on_all(service, |engines, _| {
-                for engine in engines {
-                    (0..engine.database_count()).for_each(|db| {
-                        engine.flush_db(db);
-                    });
-                }
-            });
-            service.scripts.functions.flush();
-        }
-        self.load(reload.merges).map_err(|error| {
+        self.load(reload).map_err(|error| {
             tracing::warn!("Error trying to load the RDB dump: {error}");
             CommandError::from("ERR Error trying to load the RDB dump, check server logs.")
         })?;
-        let dirty = service.all_published.iter().map(|shard| shard.dirty.get());
-        let figures = &service.telemetry.persistence.rdb;
-        figures.dirty_at_save.store(dirty.sum(), Relaxed);
+        rewriting::forget_dirty(self.service);
         tracing::warn!("DB reloaded by DEBUG RELOAD");
         Ok(())
     }
 
-    fn load(&self, merges: bool) -> Result<(), LoadError> {
+    fn load(&self, reload: Reload) -> Result<(), LoadError> {
         let path = self.saver.path();
         let opened = File::open(path).and_then(|file| Ok((file.metadata()?.len(), file)));
         let (bytes, mut file) = opened.map_err(|error| LoadError {
             offset: 0,
             fault: Fault::Read(error),
         })?;
+        // From here on no thread saves what there is.
         let mut progress = Progress::begin(self.service, bytes, &|| false);
+        if !reload.skips_flush {
+            rewriting::flush_all(self.service);
+        }
         let rules = Rules {
             due: match self.service.pause.rest.follows() {
                 true => Due::Loaded,
                 false => Due::LeftOut,
             },
-            replaces: merges,
+            replaces: reload.merges,
         };
         Loader::new(self.service).rdb(&mut file, Vec::new(), rules, &mut progress)?;
         Ok(())
     }
 
     /// Holds clients back, or their writes only.
-    fn hold_back(&self, writes_only: bool) {
+    fn hold_back(&self, reason: Reason, writes_only: bool) {
         let now_ms = clock::unix_ms();
         let pause = &self.service.pause;
-        pause.start(Reason::Ending, u64::MAX, writes_only, now_ms);
+        pause.start(reason, u64::MAX, writes_only, now_ms);
     }
 
     fn let_on(&self) {

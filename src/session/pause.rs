@@ -26,8 +26,10 @@ pub enum Reason {
     Client,
     /// DEBUG SLEEP, which stops everybody.
     Sleep,
-    /// The last snapshot before the end, or a reload.
+    /// The last snapshot before the end.
     Ending,
+    /// DEBUG RELOAD.
+    Reload,
     /// A replica takes over.
     Failover,
 }

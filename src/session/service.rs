@@ -1,8 +1,9 @@
 //! What all sessions of a server share.
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
@@ -10,6 +11,7 @@ use parking_lot::Mutex;
 use super::pause::{Pause, Reason};
 use crate::client::registry::Registry;
 use crate::client::under_way::UnderWay;
+use crate::command::error::CommandError;
 use crate::command::host::Server;
 use crate::command::host::migration::Migration;
 use crate::config::Config;
@@ -148,6 +150,22 @@ impl Service {
         for engine in engines {
             engine.effects.set_log(Arc::clone(log));
         }
+    }
+
+    /// Waits until all has ended that began before, so that nothing follows any more which was let in before a pause or
+    /// before the server said that it loads; an error, if a script runs for too long to be waited for. Not for threads
+    /// that serve connections.
+    pub fn await_under_way(&self) -> Result<(), CommandError> {
+        const LOOK: Duration = Duration::from_millis(20);
+        let (ends, ended) = mpsc::channel::<()>();
+        UnderWay::when_over(&self.under_way, move || drop(ends));
+        // No thread sends: it ends when the other end is dropped.
+        while ended.recv_timeout(LOOK) == Err(mpsc::RecvTimeoutError::Timeout) {
+            if let Some(text) = self.scripts.running.busy_text() {
+                return Err(text.into());
+            }
+        }
+        Ok(())
     }
 
     /// Ends a pause, and has the commands that wait for that go on.

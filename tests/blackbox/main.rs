@@ -26,6 +26,7 @@ mod observability;
 mod process;
 mod protocol;
 mod pubsub;
+mod reloading;
 mod replicated;
 mod replication_channels;
 mod replication_liars;

@@ -51,6 +51,7 @@ static DEBUG: Command = Command::new("debug", GROUP, -2)
         &inspect::LISTPACK,
         &inspect::OBJECT,
         &inspect::POPULATE,
+        &reload::LOADAOF,
         &reload::REENCODE,
         &reload::RELOAD,
     ])
@@ -89,7 +90,6 @@ fn debug(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
             cx.server.pause_cron(leading_integer(args.get(2)) != 0);
             out.ok();
         }
-        (b"loadaof", 2) => cx.after = After::Await(cx.server.load_aof()),
         (b"aof-flush-sleep", 3) => {
             let us = leading_integer(args.get(2));
             cx.server.set_aof_flush_sleep(us.max(0).unsigned_abs());

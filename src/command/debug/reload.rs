@@ -6,7 +6,7 @@ use super::super::declaration::{Command, CommandResult, Flags};
 use super::super::generic::dump::limits;
 use super::super::host::Reload;
 use super::super::{Args, Out};
-use super::{GROUP, PART};
+use super::{GROUP, PART, unknown};
 use crate::engine::Key;
 use crate::engine::serial::reader::Reader;
 use crate::engine::serial::writer::Writer;
@@ -22,6 +22,25 @@ pub(super) static RELOAD: Command = Command::sub("debug|reload", "reload", GROUP
     )
     .complexity("O(N) where N is the size of the data")
     .on_session(reload);
+
+/// `DEBUG LOADAOF`
+pub(super) static LOADAOF: Command = Command::sub("debug|loadaof", "loadaof", GROUP, -2)
+    .flags(PART.or(Flags::NO_MULTI))
+    .doc(
+        "1.0.0",
+        "",
+        "Forgets all data and loads the append-only file.",
+    )
+    .complexity("O(N) where N is the size of the file")
+    .on_session(load_aof);
+
+fn load_aof(cx: &mut SessionCx<'_>, args: &Args<'_>, _: &mut Out) -> CommandResult {
+    if args.len() > 2 {
+        return Err(unknown(args));
+    }
+    cx.after = After::Await(cx.server.load_aof());
+    Ok(())
+}
 
 fn reload(cx: &mut SessionCx<'_>, args: &Args<'_>, _: &mut Out) -> CommandResult {
     let mut reload = Reload::default();

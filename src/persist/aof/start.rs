@@ -81,14 +81,19 @@ impl Aof {
         found
     }
 
-    /// DEBUG LOADAOF: loads what there is into shards that were emptied, as the manifest says on the disk. Nothing is
-    /// logged meanwhile. The calling thread is made for scripts.
-    pub fn load_again(&self, stop: &dyn Fn() -> bool) -> Result<(), Unusable> {
+    /// DEBUG LOADAOF: loads what there is into shards that `empty` has emptied, as the manifest says on the disk.
+    /// Nothing is logged meanwhile. The calling thread is made for scripts.
+    pub fn load_again(
+        &self,
+        stop: &dyn Fn() -> bool,
+        empty: impl FnOnce(),
+    ) -> Result<(), Unusable> {
         let files = self.find_again()?;
         let interest = self.service.pubsub.interest();
         let was_logging = interest.is_filing();
         interest.set_listening(Audience::FILE, false);
         let mut progress = Progress::begin(self.service, total_bytes(&files), stop);
+        empty();
         let loaded = self.load(files, &mut progress);
         interest.set_listening(Audience::FILE, was_logging);
         drop(progress);
@@ -111,12 +116,14 @@ impl Aof {
         open_files(inner.store.as_ref().expect("opened above"))
     }
 
-    /// Has all that was appended so far written, and not synced: who reads the file sees it.
-    pub fn write_all(&self) {
+    /// Has all that was appended so far written, and not synced: who reads the file sees it. An error if it can not be.
+    pub fn write_all(&self) -> Result<(), Unusable> {
         let inner = self.inner.lock();
-        if let (Phase::On, Some(reader)) = (inner.phase, &inner.reader) {
-            self.write_out(reader);
-        }
+        let is_written = match (inner.phase, &inner.reader) {
+            (Phase::On, Some(reader)) => self.write_out(reader),
+            _ => true,
+        };
+        is_written.then_some(()).ok_or(Unusable)
     }
 
     fn load(&self, files: Vec<Opened>, progress: &mut Progress<'_>) -> Result<Found, Unusable> {
@@ -171,7 +178,9 @@ impl Aof {
                 return Err(Unusable);
             }
         }
-        if !self.service.config.load().aof_load_truncated || !file.is_last {
+        // What is appended to has to stay as it is.
+        let is_appended_to = self.is_on.load(Relaxed);
+        if !self.service.config.load().aof_load_truncated || !file.is_last || is_appended_to {
             if !file.is_last {
                 tracing::error!("AOF file {name} is truncated, and it is not the last one");
             }

@@ -90,7 +90,7 @@ impl Aof {
 
     /// Lets more of those come who wait for a sync, if that is worth it: what they wrote.
     fn gather(&self, reader: &Reader) -> Option<Stretch> {
-        let gathering = *self.gathering.lock();
+        let mut gathering = *self.gathering.lock();
         let sleep = |time| {
             let began = Instant::now();
             self.log.lend(true);
@@ -99,6 +99,7 @@ impl Aof {
             began.elapsed()
         };
         let is_put_off = gathering.gather(|| self.synced.waiting(), sleep);
+        *self.gathering.lock() = gathering;
         is_put_off.then(|| self.log.drive(reader, Duration::ZERO))?
     }
 
@@ -273,20 +274,24 @@ impl Aof {
         self.sync();
     }
 
-    /// Has everything that was appended so far written; not while a write fails.
-    pub(super) fn write_out(&self, reader: &Arc<Reader>) {
+    /// Has everything that was appended so far written; not while a write fails. Whether it is.
+    pub(super) fn write_out(&self, reader: &Arc<Reader>) -> bool {
         const LOOKS: usize = 10_000;
         let tail = self.log.tail();
         for _ in 0..LOOKS {
             {
                 let writer = self.writer.lock();
-                if writer.written() >= tail || writer.is_held() || self.is_failing.load(Relaxed) {
+                if writer.written() >= tail {
+                    return true;
+                }
+                if writer.is_held() || self.is_failing.load(Relaxed) {
                     break;
                 }
             }
             reader.nudge();
             std::thread::sleep(Duration::from_millis(1));
         }
+        false
     }
 
     /// At the end of the server: all is written and synced, and no client hears any more of what is not.
