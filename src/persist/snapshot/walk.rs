@@ -42,6 +42,12 @@ const OFFER_TAKEN_NS: u64 = 3_000;
 /// connections may be idle at a few of them and busy at the next.
 const OFFERS_LEFT: u32 = 64;
 
+/// What an offer may take for nothing: a thread that serves connections rests sooner, unless there is no end to what it
+/// has to do. Of what one takes beyond that, the walker gets back this part: or a neighbour that never rests would have
+/// it run for one slice in some milliseconds, and a snapshot take minutes.
+const OFFER_SHORT_NS: u64 = 1_000_000;
+const OFFER_SHARE: u64 = 4;
+
 /// Looks at a held shard before its turn is given to the next one.
 const SPINS: u32 = 32;
 
@@ -150,6 +156,7 @@ impl Walk {
                 return;
             };
             let before = self.outgoing.keys();
+            let taken = Ticks::now();
             let more = match self.service.shards.take_spinning(shard, SPINS) {
                 Some(mut engine) => {
                     refusals = 0;
@@ -178,7 +185,7 @@ impl Walk {
                 },
             );
             self.delay(self.outgoing.keys() - before);
-            core.offer();
+            core.offer(Ticks::now().since_ns(taken));
         }
     }
 
@@ -222,6 +229,8 @@ impl Walk {
 struct Core {
     /// Offers that have to be left from now on before it counts as the walker's own.
     offers_left: u32,
+    /// For how long the walker goes on without another offer.
+    credit_ns: u64,
 }
 
 impl Core {
@@ -233,15 +242,25 @@ impl Core {
         }
     }
 
-    /// Offers it to threads that wait for it, so that a walker that the system lets run only when others rest is not
-    /// stopped with a shard in hand.
-    fn offer(&mut self) {
+    /// Offers it, after a slice that took so long, to threads that wait for it, so that a walker that the system lets
+    /// run only when others rest is not stopped with a shard in hand.
+    fn offer(&mut self, spent_ns: u64) {
+        self.credit_ns = self.credit_ns.saturating_sub(spent_ns);
+        if self.credit_ns > 0 {
+            return;
+        }
         let offered = Ticks::now();
         thread::yield_now();
-        self.offers_left = match Ticks::now().since_ns(offered) < OFFER_TAKEN_NS {
+        self.note(Ticks::now().since_ns(offered));
+    }
+
+    /// An offer took so long.
+    fn note(&mut self, taken_ns: u64) {
+        self.offers_left = match taken_ns < OFFER_TAKEN_NS {
             true => self.offers_left.saturating_sub(1),
             false => OFFERS_LEFT,
         };
+        self.credit_ns = taken_ns.saturating_sub(OFFER_SHORT_NS) / OFFER_SHARE;
     }
 }
 
@@ -549,6 +568,21 @@ mod tests {
 
     const KEYS: u64 = 20_000;
     const PATIENCE: Duration = Duration::from_secs(20);
+
+    #[test]
+    fn a_core_that_others_keep_for_long_is_offered_again_when_a_part_of_that_was_used() {
+        const SLICE: u64 = 100_000;
+        let mut core = Core::default();
+        core.note(OFFER_SHORT_NS);
+        assert_eq!((core.credit_ns, core.slice_ns()), (0, SLICE_SHARED_NS));
+        core.note(OFFER_SHORT_NS + 10 * OFFER_SHARE * SLICE);
+        for left in (1..10).rev() {
+            core.offer(SLICE);
+            assert_eq!(core.credit_ns, left * SLICE, "no offer was made");
+        }
+        (0..=OFFERS_LEFT).for_each(|_| core.note(0));
+        assert_eq!(core.slice_ns(), SLICE_NS);
+    }
 
     /// Takes the first piece with keys only once all are encoded, or when that takes too long.
     struct Slow {
