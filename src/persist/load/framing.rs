@@ -30,7 +30,7 @@ pub(super) const COMMAND_BYTES_MAX: usize = match cfg!(test) {
 pub(super) enum Broken {
     /// The file could not be read on.
     Read(io::Error),
-    /// The file ends within a command, or with zeros behind the last one, as after a loss of power.
+    /// The file ends within a command, or with zeros there or behind the last one, as after a loss of power.
     Short,
     /// What follows is no command, or is too long for one.
     Format,
@@ -107,7 +107,7 @@ impl<'s> Commands<'s> {
                     continue;
                 }
                 Seen::Part(needed) => needed,
-                Seen::Neither if self.is_zeros()? => return Err(Broken::Short),
+                Seen::Neither if self.ends_in_zeros()? => return Err(Broken::Short),
                 Seen::Neither => return Err(Broken::Format),
             };
             if self.has_ended {
@@ -147,18 +147,22 @@ impl<'s> Commands<'s> {
         Ok(())
     }
 
-    /// Whether nothing but zeros is left.
-    fn is_zeros(&mut self) -> Result<bool, Broken> {
-        while self.bytes[self.at..self.end].iter().all(|byte| *byte == 0) {
-            if self.has_ended {
-                return Ok(true);
-            }
+    /// Whether nothing but zeros is left behind a part of a command, or of a line, or behind the last one. Nothing can
+    /// be read after that.
+    fn ends_in_zeros(&mut self) -> Result<bool, Broken> {
+        let offset = self.offset();
+        let rest = &self.bytes[self.at..self.end];
+        let last = rest.iter().rposition(|byte| *byte != 0);
+        let part = &rest[..last.map_or(0, |last| last + 1)];
+        let mut ends =
+            part.len() < rest.len() && matches!(see(part, &mut self.spans), Seen::Part(_));
+        while ends && !self.has_ended {
             self.at = self.end;
-            let zeros_at = self.offset();
             self.read(READ_BYTES).map_err(Broken::Read)?;
-            debug_assert_eq!(zeros_at, self.offset(), "reading moves nothing on");
+            ends = self.bytes[self.at..self.end].iter().all(|byte| *byte == 0);
         }
-        Ok(false)
+        (self.before, self.at, self.end) = (offset, 0, 0);
+        Ok(ends)
     }
 }
 
@@ -307,6 +311,32 @@ mod tests {
         assert!(matches!(all(&file, 100).1, Err(Broken::Short)));
         let file = [SET, &[0; 5000], SET].concat();
         assert!(matches!(all(&file, 100).1, Err(Broken::Format)));
+    }
+
+    #[test]
+    fn zeros_behind_a_part_of_a_command_are_a_short_file_wherever_it_ends() {
+        for len in 1..SET.len() {
+            for zeros in [1, 2, 40, 5000, READ_BYTES + 1] {
+                let mut file = [SET, &SET[..len], &vec![0; zeros]].concat();
+                for piece in [7, 4096] {
+                    let (found, end) = all(&file, piece);
+                    assert_eq!(found.len(), 1);
+                    assert!(matches!(end, Err(Broken::Short)), "{len}, {zeros}: {end:?}");
+                }
+                file.extend_from_slice(SET);
+                let (_, end) = all(&file, 4096);
+                let is_value = zeros <= 2;
+                assert!(
+                    is_value || matches!(end, Err(Broken::Format)),
+                    "{len}, {zeros}: {end:?}"
+                );
+            }
+        }
+        let file = [&SET[..4], b"X", &[0; 40]].concat();
+        assert!(
+            matches!(all(&file, 4096).1, Err(Broken::Format)),
+            "damage before the zeros"
+        );
     }
 
     #[test]
