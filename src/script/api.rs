@@ -17,6 +17,7 @@ use crate::base::lossless::until_zero;
 use crate::engine::record::Audience;
 use crate::resp::reply::Protocol;
 use crate::sys::lua::{Taken, direct};
+use crate::telemetry::process;
 
 /// The version that is claimed, as `redis.REDIS_VERSION` and as a number.
 const VERSION: (&str, i64) = ("7.4.0", 0x0007_0400);
@@ -93,8 +94,7 @@ pub(super) fn install(lua: &Lua, native: &Table, libraries: &Table) -> mlua::Res
 
 /// `os.clock`: the processor time that the server took, in seconds.
 fn processor_seconds() -> f64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+    process::cpu_ns() as f64 / 1e9
 }
 
 /// What is there even while a library is loaded.

@@ -51,6 +51,12 @@ pub fn cpu() -> Cpu {
     }
 }
 
+/// CPU time of all threads so far, in nanoseconds.
+pub fn cpu_ns() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
+}
+
 /// CPU times of a `stat` file: its own and its children's.
 fn parse_stat(stat: &str) -> (CpuSeconds, CpuSeconds) {
     // The name, in parentheses, may hold anything; the fields behind it do not.

@@ -28,6 +28,7 @@ use crate::shard::job::Ticket;
 use crate::shard::job::task;
 use crate::structures::block::Block;
 use crate::telemetry::clock::Ticks;
+use crate::telemetry::process;
 
 /// How long a shard is held at once, by a walker that has a core for itself and by one that shares it. Slices that are
 /// shorter still have the snapshot take much longer where others keep the core busy: they get as much of it between two
@@ -42,11 +43,12 @@ const OFFER_TAKEN_NS: u64 = 3_000;
 /// connections may be idle at a few of them and busy at the next.
 const OFFERS_LEFT: u32 = 64;
 
-/// What an offer may take for nothing: a thread that serves connections rests sooner, unless there is no end to what it
-/// has to do. Of what one takes beyond that, the walker gets back this part: or a neighbour that never rests would have
-/// it run for one slice in some milliseconds, and a snapshot take minutes.
-const OFFER_SHORT_NS: u64 = 1_000_000;
-const OFFER_SHARE: u64 = 4;
+/// From here on an offer is long: other processes may have taken it, which never rest.
+const OFFER_LONG_NS: u64 = 1_000_000;
+
+/// Of what other processes took of an offer the walker gets back this part before the next one: or it would run for one
+/// slice in some milliseconds, and a snapshot take minutes. What the server's own threads took was offered to them.
+const FOREIGN_SHARE: u64 = 4;
 
 /// Looks at a held shard before its turn is given to the next one.
 const SPINS: u32 = 32;
@@ -229,6 +231,8 @@ impl Walk {
 struct Core {
     /// Offers that have to be left from now on before it counts as the walker's own.
     offers_left: u32,
+    /// The last offer was long.
+    was_long: bool,
     /// For how long the walker goes on without another offer.
     credit_ns: u64,
 }
@@ -249,18 +253,26 @@ impl Core {
         if self.credit_ns > 0 {
             return;
         }
+        // The look costs too much to be taken each time.
+        let own_before = self.was_long.then(process::cpu_ns);
         let offered = Ticks::now();
         thread::yield_now();
-        self.note(Ticks::now().since_ns(offered));
+        let taken_ns = Ticks::now().since_ns(offered);
+        let own_ns = own_before.map(|before| process::cpu_ns().saturating_sub(before));
+        self.note(taken_ns, own_ns.unwrap_or(taken_ns));
     }
 
-    /// An offer took so long.
-    fn note(&mut self, taken_ns: u64) {
+    /// An offer took so long, of which the server's threads ran for so much.
+    fn note(&mut self, taken_ns: u64, own_ns: u64) {
         self.offers_left = match taken_ns < OFFER_TAKEN_NS {
             true => self.offers_left.saturating_sub(1),
             false => OFFERS_LEFT,
         };
-        self.credit_ns = taken_ns.saturating_sub(OFFER_SHORT_NS) / OFFER_SHARE;
+        self.was_long = taken_ns >= OFFER_LONG_NS;
+        self.credit_ns = match self.was_long {
+            true => taken_ns.saturating_sub(own_ns) / FOREIGN_SHARE,
+            false => 0,
+        };
     }
 }
 
@@ -570,18 +582,19 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(20);
 
     #[test]
-    fn a_core_that_others_keep_for_long_is_offered_again_when_a_part_of_that_was_used() {
+    fn what_other_processes_take_of_an_offer_is_given_back_in_part() {
         const SLICE: u64 = 100_000;
         let mut core = Core::default();
-        core.note(OFFER_SHORT_NS);
+        let taken_ns = OFFER_LONG_NS + 10 * FOREIGN_SHARE * SLICE;
+        core.note(taken_ns, taken_ns);
         assert_eq!((core.credit_ns, core.slice_ns()), (0, SLICE_SHARED_NS));
-        core.note(OFFER_SHORT_NS + 10 * OFFER_SHARE * SLICE);
+        core.note(taken_ns, OFFER_LONG_NS);
         for left in (1..10).rev() {
             core.offer(SLICE);
             assert_eq!(core.credit_ns, left * SLICE, "no offer was made");
         }
-        (0..=OFFERS_LEFT).for_each(|_| core.note(0));
-        assert_eq!(core.slice_ns(), SLICE_NS);
+        (0..OFFERS_LEFT).for_each(|_| core.note(0, 0));
+        assert_eq!((core.credit_ns, core.slice_ns()), (0, SLICE_NS));
     }
 
     /// Takes the first piece with keys only once all are encoded, or when that takes too long.
