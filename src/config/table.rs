@@ -205,7 +205,7 @@ parameters! {
         MUTABLE.since("7.2").warned("texts are compared as bytes"), "Locale in which texts are compared.";
     ignore_warnings: text(""), "ignore-warnings", MUTABLE.no_effect(OTHER_DESIGN),
         "Warnings about the system to leave out.";
-    disable_thp: flag(true), "disable-thp", IMMUTABLE,
+    disable_thp: flag(false), "disable-thp", IMMUTABLE,
         "Whether transparent huge pages are switched off for the process.";
     oom_score_adj: choice(OomScoreAdj, OomScoreAdj::No), "oom-score-adj",
         MUTABLE.asks_system(), "Whether the kernel's out-of-memory score is adjusted.";

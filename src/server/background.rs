@@ -22,9 +22,10 @@ use crate::persist::aof::Aof;
 use crate::script::{self, stack};
 use crate::session::service::Service;
 use crate::shard::execute::serve_waiters;
+use crate::sys::huge_pages;
 use crate::telemetry::clock::{self, Ticks};
 use crate::telemetry::latency::Pass;
-use crate::telemetry::memory::{Decay, set_decay};
+use crate::telemetry::memory::{self, Decay, set_decay};
 
 /// How often shards are looked at while some key has a deadline: far below the lag that is promised.
 const TICK: Duration = Duration::from_millis(10);
@@ -49,6 +50,10 @@ const SAMPLE_MS: u64 = 100;
 
 /// How often idle clients are looked for.
 const LOOK_MS: u64 = 1_000;
+
+/// Memory in use from which on the process may have huge pages. They save a large one many misses of the translation
+/// cache, and cost a small one more memory than it has.
+const HUGE_PAGES_FROM_BYTES: u64 = 64 * 1024 * 1024;
 
 /// Segments freed before the background looks at the shards again.
 const SEGMENTS_PER_SLICE: usize = 16;
@@ -157,6 +162,7 @@ async fn run(
     let mut expiry = Pass::default();
     let mut defragging = Defragging::default();
     let (mut ticked_ms, mut looked_ms) = (0, 0);
+    let mut lacks_huge_pages = !service.config.load().disable_thp;
     loop {
         let wait = if is_behind {
             BREATH
@@ -181,6 +187,12 @@ async fn run(
             ticked_ms = now_ms;
             service.telemetry.tick(now_ms);
             saving.tick();
+            if lacks_huge_pages && memory::used_bytes() >= HUGE_PAGES_FROM_BYTES {
+                lacks_huge_pages = false;
+                if !huge_pages::allow(true) {
+                    tracing::warn!("This kernel does not let a process choose huge pages");
+                }
+            }
         }
         if now_ms.abs_diff(looked_ms) >= LOOK_MS {
             looked_ms = now_ms;

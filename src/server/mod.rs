@@ -49,7 +49,6 @@ use crate::session::service::{Durability, Service};
 use crate::shard::Shards;
 use crate::shard::job::task::WaiterDispatcher;
 use crate::shard::route::Router;
-use crate::sys::huge_pages;
 use crate::telemetry::{Telemetry, clock, log, memory};
 use accept::Owning;
 use host::Host;
@@ -81,9 +80,6 @@ pub fn run(startup: Startup, program: String) -> i32 {
     }
     announce::starting(&config, startup.file.as_deref(), &startup.warnings);
     raise_descriptor_limit(&mut config);
-    if !config.disable_thp && !huge_pages::allow(true) {
-        tracing::warn!("This kernel does not let a process choose huge pages");
-    }
     let config = Arc::new(config);
     let cores = std::thread::available_parallelism().map_or(CORES_FALLBACK, usize::from);
     let thread_count = config.thread_count(cores);

@@ -1,9 +1,9 @@
 //! Transparent huge pages: the process says whether the kernel may give it memory in pages of 2 MiB.
 //!
-//! With them a look-up in many keys misses the translation cache less often, and a small server takes tens of MiB more;
-//! what is freed in parts of such a page stays resident for longer. The allocator asks for them everywhere (`alloc`),
-//! and this switch, which stands above that, decides. It is off until the configuration is read: what the allocator
-//! takes before `main` would otherwise be 6 MiB.
+//! With them a look-up in many keys misses the translation cache less often; a small server would take tens of MiB
+//! more, and what is freed in parts of such a page stays resident for longer. The allocator asks for them everywhere
+//! (`alloc`), and this switch, which stands above that, decides: it is off from before `main`, and the background puts
+//! it on once the process is large.
 
 #![expect(
     unsafe_code,

@@ -1,6 +1,7 @@
 //! CONFIG SET where it meets transactions: what it does to shards, sockets and folders comes when no shard is in hand.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
 
 use crate::support::{self, Options, Server, check, eventually, free_port, is_listening};
 use crate::wire::Raw;
@@ -196,19 +197,31 @@ fn a_transaction_moves_the_port_and_changes_limits() {
 }
 
 #[test]
-fn disable_thp_says_whether_the_process_may_have_huge_pages() {
+fn a_process_has_huge_pages_once_it_is_large_unless_disable_thp_says_no() {
     for (directive, allowed) in [("yes", "0"), ("no", "1")] {
         let options = Options::shards(4).with("disable-thp", directive);
         let server = Server::start(&options);
-        let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid()));
-        let status = status.expect("the server runs");
-        let said = status
-            .lines()
-            .find_map(|line| line.strip_prefix("THP_enabled:"));
-        let Some(said) = said else {
+        let is_allowed = || {
+            let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid()));
+            let status = status.expect("the server runs");
+            let mut lines = status.lines();
+            let said = lines.find_map(|line| line.strip_prefix("THP_enabled:"));
+            said.map(|said| said.trim().to_owned())
+        };
+        let Some(said) = is_allowed() else {
             return support::skipped("this kernel does not say who may have huge pages");
         };
-        assert_eq!(said.trim(), allowed, "with disable-thp {directive}");
+        assert_eq!(said, "0", "a small one with disable-thp {directive}");
+        // More than 64 MiB.
+        check(&mut server.raw(), "DEBUG POPULATE 100000 key 1000", "OK");
+        eventually("the background looks", || {
+            is_allowed().is_some_and(|said| said == allowed)
+        });
+        if directive == "yes" {
+            // It looks each 100 ms.
+            std::thread::sleep(Duration::from_millis(300));
+            assert_eq!(is_allowed().as_deref(), Some("0"));
+        }
         // The allocator asks for them in any case: the kernel's list of mappings has the mark of that.
         let maps = std::fs::read_to_string(format!("/proc/{}/smaps", server.pid()));
         let maps = maps.expect("the server runs");
