@@ -75,11 +75,9 @@ fn sample(plan: &Plan, runner: &Runner, case: &Case) -> Sample {
     let server = match case.fsync {
         "" => runner.start(&dir, &[]),
         fsync => {
-            let words = ["--appendonly", "yes", "--appendfsync", fsync];
-            runner.start(
-                &dir,
-                &[&words[..], &["--enable-debug-command", "yes"]].concat(),
-            )
+            let mut words = vec!["--appendonly", "yes", "--appendfsync", fsync];
+            words.extend(["--enable-debug-command", "yes"]);
+            runner.start(&dir, &words)
         }
     };
     if case.slower_us > 0 {

@@ -487,6 +487,11 @@ impl Engine {
             .limit_tracked(keys_max, budget, &mut self.random)
     }
 
+    /// Empties all databases, see [`Engine::flush_db`]; how many keys there were.
+    pub fn flush_all(&mut self) -> usize {
+        (0..self.database_count()).map(|db| self.flush_db(db)).sum()
+    }
+
     /// Empties one database; the memory is given back in slices, see [`Engine::take_doomed`].
     pub fn flush_db(&mut self, index: usize) -> usize {
         self.void_caches();

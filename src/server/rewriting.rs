@@ -75,9 +75,7 @@ pub(super) fn load_again(service: &'static Service, aof: &Aof) -> Result<(), Com
 pub(super) fn flush_all(service: &Service) {
     run_on_all(service, |engines, _| {
         for engine in engines {
-            (0..engine.database_count()).for_each(|db| {
-                engine.flush_db(db);
-            });
+            engine.flush_all();
         }
     });
     service.scripts.functions.flush();

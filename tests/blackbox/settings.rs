@@ -197,7 +197,7 @@ fn a_transaction_moves_the_port_and_changes_limits() {
 }
 
 #[test]
-fn a_process_has_huge_pages_once_it_is_large_unless_disable_thp_says_no() {
+fn a_process_has_huge_pages_once_it_is_large_unless_disable_thp_says_yes() {
     for (directive, allowed) in [("yes", "0"), ("no", "1")] {
         let options = Options::shards(4).with("disable-thp", directive);
         let server = Server::start(&options);

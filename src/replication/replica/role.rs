@@ -31,10 +31,8 @@ pub(super) async fn landed(service: &'static Service) {
 pub(super) async fn empty(service: &'static Service) {
     on_all(service, |engines, _| {
         for engine in engines {
-            (0..engine.database_count()).for_each(|db| {
-                let removed = engine.flush_db(db) as u64;
-                engine.published().lazyfreed.add(removed);
-            });
+            let removed = engine.flush_all() as u64;
+            engine.published().lazyfreed.add(removed);
         }
     })
     .await;
