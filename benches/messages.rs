@@ -135,12 +135,13 @@ fn encoded(words: &[&str]) -> Vec<u8> {
 
 // PUBLISH ------------------------------------------------------------------------------------------------------------
 
-const PUBLISHES_PER_PIPELINE: usize = 16;
+/// Messages that are on their way at once.
+const PUBLISHES_AT_ONCE: usize = 16;
 
 fn publish(plan: &Plan) -> String {
-    let counts = [1, 100, 1_000];
+    let cases = [(1, 1), (100, 1), (1_000, 1), (100, PUBLISHES_AT_ONCE)];
     let mut text = String::new();
-    for count in counts {
+    for (count, publishers) in cases {
         let pipelines = match (plan.is_quick, count) {
             (true, 1) => 500,
             (true, 100) => 50,
@@ -150,7 +151,7 @@ fn publish(plan: &Plan) -> String {
             (false, _) => 100,
         };
         let figures = plan.compare(|server| {
-            let Cost { us, own_us } = publish_to(server, count, pipelines);
+            let Cost { us, own_us } = publish_to(server, count, publishers, pipelines);
             [us, us / count as f64, own_us / count as f64]
         });
         let rows = [
@@ -159,15 +160,16 @@ fn publish(plan: &Plan) -> String {
             "us a delivery, without the kernel",
         ]
         .map(str::to_owned);
+        let per_publisher = PUBLISHES_AT_ONCE / publishers;
         let title = format!(
-            "PUBLISH of 64 bytes to {count} subscribers, pipelines of {PUBLISHES_PER_PIPELINE}."
+            "PUBLISH of 64 bytes to {count} subscribers, {publishers} connections with pipelines of {per_publisher}."
         );
         text += &plan.table(&title, &rows, &figures);
     }
     text
 }
 
-fn publish_to(server: &Process, count: usize, pipelines: usize) -> Cost {
+fn publish_to(server: &Process, count: usize, publishers: usize, pipelines: usize) -> Cost {
     let payload = "x".repeat(64);
     let message = encoded(&["message", "channel", &payload]).len();
     let mut subscribers: Vec<TcpStream> = (0..count)
@@ -182,22 +184,27 @@ fn publish_to(server: &Process, count: usize, pipelines: usize) -> Cost {
             stream
         })
         .collect();
-    let mut publisher = server.client().into_stream();
-    let pipeline = encoded(&["PUBLISH", "channel", &payload]).repeat(PUBLISHES_PER_PIPELINE);
+    let mut publishers: Vec<TcpStream> = (0..publishers)
+        .map(|_| server.client().into_stream())
+        .collect();
+    let per_publisher = PUBLISHES_AT_ONCE / publishers.len();
+    let pipeline = encoded(&["PUBLISH", "channel", &payload]).repeat(per_publisher);
     let reply = format!(":{count}\r\n").len();
     let mut run = |pipelines: usize| {
         for _ in 0..pipelines {
-            publisher.write_all(&pipeline).expect("send");
-            skip(&mut publisher, reply * PUBLISHES_PER_PIPELINE);
+            for publisher in &mut publishers {
+                publisher.write_all(&pipeline).expect("send");
+            }
+            for publisher in &mut publishers {
+                skip(publisher, reply * per_publisher);
+            }
             for subscriber in &mut subscribers {
-                skip(subscriber, message * PUBLISHES_PER_PIPELINE);
+                skip(subscriber, message * PUBLISHES_AT_ONCE);
             }
         }
     };
     run(2);
-    cost(server, pipelines * PUBLISHES_PER_PIPELINE, || {
-        run(pipelines)
-    })
+    cost(server, pipelines * PUBLISHES_AT_ONCE, || run(pipelines))
 }
 
 // CLIENT TRACKING ----------------------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 //! Handlers never learn how many shards there are or which thread they run on.
 
 use std::sync::Arc;
-use std::task::Waker;
 
 use super::args::{Args, RoutedKey};
 use super::declaration::{Command, CommandResult};
@@ -20,6 +19,7 @@ use crate::engine::keyspace::{Keyspace, WrongType};
 use crate::engine::record::{Audience, Records};
 use crate::engine::value::{DataType, Object};
 use crate::engine::{Engine, Key, Now};
+use crate::pubsub::outgoing::Outgoing;
 use crate::resp::reply::Bulks;
 use crate::structures::entry::EntryRef;
 
@@ -600,8 +600,8 @@ pub struct SessionCx<'a> {
 
 /// Where a command puts what is meant for other connections.
 pub enum Outbox<'a> {
-    /// No shard is in hand: it goes at once, and these tasks are woken when the batch is over.
-    Open(&'a mut Vec<Waker>),
+    /// No shard is in hand: it goes at once, or with what follows in the turn.
+    Open(&'a mut Outgoing),
     /// Some are: it is kept until they are let go. What the client is sent itself comes behind the reply of EXEC.
     Pending(&'a mut Vec<Publication>, &'a mut Records),
 }

@@ -23,7 +23,6 @@ use crate::client::shared::mailbox::Topic;
 use crate::config::values::EventClasses;
 use crate::engine::effect::{Effect, Follower, Interest, News};
 use crate::engine::tracking::{InvalidatedKey, Invalidations};
-use crate::resp::reply::SHARED_LEN_MIN;
 
 /// Every class of events, by letter.
 const CLASSES: &[u8] = b"g$lshzxetdnm";
@@ -247,7 +246,8 @@ impl Publisher<'_> {
         let db = db.format(effect.db).as_bytes();
         let channel = [b"__keyspace@", db, b"__:", &effect.key].concat();
         let payload = effect.event.name.as_bytes();
-        self.pubsub.publish(&channel, payload, &mut self.posting);
+        self.pubsub
+            .publish(false, &channel, payload, &mut self.posting);
     }
 
     fn publish_by_name(&mut self, effect: &Effect) {
@@ -260,21 +260,18 @@ impl Publisher<'_> {
             let mut db = itoa::Buffer::new();
             let db = db.format(effect.db).as_bytes();
             self.run
-                .begin(&[b"__keyevent@", db, b"__:", name.as_bytes()]);
+                .begin(false, &[b"__keyevent@", db, b"__:", name.as_bytes()]);
             self.run_of = Some((effect.db, name));
-        }
-        // Who subscribed to the channel and to patterns gets each message by all of them before the next one.
-        if !self.pubsub.patterns.is_empty() || effect.key.len() >= SHARED_LEN_MIN {
-            self.complete();
-            let posting = &mut self.posting;
-            self.pubsub
-                .publish(self.run.channel(), &effect.key, posting);
-            return;
         }
         if !self.run.has_room(&effect.key) {
             self.complete();
         }
-        self.run.push(&effect.key);
+        if Run::fits(&effect.key) {
+            self.run.push(&effect.key);
+        } else {
+            self.pubsub
+                .publish(false, self.run.channel(), &effect.key, &mut self.posting);
+        }
     }
 }
 

@@ -1,6 +1,8 @@
 //! Messages as subscribers get them: written once, then copied to each; a large one is shared, and small ones of a
 //! channel that follow each other are copied together.
 
+use std::ops::Range;
+
 use bytes::Bytes;
 
 use crate::resp::reply::{Out, Protocol, SHARED_LEN_MIN};
@@ -26,21 +28,12 @@ pub(super) struct Message<'m> {
 }
 
 impl<'m> Message<'m> {
-    /// A message in a channel.
-    pub(super) fn new(channel: &'m [u8], payload: &'m [u8]) -> Message<'m> {
-        Message::of_kind(b"message", channel, payload)
-    }
-
-    /// A message in a shard channel.
-    pub(super) fn sharded(channel: &'m [u8], payload: &'m [u8]) -> Message<'m> {
-        Message::of_kind(b"smessage", channel, payload)
-    }
-
-    fn of_kind(kind: &[u8], channel: &'m [u8], payload: &'m [u8]) -> Message<'m> {
+    /// A message in a channel, or in a shard channel.
+    pub(super) fn new(is_sharded: bool, channel: &'m [u8], payload: &'m [u8]) -> Message<'m> {
         let shared = (payload.len() >= SHARED_LEN_MIN).then(|| Bytes::copy_from_slice(payload));
         let own_bytes = channel.len() + if shared.is_none() { payload.len() } else { 0 };
         let mut whole = Out::with_room(Protocol::Resp2, own_bytes + FRAME_BYTES);
-        begin_push(&mut whole, kind, channel);
+        begin_push(&mut whole, is_sharded, channel);
         if shared.is_none() {
             whole.bulk(payload);
         }
@@ -82,51 +75,80 @@ impl<'m> Message<'m> {
 }
 
 /// Begins the push of a message for clients that subscribed to its channel by name; the payload is to follow.
-fn begin_push(out: &mut Out, kind: &[u8], channel: &[u8]) {
+fn begin_push(out: &mut Out, is_sharded: bool, channel: &[u8]) {
     out.push(3);
-    out.bulk(kind);
+    out.bulk(if is_sharded { b"smessage" } else { b"message" });
     out.bulk(channel);
 }
 
 /// Small messages of one channel that follow each other.
 #[derive(Default)]
 pub(super) struct Run {
+    is_sharded: bool,
     channel: Vec<u8>,
     /// What each push begins with, up to the payload, as RESP2 has it; RESP3 differs in its first byte.
     head: Out,
     /// Whole pushes, as RESP2 has them.
     pushes: Out,
-    /// Where in `pushes` each of them begins.
-    starts: Vec<usize>,
+    /// Where in `pushes` each of them lies.
+    places: Vec<Place>,
+}
+
+/// Where a push lies.
+struct Place {
+    start: usize,
+    payload: Range<usize>,
 }
 
 impl Run {
     /// Begins a run in a channel, whose name is the parts put together. The run before must be empty.
-    pub(super) fn begin(&mut self, channel: &[&[u8]]) {
+    pub(super) fn begin(&mut self, is_sharded: bool, channel: &[&[u8]]) {
         if self.head.is_empty() {
             self.channel.reserve(RUN_BYTES / 16);
             self.head = Out::with_room(Protocol::Resp2, RUN_BYTES / 8);
             self.pushes = Out::with_room(Protocol::Resp2, RUN_BYTES);
-            self.starts.reserve(RUN_BYTES / 64);
+            self.places.reserve(RUN_BYTES / 64);
         }
+        self.is_sharded = is_sharded;
         self.channel.clear();
         channel
             .iter()
             .for_each(|part| self.channel.extend_from_slice(part));
         self.head.clear();
-        begin_push(&mut self.head, b"message", &self.channel);
+        begin_push(&mut self.head, is_sharded, &self.channel);
     }
 
     /// Adds a message.
     pub(super) fn push(&mut self, payload: &[u8]) {
-        self.starts.push(self.pushes.len_bytes());
+        const END: &str = "\r\n";
+        let start = self.pushes.len_bytes();
         self.pushes.raw(self.head.as_slice().unwrap_or_default());
         self.pushes.bulk(payload);
+        let end = self.pushes.len_bytes() - END.len();
+        self.places.push(Place {
+            start,
+            payload: end - payload.len()..end,
+        });
     }
 
-    /// Whether a message fits in.
+    /// Whether a message is small enough for any run.
+    pub(super) fn fits(payload: &[u8]) -> bool {
+        payload.len() < SHARED_LEN_MIN
+    }
+
+    /// Whether a message can be added.
     pub(super) fn has_room(&self, payload: &[u8]) -> bool {
-        self.pushes.len_bytes() + payload.len() < RUN_BYTES_MAX
+        Run::fits(payload) && self.pushes.len_bytes() + payload.len() < RUN_BYTES_MAX
+    }
+
+    /// Whether it is in this channel.
+    pub(super) fn is_of(&self, is_sharded: bool, channel: &[u8]) -> bool {
+        self.is_sharded == is_sharded && self.channel == channel
+    }
+
+    /// Whether it is in a shard channel.
+    pub(super) fn is_sharded(&self) -> bool {
+        self.is_sharded
     }
 
     /// Name of the channel.
@@ -136,7 +158,15 @@ impl Run {
 
     /// Number of messages.
     pub(super) fn len(&self) -> usize {
-        self.starts.len()
+        self.places.len()
+    }
+
+    /// The messages, one by one.
+    pub(super) fn payloads(&self) -> impl Iterator<Item = &[u8]> {
+        let pushes = self.pushes.as_slice().unwrap_or_default();
+        self.places
+            .iter()
+            .map(|place| &pushes[place.payload.clone()])
     }
 
     /// Writes all messages for somebody who subscribed to the channel.
@@ -145,8 +175,9 @@ impl Run {
         if !out.is_resp3() {
             return out.raw(pushes);
         }
-        let ends = self.starts.iter().skip(1).copied();
-        for (start, end) in self.starts.iter().zip(ends.chain([pushes.len()])) {
+        let starts = self.places.iter().map(|place| place.start);
+        let ends = starts.clone().skip(1).chain([pushes.len()]);
+        for (start, end) in starts.zip(ends) {
             out.raw(b">");
             out.raw(&pushes[start + 1..end]);
         }
@@ -155,6 +186,6 @@ impl Run {
     /// Forgets the messages, and not the channel.
     pub(super) fn clear(&mut self) {
         self.pushes.clear();
-        self.starts.clear();
+        self.places.clear();
     }
 }

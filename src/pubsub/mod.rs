@@ -9,6 +9,7 @@ mod channels;
 mod events;
 mod message;
 pub mod monitor;
+pub mod outgoing;
 pub mod pending;
 mod relocate;
 pub mod sequence;
@@ -182,20 +183,19 @@ impl PubSub {
         }
     }
 
-    /// Sends a message to all who subscribed to its channel; to how many subscriptions.
-    pub fn publish(&self, channel: &[u8], payload: &[u8], posting: &mut Posting<'_>) -> usize {
-        if self.has_nobody(false) {
+    /// Sends a message to all who subscribed to its channel, or shard channel; to how many subscriptions.
+    pub fn publish(
+        &self,
+        is_sharded: bool,
+        channel: &[u8],
+        payload: &[u8],
+        posting: &mut Posting<'_>,
+    ) -> usize {
+        if self.has_nobody(is_sharded) {
             return 0;
         }
-        self.post_to_all(&Message::new(channel, payload), false, None, posting)
-    }
-
-    /// Publishes a message to a shard channel; returns the number of clients that get it.
-    fn publish_sharded(&self, channel: &[u8], payload: &[u8], posting: &mut Posting<'_>) -> usize {
-        if self.has_nobody(true) {
-            return 0;
-        }
-        self.post_to_all(&Message::sharded(channel, payload), true, None, posting)
+        let message = Message::new(is_sharded, channel, payload);
+        self.post_to_all(&message, is_sharded, None, posting)
     }
 
     /// Whether no client is subscribed to anything of the kind.
@@ -224,13 +224,10 @@ impl PubSub {
                 }
             }
         };
-        let channels = match is_sharded {
-            true => &self.shard_channels,
-            false => &self.channels,
-        };
-        channels.with(message.channel(), |clients| {
-            post_to(clients, &|out| message.write(out));
-        });
+        self.channels(is_sharded)
+            .with(message.channel(), |clients| {
+                post_to(clients, &|out| message.write(out));
+            });
         if !is_sharded {
             self.patterns.with_each(|pattern, clients| {
                 if glob::matches(pattern, message.channel(), Case::Sensitive) {
@@ -243,26 +240,20 @@ impl PubSub {
 
     /// Writes a run of messages for all subscribers to its channel.
     fn post_run(&self, run: &Run, posting: &mut Posting<'_>) {
+        let is_sharded = run.is_sharded();
+        if !is_sharded && !self.patterns.is_empty() {
+            // Who subscribed to the channel and to patterns gets each message by all of them before the next one.
+            for payload in run.payloads() {
+                self.publish(is_sharded, run.channel(), payload, posting);
+            }
+            return;
+        }
         let bound = self.bounds.pubsub();
-        self.channels.with(run.channel(), |clients| {
+        self.channels(is_sharded).with(run.channel(), |clients| {
             for client in clients {
                 posting.post_several(client, bound, run.len(), |out| run.write(out));
             }
         });
-    }
-
-    /// Either of the two.
-    pub fn send(
-        &self,
-        is_sharded: bool,
-        channel: &[u8],
-        payload: &[u8],
-        posting: &mut Posting<'_>,
-    ) -> usize {
-        match is_sharded {
-            false => self.publish(channel, payload, posting),
-            true => self.publish_sharded(channel, payload, posting),
-        }
     }
 
     /// The names of the channels, or shard channels, that match a pattern.
@@ -270,18 +261,19 @@ impl PubSub {
         let is_wanted = |name: &[u8]| {
             pattern.is_none_or(|pattern| glob::matches(pattern, name, Case::Sensitive))
         };
-        self.channels_of(topic).names(is_wanted)
+        self.channels(topic == Topic::ShardChannel).names(is_wanted)
     }
 
     /// How many clients subscribed to a channel, or shard channel.
     pub fn subscribers(&self, topic: Topic, name: &[u8]) -> usize {
-        self.channels_of(topic).with(name, |_| {})
+        self.channels(topic == Topic::ShardChannel)
+            .with(name, |_| {})
     }
 
-    fn channels_of(&self, topic: Topic) -> &Channels {
-        match topic {
-            Topic::ShardChannel => &self.shard_channels,
-            Topic::Channel | Topic::Pattern => &self.channels,
+    fn channels(&self, is_sharded: bool) -> &Channels {
+        match is_sharded {
+            true => &self.shard_channels,
+            false => &self.channels,
         }
     }
 

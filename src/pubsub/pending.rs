@@ -94,10 +94,7 @@ impl PubSub {
         if own.count() == 0 && self.has_nobody(*is_sharded) {
             return;
         }
-        let message = match is_sharded {
-            true => Message::sharded(channel, payload),
-            false => Message::new(channel, payload),
-        };
+        let message = Message::new(*is_sharded, channel, payload);
         // What the publisher knew, which may be more than what it did together with this.
         let log_seen = posting.log_seen.max(publisher.log_seen.load(Relaxed));
         let posting = &mut Posting::new(log_seen, posting.wakes);
@@ -123,10 +120,7 @@ impl PubSub {
         let count =
             |clients: &[Arc<Shared>]| clients.iter().filter(|client| is_other(client)).count();
         let mut receivers = held.own.count();
-        let channels = match held.is_sharded {
-            true => &self.shard_channels,
-            false => &self.channels,
-        };
+        let channels = self.channels(held.is_sharded);
         channels.with(&held.channel, |clients| receivers += count(clients));
         if !held.is_sharded {
             self.patterns.with_each(|pattern, clients| {

@@ -1,10 +1,11 @@
 //! The registry with clients that have no connection.
 
+use super::outgoing::Outgoing;
 use super::pending::PendingMessage;
 use super::*;
 use crate::alloc::slabs::Mover;
 use crate::client::connection::Connection;
-use crate::resp::reply::Protocol;
+use crate::resp::reply::{Protocol, SHARED_LEN_MIN};
 use std::sync::atomic::Ordering::Relaxed;
 
 fn client(id: u64, protocol: u8) -> Arc<Shared> {
@@ -22,7 +23,12 @@ fn mail(client: &Shared) -> String {
 
 /// Of what knows nothing of the log.
 fn publish(pubsub: &PubSub, channel: &[u8], payload: &[u8]) -> usize {
-    pubsub.publish(channel, payload, &mut Posting::new(0, &mut Vec::new()))
+    pubsub.publish(
+        false,
+        channel,
+        payload,
+        &mut Posting::new(0, &mut Vec::new()),
+    )
 }
 
 #[test]
@@ -38,7 +44,7 @@ fn a_message_reaches_channels_and_patterns_in_each_protocol() {
     assert_eq!(publish(&pubsub, b"news", b"x"), 3);
     assert_eq!(publish(&pubsub, b"other", b"x"), 0);
     assert_eq!(
-        pubsub.send(true, b"news", b"y", &mut Posting::new(0, &mut Vec::new())),
+        pubsub.publish(true, b"news", b"y", &mut Posting::new(0, &mut Vec::new())),
         1
     );
     assert_eq!(
@@ -167,7 +173,7 @@ fn names_that_are_moved_are_those_that_clients_know() {
     assert!(before.iter().all(|(_, name)| Arc::strong_count(name) == 1));
     assert_eq!(publish(&pubsub, b"news", b"x"), 3);
     assert_eq!(
-        pubsub.send(true, b"news", b"x", &mut Posting::new(0, &mut Vec::new())),
+        pubsub.publish(true, b"news", b"x", &mut Posting::new(0, &mut Vec::new())),
         2
     );
     for client in [&one, &two] {
@@ -179,4 +185,63 @@ fn names_that_are_moved_are_those_that_clients_know() {
         (figures.channels, figures.patterns, figures.shard_channels),
         (0, 0, 0)
     );
+}
+
+#[test]
+fn messages_of_one_channel_are_posted_together_and_are_not_told_from_single_ones() {
+    let pubsub = PubSub::default();
+    let (one, two, three) = (client(1, 2), client(2, 3), client(3, 2));
+    let mut outgoing = Outgoing::default();
+    let mut gather = |is_sharded: bool, channel: &[u8], payload: &[u8], log_seen: u64| {
+        let receivers = pubsub.gather(is_sharded, channel, payload, log_seen, &mut outgoing);
+        (receivers, outgoing.has_messages())
+    };
+    assert_eq!(gather(false, b"news", b"x", 1), (0, false), "to nobody");
+    pubsub.subscribe(&one, Topic::Channel, b"news");
+    pubsub.subscribe(&two, Topic::Channel, b"news");
+    pubsub.subscribe(&one, Topic::ShardChannel, b"news");
+    assert_eq!(gather(false, b"news", b"x", 2), (2, true));
+    assert_eq!(gather(false, b"news", b"", 3), (2, true));
+    assert!(!one.has_mail(), "they are on their way");
+    assert_eq!(one.log_seen.load(Relaxed), 0);
+    // Another channel comes behind them.
+    assert_eq!(gather(true, b"news", b"z", 4), (1, true));
+    assert_eq!(one.log_seen.load(Relaxed), 3);
+    // One that no client gets has them posted as well.
+    assert_eq!(gather(false, b"olds", b"y", 5), (0, false));
+    assert_eq!(
+        mail(&one),
+        "*3 $7 message $4 news $1 x *3 $7 message $4 news $0  *3 $8 smessage $4 news $1 z "
+    );
+    assert_eq!(
+        mail(&two),
+        ">3 $7 message $4 news $1 x >3 $7 message $4 news $0  "
+    );
+    // A client that hears by a pattern as well gets each message by both before the next one.
+    assert_eq!(gather(false, b"news", b"a", 6), (2, true));
+    assert_eq!(gather(false, b"news", b"b", 6), (2, true));
+    pubsub.subscribe(&one, Topic::Pattern, b"n*");
+    assert_eq!(gather(false, b"news", b"c", 6), (3, false));
+    let both = |payload: &str| {
+        format!("*3 $7 message $4 news $1 {payload} *4 $8 pmessage $2 n* $4 news $1 {payload} ")
+    };
+    assert_eq!(mail(&one), ["a", "b", "c"].map(both).concat());
+    pubsub.unsubscribe(&one, Topic::Pattern, b"n*");
+    // Nothing is gathered for one who has gone, and nothing without end.
+    assert_eq!(gather(false, b"news", b"d", 6), (2, true));
+    pubsub.forget(&two);
+    pubsub.subscribe(&three, Topic::Channel, b"many");
+    let long = vec![b'x'; 10_000];
+    let lengths: Vec<usize> = (0..8)
+        .map(|_| {
+            gather(false, b"many", &long, 7);
+            three.mailbox().map_or(0, |mailbox| mailbox.pushes())
+        })
+        .collect();
+    assert_eq!(lengths, [0, 0, 0, 3, 3, 3, 6, 6]);
+    let shared = vec![b'x'; SHARED_LEN_MIN];
+    assert_eq!(gather(false, b"many", &shared, 7), (1, false));
+    assert_eq!(three.mailbox().map_or(0, |mailbox| mailbox.pushes()), 9);
+    assert_eq!(mail(&one), "*3 $7 message $4 news $1 d ");
+    assert!(!mail(&two).contains("$1 d"));
 }

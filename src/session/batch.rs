@@ -3,14 +3,13 @@
 //! A batch is scratch: it is taken from a pool when a connection has input and given back when it was idle for some
 //! time, so that an idle connection keeps no buffers.
 
-use std::task::Waker;
-
 use crate::command::args::{Args, BYTES_HERE_MAX, COUNT_HERE_MAX, RoutedKey};
 use crate::command::context::Gather;
 use crate::command::declaration::{Command, Run};
 use crate::command::host::primary::Follow;
 use crate::command::keys;
 use crate::command::table::{registry, resolve};
+use crate::pubsub::outgoing::Outgoing;
 use crate::resp::reply::Out;
 use crate::resp::request::{Parser, Request, Requests, Span};
 use crate::shard::route::{self, Router};
@@ -85,8 +84,8 @@ pub struct Batch {
     pub late: Out,
     /// Bytes of `out` left unsent by the last write.
     pub unsent: usize,
-    /// Tasks that have messages of this turn, woken when it is over.
-    pub wakes: Vec<Waker>,
+    /// What goes to others in this turn.
+    pub outgoing: Outgoing,
     /// The next plan to run.
     pub next: usize,
     /// The next request, on its way from shard to shard.
@@ -116,8 +115,8 @@ pub struct Parts<'b> {
     pub args: Args<'b>,
     /// Where its reply goes.
     pub out: &'b mut Out,
-    /// Where tasks go that are to be woken.
-    pub wakes: &'b mut Vec<Waker>,
+    /// What goes to others.
+    pub outgoing: &'b mut Outgoing,
     /// The list that [`Route::Several`] is a range of.
     pub shards: &'b [u16],
 }
@@ -163,7 +162,7 @@ impl Batch {
             requests,
             keys,
             out,
-            wakes,
+            outgoing,
             shards,
             ..
         } = self;
@@ -172,7 +171,7 @@ impl Batch {
         Parts {
             args: Args::new(&input[*start..], &requests.arena, spans, keys),
             out,
-            wakes,
+            outgoing,
             shards,
         }
     }
@@ -182,14 +181,6 @@ impl Batch {
         if let Some(gathering) = &mut self.gathering {
             gathering.next += u16::from(gather.position == 0);
             gathering.gather = gather;
-        }
-    }
-
-    /// Wakes the tasks that have messages of this turn.
-    #[inline]
-    pub fn wake_all(&mut self) {
-        if !self.wakes.is_empty() {
-            self.wakes.drain(..).for_each(Waker::wake);
         }
     }
 
@@ -236,7 +227,7 @@ impl Batch {
         self.others_went = false;
         self.out.clear();
         self.late.clear();
-        self.wake_all();
+        self.outgoing.wake_all();
     }
 
     /// Forgets all requests and plans, and the bytes they stood in.

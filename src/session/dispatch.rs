@@ -241,7 +241,10 @@ impl Session {
         }
         turn.batch.others_went = false;
         let batch::Parts {
-            args, out, wakes, ..
+            args,
+            out,
+            outgoing,
+            ..
         } = turn.batch.parts(request.plan);
         let mut cx = SessionCx {
             client: &mut self.connection,
@@ -250,7 +253,7 @@ impl Session {
             now: turn.now,
             command: request.command,
             after: After::Nothing,
-            outbox: Outbox::Open(wakes),
+            outbox: Outbox::Open(outgoing),
         };
         let result = handler(&mut cx, &args, out);
         let after = cx.after;

@@ -189,10 +189,11 @@ impl Session {
         let together = self.service.pubsub.together();
         let step = self.run_plans(&mut turn);
         drop(turn);
+        self.service.pubsub.post_gathered(&mut batch.outgoing);
         drop(together);
         crash::serve(served);
         // Subscribers that got messages are woken once for all of them.
-        batch.wake_all();
+        batch.outgoing.wake_all();
         // Before the replies: a client that has them is told nothing later that belongs before them.
         if self.service.budget.takes_settling() {
             self.service.settle_debts(now);
@@ -215,7 +216,13 @@ impl Session {
         if turn.batch.out.len_bytes() > OUTPUT_BYTES_MAX + turn.batch.unsent {
             return Break(Step::Flush);
         }
-        if self.connection.hears_between_replies() {
+        let hears = self.connection.hears_between_replies();
+        if turn.batch.outgoing.has_messages()
+            && (hears || !plan.command.is_some_and(Command::publishes))
+        {
+            self.service.pubsub.post_gathered(&mut turn.batch.outgoing);
+        }
+        if hears {
             self.take_mail(turn)?;
         }
         let request = match Admitted::again(plan) {
@@ -351,7 +358,7 @@ impl Session {
             (Work::Unit(job), Some(request)) => self.resume_unit(turn, request, job),
             _ => unreachable!("a connection awaits the command or unit that comes next"),
         };
-        turn.batch.wake_all();
+        turn.batch.outgoing.wake_all();
         flow.break_value()
     }
 

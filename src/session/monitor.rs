@@ -47,11 +47,11 @@ impl Session {
         request: Admitted<'_>,
         outcome: &UnitOutcome,
     ) {
-        let mut wakes = std::mem::take(&mut turn.batch.wakes);
+        let mut wakes = std::mem::take(&mut turn.batch.outgoing.wakes);
         let place = (0, self.connection.db);
         let args = turn.batch.args(request.plan);
         self.show_with_calls(request.command, &args, place, outcome, &mut wakes);
-        turn.batch.wakes = wakes;
+        turn.batch.outgoing.wakes = wakes;
     }
 
     fn show_with_calls(

@@ -1,13 +1,12 @@
 //! Commands of a transaction that sleep, or ask the system for what may take time: they run in their order once the
 //! shards of the transaction are let go, and their replies stand where they stood among the commands.
 
-use std::task::Waker;
-
 use super::Session;
 use crate::command::Out;
 use crate::command::context::{After, Outbox, SessionCx};
 use crate::command::declaration::Run;
 use crate::command::error::write_failure;
+use crate::pubsub::outgoing::Outgoing;
 use crate::resp::reply::{Filling, Mark};
 use crate::shard::unit::context::UnitOutcome;
 use crate::shard::unit::step::sit_out;
@@ -22,7 +21,7 @@ impl Session {
         &mut self,
         transaction: &Transaction,
         outcome: &mut UnitOutcome,
-        wakes: &mut Vec<Waker>,
+        outgoing: &mut Outgoing,
     ) -> Vec<(Mark, Filling)> {
         let Some(notes) = &mut outcome.notes else {
             return Vec::new();
@@ -45,7 +44,7 @@ impl Session {
                 now: clock::now(),
                 command,
                 after: After::Nothing,
-                outbox: Outbox::Open(wakes),
+                outbox: Outbox::Open(outgoing),
             };
             let result = handler(&mut cx, &args, &mut reply);
             match cx.after {

@@ -107,9 +107,9 @@ impl Session {
         out: Option<&mut Out>,
     ) -> Ran {
         if outcome.was_run {
-            self.show_transaction(transaction, &outcome, &mut turn.batch.wakes);
+            self.show_transaction(transaction, &outcome, &mut turn.batch.outgoing.wakes);
         }
-        let places = self.run_postponed(transaction, &mut outcome, &mut turn.batch.wakes);
+        let places = self.run_postponed(transaction, &mut outcome, &mut turn.batch.outgoing);
         if !places.is_empty() {
             out.unwrap_or(&mut turn.batch.out).fill(places);
         }

@@ -8,7 +8,7 @@ use std::fmt::Write;
 
 use crate::support::Draw;
 use crate::support::{Options, Oracle, Server};
-use crate::wire::{Raw, Value};
+use crate::wire::{Raw, Value, encode_into, split};
 use crate::{SHARD_COUNTS, number};
 
 /// Connections of a stream: two that cache, one that only writes, one that others redirect to.
@@ -63,6 +63,14 @@ impl Side {
             // Within one step what is told has no order that matters: the reply comes first in any case.
             for seen in &mut seen {
                 seen.pushes.sort();
+            }
+        }
+        if line.starts_with("PUBLISH") {
+            // Patterns have no order, there or here.
+            for seen in &mut seen {
+                let names = |push: &String| !push.contains("\"pmessage\"");
+                let by_name = seen.pushes.iter().take_while(|push| names(push)).count();
+                seen.pushes[by_name..].sort();
             }
         }
         seen
@@ -214,4 +222,162 @@ fn every_connection_is_pushed_what_redis_server_pushes() {
         }
     }
     assert!(failures.is_empty(), "\n{failures}");
+}
+
+/// What each listener subscribes to, after its HELLO.
+const LISTENERS: [(&str, &[&str]); 4] = [
+    (
+        "HELLO 2",
+        &[
+            "SUBSCRIBE a",
+            "SUBSCRIBE b",
+            "SUBSCRIBE c",
+            "SUBSCRIBE over",
+        ],
+    ),
+    (
+        "HELLO 3",
+        &[
+            "SUBSCRIBE a",
+            "SUBSCRIBE c",
+            "SSUBSCRIBE a",
+            "SUBSCRIBE __keyspace@0__:k",
+            "SUBSCRIBE over",
+        ],
+    ),
+    (
+        "HELLO 2",
+        &["SSUBSCRIBE b", "SUBSCRIBE a", "SUBSCRIBE over"],
+    ),
+    (
+        "HELLO 2",
+        &[
+            "SUBSCRIBE __keyevent@0__:set",
+            "SUBSCRIBE b",
+            "SUBSCRIBE over",
+        ],
+    ),
+];
+
+/// A pipeline that mostly publishes. Messages of one channel follow each other often, some are long, and some stand
+/// behind writes that others hear of, in transactions, or in scripts.
+fn publishing(draw: &mut Draw) -> Vec<String> {
+    let mut lines = Vec::new();
+    for number in 0..5 + draw.below(30) {
+        let channel = ["a", "a", "a", "b", "nobody"][draw.below(5)];
+        let command = ["PUBLISH", "PUBLISH", "PUBLISH", "SPUBLISH"][draw.below(4)];
+        match draw.below(16) {
+            0 => lines.push(format!("SET k {number}")),
+            1 => lines.push("PUBSUB NUMSUB a b nobody".to_owned()),
+            2 => lines.push(format!(
+                "EVAL \"redis.call('set','k',1); return redis.call('publish','{channel}','{number}')\" 0"
+            )),
+            3 => lines.extend([
+                "MULTI".to_owned(),
+                format!("PUBLISH {channel} in{number}"),
+                "INCR n".to_owned(),
+                format!("{command} b in{number}"),
+                "EXEC".to_owned(),
+            ]),
+            4 => lines.push("PUBLISH a".to_owned()),
+            // What a client publishes to itself in a transaction, Redis 7.0 puts into the middle of EXEC's reply: it
+            // does not subscribe to what transactions publish to.
+            6 => lines.extend(["SUBSCRIBE c".to_owned(), "PUBLISH c mine".to_owned()]),
+            7 => lines.extend(["PUBLISH c mine".to_owned(), "UNSUBSCRIBE c".to_owned()]),
+            5 => {
+                let length = [100, 5_000, 16_000, 40_000][draw.below(4)];
+                lines.push(format!("{command} {channel} {}", "x".repeat(length)));
+            }
+            _ => {
+                for part in 0..1 + draw.below(5) {
+                    lines.push(format!("{command} {channel} {number}.{part}"));
+                }
+            }
+        }
+    }
+    lines
+}
+
+/// What a server's publisher and listeners see of some pipelines, before each of which a listener that hears by pattern
+/// as well comes or goes. Of the publisher, which subscribes itself now and then, replies and messages apart.
+fn published(port: u16, pipelines: &[Vec<String>]) -> Vec<Vec<String>> {
+    let mut publisher = Raw::connect(port);
+    for line in [
+        "FLUSHALL",
+        "CONFIG SET notify-keyspace-events KEA",
+        "HELLO 3",
+    ] {
+        publisher.call(line);
+    }
+    let mut listeners: Vec<Raw> = LISTENERS.map(|_| Raw::connect(port)).into();
+    for (raw, (hello, lines)) in listeners.iter_mut().zip(LISTENERS) {
+        raw.call(hello);
+        for line in lines {
+            raw.call(line);
+        }
+    }
+    let mut seen = vec![Vec::new(); LISTENERS.len() + 2];
+    for (number, pipeline) in pipelines.iter().enumerate() {
+        if number > 0 {
+            let change = ["PSUBSCRIBE a* b*", "PUNSUBSCRIBE a* b*"][number % 2];
+            listeners[0].send(format!("{change}\r\n").as_bytes());
+            (0..2).for_each(|_| drop(listeners[0].read()));
+        }
+        let mut bytes = Vec::new();
+        for line in pipeline {
+            encode_into(&mut bytes, &split(line));
+        }
+        for _ in 0..2 {
+            // Its own messages may come behind its replies.
+            encode_into(&mut bytes, &["ECHO", "over"]);
+            publisher.send(&bytes);
+            bytes.clear();
+            loop {
+                let value = publisher.read();
+                match (value.show(), &value) {
+                    (text, _) if text == "\"over\"" => break,
+                    (text, Value::Push(_)) if text.contains("message\"") => seen[1].push(text),
+                    (text, _) => seen[0].push(text),
+                }
+            }
+        }
+        publisher.call("PUBLISH over x");
+        for (raw, seen) in listeners.iter_mut().zip(&mut seen[2..]) {
+            loop {
+                let push = raw.read().show();
+                if push.contains("\"over\"") {
+                    break;
+                }
+                seen.push(push);
+            }
+        }
+    }
+    seen
+}
+
+#[test]
+fn what_a_pipeline_publishes_reaches_each_listener_in_its_order() {
+    let Some(Oracle(oracle)) = Oracle::start() else {
+        return;
+    };
+    let servers = SHARD_COUNTS.map(|shards| Server::start(&Options::shards(shards)));
+    let first = number("DIFF_FIRST", 1);
+    for seed in first..first + number("DIFF_SEEDS", 200) / 10 {
+        let mut draw = Draw::new(seed);
+        let pipelines: Vec<Vec<String>> = (0..8).map(|_| publishing(&mut draw)).collect();
+        let theirs = published(oracle.port, &pipelines);
+        let heard: usize = theirs[2..].iter().map(Vec::len).sum();
+        assert!(heard > 100, "seed {seed}: {heard} pushes");
+        let ours = published(servers[seed as usize % SHARD_COUNTS.len()].port, &pipelines);
+        for (at, (ours, theirs)) in ours.iter().zip(&theirs).enumerate() {
+            let differs =
+                (0..ours.len().max(theirs.len())).find(|at| ours.get(*at) != theirs.get(*at));
+            if let Some(differs) = differs {
+                let (our, their) = (ours.get(differs), theirs.get(differs));
+                panic!(
+                    "seed {seed}, {at}, push {differs}: ours {our:?}, redis {their:?}\n{pipelines:#?}"
+                );
+            }
+        }
+    }
 }

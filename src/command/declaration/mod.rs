@@ -544,6 +544,12 @@ impl Command {
         }
     }
 
+    /// Whether it sends a message to subscribers, and does nothing else.
+    #[inline]
+    pub fn publishes(&self) -> bool {
+        self.flags.has(Flags::PUBSUB.or(Flags::MAY_REPLICATE))
+    }
+
     /// Whether it may change data.
     pub fn is_write(&self) -> bool {
         self.flags.has(Flags::WRITE)

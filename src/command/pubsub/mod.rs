@@ -25,7 +25,6 @@ use super::{Args, Out};
 use crate::client::shared::mailbox::Topic;
 use crate::command::error::shown_name;
 use crate::engine::effect::{Follower, News, Publication};
-use crate::pubsub::Posting;
 use crate::pubsub::pending::PendingMessage;
 
 pub(super) static TABLE: &[&Command] = &[
@@ -82,10 +81,9 @@ fn publish(
     let pubsub = cx.server.pubsub();
     let held = |client| Arc::new(PendingMessage::new(client, is_sharded, channel, payload));
     let receivers = match &mut cx.outbox {
-        Outbox::Open(wakes) if pubsub.has_delivered(cx.client.position) => {
+        Outbox::Open(outgoing) if pubsub.has_delivered(cx.client.position) => {
             let log_seen = cx.client.shared.log_seen.load(Relaxed);
-            let mut posting = Posting::new(log_seen, wakes);
-            pubsub.send(is_sharded, channel, payload, &mut posting)
+            pubsub.gather(is_sharded, channel, payload, log_seen, outgoing)
         }
         Outbox::Open(_) => {
             // What the connection did before is still on its way to others: the message goes behind it.

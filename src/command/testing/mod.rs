@@ -43,6 +43,7 @@ use crate::engine::keyspace::Keyspace;
 use crate::engine::record::{self, Audience, Records};
 use crate::engine::value::{DataType, Encoding, Kind};
 use crate::engine::{Engine, Key, Now};
+use crate::pubsub::outgoing::Outgoing;
 use crate::resp::reply::Protocol;
 use crate::resp::request::{Arena, Span};
 use crate::structures::block::{Block, Content, LONG_BYTES_MIN};
@@ -289,6 +290,7 @@ impl Terminal {
                 merge(args, gather, out)
             }
             Run::Session(handler) => {
+                let mut outgoing = Outgoing::default();
                 let mut cx = SessionCx {
                     client: &mut self.connection,
                     server: &self.server,
@@ -298,10 +300,11 @@ impl Terminal {
                     },
                     command,
                     after: After::Nothing,
-                    outbox: Outbox::Open(&mut Vec::new()),
+                    outbox: Outbox::Open(&mut outgoing),
                 };
                 let result = handler(&mut cx, args, out);
                 self.after = cx.after;
+                self.server.pubsub.post_gathered(&mut outgoing);
                 if let After::Await(awaited) = &self.after {
                     // Nothing else is under way here.
                     (awaited.begin)(Box::new(|done| done.expect("it is done")));

@@ -1,0 +1,109 @@
+//! What a connection sends to others in one turn: messages of a channel that it publishes one after the other are
+//! posted together, so that each subscriber is visited once for all of them.
+//!
+//! Clients see no difference: no reply to any of these requests has left, and before the connection does anything else
+//! the messages are posted ([`PubSub::post_gathered`]).
+
+use std::cell::Cell;
+use std::task::Waker;
+
+use super::message::Run;
+use super::{Posting, PubSub};
+
+/// See the module.
+#[derive(Default)]
+pub struct Outgoing {
+    /// Tasks that have messages of the turn, woken when it is over.
+    pub wakes: Vec<Waker>,
+    /// Messages that are not posted yet; none if there are none.
+    gathered: Option<Box<Gathered>>,
+}
+
+#[derive(Default)]
+struct Gathered {
+    run: Run,
+    /// Subscribers to the channel when the first message was published.
+    receivers: usize,
+    /// What the publisher knew of the log, by position.
+    log_seen: u64,
+}
+
+thread_local! {
+    /// The buffers of the last messages that were gathered on this thread.
+    static SPARE: Cell<Option<Box<Gathered>>> = const { Cell::new(None) };
+}
+
+impl Outgoing {
+    /// Whether messages wait to be posted.
+    #[inline]
+    pub fn has_messages(&self) -> bool {
+        self.gathered.is_some()
+    }
+
+    /// Wakes the tasks that have messages.
+    #[inline]
+    pub fn wake_all(&mut self) {
+        if !self.wakes.is_empty() {
+            self.wakes.drain(..).for_each(Waker::wake);
+        }
+    }
+}
+
+impl Gathered {
+    /// Whether a message can follow those that there are.
+    fn takes(&self, is_sharded: bool, channel: &[u8], payload: &[u8]) -> bool {
+        self.run.is_of(is_sharded, channel) && self.run.has_room(payload)
+    }
+
+    fn add(&mut self, payload: &[u8], log_seen: u64) -> usize {
+        self.run.push(payload);
+        self.log_seen = log_seen;
+        self.receivers
+    }
+}
+
+impl PubSub {
+    /// Publishes a message, now or with others that follow it in its channel; to how many subscriptions. The publisher
+    /// knows of the log up to `log_seen`.
+    pub fn gather(
+        &self,
+        is_sharded: bool,
+        channel: &[u8],
+        payload: &[u8],
+        log_seen: u64,
+        outgoing: &mut Outgoing,
+    ) -> usize {
+        let hear_by_pattern = !is_sharded && !self.patterns.is_empty();
+        if let Some(gathered) = &mut outgoing.gathered
+            && gathered.takes(is_sharded, channel, payload)
+            && !hear_by_pattern
+        {
+            return gathered.add(payload, log_seen);
+        }
+        self.post_gathered(outgoing);
+        if hear_by_pattern || !Run::fits(payload) {
+            let mut posting = Posting::new(log_seen, &mut outgoing.wakes);
+            return self.publish(is_sharded, channel, payload, &mut posting);
+        }
+        let receivers = self.channels(is_sharded).with(channel, |_| {});
+        if receivers > 0 {
+            let mut gathered = SPARE.take().unwrap_or_default();
+            gathered.run.begin(is_sharded, &[channel]);
+            gathered.receivers = receivers;
+            gathered.add(payload, log_seen);
+            outgoing.gathered = Some(gathered);
+        }
+        receivers
+    }
+
+    /// Posts the messages that wait for it. For callers that hold no shard.
+    #[inline]
+    pub fn post_gathered(&self, outgoing: &mut Outgoing) {
+        if let Some(mut gathered) = outgoing.gathered.take() {
+            let mut posting = Posting::new(gathered.log_seen, &mut outgoing.wakes);
+            self.post_run(&gathered.run, &mut posting);
+            gathered.run.clear();
+            SPARE.set(Some(gathered));
+        }
+    }
+}
