@@ -162,7 +162,7 @@ fn publish(plan: &Plan) -> String {
         .map(str::to_owned);
         let per_publisher = PUBLISHES_AT_ONCE / publishers;
         let title = format!(
-            "PUBLISH of 64 bytes to {count} subscribers, {publishers} connections with pipelines of {per_publisher}."
+            "PUBLISH of 64 bytes to {count} subscribers; connections that publish: {publishers}, with pipelines of {per_publisher}."
         );
         text += &plan.table(&title, &rows, &figures);
     }
