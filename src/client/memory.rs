@@ -1,7 +1,7 @@
 //! What all clients take together, and the limit of that: `maxmemory-clients`.
 //!
 //! A change of what a client takes is noted here, by its own task at the end of a turn or by the thread that writes
-//! into its mailbox; in the usual turn nothing changes, and then nothing is written that other threads read. Clients
+//! into its mailbox; in the usual turn little changes, and then nothing is written that other threads read. Clients
 //! that may not be evicted count as nothing (`Shared::note_memory`). Which client goes is up to the registry.
 //!
 //! What is known of a client is one word of the client, which says at last that it was removed: threads that note what
@@ -18,6 +18,10 @@ pub static CLIENT_MEMORY: ClientMemory = ClientMemory::new();
 
 /// A limit below this would keep everybody out, the one who could raise it included.
 const LIMIT_BYTES_MIN: usize = 128 * 1024;
+
+/// Bytes by which a client may take more or less than what is counted of it: small messages come and go, and for each
+/// of them all threads would write to the one sum.
+const UNNOTED_BYTES_MAX: usize = 1024;
 
 /// In place of the bytes of a client that was removed.
 const REMOVED: usize = usize::MAX;
@@ -103,7 +107,8 @@ impl ClientMemory {
     /// Notes what a client takes now.
     #[inline]
     pub fn note(&self, counted: &CountedBytes, bytes: usize) {
-        if bytes != counted.0.load(Relaxed) {
+        let before = counted.0.load(Relaxed);
+        if bytes.abs_diff(before) > UNNOTED_BYTES_MAX || (bytes == 0) != (before == 0) {
             self.count(counted, bytes);
         }
     }
@@ -143,6 +148,21 @@ mod tests {
         // A publisher that found it before, or its own task at the end of a turn.
         all.note(&counted, 1 << 20);
         assert_eq!((all.total_bytes(), counted.bytes()), (0, 0));
+    }
+
+    #[test]
+    fn what_a_small_message_takes_is_not_noted_and_neither_lost() {
+        let all = ClientMemory::new();
+        let counted = CountedBytes::new();
+        all.note(&counted, 100);
+        let noted = [1124, 1125, 2149, 101, 100, 0].map(|bytes| {
+            all.note(&counted, bytes);
+            all.total_bytes()
+        });
+        assert_eq!(noted, [100, 1125, 1125, 1125, 100, 0]);
+        all.note(&counted, 5);
+        all.remove(&counted);
+        assert_eq!(all.total_bytes(), 0);
     }
 
     #[test]
