@@ -54,11 +54,11 @@ pub fn prefetch(batch: &Batch, service: &Service, db: usize) {
 
 /// Fetches what lies behind the entries, where commands say what they read there.
 ///
-/// Of large sets and hashes these are the lines of the elements that are named: an element is hashed twice for it,
-/// which costs less than a miss of a table that no cache near by holds. Of lists it is the end that is read from: what
-/// lies in between is followed, as it is in some cache near by if the list is used at all. What a command that adds to
-/// a list touches is what the one before it has touched; one that reads or takes comes to elements that no command has
-/// seen for long, and says so.
+/// Of large sets, hashes and sorted sets these are the lines of the elements that are named: an element is hashed twice
+/// for it, which costs less than a miss of a table that no cache near by holds. Of lists it is the end that is read
+/// from: what lies in between is followed, as it is in some cache near by if the list is used at all. What a command
+/// that adds to a list touches is what the one before it has touched; one that reads or takes comes to elements that no
+/// command has seen for long, and says so.
 fn prefetch_further(batch: &Batch, plans: &[Plan], service: &Service, db: usize) {
     let mut previous = None;
     for plan in plans {
@@ -66,13 +66,14 @@ fn prefetch_further(batch: &Batch, plans: &[Plan], service: &Service, db: usize)
             continue;
         };
         let [routed] = batch.keys(plan) else { continue };
-        match command.ahead {
-            Ahead::Nothing => continue,
-            // The same end once more.
-            Ahead::End(end) if previous.replace((routed.hash, end)) == Some((routed.hash, end)) => {
-                continue;
-            }
-            Ahead::End(_) | Ahead::Element(_) => {}
+        if command.ahead == Ahead::Nothing {
+            continue;
+        }
+        let place = Some((routed.hash, command.ahead));
+        let is_in_use = std::mem::replace(&mut previous, place) == place;
+        // What is read at one end of a list is fetched once.
+        if is_in_use && matches!(command.ahead, Ahead::End(_)) {
+            continue;
         }
         let Some(engine) = service.shards.try_take(shard) else {
             continue;
@@ -83,7 +84,7 @@ fn prefetch_further(batch: &Batch, plans: &[Plan], service: &Service, db: usize)
         match command.ahead {
             Ahead::Nothing => {}
             Ahead::End(end) => db.prefetch_end(&key, end),
-            Ahead::Element(argument) => db.prefetch_element(&key, args.get(argument)),
+            Ahead::Element(argument) => db.prefetch_element(&key, args.get(argument), is_in_use),
         }
     }
 }

@@ -120,6 +120,7 @@ pub(super) static ZADD: Command = Command::new("zadd", Group::SortedSet, -4)
         ("3.0.2", "Knows `XX`, `NX`, `CH` and `INCR`."),
         ("6.2.0", "Knows `GT` and `LT`."),
     ])
+    .looks_up(3)
     .on_keys(zadd);
 
 fn zadd(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
@@ -186,6 +187,7 @@ pub(super) static ZINCRBY: Command = Command::new("zincrby", Group::SortedSet, 4
         "Adds to the score of a member, which begins with 0.",
     )
     .complexity("O(log(N)) in a set of N members.")
+    .looks_up(3)
     .on_keys(zincrby);
 
 fn zincrby(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {

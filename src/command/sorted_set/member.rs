@@ -26,6 +26,7 @@ pub(super) static ZREM: Command = Command::new("zrem", Group::SortedSet, -3)
     )
     .complexity("O(M*log(N)) for M members, in a set of N.")
     .history(&[("2.4.0", "Takes several members.")])
+    .looks_up(2)
     .on_keys(zrem);
 
 fn zrem(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
@@ -68,6 +69,7 @@ pub(super) static ZSCORE: Command = Command::new("zscore", Group::SortedSet, 3)
     .reads(KeySpec::FIRST_READ)
     .flags(Flags::FAST)
     .doc("1.2.0", "key member", "Answers the score of a member.")
+    .looks_up(2)
     .on_keys(zscore);
 
 fn zscore(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
@@ -90,6 +92,7 @@ pub(super) static ZMSCORE: Command = Command::new("zmscore", Group::SortedSet, -
         "Answers the scores of several members.",
     )
     .complexity("O(N) for N members.")
+    .looks_up(2)
     .on_keys(zmscore);
 
 fn zmscore(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
@@ -113,6 +116,7 @@ pub(super) static ZRANK: Command = Command::new("zrank", Group::SortedSet, -3)
     )
     .complexity(RANK_COST)
     .history(RANK_HISTORY)
+    .looks_up(2)
     .on_keys(|cx, args, out| rank(cx, args, out, Direction::Ascending));
 
 /// `ZREVRANK key member [WITHSCORE]`
@@ -126,6 +130,7 @@ pub(super) static ZREVRANK: Command = Command::new("zrevrank", Group::SortedSet,
     )
     .complexity(RANK_COST)
     .history(RANK_HISTORY)
+    .looks_up(2)
     .on_keys(|cx, args, out| rank(cx, args, out, Direction::Descending));
 
 fn rank(

@@ -386,10 +386,11 @@ impl Db {
         }
     }
 
-    /// Fetches into the cache where an element of the collection under a key stands.
-    pub fn prefetch_element(&self, key: &Key<'_>, name: &[u8]) {
+    /// Fetches into the cache where an element of the collection under a key stands. The collection is in use if the
+    /// command before works on it too.
+    pub fn prefetch_element(&self, key: &Key<'_>, name: &[u8], is_in_use: bool) {
         if let Some(object) = self.object(key) {
-            object.body.prefetch_element(name);
+            object.body.prefetch_element(name, is_in_use);
         }
     }
 

@@ -34,9 +34,9 @@ macro_rules! collections {
                 }
             }
 
-            fn prefetch_element(&self, name: &[u8]) {
+            fn prefetch_element(&self, name: &[u8], is_in_use: bool) {
                 match *self {
-                    $(Collection::$name(ref body) => Body::prefetch_element(body, name),)*
+                    $(Collection::$name(ref body) => Body::prefetch_element(body, name, is_in_use),)*
                 }
             }
 

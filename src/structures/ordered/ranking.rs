@@ -112,6 +112,12 @@ impl Ranking {
         }
     }
 
+    /// Fetches where a member is looked up, but of a ranking that was in use just now only if it is large.
+    #[inline]
+    pub fn prefetch_member(&self, member: &[u8], is_in_use: bool) {
+        self.members.prefetch_if_far(member, is_in_use);
+    }
+
     /// The score of a member.
     #[must_use]
     pub fn score(&self, member: &[u8]) -> Option<f64> {

@@ -331,11 +331,12 @@ impl<T: Stored> Table<T> {
             .prefetch_home(hash);
     }
 
-    /// Prefetches the line of a key in a table of which most is in no cache near by.
+    /// Prefetches the line of a key, but of a table that was in use just now only if it is too large for a cache near
+    /// by.
     #[inline]
-    pub fn prefetch_if_large(&self, key: &[u8]) {
-        const LARGE: usize = 4_096;
-        if self.len() >= LARGE {
+    pub fn prefetch_if_far(&self, key: &[u8], is_in_use: bool) {
+        const NEAR_LEN_MAX: usize = 4_096;
+        if !is_in_use || self.len() > NEAR_LEN_MAX {
             self.prefetch(self.hash(key));
         }
     }

@@ -389,8 +389,8 @@ impl Body for HashTable {
         }
     }
 
-    fn prefetch_element(&self, name: &[u8]) {
-        self.fields.prefetch_if_large(name);
+    fn prefetch_element(&self, name: &[u8], is_in_use: bool) {
+        self.fields.prefetch_if_far(name, is_in_use);
     }
 
     fn relocate_some(&mut self, from: Standing, budget: usize, mover: &mut Mover) -> Standing {

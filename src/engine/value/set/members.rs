@@ -133,8 +133,8 @@ impl Body for Members {
         }
     }
 
-    fn prefetch_element(&self, name: &[u8]) {
-        self.table.prefetch_if_large(name);
+    fn prefetch_element(&self, name: &[u8], is_in_use: bool) {
+        self.table.prefetch_if_far(name, is_in_use);
     }
 
     fn relocate_some(&mut self, from: Standing, budget: usize, mover: &mut Mover) -> Standing {

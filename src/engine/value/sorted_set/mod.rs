@@ -53,6 +53,10 @@ impl Body for Ranking {
         Ranking::duplicate(self)
     }
 
+    fn prefetch_element(&self, name: &[u8], is_in_use: bool) {
+        self.prefetch_member(name, is_in_use);
+    }
+
     fn keep_changes(&mut self, journal: Option<Journal>) -> bool {
         Ranking::keep_changes(self, Journal::into_log(journal));
         true
