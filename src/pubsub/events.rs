@@ -266,11 +266,13 @@ impl Publisher<'_> {
         if !self.run.has_room(&effect.key) {
             self.complete();
         }
-        if Run::fits(&effect.key) {
-            self.run.push(&effect.key);
-        } else {
-            self.pubsub
-                .publish(false, self.run.channel(), &effect.key, &mut self.posting);
+        match self.run.has_room(&effect.key) {
+            true => self.run.push(&effect.key),
+            false => {
+                let channel = self.run.channel();
+                self.pubsub
+                    .publish(false, channel, &effect.key, &mut self.posting);
+            }
         }
     }
 }

@@ -10,9 +10,6 @@ use crate::resp::reply::{Out, Protocol, SHARED_LEN_MIN};
 /// Bytes of a run of messages, from which on it takes no more.
 const RUN_BYTES_MAX: usize = 32 * 1024;
 
-/// Room in bytes that a run has for messages from the first one on.
-const RUN_BYTES: usize = 1024;
-
 /// Bytes of a push beside its channel and payload, at most.
 const FRAME_BYTES: usize = 80;
 
@@ -33,7 +30,9 @@ impl<'m> Message<'m> {
         let shared = (payload.len() >= SHARED_LEN_MIN).then(|| Bytes::copy_from_slice(payload));
         let own_bytes = channel.len() + if shared.is_none() { payload.len() } else { 0 };
         let mut whole = Out::with_room(Protocol::Resp2, own_bytes + FRAME_BYTES);
-        begin_push(&mut whole, is_sharded, channel);
+        whole.push(3);
+        whole.bulk(if is_sharded { b"smessage" } else { b"message" });
+        whole.bulk(channel);
         if shared.is_none() {
             whole.bulk(payload);
         }
@@ -74,22 +73,15 @@ impl<'m> Message<'m> {
     }
 }
 
-/// Begins the push of a message for clients that subscribed to its channel by name; the payload is to follow.
-fn begin_push(out: &mut Out, is_sharded: bool, channel: &[u8]) {
-    out.push(3);
-    out.bulk(if is_sharded { b"smessage" } else { b"message" });
-    out.bulk(channel);
-}
-
 /// Small messages of one channel that follow each other.
 #[derive(Default)]
 pub(super) struct Run {
     is_sharded: bool,
     channel: Vec<u8>,
     /// What each push begins with, up to the payload, as RESP2 has it; RESP3 differs in its first byte.
-    head: Out,
+    head: Vec<u8>,
     /// Whole pushes, as RESP2 has them.
-    pushes: Out,
+    pushes: Vec<u8>,
     /// Where in `pushes` each of them lies.
     places: Vec<Place>,
 }
@@ -103,42 +95,41 @@ struct Place {
 impl Run {
     /// Begins a run in a channel, whose name is the parts put together. The run before must be empty.
     pub(super) fn begin(&mut self, is_sharded: bool, channel: &[&[u8]]) {
-        if self.head.is_empty() {
-            self.channel.reserve(RUN_BYTES / 16);
-            self.head = Out::with_room(Protocol::Resp2, RUN_BYTES / 8);
-            self.pushes = Out::with_room(Protocol::Resp2, RUN_BYTES);
-            self.places.reserve(RUN_BYTES / 64);
-        }
         self.is_sharded = is_sharded;
         self.channel.clear();
         channel
             .iter()
             .for_each(|part| self.channel.extend_from_slice(part));
+        let kind: &[u8] = if is_sharded { b"smessage" } else { b"message" };
         self.head.clear();
-        begin_push(&mut self.head, is_sharded, &self.channel);
+        self.head.extend_from_slice(b"*3\r\n");
+        write_bulk(kind, &mut self.head);
+        write_bulk(&self.channel, &mut self.head);
     }
 
     /// Adds a message.
     pub(super) fn push(&mut self, payload: &[u8]) {
-        const END: &str = "\r\n";
-        let start = self.pushes.len_bytes();
-        self.pushes.raw(self.head.as_slice().unwrap_or_default());
-        self.pushes.bulk(payload);
-        let end = self.pushes.len_bytes() - END.len();
-        self.places.push(Place {
-            start,
-            payload: end - payload.len()..end,
-        });
+        let start = self.pushes.len();
+        self.pushes
+            .reserve(FRAME_BYTES + self.head.len() + payload.len());
+        self.pushes.extend_from_slice(&self.head);
+        let payload = write_bulk(payload, &mut self.pushes);
+        self.places.push(Place { start, payload });
     }
 
     /// Whether a message is small enough for any run.
-    pub(super) fn fits(payload: &[u8]) -> bool {
-        payload.len() < SHARED_LEN_MIN
+    pub(super) fn fits(channel: &[u8], payload: &[u8]) -> bool {
+        channel.len() + payload.len() < SHARED_LEN_MIN
+    }
+
+    /// Bytes of the messages, with one more.
+    pub(super) fn bytes_with(&self, payload: &[u8]) -> usize {
+        self.pushes.len() + self.head.len() + payload.len()
     }
 
     /// Whether a message can be added.
     pub(super) fn has_room(&self, payload: &[u8]) -> bool {
-        Run::fits(payload) && self.pushes.len_bytes() + payload.len() < RUN_BYTES_MAX
+        Run::fits(&self.channel, payload) && self.bytes_with(payload) < RUN_BYTES_MAX
     }
 
     /// Whether it is in this channel.
@@ -163,23 +154,20 @@ impl Run {
 
     /// The messages, one by one.
     pub(super) fn payloads(&self) -> impl Iterator<Item = &[u8]> {
-        let pushes = self.pushes.as_slice().unwrap_or_default();
-        self.places
-            .iter()
-            .map(|place| &pushes[place.payload.clone()])
+        let places = self.places.iter();
+        places.map(|place| &self.pushes[place.payload.clone()])
     }
 
     /// Writes all messages for somebody who subscribed to the channel.
     pub(super) fn write(&self, out: &mut Out) {
-        let pushes = self.pushes.as_slice().unwrap_or_default();
         if !out.is_resp3() {
-            return out.raw(pushes);
+            return out.raw(&self.pushes);
         }
         let starts = self.places.iter().map(|place| place.start);
-        let ends = starts.clone().skip(1).chain([pushes.len()]);
+        let ends = starts.clone().skip(1).chain([self.pushes.len()]);
         for (start, end) in starts.zip(ends) {
             out.raw(b">");
-            out.raw(&pushes[start + 1..end]);
+            out.raw(&self.pushes[start + 1..end]);
         }
     }
 
@@ -188,4 +176,15 @@ impl Run {
         self.pushes.clear();
         self.places.clear();
     }
+}
+
+/// Writes a string as RESP has it; where its bytes lie.
+fn write_bulk(bytes: &[u8], to: &mut Vec<u8>) -> Range<usize> {
+    to.push(b'$');
+    to.extend_from_slice(itoa::Buffer::new().format(bytes.len()).as_bytes());
+    to.extend_from_slice(b"\r\n");
+    let start = to.len();
+    to.extend_from_slice(bytes);
+    to.extend_from_slice(b"\r\n");
+    start..start + bytes.len()
 }

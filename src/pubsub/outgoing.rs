@@ -1,8 +1,10 @@
 //! What a connection sends to others in one turn: messages of a channel that it publishes one after the other are
 //! posted together, so that each subscriber is visited once for all of them.
 //!
-//! Clients see no difference: no reply to any of these requests has left, and before the connection does anything else
-//! the messages are posted ([`PubSub::post_gathered`]).
+//! Clients see one difference only: no reply to any of these requests has left, and before the connection does
+//! anything else the messages are posted ([`PubSub::post_gathered`]). The number of receivers in their replies is that
+//! of the first; a client that subscribes or unsubscribes while the others are gathered is counted as before. A message
+//! that no other follows is posted, and counted, at once.
 
 use std::cell::Cell;
 use std::task::Waker;
@@ -15,9 +17,15 @@ use super::{Posting, PubSub};
 pub struct Outgoing {
     /// Tasks that have messages of the turn, woken when it is over.
     pub wakes: Vec<Waker>,
+    /// The request behind the one that runs publishes too.
+    pub more_follow: bool,
     /// Messages that are not posted yet; none if there are none.
     gathered: Option<Box<Gathered>>,
 }
+
+/// Bytes that are posted together to all subscribers of a channel, at most: other connections wait that long, and
+/// memory is taken for all of them at once.
+const POSTED_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 #[derive(Default)]
 struct Gathered {
@@ -52,7 +60,9 @@ impl Outgoing {
 impl Gathered {
     /// Whether a message can follow those that there are.
     fn takes(&self, is_sharded: bool, channel: &[u8], payload: &[u8]) -> bool {
-        self.run.is_of(is_sharded, channel) && self.run.has_room(payload)
+        self.run.is_of(is_sharded, channel)
+            && self.run.has_room(payload)
+            && self.run.bytes_with(payload) * self.receivers <= POSTED_BYTES_MAX
     }
 
     fn add(&mut self, payload: &[u8], log_seen: u64) -> usize {
@@ -78,10 +88,15 @@ impl PubSub {
             && gathered.takes(is_sharded, channel, payload)
             && !hear_by_pattern
         {
-            return gathered.add(payload, log_seen);
+            let receivers = gathered.add(payload, log_seen);
+            if !outgoing.more_follow {
+                // Here, where the time that it takes is counted as that of the command.
+                self.post_gathered(outgoing);
+            }
+            return receivers;
         }
         self.post_gathered(outgoing);
-        if hear_by_pattern || !Run::fits(payload) {
+        if hear_by_pattern || !outgoing.more_follow || !Run::fits(channel, payload) {
             let mut posting = Posting::new(log_seen, &mut outgoing.wakes);
             return self.publish(is_sharded, channel, payload, &mut posting);
         }

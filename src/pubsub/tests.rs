@@ -192,6 +192,7 @@ fn messages_of_one_channel_are_posted_together_and_are_not_told_from_single_ones
     let pubsub = PubSub::default();
     let (one, two, three) = (client(1, 2), client(2, 3), client(3, 2));
     let mut outgoing = Outgoing::default();
+    outgoing.more_follow = true;
     let mut gather = |is_sharded: bool, channel: &[u8], payload: &[u8], log_seen: u64| {
         let receivers = pubsub.gather(is_sharded, channel, payload, log_seen, &mut outgoing);
         (receivers, outgoing.has_messages())
@@ -244,4 +245,61 @@ fn messages_of_one_channel_are_posted_together_and_are_not_told_from_single_ones
     assert_eq!(three.mailbox().map_or(0, |mailbox| mailbox.pushes()), 9);
     assert_eq!(mail(&one), "*3 $7 message $4 news $1 d ");
     assert!(!mail(&two).contains("$1 d"));
+}
+
+#[test]
+fn a_message_that_no_other_follows_is_posted_at_once() {
+    let pubsub = PubSub::default();
+    let one = client(1, 2);
+    pubsub.subscribe(&one, Topic::Channel, b"news");
+    let mut outgoing = Outgoing::default();
+    for more_follow in [false, true, false] {
+        outgoing.more_follow = more_follow;
+        assert_eq!(pubsub.gather(false, b"news", b"x", 1, &mut outgoing), 1);
+        assert_eq!(outgoing.has_messages(), more_follow);
+    }
+    assert_eq!(mail(&one), "*3 $7 message $4 news $1 x ".repeat(3));
+}
+
+#[test]
+fn what_is_posted_at_once_is_bounded_for_all_subscribers_together() {
+    let pubsub = PubSub::default();
+    let clients: Vec<_> = (1..=2_000).map(|id| client(id, 2)).collect();
+    for client in &clients {
+        pubsub.subscribe(client, Topic::Channel, b"news");
+    }
+    let mut outgoing = Outgoing::default();
+    outgoing.more_follow = true;
+    let pushes: Vec<usize> = (0..6)
+        .map(|_| {
+            pubsub.gather(false, b"news", &[b'x'; 1_500], 1, &mut outgoing);
+            clients[0].mailbox().map_or(0, |mailbox| mailbox.pushes())
+        })
+        .collect();
+    assert_eq!(pushes, [0, 0, 2, 2, 4, 4]);
+}
+
+#[test]
+fn names_of_any_length_are_published_to() {
+    for length in [100, SHARED_LEN_MIN, 65_600, 200_000] {
+        let pubsub = PubSub::default();
+        let (one, two) = (client(1, 2), client(2, 3));
+        let name = vec![b'n'; length];
+        for client in [&one, &two] {
+            pubsub.subscribe(client, Topic::Channel, &name);
+            pubsub.subscribe(client, Topic::ShardChannel, &name);
+        }
+        let mut outgoing = Outgoing::default();
+        for (is_sharded, more_follow) in
+            [(false, true), (false, false), (true, true), (true, false)]
+        {
+            outgoing.more_follow = more_follow;
+            let receivers = pubsub.gather(is_sharded, &name, b"x", 1, &mut outgoing);
+            assert_eq!(receivers, 2);
+        }
+        for client in [&one, &two] {
+            let bytes = client.take_mail().map_or(0, |mail| mail.len_bytes());
+            assert!(bytes > 4 * length, "{bytes} for {length}");
+        }
+    }
 }

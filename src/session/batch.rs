@@ -184,6 +184,13 @@ impl Batch {
         }
     }
 
+    /// Whether the request behind the one that runs publishes a message.
+    pub fn next_publishes(&self) -> bool {
+        let next = self.plans.get(self.next + 1);
+        next.and_then(|plan| plan.command)
+            .is_some_and(Command::publishes)
+    }
+
     /// What the input takes, with long arguments that left it.
     pub fn input_memory_bytes(&self) -> usize {
         self.input.capacity() + self.requests.arena.memory_bytes()

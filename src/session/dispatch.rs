@@ -240,6 +240,8 @@ impl Session {
             return Ran::Later;
         }
         turn.batch.others_went = false;
+        turn.batch.outgoing.more_follow =
+            request.command.publishes() && turn.batch.next_publishes();
         let batch::Parts {
             args,
             out,

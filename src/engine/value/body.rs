@@ -135,8 +135,8 @@ pub trait Body {
         let _ = end;
     }
 
-    /// Fetches into the cache where an element of this name stands, or would, if it is likely that it is not there. It is
-    /// in use if the command before works on the collection too.
+    /// Fetches into the cache where an element of this name stands, or would, if it is likely that it is not there. It
+    /// is in use if the command before works on the collection too.
     fn prefetch_element(&self, name: &[u8], is_in_use: bool) {
         let _ = (name, is_in_use);
     }
