@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_small_message_takes_is_not_noted_and_neither_lost() {
+    fn what_a_small_message_takes_is_neither_noted_nor_lost() {
         let all = ClientMemory::new();
         let counted = CountedBytes::new();
         all.note(&counted, 100);

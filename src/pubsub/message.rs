@@ -31,7 +31,7 @@ impl<'m> Message<'m> {
         let own_bytes = channel.len() + if shared.is_none() { payload.len() } else { 0 };
         let mut whole = Out::with_room(Protocol::Resp2, own_bytes + FRAME_BYTES);
         whole.push(3);
-        whole.bulk(if is_sharded { b"smessage" } else { b"message" });
+        whole.bulk(kind(is_sharded));
         whole.bulk(channel);
         if shared.is_none() {
             whole.bulk(payload);
@@ -100,10 +100,9 @@ impl Run {
         channel
             .iter()
             .for_each(|part| self.channel.extend_from_slice(part));
-        let kind: &[u8] = if is_sharded { b"smessage" } else { b"message" };
         self.head.clear();
         self.head.extend_from_slice(b"*3\r\n");
-        write_bulk(kind, &mut self.head);
+        write_bulk(kind(is_sharded), &mut self.head);
         write_bulk(&self.channel, &mut self.head);
     }
 
@@ -175,6 +174,14 @@ impl Run {
     pub(super) fn clear(&mut self) {
         self.pushes.clear();
         self.places.clear();
+    }
+}
+
+/// What a push to those who subscribed to a channel by name begins with.
+fn kind(is_sharded: bool) -> &'static [u8] {
+    match is_sharded {
+        true => b"smessage",
+        false => b"message",
     }
 }
 

@@ -280,14 +280,14 @@ fn publishing(draw: &mut Draw) -> Vec<String> {
                 "EXEC".to_owned(),
             ]),
             4 => lines.push("PUBLISH a".to_owned()),
-            // What a client publishes to itself in a transaction, Redis 7.0 puts into the middle of EXEC's reply: it
-            // does not subscribe to what transactions publish to.
-            6 => lines.extend(["SUBSCRIBE c".to_owned(), "PUBLISH c mine".to_owned()]),
-            7 => lines.extend(["PUBLISH c mine".to_owned(), "UNSUBSCRIBE c".to_owned()]),
             5 => {
                 let length = [100, 5_000, 16_000, 40_000][draw.below(4)];
                 lines.push(format!("{command} {channel} {}", "x".repeat(length)));
             }
+            // What a client publishes to itself in a transaction, Redis 7.0 puts into the middle of EXEC's reply: it
+            // does not subscribe to what transactions publish to.
+            6 => lines.extend(["SUBSCRIBE c".to_owned(), "PUBLISH c mine".to_owned()]),
+            7 => lines.extend(["PUBLISH c mine".to_owned(), "UNSUBSCRIBE c".to_owned()]),
             _ => {
                 for part in 0..1 + draw.below(5) {
                     lines.push(format!("{command} {channel} {number}.{part}"));
