@@ -5,6 +5,8 @@
 
 use std::fs;
 
+use rustix::time::{ClockId, clock_gettime};
+
 /// CPU seconds by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CpuSeconds {
@@ -53,7 +55,16 @@ pub fn cpu() -> Cpu {
 
 /// CPU time of all threads so far, in nanoseconds.
 pub fn cpu_ns() -> u64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    clock_ns(ClockId::ProcessCPUTime)
+}
+
+/// CPU time of the calling thread so far, in nanoseconds.
+pub fn thread_cpu_ns() -> u64 {
+    clock_ns(ClockId::ThreadCPUTime)
+}
+
+fn clock_ns(clock: ClockId) -> u64 {
+    let time = clock_gettime(clock);
     time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
 }
 

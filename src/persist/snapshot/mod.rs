@@ -1,10 +1,12 @@
 //! Snapshots of the whole server: the cut, and walkers that save what it found while commands go on.
 //!
 //! ```text
-//! outgoing  what shards encode, in chunks, and what is known of the snapshot while it runs
-//! walk      threads that take one shard after the other, a slice at a time, and pass chunks on
-//! file      a sink: a file beside the old one, which it replaces in the end
-//! saver     SAVE, BGSAVE, save points, the last save before the end
+//! outgoing     what shards encode, in chunks, and what is known of the snapshot while it runs
+//! walk         threads that take one shard after the other, a slice at a time, and pass chunks on
+//! shared_core  how long they hold a core that others want
+//! writer       what passes chunks on to the sink, in their order
+//! file         a sink: a file beside the old one, which it replaces in the end
+//! saver        SAVE, BGSAVE, save points, the last save before the end
 //! ```
 //!
 //! One snapshot at a time. [`Snapshots::begin`] asks for all shards at once; with all of them in hand each is cut
@@ -16,7 +18,9 @@
 pub mod file;
 mod outgoing;
 pub mod saver;
+mod shared_core;
 mod walk;
+mod writer;
 
 use std::fmt;
 use std::io;
@@ -35,7 +39,7 @@ use crate::session::service::Service;
 use crate::shard::job::task;
 use crate::telemetry::memory;
 use outgoing::Outgoing;
-use walk::Writer;
+use writer::Writer;
 
 /// Where a snapshot goes, one piece behind the other.
 pub trait Sink: Send {

@@ -1,0 +1,159 @@
+//! The core that a walker shares with others: the server's threads, which come first, and other processes.
+
+use std::thread;
+
+use crate::telemetry::clock::Ticks;
+use crate::telemetry::process;
+
+/// How long a shard is held at once, by a walker that has a core for itself and by one that shares it. Slices that are
+/// shorter still have the snapshot take much longer where others keep the core busy: they get as much of it between two
+/// slices however long these are.
+const SLICE_NS: u64 = 100_000;
+const SLICE_SHARED_NS: u64 = 25_000;
+
+/// What it takes at least to offer the core to others if one of them takes it.
+const OFFER_TAKEN_NS: u64 = 3_000;
+
+/// Offers one after the other that no thread took, from which on a walker has its core for itself. A thread that serves
+/// connections may be idle at a few of them and busy at the next.
+const OFFERS_LEFT: u32 = 64;
+
+/// From here on an offer is long: other processes may have taken it, which never rest.
+const OFFER_LONG_NS: u64 = 1_000_000;
+
+/// Of what other processes took of offers the walker gets back this part before the next one, in CPU time of its own:
+/// or it would run for one slice in some milliseconds, and a snapshot take minutes. What the server's own threads took
+/// was offered to them.
+const FOREIGN_SHARE: u64 = 4;
+
+/// The core that a walker runs on.
+pub(super) struct SharedCore {
+    /// Cores that the server's threads share.
+    cores: u64,
+    /// Offers that have to be left from now on before it counts as the walker's own.
+    offers_left: u32,
+    /// What offers took since the walker last looked at who takes them, and the CPU times then.
+    taken_ns: u64,
+    looked: CpuTimes,
+    /// Up to which CPU time of its own the walker goes on without another offer.
+    goes_on_until_ns: Option<u64>,
+}
+
+/// CPU times so far.
+#[derive(Clone, Copy, Default)]
+pub(super) struct CpuTimes {
+    /// Of the walker.
+    walker_ns: u64,
+    /// Of all threads of the server, the walker among them.
+    server_ns: u64,
+}
+
+impl CpuTimes {
+    pub(super) fn now() -> CpuTimes {
+        CpuTimes {
+            walker_ns: process::thread_cpu_ns(),
+            server_ns: process::cpu_ns(),
+        }
+    }
+
+    /// What the server's other threads had since then.
+    fn others_ns_since(self, then: CpuTimes) -> u64 {
+        let server_ns = self.server_ns.saturating_sub(then.server_ns);
+        server_ns.saturating_sub(self.walker_ns.saturating_sub(then.walker_ns))
+    }
+}
+
+impl SharedCore {
+    /// One of so many, for a walker that begins.
+    pub(super) fn new(cores: usize, looked: CpuTimes) -> SharedCore {
+        SharedCore {
+            cores: cores as u64,
+            offers_left: 0,
+            taken_ns: 0,
+            looked,
+            goes_on_until_ns: None,
+        }
+    }
+
+    /// How long a slice may be.
+    pub(super) fn slice_ns(&self) -> u64 {
+        match self.offers_left {
+            0 => SLICE_NS,
+            _ => SLICE_SHARED_NS,
+        }
+    }
+
+    /// Offers it, after a slice, to threads that wait for it, so that a walker that the system lets run only when
+    /// others rest is not stopped with a shard in hand.
+    pub(super) fn offer(&mut self) {
+        if self.goes_on(process::thread_cpu_ns) {
+            return;
+        }
+        let offered = Ticks::now();
+        thread::yield_now();
+        self.note(Ticks::now().since_ns(offered), CpuTimes::now);
+    }
+
+    /// Whether the walker has not yet run for what it got back.
+    fn goes_on(&mut self, walker_ns: impl Fn() -> u64) -> bool {
+        self.goes_on_until_ns = self.goes_on_until_ns.filter(|&until| walker_ns() < until);
+        self.goes_on_until_ns.is_some()
+    }
+
+    /// An offer took so long. The look at who took it costs too much for one that was short.
+    fn note(&mut self, taken_ns: u64, look: impl Fn() -> CpuTimes) {
+        self.offers_left = match taken_ns < OFFER_TAKEN_NS {
+            true => self.offers_left.saturating_sub(1),
+            false => OFFERS_LEFT,
+        };
+        self.taken_ns += taken_ns;
+        if taken_ns < OFFER_LONG_NS {
+            return;
+        }
+        let times = look();
+        // The server's threads run on this core as much as on each of the others.
+        let own_ns = times.others_ns_since(self.looked) / self.cores;
+        let foreign_ns = self.taken_ns.saturating_sub(own_ns);
+        // What is left of less is the kernel's and the hypervisor's.
+        let is_shared = foreign_ns >= OFFER_LONG_NS;
+        self.goes_on_until_ns = is_shared.then_some(times.walker_ns + foreign_ns / FOREIGN_SHARE);
+        self.looked = times;
+        self.taken_ns = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_other_processes_take_of_offers_is_given_back_in_part() {
+        const CORES: u64 = 2;
+        const TAKEN_NS: u64 = 10 * OFFER_LONG_NS;
+        let times = |walker_ns, server_ns| CpuTimes {
+            walker_ns,
+            server_ns,
+        };
+        let no_look = || panic!("a short offer is not worth a look");
+        let mut core = SharedCore::new(CORES as usize, times(0, 0));
+        // The server's other threads had both cores.
+        core.note(TAKEN_NS, || times(500, 500 + CORES * TAKEN_NS));
+        assert!(!core.goes_on(|| 500), "the core was offered to them");
+        assert_eq!(core.slice_ns(), SLICE_SHARED_NS);
+        // They had a quarter of both. Offers that came back at once in between make no difference.
+        core.note(0, no_look);
+        core.note(OFFER_LONG_NS / 2, no_look);
+        core.note(0, no_look);
+        let server_ns = 900 + CORES * (TAKEN_NS + TAKEN_NS / 4);
+        core.note(TAKEN_NS - OFFER_LONG_NS / 2, || times(900, server_ns));
+        let until = 900 + TAKEN_NS * 3 / 4 / FOREIGN_SHARE;
+        assert!(core.goes_on(|| until - 1));
+        assert!(!core.goes_on(|| until));
+        // What is left may also be the kernel's.
+        let server_ns = server_ns + CORES * (TAKEN_NS - OFFER_LONG_NS + CORES);
+        core.note(TAKEN_NS, || times(900, server_ns));
+        assert!(!core.goes_on(|| 900));
+        (0..OFFERS_LEFT).for_each(|_| core.note(0, no_look));
+        assert_eq!(core.slice_ns(), SLICE_NS, "it is the walker's own");
+    }
+}
