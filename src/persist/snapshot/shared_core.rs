@@ -26,6 +26,9 @@ const OFFER_LONG_NS: u64 = 1_000_000;
 /// was offered to them.
 const FOREIGN_SHARE: u64 = 4;
 
+/// What it gets back at most: the whole server may have been stopped for hours.
+const GIVEN_BACK_NS_MAX: u64 = 10_000_000;
+
 /// The core that a walker runs on.
 pub(super) struct SharedCore {
     /// Cores that the server's threads share.
@@ -116,7 +119,8 @@ impl SharedCore {
         let foreign_ns = self.taken_ns.saturating_sub(own_ns);
         // What is left of less is the kernel's and the hypervisor's.
         let is_shared = foreign_ns >= OFFER_LONG_NS;
-        self.goes_on_until_ns = is_shared.then_some(times.walker_ns + foreign_ns / FOREIGN_SHARE);
+        let given_back_ns = (foreign_ns / FOREIGN_SHARE).min(GIVEN_BACK_NS_MAX);
+        self.goes_on_until_ns = is_shared.then_some(times.walker_ns + given_back_ns);
         self.looked = times;
         self.taken_ns = 0;
     }
@@ -153,6 +157,8 @@ mod tests {
         let server_ns = server_ns + CORES * (TAKEN_NS - OFFER_LONG_NS + CORES);
         core.note(TAKEN_NS, || times(900, server_ns));
         assert!(!core.goes_on(|| 900));
+        core.note(u64::MAX / 2, || times(900, server_ns));
+        assert!(!core.goes_on(|| 900 + GIVEN_BACK_NS_MAX));
         (0..OFFERS_LEFT).for_each(|_| core.note(0, no_look));
         assert_eq!(core.slice_ns(), SLICE_NS, "it is the walker's own");
     }
