@@ -1,7 +1,7 @@
 //! Compares collections with redis-server's and Valkey's: the server's CPU time a command, and bytes an element.
 //!
 //! ```text
-//! cargo bench --bench collections -- [--quick] [--cores 0] [--load-cores 1] [--rounds 3] [--ms 600] [--only WORD]
+//! cargo bench --bench collections -- [--quick] [--cores 0] [--load-cores 1] [--rounds 15] [--ms 150] [--only WORD]
 //!     [--speed | --memory] [--basalt PATH] [--redis PATH] [--valkey PATH] [--no-redis] [--no-valkey] [--out DIR]
 //! ```
 //!

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! cargo bench --bench eviction -- --simulate [--requests 2000000]     in process: hit ratios with 1, 8, 64 shards
-//! cargo bench --bench eviction -- --cpu [--quick] [--rounds 3]       a SET that evicts, beside redis-server and Valkey
+//! cargo bench --bench eviction -- --cpu [--quick] [--rounds 15]      a SET that evicts, beside redis-server and Valkey
 //! cargo bench --bench eviction -- --soak [--seconds 20] [--limit BYTES] [--per-second N] [--of-redis]
 //!                                        [--directives "--activedefrag yes"]     all types at the limit
 //! ```

@@ -2,7 +2,7 @@
 //! requests under way on each connection.
 //!
 //! ```text
-//! cargo bench --bench peers -- [--quick] [--cores 0] [--load-cores 1] [--rounds 3] [--ms 600] [--only WORD]
+//! cargo bench --bench peers -- [--quick] [--cores 0] [--load-cores 1] [--rounds 15] [--ms 150] [--only WORD]
 //!     [--pipelines 1,16,100] [--all] [--basalt PATH] [--redis PATH] [--valkey PATH] [--no-redis] [--no-valkey]
 //!     [--out DIR]
 //! ```

@@ -64,10 +64,11 @@ pub(crate) struct Measured {
 impl Measured {
     /// As the command line says.
     pub(crate) fn from(arguments: &Arguments, quick: bool) -> Measured {
-        let millis = arguments.sized("--ms", 600, 200);
+        // Turns are short: the speed of a machine that others share may change within seconds.
+        let millis = arguments.sized("--ms", 150, 100);
         Measured {
             cores: arguments.value("--cores", "0"),
-            rounds: arguments.sized("--rounds", 3, 1),
+            rounds: arguments.sized("--rounds", 15, 1),
             time: Duration::from_millis(millis as u64),
             scale: if quick { 10 } else { 1 },
         }
