@@ -163,7 +163,7 @@ fn job(plan: &Plan, time: Duration) -> Job {
         clients: 20,
         keys: plan.keys,
         value_bytes: 100,
-        time: time.max(Duration::from_millis(100)),
+        time,
     }
 }
 

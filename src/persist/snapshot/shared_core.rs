@@ -43,8 +43,8 @@ pub(super) struct SharedCore {
 }
 
 /// CPU times so far.
-#[derive(Clone, Copy, Default)]
-pub(super) struct CpuTimes {
+#[derive(Clone, Copy)]
+struct CpuTimes {
     /// Of the walker.
     walker_ns: u64,
     /// Of all threads of the server, the walker among them.
@@ -52,7 +52,7 @@ pub(super) struct CpuTimes {
 }
 
 impl CpuTimes {
-    pub(super) fn now() -> CpuTimes {
+    fn now() -> CpuTimes {
         CpuTimes {
             walker_ns: process::thread_cpu_ns(),
             server_ns: process::cpu_ns(),
@@ -68,12 +68,12 @@ impl CpuTimes {
 
 impl SharedCore {
     /// One of so many, for a walker that begins.
-    pub(super) fn new(cores: usize, looked: CpuTimes) -> SharedCore {
+    pub(super) fn new(cores: usize) -> SharedCore {
         SharedCore {
             cores: cores as u64,
             offers_left: 0,
             taken_ns: 0,
-            looked,
+            looked: CpuTimes::now(),
             goes_on_until_ns: None,
         }
     }
@@ -139,7 +139,10 @@ mod tests {
             server_ns,
         };
         let no_look = || panic!("a short offer is not worth a look");
-        let mut core = SharedCore::new(CORES as usize, times(0, 0));
+        let mut core = SharedCore {
+            looked: times(0, 0),
+            ..SharedCore::new(CORES as usize)
+        };
         // The server's other threads had both cores.
         core.note(TAKEN_NS, || times(500, 500 + CORES * TAKEN_NS));
         assert!(!core.goes_on(|| 500), "the core was offered to them");

@@ -15,7 +15,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::outgoing::Outgoing;
-use super::shared_core::{CpuTimes, SharedCore};
+use super::shared_core::SharedCore;
 use super::writer::Writer;
 use super::{Purpose, Running, Snapshots};
 use crate::engine::Engine;
@@ -122,7 +122,7 @@ impl Walk {
     /// Saves until no shard is left.
     fn run(&self) {
         let mut refusals = 0;
-        let mut core = SharedCore::new(self.cores, CpuTimes::now());
+        let mut core = SharedCore::new(self.cores);
         loop {
             self.writer.pass_on();
             let Some(shard) = self.next() else {
