@@ -69,6 +69,7 @@ pub const ALL_READERS: u8 = 3;
 impl Connection {
     /// A fresh connection.
     pub fn new(shared: Arc<Shared>, authenticated: bool) -> Connection {
+        shared.set_unauthenticated(!authenticated);
         Connection {
             shared,
             db: 0,
@@ -84,6 +85,12 @@ impl Connection {
             position: 0,
             log_audience: ALL_READERS,
         }
+    }
+
+    /// Says whether the client has signed in, or needs not.
+    pub fn set_authenticated(&mut self, authenticated: bool) {
+        self.authenticated = authenticated;
+        self.shared.set_unauthenticated(!authenticated);
     }
 
     /// As CLIENT ID says.
@@ -116,7 +123,7 @@ impl Connection {
     pub fn reset(&mut self, authenticated: bool) {
         self.db = 0;
         self.protocol = Protocol::Resp2;
-        self.authenticated = authenticated;
+        self.set_authenticated(authenticated);
         self.no_touch = false;
         self.set_reply_mode(ReplyMode::On);
         self.set_tracking(Options::OFF, false);

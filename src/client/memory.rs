@@ -16,6 +16,9 @@ use std::sync::atomic::{
 /// The one of this process.
 pub static CLIENT_MEMORY: ClientMemory = ClientMemory::new();
 
+/// Connections whose clients have yet to sign in, where a password is needed.
+pub static UNAUTHENTICATED: AtomicUsize = AtomicUsize::new(0);
+
 /// A limit below this would keep everybody out, the one who could raise it included.
 const LIMIT_BYTES_MIN: usize = 128 * 1024;
 

@@ -1,12 +1,13 @@
 //! All connections, as CLIENT LIST, CLIENT KILL and the metrics find them.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
 
 use dashmap::DashMap;
 use parking_lot::Mutex;
 
-use super::memory::CLIENT_MEMORY;
+use super::memory::{CLIENT_MEMORY, UNAUTHENTICATED};
 use super::shared::{Peer, Shared};
 
 /// See the module.
@@ -22,7 +23,14 @@ pub struct Registry {
     pub overfed: AtomicU64,
     count: AtomicUsize,
     evicting: Mutex<()>,
+    /// Connections that came without having signed in, in the order of coming; most of them have signed in since.
+    unauthenticated: Mutex<VecDeque<Weak<Shared>>>,
+    /// Connections closed because their clients did not sign in.
+    pub unauthenticated_closed: AtomicU64,
 }
+
+/// Entries of the list of connections that have not signed in, beyond those that there are, until it is looked through.
+const SIGNED_IN_MAX: usize = 1024;
 
 impl Registry {
     /// An empty registry.
@@ -39,7 +47,41 @@ impl Registry {
     pub fn add(&self, client: Arc<Shared>) {
         self.count.fetch_add(1, Relaxed);
         client.note_memory();
+        if client.is_unauthenticated() {
+            let mut waiting = self.unauthenticated.lock();
+            if waiting.len() > UNAUTHENTICATED.load(Relaxed) * 2 + SIGNED_IN_MAX {
+                waiting.retain(|client| {
+                    let client = client.upgrade();
+                    client.is_some_and(|client| client.is_unauthenticated())
+                });
+            }
+            waiting.push_back(Arc::downgrade(&client));
+        }
         self.clients.insert(client.id, client);
+    }
+
+    /// Connections that have not signed in.
+    pub fn unauthenticated(&self) -> usize {
+        UNAUTHENTICATED.load(Relaxed)
+    }
+
+    /// Closes the connection that has taken longest to sign in, if there is one: a new one is as likely to have a
+    /// password.
+    #[cold]
+    pub fn close_unauthenticated(&self) -> bool {
+        loop {
+            let Some(first) = self.unauthenticated.lock().pop_front() else {
+                return false;
+            };
+            if let Some(client) = first.upgrade()
+                && client.is_unauthenticated()
+                && !client.is_killed()
+            {
+                self.kill(&client);
+                self.unauthenticated_closed.fetch_add(1, Relaxed);
+                return true;
+            }
+        }
     }
 
     /// Closes all connections with somebody at the other end.
@@ -56,6 +98,7 @@ impl Registry {
         if let Some((_, client)) = self.clients.remove(&id) {
             self.count.fetch_sub(1, Relaxed);
             CLIENT_MEMORY.remove(&client.counted);
+            client.set_unauthenticated(false);
         }
     }
 

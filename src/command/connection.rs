@@ -56,7 +56,7 @@ fn auth(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
 /// A failure leaves the connection as it was.
 fn authenticate(cx: &mut SessionCx<'_>, user: &[u8], password: &[u8]) -> CommandResult {
     if user == DEFAULT_USER.as_bytes() && is_password(cx.config, password) {
-        cx.client.authenticated = true;
+        cx.client.set_authenticated(true);
         return Ok(());
     }
     Err("WRONGPASS invalid username-password pair or user is disabled.".into())

@@ -30,6 +30,12 @@ pub use layers::{Action, Startup, load};
 pub use parameter::Parameter;
 pub use table::{Config, PARAMETERS};
 
+/// What clients may take of `maxmemory` unless something else is asked for; negative, as percents are here.
+const CLIENTS_PERCENT: i64 = -25;
+
+/// Bytes that clients may take in any case then, as a quarter of a few MiB would be less than some dozens of buffers.
+const CLIENT_BYTES_MIN: u64 = 16 << 20;
+
 impl Config {
     /// How many shards to make on a machine with this many cores: a power of two from 1 to 1024. Left to us, it is
     /// eight for each core and at least 64, because collisions fall as one over their number.
@@ -46,7 +52,11 @@ impl Config {
             // Percent of nothing is no limit.
             percent @ ..0 => {
                 let part = u128::from(self.maxmemory) * u128::from(percent.unsigned_abs()) / 100;
-                u64::try_from(part).unwrap_or(u64::MAX)
+                let part = u64::try_from(part).unwrap_or(u64::MAX);
+                match percent == CLIENTS_PERCENT && part > 0 {
+                    true => part.max(CLIENT_BYTES_MIN),
+                    false => part,
+                }
             }
             bytes => bytes.unsigned_abs(),
         }

@@ -142,6 +142,8 @@ parameters! {
         "Seconds after which an idle client is closed; 0 for never.";
     maxclients: number(u32, 10000, 1, UINT_MAX), "maxclients", MUTABLE.asks_system(),
         "Most clients connected at once.";
+    auth_timeout: number(u32, 60, 0, INT_MAX), "auth-timeout", MUTABLE.since("basalt"),
+        "Seconds in which a client has to sign in, where that needs a password; 0: however long it takes.";
     max_new_connections_per_cycle: number(u32, 10, 1, 1000), "max-new-connections-per-cycle",
         MUTABLE.since("7.4").no_effect(OTHER_DESIGN), "Connections accepted in one go.";
     max_new_tls_connections_per_cycle: number(u32, 1, 1, 1000), "max-new-tls-connections-per-cycle",
@@ -268,7 +270,7 @@ parameters! {
         "Keys that Redis looks at to find one to evict.";
     maxmemory_eviction_tenacity: number(u32, 10, 0, 100), "maxmemory-eviction-tenacity",
         MUTABLE.no_effect(OTHER_DESIGN), "How long eviction may hold up a command.";
-    maxmemory_clients: number(i64, 0, -100, LONG_MAX, Unit::MemoryOrPercent), "maxmemory-clients",
+    maxmemory_clients: number(i64, -25, -100, LONG_MAX, Unit::MemoryOrPercent), "maxmemory-clients",
         MUTABLE, "Most memory of all clients, in bytes or (negative here) percent of maxmemory; 0 for no limit.";
     lfu_log_factor: number(u32, 10, 0, INT_MAX), "lfu-log-factor", MUTABLE.no_effect(OTHER_DESIGN),
         "How slowly the counter of uses grows.";

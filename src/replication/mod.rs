@@ -51,7 +51,7 @@ impl Replication {
         let stream = Stream::new(
             service.pubsub.interest(),
             log,
-            service.budget.kept_for_replicas(),
+            &service.telemetry.replication.kept_bytes,
         );
         snapshots.set_origin(Arc::clone(&stream) as _);
         let primary = Primary::new(

@@ -55,9 +55,9 @@ impl Stream {
     pub fn new(
         interest: Arc<Interest>,
         log: Arc<OpLog>,
-        kept_for_replicas: &Arc<AtomicI64>,
+        kept_bytes: &Arc<AtomicI64>,
     ) -> Arc<Stream> {
-        let backlog = Arc::new(Backlog::telling(kept_for_replicas));
+        let backlog = Arc::new(Backlog::telling(kept_bytes));
         log.subscribe(Arc::clone(&backlog) as _);
         Arc::new(Stream {
             backlog,

@@ -18,7 +18,7 @@ use crate::net::{connection, listener};
 use crate::replication::primary::Primary;
 use crate::session::Session;
 use crate::session::service::Service;
-use crate::telemetry::{clock, exporter};
+use crate::telemetry::{clock, exporter, log};
 
 /// A listening socket.
 pub(super) enum Listener {
@@ -204,6 +204,30 @@ async fn next(listener: &Listener) -> io::Result<Accepted> {
     }
 }
 
+/// Clients that have not signed in may take one part in so many of `maxclients`.
+const UNAUTHENTICATED_PARTS: usize = 2;
+
+/// Makes way for a client that is yet to sign in, if there are too many of its kind, or too many at all: who has taken
+/// longest goes. So clients with a password come in, however many places others hold.
+fn make_way(service: &Service, maxclients: usize) {
+    let clients = &service.clients;
+    let share = (maxclients / UNAUTHENTICATED_PARTS).max(1);
+    let is_full = || clients.unauthenticated() >= share || clients.count() >= maxclients;
+    if is_full() && clients.close_unauthenticated() {
+        note_closed(1);
+    }
+}
+
+/// Says in the log, now and then, that clients were closed which had not signed in.
+pub(super) fn note_closed(count: usize) {
+    log::warn_seldom(
+        "unauthenticated",
+        format_args!(
+            "Closed {count} client(s) that had not signed in: they took too long (auth-timeout), or their share of maxclients"
+        ),
+    );
+}
+
 /// What a client is told that protected mode keeps out.
 const PROTECTED: &str = "-DENIED basalt is running in protected mode because protected mode is enabled and no \
 password is set for the default user. In this mode connections are only accepted from the loopback interface. To \
@@ -213,6 +237,10 @@ CONFIG SET protected-mode no sent from the loopback interface, or with the direc
 fn admit(accepted: Accepted, service: &'static Service, spawner: &Spawner, owner: &'static Owning) {
     let config = service.config.load();
     service.clients.accepted.fetch_add(1, Relaxed);
+    let authenticated = config.requirepass.is_empty();
+    if !authenticated {
+        make_way(service, config.maxclients as usize);
+    }
     let refusal = if service.clients.count() >= config.maxclients as usize {
         Some("-ERR max number of clients reached\r\n")
     } else if config.protected_mode && config.requirepass.is_empty() && !accepted.is_local {
@@ -231,7 +259,6 @@ fn admit(accepted: Accepted, service: &'static Service, spawner: &Spawner, owner
         return;
     }
     let keepalive_s = u64::from(config.tcp_keepalive);
-    let authenticated = config.requirepass.is_empty();
     let handle = spawner.handle();
     let entered = handle.enter();
     let (stream, unix_socket) = match accepted.socket {
@@ -259,7 +286,8 @@ fn admit(accepted: Accepted, service: &'static Service, spawner: &Spawner, owner
         unix_socket,
         clock::unix_ms(),
     ));
-    service.clients.add(Arc::clone(&shared));
-    let session = Session::new(Connection::new(shared, authenticated), service);
+    let connection = Connection::new(Arc::clone(&shared), authenticated);
+    service.clients.add(shared);
+    let session = Session::new(connection, service);
     handle.spawn(connection::serve(stream, session, owner));
 }

@@ -205,7 +205,7 @@ async fn run(
                 script::rest();
             }
             if service.budget.is_limited() {
-                memory_limit::measure_base(&service);
+                memory_limit::follow_base(&service);
             }
             close_idle_clients(&service);
             cut_slow_clients(&service);
@@ -461,6 +461,7 @@ fn collect_idle_buffers(service: &Service) {
 
 /// `timeout`: closes clients that sent nothing for so long.
 fn close_idle_clients(service: &Service) {
+    close_unauthenticated(service);
     let timeout_s = u64::from(service.config.load().timeout);
     if timeout_s == 0 {
         return;
@@ -476,6 +477,28 @@ fn close_idle_clients(service: &Service) {
         if idle_ms > timeout_s * 1_000 && !is_waiting {
             client.kill();
         }
+    }
+}
+
+/// `auth-timeout`.
+fn close_unauthenticated(service: &Service) {
+    let timeout_s = u64::from(service.config.load().auth_timeout);
+    if timeout_s == 0 || service.clients.unauthenticated() == 0 {
+        return;
+    }
+    let now_ms = clock::unix_ms();
+    let mut closed = 0;
+    for client in service.clients.all() {
+        let age_ms = now_ms.saturating_sub(client.created_ms);
+        if client.is_unauthenticated() && age_ms > timeout_s * 1_000 {
+            service.clients.kill(&client);
+            closed += 1;
+        }
+    }
+    if closed > 0 {
+        let counter = &service.clients.unauthenticated_closed;
+        counter.fetch_add(closed as u64, Relaxed);
+        super::accept::note_closed(closed);
     }
 }
 

@@ -370,7 +370,7 @@ impl Server for Host {
     }
 
     fn memory(&self) -> MemoryReport {
-        let used = memory::Used::now(&self.service.budget);
+        let used = memory::Used::now(&self.service.telemetry);
         let clients = memory::client_figures(&*self.service);
         memory::report(&*self.service, &self.service.telemetry, clients, used)
     }

@@ -197,7 +197,9 @@ impl Assembled {
         };
         service
             .budget
-            .count_process(memory::used_bytes().cast_signed());
+            .count_process(memory::used_bytes().cast_signed(), || {
+                CLIENT_MEMORY.total_bytes() as i64
+            });
         self.replication.replica.begin();
         memory_limit::set(service, config);
         background::follow_limit(service);
@@ -384,6 +386,7 @@ fn build_on(
         log: OnceLock::from(log),
         changing_libraries: Default::default(),
         durability: OnceLock::new(),
+        is_snapshot_behind: AtomicBool::new(false),
         migrator: OnceLock::new(),
     }
 }

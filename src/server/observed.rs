@@ -85,6 +85,14 @@ impl Observed for Service {
         }
     }
 
+    fn held_back_bytes(&self) -> (u64, u64) {
+        let log = self.durability.get();
+        (
+            log.map_or(0, |log| log.held_bytes()),
+            self.telemetry.persistence.rdb.waiting_bytes.load(Relaxed),
+        )
+    }
+
     fn telemetry(&self) -> &Telemetry {
         &self.telemetry
     }

@@ -281,7 +281,7 @@ impl Session {
             self.hold_back_client(turn, request)?;
         }
         let service = self.service;
-        if service.is_log_crowded() && self.may_be(request.command, LOGGED) {
+        if service.must_writers_wait() && self.may_be(request.command, LOGGED) {
             turn.release();
             return Break(Step::AwaitLog);
         }

@@ -1,6 +1,9 @@
 //! What all sessions of a server share.
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{
+    AtomicBool,
+    Ordering::{Relaxed, SeqCst},
+};
 use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -73,6 +76,9 @@ pub struct Service {
     pub changing_libraries: Mutex<()>,
     /// Who brings the log to the disk; set before the first connection, if there is somebody.
     pub durability: std::sync::OnceLock<Arc<dyn Durability>>,
+    /// A snapshot has encoded much that its sink has not taken: commands that may write wait, as they may have to save
+    /// what they change.
+    pub is_snapshot_behind: AtomicBool,
     /// Who carries MIGRATE out.
     pub migrator: std::sync::OnceLock<Box<dyn Migrator>>,
 }
@@ -83,6 +89,12 @@ pub trait Durability: Send + Sync {
     fn is_crowded(&self) -> bool;
     /// Ready when they need not any more.
     fn poll_room(&self, cx: &mut Context<'_>) -> Poll<()>;
+    /// Has commands that wait for room look again.
+    fn look_again(&self);
+    /// The limit of memory is another one: what may wait follows it.
+    fn follow_limit(&self, maxmemory: u64);
+    /// What lies in memory until the disk has it, and the log's own room.
+    fn held_bytes(&self) -> u64;
     /// Whether replies that know of what is before a position have to wait for the disk.
     fn must_wait(&self, position: u64) -> bool;
     /// Ready when they need not any more.
@@ -130,8 +142,26 @@ impl Service {
 
     /// Whether commands that may write should wait before they take shards.
     #[inline]
-    pub fn is_log_crowded(&self) -> bool {
-        self.durability().is_some_and(Durability::is_crowded)
+    pub fn must_writers_wait(&self) -> bool {
+        self.is_snapshot_behind.load(Relaxed)
+            || self.durability().is_some_and(Durability::is_crowded)
+    }
+
+    /// Ready when they need not wait any more.
+    pub fn poll_writers_room(&self, cx: &mut Context<'_>) -> Poll<()> {
+        match self.durability.get() {
+            Some(durability) => durability.poll_room(cx),
+            None => Poll::Ready(()),
+        }
+    }
+
+    /// Says whether a snapshot is behind.
+    #[cold]
+    pub fn set_snapshot_behind(&self, is_behind: bool) {
+        self.is_snapshot_behind.store(is_behind, SeqCst);
+        if !is_behind && let Some(durability) = self.durability.get() {
+            durability.look_again();
+        }
     }
 
     /// Whether replies that know of what is before a position have to wait for the disk.

@@ -15,12 +15,42 @@ use crate::client::connection::Connection;
 use crate::client::shared::mailbox::Mailbox;
 use crate::client::shared::{Peer, Shared};
 use crate::command::host::MemoryReport;
-use crate::engine::evict::budget::Budget;
 use crate::engine::value::DataType;
 
 /// Bytes in use by the whole process.
 pub fn used_bytes() -> u64 {
     account::total_bytes().max(0).unsigned_abs()
+}
+
+/// What is taken for somebody slower than this server. It never makes data go; each part has a bound of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NotCounted {
+    /// The log's ring, and what the append-only file has not written.
+    pub log: u64,
+    /// The stream for replicas: the backlog, and what is kept for slow ones beyond it.
+    pub replicas: u64,
+    /// What a snapshot has encoded and its sink has not taken.
+    pub snapshot: u64,
+}
+
+impl NotCounted {
+    /// All of it.
+    #[must_use]
+    pub fn total(self) -> u64 {
+        self.log + self.replicas + self.snapshot
+    }
+}
+
+/// What is taken for somebody slower, at this moment.
+pub fn not_counted(service: &dyn Observed, telemetry: &Telemetry) -> NotCounted {
+    let (log, snapshot) = service.held_back_bytes();
+    let beyond = telemetry.replication.kept_bytes.load(Relaxed);
+    let held = service.replication().stream.held_bytes;
+    NotCounted {
+        log,
+        replicas: beyond.unsigned_abs() + held.min(service.config().repl_backlog_size),
+        snapshot,
+    }
 }
 
 /// What is in use.
@@ -34,9 +64,12 @@ pub struct Used {
 
 impl Used {
     /// Of this moment: both figures are of one, though what is kept for a replica may just come or go.
-    pub fn now(budget: &Budget) -> Used {
+    pub fn now(telemetry: &Telemetry) -> Used {
         const LOOKS_MAX: usize = 100;
-        let kept = || budget.kept_for_replicas().load(Relaxed).unsigned_abs();
+        let kept = || {
+            let kept = &telemetry.replication.kept_bytes;
+            kept.load(Relaxed).unsigned_abs()
+        };
         let mut used = Used::default();
         for _ in 0..LOOKS_MAX {
             let kept_for_replicas = kept();
@@ -59,6 +92,8 @@ pub struct ClientFigures {
     pub total: u64,
     /// Memory of links to replicas, without the stream that waits for them.
     pub replicas: u64,
+    /// Memory of clients that have yet to sign in, which is no part of the others' and makes no data go.
+    pub unauthenticated: u64,
     /// Clients that wait for data.
     pub blocked: u64,
     /// Clients with subscriptions.
@@ -87,6 +122,10 @@ pub fn client_figures(service: &dyn Observed) -> ClientFigures {
         }
         let pushed = client.mailbox().map_or(0, Mailbox::bytes);
         let output = (client.output_bytes.load(Relaxed) + pushed) as u64;
+        if client.is_unauthenticated() {
+            figures.unauthenticated += STATE_BYTES as u64 + buffer + output;
+            continue;
+        }
         figures.total += STATE_BYTES as u64 + buffer + output;
         figures.blocked += u64::from(client.is_blocked());
         figures.subscribed += u64::from(client.subscriptions() > 0);
@@ -122,9 +161,12 @@ pub fn report(
         }
     }
     let scripts = service.scripts();
+    let not_counted = not_counted(service, telemetry);
     MemoryReport {
         used: used.bytes,
         kept_for_replicas: used.kept_for_replicas,
+        not_counted_log: not_counted.log,
+        not_counted_snapshot: not_counted.snapshot,
         scripts: scripts.scripts_bytes,
         functions: scripts.functions_bytes,
         peak: telemetry.raise_peak(used.bytes),

@@ -31,6 +31,8 @@ pub trait Observed: Send + Sync {
     fn config(&self) -> Arc<Config>;
     /// Who follows whom.
     fn replication(&self) -> Facts;
+    /// Bytes that wait for the disk in the log, with its ring, and those that a snapshot's sink has not taken.
+    fn held_back_bytes(&self) -> (u64, u64);
     /// What the server remembers of itself.
     fn telemetry(&self) -> &Telemetry;
 }

@@ -18,6 +18,8 @@ pub struct Persistence {
     pub loading: LoadingFigures,
     /// Figures of the log, as they were a moment ago.
     pub log: LogFigures,
+    /// Times that writers waited.
+    pub writer_waits: WriterWaits,
 }
 
 /// Figures of the log of commands.
@@ -31,8 +33,20 @@ pub struct LogFigures {
     pub used_bytes: AtomicU64,
     /// Bytes of its ring; 0 until a reader has listened.
     pub ring_bytes: AtomicU64,
-    /// Times that commands waited because it was crowded.
-    pub waits: AtomicU64,
+}
+
+/// Times that commands which may write waited before they took shards, because too much lay in memory for somebody
+/// slower than they are.
+#[derive(Debug, Default)]
+pub struct WriterWaits {
+    /// All.
+    pub all: AtomicU64,
+    /// For the append-only file.
+    pub for_disk: AtomicU64,
+    /// For a replica.
+    pub for_replica: AtomicU64,
+    /// For a snapshot's file or replicas.
+    pub for_snapshot: AtomicU64,
 }
 
 /// Figures of snapshots.
@@ -208,6 +222,7 @@ impl Persistence {
             },
             loading: LoadingFigures::default(),
             log: LogFigures::default(),
+            writer_waits: WriterWaits::default(),
         }
     }
 

@@ -1,6 +1,7 @@
 //! What replication says of itself: figures that INFO, the metrics and admission read, written where replication runs.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 
 use crate::command::host::primary::{ReplicaFacts, StreamFacts};
 use crate::command::host::replica::Upstream;
@@ -31,6 +32,8 @@ pub struct Replication {
     pub ends_at_ms: AtomicU64,
     /// Bytes sent to replicas.
     pub sent_bytes: AtomicU64,
+    /// Bytes in which the stream is kept for slow replicas, beyond the backlog's size.
+    pub kept_bytes: Arc<AtomicI64>,
 }
 
 impl Replication {

@@ -263,7 +263,7 @@ impl Baseline {
 impl Snapshot {
     /// The figures of this moment.
     pub fn gather(service: &dyn Observed) -> Snapshot {
-        let used = memory::Used::now(service.budget());
+        let used = memory::Used::now(service.telemetry());
         let telemetry: &Telemetry = service.telemetry();
         let since_reset = Baseline::of(service).since(&telemetry.baseline.lock());
         let commands = commands();

@@ -131,7 +131,8 @@ fn a_long_write_takes_effect_though_its_client_is_gone() {
 /// A flush gives the shards back what replies under way still hold: else an empty server would be out of memory.
 #[test]
 fn a_flush_while_replies_hold_long_values_leaves_nothing_charged() {
-    let server = Server::start(&Options::shards(4).threads(2));
+    // A request may take more than the quarter of the limit that clients have by default.
+    let server = Server::start(&Options::shards(4).threads(2).with("maxmemory-clients", "0"));
     let mut raw = server.raw();
     check(&mut raw, "CONFIG SET maxmemory 64mb", "OK");
     let element = "x".repeat(1 << 20);

@@ -8,7 +8,7 @@ pub mod tracking;
 
 use std::sync::atomic::{
     AtomicBool, AtomicI32, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize,
-    Ordering::{AcqRel, Acquire, Relaxed, Release},
+    Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
 };
 use std::sync::{Arc, OnceLock};
 use std::task::{Wake, Waker};
@@ -17,7 +17,7 @@ use atomic_waker::AtomicWaker;
 use parking_lot::Mutex;
 
 use super::announced::Announced;
-use super::memory::{CLIENT_MEMORY, CountedBytes};
+use super::memory::{CLIENT_MEMORY, CountedBytes, UNAUTHENTICATED};
 use mailbox::Mailbox;
 
 /// Who is at the other end of a connection.
@@ -168,6 +168,8 @@ pub struct Shared {
     pub commands: AtomicU64,
     /// CLIENT NO-EVICT.
     pub no_evict: AtomicBool,
+    /// Counted among those that have yet to sign in.
+    unauthenticated: AtomicBool,
     /// The position in the log behind its last write.
     pub log_position: AtomicU64,
     /// The position in the log behind all that it is sent knows of, be it its own or of others.
@@ -239,6 +241,7 @@ impl Shared {
             bytes_out: AtomicU64::new(0),
             commands: AtomicU64::new(0),
             no_evict: AtomicBool::new(false),
+            unauthenticated: AtomicBool::new(false),
             no_touch: AtomicBool::new(false),
             unix_socket,
             labels: Mutex::new(None),
@@ -316,10 +319,30 @@ impl Shared {
     /// Notes what the connection takes now, for `maxmemory-clients`.
     #[inline]
     pub fn note_memory(&self) {
-        let is_counted =
-            !self.no_evict.load(Relaxed) && !self.is_killed() && self.peer() == Peer::Client;
+        let is_counted = !self.no_evict.load(Relaxed)
+            && !self.is_unauthenticated()
+            && !self.is_killed()
+            && self.peer() == Peer::Client;
         let bytes = if is_counted { self.memory_bytes() } else { 0 };
         CLIENT_MEMORY.note(&self.counted, bytes);
+    }
+
+    /// Whether its client has yet to sign in. What it takes makes no data go and counts among no clients: it is bounded
+    /// for each such connection, and there are so many at most.
+    pub fn is_unauthenticated(&self) -> bool {
+        self.unauthenticated.load(Relaxed)
+    }
+
+    /// Says whether its client has yet to sign in.
+    pub fn set_unauthenticated(&self, is_unauthenticated: bool) {
+        if self.unauthenticated.swap(is_unauthenticated, SeqCst) == is_unauthenticated {
+            return;
+        }
+        match is_unauthenticated {
+            true => UNAUTHENTICATED.fetch_add(1, SeqCst),
+            false => UNAUTHENTICATED.fetch_sub(1, SeqCst),
+        };
+        self.note_memory();
     }
 
     /// What others have for it, and what it is subscribed to; most connections never need one.

@@ -304,6 +304,10 @@ pub struct MemoryReport {
     pub used: u64,
     /// Bytes that hold the stream for slow replicas, beyond the backlog's size.
     pub kept_for_replicas: u64,
+    /// The log's ring, and what the append-only file has not written.
+    pub not_counted_log: u64,
+    /// What a snapshot has encoded and its sink has not taken.
+    pub not_counted_snapshot: u64,
     /// The highest `used` so far.
     pub peak: u64,
     /// `used` just after the start.

@@ -10,12 +10,13 @@
 //! out again (see [`super`]), and parts move between shards in small trades, so that a shard which is written more
 //! grows at the cost of those which are written less, as if all keys lay in one place.
 //!
-//! `elsewhere` is what the process takes beside the shards: the server itself, connections and their buffers. It is
-//! measured now and then ([`Budget::assess`]). While clients use tracking, its recent minimum counts: invalidations
-//! that leave within a few milliseconds would otherwise evict more keys, whose invalidations would evict more again. As
-//! in Redis `elsewhere` counts against the limit when keys are evicted; but a command is refused for lack of memory
-//! only if the data, with what the server takes without clients, is above the limit, so never because of clients'
-//! buffers.
+//! Only data evicts data, so `elsewhere` names what counts beside the shards, each with a bound: the server itself
+//! ([`Budget::set_base`]), and the buffers of clients up to a quarter of the limit ([`CLIENTS_PARTS`]). What waits for
+//! the disk, for replicas or for a snapshot never counts: it has bounds of its own, at which writers wait. `elsewhere`
+//! is measured now and then ([`Budget::assess`]). While clients use tracking, its recent minimum counts: invalidations
+//! that leave within a few milliseconds would otherwise evict more keys, whose invalidations would evict more again.
+//! Clients' buffers count when keys are evicted, as in Redis; but a command is refused for lack of memory only if the
+//! data, with what the server takes without clients, is above the limit.
 //!
 //! A command may put in far more than a few evictions take out. The debt of its shard is then spread over all shards by
 //! their size ([`Budget::spread`]), so that no other shard fills a grant that it has not used yet. As a debt of one
@@ -93,6 +94,21 @@ const BEHIND_PARTS: i64 = 64;
 /// Shards whose published figures are read for an assessment, in each millisecond.
 const SHARDS_PER_MS: u64 = 64;
 
+/// Data give way to the buffers of clients up to one part in so many of the limit.
+const CLIENTS_PARTS: i64 = 4;
+
+/// What the server itself takes more than when it started counts up to one part in so many of the limit, so that
+/// whatever is not told apart from it can never evict more.
+const GROWTH_PARTS: i64 = 128;
+/// The bound of that growth where the limit is small.
+const GROWTH_BYTES_MIN: i64 = 256 * 1024;
+/// The bound of that growth where the limit is large.
+const GROWTH_BYTES_MAX: i64 = 16 * 1024 * 1024;
+
+/// What counts of the server itself rises by one part in so many of its bound at a time, as its parts are not measured
+/// at one moment.
+const RISES: i64 = 8;
+
 /// The golden ratio as a part of 2^64: its multiples lie evenly, however many there are.
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
@@ -118,13 +134,15 @@ pub struct Budget {
     low_since_ms: AtomicU64,
     /// Clients are told which keys go.
     is_telling: AtomicBool,
-    /// What the server takes without data and clients.
+    /// What the server takes without data, clients, and what waits for somebody.
     base: AtomicI64,
+    /// What the server took without data and clients when it had started.
+    base_at_start: AtomicI64,
+    /// Asks what clients take.
+    clients_bytes: OnceLock<fn() -> i64>,
     policy: AtomicU8,
     /// Whether larger values go earlier.
     by_size: AtomicBool,
-    /// Whether the process takes memory of which the shards know nothing; not so in tests.
-    counts_process: AtomicBool,
     went_on_ms: AtomicU64,
     /// Flushed databases that are on their way back to the allocator, still on the account of their shards.
     freeing: AtomicI64,
@@ -138,8 +156,6 @@ pub struct Budget {
     asked_first: AtomicU64,
     /// Bytes of large values on the same way, on no shard's account.
     leaving: AtomicI64,
-    /// Bytes in which the stream is kept for slow replicas: nothing is evicted for them, as that would make more.
-    kept_for_replicas: Arc<AtomicI64>,
     assessed_ms: AtomicU64,
     /// When the limit was exceeded, in Unix milliseconds; 0: it is not.
     exceeded_since_ms: AtomicU64,
@@ -161,10 +177,12 @@ impl Budget {
             .map_or(&[], |all_published| all_published)
     }
 
-    /// From now on, memory that no shard answers for counts too; `base` of it is the server itself.
-    pub fn count_process(&self, base: i64) {
+    /// From now on the server itself counts too, which takes `base` bytes at its start, and so do its clients.
+    pub fn count_process(&self, base: i64, clients_bytes: fn() -> i64) {
+        self.base_at_start.store(base, Relaxed);
         self.base.store(base, Relaxed);
-        self.counts_process.store(true, Relaxed);
+        // A second server of a process, in tests, counts the same clients.
+        let _ = self.clients_bytes.set(clients_bytes);
     }
 
     /// Sets the limit in bytes (0: none), what goes when it is reached, and whether larger values go earlier. Callers
@@ -189,7 +207,7 @@ impl Budget {
         } else {
             // What is free is known before anybody has a part that could be used up.
             let used = self.used_bytes();
-            let elsewhere = self.measure_elsewhere(used);
+            let elsewhere = self.measure_elsewhere();
             self.elsewhere.store(elsewhere, SeqCst);
             for low in &self.lows {
                 low.store(elsewhere, Relaxed);
@@ -252,27 +270,17 @@ impl Budget {
             .sum()
     }
 
-    fn measure_elsewhere(&self, used: i64) -> i64 {
-        if !self.counts_process.load(Relaxed) {
+    /// What counts beside the shards at this moment.
+    fn measure_elsewhere(&self) -> i64 {
+        let Some(clients_bytes) = self.clients_bytes.get() else {
             return 0;
-        }
-        match self.policy() {
-            // Nothing can be evicted for what others take, and no command is refused because of it.
-            Policy::NoEviction => self.base.load(Relaxed),
-            _ => {
-                // What is kept for replicas may come or go meanwhile. The larger figure is not below what was.
-                let kept = || self.kept_for_replicas.load(Relaxed);
-                let kept_before = kept();
-                let total = account::total_bytes();
-                let uncounted = self.leaving.load(Relaxed) + kept_before.max(kept());
-                (total - used - uncounted).max(0)
-            }
-        }
-    }
-
-    /// Where it is told how much is kept for slow replicas alone.
-    pub fn kept_for_replicas(&self) -> &Arc<AtomicI64> {
-        &self.kept_for_replicas
+        };
+        let clients = match self.policy() {
+            // Nothing can be evicted for them, and no command is refused because of them.
+            Policy::NoEviction => 0,
+            _ => clients_bytes().clamp(0, self.limit_bytes() / CLIENTS_PARTS),
+        };
+        self.base.load(Relaxed) + clients
     }
 
     /// Notes that a large value was given up, or freed at last (negative).
@@ -316,7 +324,7 @@ impl Budget {
         }
         if now_ms.abs_diff(self.low_since_ms.load(Relaxed)) >= LASTING_MS {
             self.low_since_ms.store(now_ms, Relaxed);
-            self.begin_period(self.measure_elsewhere(self.used_bytes()));
+            self.begin_period(self.measure_elsewhere());
         }
     }
 
@@ -335,13 +343,27 @@ impl Budget {
         measured.min(low + PASSING_BYTES_COUNTED)
     }
 
-    /// What the server itself takes by now, without data and clients.
-    pub fn set_base(&self, bytes: i64) {
-        self.base.store(bytes, Relaxed);
+    /// Says what the server itself takes by now. However much that seems to be, it counts within bounds, and all of it
+    /// at once only if `is_settled`.
+    pub fn set_base(&self, bytes: i64, is_settled: bool) {
+        let at_start = self.base_at_start.load(Relaxed);
+        let growth_max =
+            (self.limit_bytes() / GROWTH_PARTS).clamp(GROWTH_BYTES_MIN, GROWTH_BYTES_MAX);
+        let base = bytes.clamp(at_start, at_start + growth_max);
+        let base = match is_settled {
+            true => base,
+            false => base.min(self.base.load(Relaxed) + growth_max / RISES),
+        };
+        self.base.store(base, Relaxed);
     }
 
-    /// Bytes taken beside the shards now, for whatever purpose.
-    pub fn elsewhere_bytes(&self) -> i64 {
+    /// Bytes that count against the limit now: data, the server itself, and clients within their bound.
+    pub fn counted_bytes(&self) -> i64 {
+        self.used_bytes() + self.measure_elsewhere()
+    }
+
+    /// Bytes taken beside the shards now, for whatever purpose, and whether it counts or not.
+    pub fn beside_data_bytes(&self) -> i64 {
         account::total_bytes() - self.used_bytes() - self.leaving.load(Relaxed)
     }
 
@@ -456,7 +478,7 @@ impl Budget {
             return;
         }
         let used = self.used_bytes();
-        let elsewhere = self.lasting(self.measure_elsewhere(used));
+        let elsewhere = self.lasting(self.measure_elsewhere());
         let before = self.elsewhere.swap(elsewhere, Relaxed);
         self.free.0.fetch_add(before - elsewhere, Relaxed);
         if self.free_bytes() < limit / SCARCE_PARTS {
@@ -628,7 +650,7 @@ impl Budget {
         let limit = self.limit_bytes();
         let is_exceeded = limit != 0 && {
             let used = self.used_bytes();
-            used + self.measure_elsewhere(used) > limit
+            used + self.measure_elsewhere() > limit
         };
         let since_ms = self.exceeded_since_ms.load(Relaxed);
         if is_exceeded && since_ms == 0 {

@@ -37,6 +37,12 @@ use large::{Large, is_large};
 /// Encoded entries are handed on when there are this many bytes of them, strings in blocks included.
 const CHUNK_BYTES: usize = 64 * 1024;
 
+/// A chunk is full when less than one part in so many of it is free, and keeps no more room than such a part.
+const FULL_PARTS: usize = 16;
+
+/// The room that a chunk begins with: doubled again and again, it is just a chunk.
+const ROOM_BYTES: usize = CHUNK_BYTES / FULL_PARTS;
+
 /// Slots that the walker looks at between two looks at its time. The entries of a step are fetched together.
 const STEP_SLOTS: usize = 16;
 
@@ -93,8 +99,17 @@ impl Chunk {
         self.bytes.is_empty() && self.blocks.is_empty()
     }
 
+    /// Whether it is to be handed on. A vector doubles its room, so it is full a little before that would be more than
+    /// a chunk: what waits for a slow sink takes no more than was encoded.
     fn is_full(&self) -> bool {
-        self.len_bytes() >= CHUNK_BYTES
+        self.len_bytes() >= CHUNK_BYTES - CHUNK_BYTES / FULL_PARTS
+    }
+
+    /// Gives back room that takes more than one part in so many of what it holds.
+    pub fn shrink(&mut self) {
+        if self.bytes.capacity() - self.bytes.len() > self.len_bytes() / FULL_PARTS {
+            self.bytes.shrink_to_fit();
+        }
     }
 
     /// Bytes that it holds, copied or not.
@@ -218,6 +233,9 @@ impl Saving {
             return;
         }
         account::apart(|| {
+            if self.chunk.bytes.capacity() == 0 {
+                self.chunk.bytes.reserve_exact(ROOM_BYTES);
+            }
             self.chunk.keys += 1;
             let before = self.chunk.bytes.len();
             self.outlet.encode(entry, &mut self.chunk);

@@ -34,6 +34,9 @@ pub struct Handed {
     pub batch: Box<Batch>,
 }
 
+/// Bytes of requests, and of replies, that are held for a client that has not signed in, where it has to.
+const UNAUTHENTICATED_BYTES_MAX: usize = pool::INPUT_BYTES;
+
 /// What connections leave to others.
 pub trait Owner: Send + Sync + 'static {
     /// Serves a connection that follows the stream of this server, to its end, in a task of its own.
@@ -131,7 +134,8 @@ async fn turn(
             Woken::Background => kept.shrink(session),
             Woken::Output => {
                 if let Some(mut batch) = kept.batch.take() {
-                    let count = flush_counting(stream, session, &mut batch, held_max()).await?;
+                    let count =
+                        flush_counting(stream, session, &mut batch, held_max(session)).await?;
                     if count > 0 {
                         kept.batch = Some(batch);
                         break (Woken::Output, count);

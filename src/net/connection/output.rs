@@ -9,9 +9,9 @@ use std::task::Poll;
 
 use super::super::pool;
 use super::super::stream::Stream;
-use super::End;
 use super::kept::note_memory;
 use super::receive::receive;
+use super::{End, UNAUTHENTICATED_BYTES_MAX};
 use crate::client::memory::CLIENT_MEMORY;
 use crate::client::shared::mailbox;
 use crate::config::Config;
@@ -130,7 +130,10 @@ pub(super) async fn deliver_waiting(
 }
 
 /// How much output a client may leave lying just now.
-pub(super) fn held_max() -> usize {
+pub(super) fn held_max(session: &Session) -> usize {
+    if !session.connection.authenticated {
+        return UNAUTHENTICATED_BYTES_MAX;
+    }
     match CLIENT_MEMORY.total_bytes() {
         ..=ALL_HELD_BYTES_MAX => HELD_BYTES_MAX,
         _ => HELD_BYTES_SCARCE,

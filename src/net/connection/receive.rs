@@ -3,9 +3,8 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::super::input;
-use super::super::pool;
 use super::super::stream::Stream;
-use super::End;
+use super::{End, UNAUTHENTICATED_BYTES_MAX};
 use crate::session::Session;
 use crate::session::batch::Batch;
 use crate::telemetry::counters;
@@ -39,7 +38,7 @@ pub(super) fn receive(
     let limit = match session.connection.authenticated {
         true => session.service().config.load().client_query_buffer_limit,
         // Who may not run anything may not fill the memory either.
-        false => pool::INPUT_BYTES as u64,
+        false => UNAUTHENTICATED_BYTES_MAX as u64,
     };
     read(stream, session, batch)?;
     let pending = batch.pending().len() + session.parser.moved_bytes();

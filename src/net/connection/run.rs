@@ -10,7 +10,7 @@ use super::super::write_batching;
 use super::kept::note_memory;
 use super::output::{collect_mail, cut, flush, held_max, is_over_output, must_sync};
 use super::wait::{delivered, log_has_room, sleep_until};
-use super::{End, Left};
+use super::{End, Left, UNAUTHENTICATED_BYTES_MAX};
 use crate::client::connection::ReplyMode;
 use crate::client::memory::CLIENT_MEMORY;
 use crate::config::Config;
@@ -124,7 +124,7 @@ pub(super) async fn run_turn(
     if !batch.out.is_empty() && !must_sync(session) {
         write_batching::others_first().await;
     }
-    flush(stream, session, batch, held_max()).await?;
+    flush(stream, session, batch, held_max(session)).await?;
     if session.connection.shared.is_killed() {
         return Err(End::Closed);
     }
@@ -156,7 +156,14 @@ fn take_part(
     consumed: usize,
 ) -> Result<Left, End> {
     // Long arguments have left the buffer, as in Redis; each of them was measured by its length.
-    if batch.pending().len() as u64 > config.client_query_buffer_limit {
+    let (bytes, bytes_max) = match session.connection.authenticated {
+        true => (batch.pending().len(), config.client_query_buffer_limit),
+        false => (
+            batch.pending().len() + session.parser.moved_bytes(),
+            UNAUTHENTICATED_BYTES_MAX as u64,
+        ),
+    };
+    if bytes as u64 > bytes_max {
         session.service().clients.overfed.fetch_add(1, Relaxed);
         return Err(End::Closed);
     }
@@ -179,7 +186,7 @@ async fn follow(
         Step::Done | Step::Wait(_) | Step::Configured | Step::Deliver => {}
         Step::AwaitLog => log_has_room(session).await,
         Step::Flush => {
-            flush(stream, session, batch, held_max()).await?;
+            flush(stream, session, batch, held_max(session)).await?;
             // A client that takes nothing for now has not had us wait.
             let began = *flushed.get_or_insert_with(Ticks::now);
             if Ticks::now().since_ns(began) > TURN_NS_MAX {

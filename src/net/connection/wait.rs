@@ -28,10 +28,7 @@ pub(super) fn delivered(
 /// Waits until commands may add to the log again.
 #[cold]
 pub(super) fn log_has_room(session: &Session) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-    Box::pin(poll_fn(|cx| match session.service().durability.get() {
-        Some(durability) => durability.poll_room(cx),
-        None => Poll::Ready(()),
-    }))
+    Box::pin(poll_fn(|cx| session.service().poll_writers_room(cx)))
 }
 
 /// How often a sleeping connection that receives no more looks whether its client is still there.

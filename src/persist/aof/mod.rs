@@ -47,7 +47,7 @@ use crate::client::shared::Shared;
 use crate::config::Config;
 use crate::config::values::Appendfsync;
 use crate::persist::files::Files;
-use crate::persist::oplog::{Gate, OpLog, Reader};
+use crate::persist::oplog::{Awaited, Bounds, Gate, OpLog, Reader};
 use crate::persist::snapshot::{Running, Snapshots};
 use crate::session::service::{Durability, Service};
 use crate::telemetry::persistence::AofFigures;
@@ -126,6 +126,7 @@ impl Aof {
         snapshots: Arc<Snapshots>,
         files: Arc<dyn Files>,
     ) -> Arc<Aof> {
+        log.set_bounds(Bounds::for_limit(service.config.load().maxmemory));
         Arc::new(Aof {
             service,
             log,
@@ -237,6 +238,19 @@ impl Aof {
         is_synced()
     }
 
+    /// A command waits before it takes shards: for whom is counted.
+    fn note_wait(&self) {
+        let waits = &self.service.telemetry.persistence.writer_waits;
+        waits.all.fetch_add(1, Relaxed);
+        let whom = match self.log.awaited() {
+            Some(Awaited::Disk) => &waits.for_disk,
+            Some(Awaited::Replica) => &waits.for_replica,
+            None => &waits.for_snapshot,
+            Some(Awaited::Log) => return,
+        };
+        whom.fetch_add(1, Relaxed);
+    }
+
     /// A write or a sync failed: who writes hears of it.
     fn note_failure(&self, error: &io::Error) {
         let figures = self.figures();
@@ -277,13 +291,23 @@ impl Durability for Aof {
     }
 
     fn poll_room(&self, cx: &mut Context<'_>) -> Poll<()> {
-        match self.is_crowded() {
-            true => {
-                self.log.figures().waits.fetch_add(1, Relaxed);
-                self.log.poll_room(cx)
-            }
-            false => Poll::Ready(()),
+        if self.service.must_writers_wait() {
+            self.note_wait();
         }
+        self.log.poll_room(cx, || !self.service.must_writers_wait())
+    }
+
+    fn look_again(&self) {
+        self.log.look_again();
+    }
+
+    fn follow_limit(&self, maxmemory: u64) {
+        self.log.set_bounds(Bounds::for_limit(maxmemory));
+    }
+
+    fn held_bytes(&self) -> u64 {
+        let reader = self.policy.lock().reader.clone();
+        self.log.ring_taken_bytes() + reader.map_or(0, |reader| reader.behind_bytes())
     }
 
     fn must_wait(&self, position: u64) -> bool {

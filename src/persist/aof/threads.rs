@@ -76,12 +76,14 @@ impl Aof {
                     writer.push(stretch, is_noted.then_some(now_s));
                 }
             }
-            self.flush();
+            self.flush(reader);
+            reader.set_held(self.writer.lock().queued_bytes());
             if has_more && self.log.is_crowded() {
                 self.log.look_at_readers();
             }
-            let waiting = self.writer.lock().queued_bytes() + reader.behind_bytes();
-            self.figures().buffer_bytes.store(waiting, Relaxed);
+            self.figures()
+                .buffer_bytes
+                .store(reader.behind_bytes(), Relaxed);
         }
         if drives {
             self.log.set_driver(None);
@@ -103,14 +105,20 @@ impl Aof {
         is_put_off.then(|| self.log.drive(reader, Duration::ZERO))?
     }
 
-    /// Writes what is queued, and syncs it if replies wait for that.
-    pub(super) fn flush(&self) {
+    /// Writes what is queued, and syncs it if replies wait for that. Writers that wait for the disk go on as it takes
+    /// what the reader has.
+    fn flush(&self, reader: &Reader) {
         let mut writer = self.writer.lock();
         if self.is_failing.load(Relaxed) && !self.may_try() {
             return self.bound(&mut writer);
         }
         let is_always = self.service.config.load().appendfsync == Appendfsync::Always;
-        let flushed = writer.flush();
+        let flushed = writer.flush_telling(&mut |queued_bytes| {
+            reader.set_held(queued_bytes);
+            if self.log.is_crowded() {
+                self.log.look_at_readers();
+            }
+        });
         if let Some(spent) = writer.take_sync_time() {
             self.figures().fsync.note(spent);
         }

@@ -230,11 +230,17 @@ impl Writer {
 
     /// Writes what is queued.
     pub fn flush(&mut self) -> Result<(), Failure> {
+        self.flush_telling(&mut |_| ())
+    }
+
+    /// As [`Writer::flush`], and says before each call of the system how many bytes are queued still.
+    pub fn flush_telling(&mut self, tell: &mut dyn FnMut(u64)) -> Result<(), Failure> {
         if self.is_held {
             return Ok(());
         }
         loop {
             self.pass_ends();
+            tell(self.queued_bytes);
             match self.queue.get(self.cursor.0) {
                 None => return Ok(()),
                 Some(Queued::Mark(number, position)) => {

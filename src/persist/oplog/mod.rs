@@ -10,7 +10,8 @@
 //!
 //! Limits: a thread with a shard in hand waits for the sequencer alone, which waits for no thread.
 //! [`OpLog::is_crowded`] says when commands that may write should wait before they take shards: three quarters of the
-//! ring are full, or a reader that must not lose anything is behind by more than [`BEHIND_BYTES_MAX`].
+//! ring are full, or a reader that must not lose anything holds more than [`Bounds`] allow. Both are small where
+//! `maxmemory` is, as what waits here lies beside the data and never makes any of them go.
 
 mod gate;
 mod reader;
@@ -35,11 +36,48 @@ pub use gate::{Gate, wait_at_relay};
 pub use reader::{Home, Item, Reader, StreamReader, Stretch};
 pub use sequencer::BLOCK_BYTES;
 
-/// Bytes of the ring.
-pub const RING_BYTES: usize = 16 << 20;
+/// Bytes of the ring, at most and at least.
+const RING_BYTES: (u64, u64) = (1 << 20, 16 << 20);
 
-/// Stream that a reader may be behind by before writers are held back.
-pub const BEHIND_BYTES_MAX: u64 = 64 << 20;
+/// Stream that a reader may hold before writers are held back, at most and at least.
+const BEHIND_BYTES: (u64, u64) = (4 << 20, 64 << 20);
+
+/// How much may wait in the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// Bytes of the ring, if it is not made yet.
+    pub ring_bytes: u64,
+    /// Bytes of stream that a reader may hold before writers are held back.
+    pub behind_bytes: u64,
+}
+
+impl Bounds {
+    /// For a server with this `maxmemory`, 0 for none: a ring of a 32nd of it, and an eighth of it for readers.
+    #[must_use]
+    pub fn for_limit(maxmemory: u64) -> Bounds {
+        let part = |parts: u64, (least, most): (u64, u64)| match maxmemory {
+            0 => most,
+            limit => (limit / parts).clamp(least, most),
+        };
+        let ring_bytes = part(32, RING_BYTES);
+        Bounds {
+            // A power of two, not above its part.
+            ring_bytes: 1 << ring_bytes.ilog2(),
+            behind_bytes: part(8, BEHIND_BYTES),
+        }
+    }
+}
+
+/// For whom writers wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Awaited {
+    /// The log's own thread.
+    Log,
+    /// The append-only file.
+    Disk,
+    /// A replica (`replica-slows-writers`).
+    Replica,
+}
 
 /// Records of more bytes in the ring go by reference, all those of one append in one box.
 const INLINE_BYTES_MAX: u64 = 64 << 10;
@@ -83,8 +121,6 @@ pub struct LogFigures {
     pub records: AtomicU64,
     /// Bytes of the stream.
     pub bytes: AtomicU64,
-    /// Times that somebody had to wait because it was crowded.
-    pub waits: AtomicU64,
 }
 
 /// See the module.
@@ -101,8 +137,13 @@ pub struct OpLog {
     /// Somebody waits for what is appended to get somewhere: the sequencer is not to gather.
     is_urgent: AtomicBool,
     readers: Mutex<Vec<Arc<dyn StreamReader>>>,
-    /// A reader that must not lose anything is far behind.
-    behind: AtomicBool,
+    /// The audience of a reader that must not lose anything and is far behind; 0: none is.
+    behind: AtomicU8,
+    /// [`Bounds`].
+    ring_bytes: AtomicU64,
+    behind_bytes_max: Arc<AtomicU64>,
+    /// Bytes in the ring by reference.
+    large_bytes: AtomicU64,
     /// Opens when it is crowded no more; passed by what the sequencer has taken.
     room: Gate,
     stops: AtomicBool,
@@ -120,7 +161,10 @@ impl Default for OpLog {
             sleepers: AtomicU8::new(0),
             is_urgent: AtomicBool::new(false),
             readers: Mutex::default(),
-            behind: AtomicBool::new(false),
+            behind: AtomicU8::new(0),
+            ring_bytes: AtomicU64::new(RING_BYTES.1),
+            behind_bytes_max: Arc::new(AtomicU64::new(BEHIND_BYTES.1)),
+            large_bytes: AtomicU64::new(0),
             room: Gate::default(),
             stops: AtomicBool::new(false),
             figures: LogFigures::default(),
@@ -131,7 +175,21 @@ impl Default for OpLog {
 impl OpLog {
     /// The ring, which is made with the first call.
     fn ring(&self) -> &ByteRing<Large> {
-        self.ring.get_or_init(|| ByteRing::new(RING_BYTES))
+        self.ring
+            .get_or_init(|| ByteRing::new(self.ring_bytes.load(Relaxed) as usize))
+    }
+
+    /// Says how much may wait. A ring that is there stays as it is.
+    pub fn set_bounds(&self, bounds: Bounds) {
+        self.ring_bytes.store(bounds.ring_bytes, Relaxed);
+        self.behind_bytes_max.store(bounds.behind_bytes, Relaxed);
+        self.look_at_readers();
+    }
+
+    /// What the ring takes, and what lies in it by reference.
+    pub fn ring_taken_bytes(&self) -> u64 {
+        let ring = self.ring.get().map_or(0, ByteRing::capacity);
+        ring + self.large_bytes.load(Relaxed)
     }
 
     /// Starts the sequencer, unless it runs.
@@ -155,15 +213,10 @@ impl OpLog {
 
     /// Tells others the figures as they are now.
     pub fn publish(&self, told: &telemetry::LogFigures) {
-        let LogFigures {
-            records,
-            bytes,
-            waits,
-        } = &self.figures;
+        let LogFigures { records, bytes } = &self.figures;
         let copy = |from: &AtomicU64, to: &AtomicU64| to.store(from.load(Relaxed), Relaxed);
         copy(records, &told.records);
         copy(bytes, &told.bytes);
-        copy(waits, &told.waits);
         let sizes = |ring: &ByteRing<Large>| (ring.len_bytes(), ring.capacity());
         let (used, capacity) = self.ring.get().map_or((0, 0), sizes);
         told.used_bytes.store(used, Relaxed);
@@ -179,22 +232,44 @@ impl OpLog {
     #[inline]
     pub fn is_crowded(&self) -> bool {
         match self.ring.get() {
-            Some(ring) => ring.is_crowded() || self.behind.load(Relaxed),
+            Some(ring) => {
+                ring.is_crowded() || self.behind.load(Relaxed) != 0 || self.has_much_by_reference()
+            }
             None => false,
         }
     }
 
-    /// Ready when it is crowded no more. For callers that hold no shard.
-    pub fn poll_room(&self, cx: &mut Context<'_>) -> Poll<()> {
-        if !self.is_crowded() {
-            return Poll::Ready(());
+    fn has_much_by_reference(&self) -> bool {
+        self.large_bytes.load(Relaxed) > self.behind_bytes_max.load(Relaxed)
+    }
+
+    /// For whom commands that may write should wait, if they should.
+    pub fn awaited(&self) -> Option<Awaited> {
+        let file = Audience::FILE.bits();
+        match self.behind.load(Relaxed) {
+            0 => self.is_crowded().then_some(Awaited::Log),
+            behind if behind & file != 0 => Some(Awaited::Disk),
+            _ => Some(Awaited::Replica),
         }
-        self.room.poll_next(cx, || !self.is_crowded())
+    }
+
+    /// Ready when something holds, which is looked at again whenever the log may be crowded no more, and with
+    /// [`OpLog::look_again`]. For callers that hold no shard.
+    pub fn poll_room(&self, cx: &mut Context<'_>, has_room: impl Fn() -> bool) -> Poll<()> {
+        match has_room() {
+            true => Poll::Ready(()),
+            false => self.room.poll_next(cx, has_room),
+        }
+    }
+
+    /// Has commands that wait for room look again.
+    pub fn look_again(&self) {
+        self.room.open();
     }
 
     /// Adds a reader with a queue, of what is appended from now on.
     pub fn add_reader(&self, audience: Audience) -> Arc<Reader> {
-        let reader = Arc::new(Reader::new(audience));
+        let reader = Arc::new(Reader::new(audience, Arc::clone(&self.behind_bytes_max)));
         self.subscribe(Arc::clone(&reader) as _);
         reader
     }
@@ -215,13 +290,9 @@ impl OpLog {
 
     /// A reader has taken something, or must not hold anybody back any more.
     pub fn look_at_readers(&self) {
-        let is_behind = self
-            .readers
-            .lock()
-            .iter()
-            .any(|reader| reader.is_far_behind());
-        self.behind.store(is_behind, Relaxed);
-        if !is_behind {
+        let behind = behind(&self.readers.lock());
+        self.behind.store(behind, Relaxed);
+        if behind == 0 {
             self.room.open();
         }
     }
@@ -333,6 +404,12 @@ impl OpLog {
     }
 }
 
+/// The audiences of readers that are far behind.
+fn behind(readers: &[Arc<dyn StreamReader>]) -> u8 {
+    let far_behind = readers.iter().filter(|reader| reader.is_far_behind());
+    far_behind.fold(0, |all, reader| all | reader.audience().bits())
+}
+
 /// The tag of a record.
 fn tag_of(db: usize, audience: Audience) -> u64 {
     db as u64 | u64::from(audience.bits()) << tag::AUDIENCE
@@ -371,6 +448,27 @@ fn frames_bytes(records: &Records) -> u64 {
     pieces.map(one).sum()
 }
 
+/// Bytes of a record that lie in the ring by reference.
+fn referenced_bytes(records: &Records) -> u64 {
+    let pieces = records.iter().flat_map(|record| record.bytes);
+    let blocks = pieces.map(|piece| match piece {
+        Piece::Bytes(_) => 0,
+        Piece::Block(block) => block.len() as u64,
+    });
+    blocks.sum()
+}
+
+impl OpLog {
+    /// Counts what is about to lie in the ring by reference, until the sequencer takes it.
+    fn note_by_reference(&self, records: &Records, bytes: u64) {
+        let whole = if bytes > INLINE_BYTES_MAX { bytes } else { 0 };
+        let by_reference = whole + referenced_bytes(records);
+        if by_reference > 0 {
+            self.large_bytes.fetch_add(by_reference, Relaxed);
+        }
+    }
+}
+
 impl Log for OpLog {
     fn append(&self, records: &mut Records, is_atomic: bool) -> u64 {
         let ring = self.ring();
@@ -384,6 +482,7 @@ impl Log for OpLog {
             return position;
         }
         let bytes = frames_bytes(records);
+        self.note_by_reference(records, bytes);
         let position = if bytes > INLINE_BYTES_MAX {
             let all = Large::Records(std::mem::take(records), is_atomic);
             let all = Record::Boxed(0, Box::new(all));
@@ -593,7 +692,7 @@ mod tests {
         }
         let text = read(&log, &replicas);
         assert_eq!(text.matches("INCR").count() as u64, APPENDS);
-        while file.behind_bytes() > 0 {
+        while file.waiting_bytes() > 0 {
             std::thread::yield_now();
         }
         log.remove_reader(&*file);
@@ -606,11 +705,11 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_far_behind_holds_writers_back_until_it_has_taken() {
+    fn a_reader_far_behind_holds_writers_back_until_it_is_done() {
         let log = started();
         let file = log.add_reader(Audience::FILE);
         let mut cx = Context::from_waker(std::task::Waker::noop());
-        assert!(log.poll_room(&mut cx).is_ready());
+        assert!(log.poll_room(&mut cx, || !log.is_crowded()).is_ready());
         let block = Block::new(&vec![b'x'; 1 << 20]);
         let mut count = 0;
         while !log.is_crowded() {
@@ -620,7 +719,7 @@ mod tests {
             count += 1;
             assert!(count < 100_000, "nobody is held back");
         }
-        assert!(log.poll_room(&mut cx).is_pending());
+        assert!(log.poll_room(&mut cx, || !log.is_crowded()).is_pending());
         let tail = log.tail();
         while file
             .take(Duration::from_secs(30))
@@ -629,7 +728,22 @@ mod tests {
             < tail
         {}
         log.look_at_readers();
-        assert!(log.poll_room(&mut cx).is_ready());
+        assert_eq!(log.awaited(), Some(Awaited::Disk), "it holds what it took");
+        file.set_held(0);
+        log.look_at_readers();
+        assert_eq!(log.awaited(), None);
+        assert!(log.poll_room(&mut cx, || !log.is_crowded()).is_ready());
         log.stop();
+    }
+
+    #[test]
+    fn what_may_wait_follows_the_limit_of_memory() {
+        let of = |limit| {
+            let bounds = Bounds::for_limit(limit);
+            (bounds.ring_bytes >> 20, bounds.behind_bytes >> 20)
+        };
+        let limits = [0, 1, 40 << 20, 100 << 20, 1 << 30, 1 << 40];
+        let all = [(16, 64), (1, 4), (1, 5), (2, 12), (16, 64), (16, 64)];
+        assert_eq!(limits.map(of), all);
     }
 }

@@ -2,13 +2,13 @@
 
 use std::collections::VecDeque;
 use std::num::NonZeroU64;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
 
-use super::BEHIND_BYTES_MAX;
 use crate::engine::record::Audience;
 
 /// The memory that bytes of the stream lie in: all of it is kept while any part of it is.
@@ -87,17 +87,23 @@ pub struct Reader {
     waiting: Mutex<Waiting>,
     changed: Condvar,
     bytes: AtomicU64,
+    /// Bytes that it has taken, and is not done with.
+    held_bytes: AtomicU64,
+    /// Bytes of both that are far behind.
+    bytes_max: Arc<AtomicU64>,
     /// Whether writers wait when it is far behind.
     holds_back: AtomicBool,
 }
 
 impl Reader {
-    pub(super) fn new(audience: Audience) -> Reader {
+    pub(super) fn new(audience: Audience, bytes_max: Arc<AtomicU64>) -> Reader {
         Reader {
             audience,
             waiting: Mutex::default(),
             changed: Condvar::new(),
             bytes: AtomicU64::new(0),
+            held_bytes: AtomicU64::new(0),
+            bytes_max,
             holds_back: AtomicBool::new(true),
         }
     }
@@ -116,8 +122,11 @@ impl Reader {
         waiting.taken = waiting.position;
         let items = Vec::from(std::mem::take(&mut waiting.items));
         let position = waiting.position;
-        drop(waiting);
+        // It is counted as held before it is counted as taken, or else writers would go on meanwhile.
+        let bytes = self.bytes.load(Relaxed);
+        self.held_bytes.fetch_add(bytes, Relaxed);
         self.bytes.store(0, Relaxed);
+        drop(waiting);
         Some(Stretch { items, position })
     }
 
@@ -128,8 +137,18 @@ impl Reader {
     }
 
     /// Bytes that it has not taken.
-    pub fn behind_bytes(&self) -> u64 {
+    pub fn waiting_bytes(&self) -> u64 {
         self.bytes.load(Relaxed)
+    }
+
+    /// Bytes that it has not taken, and those that it is not done with.
+    pub fn behind_bytes(&self) -> u64 {
+        self.bytes.load(Relaxed) + self.held_bytes.load(Relaxed)
+    }
+
+    /// Says of how much of what it has taken it is not done with.
+    pub fn set_held(&self, bytes: u64) {
+        self.held_bytes.store(bytes, Relaxed);
     }
 
     /// Says whether writers wait when it is far behind.
@@ -161,21 +180,22 @@ impl StreamReader for Reader {
             waiting.items.push_back(item);
         }
         waiting.position = position;
-        drop(waiting);
         self.bytes.fetch_add(bytes, Relaxed);
+        drop(waiting);
         self.changed.notify_one();
     }
 
     fn is_far_behind(&self) -> bool {
-        self.holds_back.load(Relaxed) && self.behind_bytes() > BEHIND_BYTES_MAX
+        self.holds_back.load(Relaxed) && self.behind_bytes() > self.bytes_max.load(Relaxed)
     }
 
     fn close(&self) {
         let mut waiting = self.waiting.lock();
         waiting.is_closed = true;
         waiting.items.clear();
-        drop(waiting);
         self.bytes.store(0, Relaxed);
+        self.held_bytes.store(0, Relaxed);
+        drop(waiting);
         self.changed.notify_one();
     }
 }
@@ -186,7 +206,7 @@ mod tests {
 
     #[test]
     fn a_nudge_ends_a_wait_with_nothing() {
-        let reader = Reader::new(Audience::FILE);
+        let reader = Reader::new(Audience::FILE, Arc::new(AtomicU64::new(u64::MAX)));
         reader.nudge();
         assert!(reader.take(Duration::from_secs(600)).is_none());
         reader.push(&mut std::iter::once(Item::Mark(1, 9)), 9);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use super::{Large, OpLog, command, sleeper, tag};
+use super::{Large, OpLog, behind, command, frames_bytes, referenced_bytes, sleeper, tag};
 use crate::alloc::account::size_class;
 use crate::engine::record::{self, Audience, Piece, Records};
 use crate::structures::byte_ring::{ByteRing, Taken};
@@ -178,7 +178,8 @@ impl Stream {
         self.put(audience, b"*1\r\n$4\r\nEXEC\r\n");
     }
 
-    fn take(&mut self, taken: Taken<'_, Large>, position: u64) {
+    /// Takes a record in; how many bytes of it lay in the ring by reference.
+    fn take(&mut self, taken: Taken<'_, Large>, position: u64) -> u64 {
         let tag = match &taken {
             Taken::Bytes(tag, ..) | Taken::Boxed(tag, _) => *tag,
         };
@@ -197,8 +198,15 @@ impl Stream {
                 }
             }
             Taken::Boxed(_, large) => match *large {
-                Large::Block(block) => self.put_shared(audience, block.into_bytes()),
-                Large::Records(records, is_atomic) => self.take_records(&records, is_atomic),
+                Large::Block(block) => {
+                    let bytes = block.len() as u64;
+                    self.put_shared(audience, block.into_bytes());
+                    return bytes;
+                }
+                Large::Records(records, is_atomic) => {
+                    self.take_records(&records, is_atomic);
+                    return frames_bytes(&records) + referenced_bytes(&records);
+                }
                 Large::Mark(audience, number) => {
                     self.cut();
                     for (index, selected) in self.selected.iter_mut().enumerate() {
@@ -210,6 +218,7 @@ impl Stream {
                 }
             },
         }
+        0
     }
 
     fn take_records(&mut self, records: &Records, is_atomic: bool) {
@@ -286,27 +295,29 @@ pub(super) fn pass(log: &OpLog, ring: &ByteRing<Large>) -> bool {
     if expected > 0 {
         readers.iter().for_each(|reader| reader.expect(expected));
     }
+    let mut by_reference = 0;
     let taken = ring.take(coming, |record, end| {
         position = end;
-        stream.take(record, end);
+        by_reference += stream.take(record, end);
     });
+    if by_reference > 0 {
+        log.large_bytes.fetch_sub(by_reference, Relaxed);
+    }
     if taken == 0 {
         readers.iter().for_each(|reader| reader.expect(0));
         return false;
     }
     stream.cut();
     log.figures.bytes.store(stream.bytes, Relaxed);
-    let mut is_behind = false;
     for reader in &readers {
         let own = stream
             .pieces
             .iter()
             .filter(|(audience, _)| audience.includes(reader.audience()));
         reader.push(&mut own.map(|(_, item)| item.clone()), position);
-        is_behind |= reader.is_far_behind();
     }
     stream.pieces.clear();
-    log.behind.store(is_behind, Relaxed);
+    log.behind.store(behind(&readers), Relaxed);
     if !log.is_crowded() {
         log.room.open();
     }

@@ -256,6 +256,18 @@ impl Running {
         self.outgoing.copied_bytes()
     }
 
+    /// Whether commands that may write wait for it, and how much its sink has taken.
+    pub fn held_up(&self) -> Option<u64> {
+        self.outgoing
+            .is_behind()
+            .then(|| self.outgoing.taken_bytes())
+    }
+
+    /// Has it come to nothing, for this reason, unless it is done.
+    pub fn fail(&self, why: &'static str) {
+        self.outgoing.fail(why);
+    }
+
     /// Bytes encoded that the sink has yet to take.
     pub fn waiting_bytes(&self) -> u64 {
         self.outgoing.waiting_bytes() as u64
@@ -341,7 +353,7 @@ impl Snapshots {
             };
             let running = Arc::new(Running {
                 purpose,
-                outgoing: Arc::new(Outgoing::new(form, options, config.rdb_key_save_delay)),
+                outgoing: Arc::new(Outgoing::new(self.service, (form, options), &config)),
                 flushes_at_cut: AtomicU64::new(u64::MAX),
                 state: Mutex::default(),
                 ended: Condvar::new(),

@@ -9,16 +9,37 @@ use crossbeam::queue::SegQueue;
 use parking_lot::Mutex;
 
 use super::BaseForm;
+use crate::config::Config;
 use crate::engine::Now;
 use crate::engine::serial::pieces::Shape;
 use crate::engine::serial::{V12, commands};
 use crate::engine::snapshot::{Begun, Chunk, Outlet};
 use crate::engine::value::{Object, Piece};
 use crate::persist::rdb::encode::{self, Options};
+use crate::session::service::Service;
 use crate::structures::entry::{EntryRef, Value};
+
+/// Encoded bytes that may wait before commands that may write do: an eighth of `maxmemory` between these, as they lie
+/// beside the data.
+const WAITING_BYTES: (u64, u64) = (8 << 20, 256 << 20);
+
+/// What may wait for the sink while one walker passes on, until others stop to help.
+const PASSING_BYTES_MAX: usize = 8 << 20;
+
+/// What may wait where this is `maxmemory`; 0: there is none.
+pub(super) fn waiting_bytes_max(maxmemory: u64) -> usize {
+    let (least, most) = WAITING_BYTES;
+    match maxmemory {
+        0 => most as usize,
+        limit => (limit / 8).clamp(least, most) as usize,
+    }
+}
 
 /// See the module.
 pub(super) struct Outgoing {
+    service: &'static Service,
+    /// Bytes that may wait before commands that may write do.
+    waiting_bytes_max: usize,
     form: BaseForm,
     options: Options,
     /// The version of the format, which the cut decides.
@@ -39,13 +60,20 @@ pub(super) struct Outgoing {
     waiting_bytes: AtomicUsize,
     keys: AtomicU64,
     copied_bytes: AtomicU64,
+    taken_bytes: AtomicU64,
     /// `rdb-key-save-delay`.
     delay_us: i32,
 }
 
 impl Outgoing {
-    pub(super) fn new(form: BaseForm, options: Options, delay_us: i32) -> Outgoing {
+    pub(super) fn new(
+        service: &'static Service,
+        (form, options): (BaseForm, Options),
+        config: &Config,
+    ) -> Outgoing {
         Outgoing {
+            service,
+            waiting_bytes_max: waiting_bytes_max(config.maxmemory),
             form,
             version: AtomicU16::new(options.version),
             options,
@@ -60,7 +88,30 @@ impl Outgoing {
             waiting_bytes: AtomicUsize::new(0),
             keys: AtomicU64::new(0),
             copied_bytes: AtomicU64::new(0),
-            delay_us,
+            taken_bytes: AtomicU64::new(0),
+            delay_us: config.rdb_key_save_delay,
+        }
+    }
+
+    /// What may wait for the sink while one walker passes on, until others stop to help.
+    pub(super) fn passing_bytes_max(&self) -> usize {
+        PASSING_BYTES_MAX.min(self.waiting_bytes_max / 4)
+    }
+
+    /// Bytes that the sink was handed so far, while it may still be busy with the last of them.
+    pub(super) fn taken_bytes(&self) -> u64 {
+        self.taken_bytes.load(Relaxed)
+    }
+
+    /// Whether commands that may write wait for it.
+    pub(super) fn is_behind(&self) -> bool {
+        self.service.is_snapshot_behind.load(Relaxed)
+    }
+
+    /// Lets commands that wait for it go on.
+    fn note_room(&self) {
+        if self.is_behind() {
+            self.service.set_snapshot_behind(false);
         }
     }
 
@@ -112,6 +163,7 @@ impl Outgoing {
     /// Nothing needs to be encoded any more.
     pub(super) fn give_up(&self) {
         self.is_over.store(true, Release);
+        self.note_room();
     }
 
     pub(super) fn is_over(&self) -> bool {
@@ -158,7 +210,12 @@ impl Outgoing {
 
     fn popped(&self, chunk: Option<Chunk>) -> Option<Chunk> {
         let chunk = chunk?;
-        self.waiting_bytes.fetch_sub(chunk.len_bytes(), Relaxed);
+        let bytes = chunk.len_bytes();
+        let waiting_bytes = self.waiting_bytes.fetch_sub(bytes, Relaxed) - bytes;
+        self.taken_bytes.fetch_add(bytes as u64, Relaxed);
+        if waiting_bytes < self.waiting_bytes_max / 2 {
+            self.note_room();
+        }
         Some(chunk)
     }
 }
@@ -171,6 +228,13 @@ fn encode_commands(entry: EntryRef<'_, Object>, now_ms: u64, chunk: &mut Chunk) 
     commands::before_text(&mut chunk.bytes, entry, block.len());
     chunk.push_block(block);
     commands::behind_text(&mut chunk.bytes, entry);
+}
+
+impl Drop for Outgoing {
+    /// Lets commands go on that wait for what was never passed on.
+    fn drop(&mut self) {
+        self.note_room();
+    }
 }
 
 impl Outlet for Outgoing {
@@ -192,14 +256,22 @@ impl Outlet for Outgoing {
         }
     }
 
-    fn give(&self, chunk: Chunk) {
+    fn give(&self, mut chunk: Chunk) {
+        chunk.shrink();
         if self.delay_us == 0 {
             self.keys.fetch_add(chunk.keys, Relaxed);
         }
-        self.waiting_bytes.fetch_add(chunk.len_bytes(), Relaxed);
+        let bytes = chunk.len_bytes();
+        let waiting_bytes = self.waiting_bytes.fetch_add(bytes, Relaxed) + bytes;
         match chunk.stream {
             Some(_) => self.parts.push(chunk),
             None => self.chunks.push(chunk),
+        }
+        if waiting_bytes > self.waiting_bytes_max && !self.is_over() && !self.is_behind() {
+            self.service.set_snapshot_behind(true);
+            if self.is_over() {
+                self.note_room();
+            }
         }
     }
 

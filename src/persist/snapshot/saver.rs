@@ -6,6 +6,9 @@ use std::sync::atomic::{
     AtomicBool, AtomicU64,
     Ordering::{Relaxed, SeqCst},
 };
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use super::file::FileSink;
 use super::{AtCut, Busy, Cut, Ended, Failure, Purpose, Running, Snapshots, flushes};
@@ -17,6 +20,9 @@ use crate::telemetry::clock;
 
 /// How long nothing is tried by itself after a save that failed.
 const RETRY_S: u64 = 5;
+
+/// How long writers wait for a snapshot of which nothing can be written.
+const STALLED_MAX: Duration = Duration::from_secs(5);
 
 /// How a request for a snapshot in the background was taken.
 #[derive(Clone)]
@@ -67,6 +73,8 @@ pub struct Saver {
     tried_s: AtomicU64,
     /// Times that all databases were flushed, as far as that was seen to.
     flushes_seen: AtomicU64,
+    /// Since when writers wait for a snapshot of which the sink has taken so many bytes, and no more.
+    stalled: Mutex<Option<(u64, Instant)>>,
 }
 
 impl Saver {
@@ -79,6 +87,7 @@ impl Saver {
             is_scheduled: AtomicBool::new(false),
             tried_s: AtomicU64::new(0),
             flushes_seen: AtomicU64::new(0),
+            stalled: Mutex::new(None),
         })
     }
 
@@ -217,8 +226,8 @@ impl Saver {
         ] {
             told.store(figure, Relaxed);
         }
-        if current.is_some() {
-            return;
+        if let Some(running) = current {
+            return self.look_for_stall(&running);
         }
         let changes = persistence.changes_since_save(dirty);
         let since_s = now_s.saturating_sub(figures.last_save_s.load(Relaxed));
@@ -235,6 +244,29 @@ impl Saver {
             && self.in_background(false).is_err()
         {
             self.is_scheduled.store(true, SeqCst);
+        }
+    }
+
+    /// Gives a snapshot up for which writers have waited for too long, and of which its sink took nothing meanwhile.
+    fn look_for_stall(&self, running: &Running) {
+        let mut stalled = self.stalled.lock();
+        let Some(taken_bytes) = running.held_up() else {
+            *stalled = None;
+            return;
+        };
+        match *stalled {
+            Some((before, since)) if before == taken_bytes => {
+                if since.elapsed() >= STALLED_MAX {
+                    *stalled = None;
+                    tracing::warn!(
+                        "A snapshot is given up: writers have waited for it for {} seconds in which nothing of it \
+                         could be written",
+                        STALLED_MAX.as_secs()
+                    );
+                    running.fail("nothing of it could be written while writers waited");
+                }
+            }
+            _ => *stalled = Some((taken_bytes, Instant::now())),
         }
     }
 

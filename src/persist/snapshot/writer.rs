@@ -19,9 +19,6 @@ use crate::structures::block::Block;
 /// What a piece has at most that goes to the sink.
 const PIECE_BYTES: usize = 256 * 1024;
 
-/// What may wait for the sink while one walker passes on, until others stop to help.
-const WAITING_BYTES_MAX: usize = 8 * 1024 * 1024;
-
 /// Passes chunks on to the sink, and sums them.
 pub(super) struct Writer {
     outgoing: Arc<Outgoing>,
@@ -111,7 +108,7 @@ impl Writer {
     /// Passes on what is there, unless another thread does and it is little enough to wait for that one.
     pub(super) fn pass_on(&self) {
         let passing = self.passing.try_lock();
-        if passing.is_some() || self.outgoing.waiting_bytes() > WAITING_BYTES_MAX {
+        if passing.is_some() || self.outgoing.waiting_bytes() > self.outgoing.passing_bytes_max() {
             self.pass_on_all();
         }
     }

@@ -8,7 +8,6 @@ use std::future::poll_fn;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::task::Poll;
 
 use bytes::Bytes;
 
@@ -215,11 +214,7 @@ impl Applier {
                     tokio::task::yield_now().await;
                 }
                 Step::AwaitLog => {
-                    poll_fn(|cx| match service.durability.get() {
-                        Some(durability) => durability.poll_room(cx),
-                        None => Poll::Ready(()),
-                    })
-                    .await;
+                    poll_fn(|cx| service.poll_writers_room(cx)).await;
                 }
                 Step::Configured => *config = service.config.load_full(),
                 Step::Flush => {}

@@ -120,6 +120,19 @@ pub(super) static TRAFFIC: &[Row] = &[
         "Connections refused.",
         |s| s.snapshot.rejected,
     ),
+    gauge(
+        "basalt_unauthenticated_clients",
+        "Clients that have yet to sign in.",
+        |s| s.service.clients().unauthenticated() as f64,
+    ),
+    counter(
+        "basalt_unauthenticated_clients_closed_total",
+        "Clients closed because they did not sign in.",
+        |s| {
+            let closed = &s.service.clients().unauthenticated_closed;
+            closed.load(Relaxed)
+        },
+    ),
     counter("redis_commands_processed_total", "Commands run.", |s| {
         s.snapshot.calls
     }),

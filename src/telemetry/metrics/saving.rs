@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use super::super::observed::Observed;
 use super::super::persistence::{
     AofFigures, DURATION_BOUNDS_US, Durations, LoadingFigures, LogFigures, Persistence,
-    seconds_since,
+    WriterWaits, seconds_since,
 };
 use super::super::snapshot::Snapshot;
 use super::page::{Page, Series};
@@ -30,6 +30,7 @@ pub(super) fn persistence(
     append_only(page, &figures.aof, now_s);
     syncs(page, &figures.aof);
     log(page, &figures.log);
+    writer_waits(page, &figures.writer_waits);
     loading(page, &figures.loading);
 }
 
@@ -292,13 +293,29 @@ fn log(page: &mut Page, log: &LogFigures) {
             "Bytes of the stream that they became.",
             &log.bytes,
         ),
-        (
-            "basalt_log_waits_total",
-            "Times that commands waited because the log was crowded.",
-            &log.waits,
-        ),
     ] {
         page.counter(name, help, count.load(Relaxed));
+    }
+}
+
+/// Commands that may write, and waited for somebody slower.
+fn writer_waits(page: &mut Page, waits: &WriterWaits) {
+    let whom = [
+        ("disk", &waits.for_disk),
+        ("replica", &waits.for_replica),
+        ("snapshot", &waits.for_snapshot),
+    ];
+    let named: u64 = whom.iter().map(|(_, count)| count.load(Relaxed)).sum();
+    let own = waits.all.load(Relaxed).saturating_sub(named);
+    let counts = whom.map(|(whom, count)| (whom, count.load(Relaxed)));
+    for (whom, count) in counts.into_iter().chain([("log", own)]) {
+        page.labelled_counter(
+            "basalt_writer_waits_total",
+            "Times that commands which may write waited, as much lay in memory for the disk, a replica, a snapshot, or \
+             the log's own thread.",
+            vec![("waits_for", whom.to_owned())],
+            count,
+        );
     }
 }
 

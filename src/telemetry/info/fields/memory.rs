@@ -35,6 +35,15 @@ fn kept_for_replicas(source: &Source<'_>) -> u64 {
     report(source).kept_for_replicas
 }
 
+/// What the log, the stream for replicas and a snapshot take, for which no data go.
+fn not_counted(source: &Source<'_>) -> u64 {
+    let report = report(source);
+    report.not_counted_log
+        + report.not_counted_snapshot
+        + kept_for_replicas(source)
+        + backlog_bytes(source)
+}
+
 /// How much larger one figure is than another one.
 fn more(one: u64, other: u64) -> Option<String> {
     shown(one as i64 - other as i64)
@@ -117,7 +126,14 @@ pub(in crate::telemetry::info) static MEMORY: &[Field] = &[
     text("mem_fragmentation_bytes", |s| {
         more(report(s).rss, report(s).used)
     }),
-    count("mem_not_counted_for_evict", kept_for_replicas),
+    count("mem_not_counted_for_evict", not_counted),
+    count("mem_not_counted_log", |s| report(s).not_counted_log),
+    count("mem_not_counted_replicas", |s| {
+        kept_for_replicas(s) + backlog_bytes(s)
+    }),
+    count("mem_not_counted_snapshot", |s| {
+        report(s).not_counted_snapshot
+    }),
     count("mem_replication_backlog", backlog_bytes),
     count("mem_total_replication_buffers", stream_bytes),
     count("mem_clients_slaves", |s| match report(s).replicas {
@@ -125,6 +141,9 @@ pub(in crate::telemetry::info) static MEMORY: &[Field] = &[
         replicas => replicas + kept_for_replicas(s),
     }),
     count("mem_clients_normal", |s| report(s).clients),
+    count("mem_clients_unauthenticated", |s| {
+        s.snapshot.client_figures.unauthenticated
+    }),
     zero("mem_cluster_links"),
     count("mem_aof_buffer", |s| {
         let aof = &s.telemetry.persistence.aof;

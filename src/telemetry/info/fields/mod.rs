@@ -155,6 +155,13 @@ pub(super) static CLIENTS: &[Field] = &[
     count("pubsub_clients", |s| s.snapshot.client_figures.subscribed),
     count("watching_clients", |s| s.snapshot.client_figures.watching),
     zero("clients_in_timeout_table"),
+    count("unauthenticated_clients", |s| {
+        s.service.clients().unauthenticated() as u64
+    }),
+    count("unauthenticated_clients_closed", |s| {
+        let closed = &s.service.clients().unauthenticated_closed;
+        closed.load(Relaxed)
+    }),
     count("total_watched_keys", |s| s.snapshot.watched_keys),
     count("total_blocking_keys", |s| s.snapshot.waited_keys),
     count("total_blocking_keys_on_nokey", |s| {

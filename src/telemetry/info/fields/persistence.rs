@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use super::{Field, count, decimal, shown, text, zero};
 use crate::telemetry::info::{Lines, Source, ratio};
 use crate::telemetry::persistence::{
-    AofFigures, LoadingFigures, LogFigures, RdbFigures, seconds_since,
+    AofFigures, LoadingFigures, LogFigures, RdbFigures, WriterWaits, seconds_since,
 };
 
 /// Writes its rows: those of the append-only file and of loading, only while there is any.
@@ -30,6 +30,10 @@ fn aof(source: &Source<'_>, figure: fn(&AofFigures) -> &AtomicU64) -> u64 {
 
 fn log(source: &Source<'_>, figure: fn(&LogFigures) -> &AtomicU64) -> u64 {
     figure(&source.telemetry.persistence.log).load(Relaxed)
+}
+
+fn waits(source: &Source<'_>, figure: fn(&WriterWaits) -> &AtomicU64) -> u64 {
+    figure(&source.telemetry.persistence.writer_waits).load(Relaxed)
 }
 
 fn loading(source: &Source<'_>, figure: fn(&LoadingFigures) -> &AtomicU64) -> u64 {
@@ -128,6 +132,16 @@ static ALWAYS: &[Field] = &[
     }),
     zero("module_fork_in_progress"),
     zero("module_fork_last_cow_size"),
+    count("writer_waits", |s| waits(s, |waits| &waits.all)),
+    count("writer_waits_for_disk", |s| {
+        waits(s, |waits| &waits.for_disk)
+    }),
+    count("writer_waits_for_replica", |s| {
+        waits(s, |waits| &waits.for_replica)
+    }),
+    count("writer_waits_for_snapshot", |s| {
+        waits(s, |waits| &waits.for_snapshot)
+    }),
 ];
 
 /// What is shown while there is an append-only file.
@@ -143,7 +157,6 @@ static APPENDING: &[Field] = &[
     count("log_records", |s| log(s, |log| &log.records)),
     count("log_bytes", |s| log(s, |log| &log.bytes)),
     count("log_used_bytes", |s| log(s, |log| &log.used_bytes)),
-    count("log_waits", |s| log(s, |log| &log.waits)),
 ];
 
 /// How far loading is; Redis shows these while it loads.
