@@ -7,7 +7,8 @@ local native, G, libraries = ...
 local error, pcall, xpcall, type = G.error, G.pcall, G.xpcall, G.type
 local setmetatable, getmetatable, rawset, next = G.setmetatable, G.getmetatable, G.rawset, G.next
 local rawget, tonumber, floor, ceil, count = G.rawget, G.tonumber, G.math.floor, G.math.ceil, G.select
-local insert, byte, match = G.table.insert, G.string.byte, G.string.match
+local insert, concat = G.table.insert, G.table.concat
+local byte, match = G.string.byte, G.string.match
 local load, setfenv = G.load, G.setfenv
 local caught, is_interruption = native.caught, native.is_interruption
 
@@ -125,18 +126,32 @@ G.string.gfind = G.string.gmatch
 -- Scripts are text: compiled code could do anything.
 local BINARY = "bytecode is not accepted"
 G.loadstring = screens.compiling(G.loadstring, function() return nil, BINARY end)
-G.load = screens.loading(load, function(reader, ...)
-  local is_begun, is_binary = false, false
-  local run, why = load(function()
+-- Lua's compiler holds the name of what it compiles by nothing at the moment in which it first asks a reader, who may
+-- have all garbage collected (the kind of CVE-2025-49844). So no reader is called from within the compiler: all pieces
+-- are there before it begins, and no code of a script runs until it is done.
+local compile = G.loadstring
+local function gather(reader)
+  local pieces, size = {}, 0
+  while true do
     local piece = reader()
-    if not is_begun and type(piece) == "string" and piece ~= "" then
-      is_begun, is_binary = true, byte(piece) == 27
-      if is_binary then return nil end
-    end
-    return piece
-  end, ...)
-  if is_binary then return nil, BINARY end
-  return run, why
+    if piece == nil or piece == "" then return concat(pieces) end
+    local kind = type(piece)
+    if kind ~= "string" and kind ~= "number" then error("reader function must return a string", 0) end
+    size = size + 1
+    pieces[size] = piece
+    -- Compiled code, which is refused: the rest is not asked for.
+    if size == 1 and byte(piece) == 27 then return piece end
+  end
+end
+G.load = screens.loading(load, function(reader, name, ...)
+  if name ~= nil and type(name) ~= "string" and type(name) ~= "number" then return load(reader, name, ...) end
+  local ok, text = pcall(gather, reader)
+  if not ok then
+    local value = caught(text)
+    if is_interruption(value) then error(value, 0) end
+    return nil, value
+  end
+  return compile(text, name or "=(load)")
 end)
 
 -- Redis has neither: a script's environment, which all its runs share, is nobody's to change.

@@ -493,3 +493,40 @@ fn a_set_of_which_little_is_left_is_small_wherever_it_was_drawn_from() {
         }
     });
 }
+
+/// A reader that is asked again, collects all garbage, and makes strings of the length of the chunk's name: the compiler
+/// must not have lost that name (the kind of CVE-2025-49844).
+const LOST_NAMES: &str = "
+    local lost = 0
+    for round = 1, 400 do
+      local step, kept = 0, {}
+      local chunk = load(function()
+        step = step + 1
+        if step == 1 then return nil end
+        if step > 2 then return nil end
+        collectgarbage() collectgarbage()
+        for number = 1, 300 do kept[number] = string.format('=%04d', number) end
+        return 'local nothing = nil; return nothing.field'
+      end, '=NAME\\0tail')
+      local ok, why = pcall(chunk)
+      if not ok and not string.find(why, '^NAME:1:') then lost = lost + 1 end
+    end
+    return lost";
+
+#[test]
+fn the_name_of_a_chunk_is_kept_while_a_reader_collects_garbage() {
+    if support::is_stand_in() {
+        return;
+    }
+    let server = Server::start(&Options::shards(4));
+    let mut client = server.raw();
+    let reply = client.command(&["EVAL", LOST_NAMES, "0"]);
+    assert_eq!(reply.show(), "(integer) 0");
+    let library =
+        format!("#!lua name=lost\nredis.register_function('lost', function() {LOST_NAMES} end)");
+    assert_eq!(
+        client.command(&["FUNCTION", "LOAD", &library]).show(),
+        "\"lost\""
+    );
+    check(&mut client, "FCALL lost 0", "(integer) 0");
+}
