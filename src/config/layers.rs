@@ -13,6 +13,7 @@ use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use config::{FileFormat, Format, Map, Source, Value, ValueKind};
@@ -523,6 +524,7 @@ fn check_log_file(config: &Config) -> Result<(), ConfigError> {
     let opened = std::fs::OpenOptions::new()
         .append(true)
         .create(true)
+        .mode(config.file_mode)
         .open(config.dir.join(lossless::path_of(&config.logfile)));
     opened.map(drop).map_err(|error| {
         ConfigError::Whole(format!(

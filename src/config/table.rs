@@ -133,7 +133,9 @@ parameters! {
         "Without a password, serve only clients on this machine.";
     unixsocket: text(""), "unixsocket", IMMUTABLE, "Path of the unix socket; empty for none.";
     unixsocketperm: number(u32, 0, 0, 0o777, Unit::Octal), "unixsocketperm", IMMUTABLE,
-        "Permissions of the unix socket; 0 leaves them to the umask.";
+        "Permissions of the unix socket; 0: those of files that are made (file-mode).";
+    file_mode: number(u32, 0o600, 0o400, 0o777, Unit::Octal), "file-mode", IMMUTABLE.since("basalt"),
+        "Permissions of files and, with leave to enter, of folders that are made: data and log.";
     tcp_backlog: number(u32, 511, 0, INT_MAX), "tcp-backlog", IMMUTABLE,
         "Connections that may wait to be accepted.";
     tcp_keepalive: number(u32, 300, 0, INT_MAX), "tcp-keepalive", MUTABLE,

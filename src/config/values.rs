@@ -416,9 +416,12 @@ pub const BIND: Special = Special {
     always_written: false,
 };
 
-/// `metrics-bind`: where the metrics endpoint listens; the same shape as `bind`.
+/// What `metrics-bind` says where it means the addresses of `bind`.
+pub const AS_BIND: &str = "bind";
+
+/// `metrics-bind`: where the metrics endpoint listens; the same shape as `bind`, or that word for its addresses.
 pub const METRICS_BIND: Special = Special {
-    default: &["*", "-::*"],
+    default: &[AS_BIND],
     many: true,
     set: |config, words, _| {
         config.metrics_bind = addresses(words)?;
@@ -427,6 +430,7 @@ pub const METRICS_BIND: Special = Special {
     show: |config| config.metrics_bind.join(" "),
     lines: |config| match config.metrics_bind.as_slice() {
         [] => vec!["\"\"".to_owned()],
+        some if some == METRICS_BIND.default => vec![],
         some => vec![some.join(" ")],
     },
     always_written: false,

@@ -4,6 +4,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::path::Path;
 
+use rustix::fs::Mode;
 use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 use tokio::net::{TcpListener, UnixListener};
 
@@ -35,14 +36,20 @@ pub fn resolve(address: &str, port: u16) -> Option<SocketAddr> {
     }
 }
 
-/// Opens a unix socket with these permissions, replacing a stale one.
+/// Opens a unix socket with these permissions, or those that the umask leaves (0), replacing a stale one. At no moment
+/// may anybody else connect (CVE-2023-45145): until it has its permissions it has none.
 pub fn unix(path: &Path, permissions: u32) -> io::Result<UnixListener> {
     use std::os::unix::fs::PermissionsExt;
     let _ = std::fs::remove_file(path);
-    let listener = UnixListener::bind(path)?;
-    if permissions != 0 {
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(permissions))?;
-    }
+    let umask = rustix::process::umask(Mode::from_raw_mode(0o777));
+    let bound = UnixListener::bind(path);
+    rustix::process::umask(umask);
+    let listener = bound?;
+    let permissions = match permissions {
+        0 => 0o777 & !umask.as_raw_mode(),
+        given => given,
+    };
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(permissions))?;
     Ok(listener)
 }
 

@@ -12,6 +12,7 @@ use crate::base::lossless;
 use crate::client::connection::Connection;
 use crate::client::shared::Shared;
 use crate::config::Config;
+use crate::config::values::AS_BIND;
 use crate::net::connection::{Handed, Owner};
 use crate::net::stream::Stream;
 use crate::net::{connection, listener};
@@ -96,7 +97,11 @@ pub(super) fn open_unix(config: &Config) -> Result<Vec<Listener>, String> {
 /// Opens the metrics endpoint. A server whose metrics can not be served still serves its clients.
 pub(super) fn metrics(config: &Config, service: &Arc<Service>) -> Option<exporter::Handle> {
     let mut listeners = Vec::new();
-    for address in &config.metrics_bind {
+    let addresses = match config.metrics_bind.as_slice() {
+        [only] if only == AS_BIND => &config.bind,
+        _ => &config.metrics_bind,
+    };
+    for address in addresses {
         if config.metrics_port == 0 {
             return None;
         }

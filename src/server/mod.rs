@@ -19,11 +19,14 @@ mod shutdown;
 mod title;
 mod watchdog;
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
+use rustix::fs::Mode;
 use tokio::sync::watch;
 
 use crate::base::hash::Seed;
@@ -49,6 +52,7 @@ use crate::session::service::{Durability, Service};
 use crate::shard::Shards;
 use crate::shard::job::task::WaiterDispatcher;
 use crate::shard::route::Router;
+use crate::sys::signals;
 use crate::telemetry::{Telemetry, clock, log, memory};
 use accept::Owning;
 use host::Host;
@@ -68,6 +72,10 @@ const DESCRIPTORS_RESERVED: u64 = 32;
 /// threads.
 pub fn run(startup: Startup, program: String) -> i32 {
     let mut config = startup.config;
+    keep_private(config.file_mode);
+    if let Err(error) = signals::ignore() {
+        eprintln!("Can't ignore a signal: {error}");
+    }
     // Before the first thread, which the environment asks for.
     let title = Title::of_process(&config, program, startup.file.clone());
     if let Err(error) = log::start(config.loglevel, &config.logfile) {
@@ -299,12 +307,26 @@ fn descriptors(wanted: u64) -> Result<(), u64> {
     })
 }
 
+/// Has files and folders made with these permissions; who may read a folder may enter it. In one place, as there are
+/// many that make files.
+fn keep_private(file_mode: u32) {
+    let may_enter = (file_mode & 0o444) >> 2;
+    let mask = Mode::from_raw_mode(!(file_mode | may_enter) & 0o777);
+    rustix::process::umask(mask);
+}
+
 fn write_pidfile(path: &str) {
-    if !path.is_empty()
-        && let Err(error) =
-            std::fs::write(lossless::path_of(path), format!("{}\n", std::process::id()))
-    {
-        tracing::warn!("Failed to write the PID file {path}: {error}");
+    if path.is_empty() {
+        return;
+    }
+    let path = lossless::path_of(path);
+    let text = format!("{}\n", std::process::id());
+    let written = std::fs::write(&path, text).and_then(|()| {
+        // Tools that watch the process run as other users.
+        std::fs::set_permissions(&path, Permissions::from_mode(0o644))
+    });
+    if let Err(error) = written {
+        tracing::warn!("Failed to write the PID file {}: {error}", path.display());
     }
 }
 

@@ -337,22 +337,21 @@ impl<T: Send> ByteRing<T> {
             let mut inside = at + HEADER_BYTES as u64;
             let tag = match record {
                 Record::Bytes(tag, bytes) => {
-                    self.copy(inside, bytes);
+                    self.copy((inside, end), bytes);
                     inside += bytes.len() as u64;
                     header = KIND_BYTES | bytes.len() as u64;
                     tag
                 }
                 Record::Boxed(tag, boxed) => {
                     let address = Box::into_raw(boxed).expose_provenance();
-                    self.copy(inside, &address.to_ne_bytes());
+                    self.copy((inside, end), &address.to_ne_bytes());
                     inside += size_of::<usize>() as u64;
                     header = KIND_BOX | size_of::<usize>() as u64;
                     tag
                 }
             };
-            self.copy(at + 8, &tag.to_ne_bytes());
+            self.copy((at + 8, end), &tag.to_ne_bytes());
             let next = inside.next_multiple_of(HEADER_BYTES as u64);
-            assert!(next <= end, "more records than room was drawn for");
             let header = if next == end { header | LAST } else { header };
             match at == start {
                 true => first = header,
@@ -365,11 +364,16 @@ impl<T: Send> ByteRing<T> {
         end
     }
 
-    /// Copies bytes to a place that the caller has drawn and that has room.
-    fn copy(&self, position: u64, bytes: &[u8]) {
+    /// Copies bytes to a place that the caller has drawn, up to `end`, and that has room.
+    fn copy(&self, (position, end): (u64, u64), bytes: &[u8]) {
+        assert!(
+            bytes.len() as u64 <= end.saturating_sub(position),
+            "more records than room was drawn for"
+        );
         let at = self.place(position);
         let (here, there) = bytes.split_at(bytes.len().min(self.memory.len() - at));
-        // SAFETY: the place belongs to the caller until it stores the first header.
+        // SAFETY: the place belongs to the caller until it stores the first header, and ends where it says, which was
+        // just looked at.
         unsafe {
             self.memory.write(at, here);
             self.memory.write(0, there);

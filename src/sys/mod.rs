@@ -5,4 +5,5 @@ pub mod crash;
 pub mod environment;
 pub mod huge_pages;
 pub mod lua;
+pub mod signals;
 pub mod watchdog;

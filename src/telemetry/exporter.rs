@@ -1,12 +1,18 @@
 //! The HTTP endpoint: `/metrics`, `/health` and `/ready`, on a thread and a small runtime of its own.
 //!
 //! It reads published counters only, so a scrape waits for no shard, and no scrape, however slow, takes time from a
-//! thread that serves clients. Connections, headers and the time to send them are bounded.
+//! thread that serves clients. Connections, headers and the time to send and to take them are bounded. No client waits
+//! for a place: a new connection takes that of the oldest one, if need be, so that a probe is answered whatever others
+//! hold.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::task::{Context, Poll};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -17,13 +23,21 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::sync::{Semaphore, watch};
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+use tokio::time::Sleep;
 
 use super::metrics;
 use super::observed::Observed;
 
-/// Connections served at once; more wait to be accepted.
+/// Connections served at once.
 const CONNECTIONS_MAX: usize = 64;
+
+/// Connections from one address that are served at once.
+const OF_ONE_ADDRESS_MAX: usize = 48;
 
 /// Bytes of a request's head.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
@@ -34,8 +48,11 @@ const HEADERS_MAX: usize = 64;
 /// Within which a request's head must be complete, and after which an idle connection is closed.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// Within which a client has to take some more of an answer.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// After which a connection is closed in any case, so that one that reads slowly does not keep its place for ever.
-const CONNECTION_TIMEOUT: Duration = Duration::from_secs(600);
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The running endpoint. Dropping it stops it.
 #[derive(Debug)]
@@ -91,7 +108,7 @@ async fn serve(
     service: Arc<dyn Observed>,
     mut stopped: watch::Receiver<bool>,
 ) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let places = Arc::<Places>::default();
     for listener in listeners {
         // The socket was made on this machine a moment ago; a runtime that takes no socket can serve nothing.
         let Ok(listener) = tokio::net::TcpListener::from_std(listener) else {
@@ -106,26 +123,25 @@ async fn serve(
 async fn accept(
     listener: tokio::net::TcpListener,
     service: Arc<dyn Observed>,
-    places: Arc<Semaphore>,
+    places: Arc<Places>,
 ) {
     loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else {
-            return;
-        };
-        let Ok((stream, _)) = listener.accept().await else {
+        let Ok((stream, peer)) = listener.accept().await else {
             // Out of descriptors: what helps is that some connection ends.
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
         let service = Arc::clone(&service);
-        tokio::spawn(async move {
+        let number = places.next_number();
+        let own_places = Arc::clone(&places);
+        let task = tokio::spawn(async move {
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(HEAD_TIMEOUT)
                 .max_buf_size(HEAD_BYTES_MAX)
                 .max_headers(HEADERS_MAX)
                 .serve_connection(
-                    TokioIo::new(stream),
+                    TokioIo::new(Impatient::new(stream)),
                     service_fn(|request| {
                         let response = answer(&request, &*service);
                         async move { Ok::<_, Infallible>(response) }
@@ -133,8 +149,122 @@ async fn accept(
                 );
             // What goes wrong on a connection ends it and concerns no other.
             let _ = tokio::time::timeout(CONNECTION_TIMEOUT, connection).await;
-            drop(place);
+            own_places.leave(number);
         });
+        places.take(number, peer.ip().to_canonical(), task.abort_handle());
+    }
+}
+
+/// The connections that are served, in the order of coming.
+#[derive(Default)]
+struct Places {
+    taken: Mutex<VecDeque<Place>>,
+    last_number: AtomicU64,
+}
+
+struct Place {
+    number: u64,
+    address: IpAddr,
+    task: AbortHandle,
+}
+
+impl Places {
+    fn next_number(&self) -> u64 {
+        self.last_number.fetch_add(1, Relaxed)
+    }
+
+    /// A connection comes; those that have been there for longest make way for it. The endpoint has one thread, so its
+    /// task has not run yet.
+    fn take(&self, number: u64, address: IpAddr, task: AbortHandle) {
+        let mut taken = self.taken.lock();
+        let is_same = |place: &Place| place.address == address;
+        if taken.iter().filter(|place| is_same(place)).count() >= OF_ONE_ADDRESS_MAX
+            && let Some(first) = taken.iter().position(is_same)
+            && let Some(place) = taken.remove(first)
+        {
+            place.task.abort();
+        }
+        if taken.len() >= CONNECTIONS_MAX
+            && let Some(place) = taken.pop_front()
+        {
+            place.task.abort();
+        }
+        taken.push_back(Place {
+            number,
+            address,
+            task,
+        });
+    }
+
+    fn leave(&self, number: u64) {
+        self.taken.lock().retain(|place| place.number != number);
+    }
+}
+
+/// A socket whose client is given up when it takes nothing for [`WRITE_TIMEOUT`].
+struct Impatient {
+    stream: TcpStream,
+    patience: Pin<Box<Sleep>>,
+    is_waiting: bool,
+}
+
+impl Impatient {
+    fn new(stream: TcpStream) -> Impatient {
+        Impatient {
+            stream,
+            patience: Box::pin(tokio::time::sleep(WRITE_TIMEOUT)),
+            is_waiting: false,
+        }
+    }
+
+    /// What a write answers, or that it took too long.
+    fn within<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        written: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if written.is_ready() {
+            self.is_waiting = false;
+            return written;
+        }
+        if !std::mem::replace(&mut self.is_waiting, true) {
+            let deadline = tokio::time::Instant::now() + WRITE_TIMEOUT;
+            self.patience.as_mut().reset(deadline);
+        }
+        match self.patience.as_mut().poll(cx) {
+            Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+impl AsyncRead for Impatient {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for Impatient {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.within(cx, written)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = Pin::new(&mut self.stream).poll_flush(cx);
+        self.within(cx, flushed)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }
 
@@ -270,6 +400,24 @@ mod tests {
         let _ = stream.read_to_end(&mut reply);
         assert!(!reply.starts_with(b"HTTP/1.1 200"));
         assert!(get(&handle, "/health").ends_with("ok\n"));
+    }
+
+    #[test]
+    fn probes_are_answered_whatever_those_hold_who_never_read() {
+        let (handle, _service) = endpoint();
+        let scrapes = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n".repeat(200);
+        let greedy: Vec<TcpStream> = (0..2 * CONNECTIONS_MAX)
+            .map(|_| {
+                let mut stream = TcpStream::connect(handle.addresses()[0]).expect("it listens");
+                // Others come, for whom the first are closed.
+                let _ = stream.write_all(scrapes.as_bytes());
+                stream
+            })
+            .collect();
+        for _ in 0..3 {
+            assert!(get(&handle, "/health").ends_with("ok\n"));
+        }
+        drop(greedy);
     }
 
     #[test]

@@ -23,6 +23,7 @@ mod long_values;
 mod migrate;
 mod monitor;
 mod observability;
+mod private;
 mod process;
 mod protocol;
 mod pubsub;

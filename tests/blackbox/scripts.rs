@@ -494,8 +494,8 @@ fn a_set_of_which_little_is_left_is_small_wherever_it_was_drawn_from() {
     });
 }
 
-/// A reader that is asked again, collects all garbage, and makes strings of the length of the chunk's name: the compiler
-/// must not have lost that name (the kind of CVE-2025-49844).
+/// A reader that is asked again, collects all garbage, and makes strings of the length of the chunk's name: the
+/// compiler must not have lost that name (the kind of CVE-2025-49844).
 const LOST_NAMES: &str = "
     local lost = 0
     for round = 1, 400 do

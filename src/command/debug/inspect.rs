@@ -190,6 +190,12 @@ pub(super) static POPULATE: Command = Command::sub("debug|populate", "populate",
     .complexity("O(N) where N is the number of keys")
     .on_all_shards(populate);
 
+/// About what a key of so long a name and value takes.
+fn size_of_key(prefix: usize, value: usize) -> usize {
+    const NUMBERED_BYTES: usize = 32;
+    prefix + value + NUMBERED_BYTES
+}
+
 /// As in Redis these keys are told to no client: no notification, no replica, no log.
 fn populate(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     if !(3..=5).contains(&args.len()) {
@@ -204,6 +210,11 @@ fn populate(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResu
     let prefix = if args.len() > 3 { args.get(3) } else { b"key" };
     let size = if args.len() > 4 { positive(4)? } else { 0 };
     let (db, seed) = (cx.client.db, cx.engine(0).seed());
+    // One command that adds so much is refused rather than that all other keys go for it.
+    let each = size_of_key(prefix.len(), size);
+    if !cx.engine(0).budget().has_room(each.saturating_mul(count)) {
+        return Err(CommandError::OutOfMemory);
+    }
     // All shards are in hand, a power of two of them, and a key's slot says by its low bits which one owns it.
     let mask = cx.engine_count() as u16 - 1;
     for number in 0..count {

@@ -571,6 +571,12 @@ impl Budget {
         taken > limit && !self.is_any_evictable()
     }
 
+    /// Whether so many bytes more of data are within the limit, without anything being evicted for them.
+    pub fn has_room(&self, bytes: usize) -> bool {
+        let taken = self.base.load(Relaxed) + self.used_bytes();
+        !self.is_limited() || taken.saturating_add_unsigned(bytes as u64) <= self.limit_bytes()
+    }
+
     /// Whether any shard has a key that the policy lets go.
     pub fn is_any_evictable(&self) -> bool {
         let policy = self.policy();

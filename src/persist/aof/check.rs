@@ -122,7 +122,10 @@ impl Talk<'_> {
                 writeln!(self.out, "*** FATAL AOF MANIFEST FILE ERROR ***")?;
                 writeln!(self.out, "At line {}", refused.line)?;
                 writeln!(self.out, ">>> '{}'", String::from_utf8_lossy(&refused.text))?;
-                writeln!(self.out, "{}", refused.why)?;
+                match refused.byte {
+                    None => writeln!(self.out, "{}", refused.why)?,
+                    Some(byte) => writeln!(self.out, "{} (byte {byte} of the line)", refused.why)?,
+                }
                 return Ok(false);
             }
         };

@@ -45,6 +45,8 @@ pub struct Refused {
     pub line: usize,
     /// The line.
     pub text: Vec<u8>,
+    /// Which byte of the line is wrong, from 1, if it is one.
+    pub byte: Option<usize>,
     /// What is wrong.
     pub why: &'static str,
 }
@@ -62,6 +64,7 @@ impl Manifest {
             let refused = |text: &[u8], why| Refused {
                 line: count,
                 text: text.to_vec(),
+                byte: None,
                 why,
             };
             let end = memchr::memchr(b'\n', rest).filter(|end| *end < LINE_BYTES_MAX);
@@ -74,6 +77,15 @@ impl Manifest {
             };
             let line = &rest[..end];
             rest = &rest[end + 1..];
+            // Names with such bytes are quoted, and lines end with the only one that is not. What stands here is what a
+            // loss of power left, and may have been the end of one line and the beginning of another.
+            let is_stray = |byte: &u8| byte.is_ascii_control() && !b"\t\r".contains(byte);
+            if let Some(at) = line.iter().position(is_stray) {
+                return Err(Refused {
+                    byte: Some(at + 1),
+                    ..refused(line, "The AOF manifest file contains a control byte")
+                });
+            }
             if line.first() != Some(&b'#') {
                 manifest.add(line).map_err(|why| refused(line, why))?;
             }
@@ -82,6 +94,7 @@ impl Manifest {
             0 => Err(Refused {
                 line: 0,
                 text: Vec::new(),
+                byte: None,
                 why: "Found an empty AOF manifest",
             }),
             _ => Ok(manifest),
@@ -236,6 +249,9 @@ mod tests {
         );
         let long = format!("file a seq 1 type b {}\n", "x y ".repeat(300));
         assert_eq!(why(&long), "The AOF manifest file contains too long line");
+        let stray = "file a seq 1 type b\0\0\0\0 c seq 1 type i\n";
+        let refused = Manifest::parse(stray.as_bytes()).expect_err("zeros");
+        assert_eq!((refused.line, refused.byte), (1, Some(20)));
         for bad in [
             "\n",
             "filx a seq 1 type b\n",

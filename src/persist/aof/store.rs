@@ -39,7 +39,10 @@ impl StoreError {
                     );
                     tracing::error!(">>> '{}'", String::from_utf8_lossy(&refused.text));
                 }
-                tracing::error!("{}", refused.why);
+                match refused.byte {
+                    None => tracing::error!("{}", refused.why),
+                    Some(byte) => tracing::error!("{} (byte {byte} of the line)", refused.why),
+                }
             }
             StoreError::Io(what, error) => tracing::error!("{what}: {error}"),
         }
