@@ -4,7 +4,7 @@
 #   docker build -t basalt . && docker run -p 6379:6379 -p 9121:9121 -v basalt-data:/data basalt
 
 FROM rust:1.95-slim-trixie AS build
-# jemalloc is compiled from C.
+# jemalloc, Lua and the cryptography of TLS are compiled from C.
 RUN apt-get update && apt-get install -y --no-install-recommends build-essential && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
 COPY Cargo.toml Cargo.lock ./

@@ -21,6 +21,7 @@ pub mod shard;
 pub mod structures;
 pub mod sys;
 pub mod telemetry;
+pub mod tls;
 
 #[cfg(not(any(loom, asan, miri)))]
 #[global_allocator]

@@ -120,7 +120,8 @@ const ULONG_MAX: i128 = u64::MAX as i128;
 const MEMORY: Unit = Unit::Memory;
 
 const NO_CLUSTER: &str = "cluster mode is not built yet";
-const NO_TLS: &str = "TLS is not built yet";
+const NO_DH: &str =
+    "key exchange over finite fields is not built; that over elliptic curves needs no parameters";
 const OTHER_DESIGN: &str = "it tunes something that this server does not have";
 const NOT_YET_USED: &str = "the part that reads it is not built yet";
 
@@ -551,36 +552,39 @@ parameters! {
         MUTABLE.no_effect(NO_CLUSTER), "Whether shard channels work while the cluster is down.";
 
     // TLS
-    tls_port: number(u16, 0, 0, 65535), "tls-port", MUTABLE.refused(NO_TLS), "TLS port; 0 listens on none.";
-    tls_cert_file: text(""), "tls-cert-file", MUTABLE.refused(NO_TLS), "Certificate.";
-    tls_key_file: text(""), "tls-key-file", MUTABLE.refused(NO_TLS), "Key of the certificate.";
-    tls_key_file_pass: text(""), "tls-key-file-pass", MUTABLE.sensitive().refused(NO_TLS),
+    tls_port: number(u16, 0, 0, 65535), "tls-port", MUTABLE.asks_system(), "TLS port; 0 listens on none.";
+    tls_cert_file: text(""), "tls-cert-file", MUTABLE.asks_system(), "Certificate.";
+    tls_key_file: text(""), "tls-key-file", MUTABLE.asks_system(), "Key of the certificate.";
+    tls_key_file_pass: text(""), "tls-key-file-pass", MUTABLE.sensitive().asks_system(),
         "Password of the key.";
-    tls_client_cert_file: text(""), "tls-client-cert-file", MUTABLE.refused(NO_TLS),
+    tls_client_cert_file: text(""), "tls-client-cert-file", MUTABLE.asks_system(),
         "Certificate for connections to other servers.";
-    tls_client_key_file: text(""), "tls-client-key-file", MUTABLE.refused(NO_TLS),
+    tls_client_key_file: text(""), "tls-client-key-file", MUTABLE.asks_system(),
         "Key of that certificate.";
-    tls_client_key_file_pass: text(""), "tls-client-key-file-pass", MUTABLE.sensitive().refused(NO_TLS),
+    tls_client_key_file_pass: text(""), "tls-client-key-file-pass", MUTABLE.sensitive().asks_system(),
         "Password of that key.";
-    tls_dh_params_file: text(""), "tls-dh-params-file", MUTABLE.refused(NO_TLS), "Diffie-Hellman parameters.";
-    tls_ca_cert_file: text(""), "tls-ca-cert-file", MUTABLE.refused(NO_TLS),
+    tls_dh_params_file: text(""), "tls-dh-params-file", MUTABLE.refused(NO_DH),
+        "Diffie-Hellman parameters.";
+    tls_ca_cert_file: text(""), "tls-ca-cert-file", MUTABLE.asks_system(),
         "Certificates of trusted authorities.";
-    tls_ca_cert_dir: text(""), "tls-ca-cert-dir", MUTABLE.refused(NO_TLS),
+    tls_ca_cert_dir: text(""), "tls-ca-cert-dir", MUTABLE.asks_system(),
         "Directory of certificates of trusted authorities.";
     tls_auth_clients: choice(TlsAuthClients, TlsAuthClients::Yes), "tls-auth-clients",
-        MUTABLE.no_effect(NO_TLS), "Whether clients must show a certificate.";
-    tls_replication: flag(false), "tls-replication", MUTABLE.refused(NO_TLS),
+        MUTABLE.asks_system(), "Whether clients must show a certificate.";
+    tls_replication: flag(false), "tls-replication", MUTABLE.asks_system(),
         "Whether replication links use TLS.";
-    tls_cluster: flag(false), "tls-cluster", MUTABLE.refused(NO_TLS), "Whether the cluster bus uses TLS.";
-    tls_protocols: text(""), "tls-protocols", MUTABLE.no_effect(NO_TLS), "Versions of TLS allowed.";
-    tls_ciphers: text(""), "tls-ciphers", MUTABLE.no_effect(NO_TLS), "Ciphers of TLS 1.2.";
-    tls_ciphersuites: text(""), "tls-ciphersuites", MUTABLE.no_effect(NO_TLS), "Ciphers of TLS 1.3.";
-    tls_prefer_server_ciphers: flag(false), "tls-prefer-server-ciphers", MUTABLE.no_effect(NO_TLS),
+    tls_cluster: flag(false), "tls-cluster", MUTABLE.asks_system(), "Whether MIGRATE and the cluster bus use TLS.";
+    tls_protocols: text(""), "tls-protocols", MUTABLE.asks_system(), "Versions of TLS allowed.";
+    tls_ciphers: text(""), "tls-ciphers", MUTABLE.asks_system(), "Ciphers of TLS 1.2.";
+    tls_ciphersuites: text(""), "tls-ciphersuites", MUTABLE.asks_system(), "Ciphers of TLS 1.3.";
+    tls_prefer_server_ciphers: flag(false), "tls-prefer-server-ciphers", MUTABLE.asks_system(),
         "Whether the server's order of ciphers counts.";
-    tls_session_caching: flag(true), "tls-session-caching", MUTABLE.no_effect(NO_TLS),
+    tls_session_caching: flag(true), "tls-session-caching", MUTABLE.asks_system(),
         "Whether sessions may be resumed.";
     tls_session_cache_size: number(u32, 20480, 0, INT_MAX), "tls-session-cache-size",
-        MUTABLE.no_effect(NO_TLS), "Sessions kept for resuming; 0 for no limit.";
+        MUTABLE.asks_system(), "Sessions kept for resuming; 0 for no limit.";
     tls_session_cache_timeout: number(u32, 300, 0, INT_MAX), "tls-session-cache-timeout",
-        MUTABLE.no_effect(NO_TLS), "Seconds that a session may be resumed.";
+        MUTABLE.asks_system(), "Seconds that a session may be resumed.";
+    tls_auto_reload_interval: number(u32, 5, 0, INT_MAX), "tls-auto-reload-interval", MUTABLE.since("basalt"),
+        "Seconds between two looks at whether certificates, keys or authorities have changed; 0: never.";
 }

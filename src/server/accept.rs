@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::watch;
 
+use super::handshaking::Handshaking;
 use super::runtime::Spawner;
 use crate::base::lossless;
 use crate::client::connection::Connection;
@@ -20,10 +21,12 @@ use crate::replication::primary::Primary;
 use crate::session::Session;
 use crate::session::service::Service;
 use crate::telemetry::{clock, exporter, log};
+use crate::tls::handshake::{Done, Failure, REASONS};
 
 /// A listening socket.
 pub(super) enum Listener {
     Tcp(TcpListener),
+    Tls(TcpListener),
     Unix(UnixListener),
 }
 
@@ -49,7 +52,7 @@ impl Open {
     /// Ends accepting at once; the port is free for another socket when this returns.
     pub(super) fn close(&self) {
         self.closed.store(true, Relaxed);
-        if let Listener::Tcp(listener) = &self.listener {
+        if let Listener::Tcp(listener) | Listener::Tls(listener) = &self.listener {
             // On a listening socket this wakes the acceptor, and leaves the port. It fails only when that was done
             // before.
             let _ = socket2::SockRef::from(listener).shutdown(std::net::Shutdown::Both);
@@ -57,10 +60,14 @@ impl Open {
     }
 }
 
-/// Opens the TCP sockets of the configuration; the text says which failed.
-pub(super) fn open_tcp(config: &Config) -> Result<Vec<Listener>, String> {
+/// Opens the sockets on a port, at each address of the configuration; the text says which failed. Port 0 has none.
+pub(super) fn open_tcp(
+    config: &Config,
+    port: u16,
+    kind: fn(TcpListener) -> Listener,
+) -> Result<Vec<Listener>, String> {
     let mut listeners = Vec::new();
-    if config.port == 0 {
+    if port == 0 {
         return Ok(listeners);
     }
     for address in &config.bind {
@@ -68,13 +75,12 @@ pub(super) fn open_tcp(config: &Config) -> Result<Vec<Listener>, String> {
             Some(name) => (name, true),
             None => (address.as_str(), false),
         };
-        match listener::tcp(name, config.port, config.tcp_backlog as i32) {
-            Ok(socket) => listeners.push(Listener::Tcp(socket)),
+        match listener::tcp(name, port, config.tcp_backlog as i32) {
+            Ok(socket) => listeners.push(kind(socket)),
             Err(error) if optional && error.kind() != io::ErrorKind::AddrInUse => {}
             Err(error) => {
                 return Err(format!(
-                    "Could not create server TCP listening socket {name}:{}: {error}",
-                    config.port
+                    "Could not create server TCP listening socket {name}:{port}: {error}"
                 ));
             }
         }
@@ -134,6 +140,8 @@ pub(super) struct Owning {
     pub(super) replicas: Arc<Primary>,
     /// Says that the server is to stop.
     pub(super) stop: watch::Sender<bool>,
+    /// Handshakes of clients that are not served yet.
+    pub(super) handshaking: Arc<Handshaking>,
 }
 
 impl Owner for Owning {
@@ -178,16 +186,21 @@ struct Accepted {
 
 enum Socket {
     Tcp(std::net::TcpStream),
+    Tls(std::net::TcpStream),
     Unix(std::os::unix::net::UnixStream),
 }
 
 async fn next(listener: &Listener) -> io::Result<Accepted> {
     match listener {
-        Listener::Tcp(listener) => {
-            let (stream, peer) = listener.accept().await?;
+        Listener::Tcp(tcp) | Listener::Tls(tcp) => {
+            let (stream, peer) = tcp.accept().await?;
             let local = stream.local_addr()?;
+            let stream = stream.into_std()?;
             Ok(Accepted {
-                socket: Socket::Tcp(stream.into_std()?),
+                socket: match listener {
+                    Listener::Tls(_) => Socket::Tls(stream),
+                    _ => Socket::Tcp(stream),
+                },
                 peer: peer.to_string(),
                 local: local.to_string(),
                 is_local: peer.ip().to_canonical().is_loopback(),
@@ -246,13 +259,16 @@ fn admit(accepted: Accepted, service: &'static Service, spawner: &Spawner, owner
     if !authenticated {
         make_way(service, config.maxclients as usize);
     }
-    let refusal = if service.clients.count() >= config.maxclients as usize {
-        Some("-ERR max number of clients reached\r\n")
-    } else if config.protected_mode && config.requirepass.is_empty() && !accepted.is_local {
-        Some(PROTECTED)
-    } else {
-        None
-    };
+    let refusal =
+        if service.clients.count() + owner.handshaking.count() >= config.maxclients as usize {
+            Some("-ERR max number of clients reached\r\n")
+        } else if config.protected_mode && config.requirepass.is_empty() && !accepted.is_local {
+            Some(PROTECTED)
+        } else {
+            None
+        };
+    // Who has not even shaken hands goes before one who may.
+    let refusal = refusal.filter(|text| *text == PROTECTED || !owner.handshaking.drop_oldest());
     if let Some(text) = refusal {
         service.clients.rejected.fetch_add(1, Relaxed);
         use std::io::Write;
@@ -260,37 +276,77 @@ fn admit(accepted: Accepted, service: &'static Service, spawner: &Spawner, owner
         let _ = match accepted.socket {
             Socket::Tcp(mut socket) => socket.write(text.as_bytes()),
             Socket::Unix(mut socket) => socket.write(text.as_bytes()),
+            // It would have to shake hands to hear of it.
+            Socket::Tls(_) => Ok(0),
         };
         return;
     }
     let keepalive_s = u64::from(config.tcp_keepalive);
-    let handle = spawner.handle();
-    let entered = handle.enter();
-    let (stream, unix_socket) = match accepted.socket {
-        Socket::Tcp(socket) => {
-            let Ok(stream) = TcpStream::from_std(socket) else {
+    let Accepted { peer, local, .. } = accepted;
+    match accepted.socket {
+        Socket::Tls(socket) => {
+            let Some(contexts) = service.tls.current() else {
                 return;
             };
+            let (spawner, context) = (spawner.clone(), Arc::clone(&contexts.server));
+            let figures = &service.telemetry.handshakes;
+            let then = move |shaken: Result<Done, Failure>| match shaken {
+                Ok(done) => {
+                    figures.done.fetch_add(1, Relaxed);
+                    let open = || {
+                        let channel = done.open()?;
+                        let _ = listener::prepare(channel.socket(), keepalive_s);
+                        Ok(Stream::Tls(Box::new(channel)))
+                    };
+                    begin(service, &spawner, owner, (peer, local), open);
+                }
+                Err(failure) => {
+                    figures.failed[failure.reason()].fetch_add(1, Relaxed);
+                    log::warn_seldom(
+                        REASONS[failure.reason()],
+                        format_args!(
+                            "Error accepting a client connection: {failure} (addr={peer} laddr={local})"
+                        ),
+                    );
+                }
+            };
+            owner.handshaking.begin(socket, context, figures, then);
+        }
+        Socket::Tcp(socket) => begin(service, spawner, owner, (peer, local), || {
+            let stream = TcpStream::from_std(socket)?;
             // A socket that takes no options still serves.
             let _ = listener::prepare(&stream, keepalive_s);
-            (Stream::Tcp(stream), false)
-        }
-        Socket::Unix(socket) => {
-            let Ok(stream) = UnixStream::from_std(socket) else {
-                return;
-            };
-            (Stream::Unix(stream), true)
-        }
+            Ok(Stream::Tcp(stream))
+        }),
+        Socket::Unix(socket) => begin(service, spawner, owner, (peer, local), || {
+            Ok(Stream::Unix(UnixStream::from_std(socket)?))
+        }),
+    }
+}
+
+/// Begins to serve a client, whose socket `open` registers with the runtime that serves it.
+fn begin(
+    service: &'static Service,
+    spawner: &Spawner,
+    owner: &'static Owning,
+    (peer, local): (String, String),
+    open: impl FnOnce() -> io::Result<Stream>,
+) {
+    let handle = spawner.handle();
+    let entered = handle.enter();
+    let Ok(stream) = open() else {
+        return;
     };
     drop(entered);
     let shared = Arc::new(Shared::new(
         service.clients.next_id(),
-        accepted.peer,
-        accepted.local,
+        peer,
+        local,
         stream.fd(),
-        unix_socket,
+        matches!(stream, Stream::Unix(_)),
         clock::unix_ms(),
     ));
+    let authenticated = service.config.load().requirepass.is_empty();
     let connection = Connection::new(Arc::clone(&shared), authenticated);
     service.clients.add(shared);
     let session = Session::new(connection, service);

@@ -36,6 +36,9 @@ pub(super) fn ready(config: &Config) {
     if config.port != 0 {
         tracing::info!("Ready to accept connections tcp");
     }
+    if config.tls_port != 0 {
+        tracing::info!("Ready to accept connections tls");
+    }
     if !config.unixsocket.is_empty() {
         tracing::info!("Ready to accept connections unix");
     }

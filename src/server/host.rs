@@ -118,6 +118,7 @@ impl Host {
         old: &Config,
         new: &Config,
         changed: &[&'static str],
+        named: &[String],
     ) -> Result<(), CommandError> {
         let failed = |name: &str, why: &str| {
             CommandError::from(format!(
@@ -152,16 +153,31 @@ impl Host {
                 false => self.aof.turn_off(),
             }
         }
+        let tls_before = self.service.tls.current();
+        if let Some(name) = named.iter().find(|name| name.starts_with("tls-")) {
+            // Also when they are called as before: this is how files are read anew.
+            self.service.tls.configure(new).map_err(|text| {
+                tracing::warn!("{text}");
+                let _ = std::env::set_current_dir(&old.dir);
+                let _ = self.oom_score.apply(old, self.is_replica());
+                failed(
+                    name,
+                    "Unable to update TLS configuration. Check server logs.",
+                )
+            })?;
+        }
         // Last of what may fail, because it puts back itself what it changed.
-        if is_changed("port") || is_changed("bind") {
+        if is_changed("port") || is_changed("tls-port") || is_changed("bind") {
             self.listening.replace(old, new).map_err(|text| {
                 tracing::warn!("{text}");
+                self.service.tls.restore(tls_before);
                 // They were possible before, so they are possible again.
                 let _ = std::env::set_current_dir(&old.dir);
                 let _ = self.oom_score.apply(old, self.is_replica());
-                match is_changed("port") {
-                    true => failed("port", "Unable to listen on this port. Check server logs."),
-                    false => failed("bind", "Failed to bind to specified addresses."),
+                let ports = ["port", "tls-port"];
+                match ports.into_iter().find(|name| is_changed(name)) {
+                    Some(name) => failed(name, "Unable to listen on this port. Check server logs."),
+                    None => failed("bind", "Failed to bind to specified addresses."),
                 }
             })?;
         }
@@ -251,13 +267,17 @@ impl Server for Host {
         let _one_at_a_time = self.asking.lock();
         let old = self.service.config.load_full();
         let (new, changed) = changed(&old, pairs, peer)?;
-        self.ask_system(&old, &new, &changed)?;
+        let named = pairs
+            .iter()
+            .map(|(name, _)| String::from_utf8_lossy(name).to_lowercase());
+        let named: Vec<String> = named.collect();
+        self.ask_system(&old, &new, &changed, &named)?;
         if let Err(error) = self.publish(pairs, peer) {
             // Other parameters have changed meanwhile, and none that these depend on is known.
-            let _ = self.ask_system(&new, &old, &changed);
+            let _ = self.ask_system(&new, &old, &changed, &named);
             return Err(error);
         }
-        if ["proc-title-template", "port", "bind"]
+        if ["proc-title-template", "port", "tls-port", "bind"]
             .iter()
             .any(|name| changed.contains(name))
         {

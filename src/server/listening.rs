@@ -1,4 +1,4 @@
-//! The open sockets: opened at the start, opened anew when CONFIG SET changes `port` or `bind`.
+//! The open sockets: opened at the start, opened anew when CONFIG SET changes `port`, `tls-port` or `bind`.
 
 use std::sync::Arc;
 
@@ -16,7 +16,23 @@ pub(super) struct Listening {
     runtime: Handle,
     spawner: Spawner,
     owner: &'static Owning,
-    tcp: Mutex<Vec<Arc<Open>>>,
+    sockets: Mutex<Sockets>,
+}
+
+/// Sockets on the port for plain connections, and on the port for TLS.
+#[derive(Default)]
+struct Sockets {
+    tcp: Vec<Arc<Open>>,
+    tls: Vec<Arc<Open>>,
+}
+
+impl Sockets {
+    fn close(&self) {
+        self.tcp
+            .iter()
+            .chain(&self.tls)
+            .for_each(|open| open.close());
+    }
 }
 
 impl Listening {
@@ -32,47 +48,67 @@ impl Listening {
             spawner,
             // For as long as the process lives, as each connection has a reference.
             owner: Box::leak(Box::new(owner)),
-            tcp: Mutex::new(Vec::new()),
+            sockets: Mutex::default(),
         }
     }
 
     /// Opens every socket of the configuration; the text says which failed.
     pub(super) fn start(&self, config: &Config) -> Result<(), String> {
         let _registers_here = self.runtime.enter();
-        *self.tcp.lock() = self.accept_all(accept::open_tcp(config)?);
+        *self.sockets.lock() = self.open(config)?;
         self.accept_all(accept::open_unix(config)?);
         Ok(())
     }
 
     /// Ends accepting over TCP at once.
     pub(super) fn stop(&self) {
-        self.tcp.lock().iter().for_each(|open| open.close());
+        self.sockets.lock().close();
     }
 
     /// Listens as `new` says instead of as `old` says; when that fails everything stays as it was.
     pub(super) fn replace(&self, old: &Config, new: &Config) -> Result<(), String> {
         let _registers_here = self.runtime.enter();
-        let mut tcp = self.tcp.lock();
-        if new.port != old.port {
+        let mut sockets = self.sockets.lock();
+        if new.bind == old.bind {
             // Another port can be opened before the old one is given up.
-            let opened = self.accept_all(accept::open_tcp(new)?);
-            tcp.iter().for_each(|open| open.close());
-            *tcp = opened;
+            let tcp =
+                (new.port != old.port).then(|| accept::open_tcp(new, new.port, Listener::Tcp));
+            let tcp = tcp.transpose()?;
+            let tls = (new.tls_port != old.tls_port)
+                .then(|| accept::open_tcp(new, new.tls_port, Listener::Tls));
+            let tls = tls.transpose()?;
+            let Sockets {
+                tcp: old_tcp,
+                tls: old_tls,
+            } = &mut *sockets;
+            for (opened, open) in [(tcp, old_tcp), (tls, old_tls)] {
+                if let Some(opened) = opened {
+                    open.iter().for_each(|open| open.close());
+                    *open = self.accept_all(opened);
+                }
+            }
             return Ok(());
         }
-        tcp.iter().for_each(|open| open.close());
-        match accept::open_tcp(new) {
-            Ok(listeners) => {
-                *tcp = self.accept_all(listeners);
+        sockets.close();
+        match self.open(new) {
+            Ok(opened) => {
+                *sockets = opened;
                 Ok(())
             }
             Err(text) => {
-                *tcp = accept::open_tcp(old)
-                    .map(|old| self.accept_all(old))
-                    .unwrap_or_default();
+                *sockets = self.open(old).unwrap_or_default();
                 Err(text)
             }
         }
+    }
+
+    fn open(&self, config: &Config) -> Result<Sockets, String> {
+        let tcp = accept::open_tcp(config, config.port, Listener::Tcp)?;
+        let tls = accept::open_tcp(config, config.tls_port, Listener::Tls)?;
+        Ok(Sockets {
+            tcp: self.accept_all(tcp),
+            tls: self.accept_all(tls),
+        })
     }
 
     fn accept_all(&self, listeners: Vec<Listener>) -> Vec<Arc<Open>> {

@@ -24,11 +24,14 @@ use tokio::runtime::Handle;
 use crate::command::host::migration::Migration;
 use crate::engine::migration::{Moving, State, Transfer, request};
 use crate::engine::watching::Watched;
+use crate::net::stream::Stream;
 use crate::session::service::{Migrator, Service};
 use crate::shard::QueuedJob;
 use crate::shard::job::command::Ended;
 use crate::shard::job::task;
 use crate::shard::job::{Job, Work};
+use crate::tls::contexts::Contexts;
+use crate::tls::handshake;
 
 /// The most connections that are kept for the next migration, and for how long.
 const LINKS_MAX: usize = 64;
@@ -169,7 +172,11 @@ async fn carry(
         if transfer.count(State::Dumped) == 0 {
             return Ok("NOKEY");
         }
-        let sent = send(links, migration, &mut transfer).await;
+        let tls = match config.tls_cluster {
+            true => service.tls.current(),
+            false => None,
+        };
+        let sent = send(links, migration, &mut transfer, tls.as_deref()).await;
         if !is_moving {
             return sent.map(|()| "OK");
         }
@@ -219,12 +226,13 @@ async fn send(
     links: &Links,
     migration: &Migration,
     transfer: &mut Transfer,
+    tls: Option<&Contexts>,
 ) -> Result<(), Failure> {
     let mut may_retry = true;
     loop {
         let mut link = match links.take(migration) {
             Some(link) => link,
-            None => Link::open(migration).await?,
+            None => Link::open(migration, tls).await?,
         };
         let mut asked_before = Vec::new();
         let mut before = 0;
@@ -292,7 +300,7 @@ impl Broken {
 
 /// A connection to another server.
 struct Link {
-    stream: TcpStream,
+    stream: Stream,
     input: Vec<u8>,
     /// The database that is selected there, if that is known.
     db: Option<i64>,
@@ -300,7 +308,7 @@ struct Link {
 }
 
 impl Link {
-    async fn open(migration: &Migration) -> Result<Link, Failure> {
+    async fn open(migration: &Migration, tls: Option<&Contexts>) -> Result<Link, Failure> {
         let port: u16 = migration.port.parse().map_err(|_| Failure::Connecting)?;
         let timeout = Duration::from_millis(migration.timeout_ms);
         let stream = within(timeout, TcpStream::connect((migration.host.as_str(), port)))
@@ -308,6 +316,15 @@ impl Link {
             .map_err(|_| Failure::Connecting)?;
         // Requests are sent whole: waiting for more of them would only cost time.
         let _ = stream.set_nodelay(true);
+        let stream = match tls {
+            None => Stream::Tcp(stream),
+            Some(contexts) => {
+                let shaken = handshake::connect(stream, &migration.host, contexts);
+                let shaken = async { shaken.await.map_err(io::Error::other) };
+                let shaken = within(timeout, shaken).await;
+                Stream::Tls(Box::new(shaken.map_err(|_| Failure::Connecting)?))
+            }
+        };
         Ok(Link {
             stream,
             input: Vec::new(),

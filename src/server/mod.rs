@@ -5,6 +5,7 @@ mod announce;
 mod background;
 mod crash;
 mod defrag;
+mod handshaking;
 mod host;
 mod listening;
 mod loading;
@@ -12,6 +13,7 @@ mod memory_limit;
 mod migrate;
 mod observed;
 mod oom_score;
+mod reload_tls;
 mod rewriting;
 mod runtime;
 mod saving;
@@ -55,6 +57,7 @@ use crate::shard::route::Router;
 use crate::sys::signals;
 use crate::telemetry::{Telemetry, clock, log, memory};
 use accept::Owning;
+use handshaking::Handshaking;
 use host::Host;
 use listening::Listening;
 use loading::Start;
@@ -151,6 +154,7 @@ impl Assembled {
             Owning {
                 replicas: Arc::clone(&replication.primary),
                 stop: stop.clone(),
+                handshaking: Arc::new(Handshaking::new(service.telemetry.thread_count)),
             },
         );
         let durability: Arc<dyn Durability> = Arc::clone(&aof) as _;
@@ -220,12 +224,17 @@ impl Assembled {
             Arc::clone(config),
             self.stopped.clone(),
         );
+        if let Err(text) = service.tls.configure(config) {
+            tracing::error!("Failed to configure TLS: {text}");
+            return 1;
+        }
         if let Err(text) = host.listening.start(config) {
             tracing::error!("Warning: {text}");
             // Tools that look for a free port read this line.
             tracing::error!("Failed listening on port {} (tcp), aborting.", config.port);
             return 1;
         }
+        reload_tls::begin(service, runtimes.main());
         host.title.show(config);
         host.follow_role();
         announce::initialized();
@@ -409,6 +418,7 @@ fn build_on(
         changing_libraries: Default::default(),
         durability: OnceLock::new(),
         is_snapshot_behind: AtomicBool::new(false),
+        tls: Default::default(),
         migrator: OnceLock::new(),
     }
 }

@@ -79,6 +79,8 @@ pub struct Service {
     /// A snapshot has encoded much that its sink has not taken: commands that may write wait, as they may have to save
     /// what they change.
     pub is_snapshot_behind: AtomicBool,
+    /// What TLS handshakes begin with.
+    pub tls: crate::tls::contexts::Live,
     /// Who carries MIGRATE out.
     pub migrator: std::sync::OnceLock<Box<dyn Migrator>>,
 }

@@ -10,6 +10,7 @@
 //! process memory histogram   read from the system, the allocator, the buckets
 //! hotkeys                    which keys take most commands, bytes and time
 //! rounds                     how often the loops went round
+//! handshakes                 figures of TLS handshakes
 //! persistence                figures of snapshots, the append-only file and loading
 //! replication                figures of replication
 //! curve                      what hit ratio other sizes of memory would have
@@ -23,6 +24,7 @@ pub mod counters;
 pub mod errors;
 pub mod event_loop;
 pub mod exporter;
+pub mod handshakes;
 pub mod histogram;
 mod hot_lists;
 pub mod hotkeys;
@@ -48,6 +50,7 @@ use parking_lot::Mutex;
 
 use crate::config::Config;
 use event_loop::Rounds;
+use handshakes::Handshakes;
 use hotkeys::HotKeys;
 use latency::{Latency, Pass};
 use observed::Observed;
@@ -84,6 +87,8 @@ pub struct Telemetry {
     pub sampler: Sampler,
     /// The `eventloop_*` figures.
     pub rounds: Rounds,
+    /// TLS handshakes.
+    pub handshakes: Handshakes,
     used_at_start: u64,
     peak_used: AtomicU64,
     expire_ns: AtomicU64,
@@ -144,6 +149,7 @@ impl Telemetry {
             replication: Replication::default(),
             sampler: Sampler::default(),
             rounds: Rounds::default(),
+            handshakes: Handshakes::default(),
             used_at_start: used,
             peak_used: AtomicU64::new(used),
             expire_ns: AtomicU64::new(0),

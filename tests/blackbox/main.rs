@@ -47,6 +47,7 @@ mod strangers;
 mod streams;
 mod strings;
 mod support;
+mod tls;
 mod tracking;
 mod transactions;
 mod transcripts;

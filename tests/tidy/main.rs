@@ -26,6 +26,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("engine", &["base", "alloc", "structures"]),
     ("client", &["base", "resp"]),
     ("config", &["base"]),
+    ("tls", &["base", "config"]),
     (
         "pubsub",
         &["base", "alloc", "resp", "client", "config", "engine"],
@@ -71,6 +72,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "pubsub",
             "alloc",
             "structures",
+            "tls",
         ],
     ),
     (
@@ -104,6 +106,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "shard",
             "script",
             "telemetry",
+            "tls",
         ],
     ),
     (
@@ -116,6 +119,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "session",
             "shard",
             "telemetry",
+            "tls",
         ],
     ),
     (
@@ -154,6 +158,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "net",
             "persist",
             "telemetry",
+            "tls",
         ],
     ),
     (
@@ -175,6 +180,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "persist",
             "script",
             "telemetry",
+            "tls",
         ],
     ),
     ("main", &["config", "persist", "server"]),

@@ -266,8 +266,7 @@ fn what_redis_server_has_and_this_server_has_not_is_refused_by_name() {
     }
     for line in [
         "cluster-enabled yes",
-        "tls-port 6380",
-        "tls-cert-file a.crt",
+        "tls-dh-params-file a.dh",
         "aclfile users.acl",
         "loadmodule a.so",
         "user alice on",

@@ -54,7 +54,7 @@ pub(super) async fn open(
     timeout: Patience<'_>,
 ) -> Result<Opened, Refusal> {
     let from = config.bind_source_addr.parse().ok();
-    let mut wire = Wire::open(&target.host, target.port, from, timeout).await?;
+    let mut wire = Wire::open(&target.host, target.port, from, main.tls(), timeout).await?;
     handshake::authenticate(&mut wire, config, timeout).await?;
     let main_client = main_client.map(|client| client.to_string());
     introduce(&mut wire, main_client.as_deref(), config, timeout).await?;

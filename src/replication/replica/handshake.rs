@@ -106,6 +106,7 @@ pub(super) async fn introduce(
 /// The port that the primary is told.
 pub(super) fn announced_port(config: &Config) -> String {
     let port = match config.replica_announce_port {
+        0 if config.tls_replication && config.tls_port != 0 => config.tls_port,
         0 => config.port,
         announced => announced,
     };

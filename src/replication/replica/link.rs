@@ -144,8 +144,12 @@ impl Link<'_> {
         tracing::info!("Connecting to MASTER {host}:{port}");
         follower.set_state(LinkState::Connecting);
         let from = config.bind_source_addr.parse().ok();
+        let tls = match config.tls_replication {
+            true => follower.service.tls.current(),
+            false => None,
+        };
         tracing::info!("MASTER <-> REPLICA sync started");
-        let mut wire = Wire::open(host, *port, from, timeout)
+        let mut wire = Wire::open(host, *port, from, tls, timeout)
             .await
             .map_err(End::Unreachable)?;
         follower.set_state(LinkState::Handshake);
@@ -262,10 +266,8 @@ impl Link<'_> {
     async fn apply(&mut self, mut wire: Wire) -> End {
         let follower = self.follower;
         let service = follower.service;
-        let (peer, local) = match wire.addresses() {
-            Ok((peer, local)) => (peer.to_string(), local.to_string()),
-            Err(error) => return End::Lost(error),
-        };
+        let (peer, local) = wire.addresses();
+        let (peer, local) = (peer.to_string(), local.to_string());
         let shared = Arc::new(Shared::new(
             service.clients.next_id(),
             peer,

@@ -2,13 +2,18 @@
 
 use std::collections::VecDeque;
 use std::future::Future;
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, IoSlice};
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::RawFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream, lookup_host};
+
+use crate::net::stream::Stream;
+use crate::tls::contexts::Contexts;
+use crate::tls::handshake;
 
 /// The longest line that a primary may send.
 const LINE_BYTES_MAX: usize = 16 * 1024;
@@ -24,7 +29,10 @@ pub(super) type Patience<'p> = &'p (dyn Fn() -> Duration + Send + Sync);
 
 /// See the module.
 pub(super) struct Wire {
-    stream: TcpStream,
+    stream: Stream,
+    addresses: (SocketAddr, SocketAddr),
+    /// What it was encrypted with, if it is.
+    tls: Option<Arc<Contexts>>,
     /// What has come and was not taken.
     pub(super) input: Vec<u8>,
     /// What has come before `input`, until it is taken.
@@ -35,17 +43,29 @@ pub(super) struct Wire {
 }
 
 impl Wire {
-    /// Connects, from an address of this machine if one is named.
+    /// Connects, from an address of this machine if one is named, by TLS if there is what that takes.
     pub(super) async fn open(
         host: &str,
         port: u16,
         from: Option<IpAddr>,
+        tls: Option<Arc<Contexts>>,
         timeout: Patience<'_>,
     ) -> io::Result<Wire> {
-        let stream = within(timeout, connect(host, port, from)).await?;
-        let _ = stream.set_nodelay(true);
+        let socket = within(timeout, connect(host, port, from)).await?;
+        let _ = socket.set_nodelay(true);
+        let addresses = (socket.peer_addr()?, socket.local_addr()?);
+        let stream = match &tls {
+            None => Stream::Tcp(socket),
+            Some(contexts) => {
+                let shaken = handshake::connect(socket, host, contexts);
+                let shaken = async { shaken.await.map_err(io::Error::other) };
+                Stream::Tls(Box::new(within(timeout, shaken).await?))
+            }
+        };
         Ok(Wire {
             stream,
+            addresses,
+            tls,
             input: Vec::new(),
             ahead: VecDeque::new(),
             ahead_bytes: 0,
@@ -54,13 +74,18 @@ impl Wire {
     }
 
     /// The two ends.
-    pub(super) fn addresses(&self) -> io::Result<(SocketAddr, SocketAddr)> {
-        Ok((self.stream.peer_addr()?, self.stream.local_addr()?))
+    pub(super) fn addresses(&self) -> (SocketAddr, SocketAddr) {
+        self.addresses
+    }
+
+    /// What another connection to the same server is to be encrypted with.
+    pub(super) fn tls(&self) -> Option<Arc<Contexts>> {
+        self.tls.clone()
     }
 
     /// The file descriptor, for CLIENT LIST.
     pub(super) fn fd(&self) -> RawFd {
-        self.stream.as_raw_fd()
+        self.stream.fd()
     }
 
     /// Sends bytes.
@@ -74,7 +99,7 @@ impl Wire {
         if self.output.len() + bytes.len() <= OUTPUT_BYTES_MAX {
             self.output.extend_from_slice(bytes);
         }
-        if let Ok(count) = self.stream.try_write(&self.output) {
+        if let Ok(count) = self.stream.try_write(&[IoSlice::new(&self.output)]) {
             self.output.drain(..count);
         }
     }
@@ -144,7 +169,7 @@ impl Wire {
     }
 }
 
-async fn read(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> io::Result<usize> {
+async fn read(stream: &mut Stream, buffer: &mut Vec<u8>) -> io::Result<usize> {
     if buffer.capacity() - buffer.len() < READ_BYTES / 4 {
         buffer.reserve(READ_BYTES);
     }

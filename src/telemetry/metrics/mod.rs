@@ -5,6 +5,8 @@ mod replication;
 mod rows;
 mod saving;
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use page::{Page, Series};
 use rows::Source;
 
@@ -38,6 +40,7 @@ pub fn render(service: &dyn Observed) -> String {
     };
     replication::write(&mut page, &source);
     traffic(&mut page, &source);
+    handshakes(&mut page, service);
     rows::write(rows::MEMORY, &source, &mut page);
     keyspace(&mut page, &source);
     units(&mut page, &source);
@@ -232,6 +235,29 @@ fn expiry_lag(page: &mut Page, snapshot: &Snapshot) {
             sum: snapshot.lag_sum_ms as f64 / 1e3,
         }],
     );
+}
+
+/// TLS handshakes of clients.
+fn handshakes(page: &mut Page, service: &dyn Observed) {
+    let figures = &service.telemetry().handshakes;
+    page.counter(
+        "basalt_tls_handshakes_total",
+        "TLS handshakes of clients that came to a connection.",
+        figures.done.load(Relaxed),
+    );
+    page.gauge(
+        "basalt_tls_handshakes_under_way",
+        "TLS handshakes that are not over.",
+        figures.under_way.load(Relaxed) as f64,
+    );
+    for (reason, count) in figures.failures() {
+        page.labelled_counter(
+            "basalt_tls_handshakes_failed_total",
+            "TLS handshakes of clients that came to nothing, by the reason.",
+            vec![("reason", reason.to_owned())],
+            count,
+        );
+    }
 }
 
 /// Scripts and transactions, by the shards that they took.

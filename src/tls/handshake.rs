@@ -1,0 +1,172 @@
+//! From a socket to an encrypted one, within bounds of bytes; who calls bounds the time.
+
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
+
+use rustls::pki_types::{IpAddr, ServerName};
+use rustls::{
+    AlertDescription, CertificateError, ClientConnection, Connection, Error, InvalidMessage,
+    ServerConfig, ServerConnection,
+};
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
+
+use super::channel::{Channel, send};
+use super::contexts::Contexts;
+
+/// Bytes that a peer may send before the handshake is over: room for long chains of certificates.
+const HANDSHAKE_BYTES_MAX: usize = 64 * 1024;
+
+const READ_BYTES: usize = 4 * 1024;
+
+/// Why there is no encrypted connection.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// The socket broke.
+    #[error("{0}")]
+    Socket(#[from] io::Error),
+    /// The peer closed the connection on the way.
+    #[error("unexpected eof while reading")]
+    Eof,
+    /// The peer sent more than any handshake takes.
+    #[error("excessive message size")]
+    TooLong,
+    /// The handshake took too long.
+    #[error("the handshake took too long")]
+    Late,
+    /// The two do not come together.
+    #[error("{}", text(.0))]
+    Protocol(#[from] Error),
+}
+
+/// What people are told of an error, in the words that OpenSSL has for the common ones.
+fn text(error: &Error) -> String {
+    match error {
+        Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
+            "wrong version number (what came is no TLS)".to_owned()
+        }
+        Error::NoCertificatesPresented => "peer did not return a certificate".to_owned(),
+        Error::InvalidCertificate(error) => format!("certificate verify failed ({error})"),
+        Error::AlertReceived(alert) => format!("the peer refused: alert {alert:?}"),
+        Error::PeerIncompatible(why) => format!("no shared version or cipher ({why:?})"),
+        error => error.to_string(),
+    }
+}
+
+/// Why handshakes fail, as a label of a metric.
+pub const REASONS: [&str; 9] = [
+    "no_tls",
+    "no_certificate",
+    "certificate_expired",
+    "certificate_unknown_issuer",
+    "certificate_other",
+    "incompatible",
+    "refused_by_peer",
+    "closed_or_late",
+    "protocol",
+];
+
+impl Failure {
+    /// The reason, as a place in [`REASONS`].
+    pub fn reason(&self) -> usize {
+        let Failure::Protocol(error) = self else {
+            return match self {
+                Failure::TooLong => 8,
+                _ => 7,
+            };
+        };
+        match error {
+            Error::InvalidMessage(InvalidMessage::InvalidContentType) => 0,
+            Error::NoCertificatesPresented => 1,
+            Error::InvalidCertificate(
+                CertificateError::Expired | CertificateError::ExpiredContext { .. },
+            ) => 2,
+            Error::InvalidCertificate(CertificateError::UnknownIssuer) => 3,
+            Error::InvalidCertificate(_) => 4,
+            Error::PeerIncompatible(_) => 5,
+            Error::AlertReceived(AlertDescription::CloseNotify) => 7,
+            Error::AlertReceived(_) => 6,
+            _ => 8,
+        }
+    }
+}
+
+/// A handshake that is over: what can go to another runtime.
+pub struct Done {
+    socket: std::net::TcpStream,
+    tls: Box<Connection>,
+    is_held: bool,
+    rest: Vec<u8>,
+}
+
+impl Done {
+    /// The encrypted socket, on the runtime that is entered.
+    pub fn open(self) -> io::Result<Channel> {
+        let socket = TcpStream::from_std(self.socket)?;
+        Ok(Channel::new(socket, self.tls, self.is_held, self.rest))
+    }
+}
+
+/// Of somebody who connected.
+pub async fn accept(socket: TcpStream, context: Arc<ServerConfig>) -> Result<Done, Failure> {
+    let tls = ServerConnection::new(context)?;
+    shake(socket, Box::new(tls.into())).await
+}
+
+/// With a server that was connected to.
+pub async fn connect(
+    socket: TcpStream,
+    host: &str,
+    contexts: &Contexts,
+) -> Result<Channel, Failure> {
+    // The name is not compared, and not said either.
+    let unnamed = ServerName::IpAddress(IpAddr::V4([127, 0, 0, 1].into()));
+    let name = ServerName::try_from(host.to_owned()).unwrap_or(unnamed);
+    let tls = ClientConnection::new(Arc::clone(&contexts.client), name)?;
+    Ok(shake(socket, Box::new(tls.into())).await?.open()?)
+}
+
+async fn shake(mut socket: TcpStream, mut tls: Box<Connection>) -> Result<Done, Failure> {
+    let mut bytes = [0; READ_BYTES];
+    let mut rest: &[u8] = &[];
+    let (mut total, mut is_held) = (0, false);
+    loop {
+        send_all(&socket, &mut tls).await?;
+        if !tls.is_handshaking() {
+            break;
+        }
+        if rest.is_empty() {
+            let count = socket.read(&mut bytes).await?;
+            total += count;
+            match count {
+                0 => return Err(Failure::Eof),
+                _ if total > HANDSHAKE_BYTES_MAX => return Err(Failure::TooLong),
+                count => rest = &bytes[..count],
+            }
+        }
+        tls.read_tls(&mut rest)?;
+        match tls.process_new_packets() {
+            Ok(state) => is_held = state.plaintext_bytes_to_read() > 0,
+            Err(error) => {
+                // The peer is told why, if it takes it.
+                let _ = send(&socket, &mut tls);
+                return Err(error.into());
+            }
+        }
+    }
+    Ok(Done {
+        rest: rest.to_vec(),
+        socket: socket.into_std()?,
+        tls,
+        is_held,
+    })
+}
+
+async fn send_all(socket: &TcpStream, tls: &mut Connection) -> io::Result<()> {
+    loop {
+        match send(socket, tls) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => socket.writable().await?,
+            sent => return sent,
+        }
+    }
+}

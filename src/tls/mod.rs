@@ -1,0 +1,19 @@
+//! TLS: what the directives ask for as contexts of rustls, and one encrypted socket.
+//!
+//! ```text
+//! ciphers     OpenSSL's names and words for ciphers, as suites
+//! files       certificates, keys and authorities, read from files
+//! contexts    the configuration as what handshakes begin with; replaced whole, never changed
+//! sessions    sessions that clients may resume
+//! handshake   from a socket to an encrypted one, within bounds
+//! channel     the encrypted socket, which asks and answers as a plain one does
+//! ```
+//!
+//! Nothing here knows a client or a command. Connections keep the contexts that they began with.
+
+pub mod channel;
+mod ciphers;
+pub mod contexts;
+mod files;
+pub mod handshake;
+mod sessions;

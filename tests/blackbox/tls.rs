@@ -1,0 +1,469 @@
+//! TLS as clients see it, with certificates that are made for each test.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
+    KeyPair, date_time_ymd,
+};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+
+use crate::support::{Options, Oracle, Server, check, eventually, free_port};
+use crate::wire::encode;
+
+/// An authority, and the folder with what it has signed.
+struct Authority {
+    folder: tempfile::TempDir,
+    issuer: CertifiedIssuer<'static, KeyPair>,
+}
+
+impl Authority {
+    fn new() -> Authority {
+        Authority::called("basalt tests")
+    }
+
+    fn called(name: &str) -> Authority {
+        let mut params = CertificateParams::new(Vec::new()).expect("parameters");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, name);
+        let key = KeyPair::generate().expect("a key");
+        let issuer = CertifiedIssuer::self_signed(params, key).expect("an authority");
+        let folder = tempfile::tempdir().expect("a folder");
+        let authority = Authority { folder, issuer };
+        fs::write(authority.path("ca.crt"), authority.issuer.pem()).expect("it is written");
+        authority.sign("server", "server", |_| {});
+        authority.sign("client", "client", |_| {});
+        authority
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Writes a certificate and its key.
+    fn sign(&self, file: &str, name: &str, change: impl FnOnce(&mut CertificateParams)) {
+        let mut params = CertificateParams::new(vec!["localhost".to_owned()]).expect("parameters");
+        params.distinguished_name.push(DnType::CommonName, name);
+        change(&mut params);
+        let key = KeyPair::generate().expect("a key");
+        let certificate = params.signed_by(&key, &self.issuer).expect("it is signed");
+        fs::write(self.path(&format!("{file}.key")), key.serialize_pem()).expect("it is written");
+        fs::write(self.path(&format!("{file}.crt")), certificate.pem()).expect("it is written");
+    }
+
+    fn text(&self, name: &str) -> String {
+        self.path(name).to_str().expect("a plain path").to_owned()
+    }
+
+    fn options(&self, port: u16) -> Options {
+        Options::default()
+            .with("tls-port", &port.to_string())
+            .with("tls-cert-file", &self.text("server.crt"))
+            .with("tls-key-file", &self.text("server.key"))
+            .with("tls-ca-cert-file", &self.text("ca.crt"))
+    }
+
+    /// What a client with a certificate of this name begins with, or without one.
+    fn client(&self, name: Option<&str>, versions: Versions) -> ClientConfig {
+        let mut roots = RootCertStore::empty();
+        let ca = CertificateDer::from_pem_file(self.path("ca.crt")).expect("the authority");
+        roots.add(ca).expect("the authority");
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(versions)
+            .expect("versions")
+            .with_root_certificates(roots);
+        match name {
+            None => builder.with_no_client_auth(),
+            Some(name) => builder
+                .with_client_auth_cert(chain(&self.path(&format!("{name}.crt"))), self.key(name))
+                .expect("a certificate"),
+        }
+    }
+
+    fn key(&self, name: &str) -> PrivateKeyDer<'static> {
+        PrivateKeyDer::from_pem_file(self.path(&format!("{name}.key"))).expect("a key")
+    }
+}
+
+fn chain(path: &Path) -> Vec<CertificateDer<'static>> {
+    let chain = CertificateDer::pem_file_iter(path).expect("a file");
+    chain.map(|one| one.expect("a certificate")).collect()
+}
+
+type Versions = &'static [&'static rustls::SupportedProtocolVersion];
+
+static OLD: Versions = &[&rustls::version::TLS12];
+static NEW: Versions = &[&rustls::version::TLS13];
+
+type Channel = StreamOwned<ClientConnection, TcpStream>;
+
+fn connect(port: u16, config: ClientConfig) -> Channel {
+    let name = ServerName::try_from("localhost").expect("a name");
+    let tls = ClientConnection::new(Arc::new(config), name).expect("a client");
+    let socket = TcpStream::connect(("127.0.0.1", port)).expect("a connection");
+    socket
+        .set_read_timeout(Some(Duration::from_secs(60)))
+        .expect("a time-out");
+    socket.set_nodelay(true).expect("no delay");
+    StreamOwned::new(tls, socket)
+}
+
+/// The reply to a request, of known length; an error if the server did not take the client.
+fn ask(channel: &mut Channel, request: &[u8], expected: &[u8]) -> std::io::Result<()> {
+    channel.write_all(request)?;
+    let mut reply = vec![0; expected.len()];
+    channel.read_exact(&mut reply)?;
+    assert_eq!(reply, expected);
+    Ok(())
+}
+
+fn ping(channel: &mut Channel) -> std::io::Result<()> {
+    ask(channel, b"PING\r\n", b"+PONG\r\n")
+}
+
+fn metric(port: u16, name: &str) -> f64 {
+    let mut http = TcpStream::connect(("127.0.0.1", port)).expect("the metrics port");
+    http.write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        .expect("it takes a request");
+    let mut page = String::new();
+    http.read_to_string(&mut page).expect("a page");
+    let line = page.lines().find(|line| line.starts_with(name));
+    let value = line.and_then(|line| line.rsplit(' ').next()).expect(name);
+    value.parse().expect("a number")
+}
+
+#[test]
+fn clients_with_a_certificate_are_served_as_on_a_plain_port() {
+    let authority = Authority::new();
+    let port = free_port();
+    let server = Server::start(&authority.options(port));
+    for versions in [NEW, OLD] {
+        let mut channel = connect(port, authority.client(Some("client"), versions));
+        ping(&mut channel).expect("it is served");
+        // A pipeline that is more than one record each way.
+        let requests = b"PING\r\n".repeat(20_000);
+        ask(&mut channel, &requests, &b"+PONG\r\n".repeat(20_000)).expect("all replies");
+        let value = vec![b'v'; 3 << 20];
+        ask(
+            &mut channel,
+            &encode(&[b"SET", &b"big"[..], &value]),
+            b"+OK\r\n",
+        )
+        .expect("it is set");
+        let mut expected = format!("${}\r\n", value.len()).into_bytes();
+        expected.extend_from_slice(&value);
+        expected.extend_from_slice(b"\r\n");
+        ask(&mut channel, b"GET big\r\n", &expected).expect("it comes back");
+        // Records of one byte.
+        for byte in b"ECHO hello\r\n" {
+            channel.write_all(&[*byte]).expect("it is sent");
+            channel.flush().expect("it is sent");
+        }
+        ask(&mut channel, b"", b"$5\r\nhello\r\n").expect("it is answered");
+        // A subscriber hears of what comes by the plain port.
+        ask(
+            &mut channel,
+            b"SUBSCRIBE c\r\n",
+            b"*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n",
+        )
+        .expect("it subscribes");
+        check(&mut server.raw(), "PUBLISH c hi", "(integer) 1");
+        ask(
+            &mut channel,
+            b"",
+            b"*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$2\r\nhi\r\n",
+        )
+        .expect("it hears");
+        ask(&mut channel, b"QUIT\r\n", b"+OK\r\n").expect("it is told");
+        assert_eq!(channel.read(&mut [0]).expect("an end in order"), 0);
+    }
+}
+
+#[test]
+fn a_client_that_reads_slowly_gets_all_of_its_replies() {
+    let authority = Authority::new();
+    let port = free_port();
+    let _server = Server::start(&authority.options(port));
+    let mut channel = connect(port, authority.client(Some("client"), rustls::ALL_VERSIONS));
+    let value = vec![b'x'; 1 << 20];
+    ask(
+        &mut channel,
+        &encode(&[b"SET", &b"k"[..], &value]),
+        b"+OK\r\n",
+    )
+    .expect("it is set");
+    // More than sockets hold, and a client that sleeps.
+    channel
+        .write_all(&b"GET k\r\n".repeat(24))
+        .expect("they are sent");
+    std::thread::sleep(Duration::from_millis(300));
+    let mut one = b"$1048576\r\n".to_vec();
+    one.extend_from_slice(&value);
+    one.extend_from_slice(b"\r\n");
+    for _ in 0..24 {
+        ask(&mut channel, b"", &one).expect("each of them");
+    }
+    ping(&mut channel).expect("it goes on");
+}
+
+#[test]
+fn who_does_not_shake_hands_as_he_should_is_refused_with_the_reason() {
+    let authority = Authority::new();
+    let stranger = Authority::called("strangers");
+    fs::copy(stranger.path("client.crt"), authority.path("stranger.crt")).expect("a copy");
+    fs::copy(stranger.path("client.key"), authority.path("stranger.key")).expect("a copy");
+    authority.sign("expired", "expired", |params| {
+        params.not_before = date_time_ymd(2001, 1, 1);
+        params.not_after = date_time_ymd(2002, 1, 1);
+    });
+    authority.sign("purpose", "purpose", |params| {
+        params.insert_extended_key_usage(ExtendedKeyUsagePurpose::ServerAuth);
+    });
+    let (port, metrics_port) = (free_port(), free_port());
+    let options = authority
+        .options(port)
+        .with("metrics-port", &metrics_port.to_string());
+    let server = Server::start(&options);
+    let mut good = connect(port, authority.client(Some("client"), rustls::ALL_VERSIONS));
+    ping(&mut good).expect("it is served");
+    for (name, reason, text) in [
+        (None, "no_certificate", "peer did not return a certificate"),
+        (
+            Some("stranger"),
+            "certificate_unknown_issuer",
+            "UnknownIssuer",
+        ),
+        (Some("expired"), "certificate_expired", "xpired"),
+        (
+            Some("purpose"),
+            "certificate_other",
+            "certificate verify failed",
+        ),
+    ] {
+        let mut channel = connect(port, authority.client(name, rustls::ALL_VERSIONS));
+        assert!(ping(&mut channel).is_err(), "{name:?}");
+        let figure = format!("basalt_tls_handshakes_failed_total{{reason=\"{reason}\"}}");
+        eventually(reason, || metric(metrics_port, &figure) == 1.0);
+        let log = server.log();
+        let line = log.lines().find(|line| {
+            line.contains("Error accepting a client connection: ") && line.contains(text)
+        });
+        assert!(
+            line.is_some_and(|line| line.contains("addr=127.0.0.1:")),
+            "{text}: {log}"
+        );
+    }
+    // Plain text on the port for TLS.
+    let mut plain = TcpStream::connect(("127.0.0.1", port)).expect("a connection");
+    plain
+        .write_all(b"*1\r\n$4\r\nPING\r\n")
+        .expect("it is sent");
+    let mut reply = Vec::new();
+    let _ = plain.read_to_end(&mut reply);
+    assert!(!reply.starts_with(b"+"), "{reply:?}");
+    eventually("the log of plain text", || {
+        server.log().contains("wrong version number")
+    });
+    // Half of a handshake, and then nothing; another that ends there.
+    let hello = {
+        let config = authority.client(Some("client"), rustls::ALL_VERSIONS);
+        let name = ServerName::try_from("localhost").expect("a name");
+        let mut tls = ClientConnection::new(Arc::new(config), name).expect("a client");
+        let mut bytes = Vec::new();
+        tls.write_tls(&mut bytes).expect("a hello");
+        bytes
+    };
+    let mut half = TcpStream::connect(("127.0.0.1", port)).expect("a connection");
+    half.write_all(&hello[..hello.len() / 2])
+        .expect("it is sent");
+    let mut gone = TcpStream::connect(("127.0.0.1", port)).expect("a connection");
+    gone.write_all(&hello[..hello.len() / 2])
+        .expect("it is sent");
+    drop(gone);
+    eventually("the log of an end", || {
+        server.log().contains("unexpected eof")
+    });
+    // TLS on the plain port is no request, and the others go on.
+    let mut wrong = server.raw();
+    wrong.send(&hello);
+    wrong.send(b"\r\n");
+    ping(&mut good).expect("the others go on");
+    eventually("they are all gone", || {
+        metric(metrics_port, "basalt_tls_handshakes_under_way") <= 1.0
+    });
+    drop(half);
+}
+
+#[test]
+fn records_that_were_changed_on_their_way_end_the_connection() {
+    let authority = Authority::new();
+    let port = free_port();
+    let server = Server::start(&authority.options(port));
+    let mut channel = connect(port, authority.client(Some("client"), rustls::ALL_VERSIONS));
+    ping(&mut channel).expect("it is served");
+    let mut record = vec![23, 3, 3, 0, 64];
+    record.extend_from_slice(&[7; 64]);
+    channel.sock.write_all(&record).expect("it is sent");
+    assert!(ping(&mut channel).is_err());
+    check(&mut server.raw(), "PING", "PONG");
+}
+
+#[test]
+fn certificates_are_read_anew_by_config_set_and_by_themselves_and_connections_go_on() {
+    let authority = Authority::new();
+    let port = free_port();
+    let options = authority
+        .options(port)
+        .with("tls-auto-reload-interval", "1");
+    let server = Server::start(&options);
+    let begin = || connect(port, authority.client(Some("client"), rustls::ALL_VERSIONS));
+    let shown = |channel: &Channel| channel.conn.peer_certificates().expect("one")[0].to_vec();
+    let of_file = |name: &str| chain(&authority.path(name))[0].to_vec();
+    let mut old = begin();
+    ping(&mut old).expect("it is served");
+    assert_eq!(shown(&old), of_file("server.crt"));
+    authority.sign("second", "second", |_| {});
+    let mut raw = server.raw();
+    let set = format!(
+        "CONFIG SET tls-cert-file {} tls-key-file {}",
+        authority.text("second.crt"),
+        authority.text("second.key")
+    );
+    check(&mut raw, &set, "OK");
+    let mut new = begin();
+    ping(&mut new).expect("it is served");
+    assert_eq!(shown(&new), of_file("second.crt"));
+    // What does not hold together changes nothing.
+    for pair in [
+        format!("tls-cert-file {}", authority.text("server.crt")),
+        "tls-cert-file /nonexistent".to_owned(),
+        "tls-ca-cert-file \"\"".to_owned(),
+        "tls-protocols TLSv1.1".to_owned(),
+        "tls-protocols SSLv3".to_owned(),
+        "tls-ciphers AES256-SHA".to_owned(),
+        "tls-ciphersuites TLS_AES_128_CCM_SHA256".to_owned(),
+    ] {
+        let name = pair.split(' ').next().expect("a name");
+        let expected = format!(
+            "(error) ERR CONFIG SET failed (possibly related to argument '{name}') - \
+             Unable to update TLS configuration. Check server logs."
+        );
+        check(&mut raw, &format!("CONFIG SET {pair}"), &expected);
+        let mut channel = begin();
+        ping(&mut channel).expect("it is served as before");
+        assert_eq!(shown(&channel), of_file("second.crt"));
+    }
+    // Files change under the same names: broken ones are left alone, good ones come into force.
+    fs::write(authority.path("second.crt"), "broken").expect("it is written");
+    eventually("the log says so", || {
+        server.log().contains("those before stay in force")
+    });
+    ping(&mut begin()).expect("it is served as before");
+    authority.sign("second", "third", |_| {});
+    let third = of_file("second.crt");
+    eventually("the third is in force", || {
+        let mut channel = begin();
+        ping(&mut channel).is_ok() && shown(&channel) == third
+    });
+    ping(&mut old).expect("it goes on");
+}
+
+#[test]
+fn versions_clients_without_certificates_and_the_port_itself_may_change() {
+    let authority = Authority::new();
+    let port = free_port();
+    let server = Server::start(&authority.options(port));
+    let mut raw = server.raw();
+    ping(&mut connect(port, authority.client(Some("client"), OLD))).expect("it is served");
+    check(&mut raw, "CONFIG SET tls-protocols TLSv1.3", "OK");
+    assert!(ping(&mut connect(port, authority.client(Some("client"), OLD))).is_err());
+    ping(&mut connect(
+        port,
+        authority.client(Some("client"), rustls::ALL_VERSIONS),
+    ))
+    .expect("it is served");
+    check(&mut raw, "CONFIG SET tls-auth-clients optional", "OK");
+    ping(&mut connect(
+        port,
+        authority.client(None, rustls::ALL_VERSIONS),
+    ))
+    .expect("it is served");
+    let elsewhere = free_port();
+    check(&mut raw, &format!("CONFIG SET tls-port {elsewhere}"), "OK");
+    ping(&mut connect(
+        elsewhere,
+        authority.client(None, rustls::ALL_VERSIONS),
+    ))
+    .expect("it is served there");
+    assert!(TcpStream::connect(("127.0.0.1", port)).is_err());
+    check(&mut raw, "CONFIG SET tls-port 0", "OK");
+    assert!(TcpStream::connect(("127.0.0.1", elsewhere)).is_err());
+}
+
+#[test]
+fn replicas_follow_by_tls_also_those_of_redis_server_and_migrate_goes_by_it() {
+    let authority = Authority::new();
+    let encrypted = |port: u16| {
+        authority
+            .options(port)
+            .with("tls-replication", "yes")
+            .with("tls-cluster", "yes")
+            .with("repl-diskless-sync-delay", "0")
+    };
+    let (first_port, second_port) = (free_port(), free_port());
+    let primary = Server::start(&encrypted(first_port));
+    let replica = Server::start(&encrypted(second_port));
+    let value = "v".repeat(300_000);
+    primary.raw().command(&["SET", "before", &value]);
+    let follow = |server: &Server, port: u16| {
+        check(
+            &mut server.raw(),
+            &format!("REPLICAOF 127.0.0.1 {port}"),
+            "OK",
+        );
+    };
+    let has =
+        |server: &Server, key: &str| server.raw().call(&format!("EXISTS {key}")).integer() == 1;
+    follow(&replica, first_port);
+    eventually("the snapshot", || has(&replica, "before"));
+    check(&mut primary.raw(), "SET after 1", "OK");
+    eventually("the stream", || has(&replica, "after"));
+    check(&mut primary.raw(), "WAIT 1 60000", "(integer) 1");
+    check(&mut replica.raw(), "REPLICAOF NO ONE", "OK");
+    check(&mut replica.raw(), "FLUSHALL", "OK");
+    let migrate = format!("MIGRATE 127.0.0.1 {second_port} before 0 10000");
+    check(&mut primary.raw(), &migrate, "OK");
+    assert!(has(&replica, "before") && !has(&primary, "before"));
+    // Both ways with redis-server.
+    let Some(oracle) = Oracle::start() else {
+        return;
+    };
+    let oracle_port = free_port();
+    let mut judge = oracle.0.raw();
+    let set = format!(
+        "CONFIG SET tls-cert-file {} tls-key-file {} tls-ca-cert-file {} tls-replication yes tls-port {oracle_port}",
+        authority.text("server.crt"),
+        authority.text("server.key"),
+        authority.text("ca.crt"),
+    );
+    check(&mut judge, &set, "OK");
+    check(&mut judge, "CONFIG SET repl-diskless-sync-delay 0", "OK");
+    follow(&oracle.0, first_port);
+    eventually("the snapshot, in redis-server", || has(&oracle.0, "after"));
+    check(&mut primary.raw(), "SET later 1", "OK");
+    eventually("the stream, in redis-server", || has(&oracle.0, "later"));
+    check(&mut judge, "REPLICAOF NO ONE", "OK");
+    judge.command(&["SET", "large", &value]);
+    follow(&replica, oracle_port);
+    eventually("the snapshot of redis-server", || has(&replica, "large"));
+    check(&mut judge, "SET last 1", "OK");
+    eventually("the stream of redis-server", || has(&replica, "last"));
+}
