@@ -120,8 +120,7 @@ const ULONG_MAX: i128 = u64::MAX as i128;
 const MEMORY: Unit = Unit::Memory;
 
 const NO_CLUSTER: &str = "cluster mode is not built yet";
-const NO_DH: &str =
-    "key exchange over finite fields is not built; that over elliptic curves needs no parameters";
+const NO_DH: &str = "keys are exchanged over elliptic curves alone, which need no parameters";
 const OTHER_DESIGN: &str = "it tunes something that this server does not have";
 const NOT_YET_USED: &str = "the part that reads it is not built yet";
 
@@ -563,7 +562,7 @@ parameters! {
         "Key of that certificate.";
     tls_client_key_file_pass: text(""), "tls-client-key-file-pass", MUTABLE.sensitive().asks_system(),
         "Password of that key.";
-    tls_dh_params_file: text(""), "tls-dh-params-file", MUTABLE.refused(NO_DH),
+    tls_dh_params_file: text(""), "tls-dh-params-file", MUTABLE.warned(NO_DH),
         "Diffie-Hellman parameters.";
     tls_ca_cert_file: text(""), "tls-ca-cert-file", MUTABLE.asks_system(),
         "Certificates of trusted authorities.";

@@ -148,8 +148,10 @@ async fn shake(mut socket: TcpStream, mut tls: Box<Connection>) -> Result<Done, 
         match tls.process_new_packets() {
             Ok(state) => is_held = state.plaintext_bytes_to_read() > 0,
             Err(error) => {
-                // The peer is told why, if it takes it.
-                let _ = send(&socket, &mut tls);
+                // The peer is told why, if it takes it; one that speaks no TLS would take that for a reply.
+                if error != Error::InvalidMessage(InvalidMessage::InvalidContentType) {
+                    let _ = send(&socket, &mut tls);
+                }
                 return Err(error.into());
             }
         }

@@ -15,7 +15,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
-use crate::support::{Options, Oracle, Server, check, eventually, free_port};
+use crate::support::{self, Options, Oracle, Server, check, eventually, free_port};
 use crate::wire::encode;
 
 /// An authority, and the folder with what it has signed.
@@ -268,7 +268,7 @@ fn who_does_not_shake_hands_as_he_should_is_refused_with_the_reason() {
         .expect("it is sent");
     let mut reply = Vec::new();
     let _ = plain.read_to_end(&mut reply);
-    assert!(!reply.starts_with(b"+"), "{reply:?}");
+    assert!(reply.is_empty(), "{reply:?}");
     eventually("the log of plain text", || {
         server.log().contains("wrong version number")
     });
@@ -430,8 +430,9 @@ fn replicas_follow_by_tls_also_those_of_redis_server_and_migrate_goes_by_it() {
             "OK",
         );
     };
-    let has =
-        |server: &Server, key: &str| server.raw().call(&format!("EXISTS {key}")).integer() == 1;
+    let has = |server: &Server, key: &str| {
+        server.raw().call(&format!("EXISTS {key}")).show() == "(integer) 1"
+    };
     follow(&replica, first_port);
     eventually("the snapshot", || has(&replica, "before"));
     check(&mut primary.raw(), "SET after 1", "OK");
@@ -466,4 +467,47 @@ fn replicas_follow_by_tls_also_those_of_redis_server_and_migrate_goes_by_it() {
     eventually("the snapshot of redis-server", || has(&replica, "large"));
     check(&mut judge, "SET last 1", "OK");
     eventually("the stream of redis-server", || has(&replica, "last"));
+}
+
+#[test]
+fn a_start_without_what_tls_needs_fails_and_says_what_is_missing() {
+    let authority = Authority::new();
+    let (cert, key) = (authority.text("server.crt"), authority.text("server.key"));
+    let other_key = authority.text("client.key");
+    for (directives, expected) in [
+        (vec![], "No tls-cert-file configured!"),
+        (
+            vec!["--tls-cert-file", &cert],
+            "No tls-key-file configured!",
+        ),
+        (
+            vec!["--tls-cert-file", &cert, "--tls-key-file", &key],
+            "Either tls-ca-cert-file or tls-ca-cert-dir must be specified",
+        ),
+        (
+            vec![
+                "--tls-cert-file",
+                &cert,
+                "--tls-key-file",
+                &other_key,
+                "--tls-auth-clients",
+                "no",
+            ],
+            "does not belong to the certificate",
+        ),
+    ] {
+        let port = free_port().to_string();
+        let output = support::command()
+            .args(["--port", "0", "--metrics-port", "0", "--tls-port", &port])
+            .args([
+                "--dir",
+                authority.folder.path().to_str().expect("a plain path"),
+            ])
+            .args(&directives)
+            .output()
+            .expect("the server");
+        let log = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(!output.status.success(), "{directives:?} starts");
+        assert!(log.contains(expected), "{directives:?}: {log}");
+    }
 }

@@ -266,7 +266,6 @@ fn what_redis_server_has_and_this_server_has_not_is_refused_by_name() {
     }
     for line in [
         "cluster-enabled yes",
-        "tls-dh-params-file a.dh",
         "aclfile users.acl",
         "loadmodule a.so",
         "user alice on",
