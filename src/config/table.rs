@@ -382,6 +382,10 @@ parameters! {
         "TCP port of the metrics and health endpoint; 0 for none.";
     metrics_bind: special(Vec<String>, values::METRICS_BIND), "metrics-bind", IMMUTABLE.since("basalt"),
         "Addresses of the metrics and health endpoint, written as for `bind`.";
+    metrics_tls: flag(false), "metrics-tls", IMMUTABLE.since("basalt"),
+        "Whether the metrics and health endpoint speaks TLS, with the certificate of tls-cert-file.";
+    metrics_auth: text("", values::metrics_auth), "metrics-auth", MUTABLE.sensitive().since("basalt"),
+        "user:password, or user:#SHA-256 in hexadecimal digits, that /metrics asks for; empty for none.";
 
     // Scripts
     busy_reply_threshold: number(i64, 5000, 0, LONG_MAX), "busy-reply-threshold",

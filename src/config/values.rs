@@ -254,6 +254,26 @@ pub struct OutputLimits {
     pub pubsub: OutputLimit,
 }
 
+/// A user and what he has to show, on the metrics port.
+pub(super) fn metrics_auth(text: &str) -> Result<(), &'static str> {
+    let shape = "it has to be user:password, or user:# and a SHA-256 of 64 hexadecimal digits";
+    match text.split_once(':') {
+        _ if text.is_empty() => Ok(()),
+        Some((user, secret)) if !user.is_empty() && !secret.is_empty() => {
+            match secret.strip_prefix('#') {
+                Some(digest)
+                    if digest.len() != 64
+                        || !digest.bytes().all(|digit| digit.is_ascii_hexdigit()) =>
+                {
+                    Err(shape)
+                }
+                _ => Ok(()),
+            }
+        }
+        _ => Err(shape),
+    }
+}
+
 /// Accepts any text.
 pub fn any_text(_: &str) -> Result<(), &'static str> {
     Ok(())

@@ -203,6 +203,10 @@ impl Assembled {
             Arc::clone(&self.saving),
             self.stopped.clone(),
         );
+        if let Err(text) = service.tls.configure(config) {
+            tracing::error!("Failed to configure TLS: {text}");
+            return 1;
+        }
         let metrics = {
             let _registers_here = runtimes.main().enter();
             accept::metrics(config, service)
@@ -224,10 +228,6 @@ impl Assembled {
             Arc::clone(config),
             self.stopped.clone(),
         );
-        if let Err(text) = service.tls.configure(config) {
-            tracing::error!("Failed to configure TLS: {text}");
-            return 1;
-        }
         if let Err(text) = host.listening.start(config) {
             tracing::error!("Warning: {text}");
             // Tools that look for a free port read this line.

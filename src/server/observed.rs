@@ -24,6 +24,10 @@ impl Observed for Service {
         &self.budget
     }
 
+    fn tls(&self) -> Option<Arc<crate::tls::contexts::Contexts>> {
+        self.tls.current()
+    }
+
     fn token(&self, shard: usize) -> TokenFigures {
         let counters = self.shards.counters(shard as u16);
         TokenFigures {

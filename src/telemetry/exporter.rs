@@ -18,12 +18,13 @@ use std::time::Duration;
 
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use hyper::header::{ALLOW, AUTHORIZATION, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
+use sha2::{Digest, Sha256};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
@@ -32,6 +33,8 @@ use tokio::time::Sleep;
 
 use super::metrics;
 use super::observed::Observed;
+use crate::base::lossless;
+use crate::tls::handshake;
 
 /// Connections served at once.
 const CONNECTIONS_MAX: usize = 64;
@@ -135,24 +138,45 @@ async fn accept(
         let number = places.next_number();
         let own_places = Arc::clone(&places);
         let task = tokio::spawn(async move {
-            let connection = http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(HEAD_TIMEOUT)
-                .max_buf_size(HEAD_BYTES_MAX)
-                .max_headers(HEADERS_MAX)
-                .serve_connection(
-                    TokioIo::new(Impatient::new(stream)),
-                    service_fn(|request| {
-                        let response = answer(&request, &*service);
-                        async move { Ok::<_, Infallible>(response) }
-                    }),
-                );
+            let served = serve_one(stream, &*service);
             // What goes wrong on a connection ends it and concerns no other.
-            let _ = tokio::time::timeout(CONNECTION_TIMEOUT, connection).await;
+            let _ = tokio::time::timeout(CONNECTION_TIMEOUT, served).await;
             own_places.leave(number);
         });
         places.take(number, peer.ip().to_canonical(), task.abort_handle());
     }
+}
+
+/// Serves one connection, by TLS if the configuration says so.
+async fn serve_one(stream: TcpStream, service: &dyn Observed) {
+    if !service.config().metrics_tls {
+        return converse(stream, service).await;
+    }
+    let Some(contexts) = service.tls() else {
+        return;
+    };
+    let shaken = handshake::accept(stream, Arc::clone(&contexts.anonymous));
+    if let Ok(Ok(done)) = tokio::time::timeout(HEAD_TIMEOUT, shaken).await
+        && let Ok(channel) = done.open()
+    {
+        converse(channel, service).await;
+    }
+}
+
+async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin, service: &dyn Observed) {
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIMEOUT)
+        .max_buf_size(HEAD_BYTES_MAX)
+        .max_headers(HEADERS_MAX)
+        .serve_connection(
+            TokioIo::new(Impatient::new(stream)),
+            service_fn(|request| {
+                let response = answer(&request, service);
+                async move { Ok::<_, Infallible>(response) }
+            }),
+        );
+    let _ = connection.await;
 }
 
 /// The connections that are served, in the order of coming.
@@ -202,14 +226,14 @@ impl Places {
 }
 
 /// A socket whose client is given up when it takes nothing for [`WRITE_TIMEOUT`].
-struct Impatient {
-    stream: TcpStream,
+struct Impatient<S> {
+    stream: S,
     patience: Pin<Box<Sleep>>,
     is_waiting: bool,
 }
 
-impl Impatient {
-    fn new(stream: TcpStream) -> Impatient {
+impl<S> Impatient<S> {
+    fn new(stream: S) -> Impatient<S> {
         Impatient {
             stream,
             patience: Box::pin(tokio::time::sleep(WRITE_TIMEOUT)),
@@ -238,7 +262,7 @@ impl Impatient {
     }
 }
 
-impl AsyncRead for Impatient {
+impl<S: AsyncRead + Unpin> AsyncRead for Impatient<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -248,7 +272,7 @@ impl AsyncRead for Impatient {
     }
 }
 
-impl AsyncWrite for Impatient {
+impl<S: AsyncWrite + Unpin> AsyncWrite for Impatient<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -284,6 +308,15 @@ fn answer(request: &Request<Incoming>, service: &dyn Observed) -> Response<Full<
         return response;
     }
     match path {
+        "/metrics" if !may_read(request, &service.config().metrics_auth) => {
+            let mut response = text(
+                StatusCode::UNAUTHORIZED,
+                "A user and a password are needed.\n",
+            );
+            let asked = HeaderValue::from_static("Basic realm=\"basalt\"");
+            response.headers_mut().insert(WWW_AUTHENTICATE, asked);
+            response
+        }
         "/metrics" => {
             let mut response = text(StatusCode::OK, metrics::render(service));
             let kind = HeaderValue::from_static(metrics::CONTENT_TYPE);
@@ -295,6 +328,61 @@ fn answer(request: &Request<Incoming>, service: &dyn Observed) -> Response<Full<
         "/ready" => text(StatusCode::SERVICE_UNAVAILABLE, "not ready\n"),
         _ => text(StatusCode::OK, "basalt: /metrics /health /ready\n"),
     }
+}
+
+/// Whether a request shows the user and the password that are asked for (`metrics-auth`). Digests are compared, so the
+/// time that takes tells nothing of the password.
+fn may_read(request: &Request<Incoming>, asked: &str) -> bool {
+    let Some((user, secret)) = asked.split_once(':') else {
+        return true;
+    };
+    let header = request.headers().get(AUTHORIZATION);
+    let shown = header.and_then(|header| decode_base64(header.as_bytes().strip_prefix(b"Basic ")?));
+    let Some(shown) = shown else {
+        return false;
+    };
+    let split = shown.iter().position(|byte| *byte == b':');
+    let Some((shown_user, password)) = split.map(|at| (&shown[..at], &shown[at + 1..])) else {
+        return false;
+    };
+    let hexadecimal = |bytes: &[u8]| -> String {
+        let digest = Sha256::digest(bytes);
+        digest.iter().map(|byte| format!("{byte:02x}")).collect()
+    };
+    let wanted = match secret.strip_prefix('#') {
+        Some(digest) => digest.to_ascii_lowercase(),
+        None => hexadecimal(&lossless::bytes_of(secret)),
+    };
+    let wanted = hexadecimal(&[&*lossless::bytes_of(user), b":", wanted.as_bytes()].concat());
+    let shown = hexadecimal(password);
+    wanted == hexadecimal(&[shown_user, b":", shown.as_bytes()].concat())
+}
+
+fn decode_base64(text: &[u8]) -> Option<Vec<u8>> {
+    let text = text.trim_ascii().trim_ascii_end();
+    let unpadded = text
+        .iter()
+        .rposition(|byte| *byte != b'=')
+        .map_or(0, |at| at + 1);
+    let (mut bits, mut held, mut bytes) = (0u32, 0, Vec::new());
+    for byte in &text[..unpadded] {
+        let value = match byte {
+            b'A'..=b'Z' => byte - b'A',
+            b'a'..=b'z' => byte - b'a' + 26,
+            b'0'..=b'9' => byte - b'0' + 52,
+            b'+' => 62,
+            b'/' => 63,
+            _ => return None,
+        };
+        bits = bits << 6 | u32::from(value);
+        held += 6;
+        if held >= 8 {
+            held -= 8;
+            bytes.push((bits >> held) as u8);
+            bits &= (1 << held) - 1;
+        }
+    }
+    Some(bytes)
 }
 
 fn text(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {

@@ -12,6 +12,7 @@ use crate::config::Config;
 use crate::engine::evict::budget::Budget;
 use crate::engine::published::Published;
 use crate::pubsub;
+use crate::tls::contexts::Contexts;
 
 /// See the module.
 pub trait Observed: Send + Sync {
@@ -33,6 +34,8 @@ pub trait Observed: Send + Sync {
     fn replication(&self) -> Facts;
     /// Bytes that wait for the disk in the log, with its ring, and those that a snapshot's sink has not taken.
     fn held_back_bytes(&self) -> (u64, u64);
+    /// What TLS handshakes begin with, if there is something that needs it.
+    fn tls(&self) -> Option<Arc<Contexts>>;
     /// What the server remembers of itself.
     fn telemetry(&self) -> &Telemetry;
 }

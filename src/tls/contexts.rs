@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, ParsedCertificate, WebPkiClientVerifier};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{
@@ -30,6 +31,8 @@ use crate::config::values::TlsAuthClients;
 pub struct Contexts {
     /// For those who connect.
     pub server: Arc<ServerConfig>,
+    /// For those who connect and need no certificate of their own.
+    pub anonymous: Arc<ServerConfig>,
     /// For connections to other servers.
     pub client: Arc<ClientConfig>,
 }
@@ -76,7 +79,8 @@ impl Live {
 
 /// Whether something of a configuration needs TLS.
 fn is_wanted(config: &Config) -> bool {
-    config.tls_port != 0 || config.tls_replication || config.tls_cluster
+    let is_for_metrics = config.metrics_tls && config.metrics_port != 0;
+    config.tls_port != 0 || config.tls_replication || config.tls_cluster || is_for_metrics
 }
 
 fn look_at_files(config: &Config) -> Vec<Look> {
@@ -107,7 +111,7 @@ impl Contexts {
         }
         let has_authorities =
             !config.tls_ca_cert_file.is_empty() || !config.tls_ca_cert_dir.is_empty();
-        let verifies = config.tls_auth_clients != TlsAuthClients::No
+        let verifies = (config.tls_port != 0 && config.tls_auth_clients != TlsAuthClients::No)
             || config.tls_cluster
             || config.tls_replication;
         if verifies && !has_authorities {
@@ -141,8 +145,13 @@ impl Contexts {
                 &config.tls_client_key_file_pass,
             )?,
         };
+        let verifier = match has_authorities {
+            true => verifier(config, &provider, &authorities)?,
+            false => None,
+        };
         Ok(Contexts {
-            server: server(config, &provider, &versions, &authorities, own)?,
+            server: server(config, &provider, &versions, verifier, Arc::clone(&own))?,
+            anonymous: server(config, &provider, &versions, None, own)?,
             client: client(&provider, &versions, authorities, as_client)?,
         })
     }
@@ -203,30 +212,36 @@ fn provider(config: &Config) -> Result<CryptoProvider, String> {
     Ok(provider)
 }
 
+/// Who looks at the certificates of clients, if somebody does.
+fn verifier(
+    config: &Config,
+    provider: &Arc<CryptoProvider>,
+    authorities: &Arc<RootCertStore>,
+) -> Result<Option<Arc<dyn ClientCertVerifier>>, String> {
+    let roots = Arc::clone(authorities);
+    let builder = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(provider));
+    let built = match config.tls_auth_clients {
+        TlsAuthClients::No => return Ok(None),
+        TlsAuthClients::Yes => builder.build(),
+        TlsAuthClients::Optional => builder.allow_unauthenticated().build(),
+    };
+    let built = built.map_err(|error| format!("Failed to configure CA certificate(s): {error}"));
+    Ok(Some(built?))
+}
+
 fn server(
     config: &Config,
     provider: &Arc<CryptoProvider>,
     versions: &[&'static SupportedProtocolVersion],
-    authorities: &Arc<RootCertStore>,
+    verifier: Option<Arc<dyn ClientCertVerifier>>,
     own: Arc<CertifiedKey>,
 ) -> Result<Arc<ServerConfig>, String> {
     let builder = ServerConfig::builder_with_provider(Arc::clone(provider))
         .with_protocol_versions(versions)
         .map_err(|error| format!("Failed to configure ciphers: {error}"))?;
-    let verifier = || {
-        let roots = Arc::clone(authorities);
-        WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(provider))
-    };
-    let verifier = match config.tls_auth_clients {
-        TlsAuthClients::No => None,
-        TlsAuthClients::Yes => Some(verifier().build()),
-        TlsAuthClients::Optional => Some(verifier().allow_unauthenticated().build()),
-    };
     let builder = match verifier {
         None => builder.with_no_client_auth(),
-        Some(verifier) => builder.with_client_cert_verifier(
-            verifier.map_err(|error| format!("Failed to configure CA certificate(s): {error}"))?,
-        ),
+        Some(verifier) => builder.with_client_cert_verifier(verifier),
     };
     let mut context = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(own)));
     context.ignore_client_order = config.tls_prefer_server_ciphers;

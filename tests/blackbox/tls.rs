@@ -511,3 +511,46 @@ fn a_start_without_what_tls_needs_fails_and_says_what_is_missing() {
         assert!(log.contains(expected), "{directives:?}: {log}");
     }
 }
+
+#[test]
+fn metrics_go_by_tls_and_for_a_password() {
+    let authority = Authority::new();
+    let metrics_port = free_port();
+    let options = Options::default()
+        .with("tls-cert-file", &authority.text("server.crt"))
+        .with("tls-key-file", &authority.text("server.key"))
+        .with("metrics-port", &metrics_port.to_string())
+        .with("metrics-tls", "yes")
+        .with("metrics-auth", "prom:secret");
+    let server = Server::start(&options);
+    let get = |path: &str, header: &str| {
+        let mut channel = connect(metrics_port, authority.client(None, rustls::ALL_VERSIONS));
+        let request =
+            format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{header}\r\n");
+        channel.write_all(request.as_bytes()).expect("it is sent");
+        let mut page = String::new();
+        channel.read_to_string(&mut page).expect("a page that ends");
+        page
+    };
+    let is_refused = |header: &str| {
+        let page = get("/metrics", header);
+        page.starts_with("HTTP/1.1 401 ") && page.contains("www-authenticate: Basic")
+    };
+    let good = "Authorization: Basic cHJvbTpzZWNyZXQ=\r\n";
+    assert!(get("/health", "").starts_with("HTTP/1.1 200 "));
+    assert!(is_refused("") && is_refused("Authorization: Basic ?\r\n"));
+    // prom:secrets
+    assert!(is_refused("Authorization: Basic cHJvbTpzZWNyZXRz\r\n"));
+    assert!(get("/metrics", good).contains("redis_up 1"));
+    let digest = "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b";
+    let mut raw = server.raw();
+    check(
+        &mut raw,
+        &format!("CONFIG SET metrics-auth prom:#{digest}"),
+        "OK",
+    );
+    assert!(get("/metrics", good).contains("redis_up 1"));
+    assert!(raw.call("CONFIG SET metrics-auth prom").is_error());
+    check(&mut raw, "CONFIG SET metrics-auth \"\"", "OK");
+    assert!(get("/metrics", "").contains("redis_up 1"));
+}

@@ -70,6 +70,7 @@ fn another_value(parameter: &Parameter) -> Option<Vec<String>> {
             })
         }
         Kind::Text { .. } if parameter.name == "proc-title-template" => words("{port}"),
+        Kind::Text { .. } if parameter.name == "metrics-auth" => words("user:password"),
         Kind::Text { .. } => words("another"),
         Kind::Choice { names, default, .. } => {
             let (name, _) = names.iter().find(|(_, code)| code != default)?;
