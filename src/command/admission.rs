@@ -234,7 +234,7 @@ rules! {
     lacking(Flags::TRANSACTIONAL), at Stage::QUEUED, if |facts, _| facts.is_out_of_memory() => |_, _|
         CommandError::OutOfMemory;
     // maxmemory
-    having(Flags::DENYOOM), at Stage::SHARDLESS.or(Stage::SCRIPT), if |facts, _| facts.is_out_of_memory() => |_, _|
+    having(Flags::DENYOOM), at Stage::SHARDLESS.or(Stage::SCRIPT).or(Stage::EXEC), if |facts, _| facts.is_out_of_memory() => |_, _|
         CommandError::OutOfMemory;
     // stop-writes-on-bgsave-error
     having(Flags::WRITE.or(Flags::HEALTH)), at Stage::REQUEST, if |facts, _| facts.unsaved_text().is_some() =>

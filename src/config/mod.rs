@@ -33,8 +33,8 @@ pub use table::{Config, PARAMETERS};
 /// What clients may take of `maxmemory` unless something else is asked for; negative, as percents are here.
 const CLIENTS_PERCENT: i64 = -25;
 
-/// Bytes that clients may take in any case then, as a quarter of a few MiB would be less than some dozens of buffers.
-const CLIENT_BYTES_MIN: u64 = 16 << 20;
+/// Bytes that clients may take in any case then, as a quarter of little is less than one large request.
+const CLIENT_BYTES_MIN: u64 = 64 << 20;
 
 impl Config {
     /// How many shards to make on a machine with this many cores: a power of two from 1 to 1024. Left to us, it is
@@ -59,6 +59,16 @@ impl Config {
                 }
             }
             bytes => bytes.unsigned_abs(),
+        }
+    }
+
+    /// Bytes of clients that data give way to at most: as much as clients may take, but no more than its percentage
+    /// where the limit of clients is larger than that because `maxmemory` is small. `None`: whatever clients take.
+    pub fn client_bytes_evicting(&self) -> Option<u64> {
+        match (self.client_bytes_max(), self.maxmemory_clients) {
+            (0, _) => None,
+            (_, CLIENTS_PERCENT) => Some(self.maxmemory / 100 * CLIENTS_PERCENT.unsigned_abs()),
+            (bytes, _) => Some(bytes),
         }
     }
 

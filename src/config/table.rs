@@ -154,6 +154,8 @@ parameters! {
         "Address that connections to other servers come from.";
     socket_mark_id: number(u32, 0, 0, UINT_MAX), "socket-mark-id",
         IMMUTABLE.warned("sockets are not marked"), "Mark set on the listening sockets.";
+    proto_max_reply_len: number(u64, 1 << 30, 1 << 20, LONG_MAX, MEMORY), "proto-max-reply-len",
+        MUTABLE.since("basalt"), "Longest reply to one command, transaction or script; in place of a longer one there is an error.";
     proto_max_bulk_len: number(u64, 512 << 20, 1 << 20, LONG_MAX, MEMORY), "proto-max-bulk-len", MUTABLE,
         "Largest single argument.";
     client_query_buffer_limit: number(u64, 1 << 30, 1 << 20, LONG_MAX, MEMORY),

@@ -8,13 +8,14 @@ use super::convert::{self, Arguments, Reader};
 use super::current::{Cleared, HOST, RUN, Run as Running, Unfinished, interrupt, with_arguments};
 use super::errors::{self, Raised};
 use super::host::{Call, Host, Interrupted};
-use super::memory::freely;
+use super::memory::{freely, limit_bytes};
 use crate::command::Out;
 use crate::command::admission::{self, Facts, Stage};
 use crate::command::declaration::{Command, Run};
 use crate::command::error::CommandError;
 use crate::command::table::{registry, resolve};
 use crate::config::Config;
+use crate::resp::reply::TOO_LONG;
 use crate::resp::request::{NOTHING_BESIDE, Span};
 use crate::sys::lua::{Answer, Direct, Given, Return, answer};
 
@@ -132,6 +133,11 @@ fn start(arguments: &Arguments, is_raising: bool) -> Return {
         };
         if writes {
             run.is_free_to_grow.set(true);
+        }
+        // Lua takes a copy of it, for which it has no room anyway.
+        if out.is_too_long() || out.len_bytes() > limit_bytes() {
+            out.clear();
+            out.error(TOO_LONG);
         }
         let reply = out.as_slice();
         if let Some(answer) = reply.and_then(convert::at_once) {

@@ -6,8 +6,14 @@ use mlua::Lua;
 
 use super::functions::compiled;
 
-/// Bytes that one interpreter may take.
+/// Bytes that one interpreter may take at most.
 pub(super) const MEMORY_BYTES_MAX: usize = 256 * 1024 * 1024;
+
+/// Bytes that one interpreter may take however little all clients may.
+const MEMORY_BYTES_MIN: usize = 32 * 1024 * 1024;
+
+/// Bytes that one interpreter may take as the configuration is.
+static LIMIT_BYTES: AtomicUsize = AtomicUsize::new(MEMORY_BYTES_MAX);
 
 /// What may be taken without a look at the bound.
 const FREE_BYTES_MAX: usize = 64 * 1024;
@@ -36,6 +42,25 @@ pub fn memory_figures() -> Memory {
         live_each: LIVE_BYTES.load(Relaxed),
         functions: compiled::bytes(),
     }
+}
+
+/// Bounds each interpreter by what all clients together may take, in bytes; 0 for no such limit. A script that needs
+/// more fails.
+pub fn limit_memory(client_bytes_max: u64) {
+    LIMIT_BYTES.store(limit_of(client_bytes_max), Relaxed);
+}
+
+fn limit_of(client_bytes_max: u64) -> usize {
+    match usize::try_from(client_bytes_max) {
+        Ok(0) | Err(_) => MEMORY_BYTES_MAX,
+        Ok(bytes) => bytes.clamp(MEMORY_BYTES_MIN, MEMORY_BYTES_MAX),
+    }
+}
+
+/// Bytes that one interpreter may take.
+#[inline]
+pub(super) fn limit_bytes() -> usize {
+    LIMIT_BYTES.load(Relaxed)
 }
 
 /// One interpreter's share of [`MEMORY_BYTES`], which all threads add to: it follows in steps, so that no script has
@@ -82,6 +107,23 @@ pub(super) fn freely<R>(lua: &Lua, bytes: usize, work: impl FnOnce() -> R) -> R 
     }
     let _ = lua.set_memory_limit(0);
     let result = work();
-    let _ = lua.set_memory_limit(MEMORY_BYTES_MAX);
+    let _ = lua.set_memory_limit(limit_bytes());
     result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interpreter_takes_what_all_clients_may_within_limits_of_its_own() {
+        for (clients, expected) in [
+            (0, MEMORY_BYTES_MAX),
+            (1, MEMORY_BYTES_MIN),
+            (64 << 20, 64 << 20),
+            (u64::MAX, MEMORY_BYTES_MAX),
+        ] {
+            assert_eq!(limit_of(clients), expected, "{clients}");
+        }
+    }
 }

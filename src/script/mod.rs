@@ -63,7 +63,7 @@ use host::{Host, Interrupted};
 use library::Library;
 use vm::Vm;
 
-pub use memory::memory_figures;
+pub use memory::{limit_memory, memory_figures};
 
 /// How a script ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

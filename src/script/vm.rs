@@ -17,7 +17,7 @@ use super::footprint;
 use super::functions::Functions;
 use super::functions::compiled::Libraries;
 use super::library::{self, Library, Script};
-use super::memory::{self, Figure, MEMORY_BYTES_MAX};
+use super::memory::{self, Figure};
 use super::sha::Sha;
 use super::unsandboxed::Manner;
 use super::{api, bits, json, msgpack, packing, pattern, screens, unsandboxed};
@@ -25,8 +25,8 @@ use crate::base::hash::Seed;
 use crate::command::error::CommandError;
 use crate::sys::lua::{self, Called, Pinned};
 
-/// An interpreter that holds more than this after a script is made anew.
-const MEMORY_BYTES_KEPT: usize = MEMORY_BYTES_MAX / 2;
+/// An interpreter that holds more than this part of what it may after a script is made anew.
+const KEPT_PARTS: usize = 2;
 
 /// Garbage is collected when memory has grown to this many percent: an interpreter holds some 60 KB, and to go through
 /// them more often would cost more than the scripts.
@@ -102,6 +102,8 @@ pub(super) struct Vm {
     seed: Seed,
     /// How often it was used, and how often before its thread last rested.
     runs: u64,
+    /// Bytes that it may take, as the configuration was when it was made.
+    limit: usize,
     rested: u64,
     /// What it holds, and what of that is no garbage.
     memory: Figure,
@@ -151,6 +153,12 @@ pub(super) fn with_own<R>(work: impl FnOnce(&mut Vm) -> R) -> Option<R> {
 
 #[inline]
 fn with_vm<R>(mut place: RefMut<'_, Option<Vm>>, work: impl FnOnce(&mut Vm) -> R) -> R {
+    if place
+        .as_ref()
+        .is_some_and(|vm| vm.limit != memory::limit_bytes())
+    {
+        *place = None;
+    }
     let vm = place.get_or_insert_with(Vm::new);
     let result = work(vm);
     let mut used = vm.lua.used_memory();
@@ -165,7 +173,7 @@ fn with_vm<R>(mut place: RefMut<'_, Option<Vm>>, work: impl FnOnce(&mut Vm) -> R
         used = vm.collect();
     }
     vm.memory.follow(used);
-    if used > MEMORY_BYTES_KEPT {
+    if used > vm.limit / KEPT_PARTS {
         *place = None;
     }
     result
@@ -300,7 +308,8 @@ impl Vm {
             GcIncParams::default().pause(COLLECTION_PERCENT),
         ));
         lua.gc_collect()?;
-        lua.set_memory_limit(MEMORY_BYTES_MAX)?;
+        let limit = memory::limit_bytes();
+        lua.set_memory_limit(limit)?;
         let mut memory = Figure::default();
         memory.set(lua.used_memory());
         let live = lua.used_memory();
@@ -327,6 +336,7 @@ impl Vm {
             flushed: library::flushed(),
             runs: 0,
             rested: 0,
+            limit,
             memory,
             live,
             seed: Seed {

@@ -48,8 +48,11 @@ const LAPSED_PER_VISIT: usize = 128;
 /// How often the sampled figures are taken.
 const SAMPLE_MS: u64 = 100;
 
-/// How often idle clients are looked for.
+/// How often idle clients are looked for, and what the server itself takes.
 const LOOK_MS: u64 = 1_000;
+
+/// How often the latter is looked for where the limit of memory is kept to the byte.
+const EXACT_LOOK_MS: u64 = 10;
 
 /// Memory in use from which on the process may have huge pages. They save a large one many misses of the translation
 /// cache, and cost a small one more memory than it has.
@@ -161,7 +164,7 @@ async fn run(
     let mut freeing = Freeing::default();
     let mut expiry = Pass::default();
     let mut defragging = Defragging::default();
-    let (mut ticked_ms, mut looked_ms) = (0, 0);
+    let (mut ticked_ms, mut looked_ms, mut measured_ms) = (0, 0, 0);
     let mut lacks_huge_pages = !service.config.load().disable_thp;
     loop {
         let wait = if is_behind {
@@ -183,6 +186,14 @@ async fn run(
         is_behind |= defragging.go_on(&service, &spawner, clock::now());
         has_freed |= was_behind && !is_behind;
         let now_ms = clock::unix_ms();
+        let base_ms = match service.budget.is_exact() {
+            true => EXACT_LOOK_MS,
+            false => LOOK_MS,
+        };
+        if service.budget.is_limited() && now_ms.abs_diff(measured_ms) >= base_ms {
+            measured_ms = now_ms;
+            memory_limit::follow_base(&service);
+        }
         if now_ms.abs_diff(ticked_ms) >= SAMPLE_MS {
             ticked_ms = now_ms;
             service.telemetry.tick(now_ms);
@@ -203,9 +214,6 @@ async fn run(
                 service.offload.rest_again();
                 spawner.rest_again();
                 script::rest();
-            }
-            if service.budget.is_limited() {
-                memory_limit::follow_base(&service);
             }
             close_idle_clients(&service);
             cut_slow_clients(&service);

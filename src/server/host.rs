@@ -12,7 +12,7 @@ use super::oom_score::OomScore;
 use super::saving::Saving;
 use super::shutdown::Shutdown;
 use super::title::Title;
-use super::{background, memory_limit};
+use super::{background, limit_clients, memory_limit};
 use crate::client::memory::CLIENT_MEMORY;
 use crate::client::registry::Registry;
 use crate::client::shared::Shared;
@@ -32,6 +32,7 @@ use crate::engine::record::Records;
 use crate::persist::aof::Aof;
 use crate::pubsub::PubSub;
 use crate::replication::Replication;
+use crate::resp::reply;
 use crate::session::pause::Reason;
 use crate::session::service::Service;
 use crate::sys::watchdog;
@@ -205,6 +206,7 @@ impl Host {
         service.pubsub.configure(&new);
         let limits = [
             "maxmemory",
+            "maxmemory-clients",
             "maxmemory-policy",
             "maxmemory-size-rule",
             "replica-ignore-maxmemory",
@@ -213,7 +215,8 @@ impl Host {
             memory_limit::set(service, &new);
             self.limit_changed.store(true, Relaxed);
         }
-        CLIENT_MEMORY.set_limit(new.client_bytes_max());
+        limit_clients(&new);
+        reply::set_reply_bytes_max(new.proto_max_reply_len);
         self.replication.primary.configure(&new);
         service.config.store(Arc::new(new));
         Ok(())

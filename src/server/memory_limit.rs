@@ -8,26 +8,26 @@ use crate::engine::evict::Policy;
 use crate::session::service::Service;
 use crate::telemetry::memory;
 
-/// Finds out what the server itself takes: what is neither data nor clients', and does not wait for the disk, for
-/// replicas or for a snapshot. It is little, but with a small limit it counts whether a command is refused some 100 KiB
-/// too late. All of it counts at once only if that `is_settled`.
-fn measure_base(service: &Service, is_settled: bool) {
-    // What is freed of flushed databases is still on the account of their shards.
-    if service.budget.is_freeing() {
-        return;
-    }
+/// What the server itself takes: what is neither data nor clients', and does not wait for the disk, for replicas or for
+/// a snapshot; and whether anything does. It is little, but with a small limit it counts whether a command is refused
+/// some 100 KiB too late.
+fn measure_base(service: &Service) -> (i64, bool) {
     let not_counted = memory::not_counted(service, &service.telemetry).total();
     let clients = service.clients.all();
     let clients: usize = clients.iter().map(|client| client.memory_bytes()).sum();
     // Last, as what waits for somebody comes and goes: what is gone by now is not taken for the server's own.
     let taken = service.budget.beside_data_bytes();
     let base = taken - clients as i64 - not_counted.cast_signed();
-    service.budget.set_base(base, is_settled);
+    (base, not_counted > 0)
 }
 
-/// Looks again what the server itself takes.
+/// Looks again what the server itself takes, unless what is freed of flushed databases is still on the account of their
+/// shards.
 pub(super) fn follow_base(service: &Service) {
-    measure_base(service, false);
+    if !service.budget.is_freeing() {
+        let (base, is_waiting) = measure_base(service);
+        service.budget.set_base(base, is_waiting);
+    }
 }
 
 /// Has shards keep to the limit of memory, from their next commands on. A replica leaves eviction to its primary,
@@ -51,8 +51,11 @@ pub(super) fn set(service: &Service, config: &Config) {
     if let Some(durability) = service.durability.get() {
         durability.follow_limit(config.maxmemory);
     }
-    // What is free from now on depends on it.
-    measure_base(service, true);
-    let size_rule = config.maxmemory_size_rule;
-    service.budget.configure(limit, policy, size_rule);
+    let budget = &service.budget;
+    budget.bound_clients(config.client_bytes_evicting());
+    if !budget.is_freeing() {
+        let (base, is_waiting) = measure_base(service);
+        budget.set_base_at_limit(base, is_waiting);
+    }
+    budget.configure(limit, policy, config.maxmemory_size_rule);
 }

@@ -49,6 +49,8 @@ use crate::persist::snapshot::Snapshots;
 use crate::persist::snapshot::saver::Saver;
 use crate::pubsub::PubSub;
 use crate::replication::Replication;
+use crate::resp::reply;
+use crate::script;
 use crate::session::pause::Pause;
 use crate::session::service::{Durability, Service};
 use crate::shard::Shards;
@@ -354,6 +356,13 @@ pub(crate) fn build(config: Arc<Config>, shard_count: usize, telemetry: Telemetr
     build_on(config, shard_count, telemetry, Arc::new(OpLog::default()))
 }
 
+/// Bounds what clients, and the scripts that they run, may take.
+fn limit_clients(config: &Config) {
+    let bytes = config.client_bytes_max();
+    CLIENT_MEMORY.set_limit(bytes);
+    script::limit_memory(bytes);
+}
+
 /// Shards, registries and what they share.
 fn build_on(
     config: Arc<Config>,
@@ -361,7 +370,8 @@ fn build_on(
     telemetry: Telemetry,
     log: Arc<dyn Log>,
 ) -> Service {
-    CLIENT_MEMORY.set_limit(config.client_bytes_max());
+    limit_clients(&config);
+    reply::set_reply_bytes_max(config.proto_max_reply_len);
     let seed = Seed {
         k0: rand::random(),
         k1: rand::random(),

@@ -313,6 +313,10 @@ impl Session {
             true => turn.batch.out.position(),
             false => mark,
         };
+        if turn.batch.out.is_too_long() {
+            turn.batch.out.replace_too_long(mark);
+            errors::note(turn.batch.out.since(mark));
+        }
         self.apply_reply_mode(&mut turn.batch.out, mark);
         if self.connection.is_caching {
             self.end_caching(Some(command));

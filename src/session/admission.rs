@@ -94,8 +94,10 @@ impl Facts for Asking<'_> {
         primary.lacks_replicas(self.config)
     }
 
+    /// What a transaction has queued will be data, so it counts as that when more is queued, and at EXEC.
     fn is_out_of_memory(&mut self) -> bool {
-        !self.session.replays() && self.session.service.budget.is_out_of_memory()
+        let queued = self.session.queued_bytes();
+        !self.session.replays() && self.session.service.budget.is_out_of_memory(queued)
     }
 
     fn busy_text(&self) -> Option<&'static str> {

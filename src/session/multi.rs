@@ -43,6 +43,12 @@ impl Session {
         self.is_open() && is_queued(command)
     }
 
+    /// What is queued and watched takes so many bytes.
+    pub(super) fn queued_bytes(&self) -> usize {
+        let pending = self.pending.as_ref();
+        pending.map_or(0, |pending| pending.transaction.memory_bytes())
+    }
+
     pub(super) fn is_open(&self) -> bool {
         self.pending.as_ref().is_some_and(|pending| pending.is_open)
     }
@@ -164,6 +170,11 @@ impl Session {
     }
 
     fn exec(&mut self, turn: &mut Turn<'_>) -> Ran {
+        let queued = self.pending.as_ref().filter(|pending| !pending.is_spoiled);
+        let refusal = queued.and_then(|pending| {
+            let candidate = pending.transaction.candidate(&self.service.scripts);
+            self.refuses_transaction(turn.config, candidate)
+        });
         let Some(pending) = self.take_pending() else {
             unreachable!("a transaction is open")
         };
@@ -175,8 +186,7 @@ impl Session {
                 "EXECABORT Transaction discarded because of previous errors.",
             );
         }
-        let queued = transaction.candidate(&self.service.scripts);
-        if let Some(why) = self.refuses_transaction(turn.config, queued) {
+        if let Some(why) = refusal {
             self.unwatch(transaction.watched);
             return error(turn, exec_abort(&why));
         }

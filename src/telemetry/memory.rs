@@ -121,12 +121,13 @@ pub fn client_figures(service: &dyn Observed) -> ClientFigures {
             continue;
         }
         let pushed = client.mailbox().map_or(0, Mailbox::bytes);
+        let queued = client.queued_bytes.load(Relaxed);
         let output = (client.output_bytes.load(Relaxed) + pushed) as u64;
         if client.is_unauthenticated() {
             figures.unauthenticated += STATE_BYTES as u64 + buffer + output;
             continue;
         }
-        figures.total += STATE_BYTES as u64 + buffer + output;
+        figures.total += STATE_BYTES as u64 + buffer + output + queued as u64;
         figures.blocked += u64::from(client.is_blocked());
         figures.subscribed += u64::from(client.subscriptions() > 0);
         figures.watching += u64::from(client.watched.load(Relaxed) > 0);

@@ -3,6 +3,7 @@
 
 mod appending;
 mod bits;
+mod bounded;
 mod concurrency;
 mod connection;
 mod core_faults;

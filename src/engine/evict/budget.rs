@@ -11,7 +11,7 @@
 //! grows at the cost of those which are written less, as if all keys lay in one place.
 //!
 //! Only data evicts data, so `elsewhere` names what counts beside the shards, each with a bound: the server itself
-//! ([`Budget::set_base`]), and the buffers of clients up to a quarter of the limit ([`CLIENTS_PARTS`]). What waits for
+//! ([`Budget::set_base`]), and the buffers of clients within a bound ([`Budget::bound_clients`]). What waits for
 //! the disk, for replicas or for a snapshot never counts: it has bounds of its own, at which writers wait. `elsewhere`
 //! is measured now and then ([`Budget::assess`]). While clients use tracking, its recent minimum counts: invalidations
 //! that leave within a few milliseconds would otherwise evict more keys, whose invalidations would evict more again.
@@ -71,6 +71,8 @@ const AHEAD_PARTS: i64 = 4;
 const EXACT_BELOW_BYTES: i64 = 16 * 1024 * 1024;
 /// The most shards for a limit that is kept to the byte, as each is asked each time.
 const EXACT_SHARDS_MAX: usize = 128;
+/// Where the limit is kept to the byte, the server itself may be seen to take so much more between two looks at it.
+const EXACT_GROWTH_BYTES: i64 = 16 * 1024;
 
 /// The background measures what is taken elsewhere once in so long.
 const BACKGROUND_PAUSE_MS: u64 = 10;
@@ -94,11 +96,8 @@ const BEHIND_PARTS: i64 = 64;
 /// Shards whose published figures are read for an assessment, in each millisecond.
 const SHARDS_PER_MS: u64 = 64;
 
-/// Data give way to the buffers of clients up to one part in so many of the limit.
-const CLIENTS_PARTS: i64 = 4;
-
-/// What the server itself takes more than when it started counts up to one part in so many of the limit, so that
-/// whatever is not told apart from it can never evict more.
+/// What the server itself takes more than when the limit was set counts up to one part in so many of it, so that what
+/// is not told apart from it can never evict more.
 const GROWTH_PARTS: i64 = 128;
 /// The bound of that growth where the limit is small.
 const GROWTH_BYTES_MIN: i64 = 256 * 1024;
@@ -138,8 +137,16 @@ pub struct Budget {
     base: AtomicI64,
     /// What the server took without data and clients when it had started.
     base_at_start: AtomicI64,
+    /// What the server took without data and clients when the limit was set.
+    base_at_limit: AtomicI64,
+    /// Something waited for the disk, for replicas or for a snapshot at the last look.
+    is_anything_waiting: AtomicBool,
+    /// What the server seemed to take at that look.
+    base_seen: AtomicI64,
     /// Asks what clients take.
     clients_bytes: OnceLock<fn() -> i64>,
+    /// Bytes of clients that data give way to.
+    clients_max: AtomicI64,
     policy: AtomicU8,
     /// Whether larger values go earlier.
     by_size: AtomicBool,
@@ -180,9 +187,16 @@ impl Budget {
     /// From now on the server itself counts too, which takes `base` bytes at its start, and so do its clients.
     pub fn count_process(&self, base: i64, clients_bytes: fn() -> i64) {
         self.base_at_start.store(base, Relaxed);
+        self.base_at_limit.store(base, Relaxed);
         self.base.store(base, Relaxed);
         // A second server of a process, in tests, counts the same clients.
         let _ = self.clients_bytes.set(clients_bytes);
+    }
+
+    /// Has data give way to so many bytes of clients at most; `None`: to all that they take.
+    pub fn bound_clients(&self, bytes: Option<u64>) {
+        let bytes = bytes.and_then(|bytes| i64::try_from(bytes).ok());
+        self.clients_max.store(bytes.unwrap_or(i64::MAX), Relaxed);
     }
 
     /// Sets the limit in bytes (0: none), what goes when it is reached, and whether larger values go earlier. Callers
@@ -278,9 +292,20 @@ impl Budget {
         let clients = match self.policy() {
             // Nothing can be evicted for them, and no command is refused because of them.
             Policy::NoEviction => 0,
-            _ => clients_bytes().clamp(0, self.limit_bytes() / CLIENTS_PARTS),
+            _ => clients_bytes().clamp(0, self.clients_max.load(Relaxed)),
         };
-        self.base.load(Relaxed) + clients
+        self.base_now(clients_bytes()) + clients
+    }
+
+    /// What the server itself takes at this moment, as far as that is known.
+    fn base_now(&self, clients: i64) -> i64 {
+        let base = self.base.load(Relaxed);
+        // What waits for somebody slower is known by looks only.
+        if !self.is_exact() || self.is_anything_waiting.load(Relaxed) {
+            return base;
+        }
+        let now = self.beside_data_bytes() - clients;
+        now.clamp(base, base + EXACT_GROWTH_BYTES)
     }
 
     /// Notes that a large value was given up, or freed at last (negative).
@@ -343,17 +368,25 @@ impl Budget {
         measured.min(low + PASSING_BYTES_COUNTED)
     }
 
-    /// Says what the server itself takes by now. However much that seems to be, it counts within bounds, and all of it
-    /// at once only if `is_settled`.
-    pub fn set_base(&self, bytes: i64, is_settled: bool) {
-        let at_start = self.base_at_start.load(Relaxed);
+    /// Says what the server itself takes by now. However much that seems to be, it counts within bounds, and rises
+    /// slowly, by what two looks have seen. Something `is_waiting` for the disk, for replicas or for a snapshot.
+    pub fn set_base(&self, bytes: i64, is_waiting: bool) {
+        self.is_anything_waiting.store(is_waiting, Relaxed);
+        let bytes = bytes.min(self.base_seen.swap(bytes, Relaxed));
         let growth_max =
             (self.limit_bytes() / GROWTH_PARTS).clamp(GROWTH_BYTES_MIN, GROWTH_BYTES_MAX);
-        let base = bytes.clamp(at_start, at_start + growth_max);
-        let base = match is_settled {
-            true => base,
-            false => base.min(self.base.load(Relaxed) + growth_max / RISES),
-        };
+        let base_max = self.base_at_limit.load(Relaxed) + growth_max;
+        let base = bytes.clamp(self.base_at_start.load(Relaxed), base_max);
+        let base = base.min(self.base.load(Relaxed) + growth_max / RISES);
+        self.base.store(base, Relaxed);
+    }
+
+    /// Says what the server itself takes when a limit is about to be set: that counts at once.
+    pub fn set_base_at_limit(&self, bytes: i64, is_waiting: bool) {
+        self.is_anything_waiting.store(is_waiting, Relaxed);
+        let base = bytes.max(self.base_at_start.load(Relaxed));
+        self.base_at_limit.store(base, Relaxed);
+        self.base_seen.store(base, Relaxed);
         self.base.store(base, Relaxed);
     }
 
@@ -368,7 +401,7 @@ impl Budget {
     }
 
     /// Whether the limit is kept to the byte.
-    fn is_exact(&self) -> bool {
+    pub fn is_exact(&self) -> bool {
         self.limit_bytes() < EXACT_BELOW_BYTES && self.all_published().len() <= EXACT_SHARDS_MAX
     }
 
@@ -561,13 +594,13 @@ impl Budget {
         debts.sum::<i64>() + (-self.free_bytes()).max(0)
     }
 
-    /// Whether the data alone, with the server itself, are above the limit.
-    pub fn is_out_of_memory(&self) -> bool {
+    /// Whether the data alone, with the server itself and so many bytes that are to become data, are above the limit.
+    pub fn is_out_of_memory(&self, coming: usize) -> bool {
         let limit = self.limit_bytes();
         if limit == 0 || self.is_freeing() {
             return false;
         }
-        let taken = self.base.load(Relaxed) + self.used_bytes();
+        let taken = self.base.load(Relaxed) + self.used_bytes() + coming as i64;
         taken > limit && !self.is_any_evictable()
     }
 

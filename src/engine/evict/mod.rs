@@ -147,7 +147,7 @@ impl Engine {
         if self.published.debt_bytes() < 0 {
             // What is free because a buffer just went is needed again for the next one: while the data alone are above
             // the limit and nothing can be evicted, it is no room.
-            return !self.budget.policy().evicts() || !self.budget.is_out_of_memory();
+            return !self.budget.policy().evicts() || !self.budget.is_out_of_memory(0);
         }
         if self.budget.is_freeing() {
             // Who comes after this one waits, if that is not enough.
@@ -164,7 +164,7 @@ impl Engine {
             self.evict_some(now, 1);
         }
         // A shard that owes nothing may still not add anything, if no shard can pay what others owe.
-        self.published.debt_bytes() < 0 || !self.budget.is_out_of_memory()
+        self.published.debt_bytes() < 0 || !self.budget.is_out_of_memory(0)
     }
 
     /// Begins to remember in which order keys come, once that matters, or stops.

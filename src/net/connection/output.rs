@@ -163,14 +163,15 @@ fn on_disk(session: &Session) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
 /// Sends the output, all but what the client does not take now; waits while that is more than `held_max`.
 ///
 /// Meanwhile it goes on receiving, though not running: many clients send a whole pipeline before they read its first
-/// reply, and would wait for ever on a server that waits for them.
+/// reply, and would wait for ever on a server that waits for them. A client that has not signed in is no such client:
+/// what it sends stays with the kernel until it takes its replies.
 pub(super) async fn flush(
     stream: &mut Stream,
     session: &mut Session,
     batch: &mut Batch,
     held_max: usize,
 ) -> Result<(), End> {
-    let mut receives = true;
+    let mut receives = session.connection.authenticated;
     let mut sent = 0;
     if must_sync(session) && !batch.out.is_empty() {
         on_disk(session).await;

@@ -13,7 +13,9 @@
 //! A vector that has become long is sealed: it becomes a block itself, and another one is begun. So however long a
 //! reply gets, none of it is ever copied to a larger place, and what has been sent is free at once.
 
-use std::io::IoSlice;
+mod sending;
+
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use bytes::Bytes;
 
@@ -42,6 +44,14 @@ impl Protocol {
 /// From this length on a value is sent from where it lies instead of being copied.
 pub const SHARED_LEN_MIN: usize = 16 * 1024;
 
+/// Bytes of one reply, with what is not sent yet before it, from which on it is given up ([`Out::is_too_long`]).
+static REPLY_BYTES_MAX: AtomicUsize = AtomicUsize::new(1 << 30);
+
+/// Says how long a reply may be (`proto-max-reply-len`), in bytes.
+pub fn set_reply_bytes_max(bytes: u64) {
+    REPLY_BYTES_MAX.store(usize::try_from(bytes).unwrap_or(usize::MAX), Relaxed);
+}
+
 /// Capacity beyond this is given back when the output has been sent.
 const CAPACITY_KEPT_MAX: usize = 64 * 1024;
 
@@ -66,6 +76,7 @@ pub struct Out {
     errors: u32,
     protocol: Protocol,
     is_cut: bool,
+    is_too_long: bool,
 }
 
 /// An aggregate that was begun without its length. It must be closed, the last begun first.
@@ -107,6 +118,9 @@ pub struct Bulks {
 
 /// A piece that has reached this length is closed, or sealed.
 const PIECE_LEN: usize = 64 * 1024;
+
+/// What is answered in place of a reply that is too long.
+pub const TOO_LONG: &str = "ERR reply is longer than proto-max-reply-len";
 
 /// Room for the length of a string and its line ends.
 const FRAME_LEN: usize = 16;
@@ -215,8 +229,10 @@ impl Out {
     #[inline]
     pub fn bulk(&mut self, bytes: &[u8]) {
         // One reservation; then none of the three writes has to grow the vector.
-        if self.bytes.capacity() - self.bytes.len() < bytes.len() + FRAME_LEN {
-            self.make_room(bytes.len() + FRAME_LEN);
+        if self.bytes.capacity() - self.bytes.len() < bytes.len() + FRAME_LEN
+            && !self.make_room(bytes.len() + FRAME_LEN)
+        {
+            return;
         }
         self.header(b'$', bytes.len() as i64);
         self.bytes.extend_from_slice(bytes);
@@ -494,6 +510,21 @@ impl Out {
         self.is_cut
     }
 
+    /// Whether the reply under way is longer than a reply may be. Strings were left out of it from then on, so that it
+    /// takes no more memory: it makes no sense, and is to be replaced.
+    #[inline]
+    pub fn is_too_long(&self) -> bool {
+        self.is_too_long
+    }
+
+    /// Puts an error in place of a reply that is too long.
+    #[cold]
+    pub fn replace_too_long(&mut self, start: Position) {
+        self.truncate(start);
+        self.is_too_long = false;
+        self.error(TOO_LONG);
+    }
+
     /// Memory held, for the accounting of clients.
     pub fn memory_bytes(&self) -> usize {
         self.bytes.capacity()
@@ -516,6 +547,7 @@ impl Out {
         (self.sent, self.sent_blocks, self.sent_of_block) = (0, 0, 0);
         self.errors = 0;
         self.is_cut = false;
+        self.is_too_long = false;
     }
 
     /// Where the output ends now.
@@ -593,95 +625,8 @@ impl Out {
         self.blocks_len += other.blocks_len;
         self.errors += other.errors;
         self.is_cut |= other.is_cut;
+        self.is_too_long |= other.is_too_long;
         other.clear();
-    }
-
-    /// The unsent bytes when they are all in one piece, which is when a plain write will do.
-    #[inline]
-    pub fn as_slice(&self) -> Option<&[u8]> {
-        if self.blocks.len() == self.sent_blocks {
-            Some(&self.bytes[self.sent..])
-        } else {
-            None
-        }
-    }
-
-    /// Appends the unsent bytes to `slices`, in order, as many pieces as `slices` has capacity for (at
-    /// least one).
-    pub fn io_slices<'a>(&'a self, slices: &mut Vec<IoSlice<'a>>) {
-        self.io_slices_within(usize::MAX, slices);
-    }
-
-    /// The unsent bytes as slices for one write, of at most `bytes_max` bytes together.
-    pub fn io_slices_within<'a>(&'a self, mut bytes_max: usize, slices: &mut Vec<IoSlice<'a>>) {
-        let slices_max = slices.capacity().max(slices.len() + 1);
-        let mut within = |bytes: &'a [u8]| {
-            let slice = &bytes[..bytes.len().min(bytes_max)];
-            bytes_max -= slice.len();
-            IoSlice::new(slice)
-        };
-        let mut sent = self.sent;
-        let mut sent_of_block = self.sent_of_block;
-        for (at, block) in &self.blocks[self.sent_blocks..] {
-            if sent < *at && slices.len() < slices_max {
-                slices.push(within(&self.bytes[sent..*at]));
-            }
-            if slices.len() == slices_max || slices.last().is_some_and(|slice| slice.is_empty()) {
-                return;
-            }
-            slices.push(within(&block[sent_of_block..]));
-            sent = *at;
-            sent_of_block = 0;
-        }
-        if sent < self.bytes.len() && slices.len() < slices_max {
-            slices.push(within(&self.bytes[sent..]));
-        }
-    }
-
-    /// Notes that `count` more bytes have been sent. When that was all, the output is clear again.
-    pub fn advance(&mut self, mut count: usize) {
-        assert!(count <= self.len_bytes(), "more sent than there was");
-        self.sent_total += count;
-        while count > 0 {
-            let block = self.blocks.get_mut(self.sent_blocks);
-            let cut = block.as_ref().map_or(self.bytes.len(), |(at, _)| *at);
-            let step = count.min(cut - self.sent);
-            self.sent += step;
-            count -= step;
-            if let Some((_, block)) = block
-                && self.sent == cut
-            {
-                let step = count.min(block.len() - self.sent_of_block);
-                self.sent_of_block += step;
-                self.sent_blocks_len += step;
-                count -= step;
-                if self.sent_of_block == block.len() {
-                    // The memory is free before the rest of the output is sent.
-                    let sent_len = std::mem::take(block).len();
-                    self.blocks_len -= sent_len;
-                    self.sent_blocks_len -= sent_len;
-                    self.sent_blocks += 1;
-                    self.sent_of_block = 0;
-                }
-            }
-        }
-        if self.is_empty() {
-            self.clear();
-        }
-    }
-
-    /// Forgets what has been sent, once that is more than what has not: the output of a client that is always a little
-    /// behind would grow for ever. Positions in it are void afterwards.
-    pub fn compact(&mut self) {
-        let is_due = |sent: usize, len: usize| sent > 0 && sent * 2 >= len;
-        if !is_due(self.sent, self.bytes.len()) && !is_due(self.sent_blocks, self.blocks.len()) {
-            return;
-        }
-        self.seals = self.seals.wrapping_add(1);
-        self.bytes.drain(..self.sent);
-        self.blocks.drain(..self.sent_blocks);
-        self.blocks.iter_mut().for_each(|(at, _)| *at -= self.sent);
-        (self.sent, self.sent_blocks) = (0, 0);
     }
 
     // Pieces -------------------------------------------------------------------------------------------
@@ -714,19 +659,33 @@ impl Out {
     }
 
     fn block(&mut self, block: Bytes) {
+        if self.has_no_room(block.len()) {
+            return;
+        }
         self.blocks_len += block.len();
         self.blocks.push((self.bytes.len(), block));
     }
 
-    /// Makes room for what is about to be written, in another vector if this one has become long.
+    /// Whether a reply with so much more would be too long.
+    fn has_no_room(&mut self, len: usize) -> bool {
+        self.is_too_long |= self.len_bytes() + len > REPLY_BYTES_MAX.load(Relaxed);
+        self.is_too_long
+    }
+
+    /// Makes room for what is about to be written, in another vector if this one has become long; false if it is not to
+    /// be written.
     #[cold]
     #[inline(never)]
-    fn make_room(&mut self, len: usize) {
+    fn make_room(&mut self, len: usize) -> bool {
+        if self.has_no_room(len) {
+            return false;
+        }
         if self.bytes.len() >= PIECE_LEN {
             self.seal();
             self.bytes = Vec::with_capacity(PIECE_LEN.max(len));
         }
         self.bytes.reserve(len);
+        true
     }
 
     /// Turns the vector into blocks: the parts of it between those that it was cut by.

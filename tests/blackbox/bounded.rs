@@ -1,0 +1,158 @@
+//! What a client has the server hold while it asks: queued transactions, and replies.
+
+use crate::support::{self, Options, Oracle, Server, check, info_number};
+use crate::wire::{Raw, Value};
+
+const REFUSED: &str = "(error) OOM command not allowed when used memory > 'maxmemory'.";
+const ABORTED: &str = "(error) EXECABORT Transaction discarded because of previous errors.";
+const TOO_LONG: &str = "(error) ERR reply is longer than proto-max-reply-len";
+
+/// Queues so many values of 10 MB, and runs them; what was answered.
+fn transaction(client: &mut Raw, count: usize) -> Vec<String> {
+    let value = "x".repeat(10_000_000);
+    let mut answers = vec![client.call("MULTI").show()];
+    for key in 0..count {
+        answers.push(
+            client
+                .command(&["SET", &format!("key:{key}"), &value])
+                .show(),
+        );
+    }
+    answers.push(client.call("EXEC").show());
+    answers
+}
+
+#[test]
+fn a_transaction_is_refused_when_what_it_queues_has_no_room() {
+    let limit = |client: &mut Raw| {
+        check(client, "CONFIG SET maxmemory-policy noeviction", "OK");
+        check(client, "CONFIG SET maxmemory-clients 0", "OK");
+        check(client, "CONFIG SET maxmemory 67108864", "OK");
+    };
+    let server = Server::start(&Options::shards(8));
+    let mut client = server.raw();
+    limit(&mut client);
+    let answers = transaction(&mut client, 60);
+    assert_eq!(answers.last().map(String::as_str), Some(ABORTED));
+    let queued = answers.iter().filter(|answer| *answer == "QUEUED").count();
+    assert!((5..=7).contains(&queued), "{queued} were queued");
+    assert!(
+        answers[queued + 1..61]
+            .iter()
+            .all(|answer| answer == REFUSED)
+    );
+    check(&mut client, "DBSIZE", "(integer) 0");
+    if let Some(oracle) = Oracle::start() {
+        let mut theirs = oracle.0.raw();
+        limit(&mut theirs);
+        let theirs = transaction(&mut theirs, 60);
+        assert_eq!(theirs.last(), answers.last());
+        assert_eq!(theirs[60], answers[60]);
+    }
+    // What fits is done.
+    let answers = transaction(&mut client, 3);
+    assert_eq!(answers[1..4], ["QUEUED", "QUEUED", "QUEUED"]);
+    check(&mut client, "DBSIZE", "(integer) 3");
+}
+
+#[test]
+fn what_is_queued_is_told_and_counted() {
+    if support::is_stand_in() {
+        return;
+    }
+    let server = Server::start(&Options::shards(8));
+    let (mut client, mut other) = (server.raw(), server.raw());
+    check(&mut client, "CLIENT SETNAME queueing", "OK");
+    check(&mut client, "MULTI", "OK");
+    let value = "x".repeat(1_000_000);
+    for key in 0..20 {
+        let answer = client.command(&["SET", &format!("key:{key}"), &value]);
+        assert_eq!(answer.show(), "QUEUED");
+    }
+    let normal = info_number(&mut other, "memory", "mem_clients_normal");
+    assert!((20e6..22e6).contains(&normal), "{normal}");
+    let list = other.call("CLIENT LIST").body();
+    let line = list
+        .lines()
+        .find(|line| line.contains("name=queueing"))
+        .expect("it is there");
+    let field = |name: &str| -> f64 {
+        let text = line.split(' ').find_map(|word| word.strip_prefix(name));
+        text.expect(name).parse().expect("a number")
+    };
+    assert!((20e6..22e6).contains(&field("multi-mem=")), "{line}");
+    assert!((20e6..22e6).contains(&field("tot-mem=")), "{line}");
+    // The one who holds most goes.
+    check(&mut other, "CONFIG SET maxmemory-clients 10mb", "OK");
+    assert!(client.is_closed());
+    check(&mut other, "DBSIZE", "(integer) 0");
+}
+
+#[test]
+fn a_reply_has_a_bound_and_what_comes_behind_it_is_answered() {
+    const KEYS: usize = 7_000;
+    if support::is_stand_in() {
+        return;
+    }
+    let server = Server::start(&Options::shards(8).threads(2));
+    let mut client = server.raw();
+    let value = "x".repeat(10_000_000);
+    client.command(&["SET", "large", &value]);
+    client.command(&["SET", "small", &"y".repeat(10_000)]);
+    let before = server.resident_bytes();
+    let many = |key: &str, count: usize| {
+        let mut words = vec!["MGET"];
+        words.extend(std::iter::repeat_n(key, count));
+        words
+            .iter()
+            .map(|word| (*word).to_owned())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(client.command(&many("large", KEYS)).show(), TOO_LONG);
+    assert_eq!(client.command(&many("small", 200_000)).show(), TOO_LONG);
+    check(&mut client, "PING", "PONG");
+    let reply = client.command(&many("large", 3));
+    assert!(matches!(reply, Value::Array(items) if items.len() == 3));
+    // In a transaction, whose reply is one.
+    check(&mut client, "MULTI", "OK");
+    for _ in 0..150 {
+        check(&mut client, "GET large", "QUEUED");
+    }
+    check(&mut client, "INCR counter", "QUEUED");
+    check(&mut client, "EXEC", TOO_LONG);
+    check(&mut client, "GET counter", "\"1\"");
+    // In a script, which hears of it.
+    let script = format!(
+        "local keys = {{}} for i = 1, {KEYS} do keys[i] = KEYS[1] end \
+         local reply = redis.pcall('MGET', unpack(keys)) return reply.err or #reply"
+    );
+    let reply = client.command(&["EVAL", &script, "1", "large"]);
+    assert_eq!(
+        reply.show(),
+        "\"ERR reply is longer than proto-max-reply-len\""
+    );
+    let grown = server.resident_bytes().saturating_sub(before);
+    assert!(grown < 2_300_000_000, "{grown}");
+    check(&mut client, "CONFIG SET proto-max-reply-len 1mb", "OK");
+    check(&mut client, "GET large", TOO_LONG);
+    let reply = client.pipeline(&["GET small", "GET large", "GET small"]);
+    let lens: Vec<usize> = reply.iter().map(|reply| reply.body().len()).collect();
+    assert_eq!((lens[0], lens[2]), (10_000, 10_000));
+    assert!(reply[1].is_error());
+}
+
+#[test]
+fn a_script_takes_as_much_as_all_clients_may() {
+    if support::is_stand_in() {
+        return;
+    }
+    let server = Server::start(&Options::shards(8).threads(2));
+    let mut client = server.raw();
+    let script = "EVAL \"local t = {} for i = 1, 60 do t[i] = string.rep('x', 1000000 + i) end return #t\" 0";
+    check(&mut client, script, "(integer) 60");
+    check(&mut client, "CONFIG SET maxmemory-clients 40mb", "OK");
+    let error = client.call(script).show();
+    assert!(error.contains("not enough memory"), "{error}");
+    check(&mut client, "CONFIG SET maxmemory-clients 0", "OK");
+    check(&mut client, script, "(integer) 60");
+}
