@@ -425,17 +425,30 @@ impl commands::Scripts for Library {
         self.running.kill(what)
     }
 
-    fn load_library(&self, code: &[u8], may_replace: bool) -> Result<String, CommandError> {
-        self.functions.load(code, may_replace)
+    fn load_library(
+        &self,
+        code: &[u8],
+        may_replace: bool,
+        log: commands::LogChange<'_>,
+    ) -> Result<String, CommandError> {
+        self.functions.load(code, may_replace, log)
     }
 
-    fn delete_library(&self, name: &[u8]) -> Result<(), CommandError> {
-        self.functions.delete(name)
+    fn delete_library(
+        &self,
+        name: &[u8],
+        log: commands::LogChange<'_>,
+    ) -> Result<(), CommandError> {
+        self.functions.delete(name, log)
     }
 
-    fn flush_libraries(&self) {
-        self.functions.flush();
+    fn flush_libraries(&self, log: commands::LogChange<'_>) {
+        self.functions.flush(log);
         vm::follow_flush(self);
+    }
+
+    fn libraries_position(&self) -> u64 {
+        self.functions.position()
     }
 
     fn libraries(&self, pattern: Option<&[u8]>) -> Vec<commands::LibraryView> {
@@ -450,8 +463,9 @@ impl commands::Scripts for Library {
         &self,
         payload: &[u8],
         policy: commands::Restore,
+        log: commands::LogChange<'_>,
     ) -> Result<(), CommandError> {
-        self.functions.restore(payload, policy)
+        self.functions.restore(payload, policy, log)
     }
 
     fn library_counts(&self) -> (usize, usize) {

@@ -20,7 +20,7 @@ use crate::client::under_way::UnderWay;
 use crate::command::error::CommandError;
 use crate::command::host::primary::Primary;
 use crate::command::host::replica::Replica;
-use crate::command::host::scripts::Scripts;
+use crate::command::host::scripts::{LogChange, Scripts};
 use crate::command::host::{
     Awaited, Exit, HotKeysReport, HotKeysRequest, HotKeysTop, LatencyEvent, MemoryReport, Reload,
     Server, SlowlogEntry, SlowlogMoment,
@@ -514,12 +514,16 @@ impl Server for Host {
     fn change_libraries(
         &self,
         records: &mut Records,
-        change: &mut dyn FnMut(&dyn Scripts) -> Result<(), CommandError>,
+        change: &mut dyn FnMut(&dyn Scripts, LogChange<'_>) -> Result<(), CommandError>,
     ) -> Result<Option<u64>, CommandError> {
         // One change comes after the other, so that their records do.
         let _one_by_one = self.service.changing_libraries.lock();
-        change(&self.service.scripts)?;
-        Ok(self.service.log_records(records, false))
+        let mut position = None;
+        change(&self.service.scripts, &mut || {
+            position = self.service.log_records(records, false);
+            position
+        })?;
+        Ok(position)
     }
 
     fn shard_count(&self) -> usize {

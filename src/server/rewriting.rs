@@ -78,7 +78,7 @@ pub(super) fn flush_all(service: &Service) {
             engine.flush_all();
         }
     });
-    service.scripts.functions.flush();
+    service.scripts.functions.flush(&mut || None);
 }
 
 /// What there is counts as saved.

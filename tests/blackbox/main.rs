@@ -1,6 +1,7 @@
 //! Black-box tests: the server as a process, spoken to over TCP, one module per family. Nothing here imports the
 //! crate; what cannot be seen through a socket is not tested here.
 
+mod acknowledged;
 mod appending;
 mod bits;
 mod bounded;

@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use self::primary::Primary;
 use self::replica::Replica;
-use self::scripts::Scripts;
+use self::scripts::{LogChange, Scripts};
 use super::error::CommandError;
 use crate::client::registry::Registry;
 use crate::client::shared::Shared;
@@ -136,12 +136,12 @@ pub trait Server: Send + Sync {
     /// Appends to the log what commands leave that belong to no shard, and forgets it; the position behind it. See
     /// [`crate::engine::record::append`] for `is_unit`.
     fn log_records(&self, records: &mut Records, is_unit: bool) -> Option<u64>;
-    /// Changes libraries of functions, and appends the records of that if it succeeds: changes come one after the
+    /// Changes libraries of functions, and has the records of that appended if it succeeds: changes come one after the
     /// other, so that their records do. The position behind them.
     fn change_libraries(
         &self,
         records: &mut Records,
-        change: &mut dyn FnMut(&dyn Scripts) -> Result<(), CommandError>,
+        change: &mut dyn FnMut(&dyn Scripts, LogChange<'_>) -> Result<(), CommandError>,
     ) -> Result<Option<u64>, CommandError>;
     /// How many shards there are.
     fn shard_count(&self) -> usize;

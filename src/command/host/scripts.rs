@@ -2,6 +2,10 @@
 
 use crate::command::error::CommandError;
 
+/// Appends a change of libraries to the log, before anybody can see it; the position behind it, or none where nothing
+/// is logged.
+pub type LogChange<'a> = &'a mut dyn FnMut() -> Option<u64>;
+
 /// What the server keeps of scripts and functions, as far as commands manage it.
 pub trait Scripts: Send + Sync {
     /// Compiles a script and keeps it until SCRIPT FLUSH; its SHA-1 in hexadecimal.
@@ -15,17 +19,29 @@ pub trait Scripts: Send + Sync {
     /// Ends all scripts (or all functions) that run for long and have changed nothing.
     fn kill(&self, what: Kind) -> Result<(), CommandError>;
     /// Creates a library; its name.
-    fn load_library(&self, code: &[u8], may_replace: bool) -> Result<String, CommandError>;
+    fn load_library(
+        &self,
+        code: &[u8],
+        may_replace: bool,
+        log: LogChange<'_>,
+    ) -> Result<String, CommandError>;
     /// Deletes a library.
-    fn delete_library(&self, name: &[u8]) -> Result<(), CommandError>;
+    fn delete_library(&self, name: &[u8], log: LogChange<'_>) -> Result<(), CommandError>;
     /// Deletes all of them.
-    fn flush_libraries(&self);
+    fn flush_libraries(&self, log: LogChange<'_>);
+    /// The position in the log behind all changes of libraries that could be seen until now.
+    fn libraries_position(&self) -> u64;
     /// All libraries whose names match.
     fn libraries(&self, pattern: Option<&[u8]>) -> Vec<LibraryView>;
     /// All libraries as one payload.
     fn dump_libraries(&self) -> Vec<u8>;
     /// Creates the libraries of a payload.
-    fn restore_libraries(&self, payload: &[u8], policy: Restore) -> Result<(), CommandError>;
+    fn restore_libraries(
+        &self,
+        payload: &[u8],
+        policy: Restore,
+        log: LogChange<'_>,
+    ) -> Result<(), CommandError>;
     /// How many libraries and functions there are.
     fn library_counts(&self) -> (usize, usize);
     /// The scripts that needed more shards or more time than they said; or one of them, by its name.
@@ -179,13 +195,16 @@ impl Scripts for NoScripts {
     fn kill(&self, _: Kind) -> Result<(), CommandError> {
         Ok(())
     }
-    fn load_library(&self, _: &[u8], _: bool) -> Result<String, CommandError> {
+    fn load_library(&self, _: &[u8], _: bool, _: LogChange<'_>) -> Result<String, CommandError> {
         Ok("lib".to_owned())
     }
-    fn delete_library(&self, _: &[u8]) -> Result<(), CommandError> {
+    fn delete_library(&self, _: &[u8], _: LogChange<'_>) -> Result<(), CommandError> {
         Err("ERR Library not found".into())
     }
-    fn flush_libraries(&self) {}
+    fn flush_libraries(&self, _: LogChange<'_>) {}
+    fn libraries_position(&self) -> u64 {
+        0
+    }
     fn libraries(&self, _: Option<&[u8]>) -> Vec<LibraryView> {
         vec![LibraryView {
             name: "lib".to_owned(),
@@ -200,7 +219,12 @@ impl Scripts for NoScripts {
     fn dump_libraries(&self) -> Vec<u8> {
         Vec::new()
     }
-    fn restore_libraries(&self, _: &[u8], _: Restore) -> Result<(), CommandError> {
+    fn restore_libraries(
+        &self,
+        _: &[u8],
+        _: Restore,
+        _: LogChange<'_>,
+    ) -> Result<(), CommandError> {
         Ok(())
     }
     fn library_counts(&self) -> (usize, usize) {

@@ -20,7 +20,7 @@
 use super::Args;
 use super::context::{Engines, Outbox, SessionCx, ShardCx, Statement};
 use super::declaration::{CommandResult, Flags};
-use super::host::scripts::Scripts;
+use super::host::scripts::{LogChange, Scripts};
 use crate::engine::Engine;
 use crate::engine::keyspace::Deadline;
 use crate::engine::record::{Audience, Head, Records};
@@ -179,16 +179,27 @@ impl SessionCx<'_> {
     pub fn change_libraries(
         &mut self,
         args: &Args<'_>,
-        mut change: impl FnMut(&dyn Scripts) -> CommandResult,
+        mut change: impl FnMut(&dyn Scripts, LogChange<'_>) -> CommandResult,
     ) -> CommandResult {
         let mut records = Records::default();
         if self.server.pubsub().interest().is_logging() {
             let audience = Audience::from_bits(self.client.log_audience);
             records.push(self.head(audience), args.contents(0));
         }
-        let position = self.server.change_libraries(&mut records, &mut change)?;
-        self.note_log_position(position);
+        let changed = self.server.change_libraries(&mut records, &mut change);
+        // An error too may tell of libraries that others changed.
+        let seen = self.server.scripts().libraries_position();
+        self.client.shared.see_log(seen);
+        self.note_log_position(changed?);
         Ok(())
+    }
+
+    /// Reads what is known of libraries. The reply waits for the disk as one does that reads keys.
+    pub fn read_libraries<R>(&mut self, read: impl FnOnce(&dyn Scripts) -> R) -> R {
+        let scripts = self.server.scripts();
+        let found = read(scripts);
+        self.client.shared.see_log(scripts.libraries_position());
+        found
     }
 
     fn head(&self, audience: Audience) -> Head {

@@ -32,7 +32,9 @@ static DELETE: Command = Command::sub("function|delete", "delete", GROUP, 3)
     .on_session(delete);
 
 fn delete(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    cx.change_libraries(args, |scripts| scripts.delete_library(args.get(2)))?;
+    cx.change_libraries(args, |scripts, log| {
+        scripts.delete_library(args.get(2), log)
+    })?;
     out.ok();
     Ok(())
 }
@@ -46,7 +48,7 @@ static DUMP: Command = Command::sub("function|dump", "dump", GROUP, 2)
     .on_session(dump);
 
 fn dump(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
-    out.bulk(&cx.server.scripts().dump_libraries());
+    out.bulk(&cx.read_libraries(|scripts| scripts.dump_libraries()));
     Ok(())
 }
 
@@ -65,8 +67,8 @@ fn flush(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
         3 => return Err("ERR FUNCTION FLUSH only supports SYNC|ASYNC option".into()),
         _ => return Err(syntax_error(args)),
     }
-    cx.change_libraries(args, |scripts| {
-        scripts.flush_libraries();
+    cx.change_libraries(args, |scripts, log| {
+        scripts.flush_libraries(log);
         Ok(())
     })?;
     out.ok();
@@ -159,7 +161,7 @@ fn list(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
         }
         at += 1;
     }
-    let libraries = cx.server.scripts().libraries(pattern);
+    let libraries = cx.read_libraries(|scripts| scripts.libraries(pattern));
     out.array(libraries.len());
     for library in &libraries {
         list_one(library, with_code, out);
@@ -215,8 +217,8 @@ fn load(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
         may_replace = true;
     }
     let mut name = String::new();
-    cx.change_libraries(args, |scripts| {
-        name = scripts.load_library(args.get(last), may_replace)?;
+    cx.change_libraries(args, |scripts, log| {
+        name = scripts.load_library(args.get(last), may_replace, log)?;
         Ok(())
     })?;
     out.bulk(name.as_bytes());
@@ -249,8 +251,8 @@ fn restore(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRes
         }
         _ => return Err(syntax_error(args)),
     };
-    cx.change_libraries(args, |scripts| {
-        scripts.restore_libraries(args.get(2), policy)
+    cx.change_libraries(args, |scripts, log| {
+        scripts.restore_libraries(args.get(2), policy, log)
     })?;
     out.ok();
     Ok(())
@@ -273,8 +275,8 @@ static STATS: Command = Command::sub("function|stats", "stats", GROUP, 2)
     .on_session(stats);
 
 fn stats(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
+    let (libraries, functions) = cx.read_libraries(|scripts| scripts.library_counts());
     let scripts = cx.server.scripts();
-    let (libraries, functions) = scripts.library_counts();
     out.map(2);
     out.bulk(b"running_script");
     match scripts.running_function() {

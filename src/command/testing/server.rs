@@ -10,6 +10,7 @@ use crate::command::declaration::CommandResult;
 use crate::command::error::CommandError;
 use crate::command::host::primary::Primary;
 use crate::command::host::replica::Replica;
+use crate::command::host::scripts::{LogChange, Scripts};
 use crate::command::host::{
     Awaited, Exit, HotKeysReport, HotKeysRequest, HotKeysTop, LatencyEvent, MemoryReport, Reload,
     Server, SlowlogEntry, SlowlogMoment,
@@ -174,10 +175,14 @@ impl Server for NoServer {
     fn change_libraries(
         &self,
         records: &mut Records,
-        change: &mut dyn FnMut(&dyn crate::command::host::scripts::Scripts) -> CommandResult,
+        change: &mut dyn FnMut(&dyn Scripts, LogChange<'_>) -> CommandResult,
     ) -> CommandResult<Option<u64>> {
-        change(self.scripts())?;
-        Ok(self.log_records(records, false))
+        let mut position = None;
+        change(self.scripts(), &mut || {
+            position = self.log_records(records, false);
+            position
+        })?;
+        Ok(position)
     }
     fn shard_count(&self) -> usize {
         1
@@ -197,7 +202,7 @@ impl Server for NoServer {
     fn hot_keys_top(&self, _: usize) -> HotKeysTop {
         HotKeysTop::default()
     }
-    fn scripts(&self) -> &dyn crate::command::host::scripts::Scripts {
+    fn scripts(&self) -> &dyn Scripts {
         &crate::command::host::scripts::NoScripts
     }
     fn set_allows_every_command_in_scripts(&self, _: bool) {}

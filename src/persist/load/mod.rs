@@ -370,7 +370,7 @@ impl Running<'_, '_> {
             Some(tried) => tried,
             None => &self.service.scripts.functions,
         };
-        match functions.load(&source, self.rules.replaces) {
+        match functions.load(&source, self.rules.replaces, &mut || None) {
             Ok(_) if self.aside.is_some() => {
                 self.loaded.libraries.push(source.into_owned());
                 Ok(())

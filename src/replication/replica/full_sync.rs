@@ -222,9 +222,9 @@ impl Aside {
                 engine.published().lazyfreed.add(removed as u64);
             }
             let functions = &service.scripts.functions;
-            functions.flush();
+            functions.flush(&mut || None);
             for source in &libraries {
-                if let Err(error) = functions.load(source, true) {
+                if let Err(error) = functions.load(source, true, &mut || None) {
                     tracing::error!("A library that was loaded can not be: {}", error.text());
                 }
             }

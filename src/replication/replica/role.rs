@@ -36,5 +36,5 @@ pub(super) async fn empty(service: &'static Service) {
         }
     })
     .await;
-    service.scripts.functions.flush();
+    service.scripts.functions.flush(&mut || None);
 }

@@ -22,7 +22,7 @@ use self::loading::Made;
 use super::flags::{self, ScriptFlags};
 use crate::base::glob::{self, Case};
 use crate::command::error::{CommandError, shown};
-use crate::command::host::scripts::{FunctionView, LibraryView, Restore};
+use crate::command::host::scripts::{FunctionView, LibraryView, LogChange, Restore};
 
 /// One library.
 pub(super) struct Source {
@@ -98,6 +98,8 @@ struct Known {
 #[derive(Default)]
 pub struct Functions {
     known: RwLock<Known>,
+    /// The position in the log behind all changes that can be seen. Written below the lock of `known`.
+    position: AtomicU64,
     /// Libraries that went, or were replaced, so far. Written below the lock of `known`.
     version: AtomicU64,
     flushed: AtomicU64,
@@ -137,6 +139,20 @@ impl Functions {
         self.version.load(Acquire)
     }
 
+    /// The position in the log behind all changes of what was found before this is asked: a reply that knows of
+    /// libraries has to wait for it where replies wait for the disk.
+    #[inline]
+    pub fn position(&self) -> u64 {
+        self.position.load(Acquire)
+    }
+
+    /// Logs a change before anybody can see it. The caller holds the lock of `known`, with the change made.
+    fn log(&self, log: LogChange<'_>) {
+        if let Some(position) = log() {
+            self.position.fetch_max(position, Release);
+        }
+    }
+
     /// Counts libraries that may have been found and are no longer there. The caller holds the lock of `known`.
     fn lose(&self, libraries: usize) {
         self.version.fetch_add(libraries as u64, Release);
@@ -144,7 +160,12 @@ impl Functions {
     }
 
     /// Creates a library; its name.
-    pub fn load(&self, code: &[u8], may_replace: bool) -> Result<String, CommandError> {
+    pub fn load(
+        &self,
+        code: &[u8],
+        may_replace: bool,
+        log: LogChange<'_>,
+    ) -> Result<String, CommandError> {
         let (name, code_start) = head(code)?;
         // Said before the code is run, as in Redis, and again when it is known how things stand then.
         self.known.read().check(&name, may_replace)?;
@@ -160,6 +181,7 @@ impl Functions {
                 }
                 return Err(error);
             }
+            self.log(log);
             before
         };
         drop(before);
@@ -168,17 +190,18 @@ impl Functions {
     }
 
     /// Deletes a library.
-    pub(super) fn delete(&self, name: &[u8]) -> Result<(), CommandError> {
+    pub(super) fn delete(&self, name: &[u8], log: LogChange<'_>) -> Result<(), CommandError> {
         let name = std::str::from_utf8(name).unwrap_or_default();
         let mut known = self.known.write();
         known.remove(name).ok_or("ERR Library not found")?;
         self.lose(1);
+        self.log(log);
         Ok(())
     }
 
     /// Deletes all of them.
-    pub fn flush(&self) {
-        self.replace(Known::default());
+    pub fn flush(&self, log: LogChange<'_>) {
+        self.replace(Known::default(), log);
     }
 
     /// How many functions were deleted by deleting all, and the compiled code of each time.
@@ -186,10 +209,11 @@ impl Functions {
         self.flushed.load(Relaxed)
     }
 
-    fn replace(&self, next: Known) {
+    fn replace(&self, next: Known, log: LogChange<'_>) {
         let mut known = self.known.write();
         let before = std::mem::replace(&mut *known, next);
         self.lose(before.libraries.len());
+        self.log(log);
         drop(known);
         // Redis counts them where it frees them in the background, with the interpreter that had compiled them.
         let functions = before.functions.len() as u64;
@@ -241,7 +265,12 @@ impl Functions {
     }
 
     /// Creates the libraries of a payload, all or none.
-    pub(super) fn restore(&self, bytes: &[u8], policy: Restore) -> Result<(), CommandError> {
+    pub(super) fn restore(
+        &self,
+        bytes: &[u8],
+        policy: Restore,
+        log: LogChange<'_>,
+    ) -> Result<(), CommandError> {
         let mut added = Known::default();
         let mut all_made = Vec::new();
         for code in payload::read(bytes)? {
@@ -252,15 +281,15 @@ impl Functions {
             all_made.push(made);
         }
         match policy {
-            Restore::Flush => self.replace(added),
-            _ => self.add(added, policy)?,
+            Restore::Flush => self.replace(added, log),
+            _ => self.add(added, policy, log)?,
         }
         Made::keep(all_made);
         Ok(())
     }
 
     /// Adds libraries to those that are known, all or none.
-    fn add(&self, added: Known, policy: Restore) -> Result<(), CommandError> {
+    fn add(&self, added: Known, policy: Restore, log: LogChange<'_>) -> Result<(), CommandError> {
         let mut known = self.known.write();
         let mut replaced = Vec::new();
         for name in added.libraries.keys() {
@@ -285,6 +314,7 @@ impl Functions {
             }
             linked.push(name);
         }
+        self.log(log);
         Ok(())
     }
 }

@@ -7,7 +7,11 @@ use crate::command::host::scripts::Restore;
 const HELLO: &str = "#!lua name=hello\nredis.register_function('hello', function(keys, args) return {keys[1], args[1]} end)";
 
 fn load(bench: &Bench, code: &str) -> String {
-    match bench.library.functions.load(code.as_bytes(), false) {
+    match bench
+        .library
+        .functions
+        .load(code.as_bytes(), false, &mut || None)
+    {
         Ok(name) => name,
         Err(error) => error.text().into_owned(),
     }
@@ -31,17 +35,20 @@ fn functions_are_called_with_keys_and_arguments() {
     );
     assert_eq!(bench.library.functions.counts(), (1, 1));
     let payload = bench.library.functions.dump();
-    bench.library.functions.flush();
+    bench.library.functions.flush(&mut || None);
     assert_eq!(call(&mut bench, "hello"), "(error) ERR Function not found");
     assert!(
         bench
             .library
             .functions
-            .restore(&payload, Restore::Append)
+            .restore(&payload, Restore::Append, &mut || None)
             .is_ok()
     );
     assert_eq!(call(&mut bench, "hello"), "1) \"k\"\n2) \"a\"");
-    let again = bench.library.functions.restore(&payload, Restore::Append);
+    let again = bench
+        .library
+        .functions
+        .restore(&payload, Restore::Append, &mut || None);
     assert_eq!(
         again.expect_err("twice").text(),
         "ERR Library hello already exists"
@@ -50,18 +57,30 @@ fn functions_are_called_with_keys_and_arguments() {
         bench
             .library
             .functions
-            .restore(&payload, Restore::Replace)
+            .restore(&payload, Restore::Replace, &mut || None)
             .is_ok()
     );
     assert!(
         bench
             .library
             .functions
-            .restore(&payload, Restore::Flush)
+            .restore(&payload, Restore::Flush, &mut || None)
             .is_ok()
     );
-    assert!(bench.library.functions.delete(b"hello").is_ok());
-    assert!(bench.library.functions.delete(b"hello").is_err());
+    assert!(
+        bench
+            .library
+            .functions
+            .delete(b"hello", &mut || None)
+            .is_ok()
+    );
+    assert!(
+        bench
+            .library
+            .functions
+            .delete(b"hello", &mut || None)
+            .is_err()
+    );
 }
 
 #[test]
@@ -179,10 +198,10 @@ fn many_libraries_are_called_and_flushed_and_leave_nothing() {
         );
     }
     let payload = bench.library.functions.dump();
-    assert!(bench.library.functions.delete(b"l7").is_ok());
+    assert!(bench.library.functions.delete(b"l7", &mut || None).is_ok());
     assert_eq!(call(&mut bench, "f7"), "(error) ERR Function not found");
     assert_eq!(call(&mut bench, "f8"), "(integer) 8");
-    bench.library.functions.flush();
+    bench.library.functions.flush(&mut || None);
     assert_eq!(call(&mut bench, "f8"), "(error) ERR Function not found");
     assert!(crate::script::memory_figures().functions <= before + counted / 2);
     let taken = full - live();
@@ -190,7 +209,10 @@ fn many_libraries_are_called_and_flushed_and_leave_nothing() {
         counted > taken / 2 && counted < taken * 2,
         "{counted} of {taken}"
     );
-    let restored = bench.library.functions.restore(&payload, Restore::Append);
+    let restored = bench
+        .library
+        .functions
+        .restore(&payload, Restore::Append, &mut || None);
     assert!(restored.is_ok());
     assert_eq!(call(&mut bench, "f7"), "(integer) 7");
     assert_eq!(bench.library.functions.counts(), (LIBRARIES, LIBRARIES));

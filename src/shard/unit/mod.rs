@@ -526,6 +526,8 @@ impl<'r, 'a> Unit<'r, 'a> {
         };
         let is_irrevocable = self.is_irrevocable;
         let mut position = 0;
+        // A function that it called, or one that was not there, may be as new as what it read.
+        let mut seen = cx.scripts.functions.position();
         self.with_engines(|engines| {
             if !is_irrevocable {
                 for engine in engines.iter_mut() {
@@ -536,7 +538,11 @@ impl<'r, 'a> Unit<'r, 'a> {
             log_position = log_position.or(behind);
             let positions = engines.iter().map(|engine| engine.effects.position());
             position = positions.max().unwrap_or(0);
+            // What it read or only looked at, as at a key that was watched.
+            let log_positions = engines.iter().map(|engine| engine.effects.log_position());
+            seen = log_positions.fold(seen, u64::max);
         });
+        cx.connection.shared.see_log(seen);
         if !beside.records.is_empty() {
             // Without a shard in hand, as below.
             log_position = cx.server.log_records(beside.records, true);
