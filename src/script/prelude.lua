@@ -4,7 +4,8 @@
 -- tables that become globals. Leaves in `native` what the server calls.
 local native, G, libraries = ...
 
-local error, pcall, xpcall, type = G.error, G.pcall, G.xpcall, G.type
+local error, type, screens = G.error, G.type, native.screens
+local pcall, xpcall = screens.catching(G.pcall), screens.handling(G.xpcall)
 local setmetatable, getmetatable, rawset, next = G.setmetatable, G.getmetatable, G.rawset, G.next
 local rawget, tonumber, floor, ceil, count = G.rawget, G.tonumber, G.math.floor, G.math.ceil, G.select
 local insert, concat = G.table.insert, G.table.concat
@@ -86,12 +87,12 @@ end
 local function refuse_call()
   error(READONLY, 0)
 end
-local screens = native.screens
 G.coroutine.resume = screens.resuming(G.coroutine.resume, function(value)
   value = caught(value)
   if is_interruption(value) then error(value, 0) end
   return value
 end)
+G.coroutine.wrap = screens.wrapping(G.coroutine.create)
 G.setmetatable = screens.tables(setmetatable, inner_of, refuse_call)
 G.rawset = screens.tables(rawset, inner_of, refuse_call)
 -- A number as C's `int`.

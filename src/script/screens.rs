@@ -3,6 +3,7 @@
 use mlua::{Function, Lua, Table};
 
 use super::pattern;
+use crate::sys::lua::protected;
 use crate::sys::lua::screen::{Open, Screen, screened};
 use crate::sys::lua::{Argument, Given, Sort};
 
@@ -21,7 +22,13 @@ pub(super) fn install(lua: &Lua, native: &Table) -> mlua::Result<()> {
     };
     screens.raw_set("inserting", lua.create_function(inserting)?)?;
     screens.raw_set("loading", lua.create_function(by::<Loading>)?)?;
-    screens.raw_set("resuming", lua.create_function(by::<Resuming>)?)?;
+    let resuming =
+        |lua: &Lua, (own, seen): (Function, Function)| protected::resume(lua, &own, &seen);
+    screens.raw_set("resuming", lua.create_function(resuming)?)?;
+    for (name, make) in PLAIN {
+        let make = move |lua: &Lua, own: Function| make(lua, &own);
+        screens.raw_set(name, lua.create_function(make)?)?;
+    }
     screens.raw_set("repeating", lua.create_function(by::<Repeating>)?)?;
     screens.raw_set("searching", lua.create_function(by::<Searching>)?)?;
     screens.raw_set("unpacking", lua.create_function(by::<Unpacking>)?)?;
@@ -29,6 +36,15 @@ pub(super) fn install(lua: &Lua, native: &Table) -> mlua::Result<()> {
     screens.raw_set("collecting", lua.create_function(by::<Collecting>)?)?;
     native.raw_set("screens", screens)
 }
+
+/// What makes a function of Lua's own one and nothing else.
+type Make = fn(&Lua, &Function) -> mlua::Result<Function>;
+
+const PLAIN: [(&str, Make); 3] = [
+    ("wrapping", protected::wrap),
+    ("catching", protected::pcall),
+    ("handling", protected::xpcall),
+];
 
 fn by<S: Screen>(lua: &Lua, (own, otherwise): (Function, Function)) -> mlua::Result<Function> {
     screened::<S>(lua, &own, None, &otherwise)
@@ -132,17 +148,6 @@ struct Loading;
 impl Screen for Loading {
     fn passes(given: &Given<'_>) -> bool {
         given.sort(0) != Sort::Function
-    }
-}
-
-/// What lets a coroutine go on, and answers what that raised.
-struct Resuming;
-
-impl Screen for Resuming {
-    const CATCHES: bool = true;
-
-    fn passes(_: &Given<'_>) -> bool {
-        true
     }
 }
 

@@ -23,7 +23,8 @@ use super::unsandboxed::Manner;
 use super::{api, bits, json, msgpack, packing, pattern, screens, unsandboxed};
 use crate::base::hash::Seed;
 use crate::command::error::CommandError;
-use crate::sys::lua::{self, Called, Pinned};
+use crate::sys::lua::{self, Called, Pinned, attention};
+use crate::sys::watchdog;
 
 /// An interpreter that holds more than this part of what it may after a script is made anew.
 const KEPT_PARTS: usize = 2;
@@ -44,7 +45,8 @@ const MEMORY_BYTES_LARGE: usize = 2 * MEMORY_BYTES_SMALL;
 /// Every so many uses a large one looks again, if it was not garbage when it last did.
 const RUNS_PER_LOOK_LARGE: u64 = 64;
 
-/// Instructions between two looks at whether the script may go on.
+/// Instructions between two looks at whether the script may go on. What takes long without executing so many is told
+/// to look (see [`attention`]).
 const TICK_INSTRUCTIONS: u32 = 10_000;
 
 /// Functions that an interpreter keeps compiled.
@@ -272,6 +274,9 @@ impl Vm {
     }
 
     fn new() -> Vm {
+        if attention::register() {
+            watchdog::look_again();
+        }
         Vm::build().expect("an interpreter fits into memory")
     }
 
@@ -302,7 +307,10 @@ impl Vm {
         lua.set_globals(environment.clone())?;
         lua.set_global_hook(
             HookTriggers::new().every_nth_instruction(TICK_INSTRUCTIONS),
-            |_, _| tick().map(|()| VmState::Continue),
+            |_, _| {
+                attention::settle(TICK_INSTRUCTIONS);
+                tick().map(|()| VmState::Continue)
+            },
         )?;
         lua.gc_set_mode(GcMode::Incremental(
             GcIncParams::default().pause(COLLECTION_PERCENT),

@@ -1,4 +1,5 @@
-//! The software watchdog: what runs where a shard is held for long, as stack traces in the log.
+//! The software watchdog: what runs where a shard is held for long, as stack traces in the log. It has scripts that run
+//! for long look at the clock, too ([`attention`]).
 //!
 //! `watchdog-period` is how many milliseconds a shard may be held without a break; each hold that takes longer is told
 //! of once, with the stacks of the threads that hold shards then. SIGALRM from outside asks for the stacks of all
@@ -10,6 +11,7 @@ use std::sync::Arc;
 use super::crash::{client_line, describe_frames};
 use crate::session::service::Service;
 use crate::shard::ownership;
+use crate::sys::lua::attention;
 use crate::sys::watchdog::{self, Stack, Woken};
 use crate::telemetry::{clock, log};
 
@@ -32,6 +34,9 @@ pub(super) fn watch(service: Arc<Service>) {
         tracing::warn!("Long holds are not reported: {error}");
         return;
     }
+    if let Err(error) = attention::install() {
+        tracing::warn!("Scripts look at the clock by their instructions alone: {error}");
+    }
     let thread = std::thread::Builder::new().name("basalt-watchdog".to_owned());
     if let Err(error) = thread.spawn(move || run(&service)) {
         tracing::warn!("Long holds are not reported: {error}");
@@ -43,11 +48,15 @@ fn run(service: &Service) {
     loop {
         let period_ms = service.config.load().watchdog_period;
         let look_ms = (period_ms > 0).then(|| (period_ms / 2).max(LOOK_MS_MIN));
-        match watchdog::wait(look_ms) {
+        let script_ms = attention::is_needed().then_some(attention::LOOK_MS);
+        let woken = watchdog::wait(look_ms.into_iter().chain(script_ms).min());
+        attention::look();
+        match woken {
             Woken::Asked => report(service, "Received SIGALRM", |_| true),
             // What was seen before is of no meaning where the watchdog did not look meanwhile.
             Woken::Told => seen.fill(Seen::default()),
-            Woken::TimedOut => look(service, &mut seen, u64::from(period_ms)),
+            Woken::TimedOut if period_ms > 0 => look(service, &mut seen, period_ms.into()),
+            Woken::TimedOut => {}
         }
     }
 }

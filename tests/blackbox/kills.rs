@@ -158,6 +158,46 @@ fn a_kill_ends_all_that_may_be_ended_and_the_log_says_which() {
     }
 }
 
+/// What a script goes on with for ever, in steps of some tenths of a second that execute next to no instructions.
+const SLOW_STEPS: [&str; 12] = [
+    "while true do pcall(string.rep, 'x', 2^28) end",
+    "local a = string.rep('x', 2^24) local b = a .. 'y' while true do b = b < a .. 'z' and a .. 'y' or a .. 'y' end",
+    "local a = string.rep(' ', 2^25) .. '1' while true do local n = a + 1 end",
+    "local t = {} for i = 1, 1000000 do t[i] = i % 1000 end while true do pcall(table.sort, t) end",
+    "local t = {} for i = 1, 1000000 do t[i] = 'x' end while true do table.concat(t, ',') end",
+    "local a = string.rep('a', 2^23) while true do string.gsub(a, '.', '%0') end",
+    "local a = string.rep('a', 2^20) .. 'c' while true do string.find(a, string.rep('a', 2^16) .. 'b', 1, true) end",
+    "local t = {} for i = 1, 300000 do t[i] = i end while true do cjson.encode(t) cmsgpack.pack(t) end",
+    "local s = cmsgpack.pack({string.rep('x', 2^24)}) while true do cmsgpack.unpack(s) struct.unpack('c0', struct.pack('i', 4)) end",
+    "local f = function(...) return string.rep(...) end while true do pcall(coroutine.wrap(f), 'x', 2^24) end",
+    "local f = coroutine.wrap(function() while true do string.rep('x', 2^24) coroutine.yield() end end)
+        while true do pcall(f) end",
+    "local t = {} for i = 1, 300000 do t[i] = {} end while true do collectgarbage() end",
+];
+
+#[test]
+fn what_takes_long_in_few_instructions_is_busy_and_can_be_killed() {
+    if support::is_stand_in() {
+        return;
+    }
+    let options = Options::shards(4)
+        .threads(2)
+        .with("busy-reply-threshold", "50");
+    let server = Server::start(&options);
+    for steps in SLOW_STEPS {
+        let (mut script, mut other) = (server.raw(), server.raw());
+        let text = format!("redis.call('get', KEYS[1]) {steps}");
+        script.send(&words(&["EVAL", &text, "1", "key"]));
+        // One that comes before the script, or before it is past its time, is answered with what it asked for.
+        eventually(steps, || other.call("GET key").show().contains("BUSY"));
+        assert_eq!(other.call("SCRIPT KILL").text(), "OK", "{steps}");
+        let reply = script.read().text();
+        assert!(reply.contains("killed by user"), "{steps}: {reply}");
+        eventually(steps, || running(&mut other).is_empty());
+        assert_eq!(other.call("GET key").show(), "(nil)");
+    }
+}
+
 #[test]
 fn a_transaction_that_takes_long_is_shown_and_busy_and_can_not_be_killed() {
     if support::is_stand_in() {

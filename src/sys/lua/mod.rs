@@ -11,6 +11,8 @@
 //! both        call_below           a function is called below a handler of errors, which is Pinned
 //!             direct               a function of ours that Lua calls without anything in between, a `Direct`
 //!             screen               functions of Lua's own behind a look at what they are called with
+//!             protected            calls that catch errors, and coroutines, which say what runs
+//! meanwhile   attention            what runs for long looks at the clock
 //! ```
 //!
 //! Invariant: no error of Lua's passes a frame of ours, but for that of [`enter`] and that of a screened function,
@@ -24,6 +26,8 @@
     reason = "Lua's stack is reached by raw pointers; the safe interface costs more than the scripts"
 )]
 
+pub mod attention;
+pub mod protected;
 pub mod screen;
 
 use std::cell::{Cell, UnsafeCell};
@@ -475,7 +479,9 @@ pub fn call_below<R>(
                 ffi::lua_settop(state, top);
                 return Err(error);
             }
+            let entered = attention::Entered::new(state);
             let status = ffi::lua_pcall(state, arguments.len() as c_int, 1, top + 1);
+            drop(entered);
             let called = if status != ffi::LUA_OK {
                 Called::Failed(raw.pop_value())
             } else if ffi::lua_type(state, -1) == ffi::LUA_TSTRING {

@@ -13,10 +13,6 @@ use super::{Given, Lifted, with_given};
 /// Who looks at what a function is called with. It has no access to the interpreter, and a panic in it ends the
 /// process.
 pub trait Screen: 'static {
-    /// Lua's own function answers an error with false and what was raised, as `coroutine.resume` does: that is what the
-    /// other function is called with, and what it makes of it is the answer. All calls pass.
-    const CATCHES: bool = false;
-
     /// Whether Lua's own function is to run.
     fn passes(given: &Given<'_>) -> bool;
 }
@@ -74,10 +70,8 @@ unsafe extern "C-unwind" fn enter_screened<S: Screen>(state: *mut mlua::lua_Stat
     // SAFETY: Lua gives a state that can be used, and what is called returns before anybody changes its stack.
     let (count, passes) = unsafe { with_given(state, S::passes) };
     // SAFETY: Lua leaves a function room for some values besides its arguments. What the closure was made with is what
-    // the contract says. Lua's function finds the frame as Lua would have given it, and its results are the closure's;
-    // where the second of two is replaced that takes one more value, for which the room that Lua leaves is there, as
-    // nothing lies in it but those two. An error passes this frame by a jump: nothing is left in it that is to be
-    // dropped.
+    // the contract says. Lua's function finds the frame as Lua would have given it, and its results are the closure's.
+    // An error passes this frame by a jump: nothing is left in it that is to be dropped.
     unsafe {
         let refused = ffi::lua_upvalueindex(3);
         let mut is_refused = false;
@@ -91,13 +85,7 @@ unsafe extern "C-unwind" fn enter_screened<S: Screen>(state: *mut mlua::lua_Stat
             && !is_refused
             && let Some(function) = ffi::lua_tocfunction(state, ffi::lua_upvalueindex(1))
         {
-            let answered = function(state);
-            if S::CATCHES && answered == 2 && ffi::lua_toboolean(state, -2) == 0 {
-                ffi::lua_pushvalue(state, ffi::lua_upvalueindex(2));
-                ffi::lua_insert(state, -2);
-                ffi::lua_call(state, 1, 1);
-            }
-            return answered;
+            return function(state);
         }
         ffi::lua_pushvalue(state, ffi::lua_upvalueindex(2));
         ffi::lua_insert(state, 1);
