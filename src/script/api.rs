@@ -9,9 +9,9 @@
 use mlua::{Function, Lua, MultiValue, Table, Value};
 
 use super::calls::{self, Calling};
-use super::convert::truncated;
-use super::current::{Argument, HOST, RUN};
+use super::current::{Argument, HOST, RUN, STEP_BYTES, look};
 use super::errors;
+use super::numerals::truncated;
 use super::sha;
 use crate::base::lossless::until_zero;
 use crate::engine::record::Audience;
@@ -309,7 +309,7 @@ fn sha1hex(lua: &Lua, arguments: MultiValue) -> mlua::Result<Value> {
         _ => None,
     };
     let digest = match text {
-        Some(text) => sha::sha1(&text.as_bytes()),
+        Some(text) => sha::sha1_stepwise(&text.as_bytes(), STEP_BYTES, look)?,
         None => sha::sha1(b""),
     };
     lua.create_string(sha::hex(&digest)).map(Value::String)
@@ -379,6 +379,9 @@ fn set_replication(lua: &Lua, arguments: MultiValue) -> mlua::Result<()> {
     }
 }
 
+/// A line that a script has logged is cut beyond this.
+const LINE_BYTES_MAX: usize = 1024 * 1024;
+
 fn log(lua: &Lua, arguments: MultiValue) -> mlua::Result<()> {
     if arguments.len() < 2 {
         return Err(errors::reply("redis.log() requires two arguments or more."));
@@ -406,6 +409,7 @@ fn log(lua: &Lua, arguments: MultiValue) -> mlua::Result<()> {
             line.extend_from_slice(&text.as_bytes());
         }
     }
+    line.truncate(LINE_BYTES_MAX);
     let line = String::from_utf8_lossy(&line);
     match level {
         0 => tracing::trace!("{line}"),

@@ -2,8 +2,8 @@
 
 use mlua::{Lua, LuaString, MultiValue, Value};
 
-use super::convert::truncated;
 use super::errors;
+use super::numerals::truncated;
 
 /// A string, or a number as a string.
 pub(super) fn text(

@@ -4,11 +4,12 @@ use std::io::IoSlice;
 
 use mlua::{Lua, Value};
 
-use super::convert::{self, Arguments, Reader};
+use super::convert::{self, Reader};
 use super::current::{Cleared, HOST, RUN, Run as Running, Unfinished, interrupt, with_arguments};
 use super::errors::{self, Raised};
 use super::host::{Call, Host, Interrupted};
 use super::memory::{freely, limit_bytes};
+use super::words::Arguments;
 use crate::command::Out;
 use crate::command::admission::{self, Facts, Stage};
 use crate::command::declaration::{Command, Run};

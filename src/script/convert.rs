@@ -1,4 +1,4 @@
-//! Replies of commands to Lua values, Lua values to replies, and values to arguments.
+//! Replies of commands to Lua values, and Lua values to replies.
 //!
 //! ```text
 //! RESP2 to Lua:  :1 1   $ "text"   + {ok=}   - {err=}   * {…}   nil false
@@ -8,12 +8,13 @@
 
 use mlua::{IntoLua, Lua, Table, Value};
 
+use super::current::look;
 use super::errors;
+use super::numerals::truncated;
 use crate::base::lossless::until_zero;
-use crate::base::number::{F64Buffer, parse_f64, parse_i64};
+use crate::base::number::{parse_f64, parse_i64};
 use crate::command::Out;
 use crate::resp::reply::Protocol;
-use crate::resp::request::Span;
 use crate::sys::lua;
 
 /// Tables in tables that a reply may have.
@@ -74,6 +75,7 @@ impl<'a> Reader<'a> {
 
     /// One reply as a value.
     pub(super) fn value(&mut self, lua: &Lua) -> mlua::Result<Value> {
+        look()?;
         let line = self.line();
         let Some((kind, head)) = line.split_first() else {
             return Ok(Value::Nil);
@@ -206,6 +208,7 @@ pub(super) fn write(value: &Value, script: Protocol, out: &mut Out) -> mlua::Res
 }
 
 fn write_at(value: &Value, script: Protocol, out: &mut Out, depth: usize) -> mlua::Result<Written> {
+    look()?;
     if depth > DEPTH_MAX {
         out.error("ERR reached lua stack limit");
         return Ok(Written::default());
@@ -332,76 +335,4 @@ fn one_line(text: &[u8]) -> Vec<u8> {
             other => *other,
         })
         .collect()
-}
-
-/// A number without its fraction. What fits no integer is the smallest one, as on the processors that Redis knows.
-pub(super) fn truncated(number: f64) -> i64 {
-    const LIMIT: f64 = 9_223_372_036_854_775_808.0;
-    if (-LIMIT..LIMIT).contains(&number) {
-        number as i64
-    } else {
-        i64::MIN
-    }
-}
-
-/// A number that is an integer and not the negative zero.
-fn whole(number: f64) -> Option<i64> {
-    let integer = truncated(number);
-    ((integer as f64).to_bits() == number.to_bits()).then_some(integer)
-}
-
-// To arguments ---------------------------------------------------------------------------------------------------
-
-/// The arguments of one call, collected while they are taken from Lua's stack.
-#[derive(Default)]
-pub(super) struct Arguments {
-    pub(super) data: Vec<u8>,
-    pub(super) spans: Vec<Span>,
-    /// One of them was neither a string nor a number.
-    pub(super) is_spoiled: bool,
-}
-
-/// Capacity that is kept from call to call.
-const KEPT_BYTES_MAX: usize = 64 * 1024;
-
-/// Spans whose capacity is kept from call to call.
-const KEPT_SPANS_MAX: usize = 8 * 1024;
-
-impl Arguments {
-    /// Forgets all arguments.
-    #[inline]
-    pub(super) fn clear(&mut self) {
-        self.data.clear();
-        self.spans.clear();
-        self.give_back();
-        self.is_spoiled = false;
-    }
-
-    /// Long ones are forgotten at once.
-    #[inline]
-    pub(super) fn give_back(&mut self) {
-        if self.data.capacity() > KEPT_BYTES_MAX || self.spans.capacity() > KEPT_SPANS_MAX {
-            *self = Arguments::default();
-        }
-    }
-
-    fn push(&mut self, bytes: &[u8]) {
-        // Longer than 4 GiB together is more than Lua may take.
-        self.spans
-            .push(Span::in_buffer(self.data.len(), bytes.len()));
-        self.data.extend_from_slice(bytes);
-    }
-
-    /// Adds one.
-    #[inline]
-    pub(super) fn take(&mut self, argument: lua::Argument<'_>) {
-        match argument {
-            lua::Argument::Text(text) => self.push(text),
-            lua::Argument::Number(number) => match whole(number) {
-                Some(number) => self.push(itoa::Buffer::new().format(number).as_bytes()),
-                None => self.push(F64Buffer::default().format(number)),
-            },
-            lua::Argument::Other => self.is_spoiled = true,
-        }
-    }
 }

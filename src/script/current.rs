@@ -3,14 +3,14 @@
 
 use std::cell::{Cell, RefCell};
 
-use super::convert::Arguments;
 use super::errors::Raised;
 use super::host::{Hosts, Interrupted};
 use super::random::Rand48;
+use super::words::Arguments;
 use crate::command::Out;
 use crate::resp::reply::Protocol;
 use crate::structures::scoped_tls::ScopedTls;
-use crate::sys::lua::{self, Take};
+use crate::sys::lua::{self, Take, attention};
 use crate::telemetry::clock::Ticks;
 
 /// How long the code of a library may run while it is loaded.
@@ -85,6 +85,18 @@ impl Drop for Cleared {
         with_arguments(Arguments::clear);
     }
 }
+
+/// Asked by what takes long at each of its steps: whether the script may go on.
+#[inline]
+pub(super) fn look() -> mlua::Result<()> {
+    match attention::is_due() {
+        false => Ok(()),
+        true => tick(),
+    }
+}
+
+/// Bytes between two steps of what goes through a text.
+pub(super) const STEP_BYTES: usize = 64 * 1024;
 
 /// Whether the script may go on.
 pub(super) fn tick() -> mlua::Result<()> {

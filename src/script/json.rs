@@ -8,8 +8,10 @@ use std::rc::Rc;
 
 use mlua::{Lua, MultiValue, Table, Value};
 
-use super::convert::{string, truncated};
-use super::{arguments, errors, numerals};
+use super::convert::string;
+use super::current::{STEP_BYTES, look};
+use super::numerals::{self, truncated};
+use super::{arguments, errors};
 
 /// Tables in tables, whatever a script sets.
 const DEPTH_MAX: usize = 1000;
@@ -276,6 +278,7 @@ impl Encoder<'_> {
     }
 
     fn value(&mut self, value: &Value, depth: usize) -> mlua::Result<()> {
+        look()?;
         match value {
             Value::String(text) => self.string(&text.as_bytes()),
             Value::Integer(number) => self.number(*number as f64, value),
@@ -353,6 +356,7 @@ impl Encoder<'_> {
     fn array_length(&self, table: &Table) -> mlua::Result<Option<i64>> {
         let (mut largest, mut count) = (0_i64, 0_i64);
         for pair in table.pairs::<Value, Value>() {
+            look()?;
             let (key, _) = pair?;
             let index = match key {
                 Value::Integer(index) if index >= 1 => index,
@@ -396,6 +400,18 @@ impl Encoder<'_> {
 
     fn string(&mut self, text: &[u8]) -> mlua::Result<()> {
         self.text.push(b'"');
+        for part in text.chunks(STEP_BYTES) {
+            look()?;
+            self.part(part);
+            self.check_length()?;
+        }
+        self.text.push(b'"');
+        Ok(())
+    }
+
+    /// A part of a string.
+    fn part(&mut self, text: &[u8]) {
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
         let mut plain = 0;
         for (at, &byte) in text.iter().enumerate() {
             let short = match byte {
@@ -412,15 +428,14 @@ impl Encoder<'_> {
             plain = at + 1;
             match short {
                 0 => {
-                    let digits = format!("\\u{byte:04x}");
-                    self.text.extend_from_slice(digits.as_bytes());
+                    let digits = [byte >> 4, byte & 15].map(|digit| DIGITS[usize::from(digit)]);
+                    self.text.extend_from_slice(b"\\u00");
+                    self.text.extend_from_slice(&digits);
                 }
                 _ => self.text.extend_from_slice(&[b'\\', short]),
             }
         }
         self.text.extend_from_slice(&text[plain..]);
-        self.text.push(b'"');
-        self.check_length()
     }
 }
 
@@ -510,9 +525,9 @@ fn decode(lua: &Lua, settings: &Shared, given: MultiValue) -> mlua::Result<Multi
         takes_invalid,
         scratch: Vec::new(),
     };
-    let token = decoder.next();
+    let token = decoder.next()?;
     let value = decoder.value(&token)?;
-    let token = decoder.next();
+    let token = decoder.next()?;
     match token.kind {
         Kind::End => Ok(one(value)),
         _ => Err(decoder.unexpected("the end", &token)),
@@ -561,24 +576,24 @@ impl Decoder<'_> {
     fn object(&mut self) -> mlua::Result<Value> {
         self.descend()?;
         let table = self.lua.create_table()?;
-        let mut token = self.next();
+        let mut token = self.next()?;
         if !matches!(token.kind, Kind::ObjectEnd) {
             loop {
                 let Kind::String = token.kind else {
                     return Err(self.unexpected("object key string", &token));
                 };
                 let key = string(self.lua, &self.scratch)?;
-                token = self.next();
+                token = self.next()?;
                 let Kind::Colon = token.kind else {
                     return Err(self.unexpected("colon", &token));
                 };
-                token = self.next();
+                token = self.next()?;
                 let value = self.value(&token)?;
                 table.raw_set(key, value)?;
-                token = self.next();
+                token = self.next()?;
                 match token.kind {
                     Kind::ObjectEnd => break,
-                    Kind::Comma => token = self.next(),
+                    Kind::Comma => token = self.next()?,
                     _ => return Err(self.unexpected("comma or object end", &token)),
                 }
             }
@@ -590,15 +605,15 @@ impl Decoder<'_> {
     fn array(&mut self) -> mlua::Result<Value> {
         self.descend()?;
         let table = self.lua.create_table()?;
-        let mut token = self.next();
+        let mut token = self.next()?;
         if !matches!(token.kind, Kind::ArrayEnd) {
             for index in 1.. {
                 let value = self.value(&token)?;
                 table.raw_set(index, value)?;
-                token = self.next();
+                token = self.next()?;
                 match token.kind {
                     Kind::ArrayEnd => break,
-                    Kind::Comma => token = self.next(),
+                    Kind::Comma => token = self.next()?,
                     _ => return Err(self.unexpected("comma or array end", &token)),
                 }
             }
@@ -607,9 +622,13 @@ impl Decoder<'_> {
         Ok(Value::Table(table))
     }
 
-    fn next(&mut self) -> Token {
+    fn next(&mut self) -> mlua::Result<Token> {
+        look()?;
         while matches!(self.byte(self.at), b' ' | b'\t' | b'\n' | b'\r') {
             self.at += 1;
+            if self.at.is_multiple_of(STEP_BYTES) {
+                look()?;
+            }
         }
         let at = self.at;
         let single = match self.byte(at) {
@@ -620,16 +639,16 @@ impl Decoder<'_> {
             b',' => Some(Kind::Comma),
             b':' => Some(Kind::Colon),
             0 => {
-                return Token {
+                return Ok(Token {
                     kind: Kind::End,
                     at,
-                };
+                });
             }
             _ => None,
         };
         if let Some(kind) = single {
             self.at += 1;
-            return Token { kind, at };
+            return Ok(Token { kind, at });
         }
         let rest = &self.text[at..];
         let (kind, length) = match rest[0] {
@@ -650,18 +669,19 @@ impl Decoder<'_> {
             _ => (Kind::Error("invalid token"), 0),
         };
         self.at += length;
-        Token { kind, at }
+        Ok(Token { kind, at })
     }
 
-    fn string_token(&mut self) -> Token {
+    fn string_token(&mut self) -> mlua::Result<Token> {
         let begin = self.at;
         self.at += 1;
         self.scratch.clear();
-        let error = |at: usize, what: &'static str| Token {
-            kind: Kind::Error(what),
-            at,
+        let error = |at: usize, what: &'static str| {
+            let kind = Kind::Error(what);
+            Ok(Token { kind, at })
         };
         loop {
+            look()?;
             // Runs of plain bytes at once.
             let rest = self.text.get(self.at..).unwrap_or_default();
             let plain = rest
@@ -700,10 +720,8 @@ impl Decoder<'_> {
             self.at += 2;
         }
         self.at += 1;
-        Token {
-            kind: Kind::String,
-            at: begin,
-        }
+        let kind = Kind::String;
+        Ok(Token { kind, at: begin })
     }
 
     /// The character that `\uXXXX`, or two of them, stand for, and how long they are.

@@ -9,8 +9,8 @@
 //! vm          one interpreter a thread; prelude.lua and api what scripts find in it; unsandboxed which scripts
 //!             need no proxies; memory what interpreters take
 //! current     what functions of Rust that a script calls know of it
-//! calls       redis.call; convert replies and values; errors on their way
-//! screens     what stays of Lua's own functions; pattern what takes the place of some for long texts
+//! calls       redis.call; convert replies and values; words its arguments; errors on their way
+//! screens     what stays of Lua's own functions; pattern and texts what takes the place of some for long texts
 //! json msgpack packing bits random   cjson, cmsgpack, struct, bit, math.random
 //! ```
 //!
@@ -42,8 +42,10 @@ pub mod running;
 mod screens;
 pub mod sha;
 pub mod stack;
+mod texts;
 mod unsandboxed;
 mod vm;
+mod words;
 
 use mlua::Value;
 
@@ -55,7 +57,7 @@ use crate::command::error::CommandError;
 use crate::command::host::scripts as commands;
 use crate::command::{Args, Out};
 use crate::resp::reply::Protocol;
-use crate::sys::lua::Called;
+use crate::sys::lua::{Called, attention};
 use calls::Asking;
 use current::{HOST, RUN};
 use flags::ScriptFlags;
@@ -141,11 +143,11 @@ fn run_script(
         }
     };
     begin(compiled.script.flags, is_read_only, host)?;
-    let result = with_host(host, args, key_count, |keys, rest| {
-        vm.run(&compiled, keys, rest, |text| answer_text(text, out))
-    });
-    conclude(result, out, || {
-        std::str::from_utf8(&compiled.script.hex).unwrap_or_default()
+    with_host(host, args, key_count, |keys, rest| {
+        let result = vm.run(&compiled, keys, rest, |text| answer_text(text, out));
+        conclude(vm, result, out, || {
+            std::str::from_utf8(&compiled.script.hex).unwrap_or_default()
+        })
     })
 }
 
@@ -162,12 +164,12 @@ fn run_function(
     let function = vm.of_function(args.get(1), &library.functions)?;
     let key_count = key_count(args, "ERR Bad number of keys provided")?;
     begin(function.flags, verb == ScriptVerb::FcallRo, host)?;
-    let result = with_host(host, args, key_count, |keys, rest| {
-        vm.run_function(&function.callback, keys, rest, |text| {
+    with_host(host, args, key_count, |keys, rest| {
+        let result = vm.run_function(&function.callback, keys, rest, |text| {
             answer_text(text, out)
-        })
-    });
-    conclude(result, out, || &function.name)
+        });
+        conclude(vm, result, out, || &function.name)
+    })
 }
 
 /// Runs something with the host within reach of what it calls, and the keys and the other arguments apart.
@@ -267,6 +269,7 @@ fn answer_text(text: &[u8], out: &mut Out) {
 /// Writes what came of a run that did not end with a text.
 #[inline]
 fn conclude<'n>(
+    vm: &Vm,
     result: mlua::Result<Called<()>>,
     out: &mut Out,
     name: impl Fn() -> &'n str,
@@ -277,14 +280,23 @@ fn conclude<'n>(
     }
     match result {
         Ok(Called::Text(())) => Ok(Ended::default()),
-        Ok(Called::Value(value)) => match convert::write(&value, protocol, out) {
-            Ok(written) => Ok(Ended {
-                failed: written.failed,
-                is_counted: written.is_counted,
-                interrupted: None,
-            }),
-            Err(error) => Err(no_answer(&error)),
-        },
+        Ok(Called::Value(value)) => {
+            let mark = out.position();
+            let written = attention::running(&vm.lua, || convert::write(&value, protocol, out));
+            let interrupted = RUN.with(|run| run.interrupted.take());
+            match (written, interrupted) {
+                (_, Some(interrupted)) => {
+                    out.truncate(mark);
+                    Ok(end(interrupted, name(), out))
+                }
+                (Ok(written), None) => Ok(Ended {
+                    failed: written.failed,
+                    is_counted: written.is_counted,
+                    interrupted: None,
+                }),
+                (Err(error), None) => Err(no_answer(&error)),
+            }
+        }
         failed => Ok(fail(failed, name(), out)),
     }
 }

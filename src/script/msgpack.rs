@@ -6,7 +6,9 @@
 
 use mlua::{Lua, MultiValue, Table, Value};
 
-use super::convert::{string, truncated};
+use super::convert::string;
+use super::current::look;
+use super::numerals::truncated;
 use super::{arguments, errors};
 
 /// Tables in tables that are written.
@@ -61,6 +63,7 @@ struct Writer<'a> {
 
 impl Writer<'_> {
     fn value(&mut self, value: &Value, depth: usize) -> mlua::Result<()> {
+        look()?;
         if self.bytes.len() > TEXT_BYTES_MAX {
             return Err(errors::complain(self.lua, "not enough memory"));
         }
@@ -86,6 +89,7 @@ impl Writer<'_> {
     fn table(&mut self, table: &Table, depth: usize) -> mlua::Result<()> {
         let (mut largest, mut count, mut is_array) = (0, 0, true);
         for pair in table.pairs::<Value, Value>() {
+            look()?;
             let (key, _) = pair?;
             count += 1;
             match key {
@@ -262,6 +266,7 @@ impl<'a> Reader<'a> {
     }
 
     fn value(&mut self, depth: usize) -> Result<Value, Failed> {
+        look()?;
         let [mark] = self.array()?;
         let number = match mark {
             0x00..=0x7f => f64::from(mark),

@@ -1,4 +1,4 @@
-//! Numbers as C writes and reads them: `%.14g`, and the longest beginning of a text that `strtod` would take.
+//! Numbers as C writes, reads and cuts them: `%.14g`, and the longest beginning of a text that `strtod` would take.
 
 /// Writes a number as `%.<precision>g` does.
 pub(super) fn write_general(number: f64, precision: usize, into: &mut Vec<u8>) {
@@ -128,6 +128,16 @@ fn hexadecimal(text: &[u8]) -> (f64, usize) {
         }
     }
     (number * f64::from(scale).exp2(), at)
+}
+
+/// A number without its fraction. What fits no integer is the smallest one, as on the processors that Redis knows.
+pub(super) fn truncated(number: f64) -> i64 {
+    const LIMIT: f64 = 9_223_372_036_854_775_808.0;
+    if (-LIMIT..LIMIT).contains(&number) {
+        number as i64
+    } else {
+        i64::MIN
+    }
 }
 
 #[cfg(test)]

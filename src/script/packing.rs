@@ -8,7 +8,9 @@
 
 use mlua::{Lua, MultiValue, Table, Value};
 
-use super::convert::{string, truncated};
+use super::convert::string;
+use super::current::look;
+use super::numerals::truncated;
 use super::{arguments, errors};
 
 /// Bytes of the largest integer.
@@ -55,6 +57,7 @@ impl<'a> Format<'a> {
 
     /// The next option with its size, and how many bytes of padding it needs at a position.
     fn next(&mut self, position: usize) -> mlua::Result<Option<(u8, usize, usize)>> {
+        look()?;
         let Some((&option, rest)) = self.rest.split_first() else {
             return Ok(None);
         };

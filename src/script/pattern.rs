@@ -7,7 +7,7 @@
 use mlua::{Function, Lua, MultiValue, Table, Value};
 
 use super::convert::string;
-use super::current::tick;
+use super::current::{look, tick};
 use super::{arguments, errors};
 use crate::base::lossless;
 
@@ -51,12 +51,26 @@ fn weight(pattern: &[u8]) -> usize {
 }
 
 /// Bytes of the texts on which patterns may be used that weigh so much.
-const LIGHT_BYTES: [usize; 4] = [10_000, 300, 80, 30];
+const LIGHT_BYTES: [usize; 4] = [3_000, 300, 80, 30];
+
+/// Bytes of a text times bytes of what is looked for in it, or of what is put there.
+const LIGHT_PRODUCT: usize = 1024 * 1024;
+
+/// Whether Lua's own functions are quick where each byte of one text may meet each one of another.
+pub(super) fn is_light_product(text: &[u8], other: &[u8]) -> bool {
+    text.len().saturating_mul(other.len().max(1)) <= LIGHT_PRODUCT
+}
+
+/// Whether a pattern stands for nothing but itself.
+pub(super) fn is_literal(pattern: &[u8]) -> bool {
+    let mut bytes = lossless::until_zero(pattern).iter();
+    !bytes.any(|byte| b"^$*+?.([%-".contains(byte))
+}
 
 /// Whether Lua's own functions are quick with a text and a pattern.
 pub(super) fn is_light(text: &[u8], pattern: &[u8]) -> bool {
     match weight(pattern) {
-        0 => true,
+        0 => is_light_product(text, pattern),
         weight => LIGHT_BYTES
             .get(weight - 1)
             .is_some_and(|bytes| text.len() <= *bytes),
@@ -118,10 +132,10 @@ impl<'a> Search<'a> {
 
     fn step(&mut self) -> Result<(), Failure> {
         self.steps += 1;
-        if self.steps.is_multiple_of(TICK_STEPS) {
-            tick()?;
+        match self.steps.is_multiple_of(TICK_STEPS) {
+            true => Ok(tick()?),
+            false => Ok(look()?),
         }
-        Ok(())
     }
 
     /// Where a match that begins here ends.
@@ -416,6 +430,17 @@ fn find(lua: &Lua, given: MultiValue, is_find: bool) -> mlua::Result<MultiValue>
     let length = text.len() as i64;
     let init = if init < 0 { init + length + 1 } else { init };
     let mut at = (init - 1).clamp(0, length) as usize;
+    let is_plain = |value: &Value| !matches!(value, Value::Nil | Value::Boolean(false));
+    if is_find && (given.get(3).is_some_and(is_plain) || is_literal(&pattern)) {
+        let found = memchr::memmem::find(&text[at..], &pattern).map(|found| at + found);
+        return Ok(MultiValue::from_vec(match found {
+            Some(at) => vec![
+                Value::Number(at as f64 + 1.0),
+                Value::Number((at + pattern.len()) as f64),
+            ],
+            None => vec![Value::Nil],
+        }));
+    }
     let is_anchored = pattern.first() == Some(&b'^');
     let mut search = Search::new(&text, &pattern[usize::from(is_anchored)..]);
     let mut run = || -> Result<Vec<Value>, Failure> {
@@ -503,9 +528,6 @@ fn replace(lua: &Lua, given: MultiValue) -> mlua::Result<MultiValue> {
                 }
                 _ => break,
             }
-            if made.len() > TEXT_BYTES_MAX {
-                return fail("not enough memory");
-            }
             if is_anchored {
                 break;
             }
@@ -520,6 +542,15 @@ fn replace(lua: &Lua, given: MultiValue) -> mlua::Result<MultiValue> {
     ]))
 }
 
+/// Adds to a text that is being made, unless it becomes longer than any may be.
+fn add(made: &mut Vec<u8>, text: &[u8]) -> Result<(), Failure> {
+    if made.len() + text.len() > TEXT_BYTES_MAX {
+        return fail("not enough memory");
+    }
+    made.extend_from_slice(text);
+    Ok(())
+}
+
 fn put_replacement(
     lua: &Lua,
     search: &Search<'_>,
@@ -528,6 +559,7 @@ fn put_replacement(
     by: &Value,
     made: &mut Vec<u8>,
 ) -> Result<(), Failure> {
+    look()?;
     let value: Value = match by {
         Value::Table(table) => table.get(search.value(lua, 0, start, end)?)?,
         Value::Function(function) => {
@@ -537,18 +569,21 @@ fn put_replacement(
         Value::String(text) => {
             let text = text.as_bytes();
             let mut bytes = text.iter();
+            if made.len() + text.len() > TEXT_BYTES_MAX {
+                return fail("not enough memory");
+            }
             while let Some(&byte) = bytes.next() {
                 if byte != b'%' {
                     made.push(byte);
                     continue;
                 }
                 match bytes.next() {
-                    Some(b'0') => made.extend_from_slice(&search.text[start..end]),
+                    Some(b'0') => add(made, &search.text[start..end])?,
                     Some(digit) if digit.is_ascii_digit() => {
                         let number = usize::from(digit - b'1');
                         let value = search.value(lua, number, start, end)?;
                         if let Some(text) = lua.coerce_string(value)? {
-                            made.extend_from_slice(&text.as_bytes());
+                            add(made, &text.as_bytes())?;
                         }
                     }
                     other => made.push(other.copied().unwrap_or(0)),
@@ -559,10 +594,10 @@ fn put_replacement(
         _ => return Ok(()),
     };
     match value {
-        Value::Nil | Value::Boolean(false) => made.extend_from_slice(&search.text[start..end]),
+        Value::Nil | Value::Boolean(false) => add(made, &search.text[start..end])?,
         Value::String(_) | Value::Integer(_) | Value::Number(_) => {
             if let Some(text) = lua.coerce_string(value)? {
-                made.extend_from_slice(&text.as_bytes());
+                add(made, &text.as_bytes())?;
             }
         }
         other => {

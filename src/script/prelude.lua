@@ -8,7 +8,7 @@ local error, type, screens = G.error, G.type, native.screens
 local pcall, xpcall = screens.catching(G.pcall), screens.handling(G.xpcall)
 local setmetatable, getmetatable, rawset, next = G.setmetatable, G.getmetatable, G.rawset, G.next
 local rawget, tonumber, floor, ceil, count = G.rawget, G.tonumber, G.math.floor, G.math.ceil, G.select
-local insert, concat = G.table.insert, G.table.concat
+local insert, concat, sort = G.table.insert, G.table.concat, G.table.sort
 local byte, match = G.string.byte, G.string.match
 local load, setfenv = G.load, G.setfenv
 local caught, is_interruption = native.caught, native.is_interruption
@@ -96,9 +96,11 @@ G.coroutine.wrap = screens.wrapping(G.coroutine.create)
 G.setmetatable = screens.tables(setmetatable, inner_of, refuse_call)
 G.rawset = screens.tables(rawset, inner_of, refuse_call)
 -- A number as C's `int`.
-local function whole(value)
+local function whole(value, at, name)
   local number = tonumber(value)
-  if not number then error("bad argument #2 to 'insert' (number expected, got " .. type(value) .. ")", 4) end
+  if not number then
+    error("bad argument #" .. at .. " to '" .. name .. "' (number expected, got " .. type(value) .. ")", 4)
+  end
   number = (number < 0 and ceil(number) or floor(number)) % 2 ^ 32
   if number ~= number then return 0 end
   return number < 2 ^ 31 and number or number - 2 ^ 32
@@ -107,26 +109,69 @@ end
 -- Where many elements are moved this moves them, as a script can be interrupted.
 G.table.insert = screens.inserting(insert, inner_of, function(list, place, value)
   if inner_of[list] then refuse_call() end
-  place = whole(place)
+  place = whole(place, 2, "insert")
   for at = #list, place, -1 do rawset(list, at + 1, rawget(list, at)) end
   rawset(list, place, value)
+end)
+G.table.remove = screens.removing(G.table.remove, function(list, place)
+  local last = #list
+  place = whole(place, 2, "remove")
+  if place < 1 or place > last then return end
+  local value = rawget(list, place)
+  for at = place, last - 1 do rawset(list, at, rawget(list, at + 1)) end
+  rawset(list, last, nil)
+  return value
+end)
+
+-- Many elements, or long ones between them, are joined by parts.
+G.table.concat = screens.joining(concat, function(list, separator, first, last)
+  separator = separator == nil and "" or separator .. ""
+  first = first == nil and 1 or whole(first, 3, "concat")
+  last = last == nil and #list or whole(last, 4, "concat")
+  local step = floor(10000 / (#separator + 1)) + 1
+  local parts, size = {}, 0
+  for at = first, last, step do
+    parts[size + 1] = concat(list, separator, at, at + step > last and last or at + step - 1)
+    parts[size + 2] = separator
+    size = size + 2
+  end
+  return concat(parts, "", 1, size - 1)
+end)
+
+-- The same comparisons in the same order, but that one who waits for the end of them can have it.
+local function less(a, b) return a < b end
+G.table.sort = screens.sorting(G.table.sort, function(list) return sort(list, less) end)
+G.table.maxn = screens.scanning(G.table.maxn, function(list)
+  local most = 0
+  for key in next, list do
+    if type(key) == "number" and key > most then most = key end
+  end
+  return most
 end)
 G.rawget = native.rawget
 G.pairs = native.pairs
 
-G.string.rep = screens.repeating(G.string.rep, function() return "" end)
+-- Long texts are gone through by functions of ours, which can be interrupted.
+for name, long in next, native.texts do
+  G.string[name] = (name == "rep" and screens.repeating or screens.short)(G.string[name], long)
+end
 -- The second level is the function in whose place this answers.
 G.unpack = screens.unpacking(G.unpack, function() error("too many results to unpack", 3) end)
 
 -- Searches that Lua's own functions could be kept busy with for long are done by ours, which can be interrupted.
-for _, name in next, { "find", "match", "gmatch", "gsub" } do
-  G.string[name] = screens.searching(G.string[name], native.patterns[name])
+for name, long in next, native.patterns do
+  local screen = name == "find" and screens.finding or name == "gsub" and screens.replacing or screens.searching
+  G.string[name] = screen(G.string[name], long)
 end
 G.string.gfind = G.string.gmatch
 
 -- Scripts are text: compiled code could do anything.
 local BINARY = "bytecode is not accepted"
-G.loadstring = screens.compiling(G.loadstring, function() return nil, BINARY end)
+local compile_stepwise = native.compile_stepwise
+G.loadstring = screens.compiling(G.loadstring, function(text, name)
+  if byte(text) == 27 then return nil, BINARY end
+  return compile_stepwise(text, name)
+end)
 -- Lua's compiler holds the name of what it compiles by nothing at the moment in which it first asks a reader, who may
 -- have all garbage collected (the kind of CVE-2025-49844). So no reader is called from within the compiler: all pieces
 -- are there before it begins, and no code of a script runs until it is done.
@@ -158,7 +203,15 @@ end)
 -- Redis has neither: a script's environment, which all its runs share, is nobody's to change.
 G.getfenv, G.setfenv = nil, nil
 -- Scripts may look at the collector, and make it run, but not stop it.
-G.collectgarbage = screens.collecting(G.collectgarbage, function() return 0 end)
+local collect = G.collectgarbage
+G.collectgarbage = screens.collecting(collect, function(option)
+  if option ~= nil and option ~= "collect" and option ~= "step" then return 0 end
+  -- What is garbage now may be seen by the cycle after the one that has begun only.
+  for _ = 1, option == "step" and 1 or 2 do
+    repeat until collect("step", 1000)
+  end
+  return option == "step" or 0
+end)
 
 -- newproxy gives values a finalizer: code of one script that would run, and fail, in the middle of another one.
 G.newproxy = nil

@@ -2,10 +2,11 @@
 
 use mlua::{Function, Lua, Table};
 
+use super::current::{look, tick};
 use super::pattern;
-use crate::sys::lua::protected;
+use crate::sys::lua::compiling::{Gate, stepwise};
 use crate::sys::lua::screen::{Open, Screen, screened};
-use crate::sys::lua::{Argument, Given, Sort};
+use crate::sys::lua::{Argument, Given, Sort, protected};
 
 /// How compiled code begins.
 const COMPILED: u8 = 27;
@@ -30,11 +31,20 @@ pub(super) fn install(lua: &Lua, native: &Table) -> mlua::Result<()> {
         screens.raw_set(name, lua.create_function(make)?)?;
     }
     screens.raw_set("repeating", lua.create_function(by::<Repeating>)?)?;
+    screens.raw_set("finding", lua.create_function(by::<Finding>)?)?;
     screens.raw_set("searching", lua.create_function(by::<Searching>)?)?;
+    screens.raw_set("replacing", lua.create_function(by::<Replacing>)?)?;
+    screens.raw_set("short", lua.create_function(by::<Short>)?)?;
+    screens.raw_set("joining", lua.create_function(by::<Joining>)?)?;
+    screens.raw_set("removing", lua.create_function(by::<Removing>)?)?;
+    screens.raw_set("sorting", lua.create_function(by::<Sorting>)?)?;
+    screens.raw_set("scanning", lua.create_function(by::<Scanning>)?)?;
     screens.raw_set("unpacking", lua.create_function(by::<Unpacking>)?)?;
     screens.raw_set("compiling", lua.create_function(by::<Compiling>)?)?;
     screens.raw_set("collecting", lua.create_function(by::<Collecting>)?)?;
-    native.raw_set("screens", screens)
+    native.raw_set("screens", screens)?;
+    let refuse = lua.create_function(|_, ()| tick())?;
+    native.raw_set("compile_stepwise", stepwise::<Compiler>(lua, &refuse)?)
 }
 
 /// What makes a function of Lua's own one and nothing else.
@@ -50,21 +60,42 @@ fn by<S: Screen>(lua: &Lua, (own, otherwise): (Function, Function)) -> mlua::Res
     screened::<S>(lua, &own, None, &otherwise)
 }
 
+/// Bytes that Lua's own functions go through, one by one, in some hundred microseconds.
+const SHORT_BYTES: usize = 256 * 1024;
+
+/// Elements that they go through in the time.
+const FEW_ELEMENTS: i64 = 10_000;
+
 /// What repeats a text, which may be empty: to repeat nothing would take as long as to repeat something.
 struct Repeating;
 
 impl Screen for Repeating {
     fn passes(given: &Given<'_>) -> bool {
         let mut given = given.iter();
-        let (Some(Argument::Text(b"")), Some(count)) = (given.next(), given.next()) else {
+        let (Some(Argument::Text(text)), Some(count)) = (given.next(), given.next()) else {
             return true;
         };
         match count {
-            Argument::Number(_) => false,
+            Argument::Number(count) => {
+                text.len() as f64 * count <= SHORT_BYTES as f64 && !text.is_empty()
+            }
             // It may be a number, too.
-            Argument::Text(text) => !text.iter().any(u8::is_ascii_digit),
+            Argument::Text(count) => !count.iter().any(u8::is_ascii_digit),
             Argument::Other => true,
         }
+    }
+}
+
+/// What goes through all the texts that it is given.
+struct Short;
+
+impl Screen for Short {
+    fn passes(given: &Given<'_>) -> bool {
+        let length = |argument| match argument {
+            Argument::Text(text) => text.len(),
+            _ => 0,
+        };
+        given.iter().map(length).sum::<usize>() <= SHORT_BYTES
     }
 }
 
@@ -73,15 +104,118 @@ struct Searching;
 
 impl Screen for Searching {
     fn passes(given: &Given<'_>) -> bool {
-        let mut given = given.iter();
-        match (given.next(), given.next()) {
-            (Some(Argument::Text(text)), Some(Argument::Text(pattern))) => {
-                pattern::is_light(text, pattern)
-            }
-            _ => true,
+        match two_texts(given) {
+            Some((text, pattern)) => pattern::is_light(text, pattern),
+            None => true,
         }
     }
 }
+
+/// What searches a text by a pattern, or for a text.
+struct Finding;
+
+impl Screen for Finding {
+    fn passes(given: &Given<'_>) -> bool {
+        match two_texts(given) {
+            Some((text, pattern)) if given.is_true(3) || pattern::is_literal(pattern) => {
+                pattern::is_light_product(text, pattern)
+            }
+            Some((text, pattern)) => pattern::is_light(text, pattern),
+            None => true,
+        }
+    }
+}
+
+/// What replaces what a pattern finds.
+struct Replacing;
+
+impl Screen for Replacing {
+    fn passes(given: &Given<'_>) -> bool {
+        let Some((text, pattern)) = two_texts(given) else {
+            return true;
+        };
+        pattern::is_light(text, pattern)
+            && match given.iter().nth(2) {
+                Some(Argument::Text(by)) => pattern::is_light_product(text, by),
+                _ => true,
+            }
+    }
+}
+
+fn two_texts<'g>(given: &'g Given<'_>) -> Option<(&'g [u8], &'g [u8])> {
+    let mut given = given.iter();
+    match (given.next(), given.next()) {
+        (Some(Argument::Text(first)), Some(Argument::Text(second))) => Some((first, second)),
+        _ => None,
+    }
+}
+
+/// What makes one text of the elements of a table.
+struct Joining;
+
+impl Screen for Joining {
+    fn passes(given: &Given<'_>) -> bool {
+        let (Sort::Table, Some(len)) = (given.sort(0), given.len_of(0)) else {
+            return true;
+        };
+        let separator = match given.iter().nth(1) {
+            Some(Argument::Text(separator)) => separator.len() as i64,
+            _ => 0,
+        };
+        let first = number(given.iter().nth(2), 1.0);
+        let last = number(given.iter().nth(3), len as f64);
+        let (Some(first), Some(last)) = (first, last) else {
+            return false;
+        };
+        let count = (last as i64).saturating_sub(first as i64);
+        count.saturating_mul(separator + 1) <= FEW_ELEMENTS
+    }
+}
+
+/// What takes an element out from between others, and moves all behind it.
+struct Removing;
+
+impl Screen for Removing {
+    fn passes(given: &Given<'_>) -> bool {
+        let (2.., Sort::Table, Some(len)) = (given.count(), given.sort(0), given.len_of(0)) else {
+            return true;
+        };
+        let Some(place) = number(given.iter().nth(1), len as f64) else {
+            return false;
+        };
+        (len as i64).saturating_sub(i64::from(place as i64 as i32)) <= FEW_ELEMENTS
+    }
+}
+
+/// What sorts. What is asked to compare is a function that can be interrupted; without one Lua compares by itself.
+struct Sorting;
+
+impl Screen for Sorting {
+    fn passes(given: &Given<'_>) -> bool {
+        /// Bytes that elements may have in common, together.
+        const BYTES_MAX: usize = 1024 * 1024;
+        /// What a comparison takes of time besides its bytes, in bytes.
+        const EACH: usize = 16;
+        let (Sort::Table, Some(len)) = (given.sort(0), given.len_of(0)) else {
+            return true;
+        };
+        given.sort(1) != Sort::Nothing
+            || len as i64 <= FEW_ELEMENTS
+                && len * (given.longest_element(0, len) + EACH) <= BYTES_MAX
+    }
+}
+
+/// What goes through all of a table, whose length says nothing of what else is in it.
+struct Scanning;
+
+impl Screen for Scanning {
+    fn passes(given: &Given<'_>) -> bool {
+        given.sort(0) != Sort::Table || given.interpreter_kib() <= SMALL_KIB
+    }
+}
+
+/// What all of an interpreter takes of memory, in KiB, when it is gone through quickly.
+const SMALL_KIB: usize = 2 * 1024;
 
 /// What gives back elements of a table by their numbers. Lua counts them in an `int`, and where that overflows it
 /// writes beyond its stack (CVE-2025-46817); here are refused ranges that are too long for it anyway.
@@ -129,8 +263,6 @@ struct Inserting;
 
 impl Screen for Inserting {
     fn passes(given: &Given<'_>) -> bool {
-        /// Elements that are moved in some hundred microseconds.
-        const MOVED_MAX: i64 = 10_000;
         let (3, Some(len)) = (given.count(), given.len_of(0)) else {
             return true;
         };
@@ -138,7 +270,7 @@ impl Screen for Inserting {
             return false;
         };
         // As Lua makes a C `int` of it.
-        (len as i64).saturating_sub(i64::from(place as i64 as i32)) <= MOVED_MAX
+        (len as i64).saturating_sub(i64::from(place as i64 as i32)) <= FEW_ELEMENTS
     }
 }
 
@@ -151,23 +283,41 @@ impl Screen for Loading {
     }
 }
 
-/// What compiles a text, which may be compiled code.
+/// What compiles a text, which may be compiled code, or long.
 struct Compiling;
 
 impl Screen for Compiling {
     fn passes(given: &Given<'_>) -> bool {
-        let first = given.iter().next();
-        !matches!(first, Some(Argument::Text(text)) if text.first() == Some(&COMPILED))
+        const BYTES_MAX: usize = 16 * 1024;
+        match given.iter().next() {
+            Some(Argument::Text(text)) => {
+                text.first() != Some(&COMPILED) && text.len() <= BYTES_MAX
+            }
+            _ => true,
+        }
     }
 }
 
-/// What has to do with the collector, which scripts may not stop.
+/// What asks between the pieces of a long text.
+struct Compiler;
+
+impl Gate for Compiler {
+    fn is_open() -> bool {
+        look().is_ok()
+    }
+}
+
+/// What has to do with the collector, which scripts may not stop. What it has to go through at once is bounded.
 struct Collecting;
 
 impl Screen for Collecting {
     fn passes(given: &Given<'_>) -> bool {
         let refused = [&b"stop"[..], b"restart", b"setpause", b"setstepmul"];
-        let first = given.iter().next();
-        !matches!(first, Some(Argument::Text(option)) if refused.contains(&option))
+        let long = [&b"collect"[..], b"step"];
+        match given.iter().next() {
+            Some(Argument::Text(option)) if refused.contains(&option) => false,
+            Some(Argument::Text(option)) if !long.contains(&option) => true,
+            _ => given.interpreter_kib() <= SMALL_KIB,
+        }
     }
 }

@@ -20,7 +20,7 @@ use super::library::{self, Library, Script};
 use super::memory::{self, Figure};
 use super::sha::Sha;
 use super::unsandboxed::Manner;
-use super::{api, bits, json, msgpack, packing, pattern, screens, unsandboxed};
+use super::{api, bits, json, msgpack, packing, pattern, screens, texts, unsandboxed};
 use crate::base::hash::Seed;
 use crate::command::error::CommandError;
 use crate::sys::lua::{self, Called, Pinned, attention};
@@ -289,6 +289,7 @@ impl Vm {
         api::install(&lua, &native, &added)?;
         pattern::install(&lua, &native)?;
         screens::install(&lua, &native)?;
+        texts::install(&lua, &native)?;
         bits::install(&lua, &added)?;
         json::install(&lua, &added)?;
         msgpack::install(&lua, &added)?;

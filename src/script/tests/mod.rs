@@ -13,6 +13,7 @@ use crate::config::Config;
 use crate::resp::reply::Protocol;
 use crate::resp::request::Span;
 
+mod long;
 mod own;
 mod packages;
 

@@ -10,6 +10,7 @@
 //! handler: hooks the state that runs         ◀──   SIGURG
 //! next instruction or call: the hook runs,
 //!   settle() has it count again
+//! next step of a function of ours: is_due()
 //! ```
 //!
 //! SIGURG is ignored by default, so one that comes from elsewhere, or too late, harms nothing. A coroutine has hooks of
@@ -22,7 +23,8 @@ use std::ptr::null_mut;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use mlua::ffi;
+use mlua::state::RawLua;
+use mlua::{Lua, ffi};
 
 use crate::sys::crash::thread_number;
 
@@ -45,6 +47,8 @@ thread_local! {
     /// The state that runs on this thread, null while none does. What a handler reads needs no making.
     static CURRENT: Cell<*mut mlua::lua_State> = const { Cell::new(null_mut()) };
     static PLACE: Cell<Option<&'static Place>> = const { Cell::new(None) };
+    /// What runs was interrupted, and has not looked since.
+    static IS_DUE: Cell<bool> = const { Cell::new(false) };
 }
 
 /// The calling thread is going to run scripts; whether it is the first one.
@@ -99,9 +103,16 @@ pub fn look() {
 extern "C" fn handle(_: c_int) {
     let state = CURRENT.get();
     if !state.is_null() {
+        IS_DUE.set(true);
         // SAFETY: the state runs on this thread, so it is there; a hook may be set in the middle of anything.
         unsafe { demand(state) };
     }
+}
+
+/// Whether what runs is to look at the clock now, for functions of ours that take long. They are asked once.
+#[inline]
+pub fn is_due() -> bool {
+    IS_DUE.get() && IS_DUE.replace(false)
 }
 
 /// What an interpreter stops for that counts, and what one stops for that is to look now. A function of C that calls
@@ -143,6 +154,12 @@ impl Drop for Entered {
     }
 }
 
+/// Does work for a script that has ended, as part of it: what it answered is written.
+pub fn running<R>(lua: &Lua, work: impl FnOnce() -> R) -> R {
+    let _entered = Entered::new(lua.exec_raw_lua(RawLua::state));
+    work()
+}
+
 /// Counts a change if it is one of the outermost script.
 #[inline]
 fn count(before: *mut mlua::lua_State) {
@@ -180,6 +197,7 @@ pub(super) unsafe fn follow<R>(
 
 /// The hook runs: from now on so many instructions are counted until it does again.
 pub fn settle(instructions: u32) {
+    IS_DUE.set(false);
     let state = CURRENT.get();
     if state.is_null() {
         return;

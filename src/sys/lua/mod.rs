@@ -11,6 +11,7 @@
 //! both        call_below           a function is called below a handler of errors, which is Pinned
 //!             direct               a function of ours that Lua calls without anything in between, a `Direct`
 //!             screen               functions of Lua's own behind a look at what they are called with
+//!             compiling            long texts are compiled piece by piece
 //!             protected            calls that catch errors, and coroutines, which say what runs
 //! meanwhile   attention            what runs for long looks at the clock
 //! ```
@@ -27,6 +28,8 @@
 )]
 
 pub mod attention;
+pub mod compiling;
+mod given;
 pub mod protected;
 pub mod screen;
 
@@ -41,6 +44,8 @@ use mlua::{
 };
 
 use crate::base::lossless;
+
+pub use given::{Given, Sort};
 
 /// Bytes that are passed without a look at the bound of memory.
 const FREE_BYTES_MAX: usize = 64 * 1024;
@@ -497,74 +502,6 @@ pub fn call_below<R>(
     })
 }
 
-/// What a [`Direct`] function was called with.
-pub struct Given<'s> {
-    state: *mut mlua::lua_State,
-    count: c_int,
-    _stays: PhantomData<&'s ()>,
-}
-
-impl<'s> Given<'s> {
-    /// The arguments in order.
-    #[inline]
-    pub fn iter(&self) -> impl Iterator<Item = Argument<'s>> {
-        let state = self.state;
-        // SAFETY: so many values lie on the stack, from the first place on, for as long as the function runs that made
-        // this, which is no shorter than 's; no other code gets hold of the state.
-        (1..=self.count).map(move |index| unsafe { argument(state, index) })
-    }
-}
-
-/// What sort of value an argument is that has no [`Argument`] of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sort {
-    /// None was given, or nil.
-    Nothing,
-    /// A function.
-    Function,
-    /// Any other value.
-    Other,
-}
-
-impl Given<'_> {
-    /// How many arguments there are.
-    #[inline]
-    pub fn count(&self) -> usize {
-        self.count as usize
-    }
-
-    /// What sort of value an argument is, counted from zero.
-    #[inline]
-    pub fn sort(&self, at: usize) -> Sort {
-        if at >= self.count() {
-            return Sort::Nothing;
-        }
-        // SAFETY: as in `iter`: so many values lie on the stack.
-        match unsafe { ffi::lua_type(self.state, at as c_int + 1) } {
-            ffi::LUA_TNIL => Sort::Nothing,
-            ffi::LUA_TFUNCTION => Sort::Function,
-            _ => Sort::Other,
-        }
-    }
-
-    /// The length of a table, or of a text, counted from zero; metatables are not asked.
-    #[inline]
-    pub fn len_of(&self, at: usize) -> Option<usize> {
-        if at >= self.count() {
-            return None;
-        }
-        // SAFETY: as in `iter`. Only of a number the length would be that of a text, which would have to be made.
-        unsafe {
-            match ffi::lua_type(self.state, at as c_int + 1) {
-                ffi::LUA_TTABLE | ffi::LUA_TSTRING => {
-                    Some(ffi::lua_rawlen(self.state, at as c_int + 1) as usize)
-                }
-                _ => None,
-            }
-        }
-    }
-}
-
 /// What a [`Direct`] function answers.
 #[derive(Clone, Copy)]
 pub struct Return(Returned);
@@ -681,11 +618,8 @@ unsafe fn with_given<R>(
     let fatal = Fatal;
     // SAFETY: (1).
     let count = unsafe { ffi::lua_gettop(state) };
-    let given = Given {
-        state,
-        count,
-        _stays: PhantomData,
-    };
+    // SAFETY: (1) and (2).
+    let given = unsafe { Given::new(state, count) };
     let result = look(&given);
     std::mem::forget(fatal);
     (count, result)
