@@ -3,6 +3,7 @@
 //! ARCHITECTURE.md is the map: what each module holds, which may import which, the way of a request, and the words that
 //! are used here. `tests/tidy/` checks the imports and the other rules.
 
+pub mod acl;
 pub mod alloc;
 pub mod base;
 pub mod client;

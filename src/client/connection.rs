@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::shared::Shared;
 use super::shared::tracking::Options;
+use crate::acl::Handle;
 use crate::resp::reply::Protocol;
 
 /// CLIENT REPLY.
@@ -69,7 +70,6 @@ pub const ALL_READERS: u8 = 3;
 impl Connection {
     /// A fresh connection.
     pub fn new(shared: Arc<Shared>, authenticated: bool) -> Connection {
-        shared.set_unauthenticated(!authenticated);
         Connection {
             shared,
             db: 0,
@@ -87,10 +87,10 @@ impl Connection {
         }
     }
 
-    /// Says whether the client has signed in, or needs not.
-    pub fn set_authenticated(&mut self, authenticated: bool) {
+    /// The client is this user, and has signed in or needs not.
+    pub fn set_user(&mut self, user: &Arc<Handle>, authenticated: bool) {
         self.authenticated = authenticated;
-        self.shared.set_unauthenticated(!authenticated);
+        self.shared.set_user(user, authenticated);
     }
 
     /// As CLIENT ID says.
@@ -119,11 +119,11 @@ impl Connection {
         self.tracking != Options::OFF && self.protocol == Protocol::Resp3
     }
 
-    /// RESET: back to the state of a fresh connection.
-    pub fn reset(&mut self, authenticated: bool) {
+    /// RESET: back to the state of a fresh connection, which is the default user.
+    pub fn reset(&mut self, default: &Arc<Handle>) {
         self.db = 0;
         self.protocol = Protocol::Resp2;
-        self.set_authenticated(authenticated);
+        self.set_user(default, default.user().needs_no_password());
         self.no_touch = false;
         self.set_reply_mode(ReplyMode::On);
         self.set_tracking(Options::OFF, false);

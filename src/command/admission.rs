@@ -20,6 +20,14 @@ pub trait Facts {
     fn needs_auth(&self) -> bool {
         false
     }
+    /// Whether the rules of its user do not let the client do this, which is noted then.
+    fn is_denied(&mut self) -> bool {
+        false
+    }
+    /// Why they do not.
+    fn denial(&self) -> CommandError {
+        CommandError::from("NOPERM")
+    }
     /// Whether the client speaks RESP2 and has subscriptions, so that it could not tell a reply from a message.
     fn is_subscribed(&self) -> bool {
         false
@@ -143,6 +151,12 @@ impl<'c> Candidate<'c> {
         !self.all.has(flag)
     }
 
+    /// Whatever the flags.
+    #[inline(always)]
+    fn with_or_without(&self, _: Flags) -> bool {
+        true
+    }
+
     fn name(&self) -> &'static str {
         self.command.map_or("", |command| command.full_name)
     }
@@ -227,6 +241,9 @@ rules! {
     // replica-serve-stale-data
     lacking(Flags::STALE), at Stage::CALL, if |facts, _| facts.is_stale() => |_, _|
         "ERR Can not execute the command on a stale replica";
+    // access control lists
+    with_or_without(Flags::NONE), at Stage::REQUEST.or(Stage::CALL), if |facts, _| facts.is_denied() =>
+        |facts, _| facts.denial();
     // EVAL_RO, FCALL_RO and the flag no-writes
     having(Flags::WRITE.or(Flags::MAY_REPLICATE)), at Stage::CALL, if |facts, _| facts.is_read_only() => |_, _|
         "ERR Write commands are not allowed from read-only scripts.";

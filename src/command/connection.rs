@@ -1,14 +1,16 @@
 //! The connection itself: who it is, which protocol it speaks, and whether it is still there.
 
+use super::acl::check::{self, Asker};
 use super::client;
 use super::context::{After, SessionCx};
 use super::declaration::{Command, CommandResult, Flags, Group};
 use super::error::{CommandError, shown};
 use super::pubsub;
 use super::{Args, Out};
-use crate::base::lossless;
+use crate::acl::Denied;
+use crate::acl::log::Place;
+use crate::acl::user::DEFAULT;
 use crate::base::number;
-use crate::config::Config;
 use crate::resp::reply::Protocol;
 
 pub(super) static TABLE: &[&Command] = &[&AUTH, &ECHO, &HELLO, &PING, &QUIT, &RESET];
@@ -23,9 +25,6 @@ const BEFORE_AUTH: Flags = Flags::NOSCRIPT
     .or(Flags::NO_AUTH)
     .or(Flags::ALLOW_BUSY);
 
-/// The only user there is, as long as there are no access control lists.
-pub(super) const DEFAULT_USER: &str = "default";
-
 /// `AUTH [username] password`
 static AUTH: Command = Command::new("auth", Group::Connection, -2)
     .flags(BEFORE_AUTH.or(Flags::SENSITIVE))
@@ -37,45 +36,46 @@ static AUTH: Command = Command::new("auth", Group::Connection, -2)
 
 fn auth(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     let (user, password) = match args.len() {
-        2 if cx.config.requirepass.is_empty() => {
+        2 if cx.server.users().default().user().is_nopass() => {
             return Err(
                 "ERR AUTH <password> called without any password configured for the default \
                  user. Are you sure your configuration is correct?"
                     .into(),
             );
         }
-        2 => (DEFAULT_USER.as_bytes(), args.get(1)),
+        2 => (DEFAULT, args.get(1)),
         3 => (args.get(1), args.get(2)),
         _ => return Err(CommandError::Syntax),
     };
-    authenticate(cx, user, password)?;
+    authenticate(cx, args, user, password)?;
     out.ok();
     Ok(())
 }
 
 /// A failure leaves the connection as it was.
-fn authenticate(cx: &mut SessionCx<'_>, user: &[u8], password: &[u8]) -> CommandResult {
-    if user == DEFAULT_USER.as_bytes() && is_password(cx.config, password) {
-        cx.client.set_authenticated(true);
+fn authenticate(
+    cx: &mut SessionCx<'_>,
+    args: &Args<'_>,
+    user: &[u8],
+    password: &[u8],
+) -> CommandResult {
+    let found = cx.server.users().find(user);
+    if let Some(handle) = found.filter(|handle| handle.user().signs_in(password)) {
+        cx.client.set_user(&handle, true);
         return Ok(());
     }
+    let asker = Asker {
+        client: &cx.client.shared,
+        server: cx.server,
+        config: cx.config,
+        place: match cx.outbox.is_of_transaction() {
+            true => Place::Multi,
+            false => Place::TopLevel,
+        },
+        now_ms: cx.now.unix_ms,
+    };
+    check::note(asker, Denied::Auth, user, args.get(0));
     Err("WRONGPASS invalid username-password pair or user is disabled.".into())
-}
-
-/// Any password will do where none is configured, as for a Redis user with `nopass`.
-fn is_password(config: &Config, given: &[u8]) -> bool {
-    let wanted = lossless::bytes_of(&config.requirepass);
-    wanted.is_empty() || is_equal_in_constant_time(&wanted, given)
-}
-
-/// Takes as long for a wrong byte at the start as for one at the end; the time depends on what was given alone.
-fn is_equal_in_constant_time(wanted: &[u8], given: &[u8]) -> bool {
-    let mut difference = usize::from(wanted.len() != given.len());
-    for (index, byte) in given.iter().enumerate() {
-        let other = wanted[index % wanted.len()];
-        difference |= usize::from(std::hint::black_box(byte ^ other));
-    }
-    std::hint::black_box(difference) == 0
 }
 
 /// `ECHO message`
@@ -136,9 +136,9 @@ fn hello(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
         }
     }
     if let Some((user, password)) = credentials {
-        authenticate(cx, user, password)?;
+        authenticate(cx, args, user, password)?;
     }
-    if !cx.client.authenticated {
+    if !cx.client.authenticated && !cx.server.users().default().user().needs_no_password() {
         return Err(
             "NOAUTH HELLO must be called with the client already authenticated, otherwise the \
              HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and \
@@ -215,7 +215,7 @@ pub(super) static RESET: Command = Command::new("reset", Group::Connection, 1)
     .on_session(|cx, _, out| {
         cx.server.pubsub().forget(&cx.client.shared);
         pubsub::take_messages(cx, out);
-        cx.client.reset(cx.config.requirepass.is_empty());
+        cx.client.reset(cx.server.users().default());
         out.set_protocol(cx.client.protocol);
         out.simple("RESET");
         Ok(())
@@ -223,7 +223,6 @@ pub(super) static RESET: Command = Command::new("reset", Group::Connection, 1)
 
 #[cfg(test)]
 mod tests {
-    use super::is_equal_in_constant_time;
     use crate::command::context::After;
     use crate::command::testing::{Terminal, check, check_all, on_every_setup};
     use crate::resp::reply::Protocol;
@@ -245,21 +244,6 @@ mod tests {
         ]);
     }
 
-    #[test]
-    fn passwords_are_equal_only_as_a_whole() {
-        for (wanted, given, equal) in [
-            ("secret", "secret", true),
-            ("secret", "Secret", false),
-            ("secret", "secre", false),
-            ("secret", "secretsecret", false),
-            ("secret", "", false),
-            ("aa", "aaaa", false),
-        ] {
-            let is_equal = is_equal_in_constant_time(wanted.as_bytes(), given.as_bytes());
-            assert_eq!(is_equal, equal, "{wanted} {given}");
-        }
-    }
-
     const WRONG: &str = "(error) WRONGPASS invalid username-password pair or user is disabled.";
 
     #[test]
@@ -277,7 +261,7 @@ mod tests {
     #[test]
     fn auth_compares_with_requirepass() {
         on_every_setup(|cli| {
-            cli.configure(|config| config.requirepass = "secret".into());
+            cli.check("ACL SETUSER default resetpass >secret", "OK");
             cli.connection.authenticated = false;
             cli.check("AUTH wrong", WRONG);
             cli.check("AUTH default wrong", WRONG);

@@ -10,6 +10,7 @@ use super::error::CommandError;
 use super::host::migration::Migration;
 use super::host::primary::Follow;
 use super::host::{Awaited, Server};
+use crate::acl::Handle;
 use crate::base::hash::{Seed, slot};
 use crate::client::connection::Connection;
 use crate::client::shared::Shared;
@@ -596,6 +597,14 @@ pub struct SessionCx<'a> {
     pub after: After,
     /// Where that goes which is meant for others.
     pub outbox: Outbox<'a>,
+}
+
+impl SessionCx<'_> {
+    /// The user that the connection is.
+    pub fn user(&self) -> Arc<Handle> {
+        let user = self.client.shared.user();
+        user.unwrap_or_else(|| Arc::clone(self.server.users().default()))
+    }
 }
 
 /// Where a command puts what is meant for other connections.

@@ -73,6 +73,33 @@ pub fn positions<'a>(
     Ok(())
 }
 
+/// The keys of a request in the order of the specifications, with the flags that its arguments give them; without names
+/// that are routed as keys and are none.
+pub fn all<'a>(
+    command: &Command,
+    argument_count: usize,
+    argument: impl Fn(usize) -> &'a [u8] + Copy,
+) -> Result<Vec<(usize, KeyFlags)>, KeysError> {
+    let mut found = Vec::new();
+    positions(command, argument_count, argument, |at, flags| {
+        if !flags.has(KeyFlags::NOT_KEY) {
+            found.push((
+                at,
+                effective_flags(command, flags, argument_count, argument),
+            ));
+        }
+    })?;
+    // Keys behind a word stand for those at a place, which then hold nothing (MIGRATE … KEYS).
+    let is_instead = |flags: KeyFlags| flags.has(KeyFlags::INCOMPLETE);
+    let has_keyword = |spec: &KeySpec| matches!(spec.begin, BeginSearch::Keyword(..));
+    if command.keys.iter().any(has_keyword) && found.iter().any(|(_, flags)| is_instead(*flags)) {
+        found.retain(|(_, flags)| is_instead(*flags));
+        let flags = command.keys[0].flags;
+        found.iter_mut().for_each(|found| found.1 = flags);
+    }
+    Ok(found)
+}
+
 /// Where the key of a command stands that has one in every request, and never another.
 #[inline]
 pub fn only(command: &Command) -> Option<usize> {
@@ -104,12 +131,24 @@ pub fn effective_flags<'a>(
     match command.name {
         "set" if has(3, &["GET"]) => KeyFlags::RW.or(KeyFlags::ACCESS).or(KeyFlags::UPDATE),
         "set" => KeyFlags::OW.or(KeyFlags::UPDATE),
-        "bitfield" if has(2, &["SET", "INCRBY"]) => {
-            KeyFlags::RW.or(KeyFlags::ACCESS).or(KeyFlags::UPDATE)
-        }
-        "bitfield" => KeyFlags::RO.or(KeyFlags::ACCESS),
+        "bitfield" if only_gets(argument_count, argument) => KeyFlags::RO.or(KeyFlags::ACCESS),
+        "bitfield" => KeyFlags::RW.or(KeyFlags::ACCESS).or(KeyFlags::UPDATE),
         _ => flags,
     }
+}
+
+/// Whether a request of BITFIELD has nothing but whole GETs, and OVERFLOWs: what is wrong with it counts as a write.
+fn only_gets<'a>(argument_count: usize, argument: impl Fn(usize) -> &'a [u8]) -> bool {
+    let mut at = 2;
+    while at < argument_count {
+        let is = |word: &str| argument(at).eq_ignore_ascii_case(word.as_bytes());
+        at += match argument_count - at - 1 {
+            2.. if is("get") => 3,
+            1.. if is("overflow") => 2,
+            _ => return false,
+        };
+    }
+    true
 }
 
 fn begin<'a>(

@@ -40,9 +40,11 @@
 //!      tests of events, deadlines and encodings.
 //!    - `docs/compatibility.md` names what 7.0 has not.
 
+pub mod acl;
 pub mod admission;
 pub mod args;
-pub mod bitmap;
+mod bitmap;
+pub mod catalogue;
 pub mod client;
 pub mod cluster;
 pub mod connection;

@@ -41,6 +41,15 @@ impl OwnedArgs {
         OwnedArgs::with_room(short_bytes(args), args.len(), args.keys().len())
     }
 
+    /// A copy of some arguments, without keys.
+    pub fn of(arguments: &[Vec<u8>]) -> OwnedArgs {
+        let mut owned = OwnedArgs::default();
+        for argument in arguments {
+            owned.push(Content::from(argument));
+        }
+        owned
+    }
+
     /// A copy of the arguments of one request.
     pub fn copy_of(args: &Args<'_>) -> OwnedArgs {
         let mut copy = OwnedArgs::with_room_for(args);

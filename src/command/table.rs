@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
-use super::declaration::Command;
+use super::declaration::{Command, Flags, Run};
 
 /// The families, in the order of the documentation.
 static FAMILIES: &[&[&Command]] = &[
     super::connection::TABLE,
+    super::acl::TABLE,
     super::client::TABLE,
     super::cluster::TABLE,
     super::database::TABLE,
@@ -114,8 +115,19 @@ impl Registry {
             } else if !renamed.values().any(|known| std::ptr::eq(*known, command)) {
                 gone.push(command.name);
             }
-            for command in std::iter::once(command).chain(command.children().iter().copied()) {
-                command.set_id(u16::try_from(all.len()).expect("fewer than 65,535 commands"));
+            let holder = command;
+            for command in std::iter::once(holder).chain(holder.children().iter().copied()) {
+                let id = u16::try_from(all.len()).expect("fewer than 65,535 commands");
+                let is_holder = std::ptr::eq(command, holder);
+                // To Redis those of DEBUG are arguments, which come and go.
+                let is_argument = !is_holder
+                    && holder.flags.has(Flags::PROTECTED)
+                    && !matches!(holder.run, Run::Container(_));
+                let rule_id = match is_argument {
+                    true => holder.id() as u16,
+                    false => id,
+                };
+                command.set_id(id, rule_id);
                 by_full_name.insert(command.full_name, command);
                 all.push(command);
             }

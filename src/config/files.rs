@@ -227,10 +227,16 @@ pub(super) fn only_in_files(config: &mut Config, directive: &Directive) -> Resul
             config.renamed_commands.push((from.clone(), to.clone()));
             Ok(())
         }
-        ("user", [name, rules @ ..]) if name == "default" => default_user(config, rules),
-        ("user", [name, ..]) => Err(format!(
-            "user '{name}' is not supported: access control lists are not built yet, only the default user is there"
-        )),
+        ("user", [name, rules @ ..]) => {
+            if config.users.iter().any(|(known, _)| known == name) {
+                return Err(
+                    "Duplicate user found. A user can only be defined once in config files"
+                        .to_owned(),
+                );
+            }
+            config.users.push((name.clone(), rules.to_vec()));
+            Ok(())
+        }
         ("loadmodule", [_, ..]) => {
             Err("'loadmodule' is not supported: there are no modules".to_owned())
         }
@@ -241,60 +247,4 @@ pub(super) fn only_in_files(config: &mut Config, directive: &Directive) -> Resul
         )),
         _ => Err("Bad directive or wrong number of arguments".to_owned()),
     }
-}
-
-/// `user default …`: the rules that say only whether the user is on and how it logs in. Its password is `requirepass`.
-fn default_user(config: &mut Config, rules: &[String]) -> Result<(), String> {
-    const PLAIN: &[&str] = &[
-        "~*",
-        "allkeys",
-        "&*",
-        "allchannels",
-        "+@all",
-        "allcommands",
-        "sanitize-payload",
-        "skip-sanitize-payload",
-    ];
-    let refuse = |rule: &str| {
-        Err(format!(
-            "Error in user declaration '{rule}': access control lists are not built yet"
-        ))
-    };
-    let mut password = config.requirepass.clone();
-    let (mut is_on, mut is_locked) = (true, false);
-    for rule in rules {
-        match (rule.strip_prefix('>'), rule.to_ascii_lowercase().as_str()) {
-            (Some(added), _) => {
-                let replaces = password.is_empty() || password == added;
-                if added.is_empty() || !replaces {
-                    // One that anything matches, or the second of several.
-                    return refuse(">");
-                }
-                added.clone_into(&mut password);
-                is_locked = false;
-            }
-            (None, "on") => is_on = true,
-            (None, "off") => is_on = false,
-            (None, "nopass") => {
-                password.clear();
-                is_locked = false;
-            }
-            (None, "resetpass") => {
-                password.clear();
-                is_locked = true;
-            }
-            (None, "reset") => {
-                password.clear();
-                (is_on, is_locked) = (false, true);
-            }
-            (None, word) if PLAIN.contains(&word) => {}
-            (None, _) => return refuse(rule),
-        }
-    }
-    if !is_on || is_locked {
-        return refuse("off");
-    }
-    config.requirepass = password;
-    config.default_user_rules = rules.to_vec();
-    Ok(())
 }

@@ -1,7 +1,8 @@
 //! CONFIG REWRITE: the file as it would have to be to give the present configuration, with its comments and its order.
 //!
 //! A line whose directive is a parameter is replaced by the present value, lines too many go, and what differs from the
-//! defaults and has no line is added behind a marker. Other lines stay: comments, `include`, `rename-command`, `user`.
+//! defaults and has no line is added behind a marker. Other lines stay: comments, `include`, `rename-command`;
+//! `user` lines give way to those of the users that there are, unless users have a file of their own.
 //! In TOML an assignment that already says the present value stays to the letter. The file is replaced in one step:
 //! written aside, flushed, renamed.
 
@@ -82,6 +83,8 @@ pub fn rewrite(config: &Config, old: &str, adding: Adding) -> String {
                 lines.push(line.to_owned());
             }
             Owner::Kept => lines.push(line.to_owned()),
+            Owner::Users if config.user_lines.is_none() => lines.push(line.to_owned()),
+            Owner::Users => {}
             // What nothing understands must not stop the next start.
             Owner::Nobody => lines.push(format!("# ??? {line}")),
         }
@@ -89,6 +92,9 @@ pub fn rewrite(config: &Config, old: &str, adding: Adding) -> String {
 
     let default = Config::default();
     let mut added = Vec::new();
+    for line in config.user_lines.iter().flatten() {
+        added.push(line.clone());
+    }
     for parameter in PARAMETERS {
         let mut old_places = places.remove(parameter.name).unwrap_or_default();
         if old_places.is_empty() && !adding.wants(parameter, config, &default) {
@@ -110,6 +116,8 @@ pub fn rewrite(config: &Config, old: &str, adding: Adding) -> String {
 /// Whose a line of redis.conf is.
 enum Owner {
     Parameter(&'static Parameter),
+    /// A `user` line.
+    Users,
     Kept,
     Nobody,
 }
@@ -124,7 +132,8 @@ fn owner(line: &str) -> Owner {
     };
     match (find(name), name.to_ascii_lowercase().as_str()) {
         (Some(parameter), _) => Owner::Parameter(parameter),
-        (None, "include" | "rename-command" | "user" | "loadmodule" | "sentinel") => Owner::Kept,
+        (None, "include" | "rename-command" | "loadmodule" | "sentinel") => Owner::Kept,
+        (None, "user") => Owner::Users,
         (None, name) if foreign::reason(name).is_some() => Owner::Kept,
         (None, _) => Owner::Nobody,
     }

@@ -84,8 +84,10 @@ macro_rules! parameters {
             $(#[doc = concat!("`", $name, "`: ", $summary)] pub $field: kind!(type $kind $values),)*
             /// `rename-command`: old names and new ones; an empty new name removes the command.
             pub renamed_commands: Vec<(String, String)>,
-            /// `user default …`: the rules, in order, from the list that needs no access control lists.
-            pub default_user_rules: Vec<String>,
+            /// `user` lines: names, and the rules of each.
+            pub users: Vec<(String, Vec<String>)>,
+            /// The `user` lines that a rewritten file has, where they are not kept as they are.
+            pub user_lines: Option<Vec<String>>,
         }
 
         /// Every parameter.
@@ -101,7 +103,8 @@ macro_rules! parameters {
                 let mut config = Self {
                     $($field: Default::default(),)*
                     renamed_commands: Vec::new(),
-                    default_user_rules: Vec::new(),
+                    users: Vec::new(),
+                    user_lines: None,
                 };
                 for parameter in PARAMETERS {
                     parameter.reset(&mut config);
@@ -122,7 +125,6 @@ const MEMORY: Unit = Unit::Memory;
 const NO_CLUSTER: &str = "cluster mode is not built yet";
 const NO_DH: &str = "keys are exchanged over elliptic curves alone, which need no parameters";
 const OTHER_DESIGN: &str = "it tunes something that this server does not have";
-const NOT_YET_USED: &str = "the part that reads it is not built yet";
 
 parameters! {
     // Network
@@ -248,11 +250,11 @@ parameters! {
     // Access
     requirepass: text(""), "requirepass", MUTABLE.sensitive(),
         "Password of the default user; empty for none.";
-    aclfile: text(""), "aclfile", IMMUTABLE.refused("access control lists are not built yet"),
+    aclfile: text(""), "aclfile", IMMUTABLE,
         "File of users.";
     acl_pubsub_default: choice(AclPubsubDefault, AclPubsubDefault::Resetchannels), "acl-pubsub-default",
-        MUTABLE.no_effect(NOT_YET_USED), "Channels that a new user may use.";
-    acllog_max_len: number(u64, 128, 0, LONG_MAX), "acllog-max-len", MUTABLE.no_effect(NOT_YET_USED),
+        MUTABLE, "Channels that a new user may use.";
+    acllog_max_len: number(u64, 128, 0, LONG_MAX), "acllog-max-len", MUTABLE,
         "Denials that are remembered.";
     enable_protected_configs: choice(Protected, Protected::No), "enable-protected-configs", IMMUTABLE,
         "Who may set `dir` and `dbfilename`.";

@@ -39,11 +39,28 @@ pub(super) struct Asking<'a, 'h> {
     pub(super) is_read_only: bool,
     /// What was written once may be finished.
     pub(super) is_free_to_grow: bool,
+    /// What the script calls, for the rules of its client's user.
+    pub(super) call: Option<Call<'a>>,
+    pub(super) denial: Option<String>,
 }
 
 impl Facts for Asking<'_, '_> {
     fn config(&self) -> &Config {
         self.host.config()
+    }
+
+    fn is_denied(&mut self) -> bool {
+        self.denial = self.call.and_then(|call| self.host.denial(&call, true));
+        self.denial.is_some()
+    }
+
+    #[cold]
+    fn denial(&self) -> CommandError {
+        let why = self.denial.as_deref().unwrap_or_default();
+        match why.starts_with("ERR ") {
+            true => why.to_owned().into(),
+            false => format!("ERR ACL failure in script: {why}").into(),
+        }
     }
 
     fn is_exempt(&self) -> bool {
@@ -116,6 +133,8 @@ fn start(arguments: &Arguments, is_raising: bool) -> Return {
                     host,
                     is_read_only: run.is_read_only.get(),
                     is_free_to_grow: run.is_free_to_grow.get(),
+                    call: None,
+                    denial: None,
                 };
                 dispatch(asking, data, spans, &mut out)
             })
@@ -211,9 +230,19 @@ fn fail(lua: &Lua, is_raising: bool, text: Vec<u8>, is_counted: bool) -> mlua::R
     errors::table(lua, &text, is_counted).map(|table| Value::Table(table).into())
 }
 
-fn dispatch(mut asking: Asking<'_, '_>, data: &[u8], spans: &[Span], out: &mut Out) -> Called {
+fn dispatch<'a>(
+    mut asking: Asking<'a, '_>,
+    data: &'a [u8],
+    spans: &'a [Span],
+    out: &mut Out,
+) -> Called {
     let argument = |at: usize| spans[at].bytes(data, &NOTHING_BESIDE);
     let found = find(spans.len(), &argument);
+    asking.call = found.map(|command| Call {
+        command,
+        data,
+        spans,
+    });
     let command = match admit(&mut asking, found, spans.len()) {
         Ok(command) => command,
         Err(error) => return refuse(asking.host, found, &error),
@@ -272,22 +301,30 @@ fn admit(
     }
 }
 
-/// `redis.acl_check_cmd`: there is one user, who may do everything that exists.
+/// `redis.acl_check_cmd`: whether the user of the script's client may run a command.
 pub(super) fn check_permission(_: &Lua) -> mlua::Result<Value> {
     let _cleared = Cleared;
     if let Err(text) = with_arguments(|arguments| check_arguments(arguments)) {
         return Err(errors::reply(text));
     }
-    let is_there = with_arguments(|arguments| {
-        let argument = |at: usize| arguments.spans[at].bytes(&arguments.data, &NOTHING_BESIDE);
-        find(arguments.spans.len(), &argument).is_some()
+    let is_allowed = with_arguments(|arguments| {
+        let (data, spans) = (&arguments.data[..], &arguments.spans[..]);
+        let argument = |at: usize| spans[at].bytes(data, &NOTHING_BESIDE);
+        let command = find(spans.len(), &argument)?;
+        let call = Call {
+            command,
+            data,
+            spans,
+        };
+        let denial = HOST.with(|place| place.with(|host| host.denial(&call, false)));
+        Some(!matches!(denial, Some(Some(_))))
     });
-    if !is_there {
-        return Err(errors::reply(
+    match is_allowed {
+        Some(is_allowed) => Ok(Value::Boolean(is_allowed)),
+        None => Err(errors::reply(
             "Invalid command passed to redis.acl_check_cmd()",
-        ));
+        )),
     }
-    Ok(Value::Boolean(true))
 }
 
 /// A reply with shared blocks in it, in one piece.

@@ -60,6 +60,10 @@ pub trait Host {
     /// A command that the script called was not admitted: counted, with the error reply that the script sees.
     fn note_refused(&mut self, command: Option<&'static Command>, text: &[u8]);
 
+    /// Why the rules of the client's user do not let it run a command, if they do not; counted and noted then, if that
+    /// `is_noted`.
+    fn denial(&self, call: &Call<'_>, is_noted: bool) -> Option<String>;
+
     /// Says who reads what the script's next commands leave in the log.
     fn set_audience(&mut self, audience: Audience);
 

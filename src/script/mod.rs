@@ -226,6 +226,8 @@ fn admit(
         host,
         is_read_only,
         is_free_to_grow: false,
+        call: None,
+        denial: None,
     };
     // Most scripts say nothing of themselves, and are asked nothing.
     if flags.any(ScriptFlags::SILENT) && !asking.is_stale() {

@@ -255,14 +255,15 @@ CONFIG SET protected-mode no sent from the loopback interface, or with the direc
 fn admit(accepted: Accepted, service: &'static Service, spawner: &Spawner, owner: &'static Owning) {
     let config = service.config.load();
     service.clients.accepted.fetch_add(1, Relaxed);
-    let authenticated = config.requirepass.is_empty();
+    let default = service.users.default().user();
+    let authenticated = default.needs_no_password();
     if !authenticated {
         make_way(service, config.maxclients as usize);
     }
     let refusal =
         if service.clients.count() + owner.handshaking.count() >= config.maxclients as usize {
             Some("-ERR max number of clients reached\r\n")
-        } else if config.protected_mode && config.requirepass.is_empty() && !accepted.is_local {
+        } else if config.protected_mode && default.is_nopass() && !accepted.is_local {
             Some(PROTECTED)
         } else {
             None
@@ -346,8 +347,9 @@ fn begin(
         matches!(stream, Stream::Unix(_)),
         clock::unix_ms(),
     ));
-    let authenticated = service.config.load().requirepass.is_empty();
-    let connection = Connection::new(Arc::clone(&shared), authenticated);
+    let default = service.users.default();
+    let mut connection = Connection::new(Arc::clone(&shared), true);
+    connection.set_user(default, default.user().needs_no_password());
     service.clients.add(shared);
     let session = Session::new(connection, service);
     handle.spawn(connection::serve(stream, session, owner));

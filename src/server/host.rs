@@ -12,7 +12,8 @@ use super::oom_score::OomScore;
 use super::saving::Saving;
 use super::shutdown::Shutdown;
 use super::title::Title;
-use super::{background, limit_clients, memory_limit};
+use super::{background, limit_clients, memory_limit, users};
+use crate::acl::{User, Users};
 use crate::client::memory::CLIENT_MEMORY;
 use crate::client::registry::Registry;
 use crate::client::shared::Shared;
@@ -22,8 +23,8 @@ use crate::command::host::primary::Primary;
 use crate::command::host::replica::Replica;
 use crate::command::host::scripts::{LogChange, Scripts};
 use crate::command::host::{
-    Awaited, Exit, HotKeysReport, HotKeysRequest, HotKeysTop, LatencyEvent, MemoryReport, Reload,
-    Server, SlowlogEntry, SlowlogMoment,
+    Awaited, DryRun, Exit, HotKeysReport, HotKeysRequest, HotKeysTop, LatencyEvent, MemoryReport,
+    Reload, Server, SlowlogEntry, SlowlogMoment,
 };
 use crate::config::Config;
 use crate::config::live::{self, Peer};
@@ -216,6 +217,9 @@ impl Host {
             self.limit_changed.store(true, Relaxed);
         }
         limit_clients(&new);
+        if is_changed("requirepass") {
+            users::follow_requirepass(service, &new);
+        }
         reply::set_reply_bytes_max(new.proto_max_reply_len);
         self.replication.primary.configure(&new);
         service.config.store(Arc::new(new));
@@ -238,6 +242,22 @@ fn changed(
 impl Server for Host {
     fn clients(&self) -> &Registry {
         &self.service.clients
+    }
+
+    fn users(&self) -> &Users {
+        &self.service.users
+    }
+
+    fn dry_run(&self, user: &User, request: &[Vec<u8>]) -> DryRun {
+        users::dry_run(user, request)
+    }
+
+    fn read_users(&self) -> Result<Vec<u8>, String> {
+        users::read(&self.service.config.load())
+    }
+
+    fn write_users(&self, text: &[u8]) -> Result<(), String> {
+        users::write(&self.service.config.load(), text)
     }
 
     fn pubsub(&self) -> &PubSub {
@@ -310,7 +330,8 @@ impl Server for Host {
 
     fn config_rewrite(&self, adding: Adding) -> Result<(), CommandError> {
         let _one_at_a_time = self.asking.lock();
-        rewrite::rewrite_file(&self.service.config.load(), self.file.as_deref(), adding)
+        let config = users::noted(&self.service);
+        rewrite::rewrite_file(&config, self.file.as_deref(), adding)
             .map_err(|error| CommandError::from(format!("ERR {error}")))
     }
 

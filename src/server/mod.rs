@@ -19,6 +19,7 @@ mod runtime;
 mod saving;
 mod shutdown;
 mod title;
+mod users;
 mod watchdog;
 
 use std::fs::Permissions;
@@ -31,10 +32,12 @@ use arc_swap::ArcSwap;
 use rustix::fs::Mode;
 use tokio::sync::watch;
 
+use crate::acl::Users;
 use crate::base::hash::Seed;
 use crate::base::lossless;
 use crate::client::memory::CLIENT_MEMORY;
 use crate::client::registry::Registry;
+use crate::command::catalogue::Commands;
 use crate::command::host::Server;
 use crate::command::table;
 use crate::config::{Config, Startup};
@@ -223,6 +226,10 @@ impl Assembled {
         background::follow_limit(service);
         write_pidfile(&config.pidfile);
         // Before the first client can ask for data.
+        if let Err(text) = users::load(service, config) {
+            tracing::error!("{text}");
+            return 1;
+        }
         let start = Start::new(
             service,
             Arc::clone(&self.aof),
@@ -407,6 +414,7 @@ fn build_on(
     let shards = Arc::new(Shards::new(engines));
     dispatcher.reach(&shards);
     Service {
+        users: Users::new(&Commands),
         shards,
         all_published,
         budget,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use crate::acl::Users;
 use crate::client::registry::Registry;
 use crate::config::Config;
 use crate::engine::evict::budget::Budget;
@@ -43,6 +44,10 @@ impl Observed for Service {
 
     fn clients(&self) -> &Registry {
         &self.clients
+    }
+
+    fn users(&self) -> &Users {
+        &self.users
     }
 
     fn pubsub(&self) -> pubsub::Figures {

@@ -6,6 +6,7 @@ use super::Session;
 use super::batch::{Admitted, Plan, Route};
 use super::turn::Turn;
 use crate::command::Args;
+use crate::command::acl::check::{self, Asker, Place};
 use crate::command::admission::{self, Candidate, Facts, Stage};
 use crate::command::declaration::Command;
 use crate::command::error::{self, CommandError};
@@ -14,15 +15,19 @@ use crate::config::Config;
 use crate::config::live::Peer;
 use crate::resp::reply::Protocol;
 use crate::script;
-use crate::telemetry::{counters, errors, log};
+use crate::telemetry::{clock, counters, errors, log};
 
-/// What the rules look at: a session under a configuration.
-struct Asking<'s> {
+/// What the rules look at: a session under a configuration. `CHECKED`: it may be refused what a client who may do
+/// everything is not (`client::Shared::is_checked`).
+struct Asking<'s, const CHECKED: bool> {
     session: &'s Session,
     config: &'s Config,
+    /// The request, where its user's rules are looked at.
+    request: Option<(&'static Command, Args<'s>)>,
+    denial: Option<CommandError>,
 }
 
-impl Facts for Asking<'_> {
+impl<const CHECKED: bool> Facts for Asking<'_, CHECKED> {
     #[inline]
     fn config(&self) -> &Config {
         self.config
@@ -38,7 +43,28 @@ impl Facts for Asking<'_> {
 
     #[inline]
     fn needs_auth(&self) -> bool {
-        !self.session.connection.authenticated && !self.config.requirepass.is_empty()
+        CHECKED
+            && !self.session.connection.authenticated
+            && !self
+                .session
+                .service
+                .users
+                .default()
+                .user()
+                .needs_no_password()
+    }
+
+    #[inline]
+    fn is_denied(&mut self) -> bool {
+        if let (true, Some((command, args))) = (CHECKED, self.request) {
+            self.denial = self.session.denial(self.config, command, &args);
+        }
+        self.denial.is_some()
+    }
+
+    #[cold]
+    fn denial(&self) -> CommandError {
+        self.denial.clone().expect("it was denied")
     }
 
     #[inline]
@@ -111,11 +137,39 @@ impl Facts for Asking<'_> {
 
 impl Session {
     #[inline]
-    fn asking<'s>(&'s self, config: &'s Config) -> Asking<'s> {
+    fn asking<'s, const CHECKED: bool>(&'s self, config: &'s Config) -> Asking<'s, CHECKED> {
         Asking {
             session: self,
             config,
+            request: None,
+            denial: None,
         }
+    }
+
+    /// Why the rules of the client's user do not let it run a command, if they do not. That is noted.
+    #[cold]
+    fn denial(
+        &self,
+        config: &Config,
+        command: &'static Command,
+        args: &Args<'_>,
+    ) -> Option<CommandError> {
+        let asker = Asker {
+            client: &self.connection.shared,
+            server: self.service.server(),
+            config,
+            place: match self.is_open() {
+                true => Place::Multi,
+                false => Place::TopLevel,
+            },
+            now_ms: clock::unix_ms(),
+        };
+        let shared = asker.client;
+        shared.last_command.store(command.id() as u16, Relaxed);
+        check::refusal(asker, command, args, |refused, user| {
+            check::request_text(refused, user, command, args)
+        })
+        .map(CommandError::from)
     }
 
     /// The request if it may run; otherwise the refusal is written and counted.
@@ -134,10 +188,12 @@ impl Session {
         let request = Admitted { plan, command };
         let error = if self.replays() {
             None
+        } else if self.connection.shared.is_checked() {
+            self.refusal::<true>(turn, request)
         } else if plan.route == Route::Session || self.pending.is_some() {
-            self.refusal(turn, request)
+            self.refusal::<false>(turn, request)
         } else {
-            let facts = &mut self.asking(turn.config);
+            let facts = &mut self.asking::<false>(turn.config);
             admission::refusal(facts, command, Stage::REQUEST)
         };
         match error {
@@ -149,9 +205,25 @@ impl Session {
         }
     }
 
-    /// Why a request that is queued, or runs on no shard, is not admitted, if it is not.
+    /// Refuses a request that waited, and that its user may no longer run.
+    #[cold]
+    pub(super) fn refuse_served(&mut self, turn: &mut Turn<'_>, request: Admitted<'_>) {
+        self.waited = None;
+        let denial = {
+            let args = turn.batch.args(request.plan);
+            self.denial(turn.config, request.command, &args)
+        };
+        let denial = denial.unwrap_or_else(|| "NOPERM No permissions".into());
+        self.refuse(turn, request.plan, bytes_of(&denial));
+    }
+
+    /// Why a request that is queued, or runs on no shard, or whose client is checked, is not admitted, if it is not.
     #[inline(never)]
-    fn refusal(&self, turn: &Turn<'_>, request: Admitted<'_>) -> Option<CommandError> {
+    fn refusal<const CHECKED: bool>(
+        &self,
+        turn: &Turn<'_>,
+        request: Admitted<'_>,
+    ) -> Option<CommandError> {
         let stage = match request.plan.route {
             _ if self.is_queueing(request.command) => Stage::REQUEST.or(Stage::QUEUED),
             Route::Session => Stage::REQUEST.or(Stage::SHARDLESS),
@@ -163,7 +235,9 @@ impl Session {
             Some(flags) => candidate.declaring(flags),
             None => candidate,
         };
-        admission::refusal(&mut self.asking(turn.config), candidate, stage)
+        let mut facts = self.asking::<CHECKED>(turn.config);
+        facts.request = CHECKED.then_some((request.command, args));
+        admission::refusal(&mut facts, candidate, stage)
     }
 
     /// Why what is queued is not admitted at EXEC, if it is not.
@@ -172,7 +246,7 @@ impl Session {
         config: &Config,
         queued: Candidate<'_>,
     ) -> Option<Vec<u8>> {
-        let error = admission::refusal(&mut self.asking(config), queued, Stage::EXEC)?;
+        let error = admission::refusal(&mut self.asking::<false>(config), queued, Stage::EXEC)?;
         Some(bytes_of(&error))
     }
 

@@ -12,6 +12,7 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
 use super::pause::{Pause, Reason};
+use crate::acl::Users;
 use crate::client::registry::Registry;
 use crate::client::under_way::UnderWay;
 use crate::command::error::CommandError;
@@ -52,6 +53,8 @@ pub struct Service {
     pub clients: Registry,
     /// Who is subscribed to what.
     pub pubsub: Arc<PubSub>,
+    /// All users, and what they were refused.
+    pub users: Users,
     /// What holds commands back.
     pub pause: Pause,
     /// Whether due keys are deleted in the background (DEBUG SET-ACTIVE-EXPIRE).

@@ -38,7 +38,14 @@ impl Session {
             _ => None,
         };
         let failed = match served {
-            Some(waiter) => self.take_served(turn, waiter),
+            Some(waiter) => match self.take_served(turn, waiter) {
+                Some(failed) => failed,
+                None => {
+                    self.refuse_served(turn, request);
+                    turn.batch.next += 1;
+                    return Continue(());
+                }
+            },
             None => match self.end_of_time(turn, &blocked) {
                 Ok(failed) => failed,
                 Err(until_ms) => {
@@ -54,14 +61,14 @@ impl Session {
         }
     }
 
-    /// Takes the reply of a request that was served; whether it is an error.
-    fn take_served(&mut self, turn: &mut Turn<'_>, waiter: &Arc<Waiter>) -> bool {
+    /// Takes the reply of a request that was served; whether it is an error. None: it is yet to be refused.
+    fn take_served(&mut self, turn: &mut Turn<'_>, waiter: &Arc<Waiter>) -> Option<bool> {
         self.connection.shared.end();
-        let mut failed = false;
+        let mut failed = Some(false);
         if let Some(mut served) = waiter.take_reply() {
             turn.batch.out.append(&mut served.out);
             self.learn(&served.client);
-            failed = served.failed;
+            failed = (!served.is_denied).then_some(served.failed);
         }
         // The thread that served it had some of its shards in hand only.
         if waiter.shards().len() > 1 {

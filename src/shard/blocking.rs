@@ -22,6 +22,7 @@ use super::execute::handler::{self, ExecutionContext};
 use super::ownership::ShardList;
 use super::route;
 use crate::client::shared::{Shared, WaitNumber, WaitState};
+use crate::command::acl::check;
 use crate::command::args::RoutedKey;
 use crate::command::context::{ClientView, Engines, NOT_HELD, ShardPlace, Wait};
 use crate::command::declaration::{Command, Flags};
@@ -57,6 +58,8 @@ pub struct Served {
     pub out: Out,
     /// The client, with the stamp of the last effect that the reply knows of.
     pub client: ClientView,
+    /// The rules of the user do not let it run the request any more: the reply is yet to be written.
+    pub is_denied: bool,
     /// Whether it is an error.
     pub failed: bool,
 }
@@ -268,6 +271,18 @@ impl Waiter {
             return instead;
         }
         let args = self.args.args_with(&keys);
+        if self.connection.is_checked() && self.is_denied(&args) {
+            self.end_with(Served {
+                out: Out::new(self.protocol),
+                client: self.client,
+                failed: true,
+                is_denied: true,
+            });
+            if let Some(waker) = self.connection.nudge_later() {
+                engines[0].deferred.wakes.push(waker);
+            }
+            return Try::Over;
+        }
         let mut out = Out::new(self.protocol);
         let mut client = self.client;
         let context = ExecutionContext {
@@ -294,18 +309,30 @@ impl Waiter {
                 engine.pay(now, keys.len());
             }
         }
-        *self.reply.lock() = Some(Served {
+        self.end_with(Served {
             out,
             client,
             failed,
+            is_denied: false,
         });
-        // It has missed nothing that it still wants.
-        let _ = self.change(WaitState::Serving, WaitState::Served)
-            || self.change(WaitState::Missed, WaitState::Served);
         if let Some(waker) = self.connection.nudge_later() {
             engines[0].deferred.wakes.push(waker);
         }
         Try::Over
+    }
+
+    /// Whether the rules of its user, which may have changed, do not let it run the request any more.
+    #[cold]
+    fn is_denied(&self, args: &Args<'_>) -> bool {
+        let user = self.connection.user();
+        user.is_some_and(|user| check::refused(&user.user(), self.command, args).is_some())
+    }
+
+    fn end_with(&self, served: Served) {
+        *self.reply.lock() = Some(served);
+        // It has missed nothing that it still wants.
+        let _ = self.change(WaitState::Serving, WaitState::Served)
+            || self.change(WaitState::Missed, WaitState::Served);
     }
 
     /// Has it brought to all its shards, as soon as those in hand are let go.

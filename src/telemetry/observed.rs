@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::Telemetry;
 use super::counters::Extents;
 use super::replication::Facts;
+use crate::acl::Users;
 use crate::client::registry::Registry;
 use crate::config::Config;
 use crate::engine::evict::budget::Budget;
@@ -24,6 +25,8 @@ pub trait Observed: Send + Sync {
     fn token(&self, shard: usize) -> TokenFigures;
     /// All connections.
     fn clients(&self) -> &Registry;
+    /// All users, and how often they were refused something.
+    fn users(&self) -> &Users;
     /// How many subscriptions there are.
     fn pubsub(&self) -> pubsub::Figures;
     /// How many scripts and functions there are, and what they take.

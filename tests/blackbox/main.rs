@@ -2,6 +2,7 @@
 //! crate; what cannot be seen through a socket is not tested here.
 
 mod acknowledged;
+mod acl;
 mod appending;
 mod bits;
 mod bounded;

@@ -24,7 +24,8 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("structures", &["base", "alloc"]),
     ("resp", &["base", "structures"]),
     ("engine", &["base", "alloc", "structures"]),
-    ("client", &["base", "resp"]),
+    ("acl", &["base"]),
+    ("client", &["base", "resp", "acl"]),
     ("config", &["base"]),
     ("tls", &["base", "config"]),
     (
@@ -34,6 +35,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     (
         "command",
         &[
+            "acl",
             "base",
             "resp",
             "alloc",
@@ -45,7 +47,6 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "pubsub",
         ],
     ),
-    // Beside pubsub: shards run scripts, and scripts know no shard.
     (
         "script",
         &[
@@ -60,10 +61,10 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "telemetry",
         ],
     ),
-    // Counters may be imported anywhere above the engine; the exporter reads the command table for its labels.
     (
         "telemetry",
         &[
+            "acl",
             "base",
             "client",
             "command",
@@ -94,6 +95,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     (
         "session",
         &[
+            "acl",
             "base",
             "resp",
             "structures",
@@ -164,6 +166,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     (
         "server",
         &[
+            "acl",
             "replication",
             "base",
             "resp",
@@ -187,7 +190,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("lib", &["alloc"]),
 ];
 
-/// Modules that know no runtime, no thread, no lock, no socket, no file and no clock.
+/// Modules that know no runtime, thread, lock, socket, file or clock.
 const PURE: &[&str] = &["base", "alloc", "structures", "resp", "engine", "command"];
 
 const IMPURE_WORDS: &[&str] = &[

@@ -18,7 +18,8 @@ use parking_lot::Mutex;
 
 use super::announced::Announced;
 use super::memory::{CLIENT_MEMORY, CountedBytes, UNAUTHENTICATED};
-use mailbox::Mailbox;
+use crate::acl::Handle;
+use mailbox::{Mailbox, Topic};
 
 /// Who is at the other end of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -170,6 +171,10 @@ pub struct Shared {
     pub no_evict: AtomicBool,
     /// Counted among those that have yet to sign in.
     unauthenticated: AtomicBool,
+    /// See [`Shared::is_checked`].
+    is_checked: AtomicBool,
+    /// Who it is; none: the default user.
+    user: Mutex<Option<Arc<Handle>>>,
     /// The position in the log behind its last write.
     pub log_position: AtomicU64,
     /// The position in the log behind all that it is sent knows of, be it its own or of others.
@@ -242,6 +247,8 @@ impl Shared {
             commands: AtomicU64::new(0),
             no_evict: AtomicBool::new(false),
             unauthenticated: AtomicBool::new(false),
+            is_checked: AtomicBool::new(false),
+            user: Mutex::new(None),
             no_touch: AtomicBool::new(false),
             unix_socket,
             labels: Mutex::new(None),
@@ -343,6 +350,51 @@ impl Shared {
             false => UNAUTHENTICATED.fetch_sub(1, SeqCst),
         };
         self.note_memory();
+    }
+
+    /// Whether it may be refused what a client who may do everything is not: it has yet to sign in, or there are rules
+    /// for its user.
+    #[inline]
+    pub fn is_checked(&self) -> bool {
+        self.is_checked.load(Relaxed)
+    }
+
+    /// Who it is; none: the default user.
+    pub fn user(&self) -> Option<Arc<Handle>> {
+        self.user.lock().clone()
+    }
+
+    /// Says who it is, if it has signed in or needs not.
+    pub fn set_user(&self, user: &Arc<Handle>, is_authenticated: bool) {
+        let mut place = self.user.lock();
+        *place = Some(Arc::clone(user));
+        self.set_unauthenticated(!is_authenticated);
+        self.check_for(user);
+    }
+
+    /// What users may do has changed. Nothing is left to be told after what [`Shared::set_user`] does at the same time:
+    /// both look at the user as it is, one after the other.
+    pub fn follow_user(&self, default: &Arc<Handle>) {
+        let place = self.user.lock();
+        self.check_for(place.as_ref().unwrap_or(default));
+    }
+
+    fn check_for(&self, user: &Arc<Handle>) {
+        let is_checked = self.is_unauthenticated() || user.is_restricted();
+        self.is_checked.store(is_checked, SeqCst);
+    }
+
+    /// Whether it is subscribed to anything that `may_have` does not allow: channels, or patterns of them.
+    pub fn has_lost_channels(&self, may_have: impl Fn(&[u8], bool) -> bool) -> bool {
+        let Some(mailbox) = self.mailbox() else {
+            return false;
+        };
+        let subscribed = mailbox.subscribed.lock();
+        Topic::ALL.iter().any(|topic| {
+            let is_pattern = *topic == Topic::Pattern;
+            let names = &subscribed[*topic as usize];
+            names.iter().any(|name| !may_have(name, is_pattern))
+        })
     }
 
     /// What others have for it, and what it is subscribed to; most connections never need one.

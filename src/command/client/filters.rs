@@ -1,13 +1,14 @@
 //! Which connections CLIENT LIST shows, and CLIENT KILL closes: those for which all filters hold. Redis's, and of
 //! Valkey's those that ask for what a line of CLIENT LIST tells.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::kind::{self, ClientType};
+use crate::acl::{Handle, Users};
 use crate::base::number;
 use crate::client::shared::Shared;
 use crate::command::Args;
-use crate::command::connection::DEFAULT_USER;
 use crate::command::error::{CommandError, shown};
 
 /// For whom filters are read.
@@ -31,6 +32,8 @@ pub(super) struct Filters<'a> {
     name: Option<&'a [u8]>,
     lib_name: Option<&'a [u8]>,
     lib_version: Option<&'a [u8]>,
+    /// A user, and whether it is the default one.
+    user: Option<(Arc<Handle>, bool)>,
     /// Letters that all are to be among the flags.
     flags: Option<&'a [u8]>,
     db: Option<u64>,
@@ -49,7 +52,11 @@ impl<'a> Filters<'a> {
     }
 
     /// Reads the filters behind the name of the subcommand.
-    pub(super) fn read(args: &Args<'a>, target: Target) -> Result<Filters<'a>, CommandError> {
+    pub(super) fn read(
+        args: &Args<'a>,
+        users: &Users,
+        target: Target,
+    ) -> Result<Filters<'a>, CommandError> {
         let mut filters = Filters {
             spares_self: target == Target::Kill,
             ..Filters::default()
@@ -63,7 +70,7 @@ impl<'a> Filters<'a> {
                 at = filters.read_ids(args, at + 1, target)?;
                 continue;
             }
-            filters.read_one(args, at)?;
+            filters.read_one(args, users, at)?;
             at += 2;
         }
         Ok(filters)
@@ -89,7 +96,7 @@ impl<'a> Filters<'a> {
         Ok(at)
     }
 
-    fn read_one(&mut self, args: &Args<'a>, at: usize) -> Result<(), CommandError> {
+    fn read_one(&mut self, args: &Args<'a>, users: &Users, at: usize) -> Result<(), CommandError> {
         let value = args.get(at + 1);
         let seconds = |name: &str| match number::parse_i64(value) {
             None => Err(format!("ERR {name} is not an integer or out of range")),
@@ -112,10 +119,11 @@ impl<'a> Filters<'a> {
                 self.db = Some(db.ok_or(CommandError::DbIndex)?);
             }
             () if args.is(at, "user") => {
-                // The only user is everybody's.
-                if value != DEFAULT_USER.as_bytes() {
-                    return Err(format!("ERR No such user '{}'", shown(value)).into());
-                }
+                let user = users.find(value);
+                let unknown = || format!("ERR No such user '{}'", shown(value));
+                let user = user.ok_or_else(unknown)?;
+                let is_default = Arc::ptr_eq(&user, users.default());
+                self.user = Some((user, is_default));
             }
             () if args.is(at, "skipme") => {
                 self.spares_self = args.is(at + 1, "yes");
@@ -145,7 +153,12 @@ impl<'a> Filters<'a> {
         };
         let are_labels_wanted =
             self.name.is_some() || self.lib_name.is_some() || self.lib_version.is_some();
+        let is_user = |(wanted, is_default): &(Arc<Handle>, bool)| match client.user() {
+            Some(user) => Arc::ptr_eq(&user, wanted),
+            None => *is_default,
+        };
         (self.ids.is_empty() || self.ids.contains(&client.id))
+            && self.user.as_ref().is_none_or(is_user)
             && is(self.address, address)
             && is(self.local_address, client.local_address.as_bytes())
             && is(self.host, host)

@@ -10,7 +10,6 @@ use crate::base::number;
 use crate::client::shared::mailbox::{Mailbox, Topic};
 use crate::client::shared::tracking::Options;
 use crate::client::shared::{Peer, Shared};
-use crate::command::connection::DEFAULT_USER;
 use crate::command::context::SessionCx;
 use crate::command::declaration::{Command, CommandResult, Flags};
 use crate::command::table::registry;
@@ -26,7 +25,7 @@ pub(super) static INFO: Command = Command::sub("client|info", "info", GROUP, 2)
 
 fn info(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     let mut text = String::new();
-    describe(cx, args, &cx.client.shared, &mut text);
+    describe_to(cx, args, &cx.client.shared, &mut text);
     out.verbatim("txt", text);
     Ok(())
 }
@@ -65,14 +64,14 @@ fn list(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
         // In the order in which they were asked for.
         for id in ids {
             if let Some(client) = cx.server.clients().get(id as u64) {
-                describe(cx, args, &client, &mut text);
+                describe_to(cx, args, &client, &mut text);
             }
         }
     } else {
-        let filters = Filters::read(args, Target::List)?;
+        let filters = Filters::read(args, cx.server.users(), Target::List)?;
         for client in cx.server.clients().all() {
             if filters.hold(&client, cx.client.id(), cx.now.unix_ms) {
-                describe(cx, args, &client, &mut text);
+                describe_to(cx, args, &client, &mut text);
             }
         }
     }
@@ -82,13 +81,44 @@ fn list(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
 
 /// One line. The asking connection's own request counts as in its query buffer, as it does in Redis, although it
 /// is read into a shared one here; what only Redis's way of buffering has is zero.
-fn describe(cx: &SessionCx<'_>, args: &Args<'_>, client: &Shared, text: &mut String) {
-    let is_self = client.id == cx.client.id();
-    let (query_bytes, argument_bytes) = if is_self {
-        (request_bytes(args), args.from(0).map(<[u8]>::len).sum())
-    } else {
-        (client.query_bytes.load(Relaxed), 0)
+fn describe_to(cx: &SessionCx<'_>, args: &Args<'_>, client: &Shared, text: &mut String) {
+    let asking = (client.id == cx.client.id()).then(|| Asking {
+        db: cx.client.db,
+        protocol: cx.client.protocol.version(),
+        command: cx.command.full_name,
+        request_bytes: request_bytes(args),
+        argument_bytes: args.from(0).map(<[u8]>::len).sum(),
+    });
+    write_line(client, asking.as_ref(), cx.now.unix_ms, text);
+}
+
+/// The line of a connection, without its end.
+pub(in crate::command) fn describe(client: &Shared, now_ms: u64) -> String {
+    let mut text = String::new();
+    write_line(client, None, now_ms, &mut text);
+    text.truncate(text.trim_end().len());
+    text
+}
+
+/// What only the connection that asks knows of itself.
+struct Asking {
+    db: usize,
+    protocol: u8,
+    command: &'static str,
+    request_bytes: usize,
+    argument_bytes: usize,
+}
+
+fn write_line(client: &Shared, asking: Option<&Asking>, now_ms: u64, text: &mut String) {
+    let is_self = asking.is_some();
+    let (query_bytes, argument_bytes) = match asking {
+        Some(asking) => (asking.request_bytes, asking.argument_bytes),
+        None => (client.query_bytes.load(Relaxed), 0),
     };
+    let user = client.user().map_or_else(
+        || "default".to_owned(),
+        |user| String::from_utf8_lossy(user.user().name()).into_owned(),
+    );
     let output_bytes = client.output_bytes.load(Relaxed);
     let free_bytes = client
         .buffer_bytes
@@ -113,17 +143,17 @@ fn describe(cx: &SessionCx<'_>, args: &Args<'_>, client: &Shared, text: &mut Str
     let total_bytes = client.memory_bytes() + unowned_bytes + argument_bytes + stream_bytes;
     let waiting_bytes = output_bytes + pushed_bytes;
     let command = match last_command(client) {
-        None if is_self => cx.command.full_name,
-        last => last.unwrap_or("NULL"),
+        None => asking.map_or("NULL", |asking| asking.command),
+        Some(last) => last,
     };
     let labels = client.labels();
-    let seconds = |since_ms: u64| (cx.now.unix_ms / 1000).saturating_sub(since_ms / 1000);
+    let seconds = |since_ms: u64| (now_ms / 1000).saturating_sub(since_ms / 1000);
     let _ = writeln!(
         text,
         "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={} db={} sub={} psub={} ssub={} \
          multi={} watch={} qbuf={query_bytes} qbuf-free={free_bytes} argv-mem={argument_bytes} multi-mem={queued_bytes} \
          rbs=0 rbp=0 obl=0 oll={pushes} omem={waiting_bytes} tot-mem={total_bytes} events={} cmd={command} \
-         user={DEFAULT_USER} redir={} resp={} lib-name={} lib-ver={} tot-net-in={} tot-net-out={} tot-cmds={}",
+         user={user} redir={} resp={} lib-name={} lib-ver={} tot-net-in={} tot-net-out={} tot-cmds={}",
         client.id,
         client.address,
         client.local_address,
@@ -136,11 +166,7 @@ fn describe(cx: &SessionCx<'_>, args: &Args<'_>, client: &Shared, text: &mut Str
             seconds(client.active_ms.load(Relaxed))
         },
         kind::flags(client),
-        if is_self {
-            cx.client.db
-        } else {
-            client.db.load(Relaxed) as usize
-        },
+        asking.map_or(client.db.load(Relaxed) as usize, |asking| asking.db),
         subscriptions(Topic::Channel),
         subscriptions(Topic::Pattern),
         subscriptions(Topic::ShardChannel),
@@ -148,11 +174,7 @@ fn describe(cx: &SessionCx<'_>, args: &Args<'_>, client: &Shared, text: &mut Str
         client.watched.load(Relaxed),
         if output_bytes == 0 { "r" } else { "rw" },
         redirection(client),
-        if is_self {
-            cx.client.protocol.version()
-        } else {
-            client.resp.load(Relaxed)
-        },
+        asking.map_or(client.resp.load(Relaxed), |asking| asking.protocol),
         String::from_utf8_lossy(&labels.lib_name),
         String::from_utf8_lossy(&labels.lib_ver),
         client.bytes_in.load(Relaxed),

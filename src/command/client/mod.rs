@@ -19,6 +19,8 @@ mod tracking;
 
 use std::sync::atomic::Ordering::Relaxed;
 
+pub(super) use list::describe;
+
 use super::context::SessionCx;
 use super::declaration::{Command, CommandResult, Flags, Group};
 use super::error::{CommandError, shown};

@@ -38,7 +38,7 @@ pub(super) static KILL: Command = Command::sub("client|kill", "kill", GROUP, -3)
 fn kill(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     let filters = match args.len() {
         3 => Filters::of_address(args.get(2)),
-        _ => Filters::read(args, Target::Kill)?,
+        _ => Filters::read(args, cx.server.users(), Target::Kill)?,
     };
     let self_id = cx.client.id();
     let now_ms = cx.now.unix_ms;

@@ -214,6 +214,18 @@ bit_set! {
 }
 
 impl Categories {
+    /// A category by its name in lower case, without the `@`.
+    pub fn named(name: &str) -> Option<Categories> {
+        let is_it = |known: &&str| known.strip_prefix('@') == Some(name);
+        let found = Categories::ALL.iter().find(|(_, known)| is_it(known));
+        found.map(|(category, _)| *category)
+    }
+
+    /// The names of all categories, without the `@`.
+    pub fn all_names() -> impl Iterator<Item = &'static str> {
+        Categories::ALL.iter().map(|(_, name)| &name[1..])
+    }
+
     /// What commands are about, as opposed to what they do.
     pub const SUBJECTS: Categories = Categories::KEYSPACE
         .or(Categories::SET)

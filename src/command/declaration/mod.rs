@@ -219,6 +219,7 @@ pub struct Command {
     pub ahead: Ahead,
     subcommands: &'static [&'static Command],
     id: AtomicU16,
+    rule_id: AtomicU16,
 }
 
 /// A test that is true of all requests of a command.
@@ -259,6 +260,7 @@ impl Command {
             ahead: Ahead::Nothing,
             subcommands: &[],
             id: AtomicU16::new(u16::MAX),
+            rule_id: AtomicU16::new(u16::MAX),
         }
     }
 
@@ -529,9 +531,21 @@ impl Command {
         usize::from(self.id.load(Ordering::Relaxed))
     }
 
-    /// Set once, by the registry, before the first look-up.
-    pub(super) fn set_id(&self, id: u16) {
+    /// The number that the rules of users know it by: its own, or for a subcommand that is a first argument to them
+    /// that of the command which holds it.
+    pub fn rule_id(&self) -> usize {
+        usize::from(self.rule_id.load(Ordering::Relaxed))
+    }
+
+    /// Whether the rules of users know a subcommand as a first argument only.
+    pub fn is_first_argument(&self) -> bool {
+        self.id() != self.rule_id()
+    }
+
+    /// Set once, by the registry, before the first look-up: its number, and that by which rules know it.
+    pub(super) fn set_id(&self, id: u16, rule_id: u16) {
         self.id.store(id, Ordering::Relaxed);
+        self.rule_id.store(rule_id, Ordering::Relaxed);
     }
 
     /// Whether a request with this many arguments fits.

@@ -22,6 +22,7 @@ use self::primary::Primary;
 use self::replica::Replica;
 use self::scripts::{LogChange, Scripts};
 use super::error::CommandError;
+use crate::acl::{User, Users};
 use crate::client::registry::Registry;
 use crate::client::shared::Shared;
 use crate::config::Config;
@@ -29,10 +30,31 @@ use crate::config::rewrite::Adding;
 use crate::engine::record::Records;
 use crate::pubsub::PubSub;
 
+/// Whether a user could run a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DryRun {
+    /// There is no such command.
+    NoCommand,
+    /// A command of this name has another number of arguments.
+    WrongArity(&'static str),
+    /// The user could not, in these words.
+    Refused(String),
+    /// The user could.
+    Allowed,
+}
+
 /// What session handlers may ask of the server; the composition root implements it.
 pub trait Server: Send + Sync {
     /// The registry of connections.
     fn clients(&self) -> &Registry;
+    /// All users, and what they were refused.
+    fn users(&self) -> &Users;
+    /// Whether a user could run a request.
+    fn dry_run(&self, user: &User, request: &[Vec<u8>]) -> DryRun;
+    /// The text of the file of users (`aclfile`).
+    fn read_users(&self) -> Result<Vec<u8>, String>;
+    /// Puts a text in place of the file of users, in one step.
+    fn write_users(&self, text: &[u8]) -> Result<(), String>;
     /// Who is subscribed to what.
     fn pubsub(&self) -> &PubSub;
     /// The half of replication that sends the stream.

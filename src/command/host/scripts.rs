@@ -195,13 +195,16 @@ impl Scripts for NoScripts {
     fn kill(&self, _: Kind) -> Result<(), CommandError> {
         Ok(())
     }
-    fn load_library(&self, _: &[u8], _: bool, _: LogChange<'_>) -> Result<String, CommandError> {
+    fn load_library(&self, _: &[u8], _: bool, log: LogChange<'_>) -> Result<String, CommandError> {
+        log();
         Ok("lib".to_owned())
     }
     fn delete_library(&self, _: &[u8], _: LogChange<'_>) -> Result<(), CommandError> {
         Err("ERR Library not found".into())
     }
-    fn flush_libraries(&self, _: LogChange<'_>) {}
+    fn flush_libraries(&self, log: LogChange<'_>) {
+        log();
+    }
     fn libraries_position(&self) -> u64 {
         0
     }
@@ -223,8 +226,9 @@ impl Scripts for NoScripts {
         &self,
         _: &[u8],
         _: Restore,
-        _: LogChange<'_>,
+        log: LogChange<'_>,
     ) -> Result<(), CommandError> {
+        log();
         Ok(())
     }
     fn library_counts(&self) -> (usize, usize) {

@@ -1,8 +1,8 @@
 //! COMMAND GETKEYS and GETKEYSANDFLAGS: which arguments of a command are keys.
 
 use super::super::context::SessionCx;
-use super::super::declaration::{BeginSearch, Command, CommandResult, Flags, KeyFlags, KeySpec};
-use super::super::keys::{effective_flags, positions};
+use super::super::declaration::{Command, CommandResult, Flags, KeyFlags};
+use super::super::keys;
 use super::super::table::{registry, resolve};
 use super::super::{Args, Out};
 use super::info::reply_key_flags;
@@ -49,24 +49,12 @@ fn find_keys(args: &Args<'_>) -> Result<Found, super::super::error::CommandError
     if !command.accepts(count) {
         return Err("ERR Invalid number of arguments specified for command".into());
     }
-    let mut found = Found::new();
-    let result = positions(command, count, argument, |at, flags| {
-        if is_key(flags) {
-            found.push((at, effective_flags(command, flags, count, argument)));
-        }
-    });
-    // Keys behind a word stand for those at a place, which then hold nothing (MIGRATE … KEYS).
-    let is_instead = |flags: KeyFlags| flags.has(KeyFlags::INCOMPLETE);
-    let has_keyword = |spec: &KeySpec| matches!(spec.begin, BeginSearch::Keyword(..));
-    if command.keys.iter().any(has_keyword) && found.iter().any(|(_, flags)| is_instead(*flags)) {
-        found.retain(|(_, flags)| is_instead(*flags));
-        let flags = command.keys[0].flags;
-        found.iter_mut().for_each(|found| found.1 = flags);
+    let found = keys::all(command, count, argument);
+    match found {
+        Ok(found) if !found.is_empty() => Ok(found),
+        _ if command.flags.has(Flags::NO_MANDATORY_KEYS) => Ok(Found::new()),
+        _ => Err("ERR Invalid arguments specified for command".into()),
     }
-    if (result.is_err() || found.is_empty()) && !command.flags.has(Flags::NO_MANDATORY_KEYS) {
-        return Err("ERR Invalid arguments specified for command".into());
-    }
-    Ok(found)
 }
 
 fn named(args: &Args<'_>) -> Option<&'static Command> {

@@ -4,16 +4,18 @@ use std::sync::Arc;
 
 use super::KeptLog;
 use super::replication;
+use crate::acl::{User, Users};
 use crate::client::registry::Registry;
 use crate::client::shared::Shared;
+use crate::command::catalogue::Commands;
 use crate::command::declaration::CommandResult;
 use crate::command::error::CommandError;
 use crate::command::host::primary::Primary;
 use crate::command::host::replica::Replica;
 use crate::command::host::scripts::{LogChange, Scripts};
 use crate::command::host::{
-    Awaited, Exit, HotKeysReport, HotKeysRequest, HotKeysTop, LatencyEvent, MemoryReport, Reload,
-    Server, SlowlogEntry, SlowlogMoment,
+    Awaited, DryRun, Exit, HotKeysReport, HotKeysRequest, HotKeysTop, LatencyEvent, MemoryReport,
+    Reload, Server, SlowlogEntry, SlowlogMoment,
 };
 use crate::config::Config;
 use crate::config::rewrite::Adding;
@@ -26,11 +28,22 @@ pub(crate) fn no_server() -> Box<dyn Server> {
 }
 
 /// A server that answers nothing of interest; families that need more bring their own.
-#[derive(Default)]
 pub(crate) struct NoServer {
     pub(super) clients: Registry,
+    pub(super) users: Users,
     pub(super) pubsub: PubSub,
     pub(super) log: Option<Arc<KeptLog>>,
+}
+
+impl Default for NoServer {
+    fn default() -> NoServer {
+        NoServer {
+            clients: Registry::default(),
+            users: Users::new(&Commands),
+            pubsub: PubSub::default(),
+            log: None,
+        }
+    }
 }
 
 pub(super) fn done(text: &'static str) -> Awaited {
@@ -43,6 +56,18 @@ pub(super) fn done(text: &'static str) -> Awaited {
 impl Server for NoServer {
     fn clients(&self) -> &Registry {
         &self.clients
+    }
+    fn users(&self) -> &Users {
+        &self.users
+    }
+    fn dry_run(&self, _: &User, _: &[Vec<u8>]) -> DryRun {
+        DryRun::NoCommand
+    }
+    fn read_users(&self) -> Result<Vec<u8>, String> {
+        Err("No such file or directory".to_owned())
+    }
+    fn write_users(&self, _: &[u8]) -> Result<(), String> {
+        Ok(())
     }
     fn pubsub(&self) -> &PubSub {
         &self.pubsub

@@ -99,38 +99,27 @@ fn old_names_are_known_and_those_of_dead_directives_are_read_over() {
 }
 
 #[test]
-fn rename_command_and_the_default_user_are_kept() {
-    let text = "rename-command FLUSHALL \"\"\nrename-command KEYS hidden\nuser default on >secret ~* &* +@all";
+fn rename_command_and_users_are_kept() {
+    let text = "rename-command FLUSHALL \"\"\nrename-command KEYS hidden\nuser default on >secret ~* &* +@all\nuser alice";
     let config = load_text(text).expect("good").config;
     let renamed = [("FLUSHALL", ""), ("KEYS", "hidden")];
     assert_eq!(
         config.renamed_commands,
         renamed.map(|(from, to)| (from.to_owned(), to.to_owned()))
     );
+    let rules = ["on", ">secret", "~*", "&*", "+@all"].map(str::to_owned);
     assert_eq!(
-        config.default_user_rules,
-        ["on", ">secret", "~*", "&*", "+@all"]
+        config.users,
+        [
+            ("default".to_owned(), rules.to_vec()),
+            ("alice".to_owned(), Vec::new())
+        ]
     );
-    assert_eq!(config.requirepass, "secret");
-}
-
-#[test]
-fn the_default_users_password_is_the_servers() {
-    for (rules, password) in [
-        ("on nopass ~* &* +@all", ""),
-        ("reset on >one +@all", "one"),
-        ("resetpass >one >one", "one"),
-        (">one nopass >two", "two"),
-    ] {
-        let text = format!("requirepass {}\nuser default {rules}", "one");
-        let config = load_text(&text).expect(rules).config;
-        assert_eq!(config.requirepass, password, "{rules}");
-    }
-    for rules in ["off", "resetpass", "reset", ">two", ">", "#abc", "on -@all"] {
-        let text = format!("requirepass one\nuser default {rules}");
-        let said = complaint(load_text(&text));
-        assert!(said.contains("not built"), "{rules}: {said}");
-    }
+    let again = complaint(load_text("user bob on\nuser bob off"));
+    assert!(
+        again.ends_with("Duplicate user found. A user can only be defined once in config files"),
+        "{again}"
+    );
 }
 
 #[test]
@@ -264,14 +253,7 @@ fn what_redis_server_has_and_this_server_has_not_is_refused_by_name() {
         assert!(matches!(error, ConfigError::Argument(_)));
         assert!(error.to_string().starts_with(expected), "{error}");
     }
-    for line in [
-        "cluster-enabled yes",
-        "aclfile users.acl",
-        "loadmodule a.so",
-        "user alice on",
-        "user default -@all",
-        "bf.error-rate 1",
-    ] {
+    for line in ["cluster-enabled yes", "loadmodule a.so", "bf.error-rate 1"] {
         let text = complaint(load_text(&format!("port 0\n{line}\n")));
         let place = format!("Reading the configuration file, at line 2 of -\n>>> '{line}'\n");
         let reason = text

@@ -78,6 +78,10 @@ impl Host for Map {
         }
     }
 
+    fn denial(&self, _: &Call<'_>, _: bool) -> Option<String> {
+        None
+    }
+
     fn has_room(&mut self) -> bool {
         self.has_room
     }

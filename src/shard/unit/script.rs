@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 use super::context::{ScriptCall, UnitContext, UnitOutcome};
 use super::{Unit, step};
 use crate::client::connection::ALL_READERS;
+use crate::command::acl::check::{self, Asker, Place, Refused, User};
 use crate::command::args::RoutedKey;
 use crate::command::declaration::{Command, Flags, Run, ScriptVerb};
 use crate::command::host::Server;
@@ -185,6 +186,27 @@ impl Host for UnitHost<'_, '_, '_, '_> {
             self.outcome.tally.rejected(command);
         }
         self.outcome.notes().errors.push(text.to_vec());
+    }
+
+    #[inline]
+    fn denial(&self, call: &Call<'_>, is_noted: bool) -> Option<String> {
+        let client = &self.cx.connection.shared;
+        if !client.is_checked() || self.replays() {
+            return None;
+        }
+        let asker = Asker {
+            client,
+            server: self.cx.server,
+            config: self.cx.config(),
+            place: Place::Lua,
+            now_ms: self.cx.now.unix_ms,
+        };
+        let args = call.args();
+        let say = |refused: Refused, user: &User| refused.text(user, call.command, &args, false);
+        match is_noted {
+            true => check::refusal(asker, call.command, &args, say),
+            false => check::refusal_unnoted(asker, call.command, &args).then(String::new),
+        }
     }
 
     fn set_audience(&mut self, audience: Audience) {

@@ -9,6 +9,7 @@ use super::context::{UnitContext, UnitOutcome};
 use super::plan::UnitPlan;
 use super::weight::{KEYS_MANY, LARGE_BYTES_MIN, bytes_in, chosen_db, keys_in};
 use super::{Unit, script, step};
+use crate::command::acl::check::{self, Asker, Place};
 use crate::command::admission::Candidate;
 use crate::command::declaration::{Command, Flags, Run, ScriptVerb};
 use crate::command::error::CommandError;
@@ -135,6 +136,22 @@ fn run_step(
         outcome.notes().errors.push(out.since(mark).to_vec());
     }
     failed
+}
+
+/// Why the client's user may not run a command any more that was queued, if that is so; noted then.
+fn denial(cx: &UnitContext<'_>, command: &'static Command, args: &Args<'_>) -> Option<String> {
+    let client = &cx.connection.shared;
+    if !client.is_checked() || cx.connection.reply_mode.replays() {
+        return None;
+    }
+    let asker = Asker {
+        client,
+        server: cx.server,
+        config: cx.config(),
+        place: Place::Multi,
+        now_ms: cx.now.unix_ms,
+    };
+    check::refusal(asker, command, args, |refused, _| check::exec_text(refused))
 }
 
 impl Transaction {
@@ -420,7 +437,14 @@ impl Transaction {
         for (number, (command, args)) in self.commands().enumerate() {
             outcome.step = number;
             let mark = out.position();
-            let failed = run_step((command, &args), unit, cx, out, outcome);
+            let failed = match denial(cx, command, &args) {
+                None => run_step((command, &args), unit, cx, out, outcome),
+                Some(text) => {
+                    out.error(text);
+                    outcome.notes().errors.push(out.since(mark).to_vec());
+                    true
+                }
+            };
             if unit.is_aborted() {
                 return;
             }

@@ -17,6 +17,7 @@ use std::fmt::Display;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::{Lines, Source, ratio};
+use crate::acl::Denied;
 use crate::telemetry::DefragFigures;
 use crate::telemetry::replication::Replication;
 
@@ -298,10 +299,18 @@ pub(super) static STATS: &[Field] = &[
     zero("io_threaded_writes_processed"),
     zero("reply_buffer_shrinks"),
     zero("reply_buffer_expands"),
-    zero("acl_access_denied_auth"),
-    zero("acl_access_denied_cmd"),
-    zero("acl_access_denied_key"),
-    zero("acl_access_denied_channel"),
+    count("acl_access_denied_auth", |s| {
+        s.service.users().figures.of(Denied::Auth)
+    }),
+    count("acl_access_denied_cmd", |s| {
+        s.service.users().figures.of(Denied::Command)
+    }),
+    count("acl_access_denied_key", |s| {
+        s.service.users().figures.of(Denied::Key)
+    }),
+    count("acl_access_denied_channel", |s| {
+        s.service.users().figures.of(Denied::Channel)
+    }),
 ];
 
 /// The section for who looks into the server: the longest that anything kept a shard, or the background its thread.

@@ -1,0 +1,26 @@
+//! What can be refused to a user.
+
+/// What is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Denied {
+    /// The command.
+    Command,
+    /// One of its keys.
+    Key,
+    /// To sign in.
+    Auth,
+    /// One of its channels.
+    Channel,
+}
+
+impl Denied {
+    /// The word that ACL LOG has for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Denied::Command => "command",
+            Denied::Key => "key",
+            Denied::Auth => "auth",
+            Denied::Channel => "channel",
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! ACL LOG: what was refused to whom, the latest first.
+
+use std::collections::VecDeque;
+
+use super::denied::Denied;
+
+/// Entries of one kind become one if no more milliseconds lie between them.
+const SAME_MS: u64 = 60_000;
+
+/// How many of the latest entries are compared with a new one.
+const LOOKED_AT: usize = 10;
+
+/// Bytes of a name that are kept, so that the log stays small whatever clients send.
+const NAME_BYTES_MAX: usize = 4096;
+
+/// Where something was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// A request.
+    TopLevel,
+    /// In a transaction.
+    Multi,
+    /// In a script.
+    Lua,
+}
+
+impl Place {
+    /// The word that ACL LOG has for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Place::TopLevel => "toplevel",
+            Place::Multi => "multi",
+            Place::Lua => "lua",
+        }
+    }
+}
+
+/// What was refused, once or several times.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// How often.
+    pub count: u64,
+    /// What was refused.
+    pub denied: Denied,
+    /// Where it was refused.
+    pub place: Place,
+    /// The command, key or channel.
+    pub object: Vec<u8>,
+    /// The user's name.
+    pub user: Vec<u8>,
+    /// The client that was the last to try, as CLIENT LIST describes it.
+    pub client: String,
+    /// Ever-growing number.
+    pub id: u64,
+    /// When it was refused first, in Unix milliseconds.
+    pub created_ms: u64,
+    /// When it was refused last, in Unix milliseconds.
+    pub updated_ms: u64,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Log {
+    entries: VecDeque<Entry>,
+    next_id: u64,
+}
+
+impl Log {
+    /// Adds something that was refused once; no more than `entries_max` are kept. The id of the entry is given here.
+    pub fn add(&mut self, mut entry: Entry, entries_max: usize) {
+        entry.object.truncate(NAME_BYTES_MAX);
+        entry.user.truncate(NAME_BYTES_MAX);
+        let is_same = |known: &Entry| {
+            known.denied == entry.denied
+                && known.place == entry.place
+                && known.updated_ms.abs_diff(entry.updated_ms) <= SAME_MS
+                && known.object == entry.object
+                && known.user == entry.user
+        };
+        let known = self.entries.iter().take(LOOKED_AT).position(is_same);
+        let entry = match known.and_then(|at| self.entries.remove(at)) {
+            Some(known) => Entry {
+                count: known.count + 1,
+                client: entry.client,
+                updated_ms: entry.updated_ms,
+                ..known
+            },
+            None => {
+                entry.id = self.next_id;
+                self.next_id += 1;
+                entry
+            }
+        };
+        self.entries.push_front(entry);
+        self.entries.truncate(entries_max);
+    }
+
+    /// The latest entries.
+    pub fn latest(&self, count: usize) -> Vec<Entry> {
+        self.entries.iter().take(count).cloned().collect()
+    }
+
+    /// Forgets all entries.
+    pub fn clear(&mut self) {
+        self.entries.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(object: &str, at_ms: u64) -> Entry {
+        Entry {
+            count: 1,
+            denied: Denied::Key,
+            place: Place::TopLevel,
+            object: object.as_bytes().to_vec(),
+            user: b"somebody".to_vec(),
+            client: format!("at {at_ms}"),
+            id: 0,
+            created_ms: at_ms,
+            updated_ms: at_ms,
+        }
+    }
+
+    #[test]
+    fn the_same_within_a_minute_is_one_entry_that_comes_first_again() {
+        let mut log = Log::default();
+        for (object, at_ms) in [
+            ("a", 0),
+            ("b", 10),
+            ("a", 20),
+            ("a", 60_020),
+            ("a", 120_021),
+        ] {
+            log.add(entry(object, at_ms), 3);
+        }
+        let seen: Vec<_> = log
+            .latest(10)
+            .into_iter()
+            .map(|entry| (entry.object, entry.count, entry.id, entry.created_ms))
+            .collect();
+        assert_eq!(
+            seen,
+            [
+                (b"a".to_vec(), 1, 2, 120_021),
+                (b"a".to_vec(), 3, 0, 0),
+                (b"b".to_vec(), 1, 1, 10)
+            ]
+        );
+        assert_eq!(log.latest(1).len(), 1);
+        log.add(entry("c", 130_000), 2);
+        assert_eq!(log.latest(10).len(), 2);
+        log.clear();
+        assert!(log.latest(10).is_empty());
+    }
+
+    #[test]
+    fn a_name_is_kept_in_part_however_long_it_is() {
+        let mut log = Log::default();
+        log.add(entry(&"x".repeat(1 << 20), 1), 128);
+        assert_eq!(log.latest(1)[0].object.len(), NAME_BYTES_MAX);
+    }
+}

@@ -1,0 +1,47 @@
+//! What can be wrong with the rules of a user.
+
+/// What is wrong with a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RuleError {
+    /// No rule begins like this, or a pattern has blanks or zero bytes.
+    Syntax,
+    /// A command or a category that is not there.
+    Unknown,
+    /// A pattern of keys where all keys are allowed.
+    AllKeys,
+    /// A pattern of channels where all channels are allowed.
+    AllChannels,
+    /// A password that is to go is not there.
+    NoSuchPassword,
+    /// A hash that is none.
+    BadHash,
+    /// `container|sub|argument`.
+    FirstArgumentOfSubcommand,
+}
+
+impl RuleError {
+    /// In Redis's words.
+    pub fn text(self) -> &'static str {
+        match self {
+            RuleError::Syntax => "Syntax error",
+            RuleError::Unknown => "Unknown command or category name in ACL",
+            RuleError::AllKeys => {
+                "Adding a pattern after the * pattern (or the 'allkeys' flag) is not valid and does not have any \
+                 effect. Try 'resetkeys' to start with an empty list of patterns"
+            }
+            RuleError::AllChannels => {
+                "Adding a pattern after the * pattern (or the 'allchannels' flag) is not valid and does not have any \
+                 effect. Try 'resetchannels' to start with an empty list of channels"
+            }
+            RuleError::NoSuchPassword => {
+                "The password you are trying to remove from the user does not exist"
+            }
+            RuleError::BadHash => {
+                "The password hash must be exactly 64 characters and contain only lowercase hexadecimal characters"
+            }
+            RuleError::FirstArgumentOfSubcommand => {
+                "Allowing first-arg of a subcommand is not supported"
+            }
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! One set of permissions: which commands, on which keys, in which channels.
+
+use std::collections::BTreeMap;
+
+use super::catalogue::{Catalogue, Entry};
+use super::denied::Denied;
+use super::rule_error::RuleError;
+use crate::base::glob::{self, Case};
+
+/// What a command does with a key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Access {
+    /// Uses its value.
+    pub reads: bool,
+    /// Changes it.
+    pub writes: bool,
+}
+
+impl Access {
+    /// Both.
+    pub const ALL: Access = Access {
+        reads: true,
+        writes: true,
+    };
+
+    fn covers(self, wanted: Access) -> bool {
+        (self.reads || !wanted.reads) && (self.writes || !wanted.writes)
+    }
+}
+
+/// A pattern, compiled as far as it is a plain text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Pattern {
+    pub(super) text: Vec<u8>,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// No byte of it is special.
+    Literal,
+    /// Only its last byte is, which is a star.
+    Prefix,
+    Glob,
+}
+
+impl Pattern {
+    pub(super) fn new(text: &[u8]) -> Pattern {
+        let kind = match text.split_last() {
+            _ if glob::is_literal(text) => Kind::Literal,
+            Some((b'*', before)) if glob::is_literal(before) => Kind::Prefix,
+            _ => Kind::Glob,
+        };
+        Pattern {
+            text: text.to_vec(),
+            kind,
+        }
+    }
+
+    #[inline]
+    pub(super) fn matches(&self, text: &[u8]) -> bool {
+        match self.kind {
+            Kind::Literal => self.text == text,
+            // A pattern of a star alone does not match the empty text either, in Redis.
+            Kind::Prefix => {
+                text.starts_with(&self.text[..self.text.len() - 1])
+                    && (!text.is_empty() || self.text.is_empty())
+            }
+            Kind::Glob => glob::matches(&self.text, text, Case::Sensitive),
+        }
+    }
+}
+
+/// A pattern of keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct KeyPattern {
+    pub(super) pattern: Pattern,
+    pub(super) access: Access,
+}
+
+/// A rule about commands as it was given, in lower case, without its sign: a command, a subcommand, a command with its
+/// first argument, or a category with its `@`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct CommandRule {
+    pub(super) allows: bool,
+    pub(super) text: String,
+}
+
+/// See the module.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Selector {
+    /// Commands may be run that were unknown when the rules were given.
+    pub(super) is_open: bool,
+    /// A bit for each command.
+    allowed: Vec<u64>,
+    /// First arguments with which commands may be run that may not be run else, by their numbers.
+    first_arguments: BTreeMap<usize, Vec<Vec<u8>>>,
+    pub(super) rules: Vec<CommandRule>,
+    pub(super) all_keys: bool,
+    pub(super) keys: Vec<KeyPattern>,
+    pub(super) all_channels: bool,
+    pub(super) channels: Vec<Pattern>,
+}
+
+/// A command that somebody wants to run.
+pub struct Wanted<'w, 'a> {
+    /// The command's number.
+    pub id: usize,
+    /// Everybody may run it, whatever the rules say.
+    pub is_free: bool,
+    /// The argument behind its name, or behind its subcommand's.
+    pub first_argument: Option<&'a [u8]>,
+    /// The command's keys in order, with the positions of their arguments.
+    pub keys: &'w [(usize, &'a [u8], Access)],
+    /// The command's channels in order, with the positions of their arguments.
+    pub channels: &'w [(usize, &'a [u8])],
+    /// The channels are patterns.
+    pub are_patterns: bool,
+}
+
+impl Selector {
+    /// A selector as new users have it: nothing is allowed, but for channels if the configuration says so.
+    pub(super) fn new(all_channels: bool) -> Selector {
+        Selector {
+            all_channels,
+            ..Selector::default()
+        }
+    }
+
+    /// Whether nothing is refused.
+    pub(super) fn is_unrestricted(&self, commands: usize) -> bool {
+        self.all_keys && self.all_channels && (0..commands).all(|id| self.has(id))
+    }
+
+    /// Whether a command is allowed, whatever its first argument.
+    #[inline]
+    pub(super) fn has(&self, id: usize) -> bool {
+        match self.allowed.get(id / 64) {
+            Some(word) => word >> (id % 64) & 1 == 1,
+            None => self.is_open,
+        }
+    }
+
+    fn set(&mut self, id: usize, allows: bool) {
+        let word = id / 64;
+        if self.allowed.len() <= word {
+            let rest = if self.is_open { u64::MAX } else { 0 };
+            self.allowed.resize(word + 1, rest);
+        }
+        let bit = 1 << (id % 64);
+        match allows {
+            true => self.allowed[word] |= bit,
+            false => self.allowed[word] &= !bit,
+        }
+    }
+
+    /// Allows all commands, or none.
+    pub(super) fn set_all(&mut self, allows: bool) {
+        self.is_open = allows;
+        self.allowed.clear();
+        self.first_arguments.clear();
+        self.rules.clear();
+    }
+
+    fn set_entry(&mut self, entry: &Entry, allows: bool) {
+        self.set(entry.id, allows);
+        self.first_arguments.remove(&entry.id);
+        for child in &entry.children {
+            self.set(*child, allows);
+        }
+    }
+
+    /// A later rule about the same command, or about the command of a subcommand, takes the place of earlier ones.
+    fn add_rule(&mut self, allows: bool, text: &str) {
+        self.rules.retain(|rule| {
+            let rest = rule.text.strip_prefix(text);
+            !rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('|'))
+        });
+        let text = text.to_owned();
+        self.rules.push(CommandRule { allows, text });
+    }
+
+    pub(super) fn set_category(
+        &mut self,
+        name: &str,
+        allows: bool,
+        catalogue: &dyn Catalogue,
+    ) -> Result<(), RuleError> {
+        let entries = catalogue.category(name).ok_or(RuleError::Unknown)?;
+        self.add_rule(allows, &format!("@{name}"));
+        for entry in &entries {
+            self.set_entry(entry, allows);
+        }
+        Ok(())
+    }
+
+    pub(super) fn set_command(
+        &mut self,
+        name: &str,
+        allows: bool,
+        catalogue: &dyn Catalogue,
+    ) -> Result<(), RuleError> {
+        let sub = match name.rsplit_once('|') {
+            Some((container, sub)) if allows => Some((container, sub)),
+            _ => None,
+        };
+        let Some((container, sub)) = sub else {
+            let entry = catalogue.find(name).ok_or(RuleError::Unknown)?;
+            self.set_entry(&entry, allows);
+            self.add_rule(allows, entry.full_name);
+            return Ok(());
+        };
+        let entry = catalogue.find(container).ok_or(RuleError::Unknown)?;
+        if entry.is_sub {
+            return Err(RuleError::FirstArgumentOfSubcommand);
+        }
+        if sub.is_empty() {
+            return Err(RuleError::Syntax);
+        }
+        if entry.children.is_empty() {
+            let known = self.first_arguments.entry(entry.id).or_default();
+            let sub = sub.as_bytes();
+            if !known.iter().any(|one| one.eq_ignore_ascii_case(sub)) {
+                known.push(sub.to_vec());
+            }
+        } else {
+            let entry = catalogue.find(name).ok_or(RuleError::Unknown)?;
+            self.set_entry(&entry, true);
+        }
+        self.add_rule(true, name);
+        Ok(())
+    }
+
+    /// What it refuses of a command, and the position of the argument that it is about.
+    #[inline]
+    pub(super) fn refusal(&self, wanted: &Wanted<'_, '_>) -> Option<(Denied, usize)> {
+        if !wanted.is_free && !self.has(wanted.id) && !self.has_first_argument(wanted) {
+            return Some((Denied::Command, 0));
+        }
+        if !self.all_keys {
+            for (position, key, access) in wanted.keys {
+                if !self.has_key(key, *access) {
+                    return Some((Denied::Key, *position));
+                }
+            }
+        }
+        if !self.all_channels {
+            for (position, channel) in wanted.channels {
+                if !self.has_channel(channel, wanted.are_patterns) {
+                    return Some((Denied::Channel, *position));
+                }
+            }
+        }
+        None
+    }
+
+    #[cold]
+    fn has_first_argument(&self, wanted: &Wanted<'_, '_>) -> bool {
+        let known = self.first_arguments.get(&wanted.id);
+        let given = wanted.first_argument;
+        known
+            .zip(given)
+            .is_some_and(|(known, given)| known.iter().any(|one| one.eq_ignore_ascii_case(given)))
+    }
+
+    #[inline]
+    fn has_key(&self, key: &[u8], access: Access) -> bool {
+        self.keys
+            .iter()
+            .any(|one| one.access.covers(access) && one.pattern.matches(key))
+    }
+
+    /// Whether a channel may be used; a pattern of channels is compared with patterns as it stands.
+    pub(super) fn has_channel(&self, channel: &[u8], is_pattern: bool) -> bool {
+        self.all_channels
+            || self.channels.iter().any(|one| match is_pattern {
+                true => one.text == channel,
+                false => one.matches(channel),
+            })
+    }
+
+    /// Whether all keys may be read.
+    pub(super) fn reads_all_keys(&self) -> bool {
+        let reads = Access {
+            reads: true,
+            writes: false,
+        };
+        let is_all = |one: &KeyPattern| one.access.covers(reads) && one.pattern.text == b"*";
+        self.all_keys || self.keys.iter().any(is_all)
+    }
+}

@@ -1,0 +1,245 @@
+//! What the user of a connection is refused: asked for requests, for what EXEC runs, and for what scripts call.
+
+use super::super::Args;
+use super::super::client::describe;
+use super::super::declaration::{Command, Flags, KeyFlags, Run};
+use super::super::host::Server;
+use super::super::keys;
+use crate::acl::log::Entry;
+use crate::acl::selector::Wanted;
+use crate::acl::{Access, Denied};
+use crate::base::lossless;
+use crate::client::shared::Shared;
+use crate::config::Config;
+
+pub use crate::acl::User;
+pub use crate::acl::log::Place;
+
+/// What is refused, and where it stands among the arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// By the rules of the user.
+    Denied(Denied, usize),
+    /// SORT may not read the keys that it makes up; in these words.
+    Sort(&'static str),
+}
+
+impl Refused {
+    /// Why, with the name of what is refused or without it.
+    pub fn text(self, user: &User, command: &Command, args: &Args<'_>, is_verbose: bool) -> String {
+        let name = lossless::text_of(user.name());
+        let (denied, at) = match self {
+            Refused::Denied(denied, at) => (denied, at),
+            Refused::Sort(text) => return text.to_owned(),
+        };
+        let what = match denied {
+            Denied::Command | Denied::Auth => {
+                let command = command.full_name;
+                return format!("User {name} has no permissions to run the '{command}' command");
+            }
+            Denied::Key => "key",
+            Denied::Channel => "channel",
+        };
+        match is_verbose {
+            true => {
+                let object = lossless::text_of(args.get(at));
+                format!("User {name} has no permissions to access the '{object}' {what}")
+            }
+            false => format!("No permissions to access a {what}"),
+        }
+    }
+}
+
+/// What a user is refused of a command.
+pub fn refused(user: &User, command: &'static Command, args: &Args<'_>) -> Option<Refused> {
+    let (channels, are_patterns) = channels(command, args);
+    let mut wanted = Wanted {
+        id: command.rule_id(),
+        is_free: command.flags.has(Flags::NO_AUTH),
+        first_argument: args.from(1).next(),
+        keys: &[],
+        channels: &channels,
+        are_patterns,
+    };
+    let is_allowed = |wanted: &Wanted<'_, '_>| match user.refusal(wanted) {
+        Some((denied, at)) => Some(Refused::Denied(denied, at)),
+        None => sort_refusal(user, command, args, wanted),
+    };
+    // Most commands have one key, or none.
+    if let Some(at) = keys::only(command)
+        && at < args.len()
+    {
+        let key = args.get(at);
+        let flags = effective_flags(command, command.keys[0].flags, args);
+        let one = [(at, key, access(flags))];
+        wanted.keys = if flags.has(KeyFlags::NOT_KEY) {
+            &[]
+        } else {
+            &one
+        };
+        return is_allowed(&wanted);
+    }
+    let found = match command.keys {
+        [] => Vec::new(),
+        // The command itself says what is wrong with its keys.
+        _ => keys::all(command, args.len(), |at| args.get(at)).unwrap_or_default(),
+    };
+    let found = found.into_iter();
+    let all: Vec<_> = found
+        .map(|(at, flags)| (at, args.get(at), access(flags)))
+        .collect();
+    wanted.keys = &all;
+    is_allowed(&wanted)
+}
+
+fn effective_flags(command: &Command, flags: KeyFlags, args: &Args<'_>) -> KeyFlags {
+    keys::effective_flags(command, flags, args.len(), |at| args.get(at))
+}
+
+fn access(flags: KeyFlags) -> Access {
+    const CHANGES: KeyFlags = KeyFlags::INSERT.or(KeyFlags::DELETE).or(KeyFlags::UPDATE);
+    Access {
+        reads: flags.has(KeyFlags::ACCESS),
+        writes: flags.any(CHANGES),
+    }
+}
+
+/// The channels that a command sends to or subscribes to, and whether they are patterns.
+fn channels<'a>(command: &Command, args: &Args<'a>) -> (Vec<(usize, &'a [u8])>, bool) {
+    let count = match command.full_name {
+        "publish" | "spublish" => 1,
+        "subscribe" | "ssubscribe" | "psubscribe" => usize::MAX,
+        _ => return (Vec::new(), false),
+    };
+    let named = args.from(1).enumerate().take(count);
+    let channels = named.map(|(at, channel)| (at + 1, channel)).collect();
+    (channels, command.full_name == "psubscribe")
+}
+
+/// SORT reads keys that it makes of patterns and data, so its user has to be allowed to read all.
+fn sort_refusal(
+    user: &User,
+    command: &Command,
+    args: &Args<'_>,
+    wanted: &Wanted<'_, '_>,
+) -> Option<Refused> {
+    if !matches!(command.full_name, "sort" | "sort_ro") || !matches!(command.run, Run::Keys(_)) {
+        return None;
+    }
+    let mut at = 2;
+    let mut why = None;
+    while at < args.len() {
+        let is_pattern = args
+            .from(at + 1)
+            .next()
+            .is_some_and(|next| next.contains(&b'*'));
+        if args.is(at, "by") && is_pattern {
+            why = why.or(Some("BY"));
+        } else if args.is(at, "get") {
+            why = why.or(Some("GET"));
+        }
+        at += match () {
+            () if args.is(at, "limit") => 3,
+            () if ["by", "get", "store"].iter().any(|word| args.is(at, word)) => 2,
+            () => 1,
+        };
+    }
+    if why.is_none() || user.reads_all_keys(wanted) {
+        return None;
+    }
+    Some(Refused::Sort(match why {
+        Some("BY") => "ERR BY option of SORT denied due to insufficient ACL permissions.",
+        _ => "ERR GET option of SORT denied due to insufficient ACL permissions.",
+    }))
+}
+
+/// Who asks, and where.
+#[derive(Clone, Copy)]
+pub struct Asker<'c> {
+    /// The connection.
+    pub client: &'c Shared,
+    /// The server of the connection.
+    pub server: &'c dyn Server,
+    /// How much is remembered of refusals.
+    pub config: &'c Config,
+    /// Where the command stands.
+    pub place: Place,
+    /// Unix time in milliseconds.
+    pub now_ms: u64,
+}
+
+/// Why the user of a connection may not run a command, which is counted and noted then. `say` makes the sentence.
+#[cold]
+pub fn refusal(
+    asker: Asker<'_>,
+    command: &'static Command,
+    args: &Args<'_>,
+    say: impl FnOnce(Refused, &User) -> String,
+) -> Option<String> {
+    let users = asker.server.users();
+    let handle = asker.client.user();
+    let handle = handle.as_ref().unwrap_or(users.default());
+    if !handle.is_restricted() {
+        return None;
+    }
+    let user = handle.user();
+    let refused = refused(&user, command, args)?;
+    if let Refused::Denied(denied, at) = refused {
+        let object = match denied {
+            Denied::Command | Denied::Auth => command.full_name.as_bytes(),
+            Denied::Key | Denied::Channel => args.get(at),
+        };
+        note(asker, denied, user.name(), object);
+    }
+    Some(say(refused, &user))
+}
+
+/// Whether the user of a connection may not run a command, which is noted nowhere.
+pub fn refusal_unnoted(asker: Asker<'_>, command: &'static Command, args: &Args<'_>) -> bool {
+    let handle = asker.client.user();
+    let handle = handle.as_ref().unwrap_or(asker.server.users().default());
+    handle.is_restricted() && refused(&handle.user(), command, args).is_some()
+}
+
+/// Counts something that was refused, and notes it.
+pub(in crate::command) fn note(asker: Asker<'_>, denied: Denied, user: &[u8], object: &[u8]) {
+    let entry = Entry {
+        count: 1,
+        denied,
+        place: asker.place,
+        object: object.to_vec(),
+        user: user.to_vec(),
+        client: describe(asker.client, asker.now_ms),
+        id: 0,
+        created_ms: asker.now_ms,
+        updated_ms: asker.now_ms,
+    };
+    let entries_max = usize::try_from(asker.config.acllog_max_len).unwrap_or(usize::MAX);
+    asker.server.users().note(entry, entries_max);
+}
+
+/// What a client is told whose request is refused.
+pub fn request_text(refused: Refused, user: &User, command: &Command, args: &Args<'_>) -> String {
+    let text = refused.text(user, command, args, false);
+    match refused {
+        Refused::Denied(..) => format!("NOPERM {text}"),
+        Refused::Sort(_) => text,
+    }
+}
+
+/// What stands in place of the reply of a command that its user may no longer run when EXEC comes.
+pub fn exec_text(refused: Refused) -> String {
+    let why = match refused {
+        Refused::Denied(Denied::Command, _) => "no permission to execute the command or subcommand",
+        Refused::Denied(Denied::Key, _) => "no permission to touch the specified keys",
+        Refused::Denied(Denied::Channel, _) => {
+            "no permission to access one of the channels used as arguments to the command"
+        }
+        Refused::Denied(Denied::Auth, _) => "no permission",
+        Refused::Sort(text) => return text.to_owned(),
+    };
+    format!(
+        "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. This command is \
+         no longer allowed for the following reason: {why}"
+    )
+}

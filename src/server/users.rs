@@ -1,0 +1,166 @@
+//! Users: those of the configuration or of a file at the start, and what becomes of them there.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use crate::acl::{Handle, User, file, rules};
+use crate::base::lossless;
+use crate::command::acl::check;
+use crate::command::catalogue::Commands;
+use crate::command::declaration::Command;
+use crate::command::host::DryRun;
+use crate::command::owned::OwnedArgs;
+use crate::command::table::{registry, resolve};
+use crate::config::Config;
+use crate::config::values::{self, AclPubsubDefault};
+use crate::session::service::Service;
+
+const BOTH: &str = "Configuring the server with users defined in its configuration file and at the same setting an ACL \
+file path is invalid. This setup is very likely to lead to configuration errors and security holes, please define \
+either an ACL file or declare users directly in the configuration file, but not both.";
+
+fn opens_channels(config: &Config) -> bool {
+    config.acl_pubsub_default == AclPubsubDefault::Allchannels
+}
+
+/// Makes the users that the configuration and the file of users say.
+pub(super) fn load(service: &Service, config: &Config) -> Result<(), String> {
+    follow_requirepass(service, config);
+    if config.aclfile.is_empty() {
+        return config.users.iter().try_for_each(|user| {
+            let (name, rules) = user;
+            declare(service, config, name, rules)
+        });
+    }
+    if !config.users.is_empty() {
+        return Err(BOTH.to_owned());
+    }
+    let name = &config.aclfile;
+    let text = read(config)
+        .map_err(|error| format!("Error loading ACLs, opening file '{name}': {error}"))?;
+    let users = file::parse(name, &text, opens_channels(config), &Commands)
+        .map_err(|error| format!("Aborting the start because of ACL errors: {error}"))?;
+    let _ = service.users.replace(users);
+    Ok(())
+}
+
+/// A `user` line of the configuration.
+fn declare(service: &Service, config: &Config, name: &str, words: &[String]) -> Result<(), String> {
+    let bytes = lossless::bytes_of(name);
+    if rules::has_blanks(&bytes) {
+        return Err("Spaces not allowed in ACL usernames".to_owned());
+    }
+    let words: Vec<_> = words.iter().map(|word| lossless::bytes_of(word)).collect();
+    let words: Vec<&[u8]> = words.iter().map(|word| &**word).collect();
+    let opens_channels = opens_channels(config);
+    let fresh = User::new(&bytes, opens_channels);
+    let made = service.users.change(&bytes, opens_channels, |_| {
+        fresh.with(&words, &Commands).map_err(|text| {
+            let text = lossless::text_of(&text);
+            format!("Error in user declaration of '{name}': {text}")
+        })
+    })?;
+    if !made.handle.user().is_on() {
+        tracing::info!(
+            "The user '{name}' is disabled (there is no 'on' modifier in the user description). Make sure this is not a \
+             configuration error."
+        );
+    }
+    Ok(())
+}
+
+/// The default user has the password of `requirepass`, or none.
+pub(super) fn follow_requirepass(service: &Service, config: &Config) {
+    let password = lossless::bytes_of(&config.requirepass);
+    let default = service.users.default();
+    let changed = service
+        .users
+        .change(crate::acl::user::DEFAULT, opens_channels(config), |user| {
+            Ok::<_, std::convert::Infallible>(user.with_password(&password))
+        });
+    let _ = changed.map(|change| follow(service, &change.handle, default));
+}
+
+fn follow(service: &Service, changed: &std::sync::Arc<Handle>, default: &std::sync::Arc<Handle>) {
+    if std::sync::Arc::ptr_eq(changed, default) {
+        for client in service.clients.all() {
+            client.follow_user(default);
+        }
+    }
+}
+
+/// The configuration, with the users as they are now where no file of their own has them.
+pub(super) fn noted(service: &Service) -> Config {
+    let mut config = Config::clone(&service.config.load());
+    if config.aclfile.is_empty() {
+        let users = service.users.all();
+        let lines = users
+            .iter()
+            .map(|user| lossless::text_of(&user.line()).into_owned());
+        config.user_lines = Some(lines.collect());
+    }
+    config
+}
+
+/// Where the file of users lies: in the server's folder, unless it says so in full.
+fn path(config: &Config) -> PathBuf {
+    config.dir.join(lossless::path_of(&config.aclfile))
+}
+
+/// The text of the file of users.
+pub(super) fn read(config: &Config) -> Result<Vec<u8>, String> {
+    fs::read(path(config)).map_err(|error| values::system_text(&error))
+}
+
+/// Puts a text in place of the file of users: written aside, flushed, renamed.
+pub(super) fn write(config: &Config, text: &[u8]) -> Result<(), String> {
+    let path = path(config);
+    let aside = path.with_extension(format!("tmp-{}", std::process::id()));
+    let put = || -> std::io::Result<()> {
+        // Hashes of passwords are in it.
+        let mut file = fs::OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&aside)?;
+        file.write_all(text)?;
+        file.sync_all()?;
+        fs::rename(&aside, &path)?;
+        let folder = path
+            .parent()
+            .filter(|folder| !folder.as_os_str().is_empty());
+        fs::File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+    };
+    put().map_err(|error| {
+        let _ = fs::remove_file(&aside);
+        values::system_text(&error)
+    })
+}
+
+/// Whether a user could run a request.
+pub(super) fn dry_run(user: &User, request: &[Vec<u8>]) -> DryRun {
+    let named = request.first().and_then(|name| registry().find(name));
+    let command = named.map(|named| resolve(named, request.get(1).map(Vec::as_slice)));
+    // What holds subcommands is no command together with another word.
+    let is_command = |found: &&'static Command| {
+        let mut children = found.children().iter();
+        request.len() == 1 || children.all(|child| child.is_first_argument())
+    };
+    let Some(command) = command.filter(is_command) else {
+        return DryRun::NoCommand;
+    };
+    if !command.accepts(request.len()) {
+        return DryRun::WrongArity(command.full_name);
+    }
+    let owned = OwnedArgs::of(request);
+    let args = owned.args();
+    match check::refused(user, command, &args) {
+        Some(refused @ check::Refused::Denied(..)) => {
+            DryRun::Refused(refused.text(user, command, &args, true))
+        }
+        _ => DryRun::Allowed,
+    }
+}

@@ -1,0 +1,411 @@
+//! Access control lists: what users may do is what redis-server lets them do, at every door and at once.
+
+use std::collections::BTreeSet;
+
+use crate::support::{self, Draw, Options, Oracle, Server, check, eventually, info_number};
+use crate::wire::{Raw, Value};
+
+fn start() -> Server {
+    Server::start(&Options::shards(8).threads(2))
+}
+
+/// A connection that is a user.
+fn signed_in(server: &Server, user: &str) -> Raw {
+    let mut client = server.raw();
+    check(&mut client, &format!("AUTH {user} any"), "OK");
+    client
+}
+
+#[test]
+fn what_a_user_may_do_changes_under_its_connections_at_once() {
+    let server = start();
+    let mut admin = server.raw();
+    check(&mut admin, "ACL SETUSER alice on nopass +@all ~a:*", "OK");
+    let mut alice = signed_in(&server, "alice");
+    check(&mut alice, "SET a:1 1", "OK");
+    check(
+        &mut alice,
+        "SET b:1 1",
+        "(error) NOPERM No permissions to access a key",
+    );
+    // In a pipeline each command is looked at by itself.
+    let replies = alice.pipeline(&["GET a:1", "GET b:1", "MGET a:1 b:1", "GET a:1"]);
+    let errors: Vec<bool> = replies.iter().map(Value::is_error).collect();
+    assert_eq!(errors, [false, true, true, false]);
+    check(&mut admin, "ACL SETUSER alice ~b:*", "OK");
+    check(&mut alice, "SET b:1 1", "OK");
+    check(&mut admin, "ACL SETUSER alice -set", "OK");
+    check(
+        &mut alice,
+        "SET b:1 1",
+        "(error) NOPERM User alice has no permissions to run the 'set' command",
+    );
+    check(
+        &mut admin,
+        "ACL SETUSER alice allkeys allcommands allchannels",
+        "OK",
+    );
+    check(&mut alice, "SET c:1 1", "OK");
+    // Whoever is off may stay, and nobody comes in any more.
+    check(&mut admin, "ACL SETUSER alice off", "OK");
+    check(&mut alice, "GET c:1", "\"1\"");
+    let refused = "(error) WRONGPASS invalid username-password pair or user is disabled.";
+    check(&mut server.raw(), "AUTH alice any", refused);
+    check(&mut admin, "ACL DELUSER alice", "(integer) 1");
+    assert!(alice.is_closed());
+}
+
+#[test]
+fn transactions_and_scripts_are_looked_at_command_by_command() {
+    let server = start();
+    let mut admin = server.raw();
+    check(
+        &mut admin,
+        "ACL SETUSER bob on nopass +@all -get ~k* &*",
+        "OK",
+    );
+    let mut bob = signed_in(&server, "bob");
+    check(&mut bob, "MULTI", "OK");
+    check(
+        &mut bob,
+        "GET k",
+        "(error) NOPERM User bob has no permissions to run the 'get' command",
+    );
+    check(
+        &mut bob,
+        "EXEC",
+        "(error) EXECABORT Transaction discarded because of previous errors.",
+    );
+    // What was queued is looked at again.
+    check(&mut bob, "MULTI", "OK");
+    check(&mut bob, "SET k 1", "QUEUED");
+    check(&mut bob, "INCR k", "QUEUED");
+    check(&mut admin, "ACL SETUSER bob -incr", "OK");
+    let reply = bob.call("EXEC");
+    assert_eq!(reply.items()[0].show(), "OK");
+    assert_eq!(
+        reply.items()[1].show(),
+        "(error) NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. This \
+         command is no longer allowed for the following reason: no permission to execute the command or subcommand"
+    );
+    check(&mut admin, "GET k", "\"1\"");
+    let error = bob
+        .call("EVAL \"return redis.call('get', KEYS[1])\" 1 k")
+        .show();
+    assert!(
+        error.contains(
+            "ACL failure in script: User bob has no permissions to run the 'get' command"
+        ),
+        "{error}"
+    );
+    let error = bob
+        .call("EVAL \"return redis.pcall('set', 'other', 1)\" 0")
+        .show();
+    assert!(error.contains("No permissions to access a key"), "{error}");
+    check(
+        &mut bob,
+        "EVAL \"return {redis.acl_check_cmd('set', 'k', 1), redis.acl_check_cmd('set', 'x', 1)}\" 0",
+        "1) (integer) 1\n2) (nil)",
+    );
+    let denied = |name: &str, client: &mut Raw| info_number(client, "stats", name);
+    assert_eq!(denied("acl_access_denied_cmd", &mut admin), 3.0);
+    assert_eq!(denied("acl_access_denied_key", &mut admin), 1.0);
+}
+
+#[test]
+fn who_waits_is_looked_at_again_when_it_is_served() {
+    let server = start();
+    let mut admin = server.raw();
+    check(
+        &mut admin,
+        "ACL SETUSER carol on nopass +@all allkeys",
+        "OK",
+    );
+    let mut carol = signed_in(&server, "carol");
+    carol.send(b"BLPOP list 0\r\n");
+    eventually("carol waits", || {
+        info_number(&mut admin, "clients", "blocked_clients") == 1.0
+    });
+    check(&mut admin, "ACL SETUSER carol resetkeys", "OK");
+    check(&mut admin, "RPUSH list element", "(integer) 1");
+    assert_eq!(
+        carol.read().show(),
+        "(error) NOPERM No permissions to access a key"
+    );
+    check(&mut admin, "LLEN list", "(integer) 1");
+    check(&mut carol, "PING", "PONG");
+}
+
+#[test]
+fn users_are_kept_by_a_file_and_by_config_rewrite() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let file = dir.path().join("users.acl");
+    std::fs::write(
+        &file,
+        "user default on nopass ~* &* +@all\nuser dan on >secret ~d* +get\n",
+    )
+    .expect("written");
+    let options = Options::shards(8)
+        .with("dir", &dir.path().display().to_string())
+        .with("aclfile", "users.acl");
+    let server = Server::start(&options);
+    let mut client = server.raw();
+    check(&mut client, "AUTH dan secret", "OK");
+    check(&mut client, "GET d1", "(nil)");
+    check(&mut client, "AUTH default any", "OK");
+    check(
+        &mut client,
+        "ACL SETUSER eve on #2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b +ping",
+        "OK",
+    );
+    check(&mut client, "ACL SAVE", "OK");
+    let text = std::fs::read_to_string(&file).expect("read");
+    assert!(
+        text.contains(
+            "user eve on sanitize-payload #2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b"
+        ),
+        "{text}"
+    );
+    check(&mut client, "ACL DELUSER eve", "(integer) 1");
+    check(&mut client, "ACL LOAD", "OK");
+    check(&mut client, "AUTH eve secret", "OK");
+    std::fs::write(&file, "user broken +nosuch\nnonsense\n").expect("written");
+    check(&mut client, "AUTH default any", "OK");
+    let error = client.call("ACL LOAD").show();
+    assert!(
+        error.contains("no change to the previously active ACL rules was performed"),
+        "{error}"
+    );
+    check(&mut client, "AUTH eve secret", "OK");
+}
+
+/// The name of the user in an answer of redis-server 7.0, and of this one.
+fn without_user(text: &str) -> String {
+    match text.split_once(" has no permissions ") {
+        Some((_, rest)) => format!("has no permissions {rest}"),
+        None => text.to_owned(),
+    }
+}
+
+const KEYS: &[&str] = &["a:1", "a:2", "b:1", "b", "", "abc", "a:[x]"];
+
+fn draw_rule(draw: &mut Draw, commands: &[String], categories: &[String]) -> String {
+    let sign = ["+", "-"][draw.below(2)];
+    match draw.below(12) {
+        0 => format!("{sign}@{}", categories[draw.below(categories.len())]),
+        1..=3 => format!("{sign}{}", commands[draw.below(commands.len())]),
+        4 => ["~a:*", "~*", "~b", "~a?1", "~a:[12]", "~"][draw.below(6)].to_owned(),
+        5 => ["%R~a:*", "%W~b*", "%RW~*", "%R~*", "%wr~a*"][draw.below(5)].to_owned(),
+        6 => ["&a:*", "&*", "&b", "resetchannels"][draw.below(4)].to_owned(),
+        7 => [
+            "resetkeys",
+            "allkeys",
+            "allcommands",
+            "nocommands",
+            "+@all",
+            "-@all",
+        ][draw.below(6)]
+        .to_owned(),
+        8 => format!(
+            "+{}|{}",
+            commands[draw.below(commands.len())],
+            KEYS[draw.below(KEYS.len())]
+        ),
+        9 => format!(
+            "({}{} {})",
+            sign,
+            commands[draw.below(commands.len())],
+            ["~a:*", "%R~*", "&a:*", "+@read", "allkeys"][draw.below(5)]
+        ),
+        10 => ["on", "off", "nopass", "reset", "clearselectors"][draw.below(5)].to_owned(),
+        _ => "+@all".to_owned(),
+    }
+}
+
+/// Users of random rules, and whether they could run random requests: as redis-server says.
+#[test]
+fn random_users_may_do_what_they_may_with_redis_server() {
+    let Some(oracle) = Oracle::start() else {
+        return;
+    };
+    let cases = std::env::var("BASALT_ACL_CASES").ok();
+    let cases: usize = cases.and_then(|count| count.parse().ok()).unwrap_or(2_000);
+    let server = start();
+    let (mut ours, mut theirs) = (server.raw(), oracle.0.raw());
+    let names = |client: &mut Raw, line: &str| -> BTreeSet<String> {
+        let reply = client.call(line);
+        reply.items().iter().map(Value::body).collect()
+    };
+    let categories: Vec<String> = names(&mut theirs, "ACL CAT").into_iter().collect();
+    let (mut known, mut common) = (BTreeSet::new(), BTreeSet::new());
+    for category in &categories {
+        let line = format!("ACL CAT {category}");
+        known.extend(names(&mut theirs, &line));
+        common.extend(names(&mut ours, &line));
+    }
+    // Later versions have more of them, and DEBUG's are arguments to it.
+    let commands: Vec<String> = known
+        .intersection(&common)
+        .filter(|name| !name.starts_with("debug") && !name.contains("sentinel"))
+        .cloned()
+        .collect();
+    assert!(commands.len() > 300, "{}", commands.len());
+    for category in &categories {
+        let line = format!("ACL CAT {category}");
+        let of = |names: BTreeSet<String>| -> BTreeSet<String> {
+            names
+                .into_iter()
+                .filter(|name| commands.contains(name))
+                .collect()
+        };
+        assert_eq!(
+            of(names(&mut ours, &line)),
+            of(names(&mut theirs, &line)),
+            "{category}"
+        );
+    }
+    let mut draw = Draw::new(11);
+    for case in 0..cases {
+        let user = format!("user{}", case % 50);
+        let mut words = vec!["ACL".to_owned(), "SETUSER".to_owned(), user.clone()];
+        for _ in 0..1 + draw.below(6) {
+            words.push(draw_rule(&mut draw, &commands, &categories));
+        }
+        let (one, other) = (ours.command(&words).show(), theirs.command(&words).show());
+        assert_eq!(one, other, "case {case}: {words:?}");
+        let get = ["ACL", "GETUSER", &user];
+        let (one, other) = (ours.command(&get), theirs.command(&get));
+        // The keys that 7.0 describes otherwise: rules about commands, which it makes up anew.
+        let rest = |value: &Value| -> Vec<String> {
+            let items = value.items();
+            let fields = items
+                .chunks_exact(2)
+                .filter(|pair| pair[0].body() == "keys");
+            fields.map(|pair| pair[1].show()).collect()
+        };
+        if !one.is_nil() {
+            assert_eq!(rest(&one), rest(&other), "case {case}: {words:?}");
+        }
+        for _ in 0..5 {
+            let name = &commands[draw.below(commands.len())];
+            let mut words: Vec<String> = ["ACL", "DRYRUN", &user].map(str::to_owned).to_vec();
+            words.extend(name.split('|').map(str::to_owned));
+            for _ in 0..draw.below(5) {
+                let word = match draw.below(8) {
+                    0 => "1",
+                    1 => "2",
+                    2 => "GET",
+                    3 => "STORE",
+                    _ => KEYS[draw.below(KEYS.len())],
+                };
+                words.push(word.to_owned());
+            }
+            let (one, other) = (ours.command(&words).show(), theirs.command(&words).show());
+            if other.starts_with("(error) ERR wrong number")
+                || one.starts_with("(error) ERR wrong number")
+            {
+                // Some commands take more since.
+                continue;
+            }
+            if name == "pfmerge" && words.len() == 5 {
+                // Without sources redis-server finds none of its keys, and lets anybody create one.
+                continue;
+            }
+            assert_eq!(
+                without_user(&one),
+                without_user(&other),
+                "case {case}: {words:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn bad_rules_and_names_change_nothing_and_are_refused_as_by_redis_server() {
+    let server = start();
+    let mut ours = server.raw();
+    let mut theirs = Oracle::start().map(|oracle| (oracle.0.raw(), oracle));
+    let long = "x".repeat(1 << 20);
+    for rules in [
+        vec!["+nosuch"],
+        vec!["+@nosuch"],
+        vec!["-nosuch|sub"],
+        vec!["+config|nosuch"],
+        vec!["+config|get|x"],
+        vec!["+get|"],
+        vec!["+"],
+        vec!["-"],
+        vec!["+@"],
+        vec!["~*", "~a"],
+        vec!["&*", "&a"],
+        vec!["~a b"],
+        vec!["%~a"],
+        vec!["%RR~a"],
+        vec!["%X~a"],
+        vec!["#abc"],
+        vec!["#zz8c6976e5b5410415bde908bd4dee15dfb167a9c873fc4bb8a81f6f2ab448a9"],
+        vec!["!abc"],
+        vec!["<nosuch"],
+        vec!["(", "+get"],
+        vec!["(+get", "(+set)"],
+        vec![")"],
+        vec!["nonsense"],
+        vec!["ON", "nonsense"],
+    ] {
+        let mut words = vec!["ACL", "SETUSER", "someone"];
+        words.extend(&rules);
+        let reply = ours.command(&words).show();
+        assert!(reply.starts_with("(error) ERR "), "{rules:?}: {reply}");
+        if let Some((theirs, _)) = &mut theirs {
+            assert_eq!(reply, theirs.command(&words).show(), "{rules:?}");
+        }
+        check(&mut ours, "ACL GETUSER someone", "(nil)");
+    }
+    for name in ["a b", "a\0b", "a\nb"] {
+        let reply = ours.command(&["ACL", "SETUSER", name]).show();
+        assert_eq!(
+            reply,
+            "(error) ERR Usernames can't contain spaces or null characters"
+        );
+    }
+    assert_eq!(
+        ours.command(&["ACL", "SETUSER", &long, "on", "nopass"])
+            .show(),
+        "OK"
+    );
+    assert_eq!(ours.command(&["AUTH", &long, "x"]).show(), "OK");
+    check(&mut ours, "AUTH default x", "OK");
+    assert_eq!(
+        ours.command(&["ACL", "DELUSER", &long]).show(),
+        "(integer) 1"
+    );
+    for user in 0..5_000 {
+        check(
+            &mut ours,
+            &format!("ACL SETUSER user{user} on ~{user}:*"),
+            "OK",
+        );
+    }
+    assert_eq!(ours.call("ACL USERS").items().len(), 5_001);
+}
+
+#[test]
+fn failed_attempts_to_sign_in_are_counted_and_noted() {
+    if support::is_stand_in() {
+        return;
+    }
+    let server = start();
+    let mut client = server.raw();
+    for _ in 0..20 {
+        assert!(client.call("AUTH nobody wrong").is_error());
+    }
+    assert_eq!(
+        info_number(&mut client, "stats", "acl_access_denied_auth"),
+        20.0
+    );
+    let log = client.call("ACL LOG").show();
+    assert!(
+        log.contains("(integer) 20") && log.contains("nobody"),
+        "{log}"
+    );
+}
