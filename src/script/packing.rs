@@ -241,7 +241,7 @@ fn unpack(lua: &Lua, given: MultiValue) -> mlua::Result<MultiValue> {
     if position == 0 {
         return Err(format.bad(3, "offset must be 1 or greater"));
     }
-    let mut position = (position - 1) as u64 as usize;
+    let mut position = position.wrapping_sub(1) as u64 as usize;
     let mut values: Vec<Value> = Vec::new();
     while let Some((option, size, padding)) = format.next(position)? {
         position = position.saturating_add(padding);

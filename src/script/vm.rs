@@ -45,10 +45,6 @@ const MEMORY_BYTES_LARGE: usize = 2 * MEMORY_BYTES_SMALL;
 /// Every so many uses a large one looks again, if it was not garbage when it last did.
 const RUNS_PER_LOOK_LARGE: u64 = 64;
 
-/// Instructions between two looks at whether the script may go on. What takes long without executing so many is told
-/// to look (see [`attention`]).
-const TICK_INSTRUCTIONS: u32 = 10_000;
-
 /// Functions that an interpreter keeps compiled.
 const COMPILED_MAX: usize = 1_000;
 
@@ -307,9 +303,9 @@ impl Vm {
         }
         lua.set_globals(environment.clone())?;
         lua.set_global_hook(
-            HookTriggers::new().every_nth_instruction(TICK_INSTRUCTIONS),
+            HookTriggers::new().every_nth_instruction(attention::INSTRUCTIONS),
             |_, _| {
-                attention::settle(TICK_INSTRUCTIONS);
+                attention::settle();
                 tick().map(|()| VmState::Continue)
             },
         )?;
@@ -666,6 +662,18 @@ impl Vm {
     pub(super) fn call_protected(&self, function: &Function) -> mlua::Result<Called<()>> {
         let function = Pinned::new(&self.lua, function)?;
         lua::call_below(&self.lua, &self.handle, &function, &[], &[], |_| ())
+    }
+
+    /// Has all garbage collected whenever Lua may collect some, and the script asked often whether it may go on.
+    #[cfg(test)]
+    pub(super) fn collect_always(&self) {
+        let eager = GcIncParams::default().pause(0).step_multiplier(100_000_000);
+        self.lua.gc_set_mode(GcMode::Incremental(eager));
+        let often = HookTriggers::new().every_nth_instruction(attention::INSTRUCTIONS / 20);
+        let set = self
+            .lua
+            .set_global_hook(often, |_, _| tick().map(|()| VmState::Continue));
+        set.expect("room");
     }
 
     /// Puts the functions for patterns where scripts of tests find them.

@@ -168,7 +168,7 @@ const SLOW_STEPS: [&str; 12] = [
     "local a = string.rep('a', 2^23) while true do string.gsub(a, '.', '%0') end",
     "local a = string.rep('a', 2^20) .. 'c' while true do string.find(a, string.rep('a', 2^16) .. 'b', 1, true) end",
     "local t = {} for i = 1, 300000 do t[i] = i end while true do cjson.encode(t) cmsgpack.pack(t) end",
-    "local s = cmsgpack.pack({string.rep('x', 2^24)}) while true do cmsgpack.unpack(s) struct.unpack('c0', struct.pack('i', 4)) end",
+    "local s = cmsgpack.pack({string.rep('x', 2^24)}) while true do struct.unpack('c' .. #s, struct.pack('c0', s)) cmsgpack.unpack(s) end",
     "local f = function(...) return string.rep(...) end while true do pcall(coroutine.wrap(f), 'x', 2^24) end",
     "local f = coroutine.wrap(function() while true do string.rep('x', 2^24) coroutine.yield() end end)
         while true do pcall(f) end",

@@ -3,7 +3,7 @@
 use super::Bench;
 
 /// Scripts that answer with nothing but true values in a list: as many as it should be.
-const SAME: &[&str] = &[
+pub(super) const SAME: &[&str] = &[
     "local n = 300000 local s = ('aBc1'):rep(n)
      return {s:upper() == ('ABC1'):rep(n), s:lower() == ('abc1'):rep(n), #s:upper() == 4 * n}",
     "local n = 300000 local s = ('abc'):rep(n) return {s:reverse() == ('cba'):rep(n), s:reverse():reverse() == s}",

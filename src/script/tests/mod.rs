@@ -13,6 +13,8 @@ use crate::config::Config;
 use crate::resp::reply::Protocol;
 use crate::resp::request::Span;
 
+mod fuzz;
+mod known;
 mod long;
 mod own;
 mod packages;
@@ -130,6 +132,11 @@ impl Bench {
     }
 
     fn request(&mut self, verb: ScriptVerb, arguments: &[&[u8]]) -> String {
+        let out = self.answer(verb, arguments);
+        render(out.as_slice().expect("small"))
+    }
+
+    fn answer(&mut self, verb: ScriptVerb, arguments: &[&[u8]]) -> Out {
         let (mut data, mut spans) = (b"eval".to_vec(), vec![Span::in_buffer(0, 4)]);
         for argument in arguments {
             spans.push(Span::in_buffer(data.len(), argument.len()));
@@ -138,7 +145,7 @@ impl Bench {
         let args = Args::in_buffer(&data, &spans, &[]);
         let mut out = Out::new(self.protocol);
         self.last = run(verb, &args, &mut self.host, &self.library, &mut out);
-        render(out.as_slice().expect("small"))
+        out
     }
 
     /// Runs a script with one key and two arguments.

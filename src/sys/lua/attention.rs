@@ -28,6 +28,9 @@ use mlua::{Lua, ffi};
 
 use crate::sys::crash::thread_number;
 
+/// Instructions between two looks at the clock, where nothing asks for one before.
+pub const INSTRUCTIONS: u32 = 10_000;
+
 /// Milliseconds between two looks at what runs.
 pub const LOOK_MS: u32 = 25;
 
@@ -132,6 +135,7 @@ unsafe fn demand(state: *mut mlua::lua_State) {
 
 /// A script runs on this thread from now on, until this is dropped.
 pub(super) struct Entered {
+    state: *mut mlua::lua_State,
     /// What ran when it began: the script that has another one loaded.
     before: *mut mlua::lua_State,
 }
@@ -142,7 +146,7 @@ impl Entered {
     pub(super) fn new(state: *mut mlua::lua_State) -> Entered {
         let before = CURRENT.replace(state);
         count(before);
-        Entered { before }
+        Entered { state, before }
     }
 }
 
@@ -151,6 +155,8 @@ impl Drop for Entered {
     fn drop(&mut self) {
         CURRENT.set(self.before);
         count(self.before);
+        // SAFETY: the state exists, and no handler looks for it any more.
+        unsafe { settle_state(self.state) };
     }
 }
 
@@ -195,18 +201,28 @@ pub(super) unsafe fn follow<R>(
     result
 }
 
-/// The hook runs: from now on so many instructions are counted until it does again.
-pub fn settle(instructions: u32) {
+/// The hook runs: from now on instructions are counted until it does again.
+pub fn settle() {
     IS_DUE.set(false);
     let state = CURRENT.get();
-    if state.is_null() {
-        return;
+    if !state.is_null() {
+        // SAFETY: what is current exists, and is of this thread.
+        unsafe { settle_state(state) };
     }
-    // SAFETY: what is current exists, and is of this thread.
+}
+
+/// Has a state count instructions again.
+///
+/// # Safety
+///
+/// The state exists, and no other thread uses it.
+#[inline]
+unsafe fn settle_state(state: *mut mlua::lua_State) {
+    // SAFETY: the contract.
     unsafe {
-        if ffi::lua_gethookmask(state) != COUNTS {
+        if ffi::lua_gethookmask(state) == LOOKS_NOW {
             let hook = ffi::lua_gethook(state);
-            ffi::lua_sethook(state, hook, COUNTS, instructions as c_int);
+            ffi::lua_sethook(state, hook, COUNTS, INSTRUCTIONS as c_int);
         }
     }
 }
