@@ -16,7 +16,7 @@ use super::sha;
 use crate::base::lossless::until_zero;
 use crate::engine::record::Audience;
 use crate::resp::reply::Protocol;
-use crate::sys::lua::{Taken, direct};
+use crate::sys::lua::{Taken, direct, naming};
 use crate::telemetry::process;
 
 /// The version that is claimed, as `redis.REDIS_VERSION` and as a number.
@@ -229,12 +229,15 @@ fn handle(lua: &Lua, value: Value) -> mlua::Result<Value> {
 /// Frames that the handler looks at.
 const FRAMES_MAX: usize = 10;
 
-/// As `tostring` says it, without addresses that would tell where things lie.
+/// As `tostring` says it.
 fn described(value: &Value) -> String {
     match value {
         Value::Nil => "nil".to_owned(),
         Value::Boolean(value) => value.to_string(),
-        other => format!("{}: {:?}", other.type_name(), other.to_pointer()),
+        other => {
+            let number = naming::number_of(other.to_pointer());
+            format!("{}: 0x{number:016x}", other.type_name())
+        }
     }
 }
 

@@ -148,6 +148,7 @@ G.table.maxn = screens.scanning(G.table.maxn, function(list)
   end
   return most
 end)
+G.tostring = screens.naming(G.tostring)
 G.rawget = native.rawget
 G.pairs = native.pairs
 

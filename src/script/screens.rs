@@ -6,7 +6,7 @@ use super::current::{look, tick};
 use super::pattern;
 use crate::sys::lua::compiling::{Gate, stepwise};
 use crate::sys::lua::screen::{Open, Screen, screened};
-use crate::sys::lua::{Argument, Given, Sort, protected};
+use crate::sys::lua::{Argument, Given, Sort, naming, protected};
 
 /// How compiled code begins.
 const COMPILED: u8 = 27;
@@ -50,7 +50,8 @@ pub(super) fn install(lua: &Lua, native: &Table) -> mlua::Result<()> {
 /// What makes a function of Lua's own one and nothing else.
 type Make = fn(&Lua, &Function) -> mlua::Result<Function>;
 
-const PLAIN: [(&str, Make); 3] = [
+const PLAIN: [(&str, Make); 4] = [
+    ("naming", naming::tostring),
     ("wrapping", protected::wrap),
     ("catching", protected::pcall),
     ("handling", protected::xpcall),

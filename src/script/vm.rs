@@ -664,11 +664,19 @@ impl Vm {
         lua::call_below(&self.lua, &self.handle, &function, &[], &[], |_| ())
     }
 
-    /// Has all garbage collected whenever Lua may collect some, and the script asked often whether it may go on.
+    /// Has all garbage collected whenever Lua may collect some, or some of it as Lua does; and the script asked often
+    /// whether it may go on.
     #[cfg(test)]
-    pub(super) fn collect_always(&self) {
-        let eager = GcIncParams::default().pause(0).step_multiplier(100_000_000);
-        self.lua.gc_set_mode(GcMode::Incremental(eager));
+    pub(super) fn collect_always(&self, is_eager: bool) {
+        let (pause, multiplier) = if is_eager {
+            (0, 100_000_000)
+        } else {
+            (150, 200)
+        };
+        let params = GcIncParams::default()
+            .pause(pause)
+            .step_multiplier(multiplier);
+        self.lua.gc_set_mode(GcMode::Incremental(params));
         let often = HookTriggers::new().every_nth_instruction(attention::INSTRUCTIONS / 20);
         let set = self
             .lua

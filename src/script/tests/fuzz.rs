@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 use super::long::SAME;
 use super::{Bench, known, on_large_stack};
 use crate::command::declaration::ScriptVerb;
+use crate::command::host::scripts as commands;
+use crate::script::vm;
 use crate::sys::lua::attention;
 
 /// Looks at the clock that a program has, which come after some hundred instructions, or milliseconds.
@@ -642,7 +644,10 @@ fn programs_that_nobody_wrote_leave_the_interpreter_whole() {
                 std::fs::write(path, text).expect("the file can be written");
             }
             bench.host.ticks_left = Some(LOOKS_MAX);
-            crate::script::vm::with(|vm| vm.collect_always());
+            // What is kept of other programs would have to be gone through as well.
+            commands::Scripts::flush(&bench.library);
+            let collects = !draw.one_in(4);
+            vm::with(|vm| vm.collect_always(collects));
             let arguments: [&[u8]; 4] = [program.as_bytes(), b"1", b"key", b"value"];
             bench.answer(ScriptVerb::Eval, &arguments);
             failed += u64::from(bench.last.failed);

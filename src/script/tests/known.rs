@@ -301,3 +301,31 @@ fn what_is_no_script_is_refused() {
         assert!(reply.starts_with("(error) ERR"), "{script:?}: {reply}");
     }
 }
+
+/// Addresses end with the same digit, as what lies there is aligned.
+#[test]
+fn no_script_learns_where_things_lie() {
+    let script = "local digits, seen, count = {}, {}, 0
+         for i = 1, 200 do
+           local t = {} seen[i] = t
+           local name = tostring(t)
+           assert(name == tostring(t) and name:match('^table: 0x%x+$'), name)
+           local digit = name:sub(-1)
+           if not digits[digit] then digits[digit] = true count = count + 1 end
+         end
+         local own = setmetatable({}, {__tostring = function() return 'table: 0x10' end})
+         return {count > 8 and 1 or count, tostring(own), tostring(type):match('^function: 0x%x+$') and 'f',
+           tostring(coroutine.create(function() end)):match('^thread: 0x') and 't', tostring(nil), tostring(true),
+           tostring(12), tostring(cjson.null), tostring(seen[1]) ~= tostring(seen[2]) and 'differ'}";
+    let expected = "1) (integer) 1\n2) \"table: 0x10\"\n3) \"f\"\n4) \"t\"\n5) \"nil\"\n6) \"true\"\n7) \"12\"\n\
+         8) \"userdata: (nil)\"\n9) \"differ\"";
+    let mut bench = Bench::new();
+    bench.check(script, expected);
+    for script in ["error({})", "error(type)", "pcall(tostring)", "tostring()"] {
+        let reply = bench.eval(script);
+        assert!(
+            !reply.contains("0x55") && !reply.contains("0x7f"),
+            "{reply}"
+        );
+    }
+}

@@ -12,6 +12,7 @@
 //!             direct               a function of ours that Lua calls without anything in between, a `Direct`
 //!             screen               functions of Lua's own behind a look at what they are called with
 //!             compiling            long texts are compiled piece by piece
+//!             naming               tostring, without addresses
 //!             protected            calls that catch errors, and coroutines, which say what runs
 //! meanwhile   attention            what runs for long looks at the clock
 //! ```
@@ -30,6 +31,7 @@
 pub mod attention;
 pub mod compiling;
 mod given;
+pub mod naming;
 pub mod protected;
 pub mod screen;
 

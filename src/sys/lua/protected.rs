@@ -36,7 +36,8 @@ pub fn wrap(lua: &Lua, create: &Function) -> mlua::Result<Function> {
     made(lua, wrap_entered, create, create)
 }
 
-fn made(
+/// Makes a function of what Lua is to call, which finds Lua's own function and another one as its values.
+pub(super) fn made(
     lua: &Lua,
     entry: ffi::lua_CFunction,
     own: &Function,
