@@ -9,12 +9,14 @@
 //! user        a user: passwords and selectors; what it is refused
 //! users       all users of a server, and which of them a connection is
 //! file        ACL files, which are read and written whole
+//! attempts    who fails to sign in again and again is answered slowly
 //! log         ACL LOG: what was refused to whom
 //! ```
 //!
 //! Knows no command: what it needs of them it asks of a [`Catalogue`], and commands are their numbers. A user who may
 //! do everything is never asked for: connections keep a flag for that (`client::Shared::is_checked`).
 
+pub mod attempts;
 pub mod catalogue;
 pub mod denied;
 pub mod file;

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use arc_swap::ArcSwap;
 use parking_lot::{Mutex, RwLock};
 
+use super::attempts::Attempts;
 use super::catalogue::Catalogue;
 use super::denied::Denied;
 use super::log::{self, Log};
@@ -65,6 +66,7 @@ pub struct Users {
     all: RwLock<BTreeMap<Vec<u8>, Arc<Handle>>>,
     default: Arc<Handle>,
     log: Mutex<Log>,
+    attempts: Mutex<Attempts>,
     /// What was refused.
     pub figures: Figures,
 }
@@ -79,6 +81,7 @@ impl Users {
             all: RwLock::new(all),
             default,
             log: Mutex::default(),
+            attempts: Mutex::default(),
             figures: Figures::default(),
         }
     }
@@ -172,6 +175,11 @@ impl Users {
     pub fn note(&self, entry: log::Entry, entries_max: usize) {
         self.figures.counts[entry.denied as usize].fetch_add(1, Relaxed);
         self.log.lock().add(entry, entries_max);
+    }
+
+    /// Notes that somebody at this address failed to sign in; when that is to be answered, in Unix milliseconds.
+    pub fn failed(&self, host: &str, now_ms: u64) -> u64 {
+        self.attempts.lock().fail(host, now_ms)
     }
 
     /// The latest of what was refused.

@@ -2,7 +2,7 @@
 
 use super::acl::check::{self, Asker};
 use super::client;
-use super::context::{After, SessionCx};
+use super::context::{After, Block, Look, SessionCx, Wanted};
 use super::declaration::{Command, CommandResult, Flags, Group};
 use super::error::{CommandError, shown};
 use super::pubsub;
@@ -47,8 +47,34 @@ fn auth(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
         3 => (args.get(1), args.get(2)),
         _ => return Err(CommandError::Syntax),
     };
-    authenticate(cx, args, user, password)?;
-    out.ok();
+    match authenticate(cx, args, user, password) {
+        Ok(()) => out.ok(),
+        Err(error) => refuse(cx, error)?,
+    }
+    Ok(())
+}
+
+const WRONG: &str = "WRONGPASS invalid username-password pair or user is disabled.";
+
+/// Refuses credentials, to addresses from which many were refused slowly.
+fn refuse(cx: &mut SessionCx<'_>, error: CommandError) -> CommandResult {
+    let address = &cx.client.shared.address;
+    let host = address
+        .rsplit_once(':')
+        .map_or(&**address, |(host, _)| host);
+    let until_ms = cx.server.users().failed(host, cx.now.unix_ms);
+    if until_ms <= cx.now.unix_ms || cx.outbox.is_of_transaction() {
+        return Err(error);
+    }
+    cx.after = After::Block(Block {
+        until_ms: Some(until_ms),
+        on_timeout: Out::null,
+        look: Some(Look {
+            has_come: |_, _, _, is_over, _| is_over.then(|| Err(WRONG.into())),
+            wanted: Wanted::default(),
+        }),
+        holds: false,
+    });
     Ok(())
 }
 
@@ -75,7 +101,7 @@ fn authenticate(
         now_ms: cx.now.unix_ms,
     };
     check::note(asker, Denied::Auth, user, args.get(0));
-    Err("WRONGPASS invalid username-password pair or user is disabled.".into())
+    Err(WRONG.into())
 }
 
 /// `ECHO message`
@@ -135,8 +161,10 @@ fn hello(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
             return Err(format!("ERR Syntax error in HELLO option '{option}'").into());
         }
     }
-    if let Some((user, password)) = credentials {
-        authenticate(cx, args, user, password)?;
+    if let Some((user, password)) = credentials
+        && let Err(error) = authenticate(cx, args, user, password)
+    {
+        return refuse(cx, error);
     }
     if !cx.client.authenticated && !cx.server.users().default().user().needs_no_password() {
         return Err(

@@ -390,6 +390,49 @@ fn bad_rules_and_names_change_nothing_and_are_refused_as_by_redis_server() {
 }
 
 #[test]
+fn a_start_with_users_that_are_wrong_fails_and_says_why() {
+    if support::is_stand_in() {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let file = dir.path().join("users.acl");
+    std::fs::write(&file, "user grace on +nosuch\n").expect("written");
+    let file = file.to_str().expect("a plain path");
+    for (arguments, why) in [
+        (
+            vec!["--aclfile", "/nosuch/users.acl"],
+            "opening file '/nosuch/users.acl'",
+        ),
+        (
+            vec!["--aclfile", file],
+            "Unknown command or category name in ACL",
+        ),
+        (
+            vec!["--aclfile", file, "--user", "hal", "on"],
+            "but not both",
+        ),
+        (
+            vec!["--user", "hal", "on", "+nosuch"],
+            "Unknown command or category name in ACL",
+        ),
+        (
+            vec!["--user", "hal", "on", "--user", "hal", "off"],
+            "Duplicate user",
+        ),
+    ] {
+        let output = support::command()
+            .args(["--port", "0", "--metrics-port", "0"])
+            .args(&arguments)
+            .output()
+            .expect("the server");
+        let text = [output.stdout, output.stderr].concat();
+        let text = String::from_utf8_lossy(&text);
+        assert!(!output.status.success(), "{arguments:?} starts");
+        assert!(text.contains(why), "{arguments:?}: {text}");
+    }
+}
+
+#[test]
 fn failed_attempts_to_sign_in_are_counted_and_noted() {
     if support::is_stand_in() {
         return;
@@ -408,4 +451,32 @@ fn failed_attempts_to_sign_in_are_counted_and_noted() {
         log.contains("(integer) 20") && log.contains("nobody"),
         "{log}"
     );
+}
+
+#[test]
+fn many_failed_attempts_keep_nobody_with_the_right_password_waiting() {
+    if support::is_stand_in() {
+        return;
+    }
+    let server = start();
+    let mut client = server.raw();
+    check(&mut client, "ACL SETUSER frank on >right +@all", "OK");
+    // Four connections try one password after the other; a fifth one knows it.
+    let mut guessing: Vec<Raw> = (0..4).map(|_| server.raw()).collect();
+    for client in &mut guessing {
+        client.send(&b"AUTH frank wrong\r\n".repeat(100));
+    }
+    eventually("many have failed", || {
+        info_number(&mut client, "stats", "acl_access_denied_auth") >= 33.0
+    });
+    check(&mut server.raw(), "AUTH frank right", "OK");
+    let failed = info_number(&mut client, "stats", "acl_access_denied_auth");
+    assert!(
+        failed < 400.0,
+        "{failed} of 400 attempts were answered already"
+    );
+    let refused = "(error) WRONGPASS invalid username-password pair or user is disabled.";
+    for client in &mut guessing {
+        assert_eq!(client.read().show(), refused);
+    }
 }

@@ -114,13 +114,12 @@ fn a_bad_start_says_why_and_fails() {
     if is_stand_in() {
         return;
     }
-    let refused: [&[&str]; 6] = [
+    let refused: [&[&str]; 5] = [
         &["--nosuchdirective", "1"],
         &["--maxclients", "abc"],
         &["--port", "70000"],
         &["--maxmemory", "-5"],
         &["--cluster-enabled", "yes"],
-        &["--aclfile", "/tmp/acl"],
     ];
     for arguments in refused {
         let output = support::command()

@@ -304,6 +304,7 @@ fn load(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
 static SAVE: Command = Command::sub("acl|save", "save", GROUP, 2)
     .flags(ADMIN)
     .doc("6.0.0", "", "Writes all users to their file.")
+    .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])
     .complexity("O(N) with the number of users.")
     .on_session(save);
 
@@ -378,7 +379,8 @@ fn log(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
 
 /// `ACL SETUSER username [rule ...]`
 static SETUSER: Command = Command::sub("acl|setuser", "setuser", GROUP, -3)
-    .flags(ADMIN.or(Flags::SENSITIVE))
+    .flags(ADMIN)
+    .hides(|_, argument| argument >= 2)
     .doc(
         "6.0.0",
         "username [rule [rule ...]]",

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::page::Page;
+use crate::acl::Denied;
 use crate::alloc::deferred_free;
 use crate::config::Config;
 use crate::telemetry::info::ratio;
@@ -132,6 +133,26 @@ pub(super) static TRAFFIC: &[Row] = &[
             let closed = &s.service.clients().unauthenticated_closed;
             closed.load(Relaxed)
         },
+    ),
+    counter(
+        "redis_acl_access_denied_auth_total",
+        "Attempts to sign in that failed.",
+        |s| s.service.users().figures.of(Denied::Auth),
+    ),
+    counter(
+        "redis_acl_access_denied_cmd_total",
+        "Commands that the rules of a user refused.",
+        |s| s.service.users().figures.of(Denied::Command),
+    ),
+    counter(
+        "redis_acl_access_denied_key_total",
+        "Commands refused for one of their keys.",
+        |s| s.service.users().figures.of(Denied::Key),
+    ),
+    counter(
+        "redis_acl_access_denied_channel_total",
+        "Commands refused for one of their channels.",
+        |s| s.service.users().figures.of(Denied::Channel),
     ),
     counter("redis_commands_processed_total", "Commands run.", |s| {
         s.snapshot.calls
