@@ -159,7 +159,7 @@ fn a_kill_ends_all_that_may_be_ended_and_the_log_says_which() {
 }
 
 /// What a script goes on with for ever, in steps of some tenths of a second that execute next to no instructions.
-const SLOW_STEPS: [&str; 12] = [
+const SLOW_STEPS: [&str; 16] = [
     "while true do pcall(string.rep, 'x', 2^28) end",
     "local a = string.rep('x', 2^24) local b = a .. 'y' while true do b = b < a .. 'z' and a .. 'y' or a .. 'y' end",
     "local a = string.rep(' ', 2^25) .. '1' while true do local n = a + 1 end",
@@ -173,6 +173,10 @@ const SLOW_STEPS: [&str; 12] = [
     "local f = coroutine.wrap(function() while true do string.rep('x', 2^24) coroutine.yield() end end)
         while true do pcall(f) end",
     "local t = {} for i = 1, 300000 do t[i] = {} end while true do collectgarbage() end",
+    "local a = string.rep('a = 1 ', 2^20) while true do loadstring(a) end",
+    "local a = string.rep('x', 2^24) while true do pcall(string.format, '%s%q', a, a) a:upper() redis.sha1hex(a) end",
+    "local t = {} for i = 1, 1000000 do t[i] = i end while true do t[#t + 1] = table.remove(t, 1) table.maxn(t) end",
+    "local a = string.rep('a', 2^22) while true do string.find(a, string.rep('[a]', 100) .. 'b') end",
 ];
 
 #[test]

@@ -5,6 +5,7 @@
 //! have to crash. `BASALT_FUZZ_SECONDS` says how long it runs, `BASALT_FUZZ_SEED` repeats a run, and
 //! `BASALT_FUZZ_CORPUS` is a folder with more scripts to mutate. The program that runs is kept in `BASALT_FUZZ_LAST`.
 
+use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use super::long::SAME;
@@ -614,6 +615,11 @@ fn number_of(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()
 }
 
+thread_local! {
+    /// A function of ours panicked here, which ends a server, and which a script may have caught here.
+    static HAS_PANICKED: Cell<bool> = const { Cell::new(false) };
+}
+
 #[test]
 fn programs_that_nobody_wrote_leave_the_interpreter_whole() {
     let seconds = number_of("BASALT_FUZZ_SECONDS").unwrap_or(1);
@@ -623,6 +629,11 @@ fn programs_that_nobody_wrote_leave_the_interpreter_whole() {
     eprintln!("BASALT_FUZZ_SEED={seed}, for {seconds} s");
     let corpus = corpus();
     attention::install().expect("a handler");
+    let told_before = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        HAS_PANICKED.set(true);
+        told_before(panic);
+    }));
     on_large_stack(move || {
         std::thread::spawn(|| {
             loop {
@@ -650,6 +661,7 @@ fn programs_that_nobody_wrote_leave_the_interpreter_whole() {
             vm::with(|vm| vm.collect_always(collects));
             let arguments: [&[u8]; 4] = [program.as_bytes(), b"1", b"key", b"value"];
             bench.answer(ScriptVerb::Eval, &arguments);
+            assert!(!HAS_PANICKED.get(), "program {programs}: {program}");
             failed += u64::from(bench.last.failed);
             programs += 1;
             if told.elapsed() > Duration::from_secs(60) {
