@@ -161,6 +161,7 @@ impl Screen for Joining {
         };
         let separator = match given.iter().nth(1) {
             Some(Argument::Text(separator)) => separator.len() as i64,
+            Some(Argument::Other) if given.sort(1) != Sort::Nothing => return true,
             _ => 0,
         };
         let first = number(given.iter().nth(2), 1.0);

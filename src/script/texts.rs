@@ -109,13 +109,19 @@ fn format(lua: &Lua, own: &Function, given: &MultiValue) -> mlua::Result<Value> 
         rest = after;
         at += 1;
         if at >= given.len() {
-            return Err(errors::bad_argument(lua, at + 1, "format", "no value"));
+            return Err(bad_argument(lua, at, "no value"));
         }
         let argument = match directive.last() {
-            Some(b's' | b'q') => Value::String(arguments::text(lua, given, at, "format")?),
+            Some(b's' | b'q') => match lua.coerce_string(given[at].clone())? {
+                Some(text) => Value::String(text),
+                None => return Err(wrong_type(lua, at, "string", &given[at])),
+            },
             Some(
                 b'c' | b'd' | b'i' | b'o' | b'u' | b'x' | b'X' | b'e' | b'E' | b'f' | b'g' | b'G',
-            ) => Value::Number(arguments::number(lua, given, at, "format")?),
+            ) => match lua.coerce_number(given[at].clone())? {
+                Some(number) => Value::Number(number),
+                None => return Err(wrong_type(lua, at, "number", &given[at])),
+            },
             _ => Value::Nil,
         };
         match (directive, &argument) {
@@ -133,6 +139,17 @@ fn format(lua: &Lua, own: &Function, given: &MultiValue) -> mlua::Result<Value> 
         }
     }
     string(lua, &made)
+}
+
+/// Complains of an argument of `format` as Lua's own function does.
+fn bad_argument(lua: &Lua, at: usize, why: &str) -> mlua::Error {
+    let number = at + 1;
+    errors::complain_in_place(lua, &format!("bad argument #{number} to 'format' ({why})"))
+}
+
+fn wrong_type(lua: &Lua, at: usize, wanted: &str, got: &Value) -> mlua::Error {
+    let got = errors::type_name(got);
+    bad_argument(lua, at, &format!("{wanted} expected, got {got}"))
 }
 
 /// A text as Lua's compiler reads it.
