@@ -128,6 +128,8 @@ G.table.concat = screens.joining(concat, function(list, separator, first, last)
   separator = separator == nil and "" or separator .. ""
   first = first == nil and 1 or whole(first, 3, "concat")
   last = last == nil and #list or whole(last, 4, "concat")
+  -- More than an interpreter has room for, twice.
+  if #separator * (last - first) > 2 ^ 27 then error("not enough memory", 0) end
   local step = floor(10000 / (#separator + 1)) + 1
   local parts, size = {}, 0
   for at = first, last, step do
