@@ -306,7 +306,7 @@ impl Session {
     }
 
     /// The reply of a command is complete: CLIENT REPLY may take it out again, and the next command is on.
-    #[inline]
+    #[inline(always)]
     fn end_reply(&mut self, turn: &mut Turn<'_>, command: &'static Command, mark: Position) {
         let mark = match command.flags.has(Flags::SUBSCRIBER) && command.flags.has(Flags::PUBSUB) {
             // Confirmations are no replies: they come even to clients that want none.
@@ -314,8 +314,7 @@ impl Session {
             false => mark,
         };
         if turn.batch.out.is_too_long() {
-            turn.batch.out.replace_too_long(mark);
-            errors::note(turn.batch.out.since(mark));
+            replace_too_long(turn, mark);
         }
         self.apply_reply_mode(&mut turn.batch.out, mark);
         if self.connection.is_caching {
@@ -450,4 +449,12 @@ impl Session {
             }
         }
     }
+}
+
+/// Puts an error in place of a reply that is longer than one may be.
+#[cold]
+#[inline(never)]
+fn replace_too_long(turn: &mut Turn<'_>, mark: Position) {
+    turn.batch.out.replace_too_long(mark);
+    errors::note(turn.batch.out.since(mark));
 }

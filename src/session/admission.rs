@@ -122,8 +122,10 @@ impl<const CHECKED: bool> Facts for Asking<'_, CHECKED> {
 
     /// What a transaction has queued will be data, so it counts as that when more is queued, and at EXEC.
     fn is_out_of_memory(&mut self) -> bool {
-        let queued = self.session.queued_bytes();
-        !self.session.replays() && self.session.service.budget.is_out_of_memory(queued)
+        let budget = &self.session.service.budget;
+        budget.is_limited()
+            && !self.session.replays()
+            && budget.is_out_of_memory(self.session.queued_bytes())
     }
 
     fn busy_text(&self) -> Option<&'static str> {

@@ -2,11 +2,13 @@
 
 #![allow(dead_code, reason = "each fuzz target uses one of the checks")]
 
+use basalt::acl::{User, file};
 use basalt::base::extended::Extended;
 use basalt::base::glob::{Case, is_literal, matches};
 use basalt::base::hash::Seed;
 use basalt::base::number::{F64Buffer, parse_f64, parse_i64, parse_memory, parse_u64};
 use basalt::base::text::{quote, split_arguments};
+use basalt::command::catalogue::Commands;
 use basalt::engine::serial::reader::Reader;
 use basalt::engine::serial::writer::Writer;
 use basalt::engine::serial::{self, Form};
@@ -252,4 +254,24 @@ pub(crate) fn snapshot(data: &[u8]) {
     }
     let text = String::from_utf8_lossy(&report);
     assert_eq!(is_good, text.contains("RDB looks OK"), "{text}");
+}
+
+/// The rules of a user, separated by blanks: what is accepted makes the same user when it is written and read again.
+pub(crate) fn rules(data: &[u8]) {
+    let words: Vec<&[u8]> = data.split(|byte| *byte == b' ').collect();
+    let Ok(user) = User::new(b"someone", false).with(&words, &Commands) else {
+        return;
+    };
+    // Within parentheses quotes and backslashes are read, and not written, as in Redis.
+    if data.iter().any(|byte| matches!(byte, b'"' | b'\'' | b'\\')) {
+        return;
+    }
+    let line = user.line();
+    let read = file::parse("users", &line, false, &Commands).expect("what was written is read");
+    assert_eq!(read.len(), 1);
+    assert_eq!(read[0].line(), line);
+    assert_eq!(
+        read[0].is_unrestricted(&Commands),
+        user.is_unrestricted(&Commands)
+    );
 }

@@ -217,3 +217,47 @@ fn snapshots_are_good_or_not_in_whatever_pieces_they_come() {
     ];
     smoke(6, words, checks::snapshot);
 }
+
+#[test]
+fn rules_of_users_are_read_as_they_are_written() {
+    let words: &[&[u8]] = &[
+        b"on",
+        b"off",
+        b"nopass",
+        b"reset",
+        b"+",
+        b"-",
+        b"@",
+        b"all",
+        b"read",
+        b"get",
+        b"config",
+        b"|",
+        b"set",
+        b"~",
+        b"%",
+        b"R",
+        b"W",
+        b"&",
+        b"*",
+        b"key:",
+        b"(",
+        b")",
+        b" ",
+        b" ",
+        b" ",
+        b" +get ",
+        b" -@all ",
+        b" ~* ",
+        b"<",
+        b">",
+        b"#",
+        b"select|0",
+        b"clearselectors",
+        b"allkeys",
+        b"[",
+        b"?",
+        b"\0",
+    ];
+    smoke(7, words, checks::rules);
+}
