@@ -7,7 +7,7 @@ use mlua::ffi;
 
 use super::{Argument, argument};
 
-/// What a [`Direct`] function was called with.
+/// What a [`Direct`](super::Direct) function was called with.
 pub struct Given<'s> {
     state: *mut mlua::lua_State,
     count: c_int,
