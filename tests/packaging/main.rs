@@ -1,0 +1,50 @@
+//! What basalt is installed with: the image.
+//!
+//! ```text
+//! image      the Dockerfile's steps, and the image's entrypoint with stand-ins
+//! stand_ins  programs that only note how they were called
+//! ```
+//!
+//! `.ci/package` makes the image in a clean root and runs the server there.
+
+mod image;
+mod stand_ins;
+
+use std::path::{Path, PathBuf};
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// A file of the source.
+fn read(path: &str) -> String {
+    let path = root().join(path);
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// The server that was built with the tests.
+fn server() -> PathBuf {
+    PathBuf::from(env!("CARGO_BIN_EXE_basalt"))
+}
+
+/// Whether the server takes these arguments as its configuration; if not, why.
+fn check_config(arguments: &[&str]) -> Result<(), String> {
+    let checked = std::process::Command::new(server())
+        .args(arguments)
+        .arg("--check-config")
+        .output()
+        .expect("the server starts");
+    let text = String::from_utf8_lossy(&checked.stdout).into_owned()
+        + &String::from_utf8_lossy(&checked.stderr);
+    if checked.status.success() {
+        Ok(())
+    } else {
+        Err(text)
+    }
+}
+
+#[test]
+fn a_configuration_that_is_wrong_is_told_from_a_good_one() {
+    assert_eq!(check_config(&["--port", "7000"]), Ok(()));
+    assert!(check_config(&["--nonsense", "1"]).is_err());
+}
