@@ -15,6 +15,8 @@ pub enum RuleError {
     NoSuchPassword,
     /// A hash that is none.
     BadHash,
+    /// The number of a database is negative, or too large for any server.
+    DatabaseRange,
     /// `container|sub|argument`.
     FirstArgumentOfSubcommand,
 }
@@ -39,6 +41,7 @@ impl RuleError {
             RuleError::BadHash => {
                 "The password hash must be exactly 64 characters and contain only lowercase hexadecimal characters"
             }
+            RuleError::DatabaseRange => "The provided database ID is out of range",
             RuleError::FirstArgumentOfSubcommand => {
                 "Allowing first-arg of a subcommand is not supported"
             }

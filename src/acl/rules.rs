@@ -180,6 +180,14 @@ impl Selector {
         } else if is("resetchannels") {
             self.all_channels = false;
             self.channels.clear();
+        } else if is("alldbs") {
+            self.databases = None;
+        } else if is("resetdbs") {
+            self.databases = Some(Vec::new());
+        } else if let Some((start, numbers)) = plain.split_at_checked(3)
+            && start.eq_ignore_ascii_case(b"db=")
+        {
+            self.databases = Some(database_numbers(numbers)?);
         } else if is("allcommands") || is("+@all") {
             self.set_all(true);
         } else if is("nocommands") || is("-@all") {
@@ -266,6 +274,18 @@ impl Selector {
         words.join(&b' ')
     }
 
+    /// What it says of databases: nothing where all may be used.
+    pub fn database_words(&self) -> String {
+        match self.databases.as_deref() {
+            None => String::new(),
+            Some([]) => "resetdbs".to_owned(),
+            Some(numbers) => {
+                let numbers: Vec<String> = numbers.iter().map(u32::to_string).collect();
+                format!("db={}", numbers.join(","))
+            }
+        }
+    }
+
     /// What it says of commands: one word for each rule, in the order in which they apply.
     pub fn command_words(&self) -> String {
         let mut words = if self.is_open { "+@all" } else { "-@all" }.to_owned();
@@ -289,9 +309,35 @@ impl Selector {
             words.extend(channels);
             words.push(b' ');
         }
+        if self.databases.is_some() {
+            words.extend_from_slice(self.database_words().as_bytes());
+            words.push(b' ');
+        }
         words.extend_from_slice(self.command_words().as_bytes());
         words
     }
+}
+
+/// The numbers of databases, parted by commas: in order, each once.
+fn database_numbers(text: &[u8]) -> Result<Vec<u32>, RuleError> {
+    let mut numbers = Vec::new();
+    for part in text.split(|byte| *byte == b',') {
+        let (sign, digits) = match part.split_first() {
+            Some((b'-', rest)) => (true, rest),
+            _ => (false, part),
+        };
+        if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+            return Err(RuleError::Syntax);
+        }
+        let number = std::str::from_utf8(digits)
+            .ok()
+            .and_then(|text| text.parse().ok());
+        let number: i32 = number.filter(|_| !sign).ok_or(RuleError::DatabaseRange)?;
+        numbers.push(number.unsigned_abs());
+    }
+    numbers.sort_unstable();
+    numbers.dedup();
+    Ok(numbers)
 }
 
 /// The words of a line with quotes.

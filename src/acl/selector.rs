@@ -100,6 +100,17 @@ pub struct Selector {
     pub(super) keys: Vec<KeyPattern>,
     pub(super) all_channels: bool,
     pub(super) channels: Vec<Pattern>,
+    /// The numbers of the databases that may be used, in order; all of them if it is none.
+    pub(super) databases: Option<Vec<u32>>,
+}
+
+/// The databases that a command uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Used {
+    /// The one with this number.
+    One(u32),
+    /// Every one.
+    All,
 }
 
 /// A command that somebody wants to run.
@@ -116,6 +127,8 @@ pub struct Wanted<'w, 'a> {
     pub channels: &'w [(usize, &'a [u8])],
     /// The channels are patterns.
     pub are_patterns: bool,
+    /// The databases that it uses, with the positions of the arguments that say so.
+    pub databases: &'w [(usize, Used)],
 }
 
 impl Selector {
@@ -129,7 +142,8 @@ impl Selector {
 
     /// Whether nothing is refused.
     pub(super) fn is_unrestricted(&self, commands: usize) -> bool {
-        self.all_keys && self.all_channels && (0..commands).all(|id| self.has(id))
+        let all_patterns = self.all_keys && self.all_channels;
+        all_patterns && self.databases.is_none() && (0..commands).all(|id| self.has(id))
     }
 
     /// Whether a command is allowed, whatever its first argument.
@@ -234,6 +248,16 @@ impl Selector {
     /// What it refuses of a command, and the position of the argument that it is about.
     #[inline]
     pub(super) fn refusal(&self, wanted: &Wanted<'_, '_>) -> Option<(Denied, usize)> {
+        if let Some(allowed) = &self.databases {
+            let is_allowed = |used: Used| match used {
+                Used::One(number) => allowed.binary_search(&number).is_ok(),
+                Used::All => false,
+            };
+            let mut used = wanted.databases.iter();
+            if let Some((position, _)) = used.find(|(_, used)| !is_allowed(*used)) {
+                return Some((Denied::Database, *position));
+            }
+        }
         if !wanted.is_free && !self.has(wanted.id) && !self.has_first_argument(wanted) {
             return Some((Denied::Command, 0));
         }

@@ -124,11 +124,18 @@ impl User {
     /// closest to being allowed.
     #[inline]
     pub fn refusal(&self, wanted: &Wanted<'_, '_>) -> Option<(Denied, usize)> {
-        let mut closest = (Denied::Command, 0);
+        let mut closest = (Denied::Database, 0);
         for selector in self.all_selectors() {
             closest = closest.max(selector.refusal(wanted)?);
         }
         Some(closest)
+    }
+
+    /// Whether there are databases that some of its permissions are not for.
+    #[inline]
+    pub fn has_database_rules(&self) -> bool {
+        let mut all = self.all_selectors();
+        all.any(|selector| selector.databases.is_some())
     }
 
     /// Whether it may run a command and read whatever keys that makes up.

@@ -50,7 +50,7 @@ impl Handle {
 /// How often something was refused since the start.
 #[derive(Debug, Default)]
 pub struct Figures {
-    counts: [AtomicU64; 4],
+    counts: [AtomicU64; 6],
 }
 
 impl Figures {

@@ -98,6 +98,7 @@ fn authenticate(
             true => Place::Multi,
             false => Place::TopLevel,
         },
+        db: cx.client.db,
         now_ms: cx.now.unix_ms,
     };
     check::note(asker, Denied::Auth, user, args.get(0));

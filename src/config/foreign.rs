@@ -2,7 +2,6 @@
 //! server, which says so. They are no parameters: CONFIG GET does not show them.
 
 const NO_CLUSTER: &str = "cluster mode is not built yet";
-const NO_TLS: &str = "certificates name no users yet";
 const NO_RDMA: &str = "connections come over TCP and unix sockets";
 const NO_MODULE: &str = "the module that reads it is not here";
 const NO_LOG_FORMATS: &str = "the log has one format";
@@ -85,7 +84,6 @@ static DIRECTIVES: &[(&str, &str)] = &[
     ("slot-migration-max-failover-repl-bytes", NO_CLUSTER),
     ("stream-idmp-duration", OTHER_DESIGN),
     ("stream-idmp-maxsize", OTHER_DESIGN),
-    ("tls-auth-clients-user", NO_TLS),
     (
         "unixsocketgroup",
         "the group of the socket is that of the process",

@@ -10,7 +10,7 @@ use crate::config::values::{
     self, AclPubsubDefault, Appendfsync, Coded, DisklessLoad, EndpointType, EventClasses, LogLevel,
     MaxmemoryPolicy, OomScoreAdj, OutputLimits, PropagationError, Protected, Runtime,
     SanitizeDumpPayload, SavePoint, ShutdownOptions, Supervised, SyslogFacility, TlsAuthClients,
-    ZsetIndex,
+    TlsAuthClientsUser, ZsetIndex,
 };
 
 /// `kind!(type …)` is the type of a field, `kind!(row field …)` the kind of its row.
@@ -578,6 +578,8 @@ parameters! {
         "Directory of certificates of trusted authorities.";
     tls_auth_clients: choice(TlsAuthClients, TlsAuthClients::Yes), "tls-auth-clients",
         MUTABLE.asks_system(), "Whether clients must show a certificate.";
+    tls_auth_clients_user: choice(TlsAuthClientsUser, TlsAuthClientsUser::Off), "tls-auth-clients-user", MUTABLE,
+        "Which name in the certificate of a client is the user that it signs in as.";
     tls_replication: flag(false), "tls-replication", MUTABLE.asks_system(),
         "Whether replication links use TLS.";
     tls_cluster: flag(false), "tls-cluster", MUTABLE.asks_system(), "Whether MIGRATE and the cluster bus use TLS.";

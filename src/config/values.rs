@@ -90,6 +90,10 @@ choices! {
     TlsAuthClients { No = "no", Yes = "yes", Optional = "optional" }
 }
 choices! {
+    /// Which name in a client's certificate is that of its user.
+    TlsAuthClientsUser { Off = "off", CommonName = "CN", Uri = "URI" }
+}
+choices! {
     /// Whether the kernel's out-of-memory score is adjusted.
     OomScoreAdj { No = "no", Relative = "yes" | "relative", Absolute = "absolute" }
 }

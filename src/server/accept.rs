@@ -9,11 +9,13 @@ use tokio::sync::watch;
 
 use super::handshaking::Handshaking;
 use super::runtime::Spawner;
+use crate::acl::Denied;
 use crate::base::lossless;
 use crate::client::connection::Connection;
 use crate::client::shared::Shared;
+use crate::command::acl::check::{self, Asker, Place};
 use crate::config::Config;
-use crate::config::values::AS_BIND;
+use crate::config::values::{AS_BIND, TlsAuthClientsUser};
 use crate::net::connection::{Handed, Owner};
 use crate::net::stream::Stream;
 use crate::net::{connection, listener};
@@ -22,6 +24,7 @@ use crate::session::Session;
 use crate::session::service::Service;
 use crate::telemetry::{clock, exporter, log};
 use crate::tls::handshake::{Done, Failure, REASONS};
+use crate::tls::names::Names;
 
 /// A listening socket.
 pub(super) enum Listener {
@@ -294,12 +297,13 @@ fn admit(accepted: Accepted, service: &'static Service, spawner: &Spawner, owner
             let then = move |shaken: Result<Done, Failure>| match shaken {
                 Ok(done) => {
                     figures.done.fetch_add(1, Relaxed);
+                    let holder = done.names();
                     let open = || {
                         let channel = done.open()?;
                         let _ = listener::prepare(channel.socket(), keepalive_s);
                         Ok(Stream::Tls(Box::new(channel)))
                     };
-                    begin(service, &spawner, owner, (peer, local), open);
+                    begin(service, &spawner, owner, (peer, local), holder, open);
                 }
                 Err(failure) => {
                     figures.failed[failure.reason()].fetch_add(1, Relaxed);
@@ -313,24 +317,26 @@ fn admit(accepted: Accepted, service: &'static Service, spawner: &Spawner, owner
             };
             owner.handshaking.begin(socket, context, figures, then);
         }
-        Socket::Tcp(socket) => begin(service, spawner, owner, (peer, local), || {
+        Socket::Tcp(socket) => begin(service, spawner, owner, (peer, local), None, || {
             let stream = TcpStream::from_std(socket)?;
             // A socket that takes no options still serves.
             let _ = listener::prepare(&stream, keepalive_s);
             Ok(Stream::Tcp(stream))
         }),
-        Socket::Unix(socket) => begin(service, spawner, owner, (peer, local), || {
+        Socket::Unix(socket) => begin(service, spawner, owner, (peer, local), None, || {
             Ok(Stream::Unix(UnixStream::from_std(socket)?))
         }),
     }
 }
 
-/// Begins to serve a client, whose socket `open` registers with the runtime that serves it.
+/// Begins to serve a client, whose socket `open` registers with the runtime that serves it; `holder` is whom its
+/// certificate names.
 fn begin(
     service: &'static Service,
     spawner: &Spawner,
     owner: &'static Owning,
     (peer, local): (String, String),
+    holder: Option<Names>,
     open: impl FnOnce() -> io::Result<Stream>,
 ) {
     let handle = spawner.handle();
@@ -351,6 +357,40 @@ fn begin(
     let mut connection = Connection::new(Arc::clone(&shared), true);
     connection.set_user(default, default.user().needs_no_password());
     service.clients.add(shared);
+    if let Some(names) = holder {
+        sign_in_holder(service, &mut connection, names);
+    }
     let session = Session::new(connection, service);
     handle.spawn(connection::serve(stream, session, owner));
+}
+
+/// Signs a client in as the user that its certificate names, if the configuration says which name that is and the user
+/// may sign in. Otherwise the client stays the default user, and that is counted and noted.
+fn sign_in_holder(service: &'static Service, connection: &mut Connection, names: Names) {
+    let config = service.config.load();
+    let names = match config.tls_auth_clients_user {
+        TlsAuthClientsUser::Off => return,
+        TlsAuthClientsUser::CommonName => names.common.into_iter().collect(),
+        TlsAuthClientsUser::Uri => names.uris,
+    };
+    let found = names.iter().find_map(|name| {
+        let handle = service.users.find(name.as_bytes())?;
+        handle.user().is_on().then_some(handle)
+    });
+    if let Some(handle) = found {
+        connection.set_user(&handle, true);
+        return;
+    }
+    let Some(name) = names.first() else {
+        return;
+    };
+    let asker = Asker {
+        client: &connection.shared,
+        server: service.server(),
+        config: &config,
+        place: Place::TopLevel,
+        db: connection.db,
+        now_ms: clock::unix_ms(),
+    };
+    check::note(asker, Denied::Certificate, name.as_bytes(), b"");
 }

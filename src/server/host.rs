@@ -248,8 +248,8 @@ impl Server for Host {
         &self.service.users
     }
 
-    fn dry_run(&self, user: &User, request: &[Vec<u8>]) -> DryRun {
-        users::dry_run(user, request)
+    fn dry_run(&self, user: &User, request: &[Vec<u8>], db: usize) -> DryRun {
+        users::dry_run(user, request, db)
     }
 
     fn read_users(&self) -> Result<Vec<u8>, String> {

@@ -141,7 +141,7 @@ pub(super) fn write(config: &Config, text: &[u8]) -> Result<(), String> {
 }
 
 /// Whether a user could run a request.
-pub(super) fn dry_run(user: &User, request: &[Vec<u8>]) -> DryRun {
+pub(super) fn dry_run(user: &User, request: &[Vec<u8>], db: usize) -> DryRun {
     let named = request.first().and_then(|name| registry().find(name));
     let command = named.map(|named| resolve(named, request.get(1).map(Vec::as_slice)));
     // What holds subcommands is no command together with another word.
@@ -157,7 +157,7 @@ pub(super) fn dry_run(user: &User, request: &[Vec<u8>]) -> DryRun {
     }
     let owned = OwnedArgs::of(request);
     let args = owned.args();
-    match check::refused(user, command, &args) {
+    match check::refused(user, command, &args, db) {
         Some(refused @ check::Refused::Denied(..)) => {
             DryRun::Refused(refused.text(user, command, &args, true))
         }

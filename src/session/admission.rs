@@ -164,6 +164,7 @@ impl Session {
                 true => Place::Multi,
                 false => Place::TopLevel,
             },
+            db: self.db(),
             now_ms: clock::unix_ms(),
         };
         let shared = asker.client;

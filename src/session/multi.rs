@@ -21,6 +21,8 @@ pub(super) struct Pending {
     is_open: bool,
     /// A command was refused when it should have been queued.
     is_spoiled: bool,
+    /// The database that the last SELECT in the queue selects.
+    db: Option<usize>,
 }
 
 impl Pending {
@@ -51,6 +53,12 @@ impl Session {
 
     pub(super) fn is_open(&self) -> bool {
         self.pending.as_ref().is_some_and(|pending| pending.is_open)
+    }
+
+    /// The database in which a command runs that comes now: at once, or behind what is queued.
+    pub(super) fn db(&self) -> usize {
+        let queued = self.pending.as_ref().and_then(|pending| pending.db);
+        queued.unwrap_or(self.connection.db)
     }
 
     /// Deals with a command while something is watched or queued, or that has to do with that; nothing if it is to
@@ -98,9 +106,12 @@ impl Session {
             unreachable!("a transaction is open")
         };
         if !pending.is_spoiled {
-            pending
-                .transaction
-                .push(request.command, &turn.batch.args(request.plan));
+            let args = turn.batch.args(request.plan);
+            pending.transaction.push(request.command, &args);
+            if request.command.flags.has(Flags::SELECTS_DB) {
+                let number = args.integer(1).ok();
+                pending.db = number.and_then(|number| usize::try_from(number).ok());
+            }
             let bytes = pending.transaction.memory_bytes() as u64;
             let is_limited = !self.connection.reply_mode.replays();
             if is_limited && bytes > turn.config.client_query_buffer_limit {

@@ -325,7 +325,9 @@ impl Waiter {
     #[cold]
     fn is_denied(&self, args: &Args<'_>) -> bool {
         let user = self.connection.user();
-        user.is_some_and(|user| check::refused(&user.user(), self.command, args).is_some())
+        user.is_some_and(|user| {
+            check::refused(&user.user(), self.command, args, self.client.db).is_some()
+        })
     }
 
     fn end_with(&self, served: Served) {

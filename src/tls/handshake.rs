@@ -13,6 +13,7 @@ use tokio::net::TcpStream;
 
 use super::channel::{Channel, send};
 use super::contexts::Contexts;
+use super::names::Names;
 
 /// Bytes that a peer may send before the handshake is over: room for long chains of certificates.
 const HANDSHAKE_BYTES_MAX: usize = 64 * 1024;
@@ -100,6 +101,12 @@ pub struct Done {
 }
 
 impl Done {
+    /// Whom the peer's certificate names, if it showed one.
+    pub fn names(&self) -> Option<Names> {
+        let shown = self.tls.peer_certificates()?;
+        shown.first().map(Names::of)
+    }
+
     /// The encrypted socket, on the runtime that is entered.
     pub fn open(self) -> io::Result<Channel> {
         let socket = TcpStream::from_std(self.socket)?;

@@ -5,6 +5,7 @@
 //! files       certificates, keys and authorities, read from files
 //! contexts    the configuration as what handshakes begin with; replaced whole, never changed
 //! sessions    sessions that clients may resume
+//! names       whom a certificate names
 //! handshake   from a socket to an encrypted one, within bounds
 //! channel     the encrypted socket, which asks and answers as a plain one does
 //! ```
@@ -16,4 +17,5 @@ mod ciphers;
 pub mod contexts;
 mod files;
 pub mod handshake;
+pub mod names;
 mod sessions;

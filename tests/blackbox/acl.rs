@@ -480,3 +480,189 @@ fn many_failed_attempts_keep_nobody_with_the_right_password_waiting() {
         assert_eq!(client.read().show(), refused);
     }
 }
+
+#[test]
+fn permissions_may_be_for_some_databases_only_as_with_valkey() {
+    let server = start();
+    let mut admin = server.raw();
+    let set = |admin: &mut Raw, rules: &str, expected: &str| {
+        check(admin, &format!("ACL SETUSER dora {rules}"), expected);
+    };
+    set(&mut admin, "on nopass +@all ~* &* db=3,1,3", "OK");
+    let line = admin.call("ACL LIST").show();
+    assert!(
+        line.contains("user dora on nopass sanitize-payload ~* &* db=1,3 +@all"),
+        "{line}"
+    );
+    let shown = admin.call("ACL GETUSER dora").show();
+    assert!(
+        shown.contains("\"databases\"") && shown.contains("\"db=1,3\""),
+        "{shown}"
+    );
+    let mut dora = signed_in(&server, "dora");
+    const DENIED: &str = "(error) NOPERM No permissions to access database";
+    let in_any = [
+        "PING",
+        "INFO server",
+        "PUBLISH a b",
+        "SCRIPT FLUSH",
+        "UNWATCH",
+        "SWAPDB 1 3",
+    ];
+    let in_one = [
+        "GET k",
+        "MSET a 1 b 2",
+        "DBSIZE",
+        "KEYS *",
+        "SCAN 0",
+        "RANDOMKEY",
+        "FLUSHDB",
+        "WATCH x",
+        "EVAL \"return 1\" 0",
+        "MEMORY USAGE x",
+        "SORT k",
+        "XREAD STREAMS s 0",
+        "BLPOP q 0.01",
+    ];
+    for request in in_any {
+        assert!(!dora.call(request).is_error(), "{request}");
+    }
+    for request in in_one
+        .iter()
+        .chain(&["FLUSHALL", "SELECT 0", "SELECT 2", "SWAPDB 0 1"])
+    {
+        check(&mut dora, request, DENIED);
+    }
+    check(&mut dora, "SELECT 99", DENIED);
+    check(&mut dora, "SELECT 1", "OK");
+    for request in in_one {
+        assert!(!dora.call(request).is_error(), "{request}");
+    }
+    check(&mut dora, "SET k v", "OK");
+    for request in [
+        "MOVE k 2",
+        "COPY k l DB 0",
+        "COPY k l REPLACE DB 2",
+        "FLUSHALL",
+    ] {
+        check(&mut dora, request, DENIED);
+    }
+    check(&mut dora, "COPY k l DB 3", "(integer) 1");
+    check(&mut dora, "MOVE k 3", "(integer) 1");
+    // What is queued is looked at in the database in which it is going to run.
+    check(&mut dora, "MULTI", "OK");
+    check(&mut dora, "SELECT 3", "QUEUED");
+    check(&mut dora, "GET k", "QUEUED");
+    check(&mut dora, "SELECT 2", DENIED);
+    assert!(dora.call("EXEC").is_error());
+    check(&mut dora, "MULTI", "OK");
+    check(&mut dora, "SELECT 3", "QUEUED");
+    check(&mut dora, "GET k", "QUEUED");
+    set(&mut admin, "db=1", "OK");
+    let replies = dora.call("EXEC").show();
+    assert!(
+        replies.contains("no permission to access the database"),
+        "{replies}"
+    );
+    check(
+        &mut dora,
+        "EVAL \"return redis.pcall('select', 2)\" 0",
+        "(error) ERR ACL failure in script: No permissions to access database",
+    );
+    // A waiting client is looked at again when it is served.
+    check(&mut dora, "SELECT 1", "OK");
+    dora.send(b"BLPOP q 0\r\n");
+    eventually("it waits", || {
+        info_number(&mut admin, "clients", "blocked_clients") == 1.0
+    });
+    set(&mut admin, "db=7", "OK");
+    check(&mut admin, "SELECT 1", "OK");
+    check(&mut admin, "RPUSH q 1", "(integer) 1");
+    assert!(dora.read().show().contains("NOPERM"));
+    check(&mut admin, "SELECT 0", "OK");
+    // Each selector has databases of its own.
+    set(
+        &mut admin,
+        "reset on nopass resetdbs db=0 +@all ~* (+get ~x db=2)",
+        "OK",
+    );
+    let mut dora = signed_in(&server, "dora");
+    check(
+        &mut dora,
+        "SELECT 2",
+        "(error) NOPERM User dora has no permissions to run the 'select' command",
+    );
+    check(&mut admin, "ACL DRYRUN dora GET x", "OK");
+    check(
+        &mut admin,
+        "ACL DRYRUN dora COPY a b DB 4",
+        "\"User dora has no permissions to access database 4\"",
+    );
+    check(&mut admin, "SELECT 2", "OK");
+    check(&mut admin, "ACL DRYRUN dora GET x", "OK");
+    check(
+        &mut admin,
+        "ACL DRYRUN dora SET x 1",
+        "\"User dora has no permissions to run the 'set' command\"",
+    );
+    check(&mut admin, "SELECT 0", "OK");
+    let log = admin.call("ACL LOG").show();
+    assert!(log.contains("\"database\""), "{log}");
+    assert!(info_number(&mut admin, "stats", "acl_access_denied_db") > 10.0);
+    for (rule, why) in [
+        ("db=", "Syntax error"),
+        ("db=a", "Syntax error"),
+        ("db=1,", "Syntax error"),
+        ("db=1,,2", "Syntax error"),
+        ("db=+1", "Syntax error"),
+        ("db=-1", "The provided database ID is out of range"),
+        (
+            "db=99999999999999999999",
+            "The provided database ID is out of range",
+        ),
+    ] {
+        let expected = format!("(error) ERR Error in ACL SETUSER modifier '{rule}': {why}");
+        set(&mut admin, rule, &expected);
+    }
+    set(&mut admin, "DB=01", "OK");
+    set(&mut admin, "alldbs", "OK");
+    check(&mut dora, "DBSIZE", "(integer) 0");
+    set(&mut admin, "resetdbs", "OK");
+    check(&mut dora, "DBSIZE", DENIED);
+    let line = admin.call("ACL LIST").show();
+    assert!(
+        line.contains("resetchannels resetdbs +@all (~x resetchannels db=2 -@all +get)"),
+        "{line}"
+    );
+}
+
+#[test]
+fn a_hundred_thousand_users_do_not_slow_down_one_of_them() {
+    if support::is_stand_in() {
+        return;
+    }
+    const USERS: usize = 100_000;
+    let server = start();
+    let mut admin = server.raw();
+    for batch in 0..USERS / 1_000 {
+        let users =
+            (0..1_000).map(|at| format!("ACL SETUSER u{} on >p ~k:* +get\r\n", batch * 1_000 + at));
+        admin.send(users.collect::<String>().as_bytes());
+        for _ in 0..1_000 {
+            assert_eq!(admin.read().show(), "OK");
+        }
+    }
+    let Value::Array(users) = admin.call("ACL USERS") else {
+        panic!("no users");
+    };
+    assert_eq!(users.len(), USERS + 1);
+    let mut client = server.raw();
+    check(&mut client, "AUTH u99999 p", "OK");
+    check(&mut client, "GET k:1", "(nil)");
+    check(&mut admin, "ACL DELUSER u99999 u0", "(integer) 2");
+    assert!(client.is_closed());
+    assert_eq!(
+        admin.call("ACL LIST").show().matches("user ").count(),
+        USERS - 1
+    );
+}

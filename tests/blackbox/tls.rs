@@ -15,8 +15,8 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
-use crate::support::{self, Options, Oracle, Server, check, eventually, free_port};
-use crate::wire::encode;
+use crate::support::{self, Options, Oracle, Server, check, eventually, free_port, info_number};
+use crate::wire::{Raw, encode};
 
 /// An authority, and the folder with what it has signed.
 struct Authority {
@@ -553,4 +553,75 @@ fn metrics_go_by_tls_and_for_a_password() {
     assert!(raw.call("CONFIG SET metrics-auth prom").is_error());
     check(&mut raw, "CONFIG SET metrics-auth \"\"", "OK");
     assert!(get("/metrics", "").contains("redis_up 1"));
+}
+
+#[test]
+fn the_user_may_be_the_one_that_the_certificate_names() {
+    let authority = Authority::new();
+    authority.sign("uris", "nobody", |params| {
+        for uri in ["spiffe://web/cart", "spiffe://web/shop"] {
+            let uri = uri.try_into().expect("plain text");
+            params.subject_alt_names.push(rcgen::SanType::URI(uri));
+        }
+    });
+    let port = free_port();
+    let options = authority.options(port).with("tls-auth-clients", "optional");
+    let server = Server::start(&options.with("tls-auth-clients-user", "CN"));
+    let mut admin = server.raw();
+    check(
+        &mut admin,
+        "CONFIG GET tls-auth-clients-user",
+        "1) \"tls-auth-clients-user\"\n2) \"CN\"",
+    );
+    let whoami = |name: Option<&str>, expected: &str| {
+        let mut channel = connect(port, authority.client(name, NEW));
+        let expected = format!("${}\r\n{expected}\r\n", expected.len());
+        ask(&mut channel, b"ACL WHOAMI\r\n", expected.as_bytes()).expect("it is answered");
+        channel
+    };
+    let denied = |admin: &mut Raw| info_number(admin, "stats", "acl_access_denied_tls_cert");
+    // There is no such user yet.
+    drop(whoami(Some("client"), "default"));
+    assert_eq!(denied(&mut admin), 1.0);
+    let log = admin.call("ACL LOG").show();
+    assert!(
+        log.contains("\"tls-cert\"") && log.contains("\"client\""),
+        "{log}"
+    );
+    // Without a password: the certificate alone lets it in.
+    check(
+        &mut admin,
+        "ACL SETUSER client on resetpass ~a:* +@all",
+        "OK",
+    );
+    let mut channel = whoami(Some("client"), "client");
+    ask(
+        &mut channel,
+        b"GET b:1\r\n",
+        b"-NOPERM No permissions to access a key\r\n",
+    )
+    .expect("it is refused");
+    drop(whoami(None, "default"));
+    assert!(admin.call("AUTH client any").is_error());
+    check(&mut admin, "ACL SETUSER client off", "OK");
+    drop(whoami(Some("client"), "default"));
+    check(&mut admin, "ACL SETUSER client on", "OK");
+    // Where all others need a password, who has a certificate needs none.
+    check(&mut admin, "CONFIG SET requirepass secret", "OK");
+    drop(whoami(Some("client"), "client"));
+    check(&mut admin, "CONFIG SET tls-auth-clients-user URI", "OK");
+    check(
+        &mut admin,
+        "ACL SETUSER spiffe://web/shop on resetpass +@all",
+        "OK",
+    );
+    drop(whoami(Some("uris"), "spiffe://web/shop"));
+    check(&mut admin, "CONFIG SET tls-auth-clients-user off", "OK");
+    let mut channel = connect(port, authority.client(Some("client"), NEW));
+    ask(
+        &mut channel,
+        b"ACL WHOAMI\r\n",
+        b"-NOAUTH Authentication required.\r\n",
+    )
+    .expect("it is told");
 }

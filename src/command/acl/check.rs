@@ -6,7 +6,7 @@ use super::super::declaration::{Command, Flags, KeyFlags, Run};
 use super::super::host::Server;
 use super::super::keys;
 use crate::acl::log::Entry;
-use crate::acl::selector::Wanted;
+use crate::acl::selector::{Used, Wanted};
 use crate::acl::{Access, Denied};
 use crate::base::lossless;
 use crate::client::shared::Shared;
@@ -33,26 +33,42 @@ impl Refused {
             Refused::Sort(text) => return text.to_owned(),
         };
         let what = match denied {
-            Denied::Command | Denied::Auth => {
+            Denied::Command | Denied::Auth | Denied::Certificate => {
                 let command = command.full_name;
                 return format!("User {name} has no permissions to run the '{command}' command");
             }
             Denied::Key => "key",
             Denied::Channel => "channel",
+            Denied::Database => "database",
         };
         match is_verbose {
             true => {
                 let object = lossless::text_of(args.get(at));
-                format!("User {name} has no permissions to access the '{object}' {what}")
+                match denied {
+                    Denied::Database => {
+                        format!("User {name} has no permissions to access database {object}")
+                    }
+                    _ => format!("User {name} has no permissions to access the '{object}' {what}"),
+                }
             }
+            false if denied == Denied::Database => "No permissions to access database".to_owned(),
             false => format!("No permissions to access a {what}"),
         }
     }
 }
 
-/// What a user is refused of a command.
-pub fn refused(user: &User, command: &'static Command, args: &Args<'_>) -> Option<Refused> {
+/// What a user is refused of a command in a database.
+pub fn refused(
+    user: &User,
+    command: &'static Command,
+    args: &Args<'_>,
+    db: usize,
+) -> Option<Refused> {
     let (channels, are_patterns) = channels(command, args);
+    let databases = match user.has_database_rules() {
+        true => databases(command, args, db),
+        false => Vec::new(),
+    };
     let mut wanted = Wanted {
         id: command.rule_id(),
         is_free: command.flags.has(Flags::NO_AUTH),
@@ -60,6 +76,7 @@ pub fn refused(user: &User, command: &'static Command, args: &Args<'_>) -> Optio
         keys: &[],
         channels: &channels,
         are_patterns,
+        databases: &databases,
     };
     let is_allowed = |wanted: &Wanted<'_, '_>| match user.refusal(wanted) {
         Some((denied, at)) => Some(Refused::Denied(denied, at)),
@@ -116,6 +133,31 @@ fn channels<'a>(command: &Command, args: &Args<'a>) -> (Vec<(usize, &'a [u8])>, 
     (channels, command.full_name == "psubscribe")
 }
 
+/// The databases that a command uses, with the positions of the arguments that say so. What is no number of a database
+/// the command itself refuses.
+fn databases(command: &Command, args: &Args<'_>, db: usize) -> Vec<(usize, Used)> {
+    let number = |at: usize| {
+        let number = args.integer(at).ok();
+        let number = number.and_then(|number| u32::try_from(number).ok());
+        number.map(|number| (at, Used::One(number)))
+    };
+    let current = (0, Used::One(u32::try_from(db).unwrap_or(u32::MAX)));
+    match command.full_name {
+        "select" => number(1).into_iter().collect(),
+        "swapdb" => number(1).into_iter().chain(number(2)).collect(),
+        "flushall" => vec![(0, Used::All)],
+        "move" => [current].into_iter().chain(number(2)).collect(),
+        "copy" => {
+            let named = (3..args.len().saturating_sub(1)).find(|at| args.is(*at, "db"));
+            let named = named.and_then(|at| number(at + 1));
+            [current].into_iter().chain(named).collect()
+        }
+        "dbsize" | "flushdb" | "keys" | "randomkey" | "scan" => vec![current],
+        _ if !command.keys.is_empty() => vec![current],
+        _ => Vec::new(),
+    }
+}
+
 /// SORT reads keys that it makes of patterns and data, so its user has to be allowed to read all.
 fn sort_refusal(
     user: &User,
@@ -164,6 +206,8 @@ pub struct Asker<'c> {
     pub config: &'c Config,
     /// Where the command stands.
     pub place: Place,
+    /// The database that is selected there.
+    pub db: usize,
     /// Unix time in milliseconds.
     pub now_ms: u64,
 }
@@ -183,10 +227,12 @@ pub fn refusal(
         return None;
     }
     let user = handle.user();
-    let refused = refused(&user, command, args)?;
+    let refused = refused(&user, command, args, asker.db)?;
     if let Refused::Denied(denied, at) = refused {
         let object = match denied {
-            Denied::Command | Denied::Auth => command.full_name.as_bytes(),
+            Denied::Command | Denied::Auth | Denied::Certificate | Denied::Database => {
+                command.full_name.as_bytes()
+            }
             Denied::Key | Denied::Channel => args.get(at),
         };
         note(asker, denied, user.name(), object);
@@ -198,11 +244,11 @@ pub fn refusal(
 pub fn refusal_unnoted(asker: Asker<'_>, command: &'static Command, args: &Args<'_>) -> bool {
     let handle = asker.client.user();
     let handle = handle.as_ref().unwrap_or(asker.server.users().default());
-    handle.is_restricted() && refused(&handle.user(), command, args).is_some()
+    handle.is_restricted() && refused(&handle.user(), command, args, asker.db).is_some()
 }
 
 /// Counts something that was refused, and notes it.
-pub(in crate::command) fn note(asker: Asker<'_>, denied: Denied, user: &[u8], object: &[u8]) {
+pub fn note(asker: Asker<'_>, denied: Denied, user: &[u8], object: &[u8]) {
     let entry = Entry {
         count: 1,
         denied,
@@ -231,11 +277,12 @@ pub fn request_text(refused: Refused, user: &User, command: &Command, args: &Arg
 pub fn exec_text(refused: Refused) -> String {
     let why = match refused {
         Refused::Denied(Denied::Command, _) => "no permission to execute the command or subcommand",
+        Refused::Denied(Denied::Database, _) => "no permission to access the database",
         Refused::Denied(Denied::Key, _) => "no permission to touch the specified keys",
         Refused::Denied(Denied::Channel, _) => {
             "no permission to access one of the channels used as arguments to the command"
         }
-        Refused::Denied(Denied::Auth, _) => "no permission",
+        Refused::Denied(Denied::Auth | Denied::Certificate, _) => "no permission",
         Refused::Sort(text) => return text.to_owned(),
     };
     format!(

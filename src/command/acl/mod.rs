@@ -139,7 +139,7 @@ fn dryrun(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResu
         return Err(format!("ERR User '{name}' not found").into());
     };
     let request: Vec<Vec<u8>> = args.from(3).map(<[u8]>::to_vec).collect();
-    match cx.server.dry_run(&handle.user(), &request) {
+    match cx.server.dry_run(&handle.user(), &request, cx.client.db) {
         DryRun::Allowed => out.ok(),
         DryRun::Refused(text) => out.bulk(&lossless::bytes_of(&text)),
         DryRun::WrongArity(name) => return Err(CommandError::Arity(name)),
@@ -202,7 +202,7 @@ fn getuser(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRes
         return Ok(());
     };
     let user = handle.user();
-    out.map(6);
+    out.map(3 + selector_fields(user.root()));
     out.bulk(b"flags");
     let flags: Vec<_> = user.flags().collect();
     out.set(flags.len());
@@ -215,7 +215,7 @@ fn getuser(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRes
     out.bulk(b"selectors");
     out.array(user.selectors().len());
     for selector in user.selectors() {
-        out.map(3);
+        out.map(selector_fields(selector));
         show_selector(selector, out);
     }
     Ok(())
@@ -228,6 +228,18 @@ fn show_selector(selector: &Selector, out: &mut Out) {
     out.bulk(&selector.key_words());
     out.bulk(b"channels");
     out.bulk(&selector.channel_words());
+    if !selector.database_words().is_empty() {
+        out.bulk(b"databases");
+        out.bulk(selector.database_words().as_bytes());
+    }
+}
+
+/// The fields that `show_selector` shows; databases only where there are rules for them, which Redis knows none of.
+fn selector_fields(selector: &Selector) -> usize {
+    match selector.database_words().is_empty() {
+        true => 3,
+        false => 4,
+    }
 }
 
 /// `ACL LIST`

@@ -50,7 +50,7 @@ pub trait Server: Send + Sync {
     /// All users, and what they were refused.
     fn users(&self) -> &Users;
     /// Whether a user could run a request.
-    fn dry_run(&self, user: &User, request: &[Vec<u8>]) -> DryRun;
+    fn dry_run(&self, user: &User, request: &[Vec<u8>], db: usize) -> DryRun;
     /// The text of the file of users (`aclfile`).
     fn read_users(&self) -> Result<Vec<u8>, String>;
     /// Puts a text in place of the file of users, in one step.

@@ -60,7 +60,7 @@ impl Server for NoServer {
     fn users(&self) -> &Users {
         &self.users
     }
-    fn dry_run(&self, _: &User, _: &[Vec<u8>]) -> DryRun {
+    fn dry_run(&self, _: &User, _: &[Vec<u8>], _: usize) -> DryRun {
         DryRun::NoCommand
     }
     fn read_users(&self) -> Result<Vec<u8>, String> {

@@ -199,6 +199,7 @@ impl Host for UnitHost<'_, '_, '_, '_> {
             server: self.cx.server,
             config: self.cx.config(),
             place: Place::Lua,
+            db: self.cx.connection.db,
             now_ms: self.cx.now.unix_ms,
         };
         let args = call.args();

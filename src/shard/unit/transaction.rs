@@ -149,6 +149,7 @@ fn denial(cx: &UnitContext<'_>, command: &'static Command, args: &Args<'_>) -> O
         server: cx.server,
         config: cx.config(),
         place: Place::Multi,
+        db: cx.connection.db,
         now_ms: cx.now.unix_ms,
     };
     check::refusal(asker, command, args, |refused, _| check::exec_text(refused))

@@ -154,6 +154,16 @@ pub(super) static TRAFFIC: &[Row] = &[
         "Commands refused for one of their channels.",
         |s| s.service.users().figures.of(Denied::Channel),
     ),
+    counter(
+        "redis_acl_access_denied_tls_cert_total",
+        "Clients whose certificate names no user that may sign in.",
+        |s| s.service.users().figures.of(Denied::Certificate),
+    ),
+    counter(
+        "redis_acl_access_denied_db_total",
+        "Commands refused for the database that they would use.",
+        |s| s.service.users().figures.of(Denied::Database),
+    ),
     counter("redis_commands_processed_total", "Commands run.", |s| {
         s.snapshot.calls
     }),

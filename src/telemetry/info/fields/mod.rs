@@ -311,6 +311,12 @@ pub(super) static STATS: &[Field] = &[
     count("acl_access_denied_channel", |s| {
         s.service.users().figures.of(Denied::Channel)
     }),
+    count("acl_access_denied_tls_cert", |s| {
+        s.service.users().figures.of(Denied::Certificate)
+    }),
+    count("acl_access_denied_db", |s| {
+        s.service.users().figures.of(Denied::Database)
+    }),
 ];
 
 /// The section for who looks into the server: the longest that anything kept a shard, or the background its thread.
