@@ -278,8 +278,8 @@ parameters! {
         MUTABLE.no_effect(OTHER_DESIGN), "How long eviction may hold up a command.";
     maxmemory_clients: number(i64, -25, -100, LONG_MAX, Unit::MemoryOrPercent), "maxmemory-clients",
         MUTABLE, "Most memory of all clients, in bytes or (negative here) percent of maxmemory; 0 for no limit.";
-    lfu_log_factor: number(u32, 10, 0, INT_MAX), "lfu-log-factor", MUTABLE.no_effect(OTHER_DESIGN),
-        "How slowly the counter of uses grows.";
+    lfu_log_factor: number(u32, 10, 0, INT_MAX), "lfu-log-factor", MUTABLE,
+        "How slowly the scale grows on which OBJECT FREQ answers.";
     lfu_decay_time: number(u32, 1, 0, INT_MAX), "lfu-decay-time", MUTABLE.no_effect(OTHER_DESIGN),
         "Minutes after which the counter of uses shrinks.";
     active_expire_effort: number(u32, 1, 1, 10), "active-expire-effort", MUTABLE.no_effect(OTHER_DESIGN),

@@ -548,6 +548,11 @@ impl<'e> Keyspace<'e> {
         db.table().bits(place) & USE_BITS
     }
 
+    /// How often the samples of the server say that a key was used of late; 0 if they do not know it.
+    pub fn sampled_uses(&self, key: &Key<'_>) -> u64 {
+        self.engine.hot_counts.of(key.hash)
+    }
+
     /// For how long none of the keys that lie with this one was used, and so neither was this one, in milliseconds. The
     /// access bits count uses and hold no time.
     pub fn idle_ms_min(&self) -> u64 {

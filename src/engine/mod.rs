@@ -9,6 +9,7 @@ pub mod defrag;
 pub mod effect;
 pub mod evict;
 pub mod expire;
+pub mod hot_counts;
 pub mod keyspace;
 mod large_values;
 pub mod largest;
@@ -232,6 +233,8 @@ pub struct Engine {
     reuse: Option<Box<ReuseDistance>>,
     /// Until when nothing expires; the same for all shards.
     pub rest: Arc<expire::Rest>,
+    /// How often the server's hottest keys were used of late.
+    pub hot_counts: Arc<hot_counts::HotCounts>,
     /// Databases that FLUSHALL, FLUSHDB or SWAPDB gave up, freed in slices.
     doomed: Vec<(Db, i64)>,
     /// Databases that were given up before a snapshot was through with them.
@@ -280,6 +283,7 @@ impl Engine {
             shard: 0,
             reuse: None,
             rest: Arc::default(),
+            hot_counts: Arc::default(),
             doomed: Vec::new(),
             flushed_unsaved: Vec::new(),
             left_unsaved: VecDeque::new(),

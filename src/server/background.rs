@@ -15,6 +15,7 @@ use super::saving::Saving;
 use crate::alloc::deferred_free::{self, DeferredFrees};
 use crate::client::shared::Peer;
 use crate::client::shared::mailbox::{Mailbox, OutputBound};
+use crate::command::generic::object::is_lfu;
 use crate::engine::Now;
 use crate::engine::{Doomed, Engine};
 use crate::net::buffer_budget;
@@ -214,6 +215,10 @@ async fn run(
                 service.offload.rest_again();
                 spawner.rest_again();
                 script::rest();
+            }
+            if is_lfu(service.config.load().maxmemory_policy) {
+                let counts = service.telemetry.hot_keys.counts();
+                service.hot_counts.replace(counts);
             }
             close_idle_clients(&service);
             cut_slow_clients(&service);

@@ -44,6 +44,7 @@ use crate::config::{Config, Startup};
 use crate::engine::Engine;
 use crate::engine::evict::budget::Budget;
 use crate::engine::expire::Rest;
+use crate::engine::hot_counts::HotCounts;
 use crate::engine::record::Log;
 use crate::persist::aof::Aof;
 use crate::persist::files::disk::Disk;
@@ -386,12 +387,14 @@ fn build_on(
     let pubsub = Arc::new(PubSub::default());
     pubsub.configure(&config);
     let rest = Arc::<Rest>::default();
+    let hot_counts = Arc::<HotCounts>::default();
     let dispatcher = Arc::<WaiterDispatcher>::default();
     let mut engines: Vec<Engine> = (0..shard_count)
         .map(|shard| {
             let mut engine = Engine::new(config.databases as usize, seed, rand::random());
             engine.shard = shard as u16;
             engine.rest = Arc::clone(&rest);
+            engine.hot_counts = Arc::clone(&hot_counts);
             let follower = Arc::clone(&pubsub);
             engine.effects.set_follower(pubsub.interest(), follower);
             engine.effects.set_log(Arc::clone(&log));
@@ -418,6 +421,7 @@ fn build_on(
         shards,
         all_published,
         budget,
+        hot_counts,
         router: Router::new(seed, shard_count as u16),
         config: ArcSwap::new(config),
         changing_config: Default::default(),

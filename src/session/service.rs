@@ -20,6 +20,7 @@ use crate::command::host::Server;
 use crate::command::host::migration::Migration;
 use crate::config::Config;
 use crate::engine::evict::budget::Budget;
+use crate::engine::hot_counts::HotCounts;
 use crate::engine::published::Published;
 use crate::engine::record::{Log, Records};
 use crate::engine::{Engine, Now};
@@ -42,6 +43,8 @@ pub struct Service {
     pub all_published: Box<[Arc<Published>]>,
     /// The memory that they share.
     pub budget: Arc<Budget>,
+    /// How often the hottest keys were used of late, for the shards that have them.
+    pub hot_counts: Arc<HotCounts>,
     /// Who owns a key.
     pub router: Router,
     /// The configuration as it is now.

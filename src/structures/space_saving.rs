@@ -91,6 +91,13 @@ impl SpaceSaving {
         self.total /= 2;
     }
 
+    /// Hashes of the names, each with the weight that is certainly its own.
+    pub fn certain(&self) -> impl Iterator<Item = (u64, u64)> {
+        let own = self.weights.iter().zip(&self.excesses);
+        let own = own.map(|(weight, excess)| weight.saturating_sub(*excess));
+        self.hashes.iter().copied().zip(own)
+    }
+
     /// The names, in no order.
     pub fn iter(&self) -> impl Iterator<Item = Heavy> {
         (0..self.hashes.len()).map(|at| Heavy {

@@ -2,8 +2,12 @@
 
 use crate::structures::space_saving::SpaceSaving;
 
-/// Places of each list that is always kept, in each thread.
-const PLACES: usize = 64;
+/// Places of the list by commands that is always kept, in each thread: whatever has more than this part of all uses is
+/// in it.
+const PLACES_BY_COMMANDS: usize = 256;
+
+/// Places of the list by bytes.
+const PLACES_BY_BYTES: usize = 64;
 
 /// One thread's lists.
 #[derive(Debug)]
@@ -17,8 +21,8 @@ pub struct Lists {
 impl Default for Lists {
     fn default() -> Lists {
         Lists {
-            by_commands: SpaceSaving::new(PLACES),
-            by_bytes: SpaceSaving::new(PLACES),
+            by_commands: SpaceSaving::new(PLACES_BY_COMMANDS),
+            by_bytes: SpaceSaving::new(PLACES_BY_BYTES),
             session: None,
             draw: rand::random::<u64>() | 1,
         }

@@ -6,6 +6,7 @@
 //! the session that HOTKEYS START begins, by time and by bytes, of which there is one at a time. All weights are scaled
 //! to all commands. A command that names several keys shares its time and bytes out to them evenly.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
@@ -26,6 +27,9 @@ const FRAME_BYTES: usize = 5;
 
 /// How often what is old loses half its weight.
 const AGING_MS: u64 = 300_000;
+
+/// Samples of a key from which on its uses are known, and not by chance.
+const KNOWN_SAMPLES_MIN: u64 = 4;
 
 /// No sample is due, ever.
 const NEVER: u64 = u64::MAX;
@@ -351,6 +355,21 @@ impl HotKeys {
         }
     }
 
+    /// How often the keys that are known well enough were used of late: hashes of keys, and uses that are certain.
+    pub fn counts(&self) -> Vec<(u64, u64)> {
+        let mut counts = HashMap::<u64, u64>::new();
+        for thread in counters::all() {
+            if let Some(lists) = thread.hot.lock().as_ref() {
+                for (hash, uses) in lists.by_commands.certain() {
+                    *counts.entry(hash).or_default() += uses;
+                }
+            }
+        }
+        let uses_min = KNOWN_SAMPLES_MIN * u64::from(self.interval.load(Relaxed));
+        counts.retain(|_, uses| *uses >= uses_min);
+        counts.into_iter().collect()
+    }
+
     /// What the cron does: ends a session whose time is over, and lets what is old count for less.
     pub fn tick(&self, now_ms: u64) {
         if self.running.load(Relaxed) != 0 {
@@ -532,6 +551,26 @@ mod tests {
             note(&hot, "other", 100, 10);
         }
         assert_eq!(hot.top(1).commands, before);
+    }
+
+    #[test]
+    fn uses_are_told_of_keys_that_were_sampled_several_times() {
+        let _counting = super::super::COUNTING.lock();
+        let hot = HotKeys::default();
+        hot.configure(1);
+        let (often, once) = ("counted-often", "counted-once");
+        (0..50).for_each(|_| note(&hot, often, 100, 10));
+        note(&hot, once, 100, 10);
+        let counts: HashMap<u64, u64> = hot.counts().into_iter().collect();
+        let of = |name: &str| {
+            let key = Key::new(name.as_bytes(), Seed { k0: 1, k1: 2 });
+            counts.get(&key.hash).copied()
+        };
+        assert!(
+            of(often).is_some_and(|uses| (25..=50).contains(&uses)),
+            "{counts:?}"
+        );
+        assert_eq!(of(once), None);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use crate::command::server::reply_help;
 use crate::command::{Args, Out};
 use crate::config::values::MaxmemoryPolicy;
 use crate::engine::Key;
+use crate::engine::hot_counts::{NEW_KEY, on_logarithmic_scale};
 use crate::engine::keyspace::Keyspace;
 use crate::engine::restored_access::Access;
 use crate::engine::value::Text;
@@ -52,11 +53,11 @@ static FREQ: Command = Command::sub("object|freq", "freq", Group::Generic, 3)
     .tips(TIPS)
     .on_keys(freq);
 
-/// What Redis's scale says of a key that was written and not used since.
-const NEW_KEY_FREQUENCY: u8 = 5;
-
+/// A hot key answers with the uses that samples of all commands give it, every other one with the few that its own
+/// access bits hold.
 fn freq(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     let (key, is_tracked) = (args.key(2), is_lfu(cx.config.maxmemory_policy));
+    let factor = cx.config.lfu_log_factor;
     about(cx, args, out, |keyspace, place, out| {
         if !is_tracked {
             return Err(
@@ -69,7 +70,8 @@ fn freq(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
         let access = keyspace.restored_access(&key, place);
         out.integer(i64::from(match access {
             Some(Access::Frequency(frequency)) => frequency,
-            _ => NEW_KEY_FREQUENCY + keyspace.uses(place),
+            _ => on_logarithmic_scale(keyspace.sampled_uses(&key), factor)
+                .max(NEW_KEY + keyspace.uses(place)),
         }));
         Ok(())
     })
