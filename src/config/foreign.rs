@@ -4,7 +4,6 @@
 const NO_CLUSTER: &str = "cluster mode is not built yet";
 const NO_RDMA: &str = "connections come over TCP and unix sockets";
 const NO_MODULE: &str = "the module that reads it is not here";
-const NO_LOG_FORMATS: &str = "the log has one format";
 const NO_COMMAND_LOG: &str = "large requests and replies are not recorded";
 const OTHER_DESIGN: &str = "it tunes something that this server does not have";
 const FOR_TESTS: &str = "it is there for the tests of another server";
@@ -57,8 +56,6 @@ static DIRECTIVES: &[(&str, &str)] = &[
         OTHER_DESIGN,
     ),
     ("key-memory-histograms", OTHER_DESIGN),
-    ("log-format", NO_LOG_FORMATS),
-    ("log-timestamp-format", NO_LOG_FORMATS),
     ("lookahead", "whole batches are looked ahead in any case"),
     (
         "lua-enable-deprecated-api",

@@ -7,10 +7,10 @@ use std::path::PathBuf;
 
 use crate::config::parameter::{IMMUTABLE, Kind, MUTABLE, Parameter, Unit};
 use crate::config::values::{
-    self, AclPubsubDefault, Appendfsync, Coded, DisklessLoad, EndpointType, EventClasses, LogLevel,
-    MaxmemoryPolicy, OomScoreAdj, OutputLimits, PropagationError, Protected, Runtime,
-    SanitizeDumpPayload, SavePoint, ShutdownOptions, Supervised, SyslogFacility, TlsAuthClients,
-    TlsAuthClientsUser, ZsetIndex,
+    self, AclPubsubDefault, Appendfsync, Coded, DisklessLoad, EndpointType, EventClasses,
+    LogFormat, LogLevel, LogTimestampFormat, MaxmemoryPolicy, OomScoreAdj, OutputLimits,
+    PropagationError, Protected, Runtime, SanitizeDumpPayload, SavePoint, ShutdownOptions,
+    Supervised, SyslogFacility, TlsAuthClients, TlsAuthClientsUser, ZsetIndex,
 };
 
 /// `kind!(type …)` is the type of a field, `kind!(row field …)` the kind of its row.
@@ -180,19 +180,21 @@ parameters! {
 
     // General
     daemonize: flag(false), "daemonize",
-        IMMUTABLE.warned("the server stays in the foreground: let a service manager start it"),
-        "Whether to go to the background.";
-    supervised: choice(Supervised, Supervised::No), "supervised",
-        IMMUTABLE.warned("no service manager is notified"), "The service manager to notify.";
-    pidfile: text(""), "pidfile", IMMUTABLE, "File that holds the process number while the server runs.";
+        IMMUTABLE, "Whether to go to the background, once clients can connect.";
+    supervised: choice(Supervised, Supervised::No), "supervised", IMMUTABLE,
+        "The service manager to notify; auto: the one that the environment tells of.";
+    pidfile: text(""), "pidfile", IMMUTABLE,
+        "File that holds the process number while the server runs; with daemonize there is always one.";
     loglevel: choice(LogLevel, LogLevel::Notice), "loglevel", MUTABLE, "Least important messages logged.";
     logfile: text(""), "logfile", IMMUTABLE, "File that the log is added to; empty for standard output.";
-    syslog_enabled: flag(false), "syslog-enabled", IMMUTABLE.warned("nothing goes to syslog"),
-        "Whether to log to syslog.";
-    syslog_ident: text("redis"), "syslog-ident", IMMUTABLE.no_effect("nothing goes to syslog"),
-        "Name in syslog.";
-    syslog_facility: choice(SyslogFacility, SyslogFacility::Local0), "syslog-facility",
-        IMMUTABLE.no_effect("nothing goes to syslog"), "Facility in syslog.";
+    log_format: choice(LogFormat, LogFormat::Legacy), "log-format", MUTABLE.since("8.1"),
+        "Shape of the log's lines: that of Redis, logfmt, or an object of JSON.";
+    log_timestamp_format: choice(LogTimestampFormat, LogTimestampFormat::Legacy), "log-timestamp-format",
+        MUTABLE.since("8.1"), "Form of the log's times: that of Redis, ISO 8601, or Unix milliseconds.";
+    syslog_enabled: flag(false), "syslog-enabled", IMMUTABLE, "Whether to log to syslog too.";
+    syslog_ident: text("redis"), "syslog-ident", IMMUTABLE, "Name in syslog.";
+    syslog_facility: choice(SyslogFacility, SyslogFacility::Local0), "syslog-facility", IMMUTABLE,
+        "Facility in syslog.";
     crash_log_enabled: flag(true), "crash-log-enabled", MUTABLE,
         "Whether a crash is reported in the log.";
     crash_memcheck_enabled: flag(true), "crash-memcheck-enabled", MUTABLE.no_effect(OTHER_DESIGN),
@@ -203,8 +205,7 @@ parameters! {
     always_show_logo: flag(false), "always-show-logo", IMMUTABLE.no_effect("there is no logo"),
         "Whether a logo is logged at the start.";
     hide_user_data_from_log: flag(false), "hide-user-data-from-log",
-        MUTABLE.since("7.4").no_effect("no keys or values are logged in any case"),
-        "Whether the log leaves out keys and values.";
+        MUTABLE.since("7.4"), "Whether the log leaves out keys, arguments, names of clients and what replies quote of them.";
     set_proc_title: flag(true), "set-proc-title", IMMUTABLE,
         "Whether the process shows a title.";
     proc_title_template: text("{title} {listen-addr} {server-mode}", values::title_template),

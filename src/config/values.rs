@@ -65,6 +65,14 @@ choices! {
     LogLevel { Debug = "debug", Verbose = "verbose", Notice = "notice", Warning = "warning", Nothing = "nothing" }
 }
 choices! {
+    /// The shape of the log's lines.
+    LogFormat { Legacy = "legacy", Logfmt = "logfmt", Json = "json" }
+}
+choices! {
+    /// The form of times in the log.
+    LogTimestampFormat { Legacy = "legacy", Iso8601 = "iso8601", Milliseconds = "milliseconds" }
+}
+choices! {
     /// The syslog facility.
     SyslogFacility {
         User = "user", Local0 = "local0", Local1 = "local1", Local2 = "local2", Local3 = "local3",

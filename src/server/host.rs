@@ -49,7 +49,8 @@ pub(super) struct Host {
     service: Arc<Service>,
     aof: Arc<Aof>,
     replication: Arc<Replication>,
-    file: Option<PathBuf>,
+    /// The configuration file.
+    pub(super) file: Option<PathBuf>,
     /// The open sockets.
     pub(super) listening: Listening,
     /// What `ps` shows.
@@ -201,9 +202,7 @@ impl Host {
                 published.want_curve(new.miss_ratio_curve);
             }
         }
-        if is_changed("loglevel") {
-            log::set_level(new.loglevel);
-        }
+        log::configure(&new);
         service.pubsub.configure(&new);
         let limits = [
             "maxmemory",
@@ -349,6 +348,7 @@ impl Server for Host {
 
     fn follow_role(&self) {
         let config = self.service.config.load();
+        log::set_role(self.is_replica());
         memory_limit::set(&self.service, &config);
         // What went wrong is in the log.
         let _ = self.oom_score.apply(&config, self.is_replica());

@@ -87,7 +87,7 @@ pub fn run(startup: Startup, program: String) -> i32 {
     }
     // Before the first thread, which the environment asks for.
     let title = Title::of_process(&config, program, startup.file.clone());
-    if let Err(error) = log::start(config.loglevel, &config.logfile) {
+    if let Err(error) = log::start(&config) {
         eprintln!("Can't open the log file: {error}");
         return 1;
     }

@@ -17,6 +17,13 @@ use crate::client::shared::{Peer, Shared};
 use crate::command::host::MemoryReport;
 use crate::engine::value::DataType;
 
+/// Has the allocator start its threads again, which a process that was forked has not.
+pub fn begin_anew() {
+    if tikv_jemalloc_ctl::background_thread::write(true).is_err() {
+        tracing::warn!("The allocator gives back memory without threads of its own");
+    }
+}
+
 /// Bytes in use by the whole process.
 pub fn used_bytes() -> u64 {
     account::total_bytes().max(0).unsigned_abs()

@@ -37,6 +37,7 @@ pub mod miss_ratio;
 pub mod observed;
 pub mod persistence;
 pub mod process;
+pub mod progress;
 pub mod replication;
 pub mod sampler;
 pub mod slow;

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU64, Ordering::R
 use std::time::Duration;
 
 use crate::config::Config;
+use crate::telemetry::progress::Share;
 
 /// Figures of snapshots, of the append-only file and of loading. Times of day are Unix seconds.
 #[derive(Debug)]
@@ -172,6 +173,16 @@ impl LoadingFigures {
     /// Loading is about to begin.
     pub fn announce(&self) {
         self.is_loading.store(true, Relaxed);
+    }
+
+    /// How far it is at a moment, in Unix milliseconds.
+    pub fn share(&self, now_ms: u64) -> Share {
+        let began_ms = self.began_s.load(Relaxed) * 1_000;
+        Share {
+            done_bytes: self.loaded_bytes.load(Relaxed),
+            total_bytes: self.total_bytes.load(Relaxed),
+            spent: Duration::from_millis(now_ms.saturating_sub(began_ms)),
+        }
     }
 
     /// Loading that was announced does not come about.

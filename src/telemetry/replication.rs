@@ -70,6 +70,7 @@ impl Replication {
             Whence::Primary => ("replica", "master"),
         };
         self.unexpected_errors.fetch_add(1, Relaxed);
+        let reply = log::quoted(reply.as_bytes());
         log::warn_seldom(
             name,
             format_args!(

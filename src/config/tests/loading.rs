@@ -291,13 +291,16 @@ fn the_last_word_decides_what_is_refused() {
 #[test]
 fn what_is_accepted_without_effect_is_warned_about() {
     let warnings = |text: &str| load_text(text).expect("good").warnings;
-    assert_eq!(warnings("daemonize yes\nio-threads 4").len(), 2);
+    assert_eq!(warnings("dynamic-hz no\nio-threads 4").len(), 2);
+    assert!(
+        warnings("daemonize yes\nsupervised auto\nsyslog-enabled yes\nlog-format json").is_empty()
+    );
     assert_eq!(
-        warnings("activerehashing no\nmaxmemory-samples 5\nlfu-log-factor 0\nserver-cpulist 0"),
+        warnings("activerehashing no\nmaxmemory-samples 5\nlfu-decay-time 0\nserver-cpulist 0"),
         [
             "server_cpulist 0 is accepted, but threads are not pinned: use taskset or a cpuset",
             "'activerehashing' has no effect: tables grow a segment at a time and never rehash",
-            "'lfu-log-factor' has no effect: it tunes something that this server does not have",
+            "'lfu-decay-time' has no effect: it tunes something that this server does not have",
         ]
     );
     let none: [&str; 0] = [];

@@ -15,6 +15,7 @@ use crate::persist::rdb::{
     decode::{Bounds, Decoder, Next},
 };
 use crate::telemetry::clock;
+use crate::telemetry::progress::{Meter, Metered};
 
 /// The longest line that can be the length of something, or a note.
 const LINE_BYTES_MAX: u64 = 1024;
@@ -184,6 +185,7 @@ impl Talk<'_> {
             writeln!(self.out, "{kind} {name} is empty")?;
             return Ok(true);
         }
+        let file = Metered::new(file, Meter::on_stderr(&format!("Checking {name}"), size));
         let Some(good) = self.follow(file, path, wish.until_s)? else {
             return Ok(false);
         };
@@ -297,7 +299,7 @@ impl Talk<'_> {
     /// Follows a file to its end, or as far as it is good; none if the snapshot in front is broken, which was said.
     fn follow(
         &mut self,
-        mut file: File,
+        mut file: impl Read,
         path: &Path,
         until_s: Option<u64>,
     ) -> io::Result<Option<Good>> {

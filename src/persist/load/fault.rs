@@ -2,8 +2,8 @@
 
 use std::{fmt, io};
 
-use crate::base::lossless;
 use crate::persist::rdb::fault::Fault;
+use crate::telemetry::log;
 
 /// What is wrong with an append-only file.
 #[derive(Debug)]
@@ -43,12 +43,12 @@ impl fmt::Display for AofFault {
             AofFault::Unknown(name) => write!(
                 f,
                 "Unknown command '{}' reading the append only file",
-                lossless::text_of(name)
+                log::quoted(name)
             ),
             AofFault::Arguments(name) => write!(
                 f,
                 "Wrong number of arguments for the command '{}' reading the append only file",
-                lossless::text_of(name)
+                log::quoted(name)
             ),
             AofFault::Waits => {
                 f.write_str("A command of the append only file waits or ends the server")

@@ -1,14 +1,12 @@
 //! LOADING: for how long the server answers it, how far loading is, and what INFO and the log say of that.
 
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::session::service::Service;
 use crate::telemetry::clock;
 use crate::telemetry::persistence::LoadingFigures;
-
-/// How often the log tells how far it is.
-const LINE_EVERY: Duration = Duration::from_secs(5);
+use crate::telemetry::progress::Meter;
 
 /// While it lives the server is loading: clients hear LOADING, nothing expires and nothing is evicted. It may be over
 /// several files, one after the other.
@@ -20,7 +18,7 @@ pub struct Progress<'p> {
     /// Bytes of the files before the one that is read.
     before: u64,
     keys: u64,
-    told: Instant,
+    meter: Meter,
 }
 
 impl<'p> Progress<'p> {
@@ -81,7 +79,7 @@ impl<'p> Progress<'p> {
             stop,
             before: 0,
             keys: 0,
-            told: Instant::now(),
+            meter: Meter::in_log("Loading", total_bytes),
         }
     }
 
@@ -95,10 +93,9 @@ impl<'p> Progress<'p> {
     pub fn reached(&mut self, offset: u64) {
         let loaded = self.before + offset;
         self.figures.loaded_bytes.store(loaded, Relaxed);
-        if self.told.elapsed() >= LINE_EVERY {
-            self.told = Instant::now();
-            self.tell(loaded);
-        }
+        let keys = self.keys;
+        self.meter
+            .reached_with(loaded, &format_args!(", {keys} keys so far"));
     }
 
     /// The next file begins, behind so many bytes.
@@ -137,21 +134,6 @@ impl<'p> Progress<'p> {
             let slice_us = left_us.min(SLICE_US);
             std::thread::sleep(Duration::from_micros(slice_us));
             slept_us += slice_us;
-        }
-    }
-
-    fn tell(&self, loaded: u64) {
-        const MIB: f64 = 1024.0 * 1024.0;
-        let total = self.figures.total_bytes.load(Relaxed);
-        let (loaded, keys) = (loaded as f64, self.keys);
-        match total {
-            0 => tracing::info!("Loading: {:.1} MiB, {keys} keys so far", loaded / MIB),
-            total => tracing::info!(
-                "Loading: {:.1} of {:.1} MiB ({:.0} %), {keys} keys so far",
-                loaded / MIB,
-                total as f64 / MIB,
-                100.0 * loaded / total as f64
-            ),
         }
     }
 }

@@ -9,7 +9,6 @@ use crossbeam::channel::{self, Receiver, Sender, TrySendError};
 
 use super::room::{self, Room};
 use super::{Due, LoadError, Loader, Rules};
-use crate::base::lossless;
 use crate::command::generic::dump;
 use crate::command::generic::object::is_lfu;
 use crate::config::Config;
@@ -25,6 +24,7 @@ use crate::session::service::Service;
 use crate::shard::Shards;
 use crate::structures::entry::{DEADLINE_MAX, Entry};
 use crate::structures::table::prefetch_line;
+use crate::telemetry::log;
 
 /// Stretches that wait for each thread.
 const WAITING_PER_THREAD: usize = 2;
@@ -255,7 +255,7 @@ impl Placer {
             Ok(_) => return Err(malformed(&key, Malformed("bytes are left"))),
             Err(Malformed::EMPTY) => {
                 if self.empty.fetch_add(1, Relaxed) < EMPTY_TOLD_MAX {
-                    tracing::info!("Loading skipping empty key: {}", lossless::text_of(&key));
+                    tracing::info!("Loading skipping empty key: {}", log::quoted(&key));
                 }
                 return Ok(None);
             }

@@ -15,6 +15,7 @@ use crate::engine::Now;
 use crate::engine::serial::reader::Reader;
 use crate::engine::serial::{self, Limits, Malformed};
 use crate::telemetry::clock;
+use crate::telemetry::progress::{Meter, Metered};
 
 /// The longest key and source that is looked at.
 const STRING_BYTES_MAX: usize = 512 * 1024 * 1024;
@@ -35,15 +36,17 @@ struct Found {
 /// Checks a file, and writes what it finds; whether the file is good.
 pub fn check_file(path: &Path, out: &mut dyn Write) -> io::Result<bool> {
     let shown = path.display();
-    let mut file = match File::open(path) {
-        Ok(file) => file,
+    let opened = File::open(path).and_then(|file| Ok((file.metadata()?.len(), file)));
+    let (bytes, file) = match opened {
+        Ok(opened) => opened,
         Err(error) => {
             writeln!(out, "Cannot open file {shown}: {error}")?;
             return Ok(false);
         }
     };
     writeln!(out, "[offset 0] Checking RDB file {shown}")?;
-    check(&mut file, clock::now(), out)
+    let meter = Meter::on_stderr(&format!("Checking {shown}"), bytes);
+    check(&mut Metered::new(file, meter), clock::now(), out)
 }
 
 /// Checks a snapshot as it is at a moment; its report, and whether it is good.

@@ -3,8 +3,8 @@
 use std::{fmt, io};
 
 use super::VERSION_MAX;
-use crate::base::lossless;
 use crate::engine::serial::form_name;
+use crate::telemetry::log;
 
 /// What is wrong with a snapshot, see [`LoadError`](crate::persist::load::LoadError) for where.
 #[derive(Debug)]
@@ -85,13 +85,13 @@ impl fmt::Display for Fault {
             Fault::Twice { key, db } => write!(
                 f,
                 "Duplicate key found in RDB file: '{}' in database {db}",
-                lossless::text_of(key)
+                log::quoted(key)
             ),
             Fault::Value { key, form, why } => write!(
                 f,
                 "{} integrity check failed for the key '{}': {why}",
                 form_name(*form),
-                lossless::text_of(key)
+                log::quoted(key)
             ),
             Fault::Function(why) => write!(f, "Failed loading a library of functions: {why}"),
             Fault::Stopped => f.write_str("Loading was stopped"),

@@ -5,6 +5,7 @@ use crate::command::declaration::Flags;
 use crate::command::replication::REPLCONF;
 use crate::command::table::{registry, resolve};
 use crate::resp::request::{Limits, Parser, Requests};
+use crate::telemetry::log;
 
 /// Longest request of a replica: what it says is short.
 const BYTES_MAX: u64 = 1 << 20;
@@ -63,7 +64,7 @@ fn acknowledgement(arguments: &[&[u8]]) -> Result<Option<Acknowledgement>, Strin
         let command = command.map(|command| resolve(command, arguments.get(1).copied()));
         let name = match command {
             Some(command) => command.full_name.into(),
-            None => String::from_utf8_lossy(arguments[0]),
+            None => log::quoted(arguments[0]),
         };
         if command.is_some_and(|command| command.flags.any(KEYSPACE)) {
             tracing::warn!(

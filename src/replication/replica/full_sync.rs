@@ -26,6 +26,7 @@ use crate::script::stack;
 use crate::session::service::Service;
 use crate::shard::Shards;
 use crate::telemetry::clock;
+use crate::telemetry::progress::{Meter, Metered};
 
 /// Pieces that wait for the thread that takes them.
 const WAITING_PIECES: usize = 8;
@@ -242,7 +243,10 @@ pub(super) async fn check(service: &'static Service, path: &Path) -> Result<(), 
 
 fn check_file(service: &'static Service, path: &Path) -> Result<(), LoadError> {
     let config = service.config.load();
-    let mut file = File::open(path).map_err(unreadable)?;
+    let opened = File::open(path).and_then(|file| Ok((file.metadata()?.len(), file)));
+    let (bytes, file) = opened.map_err(unreadable)?;
+    let meter = Meter::in_log("MASTER <-> REPLICA sync, checking", bytes);
+    let mut file = Metered::new(file, meter);
     let bounds = Bounds {
         databases: config.databases as usize,
         checks: config.rdbchecksum,

@@ -23,6 +23,7 @@ use crate::base::lossless;
 use crate::config::Config;
 use crate::config::values::DisklessLoad;
 use crate::persist::load::{LoadError, Loaded};
+use crate::telemetry::progress::Meter;
 
 /// Where a snapshot comes from, and whether it is to stop.
 type Source<'w> = (&'w mut Wire, watch::Receiver<bool>);
@@ -84,12 +85,16 @@ impl Link<'_> {
             let intake = full_sync::to_file(path.clone()).map_err(End::Transfer)?;
             let stopped = self.stopped.clone();
             let extent = extent.clone();
+            let what = "MASTER <-> REPLICA sync, receiving";
+            let mut meter = Meter::in_log(what, extent.length().unwrap_or(0));
             let (written, came) =
                 full_sync::receive(wire, extent, (intake, stopped), timeout, |bytes| {
                     follower.note_received(bytes);
+                    meter.reached(bytes);
                 })
                 .await
                 .map_err(End::Transfer)?;
+            drop(meter);
             written.map_err(End::Transfer)?;
             came.map_err(End::Transfer)?;
             let checked = full_sync::check(follower.service, &path).await;

@@ -1,4 +1,5 @@
-//! The log: lines in the shape of redis-server's, written through `tracing`.
+//! The log: lines in the shape of redis-server's, or as logfmt or JSON, written through `tracing`; to a file or
+//! standard output, and beside that to syslog.
 //!
 //! ```text
 //! 27871:M 21 Nov 2026 12:43:08.186 * Ready to accept connections tcp
@@ -9,15 +10,20 @@
 //! `info!`, warning (`#`) is `warn!` and `error!`. A file is opened anew for each line, as in Redis, so that it can be
 //! moved away at any time. The log carries changes of state, never requests: a line may cost what a line costs.
 //!
-//! No user data at notice and above. What is not printable is escaped, so that no client can forge a line.
+//! No user data at notice and above, but for what reports and errors quote of them ([`quoted`]). What is not printable
+//! is escaped, so that no client can forge a line.
 
+mod shape;
+mod syslog;
+
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt::{self, Write as _};
 use std::fs::OpenOptions;
-use std::io::{self, Write as _};
-use std::path::PathBuf;
+use std::io::{self, IsTerminal, Write as _};
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 use tracing::field::{Field, Visit};
@@ -29,7 +35,10 @@ use tracing_subscriber::registry::Registry;
 
 use super::clock;
 use crate::base::lossless;
-use crate::config::values::LogLevel;
+use crate::config::Config;
+use crate::config::values::{Coded, LogFormat, LogLevel, LogTimestampFormat};
+use shape::Line;
+use syslog::Syslog;
 
 /// Seconds for which one kind of warning is not repeated.
 const REPEAT_S: u64 = 10;
@@ -40,23 +49,48 @@ const KINDS_MAX: usize = 1024;
 /// What is logged: 0 debug, 1 verbose, 2 notice, 3 warning, 4 nothing.
 static LEVEL: AtomicU8 = AtomicU8::new(2);
 
+/// The code of the [`LogFormat`] in force.
+static FORMAT: AtomicU8 = AtomicU8::new(0);
+
+/// The code of the [`LogTimestampFormat`] in force.
+static TIMESTAMP: AtomicU8 = AtomicU8::new(0);
+
+/// Whether the server is a replica, which lines say.
+static IS_REPLICA: AtomicBool = AtomicBool::new(false);
+
+/// Whether user data stay out of the log.
+static HIDES: AtomicBool = AtomicBool::new(false);
+
+/// Whether a line that is written over and over stands on the terminal.
+static IS_LINE_OPEN: AtomicBool = AtomicBool::new(false);
+
 static OUTPUT: OnceLock<Output> = OnceLock::new();
+
+static SYSLOG: OnceLock<Syslog> = OnceLock::new();
+
+/// Where the socket of syslog is.
+const SYSLOG_PATH: &str = "/dev/log";
+
+/// What stands in the log in place of user data that are hidden.
+pub const HIDDEN: &str = "*redacted*";
 
 /// Where lines go.
 #[derive(Debug)]
 enum Output {
-    Stdout,
+    Stdout { is_terminal: bool },
     File(PathBuf),
 }
 
 /// Starts the log; to be called once, before the first line. The error says why the file can not be written.
-pub fn start(level: LogLevel, file: &str) -> io::Result<()> {
-    set_level(level);
-    let output = if file.is_empty() {
-        Output::Stdout
+pub fn start(config: &Config) -> io::Result<()> {
+    configure(config);
+    let output = if config.logfile.is_empty() {
+        Output::Stdout {
+            is_terminal: io::stdout().is_terminal(),
+        }
     } else {
         // Made absolute now: `dir` may change later.
-        let path = std::path::absolute(lossless::path_of(file))?;
+        let path = std::path::absolute(lossless::path_of(&config.logfile))?;
         OpenOptions::new().create(true).append(true).open(&path)?;
         Output::File(path)
     };
@@ -64,19 +98,81 @@ pub fn start(level: LogLevel, file: &str) -> io::Result<()> {
         // Another subscriber is there only in tests, and may stay.
         let _ = tracing::subscriber::set_global_default(Registry::default().with(Lines));
     }
+    if config.syslog_enabled {
+        let syslog = Syslog::new(
+            Path::new(SYSLOG_PATH),
+            &config.syslog_ident,
+            config.syslog_facility,
+        );
+        let opened = syslog.open();
+        let _ = SYSLOG.set(syslog);
+        if let Err(error) = opened {
+            tracing::warn!(
+                "Syslog is not reached at {SYSLOG_PATH}, which each line tries again: {error}"
+            );
+        }
+    }
     Ok(())
 }
 
-/// `loglevel`, which may change at any time.
-pub fn set_level(level: LogLevel) {
-    let number = match level {
+/// `loglevel` and the other directives of the log that may change at any time.
+pub fn configure(config: &Config) {
+    let level = match config.loglevel {
         LogLevel::Debug => 0,
         LogLevel::Verbose => 1,
         LogLevel::Notice => 2,
         LogLevel::Warning => 3,
         LogLevel::Nothing => 4,
     };
-    LEVEL.store(number, Relaxed);
+    LEVEL.store(level, Relaxed);
+    FORMAT.store(config.log_format.code() as u8, Relaxed);
+    TIMESTAMP.store(config.log_timestamp_format.code() as u8, Relaxed);
+    HIDES.store(config.hide_user_data_from_log, Relaxed);
+}
+
+/// Lines say from now on that the server is a replica, or a primary.
+pub fn set_role(is_replica: bool) {
+    IS_REPLICA.store(is_replica, Relaxed);
+}
+
+/// Text of users for a line of the log, unless `hide-user-data-from-log` keeps it out.
+pub fn quoted(text: &[u8]) -> Cow<'_, str> {
+    match HIDES.load(Relaxed) {
+        true => Cow::Borrowed(HIDDEN),
+        false => lossless::text_of(text),
+    }
+}
+
+/// Whether an operator at a terminal sees the log there.
+pub fn is_on_terminal() -> bool {
+    matches!(OUTPUT.get(), Some(Output::Stdout { is_terminal: true }))
+}
+
+/// Whether what stops a start has to be said on standard error too, as the log is not what an operator looks at there.
+fn needs_word() -> bool {
+    match OUTPUT.get() {
+        Some(Output::Stdout { is_terminal }) => !is_terminal && io::stderr().is_terminal(),
+        Some(Output::File(_)) => true,
+        None => true,
+    }
+}
+
+/// Says in the log, and where needed on the terminal, why the server does not start.
+pub fn refusal(text: &str) {
+    tracing::error!("{text}");
+    if needs_word() {
+        eprintln!("{text}");
+    }
+}
+
+/// Writes a line on the terminal that the next one, or the next line of the log, is written over.
+pub fn rewrite(text: &str) {
+    if is_on_terminal() && LEVEL.load(Relaxed) <= 2 {
+        let mut stdout = io::stdout().lock();
+        IS_LINE_OPEN.store(true, Relaxed);
+        let _ = write!(stdout, "\r{text}\x1b[K");
+        let _ = stdout.flush();
+    }
 }
 
 /// A warning that may come often: each kind is logged once in ten seconds, with the number of those left out.
@@ -131,7 +227,7 @@ impl<S: Subscriber> Layer<S> for Lines {
     }
 
     fn enabled(&self, metadata: &Metadata<'_>, _: Context<'_, S>) -> bool {
-        metadata.is_event() && rank(*metadata.level()).0 >= LEVEL.load(Relaxed)
+        metadata.is_event() && rank(*metadata.level()) >= LEVEL.load(Relaxed)
     }
 
     fn max_level_hint(&self) -> Option<LevelFilter> {
@@ -141,16 +237,19 @@ impl<S: Subscriber> Layer<S> for Lines {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         let mut text = Text::default();
         event.record(&mut text);
-        let (_, mark) = rank(*event.metadata().level());
-        let line = line(
-            std::process::id(),
-            &local_time(),
-            mark,
-            &text.message,
-            &text.fields,
-        );
+        text.message.push_str(&text.fields);
+        let line = Line {
+            pid: std::process::id(),
+            is_replica: IS_REPLICA.load(Relaxed),
+            time: shape::time(LogTimestampFormat::decode(TIMESTAMP.load(Relaxed).into())),
+            rank: rank(*event.metadata().level()),
+            message: &text.message,
+        };
         // A log that can not be written must not stop the server.
-        let _ = write(&line);
+        let _ = write(&line.text(LogFormat::decode(FORMAT.load(Relaxed).into())));
+        if let Some(syslog) = SYSLOG.get() {
+            syslog.send(line.rank, line.message);
+        }
     }
 }
 
@@ -158,6 +257,10 @@ impl<S: Subscriber> Layer<S> for Lines {
 pub fn raw(text: &str) {
     if LEVEL.load(Relaxed) < 4 {
         let _ = write(text);
+        if let Some(syslog) = SYSLOG.get() {
+            let lines = text.lines().filter(|line| !line.trim().is_empty());
+            lines.for_each(|line| syslog.send(3, line));
+        }
     }
 }
 
@@ -169,39 +272,23 @@ fn write(line: &str) -> io::Result<()> {
         }
         _ => {
             let mut stdout = io::stdout().lock();
+            if IS_LINE_OPEN.swap(false, Relaxed) {
+                stdout.write_all(b"\r\x1b[K")?;
+            }
             stdout.write_all(line.as_bytes())?;
             stdout.flush()
         }
     }
 }
 
-/// Redis's number and mark of a level.
-fn rank(level: Level) -> (u8, char) {
+/// Redis's number of a level.
+fn rank(level: Level) -> u8 {
     match level {
-        Level::TRACE => (0, '.'),
-        Level::DEBUG => (1, '-'),
-        Level::INFO => (2, '*'),
-        Level::WARN | Level::ERROR => (3, '#'),
+        Level::TRACE => 0,
+        Level::DEBUG => 1,
+        Level::INFO => 2,
+        Level::WARN | Level::ERROR => 3,
     }
-}
-
-fn local_time() -> String {
-    jiff::Zoned::now()
-        .strftime("%d %b %Y %H:%M:%S.%3f")
-        .to_string()
-}
-
-fn line(pid: u32, time: &str, mark: char, message: &str, fields: &str) -> String {
-    let mut line = format!("{pid}:M {time} {mark} ");
-    for letter in message.chars().chain(fields.chars()) {
-        if letter.is_control() {
-            line.extend(letter.escape_default());
-        } else {
-            line.push(letter);
-        }
-    }
-    line.push('\n');
-    line
 }
 
 /// An event's message, and its other fields as ` name=value`.
@@ -233,33 +320,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_has_the_shape_of_redis() {
-        assert_eq!(
-            line(
-                42,
-                "21 Nov 2026 12:43:08.186",
-                '*',
-                "Ready to accept connections tcp",
-                ""
-            ),
-            "42:M 21 Nov 2026 12:43:08.186 * Ready to accept connections tcp\n"
-        );
-        let time = local_time();
-        let parts: Vec<&str> = time.split([' ', ':', '.']).collect();
-        assert_eq!(
-            parts.iter().map(|part| part.len()).collect::<Vec<_>>(),
-            [2, 3, 4, 2, 2, 2, 3]
-        );
-    }
-
-    #[test]
-    fn a_message_can_not_forge_a_line() {
-        let line = line(1, "T", '#', "a\n2:M T # b\r\u{1b}[2J", " key=\n");
-        assert_eq!(line.matches('\n').count(), 1);
-        assert_eq!(line, "1:M T # a\\n2:M T # b\\r\\u{1b}[2J key=\\n\n");
-    }
-
-    #[test]
     fn a_kind_of_warning_is_repeated_after_a_while_only() {
         let mut limiter = Limiter::default();
         assert_eq!(limiter.ask("full", 100), Some(0));
@@ -268,12 +328,5 @@ mod tests {
         assert_eq!(limiter.ask("other", 109), Some(0));
         assert_eq!(limiter.ask("full", 110), Some(2));
         assert_eq!(limiter.ask("full", 120), Some(0));
-    }
-
-    #[test]
-    fn levels_keep_redis_marks_and_order() {
-        let levels = [Level::TRACE, Level::DEBUG, Level::INFO, Level::WARN];
-        let ranks = levels.map(rank);
-        assert_eq!(ranks, [(0, '.'), (1, '-'), (2, '*'), (3, '#')]);
     }
 }

@@ -1,0 +1,317 @@
+//! How far long work is, for people: on a terminal one line that is written over and over, elsewhere a line every few
+//! seconds. Work that is done soon says nothing.
+
+use std::fmt;
+use std::io::{self, IsTerminal, Read, Write};
+use std::time::Duration;
+
+use super::clock::Ticks;
+use super::log;
+
+/// Work that takes no longer says nothing.
+const SILENT: Duration = Duration::from_secs(2);
+
+/// How often a line is added where lines stay.
+const ADDED_EVERY: Duration = Duration::from_secs(5);
+
+/// How often a line on a terminal is written anew.
+const REWRITTEN_EVERY: Duration = Duration::from_millis(250);
+
+const MIB: f64 = 1024.0 * 1024.0;
+
+/// How much is done of what there is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// Bytes that are done.
+    pub done_bytes: u64,
+    /// Bytes in all; 0 if that is not known.
+    pub total_bytes: u64,
+    /// How long it has taken so far.
+    pub spent: Duration,
+}
+
+impl fmt::Display for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let done = self.done_bytes as f64;
+        let seconds = self.spent.as_secs_f64();
+        let rate = if seconds > 0.0 { done / seconds } else { 0.0 };
+        if self.total_bytes == 0 {
+            return write!(f, "{:.1} MiB, {:.1} MiB/s", done / MIB, rate / MIB);
+        }
+        let total = self.total_bytes as f64;
+        let percent = (100.0 * done / total).min(100.0);
+        write!(
+            f,
+            "{:.1} of {:.1} MiB ({percent:.0} %), {:.1} MiB/s",
+            done / MIB,
+            total / MIB,
+            rate / MIB
+        )?;
+        if rate > 0.0 {
+            let left_s = ((total - done).max(0.0) / rate).ceil() as u64;
+            write!(f, ", {} left", Span(left_s))?;
+        }
+        Ok(())
+    }
+}
+
+/// Seconds as people read them: `42 s`, `3 min 20 s`, `2 h 5 min`.
+struct Span(u64);
+
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            seconds @ ..60 => write!(f, "{seconds} s"),
+            seconds @ ..3_600 => write!(f, "{} min {} s", seconds / 60, seconds % 60),
+            seconds => write!(f, "{} h {} min", seconds / 3_600, seconds / 60 % 60),
+        }
+    }
+}
+
+/// When the next line about some work is due.
+#[derive(Debug)]
+pub struct Rhythm {
+    began: Ticks,
+    is_rewritten: bool,
+    /// When a line is due, counted from the beginning.
+    due: Duration,
+}
+
+impl Rhythm {
+    /// Work begins now; its line is written over and over, or lines are added.
+    pub fn begin(is_rewritten: bool) -> Rhythm {
+        Rhythm {
+            began: Ticks::now(),
+            is_rewritten,
+            due: SILENT,
+        }
+    }
+
+    /// How long the work has taken.
+    pub fn spent(&self) -> Duration {
+        Duration::from_nanos(Ticks::now().since_ns(self.began))
+    }
+
+    /// Whether a line is due when the work has taken so long; the next one is due a while later then.
+    pub fn is_due(&mut self, spent: Duration) -> bool {
+        let is_due = spent >= self.due;
+        if is_due {
+            self.due = spent
+                + match self.is_rewritten {
+                    true => REWRITTEN_EVERY,
+                    false => ADDED_EVERY,
+                };
+        }
+        is_due
+    }
+}
+
+/// Tells people how far work is.
+pub struct Meter {
+    what: String,
+    total_bytes: u64,
+    rhythm: Rhythm,
+    to: To,
+    is_shown: bool,
+}
+
+/// Where lines go.
+enum To {
+    /// The log of the server, or its terminal.
+    Log,
+    /// Standard error of a tool.
+    Writer(Box<dyn Write + Send>),
+}
+
+impl Meter {
+    /// A tool begins to work on so many bytes, and tells of it on standard error.
+    pub fn on_stderr(what: &str, total_bytes: u64) -> Meter {
+        let stderr = io::stderr();
+        let is_terminal = stderr.is_terminal();
+        Meter::new(To::Writer(Box::new(stderr)), is_terminal, what, total_bytes)
+    }
+
+    /// The server begins to work on so many bytes, 0 if their number is not known, and tells of it in the log or, where
+    /// that goes to a terminal, there.
+    pub fn in_log(what: &str, total_bytes: u64) -> Meter {
+        Meter::new(To::Log, log::is_on_terminal(), what, total_bytes)
+    }
+
+    fn new(to: To, is_rewritten: bool, what: &str, total_bytes: u64) -> Meter {
+        Meter {
+            what: what.to_owned(),
+            total_bytes,
+            rhythm: Rhythm::begin(is_rewritten),
+            to,
+            is_shown: false,
+        }
+    }
+
+    /// Notes that so many bytes are done.
+    pub fn reached(&mut self, done_bytes: u64) {
+        self.reached_with(done_bytes, &"");
+    }
+
+    /// Notes that so many bytes are done; `more` is said behind that.
+    pub fn reached_with(&mut self, done_bytes: u64, more: &dyn fmt::Display) {
+        self.reached_at(done_bytes, self.rhythm.spent(), more);
+    }
+
+    fn reached_at(&mut self, done_bytes: u64, spent: Duration, more: &dyn fmt::Display) {
+        if !self.rhythm.is_due(spent) {
+            return;
+        }
+        let share = Share {
+            done_bytes,
+            total_bytes: self.total_bytes,
+            spent,
+        };
+        let line = format!("{}: {share}{more}", self.what);
+        self.is_shown = self.rhythm.is_rewritten;
+        match (&mut self.to, self.rhythm.is_rewritten) {
+            (To::Log, true) => log::rewrite(&line),
+            (To::Log, false) => tracing::info!("{line}"),
+            (To::Writer(out), is_rewritten) => {
+                // A terminal that is gone does not end the work.
+                let _ = match is_rewritten {
+                    true => write!(out, "\r{line}\x1b[K"),
+                    false => writeln!(out, "{line}"),
+                };
+                let _ = out.flush();
+            }
+        }
+    }
+}
+
+impl Drop for Meter {
+    fn drop(&mut self) {
+        match &mut self.to {
+            _ if !self.is_shown => {}
+            To::Log => log::rewrite(""),
+            To::Writer(out) => {
+                let _ = write!(out, "\r\x1b[K");
+                let _ = out.flush();
+            }
+        }
+    }
+}
+
+/// What is read, with people told how far.
+pub struct Metered<R> {
+    from: R,
+    meter: Meter,
+    done_bytes: u64,
+}
+
+impl<R: Read> Metered<R> {
+    /// Has the meter follow what is read.
+    pub fn new(from: R, meter: Meter) -> Metered<R> {
+        Metered {
+            from,
+            meter,
+            done_bytes: 0,
+        }
+    }
+}
+
+impl<R: Read> Read for Metered<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.from.read(buffer)?;
+        self.done_bytes += count as u64;
+        self.meter.reached(self.done_bytes);
+        Ok(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use parking_lot::Mutex;
+    use std::sync::Arc;
+
+    #[derive(Clone, Default)]
+    struct Kept(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Kept {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().extend(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn shown(is_terminal: bool, steps: &[(u64, u64)]) -> String {
+        let kept = Kept::default();
+        let to = To::Writer(Box::new(kept.clone()));
+        let mut meter = Meter::new(to, is_terminal, "Checking x", 100 << 20);
+        for (mib, ms) in steps {
+            meter.reached_at(mib << 20, Duration::from_millis(*ms), &"");
+        }
+        drop(meter);
+        let bytes = kept.0.lock().clone();
+        String::from_utf8(bytes).expect("texts")
+    }
+
+    #[test]
+    fn a_share_says_how_fast_it_is_and_what_is_left() {
+        let share = |done: u64, total: u64, seconds| {
+            let spent = Duration::from_secs(seconds);
+            let (done_bytes, total_bytes) = (done << 20, total << 20);
+            Share {
+                done_bytes,
+                total_bytes,
+                spent,
+            }
+            .to_string()
+        };
+        assert_eq!(
+            share(25, 100, 5),
+            "25.0 of 100.0 MiB (25 %), 5.0 MiB/s, 15 s left"
+        );
+        assert_eq!(
+            share(1, 201, 1),
+            "1.0 of 201.0 MiB (0 %), 1.0 MiB/s, 3 min 20 s left"
+        );
+        assert_eq!(
+            share(1, 7_501, 1),
+            "1.0 of 7501.0 MiB (0 %), 1.0 MiB/s, 2 h 5 min left"
+        );
+        assert_eq!(share(0, 100, 3), "0.0 of 100.0 MiB (0 %), 0.0 MiB/s");
+        assert_eq!(share(30, 0, 10), "30.0 MiB, 3.0 MiB/s");
+        assert_eq!(
+            share(120, 100, 1),
+            "120.0 of 100.0 MiB (100 %), 120.0 MiB/s, 0 s left"
+        );
+    }
+
+    #[test]
+    fn what_is_done_soon_says_nothing() {
+        for is_terminal in [true, false] {
+            assert_eq!(shown(is_terminal, &[(1, 0), (50, 1_000), (100, 1_999)]), "");
+        }
+    }
+
+    #[test]
+    fn lines_are_added_every_few_seconds() {
+        let steps: Vec<_> = (0..120).map(|step| (step / 2, step * 100)).collect();
+        let text = shown(false, &steps);
+        let seconds: Vec<_> = text.lines().collect();
+        assert_eq!(seconds.len(), 2, "{text}");
+        assert_eq!(
+            seconds[0],
+            "Checking x: 10.0 of 100.0 MiB (10 %), 5.0 MiB/s, 18 s left"
+        );
+    }
+
+    #[test]
+    fn the_line_on_a_terminal_is_written_anew_and_goes_in_the_end() {
+        let text = shown(true, &[(10, 2_000), (11, 2_100), (13, 2_250)]);
+        let lines: Vec<_> = text.split('\r').collect();
+        assert_eq!(lines.len(), 4, "{text:?}");
+        assert!(lines[1].starts_with("Checking x: 10.0 of") && lines[1].ends_with("\x1b[K"));
+        assert!(lines[2].starts_with("Checking x: 13.0 of") && !text.contains('\n'));
+        assert_eq!(lines[3], "\x1b[K");
+    }
+}
