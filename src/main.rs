@@ -33,8 +33,14 @@ fn act(startup: Startup, program: &OsStr) -> ExitCode {
         Action::Version => print(&config::help::version()),
         Action::Help => print(&config::help::help()),
         Action::Check => {
-            for warning in &startup.warnings {
+            let checked = server::check(&startup);
+            let advice = checked.as_deref().unwrap_or_default();
+            for warning in startup.warnings.iter().chain(advice) {
                 print(&format!("Warning: {warning}"));
+            }
+            if let Err(text) = checked {
+                eprintln!("{text}");
+                return ExitCode::FAILURE;
             }
             print("The configuration is good");
         }
@@ -67,6 +73,10 @@ fn run_tool(program: &OsStr, arguments: &[OsString]) -> Option<ExitCode> {
     match first.and_then(OsStr::to_str) {
         Some("check-aof") => Some(check_aof(&arguments[1..])),
         Some("check-rdb") => Some(check_rdb(&arguments[1..])),
+        Some("help") => {
+            print(&config::help::help());
+            Some(ExitCode::SUCCESS)
+        }
         _ => None,
     }
 }

@@ -9,7 +9,7 @@ use crate::base::lossless;
 use crate::config::error::{ConfigError, Place};
 use crate::config::redis_conf::Directive;
 use crate::config::table::Config;
-use crate::config::{find, pattern, values, words};
+use crate::config::{find, pattern, similar, values, words};
 
 /// Reads a file.
 pub(super) fn read(path: &Path) -> Result<String, ConfigError> {
@@ -245,6 +245,9 @@ pub(super) fn only_in_files(config: &mut Config, directive: &Directive) -> Resul
         (name, _) if name.contains('.') => Err(format!(
             "'{name}' is not supported: it belongs to a module, and there are no modules"
         )),
-        _ => Err("Bad directive or wrong number of arguments".to_owned()),
+        (name, _) => Err(format!(
+            "Bad directive or wrong number of arguments{}",
+            similar::question(name)
+        )),
     }
 }

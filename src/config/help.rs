@@ -21,7 +21,10 @@ pub fn help() -> String {
     };
     let mut command = Command::new("basalt")
         .about(env!("CARGO_PKG_DESCRIPTION"))
-        .override_usage("basalt [FILE | -] [--directive value …]")
+        .override_usage(
+            "basalt [FILE | -] [--directive value …]\n       basalt check-rdb FILE\n       basalt check-aof [--fix | \
+             --truncate-to-timestamp SECONDS] FILE\n       basalt help",
+        )
         .disable_help_flag(true)
         .arg(
             Arg::new("FILE")
@@ -29,13 +32,20 @@ pub fn help() -> String {
         )
         .arg(option(
             "check-config",
-            "Only say whether the configuration is good",
+            "Only say whether the configuration is good, and what is unsafe in it",
         ))
         .arg(option("version", "Print the version").short('v'))
         .arg(option("help", "Print this").short('h'));
     let usage = command.render_help().to_string();
-    format!("{usage}\n{EXAMPLES}\n{}", directives())
+    format!("{usage}\n{TOOLS}\n{EXAMPLES}\n{}", directives())
 }
+
+const TOOLS: &str = "\
+Tools:
+  check-rdb FILE   Say what is in a snapshot and whether it is good
+  check-aof FILE   Say whether an append-only file, or its manifest, is good; --fix cuts off what is not
+  help             Print this
+";
 
 const EXAMPLES: &str = "\
 A directive takes all that follows up to the next --, and goes over what the file says:

@@ -23,7 +23,7 @@ use crate::config::error::{ConfigError, Place};
 use crate::config::parameter::{Kind, Mode, Parameter, Support};
 use crate::config::redis_conf::{self, Directive, RedisConf};
 use crate::config::table::{Config, PARAMETERS};
-use crate::config::{files, find, foreign, values, words};
+use crate::config::{files, find, foreign, similar, values, words};
 
 /// What the command line asks for, with the configuration to do it with.
 #[derive(Debug, Clone, PartialEq)]
@@ -78,7 +78,7 @@ pub fn load_from(
     let file = request.file.as_deref().map(absolute);
     if let Some(path) = &file {
         builder = builder.add_source(FileLayer {
-            text: files::read(path)?,
+            text: files::read(path).map_err(|error| question(error, request.file.as_deref()))?,
             path: path.clone(),
         });
     }
@@ -115,6 +115,17 @@ pub fn load_from(
         warnings,
         action: request.action,
     })
+}
+
+/// The error for a file that can not be read, with a question if its name looks like that of a tool.
+fn question(error: ConfigError, named: Option<&Path>) -> ConfigError {
+    match (error, named.and_then(Path::to_str)) {
+        (ConfigError::Unreadable { path, mut reason }, Some(name)) => {
+            reason.push_str(&similar::question_about_tool(name));
+            ConfigError::Unreadable { path, reason }
+        }
+        (error, _) => error,
+    }
 }
 
 /// What the arguments say, before any of it is looked up.

@@ -2,15 +2,28 @@
 
 use std::fs;
 
-/// Bytes of memory that the process may hope for.
-pub(super) fn memory_bytes() -> u64 {
+/// Memory that the process may hope for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Memory {
+    /// Bytes in all.
+    pub bytes: u64,
+    /// Whether a control group, as containers have one, allows less than the machine has.
+    pub is_limited: bool,
+}
+
+/// How much memory there is.
+pub fn memory() -> Memory {
     let info = rustix::system::sysinfo();
     let machine = info.totalram * u64::from(info.mem_unit.max(1));
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let limits = paths(&groups)
         .into_iter()
         .filter_map(|path| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok());
-    limits.fold(machine, u64::min)
+    let bytes = limits.fold(machine, u64::min);
+    Memory {
+        bytes,
+        is_limited: bytes < machine,
+    }
 }
 
 /// The files that may hold a limit, for the groups that `/proc/self/cgroup` names and all above them. Inside a
@@ -66,6 +79,6 @@ mod tests {
 
     #[test]
     fn there_is_some_memory() {
-        assert!(memory_bytes() > 1 << 20);
+        assert!(memory().bytes > 1 << 20);
     }
 }

@@ -461,7 +461,7 @@ fn parse_number(text: &str, unit: Unit) -> Result<i128, String> {
         && let Some(share) = text.strip_suffix('%').and_then(words::parse_integer)
         && (0..=100).contains(&share)
     {
-        return Ok(i128::from(machine::memory_bytes()) * i128::from(share) / 100);
+        return Ok(i128::from(machine::memory().bytes) * i128::from(share) / 100);
     }
     let parsed = match unit {
         Unit::Plain => words::parse_integer(text).map(i128::from),

@@ -103,38 +103,46 @@ pub(super) fn open_unix(config: &Config) -> Result<Vec<Listener>, String> {
     }
 }
 
-/// Opens the metrics endpoint. A server whose metrics can not be served still serves its clients.
-pub(super) fn metrics(config: &Config, service: &Arc<Service>) -> Option<exporter::Handle> {
-    let mut listeners = Vec::new();
-    let addresses = match config.metrics_bind.as_slice() {
+/// The addresses that the metrics are served at, if they are served.
+pub(super) fn metrics_addresses(config: &Config) -> &[String] {
+    match config.metrics_bind.as_slice() {
+        _ if config.metrics_port == 0 => &[],
         [only] if only == AS_BIND => &config.bind,
-        _ => &config.metrics_bind,
-    };
-    for address in addresses {
-        if config.metrics_port == 0 {
-            return None;
-        }
+        others => others,
+    }
+}
+
+/// Opens the metrics endpoint, if there is to be one; the text says why it can not be.
+pub(super) fn metrics(
+    config: &Config,
+    service: &Arc<Service>,
+) -> Result<Option<exporter::Handle>, String> {
+    let port = config.metrics_port;
+    let mut listeners = Vec::new();
+    for address in metrics_addresses(config) {
         let (name, optional) = match address.strip_prefix('-') {
             Some(name) => (name, true),
             None => (address.as_str(), false),
         };
-        let opened = listener::tcp(name, config.metrics_port, config.tcp_backlog as i32)
-            .and_then(TcpListener::into_std);
+        let opened =
+            listener::tcp(name, port, config.tcp_backlog as i32).and_then(TcpListener::into_std);
         match opened {
             Ok(listener) => listeners.push(listener),
             Err(error) if optional && error.kind() != io::ErrorKind::AddrInUse => {}
-            Err(error) => tracing::warn!(
-                "Warning: no metrics on {name}:{}: {error}",
-                config.metrics_port
-            ),
+            Err(error) => {
+                return Err(format!(
+                    "Can't serve metrics on {name}:{port}: {error}; choose another port by `metrics-port`, or 0 for none \
+                     (redis_exporter listens on 9121 too, and is not needed)"
+                ));
+            }
         }
     }
     if listeners.is_empty() {
-        return None;
+        return Ok(None);
     }
     exporter::start(listeners, Arc::clone(service) as _)
-        .inspect_err(|error| tracing::warn!("Warning: no metrics: {error}"))
-        .ok()
+        .map(Some)
+        .map_err(|error| format!("Can't serve metrics on port {port}: {error}"))
 }
 
 /// What connections leave to the server.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use tokio::sync::{oneshot, watch};
 
 use super::announce;
+use super::supervision::Supervision;
 use crate::base::lossless;
 use crate::config::Config;
 use crate::persist::aof::Aof;
@@ -20,6 +21,7 @@ use crate::replication::replica::Follower;
 use crate::script::stack;
 use crate::session::service::Service;
 use crate::telemetry::clock::Ticks;
+use crate::telemetry::log;
 
 /// Loads what is there, and says so.
 pub(super) struct Start {
@@ -27,6 +29,7 @@ pub(super) struct Start {
     config: Arc<Config>,
     stopped: watch::Receiver<bool>,
     aof: Arc<Aof>,
+    supervision: Arc<Supervision>,
     follower: &'static Follower,
     /// Commands are appended already, as there is nothing to load.
     is_open: bool,
@@ -38,7 +41,7 @@ impl Start {
     /// Looks what is there. If something is, clients hear LOADING from now on.
     pub(super) fn new(
         service: &'static Service,
-        aof: Arc<Aof>,
+        (aof, supervision): (Arc<Aof>, Arc<Supervision>),
         follower: &'static Follower,
         config: Arc<Config>,
         stopped: watch::Receiver<bool>,
@@ -55,6 +58,7 @@ impl Start {
                 config,
                 stopped,
                 aof,
+                supervision,
                 follower,
                 file: None,
             };
@@ -74,6 +78,7 @@ impl Start {
             config,
             stopped,
             aof,
+            supervision,
             follower,
             file: is_there.then_some(file),
         }
@@ -102,6 +107,7 @@ impl Start {
         announce::ready(&self.config);
         self.service.telemetry.set_ready(true);
         self.follower.loaded();
+        self.supervision.ready(self.service);
     }
 
     /// Whether the data are there, or the end of the server makes them needless; otherwise the log says why not.
@@ -126,7 +132,7 @@ impl Start {
             }) => true,
             Err(error) => {
                 error.report();
-                tracing::error!("Fatal error loading the DB, check server logs. Exiting.");
+                log::refusal("Fatal error loading the DB, check server logs. Exiting.");
                 false
             }
         }

@@ -1,10 +1,12 @@
 //! Composition root: builds shards, registries and listeners; starts and stops them in order.
 
 mod accept;
+mod advice;
 mod announce;
 mod background;
 mod crash;
 mod defrag;
+mod fitness;
 mod handshaking;
 mod host;
 mod listening;
@@ -18,12 +20,11 @@ mod rewriting;
 mod runtime;
 mod saving;
 mod shutdown;
+mod supervision;
 mod title;
 mod users;
 mod watchdog;
 
-use std::fs::Permissions;
-use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
@@ -40,7 +41,7 @@ use crate::client::registry::Registry;
 use crate::command::catalogue::Commands;
 use crate::command::host::Server;
 use crate::command::table;
-use crate::config::{Config, Startup};
+use crate::config::{Config, Startup, error};
 use crate::engine::Engine;
 use crate::engine::evict::budget::Budget;
 use crate::engine::expire::Rest;
@@ -60,15 +61,18 @@ use crate::session::service::{Durability, Service};
 use crate::shard::Shards;
 use crate::shard::job::task::WaiterDispatcher;
 use crate::shard::route::Router;
+use crate::sys::daemon::{self, Side, Word};
 use crate::sys::signals;
-use crate::telemetry::{Telemetry, clock, log, memory};
+use crate::telemetry::{Telemetry, clock, exporter, log, memory};
 use accept::Owning;
+use fitness::Pidfile;
 use handshaking::Handshaking;
 use host::Host;
 use listening::Listening;
 use loading::Start;
 use runtime::Runtimes;
 use saving::Saving;
+use supervision::Supervision;
 use title::Title;
 
 /// What is assumed where the system does not say how many cores there are.
@@ -76,6 +80,19 @@ const CORES_FALLBACK: usize = 1;
 
 /// Descriptors that the server needs beside those of its clients.
 const DESCRIPTORS_RESERVED: u64 = 32;
+
+/// What `--check-config` has to say of a configuration beside what was found while it was read: advice, or why a server
+/// would not start with it. Enters the directory of the configuration.
+pub fn check(startup: &Startup) -> Result<Vec<String>, String> {
+    let config = &startup.config;
+    std::env::set_current_dir(&config.dir)
+        .map_err(|error| error::directory_failure(config, &error).to_string())?;
+    table::rename(&config.renamed_commands)
+        .map_err(|error| format!("Can't rename a command: {error}"))?;
+    fitness::check_folders(config)?;
+    let users = advice::try_out(config)?;
+    Ok(advice::of(config, startup.file.as_deref(), &users))
+}
 
 /// Runs the server, started as `program`, until it is told to stop; the exit code. To be called before there are
 /// threads.
@@ -85,6 +102,16 @@ pub fn run(startup: Startup, program: String) -> i32 {
     if let Err(error) = signals::ignore() {
         eprintln!("Can't ignore a signal: {error}");
     }
+    let (supervision, missing) = Supervision::find(&config);
+    let word = match go_to_background(&config, &supervision) {
+        Ok(Side::Server(word)) => Some(word),
+        Ok(Side::First(first)) => return first.wait(),
+        Ok(Side::Alone) => None,
+        Err(error) => {
+            eprintln!("Can't go to the background: {error}");
+            return 1;
+        }
+    };
     // Before the first thread, which the environment asks for.
     let title = Title::of_process(&config, program, startup.file.clone());
     if let Err(error) = log::start(&config) {
@@ -92,10 +119,19 @@ pub fn run(startup: Startup, program: String) -> i32 {
         return 1;
     }
     if let Err(error) = table::rename(&config.renamed_commands) {
-        eprintln!("Can't rename a command: {error}");
+        log::refusal(&format!("Can't rename a command: {error}"));
         return 1;
     }
-    announce::starting(&config, startup.file.as_deref(), &startup.warnings);
+    let warnings = startup
+        .warnings
+        .into_iter()
+        .chain(missing)
+        .collect::<Vec<_>>();
+    announce::starting(&config, startup.file.as_deref(), &warnings);
+    if let Err(text) = fitness::check_folders(&config) {
+        log::refusal(&text);
+        return 1;
+    }
     raise_descriptor_limit(&mut config);
     let config = Arc::new(config);
     let cores = std::thread::available_parallelism().map_or(CORES_FALLBACK, usize::from);
@@ -108,11 +144,23 @@ pub fn run(startup: Startup, program: String) -> i32 {
         telemetry,
         Arc::clone(&log) as _,
     ));
+    if word.is_some() {
+        memory::begin_anew();
+    }
     crash::watch(Arc::clone(&service));
     watchdog::watch(Arc::clone(&service));
     let runtimes = Runtimes::new(config.runtime, thread_count);
     service.telemetry.rounds.follow(runtimes.handles());
-    Assembled::new(service, runtimes, log, startup.file, title).serve(&config)
+    let assembled = Assembled::new(service, runtimes, log, startup.file, title, supervision);
+    assembled.serve(&config, word)
+}
+
+/// Forks if that is asked for, unless a service manager looks after the process, which wants to see it.
+fn go_to_background(config: &Config, supervision: &Supervision) -> std::io::Result<Side> {
+    match config.daemonize && !supervision.is_there() {
+        true => daemon::fork(),
+        false => Ok(Side::Alone),
+    }
 }
 
 /// The parts of a server, which know each other. They go in this order.
@@ -124,6 +172,7 @@ struct Assembled {
     stop: watch::Sender<bool>,
     stopped: watch::Receiver<bool>,
     runtimes: Runtimes,
+    supervision: Arc<Supervision>,
     service: &'static Arc<Service>,
 }
 
@@ -135,6 +184,7 @@ impl Assembled {
         log: Arc<OpLog>,
         file: Option<PathBuf>,
         title: Title,
+        supervision: Arc<Supervision>,
     ) -> Assembled {
         let (stop, stopped) = watch::channel(false);
         // Sessions borrow it for as long as the process lives, instead of counting references on one shared line.
@@ -193,12 +243,13 @@ impl Assembled {
             stop,
             stopped,
             runtimes,
+            supervision,
             service,
         }
     }
 
     /// Starts the background, then the listeners; until the server is told to stop. The exit code.
-    fn serve(self, config: &Arc<Config>) -> i32 {
+    fn serve(self, config: &Arc<Config>, word: Option<Word>) -> i32 {
         let (service, runtimes, host) = (self.service, &self.runtimes, &self.host);
         background::start_workers(service, runtimes);
         background::start_delivery(service, runtimes);
@@ -209,46 +260,27 @@ impl Assembled {
             Arc::clone(&self.saving),
             self.stopped.clone(),
         );
-        if let Err(text) = service.tls.configure(config) {
-            tracing::error!("Failed to configure TLS: {text}");
-            return 1;
-        }
-        let metrics = {
-            let _registers_here = runtimes.main().enter();
-            accept::metrics(config, service)
+        let opened = match self.open(config, word.is_some()) {
+            Ok(opened) => opened,
+            Err(text) => {
+                log::refusal(&text);
+                return 1;
+            }
         };
-        service
-            .budget
-            .count_process(memory::used_bytes().cast_signed(), || {
-                CLIENT_MEMORY.total_bytes() as i64
-            });
-        self.replication.replica.begin();
-        memory_limit::set(service, config);
-        background::follow_limit(service);
-        write_pidfile(&config.pidfile);
-        // Before the first client can ask for data.
-        if let Err(text) = users::load(service, config) {
-            tracing::error!("{text}");
-            return 1;
-        }
-        let start = Start::new(
-            service,
-            Arc::clone(&self.aof),
-            self.replication.replica,
-            Arc::clone(config),
-            self.stopped.clone(),
-        );
-        if let Err(text) = host.listening.start(config) {
-            tracing::error!("Warning: {text}");
-            // Tools that look for a free port read this line.
-            tracing::error!("Failed listening on port {} (tcp), aborting.", config.port);
-            return 1;
-        }
         reload_tls::begin(service, runtimes.main());
         host.title.show(config);
         host.follow_role();
+        for advice in advice::of(config, host.file.as_deref(), &service.users) {
+            tracing::warn!("Warning: {advice}");
+        }
+        announce::runs(config, service.telemetry.thread_count, service.shards.len());
         announce::initialized();
-        let failed = start.begin();
+        // Before clients are served, and the first time that they could be.
+        self.supervision.begin(service, runtimes.handles());
+        if let Some(word) = word {
+            word.say();
+        }
+        let failed = opened.start.begin();
         let round = || host.round();
         let stopped = self.stopped.clone();
         let ended = shutdown::until_stopped(&host.shutdown, round, &self.saving, service, stopped);
@@ -258,23 +290,73 @@ impl Assembled {
                 () = failed => false,
             }
         });
+        self.supervision.stopping();
         if !has_loaded {
-            remove_files(config);
+            opened.pidfile.remove();
+            remove_socket(config);
             return 1;
         }
         let _ = self.stop.send(true);
         // Before any connection is closed: a client that is closed can tell from it that none can connect any more.
         host.listening.stop();
         service.telemetry.set_ready(false);
-        drop(metrics);
+        drop(opened.metrics);
         background
             .join()
             .expect("the background thread does not panic");
         self.aof.shut_down();
-        remove_files(config);
+        opened.pidfile.remove();
+        remove_socket(config);
         announce::stopped();
         0
     }
+
+    /// Opens everything that a start may fail at; the text says what did.
+    fn open(&self, config: &Arc<Config>, is_daemon: bool) -> Result<Opened, String> {
+        let (service, runtimes) = (self.service, &self.runtimes);
+        let tls = service.tls.configure(config);
+        tls.map_err(|text| format!("Failed to configure TLS: {text}"))?;
+        service
+            .budget
+            .count_process(memory::used_bytes().cast_signed(), || {
+                CLIENT_MEMORY.total_bytes() as i64
+            });
+        self.replication.replica.begin();
+        memory_limit::set(service, config);
+        background::follow_limit(service);
+        // Before the first client can ask for data.
+        users::load(service, config)?;
+        let start = Start::new(
+            service,
+            (Arc::clone(&self.aof), Arc::clone(&self.supervision)),
+            self.replication.replica,
+            Arc::clone(config),
+            self.stopped.clone(),
+        );
+        self.host.listening.start(config).map_err(|text| {
+            log::refusal(&format!("Warning: {text}"));
+            // Tools that look for a free port read this line.
+            format!("Failed listening on port {} (tcp), aborting.", config.port)
+        })?;
+        let metrics = {
+            let _registers_here = runtimes.main().enter();
+            accept::metrics(config, service)?
+        };
+        // Once it is sure that no other server of this configuration has written it.
+        let pidfile = Pidfile::write(config, is_daemon)?;
+        Ok(Opened {
+            metrics,
+            start,
+            pidfile,
+        })
+    }
+}
+
+/// What a server has opened that serves.
+struct Opened {
+    metrics: Option<exporter::Handle>,
+    start: Start,
+    pidfile: Pidfile,
 }
 
 /// Makes room for `maxclients` descriptors, or lowers `maxclients` to what there is room for.
@@ -334,27 +416,10 @@ fn keep_private(file_mode: u32) {
     rustix::process::umask(mask);
 }
 
-fn write_pidfile(path: &str) {
-    if path.is_empty() {
-        return;
-    }
-    let path = lossless::path_of(path);
-    let text = format!("{}\n", std::process::id());
-    let written = std::fs::write(&path, text).and_then(|()| {
-        // Tools that watch the process run as other users.
-        std::fs::set_permissions(&path, Permissions::from_mode(0o644))
-    });
-    if let Err(error) = written {
-        tracing::warn!("Failed to write the PID file {}: {error}", path.display());
-    }
-}
-
-/// What a server that stops in order leaves no trace of; it may be gone already.
-fn remove_files(config: &Config) {
-    for path in [&config.pidfile, &config.unixsocket] {
-        if !path.is_empty() {
-            let _ = std::fs::remove_file(lossless::path_of(path));
-        }
+/// Removes the unix socket, of which a server that stops in order leaves no trace; it may be gone already.
+fn remove_socket(config: &Config) {
+    if !config.unixsocket.is_empty() {
+        let _ = std::fs::remove_file(lossless::path_of(&config.unixsocket));
     }
 }
 

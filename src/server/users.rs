@@ -1,11 +1,14 @@
 //! Users: those of the configuration or of a file at the start, and what becomes of them there.
 
+use std::convert::Infallible;
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use crate::acl::{Handle, User, file, rules};
+use crate::acl::user::DEFAULT;
+use crate::acl::{Handle, User, Users, file, rules};
 use crate::base::lossless;
 use crate::command::acl::check;
 use crate::command::catalogue::Commands;
@@ -28,10 +31,22 @@ fn opens_channels(config: &Config) -> bool {
 /// Makes the users that the configuration and the file of users say.
 pub(super) fn load(service: &Service, config: &Config) -> Result<(), String> {
     follow_requirepass(service, config);
+    fill(&service.users, config)
+}
+
+/// The users that a server with this configuration begins with.
+pub(super) fn of(config: &Config) -> Result<Users, String> {
+    let users = Users::new(&Commands);
+    set_password(&users, config);
+    fill(&users, config)?;
+    Ok(users)
+}
+
+fn fill(users: &Users, config: &Config) -> Result<(), String> {
     if config.aclfile.is_empty() {
         return config.users.iter().try_for_each(|user| {
             let (name, rules) = user;
-            declare(service, config, name, rules)
+            declare(users, config, name, rules)
         });
     }
     if !config.users.is_empty() {
@@ -40,14 +55,14 @@ pub(super) fn load(service: &Service, config: &Config) -> Result<(), String> {
     let name = &config.aclfile;
     let text = read(config)
         .map_err(|error| format!("Error loading ACLs, opening file '{name}': {error}"))?;
-    let users = file::parse(name, &text, opens_channels(config), &Commands)
+    let parsed = file::parse(name, &text, opens_channels(config), &Commands)
         .map_err(|error| format!("Aborting the start because of ACL errors: {error}"))?;
-    let _ = service.users.replace(users);
+    let _ = users.replace(parsed);
     Ok(())
 }
 
 /// A `user` line of the configuration.
-fn declare(service: &Service, config: &Config, name: &str, words: &[String]) -> Result<(), String> {
+fn declare(users: &Users, config: &Config, name: &str, words: &[String]) -> Result<(), String> {
     let bytes = lossless::bytes_of(name);
     if rules::has_blanks(&bytes) {
         return Err("Spaces not allowed in ACL usernames".to_owned());
@@ -56,7 +71,7 @@ fn declare(service: &Service, config: &Config, name: &str, words: &[String]) -> 
     let words: Vec<&[u8]> = words.iter().map(|word| &**word).collect();
     let opens_channels = opens_channels(config);
     let fresh = User::new(&bytes, opens_channels);
-    let made = service.users.change(&bytes, opens_channels, |_| {
+    let made = users.change(&bytes, opens_channels, |_| {
         fresh.with(&words, &Commands).map_err(|text| {
             let text = lossless::text_of(&text);
             format!("Error in user declaration of '{name}': {text}")
@@ -73,18 +88,24 @@ fn declare(service: &Service, config: &Config, name: &str, words: &[String]) -> 
 
 /// The default user has the password of `requirepass`, or none.
 pub(super) fn follow_requirepass(service: &Service, config: &Config) {
-    let password = lossless::bytes_of(&config.requirepass);
     let default = service.users.default();
-    let changed = service
-        .users
-        .change(crate::acl::user::DEFAULT, opens_channels(config), |user| {
-            Ok::<_, std::convert::Infallible>(user.with_password(&password))
-        });
-    let _ = changed.map(|change| follow(service, &change.handle, default));
+    let changed = set_password(&service.users, config);
+    follow(service, &changed, default);
 }
 
-fn follow(service: &Service, changed: &std::sync::Arc<Handle>, default: &std::sync::Arc<Handle>) {
-    if std::sync::Arc::ptr_eq(changed, default) {
+fn set_password(users: &Users, config: &Config) -> Arc<Handle> {
+    let password = lossless::bytes_of(&config.requirepass);
+    let changed = users.change(DEFAULT, opens_channels(config), |user| {
+        Ok::<_, Infallible>(user.with_password(&password))
+    });
+    match changed {
+        Ok(change) => change.handle,
+        Err(never) => match never {},
+    }
+}
+
+fn follow(service: &Service, changed: &Arc<Handle>, default: &Arc<Handle>) {
+    if Arc::ptr_eq(changed, default) {
         for client in service.clients.all() {
             client.follow_user(default);
         }
@@ -105,7 +126,7 @@ pub(super) fn noted(service: &Service) -> Config {
 }
 
 /// Where the file of users lies: in the server's folder, unless it says so in full.
-fn path(config: &Config) -> PathBuf {
+pub(super) fn path(config: &Config) -> PathBuf {
     config.dir.join(lossless::path_of(&config.aclfile))
 }
 

@@ -32,7 +32,7 @@ pub fn settle() -> bool {
 }
 
 /// How many threads the process has that are not the allocator's, if the kernel says so.
-fn count_threads() -> Option<usize> {
+pub(super) fn count_threads() -> Option<usize> {
     // Files that are none: the kernel's answer, asked for where the promise of the call above is made.
     let mut count = 0;
     for thread in std::fs::read_dir("/proc/self/task").ok()? {

@@ -78,7 +78,7 @@ impl Live {
 }
 
 /// Whether something of a configuration needs TLS.
-fn is_wanted(config: &Config) -> bool {
+pub fn is_wanted(config: &Config) -> bool {
     let is_for_metrics = config.metrics_tls && config.metrics_port != 0;
     config.tls_port != 0 || config.tls_replication || config.tls_cluster || is_for_metrics
 }

@@ -296,7 +296,8 @@ impl Oracle {
         Oracle::start_with(&[("dir".to_owned(), dir.to_owned())])
     }
 
-    fn start_with(directives: &[(String, String)]) -> Option<Oracle> {
+    /// With these directives.
+    pub(crate) fn start_with(directives: &[(String, String)]) -> Option<Oracle> {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let found = std::env::split_paths(&path)
             .map(|dir| dir.join("redis-server"))

@@ -240,7 +240,11 @@ impl Raw {
     }
 
     pub(crate) fn try_connect(port: u16) -> std::io::Result<Raw> {
-        let stream = TcpStream::connect(("127.0.0.1", port))?;
+        Raw::over(TcpStream::connect(("127.0.0.1", port))?)
+    }
+
+    /// Over a socket that is connected.
+    pub(crate) fn over(stream: TcpStream) -> std::io::Result<Raw> {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(READ_TIMEOUT))?;
         stream.set_write_timeout(Some(READ_TIMEOUT))?;
