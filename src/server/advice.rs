@@ -172,7 +172,7 @@ fn about_the_rest(config: &Config) -> Vec<String> {
     ] {
         if value == Protected::Yes {
             advice.push(format!(
-                "{directive} yes lets clients from everywhere {what}: `local` lets those of this machine"
+                "{directive} yes lets every client {what}: `local` lets those of this machine only"
             ));
         }
     }

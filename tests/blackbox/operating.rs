@@ -500,11 +500,11 @@ fn the_check_of_a_configuration_says_what_is_unsafe() {
         ),
         (
             &["--enable-debug-command", "yes"],
-            "enable-debug-command yes lets clients from everywhere",
+            "enable-debug-command yes lets every client",
         ),
         (
             &["--enable-protected-configs", "yes"],
-            "enable-protected-configs yes lets clients",
+            "enable-protected-configs yes lets every client",
         ),
         (
             &[
