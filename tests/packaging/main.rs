@@ -1,13 +1,15 @@
-//! What basalt is installed with: the image, and the examples for Kubernetes and compose.
+//! What basalt is installed with: the Debian package, the image and the examples for Kubernetes and compose.
 //!
 //! ```text
+//! deb        the package that packaging/build-deb makes: files, modes, fields; its scripts with stand-ins
 //! image      the Dockerfile's steps, and the image's entrypoint with stand-ins
 //! manifests  what the examples promise each other and the server
 //! stand_ins  programs that only note how they were called
 //! ```
 //!
-//! `.ci/package` makes the image in a clean root and runs the server there.
+//! `.ci/package` installs the package and the image in a clean root and runs the server there.
 
+mod deb;
 mod image;
 mod manifests;
 mod stand_ins;
