@@ -30,7 +30,7 @@ fn is_there(program: &str) -> bool {
 fn build(folder: &Path) -> Option<PathBuf> {
     for program in ["dpkg-deb", "dpkg-shlibdeps", "strip"] {
         if !is_there(program) {
-            println!("SKIPPED: there is no {program}, so no package is built");
+            eprintln!("SKIPPED: there is no {program}, so no package is built");
             return None;
         }
     }

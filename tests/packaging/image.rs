@@ -202,6 +202,7 @@ fn other_programs_and_tools_run_as_they_stand() {
     for words in [
         &["check-rdb", "dump.rdb"][..],
         &["check-aof", "--fix", "x"],
+        &["help"],
         &["--version"],
         &["-h"],
     ] {
