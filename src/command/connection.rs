@@ -191,7 +191,7 @@ fn hello(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
     out.integer(i64::from(protocol.version()));
     out.bulk(b"id");
     out.integer(cx.client.id() as i64);
-    fact(out, "mode", "standalone");
+    fact(out, "mode", cx.config.mode_name());
     fact(out, "role", "master");
     out.bulk(b"modules");
     out.array(0);

@@ -490,14 +490,16 @@ fn apply(directives: &[Directive], warnings: &mut Vec<String>) -> Result<Config,
         let Some(directive) = last_mention.get(parameter.name) else {
             continue;
         };
-        match parameter.traits.support {
-            Support::Refused(reason) if !parameter.is_default(&config, &default) => {
-                return Err(ConfigError::Directive {
-                    place: directive.place.clone(),
-                    text: directive.text.clone(),
-                    reason: format!("'{}' is not supported: {reason}", parameter.name),
-                });
-            }
+        let support = parameter.traits.support;
+        let is_default = parameter.is_default(&config, &default);
+        if let Some(reason) = support.refusal(&parameter.show(&config), is_default) {
+            return Err(ConfigError::Directive {
+                place: directive.place.clone(),
+                text: directive.text.clone(),
+                reason: format!("'{}' is not supported: {reason}", parameter.name),
+            });
+        }
+        match support {
             Support::Warned(reason) if asks_for_something(parameter, &config, &default) => {
                 let value = parameter.show(&config);
                 warnings.push(format!(

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use crate::base::lossless;
-use crate::config::parameter::{Mode, Parameter, Support};
+use crate::config::parameter::{Mode, Parameter};
 use crate::config::table::{Config, PARAMETERS};
 use crate::config::values::Protected;
 use crate::config::{find, pattern};
@@ -159,9 +159,9 @@ pub fn set<N: AsRef<[u8]>, V: AsRef<[u8]>>(
         if !parameter.traits.mutable && parameter.show(&changed) != parameter.show(config) {
             return Err(failure(IMMUTABLE.to_owned()));
         }
-        if let Support::Refused(reason) = parameter.traits.support
-            && !parameter.is_default(&changed, &default)
-        {
+        let is_default = parameter.is_default(&changed, &default);
+        let support = parameter.traits.support;
+        if let Some(reason) = support.refusal(&parameter.show(&changed), is_default) {
             return Err(failure(reason.to_owned()));
         }
     }

@@ -38,6 +38,14 @@ const CLIENTS_PERCENT: i64 = -25;
 const CLIENT_BYTES_MIN: u64 = 64 << 20;
 
 impl Config {
+    /// What clients are told of whether this is a node of a cluster.
+    pub fn mode_name(&self) -> &'static str {
+        match self.cluster_enabled {
+            values::ClusterMode::No => "standalone",
+            values::ClusterMode::Yes | values::ClusterMode::Emulated => "cluster",
+        }
+    }
+
     /// How many shards to make on a machine with this many cores: a power of two from 1 to 1024. Left to us, it is
     /// eight for each core and at least 64, because collisions fall as one over their number.
     pub fn shard_count(&self, cores: usize) -> usize {

@@ -7,10 +7,10 @@ use std::path::PathBuf;
 
 use crate::config::parameter::{IMMUTABLE, Kind, MUTABLE, Parameter, Unit};
 use crate::config::values::{
-    self, AclPubsubDefault, Appendfsync, Coded, DisklessLoad, EndpointType, EventClasses,
-    LogFormat, LogLevel, LogTimestampFormat, MaxmemoryPolicy, OomScoreAdj, OutputLimits,
-    PropagationError, Protected, Runtime, SanitizeDumpPayload, SavePoint, ShutdownOptions,
-    Supervised, SyslogFacility, TlsAuthClients, TlsAuthClientsUser, ZsetIndex,
+    self, AclPubsubDefault, Appendfsync, ClusterMode, Coded, DisklessLoad, EndpointType,
+    EventClasses, LogFormat, LogLevel, LogTimestampFormat, MaxmemoryPolicy, OomScoreAdj,
+    OutputLimits, PropagationError, Protected, Runtime, SanitizeDumpPayload, SavePoint,
+    ShutdownOptions, Supervised, SyslogFacility, TlsAuthClients, TlsAuthClientsUser, ZsetIndex,
 };
 
 /// `kind!(type …)` is the type of a field, `kind!(row field …)` the kind of its row.
@@ -515,8 +515,9 @@ parameters! {
         "Seconds of silence after which a replica does not count; 0 lets writes go on without any.";
 
     // Cluster
-    cluster_enabled: flag(false), "cluster-enabled", IMMUTABLE.refused(NO_CLUSTER),
-        "Whether to be a node of a cluster.";
+    cluster_enabled: choice(ClusterMode, ClusterMode::No), "cluster-enabled",
+        IMMUTABLE.refuses("yes", NO_CLUSTER),
+        "Whether to be a node of a cluster; emulated: to be all of one, with the replicas.";
     cluster_config_file: text("nodes.conf"), "cluster-config-file", IMMUTABLE.no_effect(NO_CLUSTER),
         "File of the cluster's state.";
     cluster_node_timeout: number(i64, 15_000, 0, LONG_MAX), "cluster-node-timeout",
@@ -525,20 +526,20 @@ parameters! {
         MUTABLE.since("7.2").hidden().no_effect(NO_CLUSTER), "Milliseconds between pings, for tests.";
     cluster_port: number(u16, 0, 0, 65535), "cluster-port", IMMUTABLE.no_effect(NO_CLUSTER),
         "Port of the cluster bus; 0 for the port plus 10000.";
-    cluster_announce_ip: text(""), "cluster-announce-ip", MUTABLE.no_effect(NO_CLUSTER),
-        "Address that other nodes are told.";
+    cluster_announce_ip: text(""), "cluster-announce-ip", MUTABLE,
+        "Address that clients of the cluster are told; empty: the one that they have reached.";
     cluster_announce_hostname: text("", values::host_name), "cluster-announce-hostname",
-        MUTABLE.no_effect(NO_CLUSTER), "Host name that other nodes are told.";
+        MUTABLE, "Host name that clients of the cluster are told.";
     cluster_announce_human_nodename: text("", values::node_name), "cluster-announce-human-nodename",
         MUTABLE.since("7.2").no_effect(NO_CLUSTER), "Name that the log gives this node.";
-    cluster_announce_port: number(u16, 0, 0, 65535), "cluster-announce-port", MUTABLE.no_effect(NO_CLUSTER),
-        "Port that other nodes are told.";
+    cluster_announce_port: number(u16, 0, 0, 65535), "cluster-announce-port", MUTABLE,
+        "Port that clients of the cluster are told; 0: the one that they have reached.";
     cluster_announce_tls_port: number(u16, 0, 0, 65535), "cluster-announce-tls-port",
-        MUTABLE.no_effect(NO_CLUSTER), "TLS port that other nodes are told.";
+        MUTABLE, "TLS port that clients of the cluster are told; 0: the one that they have reached.";
     cluster_announce_bus_port: number(u16, 0, 0, 65535), "cluster-announce-bus-port",
         MUTABLE.no_effect(NO_CLUSTER), "Bus port that other nodes are told.";
     cluster_preferred_endpoint_type: choice(EndpointType, EndpointType::Ip),
-        "cluster-preferred-endpoint-type", MUTABLE.no_effect(NO_CLUSTER),
+        "cluster-preferred-endpoint-type", MUTABLE,
         "What clients are told to connect to.";
     cluster_link_sendbuf_limit: number(u64, 0, 0, ULONG_MAX, MEMORY), "cluster-link-sendbuf-limit",
         MUTABLE.no_effect(NO_CLUSTER), "Most unsent bytes to another node; 0 for no limit.";
@@ -579,7 +580,8 @@ parameters! {
         "Directory of certificates of trusted authorities.";
     tls_auth_clients: choice(TlsAuthClients, TlsAuthClients::Yes), "tls-auth-clients",
         MUTABLE.asks_system(), "Whether clients must show a certificate.";
-    tls_auth_clients_user: choice(TlsAuthClientsUser, TlsAuthClientsUser::Off), "tls-auth-clients-user", MUTABLE,
+    tls_auth_clients_user: choice(TlsAuthClientsUser, TlsAuthClientsUser::Off), "tls-auth-clients-user",
+        MUTABLE.since("9.0"),
         "Which name in the certificate of a client is the user that it signs in as.";
     tls_replication: flag(false), "tls-replication", MUTABLE.asks_system(),
         "Whether replication links use TLS.";

@@ -94,6 +94,10 @@ choices! {
     }
 }
 choices! {
+    /// Whether this server is a node of a cluster, or all of one.
+    ClusterMode { No = "no", Yes = "yes", Emulated = "emulated" }
+}
+choices! {
     /// Whether TLS clients must show a certificate.
     TlsAuthClients { No = "no", Yes = "yes", Optional = "optional" }
 }

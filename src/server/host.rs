@@ -247,6 +247,10 @@ impl Server for Host {
         &self.service.users
     }
 
+    fn run_id(&self) -> &str {
+        &self.service.telemetry.run_id
+    }
+
     fn dry_run(&self, user: &User, request: &[Vec<u8>], db: usize) -> DryRun {
         users::dry_run(user, request, db)
     }

@@ -11,6 +11,7 @@ mod connection;
 mod core_faults;
 mod debug;
 mod dump;
+mod emulated_cluster;
 mod events;
 mod eviction;
 mod expiry;

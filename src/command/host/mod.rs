@@ -49,6 +49,8 @@ pub trait Server: Send + Sync {
     fn clients(&self) -> &Registry;
     /// All users, and what they were refused.
     fn users(&self) -> &Users;
+    /// 40 hexadecimal digits that are drawn at each start.
+    fn run_id(&self) -> &str;
     /// Whether a user could run a request.
     fn dry_run(&self, user: &User, request: &[Vec<u8>], db: usize) -> DryRun;
     /// The text of the file of users (`aclfile`).

@@ -60,6 +60,9 @@ impl Server for NoServer {
     fn users(&self) -> &Users {
         &self.users
     }
+    fn run_id(&self) -> &str {
+        "0123456789012345678901234567890123456789"
+    }
     fn dry_run(&self, _: &User, _: &[Vec<u8>], _: usize) -> DryRun {
         DryRun::NoCommand
     }

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use crate::base::lossless;
 
 use super::live::{self, Peer, SetError};
-use super::parameter::{Kind, Mode, Support};
+use super::parameter::{Kind, Mode};
 use super::rewrite::{self, Adding, RewriteError};
 use super::values::{
     EventClasses, LogLevel, OomScoreAdj, Protected, Runtime, SavePoint, ShutdownOptions,

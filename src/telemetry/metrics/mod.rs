@@ -62,7 +62,7 @@ fn server(page: &mut Page, service: &dyn Observed, config: &Config, snapshot: &S
             ("role", text(&snapshot.replication.role())),
             ("redis_version", text(&REDIS_VERSION)),
             ("redis_build_id", text(&"0")),
-            ("redis_mode", text(&"standalone")),
+            ("redis_mode", text(&config.mode_name())),
             ("os", process::os()),
             ("maxmemory_policy", text(&config.maxmemory_policy.name())),
             ("tcp_port", text(&config.port)),

@@ -15,7 +15,7 @@ pub(in crate::telemetry::info) static SERVER: &[Field] = &[
     constant("redis_git_sha1", "00000000"),
     zero("redis_git_dirty"),
     zero("redis_build_id"),
-    constant("redis_mode", "standalone"),
+    text("redis_mode", |s| shown(s.config.mode_name())),
     text("os", |_| shown(process::os())),
     count("arch_bits", |_| u64::from(usize::BITS)),
     constant("monotonic_clock", "time stamp counter"),
