@@ -11,12 +11,18 @@
 
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::AsFd;
+use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, WaitOptions};
 use rustix::stdio;
 
 use super::environment;
+
+/// How often to look whether the allocator's threads have their names, by which they are told from others: on a machine
+/// with much to do it may be long until they run for the first time.
+const TRIES: usize = 5_000;
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// Which of the two processes this one is.
 #[derive(Debug)]
@@ -43,7 +49,14 @@ pub struct Word(PipeWriter);
 /// Forks. The error says why that is not possible: the system refuses, or there is more than the calling thread beside
 /// those of the allocator, which begins anew in the server (`tikv_jemalloc_ctl::background_thread`).
 pub fn fork() -> io::Result<Side> {
-    if environment::count_threads() != Some(1) {
+    let is_alone = || environment::count_threads() == Some(1);
+    for _ in 0..TRIES {
+        if is_alone() {
+            break;
+        }
+        std::thread::sleep(PAUSE);
+    }
+    if !is_alone() {
         return Err(io::Error::other("there are other threads already"));
     }
     let (reader, writer) = io::pipe()?;

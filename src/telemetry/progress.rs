@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::io::{self, IsTerminal, Read, Write};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use super::clock::Ticks;
@@ -16,6 +17,9 @@ const ADDED_EVERY: Duration = Duration::from_secs(5);
 
 /// How often a line on a terminal is written anew.
 const REWRITTEN_EVERY: Duration = Duration::from_millis(250);
+
+/// Clears a line on a terminal.
+const CLEARED: &str = "\r\x1b[K";
 
 const MIB: f64 = 1024.0 * 1024.0;
 
@@ -120,15 +124,49 @@ enum To {
     /// The log of the server, or its terminal.
     Log,
     /// Standard error of a tool.
+    Stderr,
+    #[cfg(test)]
     Writer(Box<dyn Write + Send>),
+}
+
+impl To {
+    /// Writes a text. A terminal that is gone does not end the work.
+    fn put(&mut self, text: &str) {
+        let write = |out: &mut dyn Write| {
+            let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+        };
+        match self {
+            To::Log => {}
+            To::Stderr => write(&mut io::stderr()),
+            #[cfg(test)]
+            To::Writer(out) => write(out),
+        }
+    }
+}
+
+/// Whether a line that is written over and over stands on standard error.
+static IS_LINE_OPEN: AtomicBool = AtomicBool::new(false);
+
+/// What a tool writes its report through, so that a line on how far it is does not stand in the report.
+pub struct After<'w>(pub &'w mut dyn Write);
+
+impl Write for After<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if IS_LINE_OPEN.swap(false, Relaxed) {
+            To::Stderr.put(CLEARED);
+        }
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
 }
 
 impl Meter {
     /// A tool begins to work on so many bytes, and tells of it on standard error.
     pub fn on_stderr(what: &str, total_bytes: u64) -> Meter {
-        let stderr = io::stderr();
-        let is_terminal = stderr.is_terminal();
-        Meter::new(To::Writer(Box::new(stderr)), is_terminal, what, total_bytes)
+        Meter::new(To::Stderr, io::stderr().is_terminal(), what, total_bytes)
     }
 
     /// The server begins to work on so many bytes, 0 if their number is not known, and tells of it in the log or, where
@@ -171,14 +209,11 @@ impl Meter {
         match (&mut self.to, self.rhythm.is_rewritten) {
             (To::Log, true) => log::rewrite(&line),
             (To::Log, false) => tracing::info!("{line}"),
-            (To::Writer(out), is_rewritten) => {
-                // A terminal that is gone does not end the work.
-                let _ = match is_rewritten {
-                    true => write!(out, "\r{line}\x1b[K"),
-                    false => writeln!(out, "{line}"),
-                };
-                let _ = out.flush();
+            (to, true) => {
+                IS_LINE_OPEN.store(matches!(to, To::Stderr), Relaxed);
+                to.put(&format!("\r{line}\x1b[K"));
             }
+            (to, false) => to.put(&format!("{line}\n")),
         }
     }
 }
@@ -188,10 +223,8 @@ impl Drop for Meter {
         match &mut self.to {
             _ if !self.is_shown => {}
             To::Log => log::rewrite(""),
-            To::Writer(out) => {
-                let _ = write!(out, "\r\x1b[K");
-                let _ = out.flush();
-            }
+            To::Stderr if !IS_LINE_OPEN.swap(false, Relaxed) => {}
+            to => to.put(CLEARED),
         }
     }
 }

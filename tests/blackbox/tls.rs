@@ -15,7 +15,9 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
-use crate::support::{self, Options, Oracle, Server, check, eventually, free_port, info_number};
+use crate::support::{
+    self, Options, Oracle, Server, check, eventually, free_port, info_number, is_stand_in,
+};
 use crate::wire::{Raw, encode};
 
 /// An authority, and the folder with what it has signed.
@@ -624,4 +626,22 @@ fn the_user_may_be_the_one_that_the_certificate_names() {
         b"-NOAUTH Authentication required.\r\n",
     )
     .expect("it is told");
+}
+
+#[test]
+fn a_key_that_every_user_can_read_is_warned_of() {
+    use std::os::unix::fs::PermissionsExt;
+    if is_stand_in() {
+        return;
+    }
+    let authority = Authority::new();
+    let port = free_port();
+    for (mode, is_warned) in [(0o644, true), (0o600, false)] {
+        let key = authority.path("server.key");
+        fs::set_permissions(&key, fs::Permissions::from_mode(mode)).expect("its mode");
+        let server = Server::start(&authority.options(port));
+        let log = server.log();
+        let warning = format!("can read {}, and the private key in it", key.display());
+        assert_eq!(log.contains(&warning), is_warned, "{log}");
+    }
 }

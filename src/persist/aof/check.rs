@@ -15,7 +15,7 @@ use crate::persist::rdb::{
     decode::{Bounds, Decoder, Next},
 };
 use crate::telemetry::clock;
-use crate::telemetry::progress::{Meter, Metered};
+use crate::telemetry::progress::{After, Meter, Metered};
 
 /// The longest line that can be the length of something, or a note.
 const LINE_BYTES_MAX: u64 = 1024;
@@ -43,7 +43,10 @@ pub fn run(
     input: &mut dyn BufRead,
     out: &mut dyn Write,
 ) -> io::Result<bool> {
-    let mut talk = Talk { input, out };
+    let mut talk = Talk {
+        input,
+        out: &mut After(out),
+    };
     let mut wish = Wish::default();
     let path = match arguments {
         [flag] if flag == "-v" || flag == "--version" => {

@@ -15,7 +15,7 @@ use crate::engine::Now;
 use crate::engine::serial::reader::Reader;
 use crate::engine::serial::{self, Limits, Malformed};
 use crate::telemetry::clock;
-use crate::telemetry::progress::{Meter, Metered};
+use crate::telemetry::progress::{After, Meter, Metered};
 
 /// The longest key and source that is looked at.
 const STRING_BYTES_MAX: usize = 512 * 1024 * 1024;
@@ -46,7 +46,11 @@ pub fn check_file(path: &Path, out: &mut dyn Write) -> io::Result<bool> {
     };
     writeln!(out, "[offset 0] Checking RDB file {shown}")?;
     let meter = Meter::on_stderr(&format!("Checking {shown}"), bytes);
-    check(&mut Metered::new(file, meter), clock::now(), out)
+    check(
+        &mut Metered::new(file, meter),
+        clock::now(),
+        &mut After(out),
+    )
 }
 
 /// Checks a snapshot as it is at a moment; its report, and whether it is good.
