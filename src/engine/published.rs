@@ -19,6 +19,9 @@ pub struct PublishedDb {
     pub keys: Counter,
     /// Keys with a deadline.
     pub volatile_keys: Counter,
+    /// Mean of their deadlines in Unix milliseconds; 0 when there is none. One figure and not the sum, as a reader who
+    /// finds a sum that lacks one of the keys that he counted would be wrong by years.
+    pub deadline_mean_ms: Counter,
     /// Hashes of which fields have deadlines.
     pub field_volatile_keys: Counter,
     /// KiB of the largest value of each type; 0 when none is large.
@@ -276,6 +279,7 @@ impl Published {
         db.directory.store(0, Relaxed);
         db.keys.set(0);
         db.volatile_keys.set(0);
+        db.deadline_mean_ms.set(0);
         db.field_volatile_keys.set(0);
         db.clear_largest();
     }

@@ -155,6 +155,8 @@ pub struct Snapshot {
     pub curve: CurveFigures,
     /// Hashes of which fields have deadlines, by database.
     pub field_volatile: Vec<u64>,
+    /// Milliseconds that keys with deadlines have left, on average, by database; 0 where there is no such key.
+    pub ttl_mean_ms: Vec<u64>,
     /// Memory, and keys by database.
     pub memory: MemoryReport,
     /// CPU time.
@@ -317,6 +319,7 @@ impl Snapshot {
             client_figures,
             curve: CurveFigures::gather(service.all_published()),
             field_volatile: field_volatile(service),
+            ttl_mean_ms: ttl_mean_ms(service, unix_us / 1_000),
             memory: memory::report(service, telemetry, client_figures, used),
             cpu: process::cpu(),
             errors: errors::counts(),
@@ -433,6 +436,31 @@ fn field_volatile(service: &dyn Observed) -> Vec<u64> {
         counts.map(|db| db.field_volatile_keys.get()).sum()
     };
     (0..databases).map(sum).collect()
+}
+
+fn ttl_mean_ms(service: &dyn Observed, now_ms: u64) -> Vec<u64> {
+    let all_published = service.all_published();
+    let databases = all_published
+        .first()
+        .map_or(0, |published| published.dbs.len());
+    let mean = |index: usize| {
+        let (mut count, mut sum_ms) = (0, 0.0);
+        for published in all_published {
+            let db = &published.dbs[index];
+            let keys = db.volatile_keys.get();
+            let left_ms = db.deadline_mean_ms.get() as f64 - now_ms as f64;
+            if keys > 0 {
+                count += keys;
+                sum_ms += keys as f64 * left_ms;
+            }
+        }
+        // Keys whose time has come wait to be deleted: less than nothing is never left.
+        match count {
+            0 => 0,
+            count => (sum_ms / count as f64).max(0.0) as u64,
+        }
+    };
+    (0..databases).map(mean).collect()
 }
 
 fn shards(service: &dyn Observed) -> Vec<ShardFigures> {

@@ -28,6 +28,54 @@ fn keys_go_by_themselves_and_are_counted() {
 }
 
 #[test]
+fn info_has_the_mean_of_the_time_that_keys_have_left() {
+    support::at_each_shard_count(|server| {
+        let mut raw = server.raw();
+        let mut mean_s = || {
+            let keyspace = raw.call("INFO keyspace").body();
+            let (_, after) = keyspace.split_once("avg_ttl=").expect("a mean");
+            let (ms, _) = after.split_once(',').expect("more fields");
+            ms.parse::<u64>().expect("a number").div_ceil(1_000)
+        };
+        let mut raw = server.raw();
+        check(&mut raw, "SET stays v", "OK");
+        assert_eq!(mean_s(), 0);
+        // The means of shards count by their keys; a slow machine may take a while between two requests.
+        let about = |mean_s: u64, expected_s: u64| {
+            let late_s = expected_s.checked_sub(mean_s);
+            assert!(
+                late_s.is_some_and(|late_s| late_s < 300),
+                "{mean_s} {expected_s}"
+            );
+        };
+        for number in 0..20 {
+            check(&mut raw, &format!("SET key{number} v EX 10000"), "OK");
+        }
+        about(mean_s(), 10_000);
+        for number in 0..10 {
+            check(
+                &mut raw,
+                &format!("EXPIRE key{number} 20000"),
+                "(integer) 1",
+            );
+        }
+        about(mean_s(), 15_000);
+        for number in 10..20 {
+            check(&mut raw, &format!("PERSIST key{number}"), "(integer) 1");
+        }
+        about(mean_s(), 20_000);
+        check(&mut raw, "SET key0 v EX 20000", "OK");
+        check(&mut raw, "DEL key1", "(integer) 1");
+        about(mean_s(), 20_000);
+        check(&mut raw, "SWAPDB 0 1", "OK");
+        about(mean_s(), 20_000);
+        check(&mut raw, "FLUSHALL", "OK");
+        check(&mut raw, "SET stays v", "OK");
+        assert_eq!(mean_s(), 0);
+    });
+}
+
+#[test]
 fn an_expired_key_is_gone_for_every_command_though_not_yet_deleted() {
     support::at_each_shard_count(|server| {
         let mut raw = server.raw();

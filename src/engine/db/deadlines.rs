@@ -25,6 +25,57 @@ pub(in crate::engine) fn next_due(entry: EntryRef<'_, Object>) -> Option<u64> {
     }
 }
 
+/// How many keys of a database have a deadline, and when these deadlines are on average.
+///
+/// The sum is exact however keys come and go. Moments count from when the database was made, so that the sum fits a
+/// machine word, which is fast to divide, but for deadlines in thousands of years.
+#[derive(Debug)]
+pub(super) struct Deadlines {
+    count: usize,
+    sum_ms: i128,
+    base_ms: u64,
+}
+
+impl Deadlines {
+    /// Of no key; `now_ms` is the moment that deadlines are counted from.
+    pub(super) fn new(now_ms: u64) -> Deadlines {
+        Deadlines {
+            count: 0,
+            sum_ms: 0,
+            base_ms: now_ms,
+        }
+    }
+
+    /// A key's deadline was this, and now is that.
+    #[inline]
+    pub(super) fn change(&mut self, before: Option<u64>, after: Option<u64>) {
+        let since_base = |ms: u64| i128::from(ms) - i128::from(self.base_ms);
+        let added = after.map_or(0, since_base) - before.map_or(0, since_base);
+        self.sum_ms += added;
+        self.count += usize::from(after.is_some());
+        self.count -= usize::from(before.is_some());
+    }
+
+    /// Keys with a deadline.
+    #[inline]
+    pub(super) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// The mean of their deadlines in Unix milliseconds; 0 when there is none.
+    #[inline]
+    pub(super) fn mean_ms(&self) -> u64 {
+        if self.count == 0 {
+            return 0;
+        }
+        let sum_ms = match i64::try_from(self.sum_ms) {
+            Ok(sum_ms) => sum_ms as f64,
+            Err(_) => self.sum_ms as f64,
+        };
+        (self.base_ms as f64 + sum_ms / self.count as f64) as u64
+    }
+}
+
 /// A wheel under way that will replace one that is full of items whose keys are gone.
 ///
 /// Nothing is cancelled but what is evicted: deleting a key leaves its item until it fires. A workload that sets keys
@@ -84,10 +135,9 @@ impl Db {
             self.save_deadline(place, hash);
         }
         self.table.edit(place).set_deadline(deadline);
-        self.volatile_count -= usize::from(before.is_some());
+        self.deadlines.change(before, deadline);
         self.mark_volatile(place, deadline.is_some());
         if let Some(deadline_ms) = deadline {
-            self.volatile_count += 1;
             // A later deadline finds the old item when it fires and arms itself again then.
             if before.is_none_or(|old| deadline_ms < old) {
                 self.arm(hash, gone_at(deadline_ms));
@@ -143,7 +193,7 @@ impl Db {
 
     /// Keys that the wheel has an item for.
     fn deadline_count(&self) -> usize {
-        self.volatile_count + self.field_volatile_count
+        self.deadlines.count() + self.field_volatile_count
     }
 
     fn is_stale(&self) -> bool {
@@ -187,5 +237,37 @@ impl Db {
             self.wheel = sweep.wheel;
         }
         false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mean_of_deadlines_stays_exact_however_keys_come_and_go() {
+        let now_ms = 1_795_816_832_000;
+        let mut deadlines = Deadlines::new(now_ms);
+        assert_eq!(deadlines.mean_ms(), 0);
+        // Far deadlines and past ones leave nothing behind.
+        let odd = [0, u64::MAX, 1 << 62, now_ms - 5_000, now_ms];
+        for ms in odd {
+            deadlines.change(None, Some(ms));
+        }
+        deadlines.change(None, Some(now_ms + 1_000));
+        deadlines.change(Some(now_ms + 1_000), Some(now_ms + 2_000));
+        deadlines.change(None, Some(now_ms + 4_000));
+        assert_eq!(deadlines.count(), odd.len() + 2);
+        assert!(deadlines.mean_ms() > 1 << 61);
+        for ms in odd {
+            deadlines.change(Some(ms), None);
+        }
+        assert_eq!(
+            (deadlines.count(), deadlines.mean_ms()),
+            (2, now_ms + 3_000)
+        );
+        deadlines.change(Some(now_ms + 2_000), None);
+        deadlines.change(Some(now_ms + 4_000), None);
+        assert_eq!((deadlines.count(), deadlines.mean_ms()), (0, 0));
     }
 }

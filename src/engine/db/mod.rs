@@ -24,7 +24,7 @@ use crate::structures::quicklist::End;
 use crate::structures::table::{Place, Table};
 use crate::structures::wheel::Wheel;
 
-use deadlines::Sweep;
+use deadlines::{Deadlines, Sweep};
 pub(super) use deadlines::{gone_at, next_due};
 
 /// See the module. Mutations charge what they allocate to the shard.
@@ -36,7 +36,7 @@ pub struct Db {
     pub(super) own_deadlines: Option<Box<OwnDeadlines>>,
     sweep: Option<Sweep>,
     seed: Seed,
-    volatile_count: usize,
+    deadlines: Deadlines,
     /// Hashes of which fields have deadlines.
     field_volatile_count: usize,
     /// Hashes with more due fields than one slice deletes.
@@ -68,7 +68,7 @@ impl Db {
             own_deadlines: None,
             sweep: None,
             seed,
-            volatile_count: 0,
+            deadlines: Deadlines::new(now_ms),
             field_volatile_count: 0,
             unfinished: Vec::new(),
             restored_access: RestoredAccess::default(),
@@ -361,7 +361,7 @@ impl Db {
 
     /// Keys with a deadline.
     pub fn volatile_count(&self) -> usize {
-        self.volatile_count
+        self.deadlines.count()
     }
 
     /// The table, for those that walk it.
@@ -446,7 +446,7 @@ impl Db {
         }
         let mut bits = 0;
         if let Some(deadline_ms) = deadline {
-            self.volatile_count += 1;
+            self.deadlines.change(None, deadline);
             self.arm(hash, gone_at(deadline_ms));
             bits = VOLATILE_BIT;
         }
@@ -498,10 +498,9 @@ impl Db {
         if before.is_none() && deadline.is_none() {
             return old;
         }
-        self.volatile_count -= usize::from(before.is_some());
+        self.deadlines.change(before, deadline);
         self.mark_volatile(place, deadline.is_some());
         if let Some(deadline_ms) = deadline {
-            self.volatile_count += 1;
             // SET … EX over and over must not pile up items: the old one fires first and arms itself again.
             if before.is_none_or(|old_ms| deadline_ms < old_ms) {
                 self.arm(hash, gone_at(deadline_ms));
@@ -542,7 +541,7 @@ impl Db {
             self.restored_access
                 .forget(self.seed.hash(old.view().key()));
         }
-        self.volatile_count -= usize::from(old.view().deadline().is_some());
+        self.deadlines.change(old.view().deadline(), None);
         self.field_volatile_count -= usize::from(next_field_deadline(old.view()).is_some());
         self.publish();
         old
@@ -621,7 +620,8 @@ impl Db {
     fn publish(&self) {
         let db = &self.published.dbs[self.index];
         db.keys.set(self.table.len() as u64);
-        db.volatile_keys.set(self.volatile_count as u64);
+        db.volatile_keys.set(self.deadlines.count() as u64);
+        db.deadline_mean_ms.set(self.deadlines.mean_ms());
         db.field_volatile_keys.set(self.field_volatile_count as u64);
     }
 

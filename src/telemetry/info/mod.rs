@@ -301,9 +301,10 @@ fn keyspace(source: &Source<'_>, lines: &mut Lines) {
     for (index, (keys, volatile)) in source.snapshot.memory.dbs.iter().enumerate() {
         if *keys > 0 {
             let fields = source.snapshot.field_volatile.get(index).unwrap_or(&0);
+            let ttl_ms = source.snapshot.ttl_mean_ms.get(index).unwrap_or(&0);
             lines.field(
                 &format!("db{index}"),
-                format_args!("keys={keys},expires={volatile},avg_ttl=0,subexpiry={fields}"),
+                format_args!("keys={keys},expires={volatile},avg_ttl={ttl_ms},subexpiry={fields}"),
             );
         }
     }
