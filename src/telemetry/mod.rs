@@ -13,6 +13,7 @@
 //! handshakes                 figures of TLS handshakes
 //! persistence                figures of snapshots, the append-only file and loading
 //! replication                figures of replication
+//! scrapes                    how often the metrics were asked for
 //! curve                      what hit ratio other sizes of memory would have
 //! observed snapshot          what is read of a server; all its figures of one moment, summed
 //! info metrics               the snapshot as text: for INFO, for Prometheus
@@ -40,6 +41,7 @@ pub mod process;
 pub mod progress;
 pub mod replication;
 pub mod sampler;
+pub mod scrapes;
 pub mod slow;
 pub mod slowlog;
 pub mod snapshot;
@@ -58,6 +60,7 @@ use observed::Observed;
 use persistence::Persistence;
 use replication::Replication;
 use sampler::{Sampler, Totals};
+use scrapes::Scrapes;
 use slowlog::Slowlog;
 use snapshot::Baseline;
 
@@ -90,6 +93,8 @@ pub struct Telemetry {
     pub rounds: Rounds,
     /// TLS handshakes.
     pub handshakes: Handshakes,
+    /// Scrapes of the metrics.
+    pub scrapes: Scrapes,
     used_at_start: u64,
     peak_used: AtomicU64,
     expire_ns: AtomicU64,
@@ -151,6 +156,7 @@ impl Telemetry {
             sampler: Sampler::default(),
             rounds: Rounds::default(),
             handshakes: Handshakes::default(),
+            scrapes: Scrapes::default(),
             used_at_start: used,
             peak_used: AtomicU64::new(used),
             expire_ns: AtomicU64::new(0),

@@ -5,6 +5,7 @@
 
 use std::fs;
 
+use rustix::process::{Resource, getrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
 /// CPU seconds by kind.
@@ -32,6 +33,29 @@ pub fn rss_bytes() -> u64 {
     let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages: u64 = nth(&statm, 1);
     pages * rustix::param::page_size() as u64
+}
+
+/// Address space of the process, in bytes.
+pub fn virtual_bytes() -> u64 {
+    let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    nth(&statm, 0) * rustix::param::page_size() as u64
+}
+
+/// The most address space that the process may have, in bytes; none where there is no limit.
+pub fn virtual_bytes_max() -> Option<u64> {
+    getrlimit(Resource::As).current
+}
+
+/// Open file descriptors, sockets among them.
+pub fn open_files() -> u64 {
+    // One of them is the folder's own.
+    let entries = fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
+    entries.saturating_sub(1) as u64
+}
+
+/// The most file descriptors that the process may have open; none where there is no limit.
+pub fn open_files_max() -> Option<u64> {
+    getrlimit(Resource::Nofile).current
 }
 
 /// Memory of the machine, in bytes.
@@ -132,5 +156,11 @@ mod tests {
         let (rss, total) = (rss_bytes(), total_memory_bytes());
         assert!(rss > 1 << 20 && rss < total, "{rss} of {total}");
         assert!(os().starts_with("Linux "));
+        assert!(virtual_bytes() > rss);
+        let open = open_files();
+        let file = fs::File::open("/dev/null").expect("it is there");
+        // Other tests open and close files meanwhile.
+        assert!(open > 2 && open_files_max().is_none_or(|max| open <= max));
+        drop(file);
     }
 }

@@ -125,6 +125,23 @@ pub fn text(service: &dyn Observed, sections: &[String]) -> String {
     lines.text
 }
 
+/// The number that a field shows, not rounded, so that the metrics show the same; none where it is a text or is unknown.
+pub(super) fn number(
+    service: &dyn Observed,
+    config: &Config,
+    snapshot: &Snapshot,
+    field: &str,
+) -> Option<f64> {
+    let telemetry = service.telemetry();
+    let source = Source {
+        service,
+        telemetry,
+        config,
+        snapshot,
+    };
+    fields::number(&source, field)
+}
+
 /// The text as it grows. Writing to a `String` can not fail.
 #[derive(Default)]
 struct Lines {

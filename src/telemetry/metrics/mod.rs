@@ -1,5 +1,6 @@
 //! `/metrics`: the snapshot in Prometheus's text format, under the names that redis_exporter's dashboards know.
 
+mod compatible;
 mod page;
 mod replication;
 mod rows;
@@ -10,6 +11,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use page::{Page, Series};
 use rows::Source;
 
+use super::clock::Ticks;
 use super::counters::Extents;
 use super::histogram::upper_ns;
 use super::info::{REDIS_VERSION, ratio};
@@ -28,6 +30,7 @@ const BOUNDED_BUCKETS: usize = 23;
 
 /// The text for one scrape.
 pub fn render(service: &dyn Observed) -> String {
+    let began = Ticks::now();
     let snapshot = Snapshot::gather(service);
     let config = service.config();
     let mut page = Page::new();
@@ -48,6 +51,9 @@ pub fn render(service: &dyn Observed) -> String {
     hot_keys(&mut page, service);
     commands(&mut page, &snapshot);
     shards(&mut page, service, &snapshot);
+    let scrapes = &service.telemetry().scrapes;
+    scrapes.note(Ticks::now().since_ns(began));
+    compatible::write(&mut page, &source);
     page.finish()
 }
 

@@ -21,6 +21,15 @@ pub(super) struct Series<'a> {
     pub(super) sum: f64,
 }
 
+/// One labelled summary.
+pub(super) struct Quantiles<'a> {
+    pub(super) labels: &'a [(&'a str, &'a str)],
+    /// What the label `quantile` says, and the value.
+    pub(super) quantiles: Vec<(String, f64)>,
+    pub(super) count: u64,
+    pub(super) sum: f64,
+}
+
 /// See the module.
 pub(super) struct Page {
     registry: PrometheusRecorder,
@@ -99,6 +108,26 @@ impl Page {
         self.head(name, help, "counter");
         for (labels, seconds) in series {
             let _ = writeln!(self.text, "{name}{} {seconds}", braces(labels, None));
+        }
+    }
+
+    /// Quantiles by the label `quantile`, with the sum and the number of what they were taken of.
+    pub(super) fn summary(&mut self, name: &str, help: &str, series: &[Quantiles<'_>]) {
+        self.head(name, help, "summary");
+        for Quantiles {
+            labels,
+            quantiles,
+            count,
+            sum,
+        } in series
+        {
+            for (quantile, value) in quantiles {
+                let quantile = [("quantile", quantile.as_str())];
+                let labels: Vec<(&str, &str)> = labels.iter().copied().chain(quantile).collect();
+                let _ = writeln!(self.text, "{name}{} {value}", braces(&labels, None));
+            }
+            let _ = writeln!(self.text, "{name}_sum{} {sum}", braces(labels, None));
+            let _ = writeln!(self.text, "{name}_count{} {count}", braces(labels, None));
         }
     }
 

@@ -132,6 +132,36 @@ fn link(page: &mut Page, upstream: &Upstream) {
             ("master_port", upstream.port.to_string()),
         ]
     };
+    let said = |field: &str| {
+        let mut facts = upstream.info.iter();
+        facts.find_map(|(name, value)| (*name == field).then_some(value.as_str()))
+    };
+    let number = |field: &str| -> Option<f64> { said(field)?.parse().ok() };
+    if let Some(ago_s) = number("master_last_io_seconds_ago") {
+        page.labelled_gauge(
+            "redis_master_last_io_seconds_ago",
+            "Seconds since something came from the primary; -1 without a link.",
+            labels(),
+            ago_s,
+        );
+    }
+    if let Some(priority) = number("slave_priority") {
+        page.gauge(
+            "redis_slave_priority",
+            "The directive replica-priority, by which Sentinel chooses.",
+            priority,
+        );
+    }
+    if let Some(read_only) = said("slave_read_only") {
+        let mut labels = labels();
+        labels.push(("read_only", read_only.to_owned()));
+        page.labelled_gauge(
+            "redis_slave_info",
+            "Whom this replica follows, and whether clients can not write to it, as labels.",
+            labels,
+            1.0,
+        );
+    }
     let is = |state: LinkState| f64::from(u8::from(upstream.state == state));
     for (name, help, value) in [
         (

@@ -6,7 +6,7 @@ use super::page::Page;
 use crate::acl::Denied;
 use crate::alloc::deferred_free;
 use crate::config::Config;
-use crate::telemetry::info::ratio;
+use crate::telemetry::info::{self, ratio};
 use crate::telemetry::observed::Observed;
 use crate::telemetry::process;
 use crate::telemetry::snapshot::Snapshot;
@@ -25,12 +25,31 @@ pub(super) struct Row {
     read: Read,
 }
 
+#[cfg(test)]
+impl Row {
+    pub(super) fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// The field of INFO that is shown.
+    pub(super) fn field(&self) -> Option<&'static str> {
+        match self.read {
+            Read::InfoGauge(field, _) | Read::InfoCounter(field) => Some(field),
+            Read::Gauge(_) | Read::Counter(_) | Read::Seconds(_) => None,
+        }
+    }
+}
+
 /// The kind of a metric, and how it is read.
 enum Read {
     Gauge(fn(&Source<'_>) -> f64),
     Counter(fn(&Source<'_>) -> u64),
     /// A counter with fractions.
     Seconds(fn(&Source<'_>) -> f64),
+    /// A gauge that shows what a field of INFO shows, once multiplied.
+    InfoGauge(&'static str, f64),
+    /// A counter that shows what a field of INFO shows.
+    InfoCounter(&'static str),
 }
 
 pub(super) const fn gauge(
@@ -57,11 +76,53 @@ pub(super) const fn counter(
     }
 }
 
-const fn seconds(name: &'static str, help: &'static str, read: fn(&Source<'_>) -> f64) -> Row {
+pub(super) const fn seconds(
+    name: &'static str,
+    help: &'static str,
+    read: fn(&Source<'_>) -> f64,
+) -> Row {
     Row {
         name,
         help,
         read: Read::Seconds(read),
+    }
+}
+
+/// A gauge with the figure of INFO's `field`; [`scaled`] where the unit is another.
+pub(super) const fn info_gauge(name: &'static str, help: &'static str, field: &'static str) -> Row {
+    scaled(name, help, field, 1.0)
+}
+
+pub(super) const fn scaled(
+    name: &'static str,
+    help: &'static str,
+    field: &'static str,
+    factor: f64,
+) -> Row {
+    Row {
+        name,
+        help,
+        read: Read::InfoGauge(field, factor),
+    }
+}
+
+/// A counter with the figure of INFO's `field`.
+pub(super) const fn info_counter(
+    name: &'static str,
+    help: &'static str,
+    field: &'static str,
+) -> Row {
+    Row {
+        name,
+        help,
+        read: Read::InfoCounter(field),
+    }
+}
+
+impl Source<'_> {
+    /// What a field of INFO shows.
+    pub(super) fn info(&self, field: &str) -> Option<f64> {
+        info::number(self.service, self.config, self.snapshot, field)
     }
 }
 
@@ -72,6 +133,17 @@ pub(super) fn write(rows: &[Row], source: &Source<'_>, page: &mut Page) {
             Read::Gauge(read) => page.gauge(name, help, read(source)),
             Read::Counter(read) => page.counter(name, help, read(source)),
             Read::Seconds(read) => page.seconds_total(name, help, &[(&[], read(source))]),
+            // A figure that there is none of is left out: a zero would be a lie.
+            Read::InfoGauge(field, factor) => {
+                if let Some(figure) = source.info(field) {
+                    page.gauge(name, help, figure * factor);
+                }
+            }
+            Read::InfoCounter(field) => {
+                if let Some(figure) = source.info(field) {
+                    page.counter(name, help, figure as u64);
+                }
+            }
         }
     }
 }

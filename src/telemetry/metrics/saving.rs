@@ -1,13 +1,10 @@
 //! What the metrics say of snapshots, the append-only file, the log and loading.
-//!
-//! Durations have names of ours: those of redis_exporter end in `_sec`, which promtool refuses.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use super::super::observed::Observed;
 use super::super::persistence::{
-    AofFigures, DURATION_BOUNDS_US, Durations, LoadingFigures, LogFigures, Persistence,
-    WriterWaits, seconds_since,
+    AofFigures, DURATION_BOUNDS_US, Durations, LoadingFigures, LogFigures, Persistence, WriterWaits,
 };
 use super::super::snapshot::Snapshot;
 use super::page::{Page, Series};
@@ -25,9 +22,9 @@ pub(super) fn persistence(
 ) {
     let figures = &service.telemetry().persistence;
     let now_s = snapshot.unix_us / 1_000_000;
-    snapshots(page, figures, snapshot.dirty, now_s);
+    snapshots(page, figures, snapshot.dirty);
     schedule(page, figures, config, snapshot.dirty, now_s);
-    append_only(page, &figures.aof, now_s);
+    append_only(page, &figures.aof);
     syncs(page, &figures.aof);
     log(page, &figures.log);
     writer_waits(page, &figures.writer_waits);
@@ -49,10 +46,9 @@ fn gauges(page: &mut Page, rows: &[Row]) {
 }
 
 /// Snapshots that were saved, or are being saved.
-fn snapshots(page: &mut Page, figures: &Persistence, dirty: u64, now_s: u64) {
+fn snapshots(page: &mut Page, figures: &Persistence, dirty: u64) {
     let rdb = &figures.rdb;
     let changes = figures.changes_since_save(dirty) as f64;
-    let current_s = seconds_since(&rdb.began_s, now_s) as f64;
     gauges(
         page,
         &[
@@ -70,16 +66,6 @@ fn snapshots(page: &mut Page, figures: &Persistence, dirty: u64, now_s: u64) {
                 "redis_rdb_last_bgsave_status",
                 "Whether the last snapshot in the background went well.",
                 flag(&rdb.last_ok),
-            ),
-            (
-                "basalt_rdb_last_bgsave_duration_seconds",
-                "Seconds that the last snapshot in the background took; -1 before the first.",
-                rdb.last_duration_s.load(Relaxed) as f64,
-            ),
-            (
-                "basalt_rdb_current_bgsave_duration_seconds",
-                "Seconds since the snapshot under way began; -1 if there is none.",
-                current_s,
             ),
             (
                 "basalt_rdb_keys_saved",
@@ -150,8 +136,7 @@ fn schedule(page: &mut Page, figures: &Persistence, config: &Config, dirty: u64,
 }
 
 /// The append-only file and its rewrites. Sizes are those of the time when it was last on.
-fn append_only(page: &mut Page, aof: &AofFigures, now_s: u64) {
-    let current_s = seconds_since(&aof.rewrite_began_s, now_s) as f64;
+fn append_only(page: &mut Page, aof: &AofFigures) {
     gauges(
         page,
         &[
@@ -169,16 +154,6 @@ fn append_only(page: &mut Page, aof: &AofFigures, now_s: u64) {
                 "redis_aof_rewrite_scheduled",
                 "Whether a rewrite begins when the snapshot under way is done.",
                 flag(&aof.rewrite_scheduled),
-            ),
-            (
-                "basalt_aof_last_rewrite_duration_seconds",
-                "Seconds that the last rewrite took; -1 before the first.",
-                aof.last_rewrite_s.load(Relaxed) as f64,
-            ),
-            (
-                "basalt_aof_current_rewrite_duration_seconds",
-                "Seconds since the rewrite under way began; -1 if there is none.",
-                current_s,
             ),
             (
                 "redis_aof_last_bgrewrite_status",

@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use super::page::braces;
+use super::rows::Source;
 use super::*;
 use crate::telemetry::{COUNTING, Telemetry, counters, errors};
 
@@ -101,12 +102,20 @@ fn every_promised_name_is_there_with_the_type_of_redis_exporter() {
     for line in NAMES.lines() {
         let (name, kind) = line.split_once(' ').expect("name and type");
         assert_eq!(types.get(name), Some(&kind), "{name}");
-        let sample = if kind == "histogram" {
-            format!("{name}_bucket")
-        } else {
-            name.to_owned()
+        let sample = match kind {
+            "histogram" => format!("{name}_bucket"),
+            _ => name.to_owned(),
         };
         assert!(series.contains(sample.as_str()), "{name} has no sample");
+    }
+}
+
+#[test]
+fn the_documentation_lists_the_names_of_redis_exporter() {
+    let documented = include_str!("../../../docs/observability.md");
+    let names = NAMES.lines().filter_map(|line| line.split(' ').next());
+    for name in names.filter(|name| !name.starts_with("basalt_")) {
+        assert!(documented.contains(&format!("`{name}`")), "{name}");
     }
 }
 
@@ -155,7 +164,7 @@ fn persistence_shows_what_was_noted_of_it() {
     assert_eq!(values["basalt_rdb_save_points"], 1.0);
     assert_eq!(values["basalt_log_fill_ratio"], 0.0, "there is no ring");
     assert_eq!(values["redis_rdb_last_bgsave_status"], 1.0);
-    assert_eq!(values["basalt_rdb_current_bgsave_duration_seconds"], -1.0);
+    assert_eq!(values["redis_rdb_current_bgsave_duration_sec"], -1.0);
 
     service.all_published[0].dirty.add(changes);
     figures.rdb.last_ok.store(false, Relaxed);
@@ -189,7 +198,23 @@ fn persistence_shows_what_was_noted_of_it() {
 }
 
 #[test]
-fn promtool_accepts_the_page_where_it_is_installed() {
+fn figures_of_info_are_numbers_of_fields_that_there_are() {
+    let service = crate::server::build(Arc::new(Config::default()), 1, Telemetry::new(None, 2));
+    let (config, snapshot) = (Config::default(), Snapshot::gather(&service));
+    let source = Source {
+        service: &service,
+        config: &config,
+        snapshot: &snapshot,
+    };
+    for field in compatible::fields() {
+        assert!(source.info(field).is_some(), "{field}");
+    }
+    assert_eq!(source.info("total_system_memory_bytes"), None);
+    assert_eq!(source.info("redis_version"), None, "a text");
+}
+
+#[test]
+fn promtool_finds_fault_only_with_names_that_redis_exporter_chose() {
     let child = Command::new("promtool")
         .args(["check", "metrics"])
         .stdin(Stdio::piped())
@@ -201,8 +226,13 @@ fn promtool_accepts_the_page_where_it_is_installed() {
     stdin.write_all(page().as_bytes()).expect("promtool reads");
     drop(stdin);
     let output = child.wait_with_output().expect("promtool ends");
-    let text = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{text}");
+    let complaints = [output.stdout, output.stderr].concat();
+    let complaints = String::from_utf8(complaints).expect("text");
+    let theirs: HashSet<&str> = compatible::names().collect();
+    for complaint in complaints.lines() {
+        let name = complaint.split(' ').next().unwrap_or_default();
+        assert!(theirs.contains(name), "{complaint}");
+    }
 }
 
 #[test]

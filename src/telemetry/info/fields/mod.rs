@@ -122,6 +122,29 @@ pub(super) fn write(fields: &[Field], source: &Source<'_>, lines: &mut Lines) {
     }
 }
 
+/// All rows with numbers but for those that are shown only while the server loads.
+fn with_numbers() -> impl Iterator<Item = &'static Field> {
+    let of_saving = persistence::ALWAYS.iter().chain(persistence::APPENDING);
+    let counted = CLIENTS.iter().chain(STATS).chain(memory::MEMORY);
+    server::SERVER.iter().chain(counted).chain(of_saving)
+}
+
+/// The number in a row, not rounded; none where it is a text, or no such row is known.
+pub(super) fn number(source: &Source<'_>, name: &str) -> Option<f64> {
+    let field = with_numbers().find(|field| field.name == name)?;
+    match field.read {
+        Read::Count(read) | Read::Bytes(read) => Some(read(source) as f64),
+        Read::Decimal(read) => Some(read(source)),
+        Read::Percent(read) => {
+            let (part, whole) = read(source);
+            Some(100.0 * ratio(part, whole))
+        }
+        Read::Text(read) => read(source)?.parse().ok(),
+        Read::Constant(_) => None,
+        Read::Zero => Some(0.0),
+    }
+}
+
 /// One figure of defragmentation.
 fn defrag(source: &Source<'_>, figure: fn(&DefragFigures) -> &AtomicU64) -> u64 {
     figure(&source.telemetry.defrag).load(Relaxed)

@@ -53,7 +53,7 @@ fn now_s(source: &Source<'_>) -> u64 {
 }
 
 /// What is always shown.
-static ALWAYS: &[Field] = &[
+pub(super) static ALWAYS: &[Field] = &[
     count("loading", |s| {
         flag(&s.telemetry.persistence.loading.is_loading)
     }),
@@ -145,7 +145,7 @@ static ALWAYS: &[Field] = &[
 ];
 
 /// What is shown while there is an append-only file.
-static APPENDING: &[Field] = &[
+pub(super) static APPENDING: &[Field] = &[
     count("aof_current_size", |s| aof(s, |aof| &aof.current_bytes)),
     count("aof_base_size", |s| aof(s, |aof| &aof.base_bytes)),
     zero("aof_pending_rewrite"),
