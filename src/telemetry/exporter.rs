@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::io;
+use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,9 +16,14 @@ use std::task::{Context, Poll};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ALLOW, AUTHORIZATION, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
+use hyper::header::{
+    ACCEPT_ENCODING, ALLOW, AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue,
+    VARY, WWW_AUTHENTICATE,
+};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
@@ -47,6 +52,9 @@ const HEAD_BYTES_MAX: usize = 16 * 1024;
 
 /// Headers of a request.
 const HEADERS_MAX: usize = 64;
+
+/// Bytes of a page from which on it is worth being compressed.
+const COMPRESSED_BYTES_MIN: usize = 1024;
 
 /// Within which a request's head must be complete, and after which an idle connection is closed.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(2);
@@ -318,7 +326,7 @@ fn answer(request: &Request<Incoming>, service: &dyn Observed) -> Response<Full<
             response
         }
         "/metrics" => {
-            let mut response = text(StatusCode::OK, metrics::render(service));
+            let mut response = page(request.headers(), metrics::render(service).into_bytes());
             let kind = HeaderValue::from_static(metrics::CONTENT_TYPE);
             response.headers_mut().insert(CONTENT_TYPE, kind);
             response
@@ -328,6 +336,49 @@ fn answer(request: &Request<Incoming>, service: &dyn Observed) -> Response<Full<
         "/ready" => text(StatusCode::SERVICE_UNAVAILABLE, "not ready\n"),
         _ => text(StatusCode::OK, "basalt: /metrics /health /ready\n"),
     }
+}
+
+/// A page, compressed if the request asks for that and there is enough of it.
+fn page(asked: &HeaderMap, page: Vec<u8>) -> Response<Full<Bytes>> {
+    let compressed = match takes_gzip(asked) && page.len() >= COMPRESSED_BYTES_MIN {
+        true => gzip(&page).ok(),
+        false => None,
+    };
+    let is_compressed = compressed.is_some();
+    let mut response = text(StatusCode::OK, compressed.unwrap_or(page));
+    let headers = response.headers_mut();
+    headers.insert(VARY, HeaderValue::from_static("Accept-Encoding"));
+    if is_compressed {
+        headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    }
+    response
+}
+
+fn gzip(page: &[u8]) -> io::Result<Vec<u8>> {
+    // Numbers and names that recur shrink to a tenth at the fastest level; better ones take several times as long.
+    let mut encoder = GzEncoder::new(Vec::with_capacity(page.len() / 4), Compression::fast());
+    encoder.write_all(page)?;
+    encoder.finish()
+}
+
+/// Whether gzip is among the codings that a request takes (RFC 9110, 12.5.3). What is named goes before `*`, and weight 0
+/// forbids a coding.
+fn takes_gzip(asked: &HeaderMap) -> bool {
+    let (mut of_gzip, mut of_any) = (None, None);
+    for header in asked.get_all(ACCEPT_ENCODING) {
+        for coding in header.to_str().unwrap_or_default().split(',') {
+            let mut parts = coding.split(';').map(str::trim);
+            let name = parts.next().unwrap_or_default().to_ascii_lowercase();
+            let weight = parts.find_map(|part| part.strip_prefix("q=").or(part.strip_prefix("Q=")));
+            let weight: f64 = weight.map_or(1.0, |weight| weight.parse().unwrap_or(0.0));
+            match name.as_str() {
+                "gzip" | "x-gzip" => of_gzip = Some(weight > 0.0),
+                "*" => of_any = Some(weight > 0.0),
+                _ => {}
+            }
+        }
+    }
+    of_gzip.or(of_any).unwrap_or(false)
 }
 
 /// Whether a request shows the user and the password that are asked for (`metrics-auth`). Digests are compared, so the
@@ -443,6 +494,71 @@ mod tests {
         assert!(get(&handle, "/ready").starts_with("HTTP/1.1 503 "));
         service.telemetry.set_ready(true);
         assert!(get(&handle, "/ready").starts_with("HTTP/1.1 200 "));
+    }
+
+    fn headers_of(codings: &[&'static str]) -> HeaderMap {
+        let values = codings
+            .iter()
+            .map(|codings| HeaderValue::from_static(codings));
+        values.map(|codings| (ACCEPT_ENCODING, codings)).collect()
+    }
+
+    #[test]
+    fn gzip_is_taken_where_it_is_asked_for_and_not_forbidden() {
+        for (codings, taken) in [
+            (&[][..], false),
+            (&["gzip"], true),
+            (&["deflate, GZIP;q=0.5"], true),
+            (&["x-gzip"], true),
+            (&["*"], true),
+            (&["deflate", "br, gzip"], true),
+            (&["gzip;q=0"], false),
+            (&["gzip; q=0.000, *"], false),
+            (&["*;q=0"], false),
+            (&["*;q=0, gzip;q=1"], true),
+            (&["identity"], false),
+            (&["gzippy"], false),
+            (&["gzip;q=nonsense"], false),
+            (&[""], false),
+            (&[",;;q=,=;"], false),
+        ] {
+            assert_eq!(takes_gzip(&headers_of(codings)), taken, "{codings:?}");
+        }
+    }
+
+    #[test]
+    fn a_page_is_compressed_where_that_is_asked_for_and_worth_it() {
+        let (handle, _service) = endpoint();
+        let mut stream = TcpStream::connect(handle.addresses()[0]).expect("it listens");
+        let ask = "GET /metrics HTTP/1.1\r\nHost: x\r\nAccept-Encoding: gzip\r\nConnection: close\r\n\r\n";
+        stream.write_all(ask.as_bytes()).expect("it reads");
+        let mut reply = Vec::new();
+        stream
+            .read_to_end(&mut reply)
+            .expect("it answers and closes");
+        let split = reply.windows(4).position(|four| four == b"\r\n\r\n");
+        let (head, body) = reply.split_at(split.expect("a head") + 4);
+        let head = std::str::from_utf8(head).expect("a text");
+        assert!(head.contains("content-encoding: gzip") && head.contains("vary: Accept-Encoding"));
+        let mut page = String::new();
+        flate2::read::GzDecoder::new(body)
+            .read_to_string(&mut page)
+            .expect("gzip");
+        assert!(page.contains("\nredis_up 1\n") && page.ends_with('\n'));
+        assert!(
+            body.len() * 3 < page.len(),
+            "{} of {}",
+            body.len(),
+            page.len()
+        );
+
+        let plain = get(&handle, "/metrics");
+        assert!(!plain.contains("content-encoding") && plain.contains("vary: Accept-Encoding"));
+        let encoding = |bytes| {
+            let response = super::page(&headers_of(&["gzip"]), vec![b'x'; bytes]);
+            response.headers().contains_key(CONTENT_ENCODING)
+        };
+        assert!(!encoding(COMPRESSED_BYTES_MIN - 1) && encoding(COMPRESSED_BYTES_MIN));
     }
 
     #[test]
