@@ -9,6 +9,8 @@
 mod emulated;
 mod slots;
 
+use std::fmt::Write;
+
 use emulated::Node;
 
 use super::context::SessionCx;
@@ -248,23 +250,29 @@ static INFO: Command = Command::sub("cluster|info", "info", GROUP, 2)
 
 fn info(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
     let known = nodes(cx)?.len();
-    let lines = [
-        ("cluster_state", "ok"),
-        ("cluster_slots_assigned", "16384"),
-        ("cluster_slots_ok", "16384"),
-        ("cluster_slots_pfail", "0"),
-        ("cluster_slots_fail", "0"),
-        ("cluster_known_nodes", &known.to_string()),
-        ("cluster_size", "1"),
-        ("cluster_current_epoch", "1"),
-        ("cluster_my_epoch", "1"),
-        ("cluster_stats_messages_sent", "0"),
-        ("cluster_stats_messages_received", "0"),
-        ("total_cluster_links_buffer_limit_exceeded", "0"),
-    ];
-    let lines = lines.map(|(name, value)| format!("{name}:{value}\r\n"));
-    out.verbatim("txt", lines.concat().as_bytes());
+    let mut text = "cluster_state:ok\r\n".to_owned();
+    for (name, figure) in figures(known) {
+        let _ = write!(text, "{name}:{figure}\r\n");
+    }
+    out.verbatim("txt", text.as_bytes());
     Ok(())
+}
+
+/// The numbers of CLUSTER INFO where one server is the whole cluster, of which so many nodes are known.
+pub fn figures(known_nodes: usize) -> [(&'static str, usize); 11] {
+    [
+        ("cluster_slots_assigned", 16384),
+        ("cluster_slots_ok", 16384),
+        ("cluster_slots_pfail", 0),
+        ("cluster_slots_fail", 0),
+        ("cluster_known_nodes", known_nodes),
+        ("cluster_size", 1),
+        ("cluster_current_epoch", 1),
+        ("cluster_my_epoch", 1),
+        ("cluster_stats_messages_sent", 0),
+        ("cluster_stats_messages_received", 0),
+        ("total_cluster_links_buffer_limit_exceeded", 0),
+    ]
 }
 
 /// `CLUSTER KEYSLOT key`

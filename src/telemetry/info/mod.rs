@@ -14,7 +14,6 @@ use super::miss_ratio::PERCENT;
 use super::observed::Observed;
 use super::snapshot::{CommandFigures, Snapshot};
 use crate::config::Config;
-use crate::config::values::ClusterMode;
 
 /// The level of Redis that is claimed towards clients.
 pub const REDIS_VERSION: &str = "7.4.0";
@@ -87,8 +86,7 @@ static SECTIONS: [Section; 16] = [
     section("errorstats", "Errorstats", true, error_stats),
     section("latencystats", "Latencystats", false, latency_stats),
     section("cluster", "Cluster", true, |source, lines| {
-        let mode = source.config.cluster_enabled;
-        lines.field("cluster_enabled", u8::from(mode != ClusterMode::No))
+        fields::write(fields::CLUSTER, source, lines);
     }),
     section("basalt", "Basalt", true, basalt),
     section("missratio", "Missratio", true, miss_ratio),

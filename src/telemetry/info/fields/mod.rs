@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::{Lines, Source, ratio};
 use crate::acl::Denied;
+use crate::config::values::ClusterMode;
 use crate::telemetry::DefragFigures;
 use crate::telemetry::replication::Replication;
 
@@ -126,7 +127,8 @@ pub(super) fn write(fields: &[Field], source: &Source<'_>, lines: &mut Lines) {
 fn with_numbers() -> impl Iterator<Item = &'static Field> {
     let of_saving = persistence::ALWAYS.iter().chain(persistence::APPENDING);
     let counted = CLIENTS.iter().chain(STATS).chain(memory::MEMORY);
-    server::SERVER.iter().chain(counted).chain(of_saving)
+    let of_server = server::SERVER.iter().chain(CLUSTER);
+    of_server.chain(counted).chain(of_saving)
 }
 
 /// The number in a row, not rounded; none where it is a text, or no such row is known.
@@ -341,6 +343,11 @@ pub(super) static STATS: &[Field] = &[
         s.service.users().figures.of(Denied::Database)
     }),
 ];
+
+/// The section about being a node of a cluster.
+pub(super) static CLUSTER: &[Field] = &[count("cluster_enabled", |s| {
+    u64::from(s.config.cluster_enabled != ClusterMode::No)
+})];
 
 /// The section for who looks into the server: the longest that anything kept a shard, or the background its thread.
 pub(super) static DEBUG: &[Field] = &[
