@@ -391,6 +391,8 @@ parameters! {
         "Whether the metrics and health endpoint speaks TLS, with the certificate of tls-cert-file.";
     metrics_auth: text("", values::metrics_auth), "metrics-auth", MUTABLE.sensitive().since("basalt"),
         "user:password, or user:#SHA-256 in hexadecimal digits, that /metrics asks for; empty for none.";
+    metrics_key_names: flag(false), "metrics-key-names", MUTABLE.since("basalt"),
+        "Whether /metrics names the hottest and the largest keys.";
 
     // Scripts
     busy_reply_threshold: number(i64, 5000, 0, LONG_MAX), "busy-reply-threshold",

@@ -8,12 +8,13 @@ use crate::client::registry::Registry;
 use crate::config::Config;
 use crate::engine::evict::budget::Budget;
 use crate::engine::published::Published;
+use crate::engine::value::DataType;
 use crate::pubsub;
 use crate::script;
 use crate::session::service::Service;
 use crate::telemetry::Telemetry;
 use crate::telemetry::counters;
-use crate::telemetry::observed::{Observed, ScriptFigures, TokenFigures};
+use crate::telemetry::observed::{BigKey, Observed, ScriptFigures, TokenFigures};
 use crate::telemetry::replication::Facts;
 
 impl Observed for Service {
@@ -40,6 +41,40 @@ impl Observed for Service {
             worker_handovers: counters.worker_handovers,
             longest_hold_ns: counters.longest_hold_ns,
         }
+    }
+
+    fn big_keys(&self) -> Vec<BigKey> {
+        let has_one = |published: &Published| {
+            let mut types = DataType::ALL.iter();
+            types.any(|(kind, _)| {
+                let mut dbs = published.dbs.iter();
+                dbs.any(|db| db.largest(*kind as usize) > 0)
+            })
+        };
+        let mut found = Vec::new();
+        for (shard, published) in self.all_published.iter().enumerate() {
+            // Most shards have nothing large, and are left in peace.
+            if !has_one(published) {
+                continue;
+            }
+            let Some(engine) = self.shards.try_take(shard as u16) else {
+                continue;
+            };
+            for db in 0..engine.database_count() {
+                for (kind, type_name) in DataType::ALL {
+                    let Some(keys) = engine.db(db) else { continue };
+                    keys.each_large(kind, |key, bytes| {
+                        found.push(BigKey {
+                            bytes,
+                            type_name,
+                            db,
+                            key: key.to_vec(),
+                        });
+                    });
+                }
+            }
+        }
+        found
     }
 
     fn clients(&self) -> &Registry {

@@ -37,10 +37,26 @@ pub trait Observed: Send + Sync {
     fn replication(&self) -> Facts;
     /// Bytes that wait for the disk in the log, with its ring, and those that a snapshot's sink has not taken.
     fn held_back_bytes(&self) -> (u64, u64);
+    /// The largest values with their keys, but for those of shards that are held just now: the one look that takes
+    /// shards, for those who want names (`metrics-key-names`).
+    fn big_keys(&self) -> Vec<BigKey>;
     /// What TLS handshakes begin with, if there is something that needs it.
     fn tls(&self) -> Option<Arc<Contexts>>;
     /// What the server remembers of itself.
     fn telemetry(&self) -> &Telemetry;
+}
+
+/// A large value, and its key.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct BigKey {
+    /// Bytes that it takes.
+    pub bytes: u64,
+    /// Name of its type.
+    pub type_name: &'static str,
+    /// Number of its database.
+    pub db: usize,
+    /// The key.
+    pub key: Vec<u8>,
 }
 
 /// Scripts and functions.

@@ -140,13 +140,13 @@ fn metrics_and_health_answer_over_http() {
     let server = Server::start(&Options::shards(8).with("metrics-port", &port.to_string()));
     check(&mut server.raw(), "SET scraped v", "OK");
     for path in ["/health", "/ready"] {
-        let answer = http(port, path);
+        let answer = support::http(port, path);
         assert!(answer.starts_with("HTTP/1.1 200"), "{path}: {answer}");
     }
     support::eventually("the key is published", || {
-        http(port, "/metrics").contains("redis_db_keys{db=\"db0\"} 1\n")
+        support::http(port, "/metrics").contains("redis_db_keys{db=\"db0\"} 1\n")
     });
-    let metrics = http(port, "/metrics");
+    let metrics = support::http(port, "/metrics");
     for name in [
         "redis_up",
         "redis_uptime_in_seconds",
@@ -177,17 +177,5 @@ fn metrics_and_health_answer_over_http() {
         });
         assert!(found, "/metrics lacks {name}");
     }
-    assert!(http(port, "/nosuch").starts_with("HTTP/1.1 404"));
-}
-
-fn http(port: u16, path: &str) -> String {
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("connect to the exporter");
-    write!(
-        stream,
-        "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
-    )
-    .expect("send");
-    let mut text = String::new();
-    stream.read_to_string(&mut text).expect("an answer");
-    text
+    assert!(support::http(port, "/nosuch").starts_with("HTTP/1.1 404"));
 }

@@ -1,6 +1,6 @@
 //! What the server finds out about its own traffic: hot keys, large values, and what other sizes of memory would do.
 
-use crate::support::{self, Options, Server, check};
+use crate::support::{self, Options, Server, check, is_stand_in};
 use crate::wire::Raw;
 
 /// Sends lines in batches and reads their replies.
@@ -161,6 +161,99 @@ fn large_values_are_named_and_the_doctor_speaks_of_them() {
         let doctor = raw.call("MEMORY DOCTOR").body();
         assert!(!doctor.contains("alone takes"), "{doctor}");
     });
+}
+
+#[test]
+fn no_name_of_a_key_or_a_client_stands_on_the_metrics_port_unless_that_is_asked_for() {
+    if is_stand_in() {
+        return;
+    }
+    let port = support::free_port();
+    let options = Options::shards(4)
+        .with("metrics-port", &port.to_string())
+        .with("hot-keys-sample", "1")
+        .with("latency-monitor-threshold", "1")
+        .with("slowlog-log-slower-than", "0");
+    let server = Server::start(&options);
+    let mut raw = server.raw();
+    for request in [
+        "CLIENT SETNAME secret-client",
+        "CLIENT SETINFO LIB-NAME secret-library",
+        "ACL SETUSER secret-user on nopass ~secret-pattern:* &secret-channel* +get",
+        "ACL DRYRUN secret-user GET secret-key",
+        "AUTH secret-user secret-password",
+        "SET secret-key v",
+        "GET secret-key",
+        "GET secret-key",
+        "LPUSH secret-key v",
+        "SETRANGE secret-giant 200000 x",
+        "SET secret-ttl v EX 1000",
+        "PUBLISH secret-channel secret-message",
+        "WATCH secret-key",
+        "EVAL \"return redis.call('get', KEYS[1])\" 1 secret-key",
+        "EVAL \"return redis.call('lpush', 'secret-key', 1)\" 0",
+        "FUNCTION LOAD \"#!lua name=secret_functions\\nredis.register_function('secret_function', function() end)\"",
+        "FCALL secret_function 0",
+        "secret-command secret-argument",
+        "SUBSCRIBE secret-channel",
+    ] {
+        raw.call(request);
+    }
+    // Signed in as another user, it may not do all of this; a second client may.
+    let mut raw = server.raw();
+    for request in [
+        "CLIENT SETNAME secret-client",
+        "DEBUG SLEEP 0.01",
+        "SETRANGE secret-giant 200000 x",
+        "SUBSCRIBE secret-channel",
+    ] {
+        raw.call(request);
+    }
+    let mut raw = server.raw();
+    for number in 0..50 {
+        raw.call(&format!(
+            "SETRANGE secret-big:{number} {} x",
+            20_000 + 5_000 * number
+        ));
+    }
+    for _ in 0..100 {
+        raw.call("GET secret-giant");
+    }
+    let page = || support::http(port, "/metrics");
+    support::eventually("hot keys by rank", || {
+        page().contains("basalt_hot_key_commands_ratio{rank=\"1\"}")
+    });
+    for path in ["/", "/metrics", "/health", "/ready", "/secret"] {
+        let page = support::http(port, path);
+        let line = page.lines().find(|line| line.contains("secret"));
+        assert_eq!(line, None, "{path}");
+    }
+    check(&mut raw, "CONFIG SET metrics-key-names yes", "OK");
+    let named = page();
+    let series = |name: &str| -> Vec<&str> {
+        let lines = named.lines().filter(|line| line.starts_with(name));
+        lines.collect()
+    };
+    let hot = series("basalt_hot_key_by_name_commands_ratio{key=\"secret-giant\"} ");
+    assert_eq!(hot.len(), 1, "{named}");
+    let big = series("basalt_big_key_bytes{");
+    assert_eq!(big.len(), 10, "{big:?}");
+    let largest = "basalt_big_key_bytes{db=\"db0\",type=\"string\",key=\"secret-big:49\"} ";
+    let found = big.iter().find_map(|line| line.strip_prefix(largest));
+    let bytes: f64 = found.expect(largest).parse().expect("a number");
+    assert!((265_000.0..400_000.0).contains(&bytes), "{bytes}");
+    for name in ["by_name_commands", "by_name_bytes"] {
+        let hot = series(&format!("basalt_hot_key_{name}_ratio{{"));
+        assert!((1..=10).contains(&hot.len()), "{hot:?}");
+    }
+    for other in [
+        "client", "user", "channel", "function", "command", "library", "pattern", "message",
+    ] {
+        assert!(!named.contains(&format!("secret-{other}")), "{other}");
+        assert!(!named.contains(&format!("secret_{other}")), "{other}");
+    }
+    check(&mut raw, "CONFIG SET metrics-key-names no", "OK");
+    assert!(!page().contains("secret"));
 }
 
 /// What the slow log has, oldest first, each entry in one line behind its number.

@@ -10,7 +10,7 @@
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -476,4 +476,17 @@ impl Draw {
     pub(crate) fn below(&mut self, bound: usize) -> usize {
         (self.next() >> 11) as usize % bound
     }
+}
+
+/// The answer of the metrics port to a request for a path, its head included.
+pub(crate) fn http(port: u16, path: &str) -> String {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("the metrics port");
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    )
+    .expect("send");
+    let mut text = String::new();
+    stream.read_to_string(&mut text).expect("an answer");
+    text
 }

@@ -160,7 +160,9 @@ fn sentences_end_and_secrets_are_marked() {
             "{}",
             parameter.name
         );
-        assert!(["7.0", "7.2", "7.4", "8.0", "8.1", "basalt"].contains(&parameter.traits.since));
+        assert!(
+            ["7.0", "7.2", "7.4", "8.0", "8.1", "9.0", "basalt"].contains(&parameter.traits.since)
+        );
     }
 }
 

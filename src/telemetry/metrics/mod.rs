@@ -1,6 +1,7 @@
 //! `/metrics`: the snapshot in Prometheus's text format, under the names that redis_exporter's dashboards know.
 
 mod compatible;
+mod key_names;
 mod page;
 mod replication;
 mod rows;
@@ -49,6 +50,9 @@ pub fn render(service: &dyn Observed) -> String {
     units(&mut page, &source);
     miss_ratio(&mut page, &snapshot);
     hot_keys(&mut page, service);
+    if config.metrics_key_names {
+        key_names::write(&mut page, service);
+    }
     commands(&mut page, &snapshot);
     shards(&mut page, service, &snapshot);
     let scrapes = &service.telemetry().scrapes;
@@ -290,7 +294,7 @@ fn units(page: &mut Page, source: &Source<'_>) {
     }
 }
 
-/// How much of the traffic the hottest keys take, by rank: names would be data, and labels without bound.
+/// How much of the traffic the hottest keys take, by rank: names would be data, see [`key_names`].
 fn hot_keys(page: &mut Page, service: &dyn Observed) {
     const RANKS: usize = 10;
     let top = service.telemetry().hot_keys.top(RANKS);

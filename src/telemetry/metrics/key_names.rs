@@ -1,0 +1,93 @@
+//! Keys by name, for those who asked for that: `metrics-key-names yes`.
+//!
+//! A page has at most [`NAMES_MAX`] names of each kind. Keys that came and went leave series in Prometheus, as labels
+//! are what tells series apart.
+
+use super::page::Page;
+use crate::telemetry::info::ratio;
+use crate::telemetry::observed::{BigKey, Observed};
+
+/// Keys of each kind on a page.
+const NAMES_MAX: usize = 10;
+
+/// Bytes of a key that are shown.
+const NAME_BYTES_MAX: usize = 128;
+
+/// All of it.
+pub(super) fn write(page: &mut Page, service: &dyn Observed) {
+    hot(page, service);
+    big(page, service);
+}
+
+fn hot(page: &mut Page, service: &dyn Observed) {
+    let top = service.telemetry().hot_keys.top(NAMES_MAX);
+    for (name, help, keys, total) in [
+        (
+            "basalt_hot_key_by_name_commands_ratio",
+            "Part of all uses of keys that the hottest keys take.",
+            &top.by_commands,
+            top.commands,
+        ),
+        (
+            "basalt_hot_key_by_name_bytes_ratio",
+            "Part of all bytes of commands with keys that the hottest keys take.",
+            &top.by_bytes,
+            top.bytes,
+        ),
+    ] {
+        for (key, weight) in keys {
+            let labels = vec![("key", label(key))];
+            page.labelled_gauge(name, help, labels, ratio(*weight, total));
+        }
+    }
+}
+
+fn big(page: &mut Page, service: &dyn Observed) {
+    let mut keys = service.big_keys();
+    keys.sort_unstable_by(|one, other| other.cmp(one));
+    keys.truncate(NAMES_MAX);
+    for BigKey {
+        bytes,
+        type_name,
+        db,
+        key,
+    } in keys
+    {
+        page.labelled_gauge(
+            "basalt_big_key_bytes",
+            "Bytes of the largest values.",
+            vec![
+                ("db", format!("db{db}")),
+                ("type", type_name.to_owned()),
+                ("key", label(&key)),
+            ],
+            bytes as f64,
+        );
+    }
+}
+
+/// A key as a label's value: what is no text is escaped, and what is long is cut.
+fn label(key: &[u8]) -> String {
+    let cut = key.len() > NAME_BYTES_MAX;
+    let shown = key[..key.len().min(NAME_BYTES_MAX)].escape_ascii();
+    match cut {
+        true => format!("{shown}…"),
+        false => shown.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_label_is_short_plain_text() {
+        assert_eq!(label(b"user:1"), "user:1");
+        assert_eq!(label(b"\x00\xff\n\""), "\\x00\\xff\\n\\\"");
+        let long = label(&[b'k'; 10_000]);
+        assert_eq!(
+            (long.chars().count(), long.ends_with('…')),
+            (NAME_BYTES_MAX + 1, true)
+        );
+    }
+}
