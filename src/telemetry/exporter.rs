@@ -361,8 +361,8 @@ fn gzip(page: &[u8]) -> io::Result<Vec<u8>> {
     encoder.finish()
 }
 
-/// Whether gzip is among the codings that a request takes (RFC 9110, 12.5.3). What is named goes before `*`, and weight 0
-/// forbids a coding.
+/// Whether gzip is among the codings that a request takes (RFC 9110, 12.5.3). What is named goes before `*`, and weight
+/// 0 forbids a coding.
 fn takes_gzip(asked: &HeaderMap) -> bool {
     let (mut of_gzip, mut of_any) = (None, None);
     for header in asked.get_all(ACCEPT_ENCODING) {

@@ -325,25 +325,33 @@ impl Snapshot {
             errors: errors::counts(),
             error_count: errors::total(),
         };
+        snapshot.add_threads();
+        snapshot.add_shards(service);
+        snapshot
+    }
+
+    fn add_threads(&mut self) {
         for thread in counters::all() {
-            snapshot.bytes_in += thread.bytes_in.get();
-            snapshot.bytes_out += thread.bytes_out.get();
-            snapshot.reads += thread.reads.get();
-            snapshot.writes += thread.writes.get();
-            snapshot.most_commands = snapshot.most_commands.max(thread.most_commands.get());
+            self.bytes_in += thread.bytes_in.get();
+            self.bytes_out += thread.bytes_out.get();
+            self.reads += thread.reads.get();
+            self.writes += thread.writes.get();
+            self.most_commands = self.most_commands.max(thread.most_commands.get());
         }
+    }
+
+    fn add_shards(&mut self, service: &dyn Observed) {
         for published in service.all_published() {
-            snapshot.dirty += published.dirty.get();
-            snapshot.waited_keys += published.waited_keys.get();
-            snapshot.watched_keys += published.watched_keys.get();
-            snapshot.waited_keys_when_gone += published.waited_keys_when_gone.get();
-            snapshot.lag_sum_ms += published.expiry_lag_sum_ms.get();
-            snapshot.lag_max_ms = snapshot.lag_max_ms.max(published.expiry_lag_max_ms.get());
-            for (sum, count) in snapshot.lag.iter_mut().zip(&published.expiry_lag) {
+            self.dirty += published.dirty.get();
+            self.waited_keys += published.waited_keys.get();
+            self.watched_keys += published.watched_keys.get();
+            self.waited_keys_when_gone += published.waited_keys_when_gone.get();
+            self.lag_sum_ms += published.expiry_lag_sum_ms.get();
+            self.lag_max_ms = self.lag_max_ms.max(published.expiry_lag_max_ms.get());
+            for (sum, count) in self.lag.iter_mut().zip(&published.expiry_lag) {
                 *sum += count.get();
             }
         }
-        snapshot
     }
 
     /// The token counters of all shards together; the longest hold is the longest of any.

@@ -123,7 +123,8 @@ pub fn text(service: &dyn Observed, sections: &[String]) -> String {
     lines.text
 }
 
-/// The number that a field shows, not rounded, so that the metrics show the same; none where it is a text or is unknown.
+/// The number that a field shows, not rounded, so that the metrics show the same; none where it is a text or there is
+/// no such field.
 pub(super) fn number(
     service: &dyn Observed,
     config: &Config,

@@ -1,9 +1,8 @@
 //! Names of redis_exporter that this server would not choose itself, for dashboards and alerts that ask for them.
 //!
-//! Names, types, labels and units are those of the exporter, also where promtool finds fault with them (`_sec`, counters
-//! without `_total`), and figures are those of INFO, from which the exporter has them. `.ci/exporter` compares this page
-//! with the exporter's. Not here is what the exporter says of itself and nobody else can: the Go runtime (`go_*`), its
-//! build, its connection, its key groups, its requests for other targets.
+//! Names, types, labels and units are those of the exporter, also where promtool finds fault with them (`_sec`,
+//! counters without `_total`), and figures are those of INFO, from which the exporter has them. `.ci/exporter` compares
+//! this page with the exporter's. What only the exporter can say of itself is not here: the test names it.
 
 use std::sync::atomic::Ordering::Relaxed;
 

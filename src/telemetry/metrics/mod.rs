@@ -143,16 +143,26 @@ fn subscribers(page: &mut Page, snapshot: &Snapshot) {
 
 fn cpu(page: &mut Page, snapshot: &Snapshot) {
     let cpu = &snapshot.cpu;
-    for (suffix, seconds) in [
-        ("", cpu.own),
-        ("_children", cpu.children),
-        ("_main_thread", cpu.main_thread),
+    for (system, user, seconds) in [
+        (
+            "redis_cpu_sys_seconds_total",
+            "redis_cpu_user_seconds_total",
+            cpu.own,
+        ),
+        (
+            "redis_cpu_sys_children_seconds_total",
+            "redis_cpu_user_children_seconds_total",
+            cpu.children,
+        ),
+        (
+            "redis_cpu_sys_main_thread_seconds_total",
+            "redis_cpu_user_main_thread_seconds_total",
+            cpu.main_thread,
+        ),
     ] {
-        let system = format!("redis_cpu_sys{suffix}_seconds_total");
-        page.seconds_total(&system, "CPU time in the kernel.", &[(&[], seconds.system)]);
-        let user = format!("redis_cpu_user{suffix}_seconds_total");
+        page.seconds_total(system, "CPU time in the kernel.", &[(&[], seconds.system)]);
         page.seconds_total(
-            &user,
+            user,
             "CPU time outside of the kernel.",
             &[(&[], seconds.user)],
         );

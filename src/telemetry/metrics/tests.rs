@@ -110,6 +110,37 @@ fn every_promised_name_is_there_with_the_type_of_redis_exporter() {
     }
 }
 
+/// Names of redis_exporter that would not be true here, and why.
+const NOT_HERE: [(&str, &str); 5] = [
+    ("go_", "the Go runtime"),
+    (
+        "redis_exporter_build_info",
+        "the exporter's version and compiler; basalt_info has basalt's version",
+    ),
+    (
+        "redis_exporter_last_scrape_connect_time_seconds",
+        "the server does not connect to itself",
+    ),
+    (
+        "redis_target_scrape_request_errors_total",
+        "requests for other targets, which the server does not take",
+    ),
+    (
+        "redis_last_key_groups_scrape_duration_milliseconds",
+        "key groups, which the server does not scan for",
+    ),
+];
+
+#[test]
+fn what_only_the_exporter_can_say_is_not_on_the_page() {
+    let page = page();
+    let (types, _) = parse(&page);
+    for (name, reason) in NOT_HERE {
+        let found = types.keys().find(|other| other.starts_with(name));
+        assert_eq!(found, None, "{reason}");
+    }
+}
+
 #[test]
 fn the_documentation_lists_the_names_of_redis_exporter() {
     let documented = include_str!("../../../docs/observability.md");
