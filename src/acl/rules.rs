@@ -169,11 +169,9 @@ impl Selector {
         let plain = lossless::until_zero(word);
         let is = |name: &str| plain.eq_ignore_ascii_case(name.as_bytes());
         if is("allkeys") || is("~*") {
-            self.all_keys = true;
-            self.keys.clear();
+            self.set_all_keys(true);
         } else if is("resetkeys") {
-            self.all_keys = false;
-            self.keys.clear();
+            self.set_all_keys(false);
         } else if is("allchannels") || is("&*") {
             self.all_channels = true;
             self.channels.clear();
@@ -221,16 +219,7 @@ impl Selector {
         if has_blanks(text) {
             return Err(RuleError::Syntax);
         }
-        match self.keys.iter_mut().find(|one| one.pattern.text == text) {
-            Some(known) => {
-                known.access.reads |= access.reads;
-                known.access.writes |= access.writes;
-            }
-            None => self.keys.push(KeyPattern {
-                pattern: Pattern::new(text),
-                access,
-            }),
-        }
+        self.add_keys(text, access);
         Ok(())
     }
 

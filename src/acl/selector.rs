@@ -17,6 +17,16 @@ pub struct Access {
 }
 
 impl Access {
+    /// The first.
+    pub const READ: Access = Access {
+        reads: true,
+        writes: false,
+    };
+    /// The second.
+    pub const WRITE: Access = Access {
+        reads: false,
+        writes: true,
+    };
     /// Both.
     pub const ALL: Access = Access {
         reads: true,
@@ -39,16 +49,40 @@ pub(super) struct Pattern {
 enum Kind {
     /// No byte of it is special.
     Literal,
-    /// Only its last byte is, which is a star.
-    Prefix,
+    /// Only its last byte is, which is a star; the first bytes of what matches are these, under the mask.
+    Prefix {
+        start: u64,
+        mask: u64,
+    },
     Glob,
+}
+
+/// The first eight bytes of a text as a number, with zeros behind a shorter one.
+#[inline]
+fn start_of(text: &[u8]) -> u64 {
+    if let Some(first) = text.first_chunk::<8>() {
+        return u64::from_le_bytes(*first);
+    }
+    // Two parts that overlap, as no call is wanted for so few bytes.
+    if let (Some(first), Some(last)) = (text.first_chunk::<4>(), text.last_chunk::<4>()) {
+        let last = u64::from(u32::from_le_bytes(*last));
+        return u64::from(u32::from_le_bytes(*first)) | last << (8 * (text.len() - 4));
+    }
+    let bytes = text.iter().enumerate();
+    bytes.fold(0, |all, (at, byte)| all | u64::from(*byte) << (8 * at))
 }
 
 impl Pattern {
     pub(super) fn new(text: &[u8]) -> Pattern {
         let kind = match text.split_last() {
             _ if glob::is_literal(text) => Kind::Literal,
-            Some((b'*', before)) if glob::is_literal(before) => Kind::Prefix,
+            Some((b'*', before)) if glob::is_literal(before) => Kind::Prefix {
+                start: start_of(before),
+                mask: match before.len() {
+                    short @ ..8 => (1 << (8 * short)) - 1,
+                    _ => u64::MAX,
+                },
+            },
             _ => Kind::Glob,
         };
         Pattern {
@@ -57,17 +91,74 @@ impl Pattern {
         }
     }
 
-    #[inline]
     pub(super) fn matches(&self, text: &[u8]) -> bool {
+        self.matches_with(text, start_of(text))
+    }
+
+    /// Whether a text matches, which begins as `first` says, see [`start_of`].
+    #[inline]
+    fn matches_with(&self, text: &[u8], first: u64) -> bool {
         match self.kind {
             Kind::Literal => self.text == text,
-            // A pattern of a star alone does not match the empty text either, in Redis.
-            Kind::Prefix => {
-                text.starts_with(&self.text[..self.text.len() - 1])
-                    && (!text.is_empty() || self.text.is_empty())
+            Kind::Prefix { start, mask } => {
+                let len = self.text.len() - 1;
+                // A pattern of a star alone does not match the empty text either, in Redis.
+                first & mask == start
+                    && text.len() >= len.max(1)
+                    && (len <= 8 || text.starts_with(&self.text[..len]))
             }
             Kind::Glob => glob::matches(&self.text, text, Case::Sensitive),
         }
+    }
+}
+
+/// The patterns of keys that are prefixes of up to eight bytes, for each kind of access: what most keys are found by.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Prefixes {
+    read: Vec<Prefix>,
+    written: Vec<Prefix>,
+    both: Vec<Prefix>,
+}
+
+/// What the first bytes of a key are, under a mask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Prefix {
+    start: u64,
+    mask: u64,
+}
+
+impl Prefixes {
+    fn add(&mut self, one: &KeyPattern) {
+        let Kind::Prefix { start, mask } = one.pattern.kind else {
+            return;
+        };
+        // The star is the last byte.
+        if one.pattern.text.len() > 9 {
+            return;
+        }
+        let lists = [
+            (&mut self.read, Access::READ),
+            (&mut self.written, Access::WRITE),
+            (&mut self.both, Access::ALL),
+        ];
+        for (list, wanted) in lists {
+            if one.access.covers(wanted) {
+                list.push(Prefix { start, mask });
+            }
+        }
+    }
+
+    /// Whether a key has one of them that gives this access. Patterns have no zero bytes, so a key that is shorter than
+    /// a prefix does not have it; an empty key is left to the patterns.
+    #[inline]
+    fn have(&self, key: &[u8], first: u64, access: Access) -> bool {
+        let prefixes = match (access.reads, access.writes) {
+            (true, false) => &self.read,
+            (false, true) => &self.written,
+            _ => &self.both,
+        };
+        let mut prefixes = prefixes.iter();
+        !key.is_empty() && prefixes.any(|one| first & one.mask == one.start)
     }
 }
 
@@ -98,6 +189,7 @@ pub struct Selector {
     pub(super) rules: Vec<CommandRule>,
     pub(super) all_keys: bool,
     pub(super) keys: Vec<KeyPattern>,
+    prefixes: Prefixes,
     pub(super) all_channels: bool,
     pub(super) channels: Vec<Pattern>,
     /// The numbers of the databases that may be used, in order; all of them if it is none.
@@ -278,6 +370,13 @@ impl Selector {
         None
     }
 
+    /// Whether a command with one key and no channel is allowed for certain: whatever its first argument and its
+    /// database.
+    #[inline]
+    pub(super) fn has_plainly(&self, id: usize, key: &[u8], access: Access) -> bool {
+        self.databases.is_none() && self.has(id) && (self.all_keys || self.has_key(key, access))
+    }
+
     #[cold]
     fn has_first_argument(&self, wanted: &Wanted<'_, '_>) -> bool {
         let known = self.first_arguments.get(&wanted.id);
@@ -289,9 +388,42 @@ impl Selector {
 
     #[inline]
     fn has_key(&self, key: &[u8], access: Access) -> bool {
-        self.keys
-            .iter()
-            .any(|one| one.access.covers(access) && one.pattern.matches(key))
+        let first = start_of(key);
+        self.prefixes.have(key, first, access) || self.has_pattern(key, first, access)
+    }
+
+    #[inline(never)]
+    fn has_pattern(&self, key: &[u8], first: u64, access: Access) -> bool {
+        let is_match =
+            |one: &KeyPattern| one.pattern.matches_with(key, first) && one.access.covers(access);
+        self.keys.iter().any(is_match)
+    }
+
+    /// Allows all keys, or none.
+    pub(super) fn set_all_keys(&mut self, allows: bool) {
+        self.all_keys = allows;
+        self.keys.clear();
+        self.prefixes = Prefixes::default();
+    }
+
+    /// Allows more keys, or more access to those of a pattern.
+    pub(super) fn add_keys(&mut self, text: &[u8], access: Access) {
+        let known = self.keys.iter_mut().find(|one| one.pattern.text == text);
+        let Some(known) = known else {
+            let added = KeyPattern {
+                pattern: Pattern::new(text),
+                access,
+            };
+            self.prefixes.add(&added);
+            self.keys.push(added);
+            return;
+        };
+        if known.access.covers(access) {
+            return;
+        }
+        known.access = Access::ALL;
+        self.prefixes = Prefixes::default();
+        self.keys.iter().for_each(|one| self.prefixes.add(one));
     }
 
     /// Whether a channel may be used; a pattern of channels is compared with patterns as it stands.
@@ -305,10 +437,7 @@ impl Selector {
 
     /// Whether all keys may be read.
     pub(super) fn reads_all_keys(&self) -> bool {
-        let reads = Access {
-            reads: true,
-            writes: false,
-        };
+        let reads = Access::READ;
         let is_all = |one: &KeyPattern| one.access.covers(reads) && one.pattern.text == b"*";
         self.all_keys || self.keys.iter().any(is_all)
     }

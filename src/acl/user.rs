@@ -4,7 +4,7 @@ use sha2::{Digest, Sha256};
 
 use super::catalogue::Catalogue;
 use super::denied::Denied;
-use super::selector::{Pattern, Selector, Wanted};
+use super::selector::{Access, Pattern, Selector, Wanted};
 
 /// The name of the user that connections are which name none.
 pub const DEFAULT: &[u8] = b"default";
@@ -136,6 +136,13 @@ impl User {
     pub fn has_database_rules(&self) -> bool {
         let mut all = self.all_selectors();
         all.any(|selector| selector.databases.is_some())
+    }
+
+    /// Whether its permissions without parentheses allow a command with one key and no channel for certain. What is not
+    /// allowed so may be allowed otherwise, as [`User::refusal`] says.
+    #[inline]
+    pub fn has_plainly(&self, id: usize, key: &[u8], access: Access) -> bool {
+        self.root.has_plainly(id, key, access)
     }
 
     /// Whether it may run a command and read whatever keys that makes up.

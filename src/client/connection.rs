@@ -42,6 +42,8 @@ pub struct Connection {
     pub db: usize,
     /// RESP2 or RESP3.
     pub protocol: Protocol,
+    /// The user that it is; none where commands are replayed.
+    pub user: Option<Arc<Handle>>,
     /// Whether AUTH succeeded or was not needed.
     pub authenticated: bool,
     /// CLIENT NO-TOUCH.
@@ -72,6 +74,7 @@ impl Connection {
     pub fn new(shared: Arc<Shared>, authenticated: bool) -> Connection {
         Connection {
             shared,
+            user: None,
             db: 0,
             is_in_script: false,
             protocol: Protocol::Resp2,
@@ -90,6 +93,7 @@ impl Connection {
     /// The client is this user, and has signed in or needs not.
     pub fn set_user(&mut self, user: &Arc<Handle>, authenticated: bool) {
         self.authenticated = authenticated;
+        self.user = Some(Arc::clone(user));
         self.shared.set_user(user, authenticated);
     }
 

@@ -191,7 +191,7 @@ impl Session {
         let request = Admitted { plan, command };
         let error = if self.replays() {
             None
-        } else if self.connection.shared.is_checked() {
+        } else if self.connection.shared.is_checked() && !self.is_plainly_allowed(turn, request) {
             self.refusal::<true>(turn, request)
         } else if plan.route == Route::Session || self.pending.is_some() {
             self.refusal::<false>(turn, request)
@@ -206,6 +206,18 @@ impl Session {
                 None
             }
         }
+    }
+
+    /// Whether the client's user may run a request for certain, so that nothing else is to be asked for its rules.
+    #[inline]
+    fn is_plainly_allowed(&self, turn: &Turn<'_>, request: Admitted<'_>) -> bool {
+        let Some(handle) = &self.connection.user else {
+            return false;
+        };
+        let args = turn.batch.args(request.plan);
+        matches!(request.plan.route, Route::Shard(_))
+            && self.connection.authenticated
+            && check::is_plainly_allowed(&handle.peek(), request.command, &args)
     }
 
     /// Refuses a request that waited, and that its user may no longer run.

@@ -57,6 +57,18 @@ impl Refused {
     }
 }
 
+/// Whether a user may run a command on its one key for certain, which most requests are; of others [`refused`] knows.
+#[inline]
+pub fn is_plainly_allowed(user: &User, command: &'static Command, args: &Args<'_>) -> bool {
+    let Some(at) = keys::only(command) else {
+        return false;
+    };
+    let flags = command.keys[0].flags;
+    !flags.any(KeyFlags::VARIABLE_FLAGS.or(KeyFlags::NOT_KEY))
+        && at < args.len()
+        && user.has_plainly(command.rule_id(), args.get(at), access(flags))
+}
+
 /// What a user is refused of a command in a database.
 pub fn refused(
     user: &User,
