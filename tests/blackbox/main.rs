@@ -54,6 +54,8 @@ mod streams;
 mod strings;
 mod support;
 mod tls;
+mod tls_strangers;
+mod tls_tools;
 mod tracking;
 mod transactions;
 mod transcripts;

@@ -21,13 +21,13 @@ use crate::support::{
 use crate::wire::{Raw, encode};
 
 /// An authority, and the folder with what it has signed.
-struct Authority {
+pub(crate) struct Authority {
     folder: tempfile::TempDir,
     issuer: CertifiedIssuer<'static, KeyPair>,
 }
 
 impl Authority {
-    fn new() -> Authority {
+    pub(crate) fn new() -> Authority {
         Authority::called("basalt tests")
     }
 
@@ -45,12 +45,12 @@ impl Authority {
         authority
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
     /// Writes a certificate and its key.
-    fn sign(&self, file: &str, name: &str, change: impl FnOnce(&mut CertificateParams)) {
+    pub(crate) fn sign(&self, file: &str, name: &str, change: impl FnOnce(&mut CertificateParams)) {
         let mut params = CertificateParams::new(vec!["localhost".to_owned()]).expect("parameters");
         params.distinguished_name.push(DnType::CommonName, name);
         change(&mut params);
@@ -60,11 +60,11 @@ impl Authority {
         fs::write(self.path(&format!("{file}.crt")), certificate.pem()).expect("it is written");
     }
 
-    fn text(&self, name: &str) -> String {
+    pub(crate) fn text(&self, name: &str) -> String {
         self.path(name).to_str().expect("a plain path").to_owned()
     }
 
-    fn options(&self, port: u16) -> Options {
+    pub(crate) fn options(&self, port: u16) -> Options {
         Options::default()
             .with("tls-port", &port.to_string())
             .with("tls-cert-file", &self.text("server.crt"))
@@ -73,7 +73,7 @@ impl Authority {
     }
 
     /// What a client with a certificate of this name begins with, or without one.
-    fn client(&self, name: Option<&str>, versions: Versions) -> ClientConfig {
+    pub(crate) fn client(&self, name: Option<&str>, versions: Versions) -> ClientConfig {
         let mut roots = RootCertStore::empty();
         let ca = CertificateDer::from_pem_file(self.path("ca.crt")).expect("the authority");
         roots.add(ca).expect("the authority");
@@ -100,14 +100,14 @@ fn chain(path: &Path) -> Vec<CertificateDer<'static>> {
     chain.map(|one| one.expect("a certificate")).collect()
 }
 
-type Versions = &'static [&'static rustls::SupportedProtocolVersion];
+pub(crate) type Versions = &'static [&'static rustls::SupportedProtocolVersion];
 
-static OLD: Versions = &[&rustls::version::TLS12];
-static NEW: Versions = &[&rustls::version::TLS13];
+pub(crate) static OLD: Versions = &[&rustls::version::TLS12];
+pub(crate) static NEW: Versions = &[&rustls::version::TLS13];
 
-type Channel = StreamOwned<ClientConnection, TcpStream>;
+pub(crate) type Channel = StreamOwned<ClientConnection, TcpStream>;
 
-fn connect(port: u16, config: ClientConfig) -> Channel {
+pub(crate) fn connect(port: u16, config: ClientConfig) -> Channel {
     let name = ServerName::try_from("localhost").expect("a name");
     let tls = ClientConnection::new(Arc::new(config), name).expect("a client");
     let socket = TcpStream::connect(("127.0.0.1", port)).expect("a connection");
@@ -119,7 +119,7 @@ fn connect(port: u16, config: ClientConfig) -> Channel {
 }
 
 /// The reply to a request, of known length; an error if the server did not take the client.
-fn ask(channel: &mut Channel, request: &[u8], expected: &[u8]) -> std::io::Result<()> {
+pub(crate) fn ask(channel: &mut Channel, request: &[u8], expected: &[u8]) -> std::io::Result<()> {
     channel.write_all(request)?;
     let mut reply = vec![0; expected.len()];
     channel.read_exact(&mut reply)?;
@@ -127,11 +127,11 @@ fn ask(channel: &mut Channel, request: &[u8], expected: &[u8]) -> std::io::Resul
     Ok(())
 }
 
-fn ping(channel: &mut Channel) -> std::io::Result<()> {
+pub(crate) fn ping(channel: &mut Channel) -> std::io::Result<()> {
     ask(channel, b"PING\r\n", b"+PONG\r\n")
 }
 
-fn metric(port: u16, name: &str) -> f64 {
+pub(crate) fn metric(port: u16, name: &str) -> f64 {
     let mut http = TcpStream::connect(("127.0.0.1", port)).expect("the metrics port");
     http.write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
         .expect("it takes a request");
