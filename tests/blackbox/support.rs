@@ -48,7 +48,11 @@ pub(crate) fn basalt() -> OsString {
 /// Our server, to be started with arguments of the test's own. It would take variables that begin so for directives.
 pub(crate) fn command() -> Command {
     let mut command = Command::new(basalt());
-    command.env_remove("BASALT_BINARY");
+    // What the tests are told by the environment is no directive of the server.
+    let of_tests = std::env::vars_os().map(|(name, _)| name);
+    for name in of_tests.filter(|name| name.to_string_lossy().starts_with("BASALT_")) {
+        command.env_remove(name);
+    }
     command
 }
 
