@@ -5,6 +5,8 @@
 
 use std::io::{self, ErrorKind};
 
+use bytes::BufMut;
+
 use super::buffer_budget::{CLAIM_BYTES_MAX, LARGE_BYTES};
 use super::pool;
 use super::stream::Stream;
@@ -15,11 +17,13 @@ use crate::session::batch::Batch;
 /// copy them costs less than a read for them alone.
 const STRAIGHT_BYTES_MIN: usize = pool::INPUT_BYTES / 2;
 
-/// Reads once. How many bytes came; `None` when nothing was there after all, `Some(0)` at the end.
+/// Reads once, into the buffer no more than that `unread_max` bytes are unread there, and one byte in any case. How many
+/// bytes came; `None` when nothing was there after all, `Some(0)` at the end.
 pub(super) fn read(
     stream: &mut Stream,
     parser: &mut Parser,
     batch: &mut Batch,
+    unread_max: usize,
 ) -> io::Result<Option<usize>> {
     let straight = match read_straight(stream, parser) {
         None => 0,
@@ -27,7 +31,7 @@ pub(super) fn read(
         Some(read) => return or_nothing(read),
     };
     // What follows an argument that is complete now comes along, if it is there.
-    match read_buffered(stream, parser, batch) {
+    match read_buffered(stream, parser, batch, unread_max) {
         Ok(count) => Ok(Some(straight + count)),
         Err(_) if straight > 0 => Ok(Some(straight)),
         Err(error) => or_nothing(Err(error)),
@@ -60,14 +64,21 @@ fn read_straight(stream: &mut Stream, parser: &mut Parser) -> Option<io::Result<
     Some(stream.try_read(filling))
 }
 
-fn read_buffered(stream: &mut Stream, parser: &mut Parser, batch: &mut Batch) -> io::Result<usize> {
+fn read_buffered(
+    stream: &mut Stream,
+    parser: &mut Parser,
+    batch: &mut Batch,
+    unread_max: usize,
+) -> io::Result<usize> {
+    let room = unread_max.saturating_sub(batch.pending().len()).max(1);
     let input = &mut batch.input;
     let wants = match parser.filling() {
         None => parser.wants(),
         // What is missing has room elsewhere.
         Some(_) => 0,
     };
-    if input.capacity() - input.len() < pool::INPUT_BYTES / 2 || wants > 0 {
+    let free = input.capacity() - input.len();
+    if (free < pool::INPUT_BYTES / 2 && free < room) || wants > 0 {
         let wanted = match input.len() {
             CLAIM_BYTES_MAX.. => wants,
             received => wants.min(received),
@@ -79,7 +90,7 @@ fn read_buffered(stream: &mut Stream, parser: &mut Parser, batch: &mut Batch) ->
             input.reserve(wanted.max(pool::INPUT_BYTES));
         }
     }
-    let count = stream.try_read(input)?;
+    let count = stream.try_read(&mut input.limit(room))?;
     let received = u32::try_from(input.len()).unwrap_or(u32::MAX);
     batch.peak = batch.peak.max(received);
     batch.fill_block(parser);

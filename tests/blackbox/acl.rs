@@ -543,6 +543,8 @@ fn permissions_may_be_for_some_databases_only_as_with_valkey() {
         "MOVE k 2",
         "COPY k l DB 0",
         "COPY k l REPLACE DB 2",
+        "COPY k l DB 3 DB 2",
+        "COPY k l DB 3 REPLACE DB 2 DB 1",
         "FLUSHALL",
     ] {
         check(&mut dora, request, DENIED);

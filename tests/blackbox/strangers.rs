@@ -129,6 +129,31 @@ fn a_request_beyond_16_kib_ends_the_connection() {
 }
 
 #[test]
+fn those_whose_wrong_passwords_are_answered_late_hold_no_more_than_others() {
+    if support::is_stand_in() {
+        return;
+    }
+    let server = Server::start(&options());
+    let mut client = signed_in(&server);
+    let mut strangers: Vec<_> = (0..20).map(|_| stranger(&server)).collect();
+    let requests = b"AUTH nobody wrong\r\n".repeat(10_000);
+    let attempts = |client: &mut Raw| info_number(client, "stats", "acl_access_denied_auth");
+    for round in 1..=6 {
+        for stream in &mut strangers {
+            send_some(stream, &requests);
+        }
+        eventually("some more are answered", || {
+            attempts(&mut client) >= f64::from(round * 40)
+        });
+    }
+    let clients = info_number(&mut client, "clients", "unauthenticated_clients");
+    let bytes = info_number(&mut client, "memory", "mem_clients_unauthenticated");
+    assert_eq!(clients, 20.0);
+    assert!(bytes / clients < 36.0 * 1024.0, "{bytes}");
+    check(&mut client, "PING", "PONG");
+}
+
+#[test]
 fn who_has_a_password_comes_in_however_many_strangers_there_are() {
     if support::is_stand_in() {
         return;

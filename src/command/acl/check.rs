@@ -160,9 +160,15 @@ fn databases(command: &Command, args: &Args<'_>, db: usize) -> Vec<(usize, Used)
         "flushall" => vec![(0, Used::All)],
         "move" => [current].into_iter().chain(number(2)).collect(),
         "copy" => {
-            let named = (3..args.len().saturating_sub(1)).find(|at| args.is(*at, "db"));
-            let named = named.and_then(|at| number(at + 1));
-            [current].into_iter().chain(named).collect()
+            // Each that it names: which of them counts is up to the command.
+            let mut used = vec![current];
+            let mut at = 3;
+            while at < args.len() {
+                let is_named = args.is(at, "db");
+                used.extend((is_named && at + 1 < args.len()).then(|| number(at + 1)).flatten());
+                at += 1 + usize::from(is_named);
+            }
+            used
         }
         "dbsize" | "flushdb" | "keys" | "randomkey" | "scan" => vec![current],
         _ if !command.keys.is_empty() => vec![current],

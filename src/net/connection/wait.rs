@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::super::stream::Stream;
 use super::End;
 use super::output::deliver_waiting;
-use super::receive::receive;
+use super::receive::{has_room, receive};
 use crate::session::Session;
 use crate::session::batch::Batch;
 use crate::telemetry::clock;
@@ -45,7 +45,7 @@ pub(super) async fn sleep_until(
     batch: &mut Batch,
     until_ms: u64,
 ) -> Result<(), End> {
-    let mut receives = true;
+    let mut receives = has_room(session, batch);
     let shared = Arc::clone(&session.connection.shared);
     loop {
         let (mut has_input, mut has_mail) = (false, false);
