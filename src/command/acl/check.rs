@@ -165,7 +165,11 @@ fn databases(command: &Command, args: &Args<'_>, db: usize) -> Vec<(usize, Used)
             let mut at = 3;
             while at < args.len() {
                 let is_named = args.is(at, "db");
-                used.extend((is_named && at + 1 < args.len()).then(|| number(at + 1)).flatten());
+                used.extend(
+                    (is_named && at + 1 < args.len())
+                        .then(|| number(at + 1))
+                        .flatten(),
+                );
                 at += 1 + usize::from(is_named);
             }
             used

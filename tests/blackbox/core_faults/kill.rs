@@ -128,6 +128,15 @@ fn a_script_that_was_killed_has_written_nothing() {
     assert_eq!(eval(&mut raw, "return 1", &["0"]), Value::Integer(1));
 }
 
+/// Sets a flag when it goes, by a panic too.
+struct SetAtEnd<'f>(&'f AtomicBool);
+
+impl Drop for SetAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
 #[test]
 fn a_script_that_was_killed_in_a_transaction_does_not_run_again_with_it() {
     const ROUNDS: usize = 8;
@@ -140,6 +149,8 @@ fn a_script_that_was_killed_in_a_transaction_does_not_run_again_with_it() {
     raw.command(&["FUNCTION", "LOAD", super::HOLDS]);
     let mut replies = Vec::new();
     std::thread::scope(|scope| {
+        // A failure ends the others too, so that it is told.
+        let _ends = SetAtEnd(&is_over);
         for _ in 0..3 {
             scope.spawn(|| {
                 let mut raw = server.raw();
@@ -166,7 +177,6 @@ fn a_script_that_was_killed_in_a_transaction_does_not_run_again_with_it() {
                 None => break,
             }
         }
-        is_over.store(true, Relaxed);
     });
     assert_eq!(replies.len(), ROUNDS, "one kill each is enough");
     let is_good = |reply: &String| reply.contains("killed") && reply.ends_with("OK");
