@@ -616,6 +616,7 @@ mod tests {
                 "cluster keyslot a",
                 "CLUSTER COUNTKEYSINSLOT x",
                 "CLUSTER GETKEYSINSLOT 1 1",
+                "CLUSTER GETKEYSINSLOT 3 +1",
                 "READONLY",
                 "READWRITE",
                 "ASKING",

@@ -49,6 +49,7 @@ pub(super) static GETKEYSINSLOT: Command =
 const INVALID: &str = "ERR Invalid slot or number of keys";
 
 fn keys_part(cx: &mut ShardCx<'_>, args: &Args<'_>, gather: &mut Gather) -> CommandResult {
+    check_enabled(cx)?;
     let slot = slot_at(args, INVALID);
     let count = args.integer(3)?;
     if count < 0 {
@@ -68,6 +69,13 @@ fn keys_merge(_: &Args<'_>, gather: Gather, out: &mut Out) -> CommandResult {
     Ok(())
 }
 
+fn check_enabled(cx: &ShardCx<'_>) -> CommandResult {
+    match cx.config.cluster_enabled {
+        ClusterMode::No => Err(NOT_ENABLED.into()),
+        ClusterMode::Yes | ClusterMode::Emulated => Ok(()),
+    }
+}
+
 fn slot_at(args: &Args<'_>, invalid: &'static str) -> Result<u16, CommandError> {
     let number = args.integer(2)?;
     let number = u16::try_from(number).ok().filter(|number| *number < SLOTS);
@@ -81,9 +89,7 @@ fn visit(
     gather: &mut Gather,
     mut take: impl FnMut(&[u8], &mut Gather) -> bool,
 ) -> CommandResult {
-    if cx.config.cluster_enabled == ClusterMode::No {
-        return Err(NOT_ENABLED.into());
-    }
+    check_enabled(cx)?;
     let wanted = wanted?;
     if wanted % cx.shard.count != cx.shard.index {
         return Ok(());
