@@ -17,8 +17,8 @@ use crate::session::batch::Batch;
 /// copy them costs less than a read for them alone.
 const STRAIGHT_BYTES_MIN: usize = pool::INPUT_BYTES / 2;
 
-/// Reads once, into the buffer no more than that `unread_max` bytes are unread there, and one byte in any case. How many
-/// bytes came; `None` when nothing was there after all, `Some(0)` at the end.
+/// Reads once, into the buffer no more than that `unread_max` bytes are unread there, and one byte in any case. How
+/// many bytes came; `None` when nothing was there after all, `Some(0)` at the end.
 pub(super) fn read(
     stream: &mut Stream,
     parser: &mut Parser,

@@ -32,7 +32,7 @@ use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::AbortHandle;
 use tokio::time::Sleep;
 
@@ -120,12 +120,14 @@ async fn serve(
     mut stopped: watch::Receiver<bool>,
 ) {
     let places = Arc::<Places>::default();
+    let scrapes = Arc::new(Semaphore::new(1));
     for listener in listeners {
         // The socket was made on this machine a moment ago; a runtime that takes no socket can serve nothing.
         let Ok(listener) = tokio::net::TcpListener::from_std(listener) else {
             continue;
         };
-        tokio::spawn(accept(listener, Arc::clone(&service), Arc::clone(&places)));
+        let (service, places) = (Arc::clone(&service), Arc::clone(&places));
+        tokio::spawn(accept(listener, service, places, Arc::clone(&scrapes)));
     }
     // An error says that the handle is gone, which means the same.
     let _ = stopped.wait_for(|stopped| *stopped).await;
@@ -135,6 +137,7 @@ async fn accept(
     listener: tokio::net::TcpListener,
     service: Arc<dyn Observed>,
     places: Arc<Places>,
+    scrapes: Arc<Semaphore>,
 ) {
     loop {
         let Ok((stream, peer)) = listener.accept().await else {
@@ -142,11 +145,11 @@ async fn accept(
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
-        let service = Arc::clone(&service);
+        let (service, scrapes) = (Arc::clone(&service), Arc::clone(&scrapes));
         let number = places.next_number();
         let own_places = Arc::clone(&places);
         let task = tokio::spawn(async move {
-            let served = serve_one(stream, &*service);
+            let served = serve_one(stream, &*service, &scrapes);
             // What goes wrong on a connection ends it and concerns no other.
             let _ = tokio::time::timeout(CONNECTION_TIMEOUT, served).await;
             own_places.leave(number);
@@ -156,9 +159,9 @@ async fn accept(
 }
 
 /// Serves one connection, by TLS if the configuration says so.
-async fn serve_one(stream: TcpStream, service: &dyn Observed) {
+async fn serve_one(stream: TcpStream, service: &dyn Observed, scrapes: &Semaphore) {
     if !service.config().metrics_tls {
-        return converse(stream, service).await;
+        return converse(stream, service, scrapes).await;
     }
     let Some(contexts) = service.tls() else {
         return;
@@ -167,11 +170,17 @@ async fn serve_one(stream: TcpStream, service: &dyn Observed) {
     if let Ok(Ok(done)) = tokio::time::timeout(HEAD_TIMEOUT, shaken).await
         && let Ok(channel) = done.open()
     {
-        converse(channel, service).await;
+        converse(channel, service, scrapes).await;
     }
 }
 
-async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin, service: &dyn Observed) {
+/// Answers the requests of a connection. A scrape is made in its turn, and whatever else is ready comes between two of
+/// them: so a probe waits for one or two, however many are asked for.
+async fn converse(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    service: &dyn Observed,
+    scrapes: &Semaphore,
+) {
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
@@ -179,9 +188,15 @@ async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin, service: &dyn Obs
         .max_headers(HEADERS_MAX)
         .serve_connection(
             TokioIo::new(Impatient::new(stream)),
-            service_fn(|request| {
+            service_fn(move |request: Request<Incoming>| async move {
+                if request.uri().path() != "/metrics" {
+                    return Ok::<_, Infallible>(answer(&request, service));
+                }
+                // Nobody closes the semaphore.
+                let _turn = scrapes.acquire().await;
                 let response = answer(&request, service);
-                async move { Ok::<_, Infallible>(response) }
+                tokio::task::yield_now().await;
+                Ok(response)
             }),
         );
     let _ = connection.await;
@@ -622,6 +637,29 @@ mod tests {
             assert!(get(&handle, "/health").ends_with("ok\n"));
         }
         drop(greedy);
+    }
+
+    #[test]
+    fn a_probe_waits_for_few_scrapes_however_many_are_asked_for() {
+        let (handle, _service) = endpoint();
+        let scrapes = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n".repeat(100);
+        let mut greedy: Vec<TcpStream> = (0..OF_ONE_ADDRESS_MAX - 1)
+            .map(|_| {
+                let mut stream = TcpStream::connect(handle.addresses()[0]).expect("it listens");
+                stream.write_all(scrapes.as_bytes()).expect("there is room");
+                stream
+            })
+            .collect();
+        assert!(get(&handle, "/health").ends_with("ok\n"));
+        let mut made = 0;
+        for stream in &mut greedy {
+            stream.set_nonblocking(true).expect("a socket");
+            let mut answers = vec![0; 1 << 20];
+            let count = stream.read(&mut answers).unwrap_or(0);
+            let starts = answers[..count].windows(15);
+            made += starts.filter(|bytes| bytes == b"HTTP/1.1 200 OK").count();
+        }
+        assert!(made < 6 * OF_ONE_ADDRESS_MAX, "{made} scrapes were made");
     }
 
     #[test]
