@@ -18,6 +18,7 @@ use crate::command::owned::OwnedArgs;
 use crate::command::table::{registry, resolve};
 use crate::config::Config;
 use crate::config::values::{self, AclPubsubDefault};
+use crate::config::words;
 use crate::session::service::Service;
 
 const BOTH: &str = "Configuring the server with users defined in its configuration file and at the same setting an ACL \
@@ -117,12 +118,23 @@ pub(super) fn noted(service: &Service) -> Config {
     let mut config = Config::clone(&service.config.load());
     if config.aclfile.is_empty() {
         let users = service.users.all();
-        let lines = users
-            .iter()
-            .map(|user| lossless::text_of(&user.line()).into_owned());
+        let lines = users.iter().map(|user| configuration_line(&user.line()));
         config.user_lines = Some(lines.collect());
     }
     config
+}
+
+/// The line of a user as a configuration file has it, where quotes and backslashes mean something, unlike in a file of
+/// users.
+fn configuration_line(line: &[u8]) -> String {
+    let is_plain = |byte: &u8| !matches!(byte, b'"' | b'\'' | b'\\') && !byte.is_ascii_control();
+    let words = line.split(|byte| *byte == b' ').map(|word| {
+        match !word.is_empty() && word.iter().all(is_plain) {
+            true => lossless::text_of(word).into_owned(),
+            false => words::quote(word),
+        }
+    });
+    words.collect::<Vec<_>>().join(" ")
 }
 
 /// Where the file of users lies: in the server's folder, unless it says so in full.

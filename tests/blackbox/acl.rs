@@ -1,6 +1,8 @@
 //! Access control lists: what users may do is what redis-server lets them do, at every door and at once.
 
 use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::{Child, Stdio};
 
 use crate::support::{self, Draw, Options, Oracle, Server, check, eventually, info_number};
 use crate::wire::{Raw, Value};
@@ -177,6 +179,54 @@ fn users_are_kept_by_a_file_and_by_config_rewrite() {
         "{error}"
     );
     check(&mut client, "AUTH eve secret", "OK");
+}
+
+/// A server with a configuration file, and a client of it.
+fn with_file(file: &Path) -> (Child, Raw) {
+    let port = support::free_port();
+    let mut command = support::command();
+    command.arg(file).args(["--port", &port.to_string()]);
+    command.args(["--metrics-port", "0", "--save", ""]);
+    command.arg("--dir").arg(file.parent().expect("a folder"));
+    let child = command.stdout(Stdio::null()).spawn().expect("a server");
+    eventually("it listens", || support::is_listening(port));
+    (child, Raw::connect(port))
+}
+
+fn end(child: &mut Child) {
+    child.kill().expect("it runs");
+    child.wait().expect("it ends");
+}
+
+#[test]
+fn names_and_rules_with_quotes_come_back_from_a_rewritten_configuration() {
+    if support::is_stand_in() {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let file = dir.path().join("basalt.conf");
+    std::fs::write(&file, "user dan on >secret ~d* +get\n").expect("written");
+    let (mut child, mut client) = with_file(&file);
+    let names: [&[u8]; 7] = [b"", b"\"", b"it's", b"a\\x41\"b", b"#x", b"(y", b"\xff\x01"];
+    for name in names {
+        let rules: [&[u8]; 7] = [
+            b"on",
+            b">p\"w",
+            b"~a\"b",
+            b"~c\\n'",
+            b"&\xfe\"",
+            b"+get",
+            b"(~\"q\" +set)",
+        ];
+        let request = [&[b"ACL" as &[u8], b"SETUSER", name] as &[&[u8]], &rules].concat();
+        assert_eq!(client.command(&request).show(), "OK");
+    }
+    let before = client.call("ACL LIST").show();
+    check(&mut client, "CONFIG REWRITE", "OK");
+    end(&mut child);
+    let (mut child, mut client) = with_file(&file);
+    assert_eq!(client.call("ACL LIST").show(), before);
+    end(&mut child);
 }
 
 /// The name of the user in an answer of redis-server 7.0, and of this one.
