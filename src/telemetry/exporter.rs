@@ -192,7 +192,7 @@ async fn converse(
                 if request.uri().path() != "/metrics" {
                     return Ok::<_, Infallible>(answer(&request, service));
                 }
-                // Nobody closes the semaphore.
+                // The semaphore is never closed.
                 let _turn = scrapes.acquire().await;
                 let response = answer(&request, service);
                 tokio::task::yield_now().await;
