@@ -39,19 +39,17 @@ impl Refused {
             }
             Denied::Key => "key",
             Denied::Channel => "channel",
-            Denied::Database => "database",
+            Denied::Database if is_verbose => {
+                let object = lossless::text_of(args.get(at));
+                return format!("User {name} has no permissions to access database {object}");
+            }
+            Denied::Database => return "No permissions to access database".to_owned(),
         };
         match is_verbose {
             true => {
                 let object = lossless::text_of(args.get(at));
-                match denied {
-                    Denied::Database => {
-                        format!("User {name} has no permissions to access database {object}")
-                    }
-                    _ => format!("User {name} has no permissions to access the '{object}' {what}"),
-                }
+                format!("User {name} has no permissions to access the '{object}' {what}")
             }
-            false if denied == Denied::Database => "No permissions to access database".to_owned(),
             false => format!("No permissions to access a {what}"),
         }
     }
@@ -165,11 +163,9 @@ fn databases(command: &Command, args: &Args<'_>, db: usize) -> Vec<(usize, Used)
             let mut at = 3;
             while at < args.len() {
                 let is_named = args.is(at, "db");
-                used.extend(
-                    (is_named && at + 1 < args.len())
-                        .then(|| number(at + 1))
-                        .flatten(),
-                );
+                if is_named && at + 1 < args.len() {
+                    used.extend(number(at + 1));
+                }
                 at += 1 + usize::from(is_named);
             }
             used
