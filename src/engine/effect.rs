@@ -428,6 +428,30 @@ impl Effects {
         self.client = client;
     }
 
+    /// Records that a key is not here any more, though no client deleted it: its slot has gone to another server. Those
+    /// who cache it are told. It is no event, as in Redis: to its clients the key still is.
+    pub(super) fn lost(&mut self, key: &[u8]) {
+        self.by_clock += 1;
+        self.dirty += 1;
+        self.stamp += 1;
+        if self.is_attentive || self.interest.is_any() {
+            let client = std::mem::take(&mut self.client);
+            self.void(key);
+            self.client = client;
+        }
+    }
+
+    /// Logs that a key is not here any more, as [`Effects::lost`] has it.
+    pub(super) fn log_lost(&mut self, db: usize, key: &[u8], unlinks: bool) {
+        if self.is_logging() {
+            let name: &[u8] = match unlinks {
+                true => b"UNLINK",
+                false => b"DEL",
+            };
+            self.log_bytes(db, &[name, key]);
+        }
+    }
+
     /// Records a change.
     #[inline]
     pub fn wrote(&mut self, db: usize, key: &[u8], event: Event) {
@@ -450,6 +474,11 @@ impl Effects {
         if self.recording || self.interest.wants(event.class) {
             self.record(db, key, event);
         }
+        self.void(key);
+    }
+
+    /// Tells those who cache a key that it has changed.
+    fn void(&mut self, key: &[u8]) {
         if let Some(invalidated) = self.tracked.take(key, self.client) {
             self.invalidate(invalidated);
         }

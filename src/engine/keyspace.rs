@@ -658,6 +658,35 @@ impl<'e> Keyspace<'e> {
         self.len() == 0
     }
 
+    /// How many keys a hash slot has here, with those whose time has come but which have not been deleted yet. Looks at
+    /// none of them. Only where slots are kept, see [`Engine::keep_slots`]; 0 if another shard has the slot.
+    pub fn keys_in_slot(&self, slot: u16) -> u64 {
+        match self.engine.has_slot(slot) {
+            true => (self.engine.db(self.db)).map_or(0, |db| db.keys_in_slot(slot)),
+            false => 0,
+        }
+    }
+
+    /// Visits `budget` keys of a hash slot, or a few more, from a position on, and returns the next position, 0 at the
+    /// end: a walk begins with 0, and any number is safe. Keys whose time has come are among them, as Redis has it.
+    ///
+    /// Keys come in the order of their [short hashes](super::short_hash), whatever happens to the table meanwhile: one
+    /// that is there from the first call to the last is visited exactly once. Of other slots' keys only those are
+    /// looked at whose short hash is one of this slot's, one in some millions.
+    pub fn walk_slot(
+        &self,
+        slot: u16,
+        position: u64,
+        budget: usize,
+        visit: impl FnMut(EntryRef<'_, Object>),
+    ) -> u64 {
+        match self.engine.has_slot(slot) {
+            true => (self.engine.db(self.db))
+                .map_or(0, |db| db.walk_slot(slot, position, budget, visit)),
+            false => 0,
+        }
+    }
+
     /// Visits a bounded number of entries from a cursor on; expired ones are left out. Returns the next cursor.
     pub fn scan(
         &mut self,

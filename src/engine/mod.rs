@@ -21,6 +21,8 @@ pub mod record;
 mod replace;
 pub mod restored_access;
 pub mod serial;
+mod short_hash;
+mod slots;
 pub mod snapshot;
 pub mod tracking;
 pub mod undo;
@@ -252,6 +254,8 @@ pub struct Engine {
     budget: Arc<Budget>,
     /// By which rules keys are ordered, if they are.
     order: Option<evict::order::Rules>,
+    /// In a cluster, whose slots' keys are kept apart: how many shards there are.
+    slot_shards: Option<u16>,
     /// What was evicted since a part of the budget last moved here.
     untraded_bytes: i64,
     /// What was tracked of flushed databases, freed in slices as well.
@@ -291,6 +295,7 @@ impl Engine {
             attempt: None,
             budget: Arc::default(),
             order: None,
+            slot_shards: None,
             untraded_bytes: 0,
             doomed_tracked: Vec::new(),
             reads_before: Reads::default(),
@@ -379,6 +384,9 @@ impl Engine {
             )));
             if let Some(db) = slot {
                 db.set_order(self.order);
+                if let Some(shard_count) = self.slot_shards {
+                    db.keep_slots(shard_count);
+                }
             }
             self.dbs_end = self.dbs_end.max(index + 1);
             self.published

@@ -14,6 +14,11 @@ impl Engine {
             let Some(mut db) = other.dbs.get_mut(index).and_then(Option::take) else {
                 continue;
             };
+            assert_eq!(
+                db.keeps_slots(),
+                self.slot_shards.is_some(),
+                "both servers' shards are of one kind"
+            );
             db.hide();
             db.join(Arc::clone(&self.published), index);
             db.set_order(self.order);

@@ -41,6 +41,7 @@ use crate::client::registry::Registry;
 use crate::command::catalogue::Commands;
 use crate::command::host::Server;
 use crate::command::table;
+use crate::config::values::ClusterMode;
 use crate::config::{Config, Startup, error};
 use crate::engine::Engine;
 use crate::engine::evict::budget::Budget;
@@ -458,6 +459,9 @@ fn build_on(
         .map(|shard| {
             let mut engine = Engine::new(config.databases as usize, seed, rand::random());
             engine.shard = shard as u16;
+            if config.cluster_enabled != ClusterMode::No {
+                engine.keep_slots(shard_count as u16);
+            }
             engine.rest = Arc::clone(&rest);
             engine.hot_counts = Arc::clone(&hot_counts);
             let follower = Arc::clone(&pubsub);

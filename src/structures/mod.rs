@@ -14,6 +14,7 @@ pub mod listpack;
 pub mod lzf;
 pub mod murmur;
 pub mod ordered;
+pub mod parted;
 pub mod prefetch;
 pub mod quicklist;
 pub mod reuse_distance;

@@ -599,10 +599,7 @@ static READWRITE: Command = Command::new("readwrite", GROUP, 1)
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::super::testing::{Terminal, on_every_setup};
-    use crate::config::values::ClusterMode;
 
     #[test]
     fn whatever_is_asked_of_a_cluster_there_is_none() {
@@ -629,7 +626,7 @@ mod tests {
     #[test]
     fn the_keys_of_a_slot_are_counted_and_listed() {
         on_every_setup(|cli: &mut Terminal| {
-            Arc::make_mut(&mut cli.config).cluster_enabled = ClusterMode::Emulated;
+            cli.be_cluster();
             for at in 0..3_000 {
                 cli.run(&format!("SET {{a}}:{at} v"));
                 cli.run(&format!("SET other:{at} v"));
@@ -639,6 +636,15 @@ mod tests {
             cli.check("CLUSTER GETKEYSINSLOT 15495 0", "(empty array)");
             let listed = cli.run("CLUSTER GETKEYSINSLOT 15495 2000");
             assert_eq!(listed.matches("{a}:").count(), 2_000);
+            let mut listed: Vec<&str> = listed
+                .lines()
+                .filter_map(|line| line.split(") ").nth(1))
+                .collect();
+            listed.sort_unstable();
+            listed.dedup();
+            assert_eq!(listed.len(), 2_000, "each once");
+            cli.run("DEL {a}:7 {a}:8 {a}:8 none");
+            cli.check("CLUSTER COUNTKEYSINSLOT 15495", "(integer) 2998");
             cli.check("CLUSTER COUNTKEYSINSLOT 16384", "(error) ERR Invalid slot");
             cli.check(
                 "CLUSTER COUNTKEYSINSLOT a",

@@ -1,11 +1,11 @@
-//! The keys of a hash slot, which all lie in one shard: those are looked at that lie with them.
+//! The keys of a hash slot, which all lie in one shard, the only one that is visited.
 
+use super::super::Args;
 use super::super::context::{Gather, ShardCx};
 use super::super::declaration::{Command, CommandResult, Flags};
 use super::super::error::CommandError;
-use super::super::{Args, Out};
 use super::{GROUP, NOT_ENABLED, TIPS};
-use crate::base::hash::{SLOTS, slot};
+use crate::base::hash::SLOTS;
 use crate::config::values::ClusterMode;
 
 /// Keys that one visit looks at: some 100 µs of work, after which others get at the shard.
@@ -16,56 +16,64 @@ pub(super) static COUNTKEYSINSLOT: Command =
     Command::sub("cluster|countkeysinslot", "countkeysinslot", GROUP, 3)
         .flags(Flags::STALE)
         .doc("3.0.0", "slot", "Counts the keys of a hash slot.")
-        .complexity("O(N) for N keys in the slot's shard.")
-        .takes_long()
-        .on_each_shard(
-            |cx, args, gather| {
-                visit(
-                    cx,
-                    slot_at(args, "ERR Invalid slot"),
-                    gather,
-                    |_, gather| {
-                        gather.count += 1;
-                        true
-                    },
-                )
-            },
-            |_, gather, out| {
-                out.integer(gather.count);
-                Ok(())
-            },
-        );
+        .complexity("O(1)")
+        .by_cursor(shard_of, count_part, |_, gather, out| {
+            out.integer(gather.count);
+            Ok(())
+        });
 
 /// `CLUSTER GETKEYSINSLOT slot count`
 pub(super) static GETKEYSINSLOT: Command =
     Command::sub("cluster|getkeysinslot", "getkeysinslot", GROUP, 4)
         .flags(Flags::STALE)
         .doc("3.0.0", "slot count", "Answers keys of a hash slot.")
-        .complexity("O(N) for N keys in the slot's shard.")
+        .complexity("O(N) for N keys that it answers.")
         .tips(TIPS)
-        .takes_long()
-        .on_each_shard(keys_part, keys_merge);
+        .by_cursor(shard_of, keys_part, |_, gather, out| {
+            gather.reply(out);
+            Ok(())
+        });
 
 const INVALID: &str = "ERR Invalid slot or number of keys";
 
+/// The shard that has the slot. Any will do if there is no such slot: to say so.
+fn shard_of(args: &Args<'_>, shard_count: u16) -> Result<u16, CommandError> {
+    let slot = slot_at(args, INVALID).unwrap_or(0);
+    Ok(slot & (shard_count - 1))
+}
+
+fn count_part(cx: &mut ShardCx<'_>, args: &Args<'_>, gather: &mut Gather) -> CommandResult {
+    check_enabled(cx)?;
+    let slot = slot_at(args, "ERR Invalid slot")?;
+    let db = cx.client.db;
+    gather.count = cx.keyspace(0, db).keys_in_slot(slot) as i64;
+    gather.done = true;
+    Ok(())
+}
+
 fn keys_part(cx: &mut ShardCx<'_>, args: &Args<'_>, gather: &mut Gather) -> CommandResult {
     check_enabled(cx)?;
-    let slot = slot_at(args, INVALID);
+    let slot = slot_at(args, INVALID)?;
     let count = args.integer(3)?;
     if count < 0 {
         return Err(INVALID.into());
     }
-    visit(cx, slot, gather, |key, gather| {
-        let is_wanted = gather.count < count;
-        if is_wanted {
-            gather.push(key);
+    let wanted = usize::try_from(count - gather.count).unwrap_or(usize::MAX);
+    if wanted > 0 {
+        let (db, from) = (cx.client.db, gather.position);
+        let budget = wanted.min(KEYS_PER_VISIT);
+        let mut taken = 0;
+        gather.position = cx.keyspace(0, db).walk_slot(slot, from, budget, |entry| {
+            if taken < budget {
+                gather.push(entry.key());
+            }
+            taken += 1;
+        });
+        if gather.count >= count {
+            gather.position = 0;
         }
-        is_wanted
-    })
-}
-
-fn keys_merge(_: &Args<'_>, gather: Gather, out: &mut Out) -> CommandResult {
-    gather.reply(out);
+    }
+    gather.done = gather.position == 0;
     Ok(())
 }
 
@@ -80,29 +88,4 @@ fn slot_at(args: &Args<'_>, invalid: &'static str) -> Result<u16, CommandError> 
     let number = args.integer(2)?;
     let number = u16::try_from(number).ok().filter(|number| *number < SLOTS);
     number.ok_or(CommandError::from(invalid))
-}
-
-/// Hands on keys of a slot, some at each visit of its shard, as long as `take` wants more.
-fn visit(
-    cx: &mut ShardCx<'_>,
-    wanted: Result<u16, CommandError>,
-    gather: &mut Gather,
-    mut take: impl FnMut(&[u8], &mut Gather) -> bool,
-) -> CommandResult {
-    check_enabled(cx)?;
-    let wanted = wanted?;
-    if wanted % cx.shard.count != cx.shard.index {
-        return Ok(());
-    }
-    let db = cx.client.db;
-    let from = gather.position;
-    let mut wants_more = true;
-    let next = cx.keyspace(0, db).scan_once(from, KEYS_PER_VISIT, |entry| {
-        if wants_more && slot(entry.key()) == wanted {
-            wants_more = take(entry.key(), gather);
-        }
-    });
-    gather.position = if wants_more { next } else { 0 };
-    gather.done = gather.position == 0;
-    Ok(())
 }

@@ -38,6 +38,7 @@ use crate::client::connection::Connection;
 use crate::client::registry::Registry;
 use crate::client::shared::Shared;
 use crate::config::Config;
+use crate::config::values::ClusterMode;
 use crate::engine::effect::Effect;
 use crate::engine::keyspace::Keyspace;
 use crate::engine::record::{self, Audience, Records};
@@ -104,6 +105,15 @@ impl Terminal {
             server: NoServer::default(),
             log: None,
             keeps_records: false,
+        }
+    }
+
+    /// One server that is a whole cluster; before the first key comes.
+    pub(crate) fn be_cluster(&mut self) {
+        Arc::make_mut(&mut self.config).cluster_enabled = ClusterMode::Emulated;
+        let shard_count = self.engines.len() as u16;
+        for engine in &mut self.engines {
+            engine.keep_slots(shard_count);
         }
     }
 

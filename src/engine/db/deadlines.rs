@@ -1,6 +1,6 @@
 //! Deadlines of keys and fields: the wheel's items, and the wheel that replaces one full of stale items.
 
-use super::Db;
+use super::{Db, WANTS_CHANGES};
 use crate::engine::evict::order::VOLATILE_BIT;
 use crate::engine::value::Object;
 use crate::engine::value::hash::next_field_deadline;
@@ -131,7 +131,7 @@ impl Db {
         if before == deadline {
             return;
         }
-        if self.hooks != 0 {
+        if self.hooks & WANTS_CHANGES != 0 {
             self.save_deadline(place, hash);
         }
         self.table.edit(place).set_deadline(deadline);

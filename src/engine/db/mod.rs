@@ -1,6 +1,7 @@
 //! One database of one shard: the table of keys and the wheel of deadlines.
 
 mod deadlines;
+mod slots;
 
 use std::sync::Arc;
 
@@ -26,6 +27,7 @@ use crate::structures::wheel::Wheel;
 
 use deadlines::{Deadlines, Sweep};
 pub(super) use deadlines::{gone_at, next_due};
+use slots::SlotKeys;
 
 /// See the module. Mutations charge what they allocate to the shard.
 pub struct Db {
@@ -47,16 +49,22 @@ pub struct Db {
     pub(super) order: Option<Box<Order>>,
     published: Arc<Published>,
     /// What has to be done before an entry changes: [`KEEPS_IMAGES`] and [`IS_SAVING`], so that usually one look is
-    /// enough.
+    /// enough; and when one comes or goes: [`IS_BY_SLOT`].
     hooks: u8,
     log: Option<Box<Log>>,
     saving: Option<Box<Saving>>,
+    /// In a cluster: the keys of each slot.
+    by_slot: Option<Box<SlotKeys>>,
 }
 
 /// Changes may yet be undone.
 const KEEPS_IMAGES: u8 = 1;
 /// Entries may have to be saved, see [`super::snapshot`].
 const IS_SAVING: u8 = 2;
+/// Keys are known by their slots.
+const IS_BY_SLOT: u8 = 4;
+/// An entry that changes where it is has to be looked at before.
+const WANTS_CHANGES: u8 = KEEPS_IMAGES | IS_SAVING;
 
 impl Db {
     pub(super) fn new(index: usize, seed: Seed, published: Arc<Published>, now_ms: u64) -> Db {
@@ -78,6 +86,7 @@ impl Db {
             hooks: 0,
             log: None,
             saving: None,
+            by_slot: None,
         }
     }
 
@@ -108,7 +117,7 @@ impl Db {
     /// The value at a place is about to change where it is.
     #[inline]
     pub(super) fn save(&mut self, place: Place, sharing: Sharing) {
-        if self.hooks != 0 {
+        if self.hooks & WANTS_CHANGES != 0 {
             self.save_slowly(place, sharing);
         }
     }
@@ -430,8 +439,8 @@ impl Db {
     }
 
     pub(super) fn insert(&mut self, hash: u64, entry: Entry<Object>) -> Place {
-        if self.keeps_images() {
-            self.save_absence(hash, entry.view().key());
+        if self.hooks & (KEEPS_IMAGES | IS_BY_SLOT) != 0 {
+            self.note_entering(hash, entry.view().key());
         }
         let deadline = entry.view().deadline();
         let field_deadline = next_field_deadline(entry.view());
@@ -531,8 +540,8 @@ impl Db {
             self.save_unsaved(place);
         }
         let old = self.table.remove(place);
-        if self.is_saving() {
-            self.forget_under_way(old.view());
+        if self.hooks & (IS_SAVING | IS_BY_SLOT) != 0 {
+            self.note_left(old.view());
         }
         if may_be_large(old.view()) {
             self.forget_large(old.view());
@@ -554,7 +563,7 @@ impl Db {
         place: Place,
         change: impl FnOnce(&mut Entry<Object>) -> R,
     ) -> R {
-        let image = match self.hooks {
+        let image = match self.hooks & WANTS_CHANGES {
             0 => None,
             _ => self.begin_edit(place),
         };
@@ -651,6 +660,7 @@ impl Db {
         self.own_deadlines = None;
         self.sweep = None;
         self.order = None;
+        self.by_slot = None;
         self.table.drain_some(segments)
     }
 }

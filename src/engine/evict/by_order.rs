@@ -2,11 +2,12 @@
 //! [`order`](super::order).
 
 use super::order::{
-    FRONT_MAX, Order, QUEUED, ROUNDS_MAX, Rules, SETTLED_PER_INSERT, SLOTS_PER_EVICTION, SMALL_BIT,
-    USES, VOLATILE_BIT, places, unpack, worth,
+    FRONT_MAX, Order, ROUNDS_MAX, Rules, SETTLED_PER_INSERT, SLOTS_PER_EVICTION, SMALL_BIT, USES,
+    VOLATILE_BIT, worth,
 };
 use crate::engine::db::Db;
 use crate::engine::published::Published;
+use crate::engine::short_hash::{self, KNOWN, places};
 use crate::structures::ghost::Ghost;
 use crate::structures::table::Place;
 
@@ -44,7 +45,7 @@ impl Db {
                 }
                 return;
             }
-            if let Some(known) = order.small.pop().map(unpack)
+            if let Some(known) = order.small.pop().map(short_hash::known)
                 && let Some((place, bits, _)) = self.queued(known)
             {
                 self.table.set_bits(place, bits & !SMALL_BIT);
@@ -64,7 +65,7 @@ impl Db {
             let place = places(known, self.table.depth()).find_map(|at| {
                 self.table.find_by_hash(at, |entry| {
                     hash = seed.hash(entry.key());
-                    let is_alike = hash & QUEUED == known;
+                    let is_alike = hash & KNOWN == known;
                     alike += usize::from(is_alike);
                     is_alike && alike > passed
                 })
@@ -111,7 +112,7 @@ impl Db {
         let Some(order) = &self.order else {
             return;
         };
-        let front = || (0..count).map_while(|at| order.small.get(at).map(unpack));
+        let front = || (0..count).map_while(|at| order.small.get(at).map(short_hash::known));
         for hash in front() {
             self.table.prefetch(hash);
         }
@@ -132,7 +133,7 @@ impl Db {
             if !is_due(small.len()) {
                 return None;
             }
-            let known = unpack(small.pop()?);
+            let known = short_hash::known(small.pop()?);
             let Some((place, bits, hash)) = self.queued(known) else {
                 continue;
             };

@@ -19,8 +19,7 @@
 //! ```
 //!
 //! and beside that 4 bytes for each key in the queue, a tenth or a fifth of all, and a byte for each of the ghosts,
-//! which are half as many as keys. The queue has those bits of a hash by which a table finds a key; one of more than
-//! 2^16 segments, which is some twenty million keys in one shard, is asked at the few places that it may mean. The hand
+//! which are half as many as keys. The queue has keys by their [short hashes](crate::engine::short_hash). The hand
 //! reads seven slots in a line and no entry but the one that goes.
 //!
 //! With the size rule, a key that is larger than twice, eight times, 32 times the average counts one, two, three uses
@@ -31,6 +30,7 @@
 
 use super::Policy;
 use crate::engine::published::Published;
+use crate::engine::short_hash::shorten;
 use crate::structures::fifo::Fifo;
 use crate::structures::ghost::Ghost;
 
@@ -60,34 +60,6 @@ pub(super) const SETTLED_PER_INSERT: usize = 2;
 
 /// Ghosts for each 100 keys.
 const GHOSTS_PERCENT: usize = 50;
-
-/// Bits of a hash that the queue keeps: the table looks at the highest, and at the lowest.
-pub(super) const QUEUED: u64 = !0 << QUEUED_TOP | QUEUED_LOW;
-const QUEUED_TOP: u32 = 48;
-const QUEUED_LOW: u64 = 0xffff;
-const QUEUED_LOW_BITS: u32 = 16;
-
-/// A hash as it stands in the queue.
-fn pack(hash: u64) -> u32 {
-    (hash >> QUEUED_TOP << QUEUED_LOW_BITS | hash & QUEUED_LOW) as u32
-}
-
-/// The bits of the hash.
-pub(super) fn unpack(word: u32) -> u64 {
-    let word = u64::from(word);
-    word >> QUEUED_LOW_BITS << QUEUED_TOP | word & QUEUED_LOW
-}
-
-const _: () = assert!(
-    u32::BITS == QUEUED.count_ones(),
-    "a word of the queue has the bits that are kept"
-);
-
-/// Hashes that share what is known, one for each place of a table which looks at `depth` of the highest bits.
-pub(super) fn places(known: u64, depth: u32) -> impl Iterator<Item = u64> {
-    let missing = depth.saturating_sub(u64::BITS - QUEUED_TOP);
-    (0..1 << missing).map(move |rest: u64| known | rest << (QUEUED_TOP - missing))
-}
 
 /// What a policy asks of the order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,7 +122,7 @@ impl Order {
             published.ghost_hits.add(1);
             return bits;
         }
-        self.small.push(pack(hash));
+        self.small.push(shorten(hash));
         bits | SMALL_BIT
     }
 
@@ -210,28 +182,4 @@ pub(in crate::engine) fn with_class(bits: u8, class: u8) -> u8 {
 /// Uses less what is taken off for size.
 pub(super) fn worth(bits: u8) -> i8 {
     (bits & USES) as i8 - ((bits & CLASS) >> CLASS_SHIFT) as i8
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_queued_hash_is_looked_for_wherever_a_table_may_have_it() {
-        let hash = 0xabcd_1234_5678_9abc;
-        let known = unpack(pack(hash));
-        assert_eq!(known, 0xabcd_0000_0000_9abc);
-        for depth in [0, 1, 16, 17, 20, 26] {
-            let top = |hash: u64| hash.checked_shr(64 - depth).unwrap_or(0);
-            let places: Vec<u64> = places(known, depth).collect();
-            assert_eq!(places.len(), 1 << depth.saturating_sub(16));
-            assert!(places.iter().all(|at| at & QUEUED == known));
-            let right = places.iter().filter(|&&at| top(at) == top(hash));
-            assert_eq!(
-                right.count(),
-                1,
-                "one place of depth {depth} is the right one"
-            );
-        }
-    }
 }

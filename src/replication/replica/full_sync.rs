@@ -14,6 +14,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::framing::{Extent, Framing};
 use super::role::on_all;
 use super::wire::{Patience, Wire, within};
+use crate::config::values::ClusterMode;
 use crate::engine::Engine;
 use crate::persist::files::disk::Disk;
 use crate::persist::load::progress::Progress;
@@ -182,9 +183,17 @@ pub(super) struct Aside {
 impl Aside {
     /// Nothing, in as many shards as the server has.
     pub(super) fn new(service: &'static Service) -> Aside {
-        let databases = service.config.load().databases as usize;
+        let config = service.config.load();
         let seed = service.router.seed();
-        let engines = (0..service.shards.len()).map(|_| Engine::new(databases, seed, 0));
+        let shard_count = service.router.shard_count();
+        let engines = (0..shard_count).map(|shard| {
+            let mut engine = Engine::new(config.databases as usize, seed, 0);
+            engine.shard = shard;
+            if config.cluster_enabled != ClusterMode::No {
+                engine.keep_slots(shard_count);
+            }
+            engine
+        });
         Aside {
             shards: Arc::new(Shards::new(engines.collect())),
         }

@@ -19,12 +19,10 @@
 //! wheel is advanced in time; a slot has its bit set if and only if it holds items; an empty wheel has
 //! no memory. `now_ms` must not go backwards for long: while it does, nothing fires.
 
-mod slot;
-
 use std::collections::BTreeMap;
 
 use crate::alloc::account::size_class;
-use slot::Slot;
+use crate::structures::parted::{PART_BITS, PARTS, Parted, Word};
 
 /// The bits of an item that the wheel gives back; the others come back as zero.
 pub const ITEM: u64 = !(OFFSET_MASK << OFFSET_SHIFT);
@@ -41,6 +39,20 @@ const LEVELS: usize = 3;
 
 /// Moving an item to a lower level costs this part of firing one.
 const MOVES_FOR_ONE: usize = 8;
+
+/// The items of one slot of the wheel.
+type Slot = Parted<u64>;
+
+/// The lowest of the bits that part the items of a slot: those above are bits of the item too.
+const PARTING_SHIFT: u32 = OFFSET_SHIFT + 2 * SLOT_BITS;
+
+impl Word for u64 {
+    const DEPTH_MAX: u32 = (u64::BITS - PARTING_SHIFT) / PART_BITS;
+
+    fn part(self, depth: u32) -> usize {
+        (self >> (PARTING_SHIFT + PART_BITS * depth)) as usize % PARTS
+    }
+}
 
 /// See the head of this file.
 pub struct Wheel {
@@ -348,18 +360,7 @@ impl Level {
 mod tests {
     use super::*;
     use crate::alloc::account;
-
-    /// Seeded numbers.
-    pub(super) struct Draw(pub(super) u64);
-
-    impl Draw {
-        pub(super) fn below(&mut self, bound: u64) -> u64 {
-            self.0 ^= self.0 << 13;
-            self.0 ^= self.0 >> 7;
-            self.0 ^= self.0 << 17;
-            self.0 % bound
-        }
-    }
+    use crate::structures::parted::tests::Draw;
 
     fn check(wheel: &Wheel) {
         let mut len = 0;

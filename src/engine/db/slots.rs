@@ -1,0 +1,173 @@
+//! Which keys of a database belong to which hash slot: kept where a server is a cluster or a part of one, and nowhere
+//! else.
+//!
+//! For each slot the [short hashes](short_hash) of its keys, in [`Parted`] rows: four bytes a key and a little more.
+//! With that the keys of a slot are counted without being looked at, and found one by one in the table, which stays as
+//! it is in every other server. `docs/internals/engine.md` says what else was weighed.
+//!
+//! Invariant: a key is in the row of its slot if and only if it is in the table. [`Db::note_entering`] and
+//! [`Db::note_left`], which the only ways into the table and out of it call, see to that; what replaces an entry has
+//! the same key. A database that is dropped, exchanged, or put in place of another one takes its rows with it.
+
+use smallvec::SmallVec;
+
+use super::{Db, IS_BY_SLOT};
+use crate::base::hash::{SLOTS, slot};
+use crate::engine::short_hash::{self, is_at, places, shorten};
+use crate::engine::value::Object;
+use crate::structures::entry::EntryRef;
+use crate::structures::parted::Parted;
+
+/// Slots whose rows come into being together.
+const PAGE: usize = 16;
+
+/// Keys for which the lines of the table are fetched before the first of them is looked at.
+const FETCHED_AHEAD: usize = 64;
+
+type Row = Parted<u32>;
+
+/// See the module.
+pub(in crate::engine) struct SlotKeys {
+    /// How many of the lowest bits of a slot say which shard has it: they are the same for all slots here.
+    shard_bits: u32,
+    /// By the other bits of the slot.
+    pages: Box<[Option<Box<[Row; PAGE]>>]>,
+}
+
+#[cfg(test)]
+thread_local! {
+    /// Entries that walks over slots have looked at, for tests that count them.
+    static LOOKED_AT: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
+impl SlotKeys {
+    /// No keys, in one of so many shards, a power of two.
+    pub(in crate::engine) fn new(shard_count: u16) -> SlotKeys {
+        let slots = usize::from(SLOTS / shard_count.min(SLOTS));
+        SlotKeys {
+            shard_bits: shard_count.ilog2(),
+            pages: (0..slots.div_ceil(PAGE)).map(|_| None).collect(),
+        }
+    }
+
+    fn place(&self, slot: u16) -> (usize, usize) {
+        let number = usize::from(slot >> self.shard_bits);
+        (number / PAGE, number % PAGE)
+    }
+
+    fn row(&self, slot: u16) -> Option<&Row> {
+        let (page, row) = self.place(slot);
+        Some(&self.pages.get(page)?.as_ref()?[row])
+    }
+
+    fn add(&mut self, key: &[u8], hash: u64) {
+        let (page, row) = self.place(slot(key));
+        let rows = &mut self.pages[page];
+        let rows = rows.get_or_insert_with(|| Box::new([const { Row::EMPTY }; PAGE]));
+        rows[row].push(shorten(hash));
+    }
+
+    fn remove(&mut self, key: &[u8], hash: u64) {
+        let (page, row) = self.place(slot(key));
+        let rows = self.pages[page].as_mut();
+        let was_there = rows.is_some_and(|rows| rows[row].remove(shorten(hash)));
+        debug_assert!(was_there, "a key that leaves had come");
+    }
+}
+
+impl Db {
+    /// From now on, before the first key comes, it is known which keys belong to a slot.
+    pub(in crate::engine) fn keep_slots(&mut self, shard_count: u16) {
+        debug_assert!(self.is_empty());
+        self.by_slot = Some(Box::new(SlotKeys::new(shard_count)));
+        self.hooks |= IS_BY_SLOT;
+    }
+
+    /// Whether it is known which keys belong to a slot.
+    pub(in crate::engine) fn keeps_slots(&self) -> bool {
+        self.by_slot.is_some()
+    }
+
+    /// A key is about to come into the table.
+    #[inline(never)]
+    pub(super) fn note_entering(&mut self, hash: u64, key: &[u8]) {
+        if self.keeps_images() {
+            self.save_absence(hash, key);
+        }
+        if let Some(by_slot) = &mut self.by_slot {
+            by_slot.add(key, hash);
+        }
+    }
+
+    /// An entry has just left the table.
+    #[inline(never)]
+    pub(super) fn note_left(&mut self, entry: EntryRef<'_, Object>) {
+        if self.is_saving() {
+            self.forget_under_way(entry);
+        }
+        if let Some(by_slot) = &mut self.by_slot {
+            by_slot.remove(entry.key(), self.seed.hash(entry.key()));
+        }
+    }
+
+    /// How many keys a slot of this shard has, with those whose time has come but which have not been deleted yet.
+    pub(in crate::engine) fn keys_in_slot(&self, slot: u16) -> u64 {
+        let row = self.by_slot.as_ref().and_then(|by_slot| by_slot.row(slot));
+        row.map_or(0, |row| row.len() as u64)
+    }
+
+    /// See [`Keyspace::walk_slot`](crate::engine::keyspace::Keyspace::walk_slot).
+    pub(in crate::engine) fn walk_slot(
+        &self,
+        slot: u16,
+        position: u64,
+        budget: usize,
+        mut visit: impl FnMut(EntryRef<'_, Object>),
+    ) -> u64 {
+        let row = self.by_slot.as_ref().and_then(|by_slot| by_slot.row(slot));
+        let Some(row) = row else { return 0 };
+        let (mut position, mut left) = (position, budget.max(1));
+        let mut shorts = SmallVec::<[u32; FETCHED_AHEAD]>::new();
+        loop {
+            shorts.clear();
+            let next = row.following(position, left.min(FETCHED_AHEAD), &mut shorts);
+            self.visit_all(slot, &shorts, &mut visit);
+            left -= shorts.len();
+            match next {
+                None => return 0,
+                Some(next) if left == 0 => return next,
+                Some(next) => position = next,
+            }
+        }
+    }
+
+    /// How many entries walks over slots have looked at on this thread.
+    #[cfg(test)]
+    pub(in crate::engine) fn looked_at(&self) -> u64 {
+        LOOKED_AT.get()
+    }
+
+    /// Calls `visit` with the keys of a slot that have these short hashes.
+    fn visit_all(&self, wanted: u16, shorts: &[u32], visit: &mut impl FnMut(EntryRef<'_, Object>)) {
+        let depth = self.table.depth();
+        let each = |short: &u32| places(short_hash::known(*short), depth);
+        for at in shorts.iter().flat_map(each) {
+            self.table.prefetch(at);
+        }
+        for at in shorts.iter().flat_map(each) {
+            self.table.prefetch_matches(at);
+        }
+        for at in shorts.iter().flat_map(each) {
+            // It accepts none, so that it is shown all.
+            let found = self.table.find_by_hash(at, |entry| {
+                #[cfg(test)]
+                LOOKED_AT.set(LOOKED_AT.get() + 1);
+                if is_at(self.seed.hash(entry.key()), at, depth) && slot(entry.key()) == wanted {
+                    visit(entry);
+                }
+                false
+            });
+            debug_assert!(found.is_none());
+        }
+    }
+}

@@ -1,0 +1,445 @@
+//! Many words, in no order, any of which can be taken out: a short row, or sixteen rows parted by bits of the words.
+//!
+//! A word is looked for by going along a row, so rows have to stay short, however many words there are: in a slot of
+//! the timer wheel where all keys live for a day, in a slot of a cluster where all keys have one tag. A row that grows
+//! beyond its length is parted by the four bits that follow those by which it was parted itself; parts that hold far
+//! fewer words become one row again.
+//!
+//! ```text
+//! up to 256 words   [ Vec ]
+//! beyond            [ Box ] ─▶ 16 × [ Vec | Box ─▶ 16 × … ]      four bits of a word say in which part it is
+//! ```
+//!
+//! Which bits, is for the kind of [`Word`] to say. Words of 32 bits are parted by the highest first: then parts follow
+//! one another in the order of numbers, and the words that follow one are found without a look at the others (see
+//! [`Parted::following`]).
+
+use std::mem;
+
+use smallvec::SmallVec;
+
+use crate::alloc::account::size_class;
+
+/// Words that a row holds at most, but for one that can be parted no further.
+const ROW_MAX: usize = 256;
+
+/// Parts with so few words together become a row.
+const PARTED_MIN: usize = 32;
+
+/// How many parts there are.
+pub const PARTS: usize = 16;
+/// How many bits of a word say in which of them it is.
+pub const PART_BITS: u32 = 4;
+
+/// What rows hold.
+pub trait Word: Copy + Eq {
+    /// How often words can be parted.
+    const DEPTH_MAX: u32;
+
+    /// In which part a word is, below [`PARTS`], if it is parted from others for the `depth`-th time, counted from 0.
+    fn part(self, depth: u32) -> usize;
+}
+
+/// From the highest bits to the lowest, so that parts stand in the order of numbers.
+impl Word for u32 {
+    const DEPTH_MAX: u32 = u32::BITS / PART_BITS;
+
+    fn part(self, depth: u32) -> usize {
+        (self >> (u32::BITS - PART_BITS * (depth + 1))) as usize % PARTS
+    }
+}
+
+/// See the module.
+pub enum Parted<W> {
+    /// Few words.
+    Row(Vec<W>),
+    /// More.
+    Parts(Box<Parts<W>>),
+}
+
+/// Words, parted by some of their bits.
+pub struct Parts<W> {
+    len: usize,
+    parts: [Parted<W>; PARTS],
+}
+
+const _: () = assert!(
+    size_of::<Parted<u64>>() == size_of::<Vec<u64>>(),
+    "there are many, and most of them are empty"
+);
+
+impl<W: Word> Parted<W> {
+    /// No words, which take no memory.
+    pub const EMPTY: Parted<W> = Parted::Row(Vec::new());
+
+    /// How many words there are.
+    pub fn len(&self) -> usize {
+        match self {
+            Parted::Row(row) => row.len(),
+            Parted::Parts(parted) => parted.len,
+        }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Adds a word, which may be there already: it is there once more then.
+    pub fn push(&mut self, word: W) {
+        self.push_at(0, word);
+    }
+
+    fn push_at(&mut self, depth: u32, word: W) {
+        match self {
+            Parted::Row(row) if row.len() < ROW_MAX || depth == W::DEPTH_MAX => push(row, word),
+            Parted::Row(row) => {
+                let row = mem::take(row);
+                let mut parts = [const { Self::EMPTY }; PARTS];
+                for &word in row.iter().chain([&word]) {
+                    parts[word.part(depth)].push_at(depth + 1, word);
+                }
+                let len = row.len() + 1;
+                *self = Parted::Parts(Box::new(Parts { len, parts }));
+            }
+            Parted::Parts(parted) => {
+                parted.len += 1;
+                parted.parts[word.part(depth)].push_at(depth + 1, word);
+            }
+        }
+    }
+
+    /// Takes any word out.
+    pub fn pop(&mut self) -> Option<W> {
+        match self {
+            Parted::Row(row) => {
+                let word = row.pop();
+                if row.is_empty() {
+                    *row = Vec::new();
+                }
+                word
+            }
+            Parted::Parts(parted) => {
+                let word = parted.parts.iter_mut().find_map(Parted::pop);
+                self.shrink();
+                word
+            }
+        }
+    }
+
+    /// Takes this word out, once; whether it was there.
+    pub fn remove(&mut self, word: W) -> bool {
+        self.remove_at(0, word)
+    }
+
+    fn remove_at(&mut self, depth: u32, word: W) -> bool {
+        match self {
+            Parted::Row(row) => {
+                let found = row.iter().position(|&other| other == word);
+                if let Some(at) = found {
+                    row.swap_remove(at);
+                    fit(row);
+                }
+                found.is_some()
+            }
+            Parted::Parts(parted) => {
+                let found = parted.parts[word.part(depth)].remove_at(depth + 1, word);
+                if found {
+                    self.shrink();
+                }
+                found
+            }
+        }
+    }
+
+    /// Takes out the word that `offset` puts first, as exactly as a look at `looks` of them tells; `draw` gives a
+    /// number below its argument.
+    pub fn take_soonest(
+        &mut self,
+        looks: usize,
+        draw: &mut dyn FnMut(usize) -> usize,
+        offset: fn(W) -> u64,
+    ) -> Option<W> {
+        match self {
+            Parted::Row(row) => {
+                let len = row.len();
+                let best = (0..looks.min(len))
+                    .map(|look| if len <= looks { look } else { draw(len) })
+                    .min_by_key(|&at| offset(row[at]))?;
+                let word = row.swap_remove(best);
+                fit(row);
+                Some(word)
+            }
+            Parted::Parts(parted) => {
+                // What parts them says nothing of when they are due.
+                let first = draw(PARTS);
+                let word = (0..PARTS)
+                    .map(|step| (first + step) % PARTS)
+                    .find(|&part| !parted.parts[part].is_empty())
+                    .and_then(|part| parted.parts[part].take_soonest(looks, draw, offset));
+                self.shrink();
+                word
+            }
+        }
+    }
+
+    /// After an word was taken out of a part.
+    fn shrink(&mut self) {
+        let Parted::Parts(parted) = self else {
+            return;
+        };
+        parted.len -= 1;
+        if parted.len <= PARTED_MIN {
+            let mut row = Vec::with_capacity(PARTED_MIN);
+            while let Some(word) = parted.parts.iter_mut().find_map(Parted::pop) {
+                row.push(word);
+            }
+            *self = Parted::Row(row);
+        }
+    }
+
+    /// What the words occupy, without this value itself.
+    pub fn memory_bytes(&self) -> usize {
+        match self {
+            Parted::Row(row) if row.capacity() == 0 => 0,
+            Parted::Row(row) => size_class(row.capacity() * size_of::<W>()),
+            Parted::Parts(parted) => {
+                let parts = parted.parts.iter().map(Parted::memory_bytes);
+                size_class(size_of::<Parts<W>>()) + parts.sum::<usize>()
+            }
+        }
+    }
+}
+
+impl Parted<u32> {
+    /// Appends to `into` the least words that are not below `from`, in order and each once, so many at most. Where to
+    /// go on, which is above `from`; none if there are no more words.
+    ///
+    /// Looks at no words but those of the rows that it takes from, and the heads of the parts on the way there.
+    pub fn following(&self, from: u64, count: usize, into: &mut impl Extend<u32>) -> Option<u64> {
+        let mut left = count.max(1);
+        self.gather(0, 0, from, &mut left, into)
+    }
+
+    /// As `following`, in the part of this depth that begins with the number `first`.
+    fn gather(
+        &self,
+        depth: u32,
+        first: u64,
+        from: u64,
+        left: &mut usize,
+        into: &mut impl Extend<u32>,
+    ) -> Option<u64> {
+        match self {
+            Parted::Row(row) => {
+                let wanted = row.iter().copied().filter(|word| u64::from(*word) >= from);
+                let mut words: SmallVec<[u32; ROW_MAX]> = wanted.collect();
+                words.sort_unstable();
+                words.dedup();
+                let taken = words.len().min(*left);
+                *left -= taken;
+                into.extend(words[..taken].iter().copied());
+                words.get(taken).map(|word| u64::from(*word))
+            }
+            Parted::Parts(parted) => {
+                let width = 1_u64 << (u32::BITS - PART_BITS * (depth + 1));
+                parted.parts.iter().zip(0_u64..).find_map(|(part, number)| {
+                    let first = first + number * width;
+                    match part.is_empty() || first + width <= from {
+                        true => None,
+                        false if *left == 0 => Some(first),
+                        false => part.gather(depth + 1, first, from, left, into),
+                    }
+                })
+            }
+        }
+    }
+}
+
+/// Pushes with room for no more than the allocator gives anyway, as most rows stay short.
+fn push<W>(row: &mut Vec<W>, word: W) {
+    if row.len() == row.capacity() {
+        row.reserve_exact(room_for::<W>(row.len() + 1) - row.len());
+    }
+    row.push(word);
+}
+
+/// Gives back what a row that became shorter does not need.
+fn fit<W>(row: &mut Vec<W>) {
+    if row.is_empty() {
+        *row = Vec::new();
+    } else if row.len() <= row.capacity() / 2 {
+        row.shrink_to(room_for::<W>(row.len()));
+    }
+}
+
+/// Words for which the allocator gives room when it is asked for so many.
+fn room_for<W>(words: usize) -> usize {
+    size_class(words * size_of::<W>()) / size_of::<W>()
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::alloc::account;
+    use std::collections::{BTreeMap, BTreeSet};
+
+    /// Numbers by chance, the same ones each time.
+    pub(in crate::structures) struct Draw(pub(in crate::structures) u64);
+
+    impl Draw {
+        pub(in crate::structures) fn below(&mut self, bound: u64) -> u64 {
+            self.0 ^= self.0 << 13;
+            self.0 ^= self.0 >> 7;
+            self.0 ^= self.0 << 17;
+            self.0 % bound
+        }
+    }
+
+    /// The lowest bit by which words of 64 bits are parted, as the timer wheel has it.
+    const PARTING_SHIFT: u32 = 34;
+
+    fn check<W: Word>(slot: &Parted<W>, is_part: bool) {
+        match slot {
+            Parted::Row(row) => {
+                assert!(row.len() <= ROW_MAX || is_part);
+                assert_eq!(row.is_empty(), row.capacity() == 0);
+            }
+            Parted::Parts(parted) => {
+                assert!(parted.len > PARTED_MIN);
+                assert_eq!(
+                    parted.len,
+                    parted.parts.iter().map(Parted::len).sum::<usize>()
+                );
+                parted.parts.iter().for_each(|part| check(part, true));
+            }
+        }
+    }
+
+    #[test]
+    fn items_come_and_go_in_any_order() {
+        let turns = if cfg!(miri) { 3_000 } else { 60_000 };
+        // Few bits apart, so that rows are parted several times, and as far apart as hashes are.
+        for spread in [1 << 4, 1 << 12, 1 << 30] {
+            let mut draw = Draw(spread);
+            let (mut slot, mut model) = (Parted::EMPTY, BTreeSet::new());
+            let before = account::thread_bytes();
+            for turn in 0..turns {
+                let item = draw.below(spread) << PARTING_SHIFT | draw.below(1 << 12);
+                let grows = turn / (turns / 6) % 2 == 0;
+                match draw.below(10) {
+                    0..5 if grows && model.insert(item) => slot.push(item),
+                    0 | 5 => assert_eq!(slot.remove(item), model.remove(&item)),
+                    1 | 6 => {
+                        let known = model.range(item..).next().copied();
+                        assert!(known.is_none_or(|known| slot.remove(known)));
+                        known.map(|known| model.remove(&known));
+                    }
+                    2 | 7 => {
+                        let item = slot.pop();
+                        assert!(item.map_or(model.is_empty(), |item| model.remove(&item)));
+                    }
+                    3 => {
+                        let mut at = |bound: usize| draw.below(bound as u64) as usize;
+                        let item = slot.take_soonest(4, &mut at, |item| item & 0xfff);
+                        assert!(item.map_or(model.is_empty(), |item| model.remove(&item)));
+                    }
+                    _ => {}
+                }
+                assert_eq!(slot.len(), model.len());
+                if turn % 500 == 0 {
+                    check(&slot, false);
+                }
+            }
+            while let Some(item) = slot.pop() {
+                assert!(model.remove(&item));
+            }
+            assert!(model.is_empty() && slot.is_empty());
+            assert_eq!(slot.memory_bytes(), 0);
+            drop(model);
+            let left = account::thread_bytes() - before;
+            assert_eq!(left, 0, "an empty slot has no memory");
+        }
+    }
+
+    #[test]
+    fn a_row_of_all_its_items_shows_the_soonest() {
+        let mut slot = Parted::EMPTY;
+        for item in [5, 3, 9, 4] {
+            slot.push(item << PARTING_SHIFT | item);
+        }
+        let mut soonest = || slot.take_soonest(8, &mut |_| 0, |item| item & 0xfff);
+        let order: Vec<u64> = std::iter::from_fn(|| soonest().map(|item| item & 0xfff)).collect();
+        assert_eq!(order, [3, 4, 5, 9]);
+    }
+
+    #[test]
+    fn what_a_slot_of_many_says_it_takes_is_what_it_takes() {
+        let before = account::thread_bytes();
+        let mut slot = Parted::EMPTY;
+        let mut draw = Draw(9);
+        let count = if cfg!(miri) { 2_000 } else { 100_000 };
+        for _ in 0..count {
+            slot.push(draw.below(u64::MAX));
+        }
+        let taken = account::thread_bytes() - before;
+        assert_eq!(slot.memory_bytes() as i64, taken);
+        let each = taken as f64 / f64::from(count);
+        assert!(each < 10.0, "{each} bytes each");
+    }
+
+    #[test]
+    fn words_that_follow_are_found_in_order_and_each_once() {
+        let turns = if cfg!(miri) { 1_500 } else { 40_000 };
+        // All bits differ, or the lowest alone, so that rows are parted as deep as can be, and words come twice.
+        for shift in [0, 20] {
+            let mut draw = Draw(77);
+            let (mut words, mut model) = (Parted::EMPTY, BTreeMap::<u32, usize>::new());
+            for turn in 0..turns {
+                let word = (draw.below(1 << 32) >> shift) as u32;
+                let grows = turn < turns * 2 / 3;
+                if draw.below(4) == 0 || !grows {
+                    let known = model.range(word..).next().map(|(word, _)| *word);
+                    assert!(known.is_none_or(|known| words.remove(known)));
+                    if let Some(known) = known {
+                        let count = model.get_mut(&known).expect("it is known");
+                        *count -= 1;
+                        if *count == 0 {
+                            model.remove(&known);
+                        }
+                    }
+                } else {
+                    words.push(word);
+                    *model.entry(word).or_default() += 1;
+                }
+                assert_eq!(words.len(), model.values().sum::<usize>());
+                if turn % (turns / 30) == 0 {
+                    check(&words, false);
+                    let (from, count) =
+                        (draw.below(1 << 32) >> shift, draw.below(900) as usize + 1);
+                    let mut found = Vec::new();
+                    let next = words.following(from, count, &mut found);
+                    let mut rest = model.range(from as u32..).map(|(word, _)| *word);
+                    let expected: Vec<u32> = rest.by_ref().take(count).collect();
+                    assert_eq!(found, expected);
+                    // It may say where a part begins rather than where its first word is.
+                    let least = found.last().map_or(from, |last| u64::from(*last) + 1);
+                    match (next, rest.next()) {
+                        (Some(next), Some(word)) => {
+                            assert!((least..=u64::from(word)).contains(&next));
+                        }
+                        (next, word) => assert_eq!((next, word), (None, None)),
+                    }
+                }
+            }
+            let mut all = Vec::new();
+            let mut next = Some(0);
+            while let Some(from) = next {
+                next = words.following(from, 7, &mut all);
+            }
+            assert!(all.iter().eq(model.keys()));
+            assert_eq!(words.following(1 << 32, 7, &mut all), None);
+            assert_eq!(words.following(u64::MAX, 7, &mut all), None);
+        }
+    }
+}
