@@ -44,6 +44,7 @@ mod scripts;
 mod serializable;
 mod server_commands;
 mod settings;
+mod slot_keys;
 mod slow_readers;
 mod sorted_sets;
 mod sorting;
