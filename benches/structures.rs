@@ -1,5 +1,6 @@
 //! The table at sizes that fit the cache and sizes that do not: finding one by one and in batches,
-//! inserting, removing; the wheel; rankings with either index; and the worst pause of an insert while a table grows.
+//! inserting, removing; the wheel; rankings with either index; the keys of one slot of a cluster among others; and the
+//! worst pause of an insert while a table grows.
 //!
 //! Dimensions: keys of 16 bytes, values of 32; 1 000 keys (all in cache), 1 000 000 (few in cache).
 //! `cargo bench --bench structures -- growth_pause` prints the pauses only. Under
@@ -9,7 +10,9 @@
 
 use std::hint::black_box;
 
-use basalt::base::hash::Seed;
+use basalt::base::hash::{SLOTS, Seed, slot};
+use basalt::engine::keyspace::Deadline;
+use basalt::engine::{Engine, Key, Now};
 use basalt::structures::entry::Entry;
 use basalt::structures::ordered::ranking::Ranking;
 use basalt::structures::ordered::{Direction, Form};
@@ -36,6 +39,7 @@ fn main() {
             for form in [Form::Tree, Form::Skip] {
                 rankings(&mut criterion, count, form);
             }
+            slots(&mut criterion, count);
         }
         timers(&mut criterion);
         criterion.final_summary();
@@ -170,6 +174,57 @@ fn changes(criterion: &mut Criterion, count: usize) {
                 BatchSize::LargeInput,
             );
         });
+    }
+    group.finish();
+}
+
+/// A key comes and goes with slots being kept and without; the keys of one slot are visited, which has as many as any
+/// other, or a hundredth of all.
+fn slots(criterion: &mut Criterion, count: usize) {
+    let put = |engine: &mut Engine, name: &[u8]| {
+        let key = Key::new(name, SEED);
+        let mut keyspace = engine.keyspace(0, Now::default());
+        let found = keyspace.find_write(&key);
+        keyspace.put_text(&key, found, &VALUE, Deadline::Clear);
+    };
+    let mut group = criterion.benchmark_group(format!("slots of {count} keys"));
+    for name in ["kept", "not kept"] {
+        let mut engine = Engine::new(1, SEED, 1);
+        if name == "kept" {
+            engine.keep_slots(1);
+        }
+        for number in 0..count {
+            put(&mut engine, &key(number));
+        }
+        let mut draw = Draw(5);
+        group.throughput(Throughput::Elements(1));
+        group.bench_function(format!("a key comes and goes, {name}"), |bench| {
+            bench.iter(|| {
+                let name = key(count + draw.below(count));
+                put(&mut engine, &name);
+                let mut keyspace = engine.keyspace(0, Now::default());
+                let found = keyspace.find_write(&Key::new(&name, SEED));
+                keyspace.delete(found.expect("it was put"));
+            });
+        });
+        if name == "not kept" {
+            continue;
+        }
+        for number in 0..count / 100 {
+            put(&mut engine, format!("{{hot}}{number}").as_bytes());
+        }
+        let hot = slot(b"hot");
+        for (name, wanted) in [("any slot", (hot + 1) % SLOTS), ("a full slot", hot)] {
+            let keyspace = engine.keyspace(0, Now::default());
+            group.throughput(Throughput::Elements(keyspace.keys_in_slot(wanted).max(1)));
+            group.bench_function(format!("visit the keys of {name}"), |bench| {
+                bench.iter(|| {
+                    let mut bytes = 0;
+                    keyspace.walk_slot(wanted, 0, usize::MAX, |entry| bytes += entry.key().len());
+                    black_box(bytes)
+                });
+            });
+        }
     }
     group.finish();
 }
