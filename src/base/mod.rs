@@ -8,6 +8,7 @@ pub mod glob;
 mod grisu;
 pub mod hash;
 pub mod lossless;
+pub mod maps;
 pub mod number;
 pub mod random;
 pub mod text;

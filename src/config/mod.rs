@@ -81,6 +81,17 @@ impl Config {
         }
     }
 
+    /// What may be remembered of which clients have cached which keys, in bytes: an eighth of `maxmemory`, within
+    /// bounds.
+    pub fn tracked_bytes_max(&self) -> u64 {
+        const BYTES_MIN: u64 = 1024 * 1024;
+        const BYTES_MAX: u64 = 1024 * 1024 * 1024;
+        match self.maxmemory {
+            0 => BYTES_MAX,
+            maxmemory => (maxmemory / 8).clamp(BYTES_MIN, BYTES_MAX),
+        }
+    }
+
     /// Whether writes depend on how many replicas follow.
     #[inline]
     pub fn wants_replicas(&self) -> bool {

@@ -537,17 +537,20 @@ impl Effects {
             self.invalidate(invalidated);
         }
         self.is_attentive = true;
-        self.limit_tracked(keys_max, LAPSED_PER_READ, random);
+        if self.limit_tracked(keys_max, LAPSED_PER_READ, random)
+            && self.tracked.count().exceeds_bytes()
+            // Others did not make room for so long a name.
+            && let Some(invalidated) = self.tracked.take(key.bytes, 0)
+        {
+            self.invalidate(invalidated);
+        }
     }
 
     /// Forgets some keys that are tracked, at most `budget`, if all shards together remember more than so many (0: any
-    /// number); true if there are still more.
+    /// number), or more bytes than they may; true if there are still more.
     pub fn limit_tracked(&mut self, keys_max: u64, budget: usize, random: &mut Random) -> bool {
-        if keys_max == 0 {
-            return false;
-        }
         for _ in 0..budget {
-            if !self.tracked.exceeds(keys_max) {
+            if !self.tracked.count().exceeds(keys_max) {
                 return false;
             }
             let Some(invalidated) = self.tracked.take_random(&mut || random.next_u64()) else {
@@ -555,7 +558,7 @@ impl Effects {
             };
             self.invalidate(invalidated);
         }
-        !self.tracked.is_empty() && self.tracked.exceeds(keys_max)
+        !self.tracked.is_empty() && self.tracked.count().exceeds(keys_max)
     }
 
     /// Everything that anybody may have cached is void. What was remembered is handed out, as there may be much to

@@ -14,6 +14,10 @@
 //! A reader is the low half of a connection's number. One that is gone stays until the key changes, and is skipped when
 //! the others are told; after 2^32 connections it may name another one, which then drops what it never had.
 //!
+//! What is remembered is bounded by its keys (`tracking-table-max-keys`) and, where memory is, by its bytes
+//! ([`TrackedCount::bound_bytes`]): names may be long. Beyond that keys drawn at random lapse: their readers are told
+//! as if they had changed.
+//!
 //! Invariants: a shard without tracked keys takes no memory here; the counts are those of all shards together.
 
 use std::sync::Arc;
@@ -29,11 +33,22 @@ const READERS_MAX: usize = 16 * 1024;
 
 const READER_BYTES: usize = size_of::<u32>();
 
+/// What a key takes in the table, beside its entry.
+const PLACE_BYTES: u64 = 16;
+
+/// What an entry takes, with its place.
+fn bytes_of(entry: EntryRef<'_, ()>) -> u64 {
+    entry.memory_bytes() as u64 + PLACE_BYTES
+}
+
 /// How much all shards remember.
 #[derive(Debug, Default)]
 pub struct TrackedCount {
     keys: AtomicU64,
     items: AtomicU64,
+    bytes: AtomicU64,
+    /// 0: no bound.
+    bytes_max: AtomicU64,
 }
 
 impl TrackedCount {
@@ -47,14 +62,37 @@ impl TrackedCount {
         self.items.load(Relaxed)
     }
 
-    fn add(&self, keys: u64, items: u64) {
-        self.keys.fetch_add(keys, Relaxed);
-        self.items.fetch_add(items, Relaxed);
+    /// What all that takes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Relaxed)
     }
 
-    fn remove(&self, keys: u64, items: u64) {
+    /// Bounds what all shards remember, in bytes; 0: no bound.
+    pub fn bound_bytes(&self, bytes_max: u64) {
+        self.bytes_max.store(bytes_max, Relaxed);
+    }
+
+    /// Whether more keys are remembered than this (0: any number), or more bytes than there may be.
+    pub fn exceeds(&self, keys_max: u64) -> bool {
+        (keys_max > 0 && self.keys() > keys_max) || self.exceeds_bytes()
+    }
+
+    /// Whether more bytes are remembered than there may be.
+    pub fn exceeds_bytes(&self) -> bool {
+        let bytes_max = self.bytes_max.load(Relaxed);
+        bytes_max > 0 && self.bytes() > bytes_max
+    }
+
+    fn add(&self, keys: u64, items: u64, bytes: u64) {
+        self.keys.fetch_add(keys, Relaxed);
+        self.items.fetch_add(items, Relaxed);
+        self.bytes.fetch_add(bytes, Relaxed);
+    }
+
+    fn remove(&self, keys: u64, items: u64, bytes: u64) {
         self.keys.fetch_sub(keys, Relaxed);
         self.items.fetch_sub(items, Relaxed);
+        self.bytes.fetch_sub(bytes, Relaxed);
     }
 }
 
@@ -151,9 +189,9 @@ impl Tracked {
         self.table.is_none()
     }
 
-    /// Whether all shards together remember more keys than this.
-    pub fn exceeds(&self, keys_max: u64) -> bool {
-        self.count.keys() > keys_max
+    /// How much all shards together remember.
+    pub fn count(&self) -> &TrackedCount {
+        &self.count
     }
 
     /// Remembers that a connection read a key. If the key had too many readers, they are to be told.
@@ -162,8 +200,9 @@ impl Tracked {
         let reader = client as u32;
         let fresh = |key: &Key<'_>| Entry::bytes(0, key.bytes, &reader.to_le_bytes(), None);
         let Some(place) = table.find(key.hash, key.bytes) else {
-            table.insert_new(key.hash, fresh(key));
-            self.count.add(1, 1);
+            let entry = fresh(key);
+            self.count.add(1, 1, bytes_of(entry.view()));
+            table.insert_new(key.hash, entry);
             return None;
         };
         let known = bytes(table.at(place));
@@ -174,8 +213,10 @@ impl Tracked {
         };
         if chunks.len() >= READERS_MAX {
             let items = chunks.len() as u64 - 1;
-            self.count.remove(0, items);
-            let entry = table.replace(place, fresh(key));
+            let fresh = fresh(key);
+            self.count.add(0, 0, bytes_of(fresh.view()));
+            let entry = table.replace(place, fresh);
+            self.count.remove(0, items, bytes_of(entry.view()));
             return Some(InvalidatedKey {
                 entry,
                 stamp: 0,
@@ -184,8 +225,10 @@ impl Tracked {
         }
         let (before, after) = known.split_at(at * READER_BYTES);
         let grown = [before, &reader.to_le_bytes(), after].concat();
+        let before = bytes_of(table.at(place));
         table.edit(place).set_bytes(&grown);
-        self.count.add(0, 1);
+        self.count.add(0, 1, bytes_of(table.at(place)));
+        self.count.remove(0, 0, before);
         None
     }
 
@@ -206,7 +249,8 @@ impl Tracked {
     }
 
     fn taken(&mut self, entry: Entry<()>, by: u64) -> InvalidatedKey {
-        self.count.remove(1, count_of(entry.view()));
+        let view = entry.view();
+        self.count.remove(1, count_of(view), bytes_of(view));
         if self.table.as_ref().is_some_and(|table| table.is_empty()) {
             self.table = None;
         }
@@ -220,9 +264,12 @@ impl Tracked {
     /// Forgets everything.
     pub fn take_all(&mut self) -> Option<Forgotten> {
         let table = self.table.take()?;
-        let mut items = 0;
-        table.for_each(|entry| items += count_of(entry));
-        self.count.remove(table.len() as u64, items);
+        let (mut items, mut bytes) = (0, 0);
+        table.for_each(|entry| {
+            items += count_of(entry);
+            bytes += bytes_of(entry);
+        });
+        self.count.remove(table.len() as u64, items, bytes);
         Some(*table)
     }
 }
@@ -303,6 +350,11 @@ mod tests {
             assert_eq!(tracked.count.keys(), model.len() as u64);
             let items: usize = model.values().map(BTreeSet::len).sum();
             assert_eq!(tracked.count.items(), items as u64);
+            let bytes = |(key, readers): (&Vec<u8>, &BTreeSet<u32>)| {
+                let readers = vec![0; readers.len() * READER_BYTES];
+                bytes_of(Entry::<()>::bytes(0, key, &readers, None).view())
+            };
+            assert_eq!(tracked.count.bytes(), model.iter().map(bytes).sum::<u64>());
         }
     }
 }

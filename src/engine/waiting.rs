@@ -3,7 +3,8 @@
 //! Every change of a key with waiters makes the key ready; the thread with the shard in hand serves the waiters once
 //! its command is over. What a waiter is, and how it is served, is decided in the layer above.
 //!
-//! Invariants: no queue is empty; a waiter stands in the queue of a key once; without waiters no memory is taken.
+//! Invariants: no queue is empty; a waiter stands in the queue of a key once; without waiters no memory is taken, and
+//! with few of them little, however many there were.
 
 use std::any::Any;
 use std::collections::{HashMap, VecDeque};
@@ -11,6 +12,7 @@ use std::sync::Arc;
 
 use super::published::Published;
 use super::value::DataType;
+use crate::base::maps;
 
 /// Somebody who waits.
 pub trait Waiter: Send + Sync {
@@ -101,7 +103,8 @@ impl Waiters {
 
     /// Puts a waiter at the end of a key's queue, unless it stands there already.
     pub fn add(&mut self, db: usize, key: &[u8], waiting: Waiting) {
-        let queue = self.queues.entry((db, key.into())).or_default();
+        let queue = self.queues.entry((db, key.into()));
+        let queue = queue.or_insert_with(|| VecDeque::with_capacity(1));
         let id = waiting.waiter.id();
         let before = any_when_gone(queue);
         if queue.iter().all(|other| other.waiter.id() != id) {
@@ -125,9 +128,7 @@ impl Waiters {
         let after_when_gone = any_when_gone(queue);
         if queue.is_empty() {
             self.queues.remove(&place);
-            if self.queues.is_empty() {
-                self.queues = HashMap::new();
-            }
+            maps::shrink(&mut self.queues);
         }
         self.publish(before_when_gone, after_when_gone);
         found

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use super::published::Published;
 use super::waiting::Place;
 use super::{Engine, Key, Now};
+use crate::base::maps;
 
 /// A key that must not change before EXEC.
 #[derive(Clone, Debug)]
@@ -111,9 +112,7 @@ impl Watches {
                 self.keys.remove(&place);
             }
         }
-        if self.keys.is_empty() {
-            self.keys = HashMap::new();
-        }
+        maps::shrink(&mut self.keys);
         self.publish();
     }
 

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use parking_lot::RwLock;
 
+use crate::base::maps;
 use crate::client::shared::Shared;
 
 pub(super) type Subscribers = Vec<Arc<Shared>>;
@@ -38,7 +39,8 @@ impl Names {
         let known = names.get_key_value(name).map(|(name, _)| Arc::clone(name));
         let is_new = known.is_none();
         let name = known.unwrap_or_else(|| Arc::from(name));
-        insert(names.entry(Arc::clone(&name)).or_default(), client);
+        let subscribers = names.entry(Arc::clone(&name));
+        insert(subscribers.or_insert_with(|| Vec::with_capacity(1)), client);
         (name, is_new)
     }
 
@@ -49,7 +51,12 @@ impl Names {
             return false;
         };
         take_out(clients, id);
-        clients.is_empty() && names.remove(name).is_some()
+        let is_last = clients.is_empty();
+        if is_last {
+            names.remove(name);
+            maps::shrink(&mut names);
+        }
+        is_last
     }
 
     /// Puts a name, and the list of its subscribers, into memory allocated now; the name and the subscribers, if there

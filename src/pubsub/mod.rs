@@ -20,8 +20,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::Waker;
 
 use crate::base::glob::{self, Case};
+use crate::base::maps;
 use crate::client::shared::Shared;
-use crate::client::shared::mailbox::{OutputBound, Topic};
+use crate::client::shared::mailbox::{OutputBound, Topic, subscription_bytes};
 use crate::config::Config;
 use crate::config::values::OutputLimit;
 use crate::engine::effect::Interest;
@@ -92,12 +93,15 @@ pub struct Figures {
     pub tracked_keys: u64,
     /// Readers of all those keys.
     pub tracked_items: u64,
+    /// Bytes that these take.
+    pub tracked_bytes: u64,
 }
 
 impl PubSub {
     /// Takes over what the configuration says.
     pub fn configure(&self, config: &Config) {
         self.bounds.set(config);
+        self.caches.tracked.bound_bytes(config.tracked_bytes_max());
         self.events.set_classes(config.notify_keyspace_events);
         let (expired, evicted) = (config.lazyfree_lazy_expire, config.lazyfree_lazy_eviction);
         self.events.interest.set_unlinking(expired, evicted);
@@ -127,6 +131,7 @@ impl PubSub {
                     Topic::Pattern => self.patterns.add(name, client),
                 };
                 self.events.note_subscription(topic, &name, true);
+                client.hold(subscription_bytes(&name));
                 names.insert(name);
                 mailbox.set_count(topic, names.len());
             }
@@ -140,6 +145,8 @@ impl PubSub {
             let mut subscribed = mailbox.subscribed.lock();
             let names = &mut subscribed[topic as usize];
             if names.remove(name) {
+                client.release(subscription_bytes(name));
+                maps::shrink_set(names);
                 mailbox.set_count(topic, names.len());
                 self.remove(client, topic, name);
             }
@@ -156,6 +163,7 @@ impl PubSub {
         let mut left = names.len();
         let ended = names.into_iter().map(|name| {
             left -= 1;
+            client.release(subscription_bytes(&name));
             mailbox.set_count(topic, left);
             self.remove(client, topic, &name);
             (name, counted(client, topic))
@@ -287,6 +295,7 @@ impl PubSub {
             tracking_prefixes: self.caches.prefix_count(),
             tracked_keys: self.caches.tracked.keys(),
             tracked_items: self.caches.tracked.items(),
+            tracked_bytes: self.caches.tracked.bytes(),
         }
     }
 

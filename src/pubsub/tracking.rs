@@ -92,7 +92,7 @@ impl PubSub {
         let mut all = self.caches.prefixes.write();
         let every: &[&[u8]] = &[b""];
         for prefix in if prefixes.is_empty() { every } else { prefixes } {
-            if tracking.add_prefix(prefix) {
+            if client.add_prefix(prefix) {
                 insert(all.entry(Box::from(*prefix)).or_default(), client);
             }
         }
@@ -113,7 +113,7 @@ impl PubSub {
             clients.remove(&(client.id as u32));
             self.caches.client_count.store(clients.len(), Relaxed);
         }
-        let prefixes = tracking.take_prefixes();
+        let prefixes = client.take_prefixes();
         if prefixes.is_empty() {
             return;
         }

@@ -82,12 +82,12 @@ pub(super) fn follow_limit(service: &Service) {
     hurry();
 }
 
-/// Has shards forget some keys that are tracked beyond `tracking-table-max-keys`; true if there are still more. No
-/// shard may be in hand.
+/// Has shards forget some keys that are tracked beyond `tracking-table-max-keys`, or beyond the bytes that these may
+/// take; true if there are still more. No shard may be in hand.
 pub(super) fn limit_tracked(service: &Service) -> bool {
     let keys_max = service.config.load().tracking_table_max_keys;
-    let exceeds = || keys_max > 0 && service.pubsub.figures().tracked_keys > keys_max;
-    if !exceeds() {
+    let tracked = service.pubsub.tracked_count();
+    if !tracked.exceeds(keys_max) {
         return false;
     }
     for shard in 0..service.shards.len() as u16 {
@@ -97,7 +97,7 @@ pub(super) fn limit_tracked(service: &Service) -> bool {
         engine.limit_tracked(keys_max, LAPSED_PER_VISIT);
         serve_waiters(&mut engine, clock::now());
     }
-    exceeds()
+    tracked.exceeds(keys_max)
 }
 
 /// Spawns a worker task for each shard: it takes over when a holder met more than its bound.

@@ -8,16 +8,17 @@ use crate::engine::evict::Policy;
 use crate::session::service::Service;
 use crate::telemetry::memory;
 
-/// What the server itself takes: what is neither data nor clients', and does not wait for the disk, for replicas or for
-/// a snapshot; and whether anything does. It is little, but with a small limit it counts whether a command is refused
-/// some 100 KiB too late.
+/// What the server itself takes: what is neither data nor held for clients, and does not wait for the disk, for
+/// replicas or for a snapshot; and whether anything does. It is little, but with a small limit it counts whether a
+/// command is refused some 100 KiB too late.
 fn measure_base(service: &Service) -> (i64, bool) {
     let not_counted = memory::not_counted(service, &service.telemetry).total();
     let clients = service.clients.all();
     let clients: usize = clients.iter().map(|client| client.memory_bytes()).sum();
+    let clients = clients as u64 + service.pubsub.tracked_count().bytes();
     // Last, as what waits for somebody comes and goes: what is gone by now is not taken for the server's own.
     let taken = service.budget.beside_data_bytes();
-    let base = taken - clients as i64 - not_counted.cast_signed();
+    let base = taken - clients.cast_signed() - not_counted.cast_signed();
     (base, not_counted > 0)
 }
 

@@ -317,11 +317,11 @@ impl Assembled {
         let (service, runtimes) = (self.service, &self.runtimes);
         let tls = service.tls.configure(config);
         tls.map_err(|text| format!("Failed to configure TLS: {text}"))?;
-        service
-            .budget
-            .count_process(memory::used_bytes().cast_signed(), || {
-                CLIENT_MEMORY.total_bytes() as i64
-            });
+        service.budget.count_process(
+            memory::used_bytes().cast_signed(),
+            || CLIENT_MEMORY.total_bytes() as i64,
+            service.pubsub.tracked_count(),
+        );
         self.replication.replica.begin();
         memory_limit::set(service, config);
         background::follow_limit(service);

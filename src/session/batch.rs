@@ -191,9 +191,13 @@ impl Batch {
             .is_some_and(Command::publishes)
     }
 
-    /// What the input takes, with long arguments that left it.
+    /// What the input takes, with long arguments that left it, and with what is known of the requests in it.
     pub fn input_memory_bytes(&self) -> usize {
-        self.input.capacity() + self.requests.arena.memory_bytes()
+        let requests = &self.requests;
+        self.input.capacity()
+            + requests.arena.memory_bytes()
+            + requests.spans.capacity() * size_of::<Span>()
+            + self.keys.capacity() * size_of::<RoutedKey>()
     }
 
     /// Moves what was received of a long argument that is not complete to a block, with room for `more` bytes, see

@@ -50,7 +50,12 @@ pub struct Waiter {
     wait: Wait,
     reply: Mutex<Option<Served>>,
     protocol: Protocol,
+    /// What it takes, which its connection answers for as long as it is anywhere.
+    memory_bytes: usize,
 }
+
+/// What a place in the queue of a key takes in the shard, beside the key's name.
+const WAITING_BYTES: usize = 160;
 
 /// The reply of a request that waited.
 pub struct Served {
@@ -107,7 +112,7 @@ impl Waiter {
             owned.push(rewritten.map_or(argument, |(_, bytes)| bytes[..].into()));
         }
         owned.route(args.keys());
-        Arc::new(Waiter {
+        let mut waiter = Waiter {
             id: WAITERS.fetch_add(1, Relaxed),
             connection: Arc::clone(connection),
             number: connection.block(),
@@ -119,7 +124,13 @@ impl Waiter {
             wait,
             reply: Mutex::new(None),
             protocol,
-        })
+            memory_bytes: 0,
+        };
+        let names = waiter.awaited().iter().map(|key| waiter.key(key).len());
+        let places: usize = names.map(|len| len + WAITING_BYTES).sum();
+        waiter.memory_bytes = size_of::<Waiter>() + waiter.args.memory_bytes() + places;
+        connection.hold(waiter.memory_bytes);
+        Arc::new(waiter)
     }
 
     /// The row of its request.
@@ -346,6 +357,12 @@ impl Waiter {
             engine.deferred.wakes.push(Waker::from(call));
             engine.waiters.note_call();
         }
+    }
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        self.connection.release(self.memory_bytes);
     }
 }
 

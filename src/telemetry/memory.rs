@@ -11,9 +11,8 @@ use super::Telemetry;
 use super::observed::Observed;
 use super::process;
 use crate::alloc::account;
-use crate::client::connection::Connection;
+use crate::client::shared::Peer;
 use crate::client::shared::mailbox::Mailbox;
-use crate::client::shared::{Peer, Shared};
 use crate::command::host::MemoryReport;
 use crate::engine::value::DataType;
 
@@ -113,28 +112,27 @@ pub struct ClientFigures {
     pub output_max: u64,
 }
 
-/// What connections use: their state, input that is no whole request yet, and output that is not sent yet.
+/// What connections use: their state, what they have the server hold, input that is no whole request yet, and output
+/// that is not sent yet.
 pub fn client_figures(service: &dyn Observed) -> ClientFigures {
-    const STATE_BYTES: usize = size_of::<Shared>() + size_of::<Connection>();
     let mut figures = ClientFigures::default();
     for client in service.clients().all() {
-        let input = client.query_bytes.load(Relaxed) as u64;
-        let buffer = input.max(client.buffer_bytes.load(Relaxed) as u64);
+        let bytes = client.memory_bytes() as u64;
         if client.peer() == Peer::Replica {
             // The task of one that was told to end may be about to.
             if !client.is_killed() {
-                figures.replicas += STATE_BYTES as u64 + buffer;
+                figures.replicas += bytes;
             }
             continue;
         }
-        let pushed = client.mailbox().map_or(0, Mailbox::bytes);
-        let queued = client.queued_bytes.load(Relaxed);
-        let output = (client.output_bytes.load(Relaxed) + pushed) as u64;
         if client.is_unauthenticated() {
-            figures.unauthenticated += STATE_BYTES as u64 + buffer + output;
+            figures.unauthenticated += bytes;
             continue;
         }
-        figures.total += STATE_BYTES as u64 + buffer + output + queued as u64;
+        let input = client.query_bytes.load(Relaxed) as u64;
+        let pushed = client.mailbox().map_or(0, Mailbox::bytes);
+        let output = (client.output_bytes.load(Relaxed) + pushed) as u64;
+        figures.total += bytes;
         figures.blocked += u64::from(client.is_blocked());
         figures.subscribed += u64::from(client.subscriptions() > 0);
         figures.watching += u64::from(client.watched.load(Relaxed) > 0);

@@ -16,6 +16,7 @@ mod events;
 mod eviction;
 mod expiry;
 mod hashes;
+mod held;
 mod introspect;
 mod keys;
 mod kills;

@@ -25,8 +25,8 @@ pub static CUT: AtomicU64 = AtomicU64::new(0);
 /// Bytes of the queue itself for each push, beside the push.
 const PUSH_BYTES: usize = 32;
 
-/// What a subscription takes in the lists of a client; the name is shared with others.
-const SUBSCRIPTION_BYTES: usize = 64;
+/// What a subscription takes beside its name: in the list of the client, and in that of all names.
+const SUBSCRIPTION_BYTES: usize = 192;
 
 /// How much may wait for a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -89,14 +89,6 @@ impl Mailbox {
         self.bytes.load(Relaxed)
     }
 
-    /// What it takes in memory.
-    pub fn memory_bytes(&self) -> usize {
-        let tracking = self.tracking.get();
-        self.bytes()
-            + self.subscriptions() * SUBSCRIPTION_BYTES
-            + tracking.map_or(0, |tracking| tracking.memory_bytes())
-    }
-
     /// Pushes that wait to be taken.
     pub fn pushes(&self) -> usize {
         self.pushes.load(Relaxed)
@@ -116,6 +108,12 @@ impl Mailbox {
     pub(crate) fn set_count(&self, topic: Topic, count: usize) {
         self.counts[topic as usize].store(count, Relaxed);
     }
+}
+
+/// What a subscription to a channel, or to a pattern, takes. Each subscriber counts the name, though all share it: any
+/// of them may be the last.
+pub(crate) fn subscription_bytes(name: &[u8]) -> usize {
+    name.len() + SUBSCRIPTION_BYTES
 }
 
 impl Shared {

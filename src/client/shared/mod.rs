@@ -46,6 +46,13 @@ pub struct Labels {
     pub announced: Option<Box<Announced>>,
 }
 
+impl Labels {
+    fn memory_bytes(&self) -> usize {
+        let texts = [&self.name, &self.lib_name, &self.lib_ver];
+        size_of::<Labels>() + texts.map(Vec::capacity).iter().sum::<usize>()
+    }
+}
+
 /// What a connection has set for itself, to go back to.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -169,6 +176,8 @@ pub struct Shared {
     pub commands: AtomicU64,
     /// CLIENT NO-EVICT.
     pub no_evict: AtomicBool,
+    /// See [`Shared::memory_bytes_beside_buffers`].
+    beside_bytes: AtomicUsize,
     /// Counted among those that have yet to sign in.
     unauthenticated: AtomicBool,
     /// See [`Shared::is_checked`].
@@ -242,6 +251,7 @@ impl Shared {
             queued: AtomicI32::new(-1),
             watched: AtomicUsize::new(0),
             counted: CountedBytes::new(),
+            beside_bytes: AtomicUsize::new(STATE_BYTES),
             bytes_in: AtomicU64::new(0),
             bytes_out: AtomicU64::new(0),
             commands: AtomicU64::new(0),
@@ -309,18 +319,35 @@ impl Shared {
     /// What it takes in memory.
     #[inline]
     pub fn memory_bytes(&self) -> usize {
-        let mailbox = self.mailbox().map_or(0, Mailbox::memory_bytes);
+        let mailbox = self.mailbox().map_or(0, Mailbox::bytes);
         let input = self.query_bytes.load(Relaxed);
         // What waits for a replica is the stream, which all replicas share.
         let output = match self.peer() {
             Peer::Replica => 0,
             _ => self.output_bytes.load(Relaxed),
         };
-        STATE_BYTES
+        self.memory_bytes_beside_buffers()
             + self.buffer_bytes.load(Relaxed).max(input)
             + output
             + self.queued_bytes.load(Relaxed)
             + mailbox
+    }
+
+    /// What it has the server hold beside its buffers and its transaction: its state, its names, what it is subscribed
+    /// to, prefixes that it tracks, and the request and the keys that it waits for.
+    #[inline]
+    pub fn memory_bytes_beside_buffers(&self) -> usize {
+        self.beside_bytes.load(Relaxed)
+    }
+
+    /// The server holds so many bytes more for it.
+    pub fn hold(&self, bytes: usize) {
+        self.beside_bytes.fetch_add(bytes, Relaxed);
+    }
+
+    /// The server holds so many bytes less for it, which it was said to hold before.
+    pub fn release(&self, bytes: usize) {
+        self.beside_bytes.fetch_sub(bytes, Relaxed);
     }
 
     /// Notes what the connection takes now, for `maxmemory-clients`.
@@ -568,7 +595,10 @@ impl Shared {
         let mut labels = self.labels.lock();
         let mut new = labels.as_deref().cloned().unwrap_or_default();
         change(&mut new);
+        let before = labels.as_deref().map_or(0, Labels::memory_bytes);
         *labels = (new != Labels::default()).then(|| Box::new(new));
+        self.hold(labels.as_deref().map_or(0, Labels::memory_bytes));
+        self.release(before);
     }
 
     /// What it says of itself as a replica.

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{
-    AtomicBool, AtomicU8, AtomicUsize,
+    AtomicBool, AtomicU8,
     Ordering::{Acquire, Relaxed, Release},
 };
 
@@ -58,12 +58,15 @@ pub struct Tracking {
     is_broken: AtomicBool,
     redirect: Mutex<Option<Arc<Shared>>>,
     prefixes: Mutex<BTreeSet<Box<[u8]>>>,
-    /// What these take.
-    prefix_bytes: AtomicUsize,
 }
 
 /// What a prefix takes beside its bytes, here and in the list of all prefixes.
-const PREFIX_BYTES: usize = 64;
+const PREFIX_BYTES: usize = 176;
+
+/// What a prefix takes, which stands here and in the list of all prefixes.
+fn prefix_bytes(prefix: &[u8]) -> usize {
+    2 * prefix.len() + PREFIX_BYTES
+}
 
 impl Tracking {
     /// The options now.
@@ -102,27 +105,6 @@ impl Tracking {
     pub fn prefixes(&self) -> Vec<Box<[u8]>> {
         self.prefixes.lock().iter().cloned().collect()
     }
-
-    /// Adds a prefix; true if it was not there.
-    pub fn add_prefix(&self, prefix: &[u8]) -> bool {
-        let is_new = self.prefixes.lock().insert(prefix.into());
-        if is_new {
-            let bytes = prefix.len() + PREFIX_BYTES;
-            self.prefix_bytes.fetch_add(bytes, Relaxed);
-        }
-        is_new
-    }
-
-    /// Takes all prefixes away.
-    pub fn take_prefixes(&self) -> BTreeSet<Box<[u8]>> {
-        self.prefix_bytes.store(0, Relaxed);
-        std::mem::take(&mut self.prefixes.lock())
-    }
-
-    /// What it takes in memory.
-    pub fn memory_bytes(&self) -> usize {
-        self.prefix_bytes.load(Relaxed)
-    }
 }
 
 impl Shared {
@@ -134,6 +116,26 @@ impl Shared {
     /// What the client tracks, made if there was nothing.
     pub fn tracking_or_new(&self) -> &Tracking {
         self.mailbox_or_new().tracking.get_or_init(Box::default)
+    }
+
+    /// Adds a prefix to those of which the client hears; true if it was not there.
+    pub fn add_prefix(&self, prefix: &[u8]) -> bool {
+        let tracking = self.tracking_or_new();
+        let is_new = tracking.prefixes.lock().insert(prefix.into());
+        if is_new {
+            self.hold(prefix_bytes(prefix));
+        }
+        is_new
+    }
+
+    /// Takes all prefixes away.
+    pub fn take_prefixes(&self) -> BTreeSet<Box<[u8]>> {
+        let Some(tracking) = self.tracking() else {
+            return BTreeSet::new();
+        };
+        let prefixes = std::mem::take(&mut *tracking.prefixes.lock());
+        self.release(prefixes.iter().map(|prefix| prefix_bytes(prefix)).sum());
+        prefixes
     }
 
     /// The options of CLIENT TRACKING.

@@ -42,6 +42,7 @@ use std::sync::{Arc, OnceLock};
 use super::Policy;
 use crate::alloc::account;
 use crate::engine::published::Published;
+use crate::engine::tracking::TrackedCount;
 
 /// The most that a shard draws at once beyond what it needs.
 const CHUNK_BYTES_MAX: i64 = 256 * 1024;
@@ -145,6 +146,8 @@ pub struct Budget {
     base_seen: AtomicI64,
     /// Asks what clients take.
     clients_bytes: OnceLock<fn() -> i64>,
+    /// What shards remember of which clients have cached which keys: it counts with what clients take.
+    tracked: OnceLock<Arc<TrackedCount>>,
     /// Bytes of clients that data give way to.
     clients_max: AtomicI64,
     policy: AtomicU8,
@@ -184,13 +187,23 @@ impl Budget {
             .map_or(&[], |all_published| all_published)
     }
 
-    /// From now on the server itself counts too, which takes `base` bytes at its start, and so do its clients.
-    pub fn count_process(&self, base: i64, clients_bytes: fn() -> i64) {
+    /// From now on the server itself counts too, which takes `base` bytes at its start, and so do its clients, and what
+    /// is remembered of the keys that they have cached.
+    pub fn count_process(&self, base: i64, clients_bytes: fn() -> i64, tracked: Arc<TrackedCount>) {
         self.base_at_start.store(base, Relaxed);
         self.base_at_limit.store(base, Relaxed);
         self.base.store(base, Relaxed);
         // A second server of a process, in tests, counts the same clients.
         let _ = self.clients_bytes.set(clients_bytes);
+        let _ = self.tracked.set(tracked);
+    }
+
+    /// Bytes that clients take, with what is remembered of the keys that they have cached; none where nothing counts
+    /// but the shards.
+    pub fn clients_bytes(&self) -> Option<i64> {
+        let clients = self.clients_bytes.get()?();
+        let tracked = self.tracked.get().map_or(0, |tracked| tracked.bytes());
+        Some(clients + tracked.cast_signed())
     }
 
     /// Has data give way to so many bytes of clients at most; `None`: to all that they take.
@@ -286,15 +299,15 @@ impl Budget {
 
     /// What counts beside the shards at this moment.
     fn measure_elsewhere(&self) -> i64 {
-        let Some(clients_bytes) = self.clients_bytes.get() else {
+        let Some(bytes) = self.clients_bytes() else {
             return 0;
         };
         let clients = match self.policy() {
             // Nothing can be evicted for them, and no command is refused because of them.
             Policy::NoEviction => 0,
-            _ => clients_bytes().clamp(0, self.clients_max.load(Relaxed)),
+            _ => bytes.clamp(0, self.clients_max.load(Relaxed)),
         };
-        self.base_now(clients_bytes()) + clients
+        self.base_now(bytes) + clients
     }
 
     /// What the server itself takes at this moment, as far as that is known.

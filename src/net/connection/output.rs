@@ -9,8 +9,7 @@ use std::task::Poll;
 
 use super::super::pool;
 use super::super::stream::Stream;
-use super::kept::note_memory;
-use super::receive::receive;
+use super::receive::{note_input, receive};
 use super::{End, UNAUTHENTICATED_BYTES_MAX};
 use crate::client::memory::CLIENT_MEMORY;
 use crate::client::shared::mailbox;
@@ -212,10 +211,7 @@ pub(super) async fn flush(
                 if batch.unsent <= held_max {
                     return Ok(());
                 }
-                let blocks = session.parser.blocks_memory_bytes();
-                let bytes = batch.input_memory_bytes() + blocks;
-                shared.buffer_bytes.store(bytes, Relaxed);
-                note_memory(session);
+                note_input(session, batch);
                 let has_input = poll_fn(|cx| {
                     shared.waker.register(cx.waker());
                     if shared.is_killed() {

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::super::input;
 use super::super::pool;
 use super::super::stream::Stream;
+use super::kept::note_memory;
 use super::{End, UNAUTHENTICATED_BYTES_MAX};
 use crate::session::Session;
 use crate::session::batch::Batch;
@@ -41,6 +42,10 @@ pub(super) fn read(
     }
 }
 
+/// Bytes of requests that are received while one of them is blocked. The rest stays with the kernel, and with the
+/// client, until that one is over: Redis goes on up to `client-query-buffer-limit`, and then closes the client.
+const BLOCKED_BYTES_MAX: usize = 1024 * 1024;
+
 /// Whether a connection may receive more while requests of it wait.
 pub(super) fn has_room(session: &Session, batch: &Batch) -> bool {
     let limit = match session.connection.authenticated {
@@ -62,8 +67,21 @@ pub(super) fn receive(
     batch: &mut Batch,
 ) -> Result<bool, End> {
     read(stream, session, batch)?;
+    note_input(session, batch);
+    Ok(has_room(session, batch))
+}
+
+/// Says what a connection holds of requests that have to wait, and closes clients if they hold too much together.
+pub(super) fn note_input(session: &Session, batch: &Batch) {
     let shared = &session.connection.shared;
     let unread = unread_bytes(session, batch);
     shared.query_bytes.store(unread, Relaxed);
-    Ok(has_room(session, batch))
+    let bytes = batch.input_memory_bytes() + session.parser.blocks_memory_bytes();
+    shared.buffer_bytes.store(bytes, Relaxed);
+    note_memory(session);
+}
+
+/// Whether a connection whose request is blocked may receive more.
+pub(super) fn has_room_while_blocked(session: &Session, batch: &Batch) -> bool {
+    unread_bytes(session, batch) < BLOCKED_BYTES_MAX && has_room(session, batch)
 }

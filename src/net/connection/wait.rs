@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::super::stream::Stream;
 use super::End;
 use super::output::deliver_waiting;
-use super::receive::{has_room, receive};
+use super::receive::{has_room_while_blocked, note_input, receive};
 use crate::session::Session;
 use crate::session::batch::Batch;
 use crate::telemetry::clock;
@@ -38,16 +38,17 @@ const CLOSED_CHECK: Duration = Duration::from_millis(500);
 /// until it is killed or its client is gone.
 ///
 /// Meanwhile it goes on receiving, though not running: so it learns at once when the client goes, and nothing is handed
-/// to one who is not there any more.
+/// to one who is not there any more. What it receives counts as the client's, and is bounded.
 pub(super) async fn sleep_until(
     stream: &mut Stream,
     session: &mut Session,
     batch: &mut Batch,
     until_ms: u64,
 ) -> Result<(), End> {
-    let mut receives = has_room(session, batch);
+    note_input(session, batch);
     let shared = Arc::clone(&session.connection.shared);
     loop {
+        let receives = has_room_while_blocked(session, batch);
         let (mut has_input, mut has_mail) = (false, false);
         let left = Duration::from_millis(until_ms.saturating_sub(clock::unix_ms()));
         // A client that may still send is heard when it goes; of another one we have to ask.
@@ -84,7 +85,7 @@ pub(super) async fn sleep_until(
             continue;
         }
         if has_input {
-            receives = receive(stream, session, batch)?;
+            receive(stream, session, batch)?;
             continue;
         }
         if !slept || nap == left {

@@ -86,7 +86,7 @@ pub struct Transaction {
     watched_places: HashMap<(usize, u64), usize>,
     /// One command that no MULTI began: a script, which answers for itself.
     is_lone: bool,
-    /// What the names in there take.
+    /// What the names in there take, here and in their shards.
     watched_names_bytes: usize,
     /// The commands that are sampled for hot keys, ascending.
     sampled: Vec<usize>,
@@ -99,8 +99,8 @@ const ROOM_BYTES: usize = 1024;
 /// Bytes of short arguments from which on those of the next command are put elsewhere.
 const STEPS_BYTES: usize = if cfg!(test) { 4096 } else { 1024 * 1024 };
 
-/// What a watched key takes in its shard.
-const WATCHED_BYTES: usize = 64;
+/// What a watched key takes in its shard, beside its name.
+const WATCHED_BYTES: usize = 96;
 
 /// Runs one command of a transaction; true when it answered with an error, which is of no meaning if the unit has to be
 /// rolled back.
@@ -240,7 +240,7 @@ impl Transaction {
             return;
         }
         self.watched_places.insert(place, self.watched.len());
-        self.watched_names_bytes += watched.key.len();
+        self.watched_names_bytes += 2 * watched.key.len();
         self.watched.push(watched);
     }
 

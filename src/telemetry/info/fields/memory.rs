@@ -144,6 +144,7 @@ pub(in crate::telemetry::info) static MEMORY: &[Field] = &[
     count("mem_clients_unauthenticated", |s| {
         s.snapshot.client_figures.unauthenticated
     }),
+    count("mem_tracking_table", |s| s.snapshot.pubsub.tracked_bytes),
     zero("mem_cluster_links"),
     count("mem_aof_buffer", |s| {
         let aof = &s.telemetry.persistence.aof;

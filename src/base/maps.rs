@@ -1,0 +1,73 @@
+//! Maps and sets that give memory back when most of what they held is gone.
+//!
+//! How much room there is cannot be asked for: what the standard library calls the capacity falls with entries that
+//! leave a gap behind. So there is a look whenever the number of entries falls to a power of two, which costs nothing
+//! where there is little more room than that.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasher, Hash};
+
+/// Room for so few entries stays, unless there are none.
+const ROOM_KEPT: usize = 32;
+
+/// Times the room that is needed, which is kept, so that it is not made again soon.
+const ROOM_LEFT: usize = 2;
+
+/// The room to keep for so many entries, if it is time for a look. To move them costs less than what was removed since
+/// the last time.
+fn room_for(len: usize) -> Option<usize> {
+    let is_time = len == 0 || (len >= ROOM_KEPT && len.is_power_of_two());
+    is_time.then_some(len * ROOM_LEFT)
+}
+
+/// To be called after an entry was removed: gives room back that only earlier entries needed, all of it if none is
+/// left.
+pub fn shrink<K: Eq + Hash, V, S: BuildHasher>(map: &mut HashMap<K, V, S>) {
+    if let Some(room) = room_for(map.len()) {
+        map.shrink_to(room);
+    }
+}
+
+/// As [`shrink`].
+pub fn shrink_set<T: Eq + Hash, S: BuildHasher>(set: &mut HashSet<T, S>) {
+    if let Some(room) = room_for(set.len()) {
+        set.shrink_to(room);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_is_given_back_with_what_needed_it() {
+        let mut map: HashMap<u32, u32> = (0..10_000).map(|number| (number, 0)).collect();
+        let mut set: HashSet<u32> = map.keys().copied().collect();
+        for number in 0..10_000 {
+            map.remove(&number);
+            set.remove(&number);
+            shrink(&mut map);
+            shrink_set(&mut set);
+            let len = map.len();
+            if len.is_power_of_two() && len >= ROOM_KEPT {
+                let rooms = [map.capacity(), set.capacity()];
+                assert!(rooms.iter().all(|room| *room < 4 * len), "{len}: {rooms:?}");
+            }
+        }
+        assert_eq!((map.capacity(), set.capacity()), (0, 0));
+    }
+
+    #[test]
+    fn room_that_was_given_back_is_not_needed_at_once() {
+        let mut map: HashMap<u32, u32> = (0..1_000).map(|number| (number, 0)).collect();
+        (64..1_000).for_each(|number| {
+            map.remove(&number);
+            shrink(&mut map);
+        });
+        let room = map.capacity();
+        for number in 64..128 {
+            map.insert(number, 0);
+        }
+        assert_eq!(map.capacity(), room);
+    }
+}
