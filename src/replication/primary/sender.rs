@@ -24,6 +24,7 @@ use crate::command::host::primary::{Channel, Follow, ReplicaState, Words};
 use crate::net::connection::Handed;
 use crate::net::stream::Stream as Socket;
 use crate::replication::backlog::Cursor;
+use crate::replication::stream::Source as Feed;
 use crate::resp::request::{Parser, Requests};
 use crate::session::Session;
 use crate::telemetry::clock;
@@ -66,6 +67,8 @@ enum Sent {
     All,
     /// The socket takes no more.
     Blocked,
+    /// The disk is to have first what comes next.
+    Unsynced,
     /// Others are to go on first.
     Enough,
 }
@@ -101,6 +104,11 @@ pub(super) struct Link {
     kept_alive_ms: u64,
     /// Since when more of the stream waits than may for long.
     over_soft_ms: Option<u64>,
+    /// The offset up to which the stream need not wait for the disk.
+    synced_end: u64,
+    /// What has to be on the disk before more is sent: all before a position of the log, with which the stream is there
+    /// up to an offset.
+    awaited: Option<(u64, u64)>,
 }
 
 impl Link {
@@ -149,6 +157,8 @@ impl Link {
             progress_ms: now_ms,
             kept_alive_ms: now_ms,
             over_soft_ms: None,
+            synced_end: 0,
+            awaited: None,
         }
     }
 
@@ -180,7 +190,7 @@ impl Link {
                 tokio::task::yield_now().await;
                 continue;
             }
-            let event = match self.event(sent == Sent::Blocked).await {
+            let event = match self.event(sent).await {
                 Ok(event) => event,
                 Err(why) => return why,
             };
@@ -195,7 +205,9 @@ impl Link {
         }
     }
 
-    async fn event(&mut self, is_blocked: bool) -> Result<Event, Ended> {
+    async fn event(&mut self, sent: Sent) -> Result<Event, Ended> {
+        let durability = self.primary.service.durability.get();
+        let position = self.awaited.map_or(0, |(position, _)| position);
         let Link {
             socket,
             session,
@@ -214,8 +226,10 @@ impl Link {
             if let Poll::Ready(ready) = socket.poll_read_ready(cx) {
                 return Poll::Ready(ready.map(|()| Event::Input).map_err(|_| None));
             }
-            let is_more = match (is_blocked, &*source) {
-                (true, _) => socket.poll_write_ready(cx).is_ready(),
+            let is_more = match (sent, &*source) {
+                (Sent::Blocked, _) => socket.poll_write_ready(cx).is_ready(),
+                (Sent::Unsynced, _) => durability
+                    .is_none_or(|durability| durability.poll_synced(position, cx).is_ready()),
                 (_, Source::Waits(place)) => place.poll_joined(cx).is_ready(),
                 (_, Source::Snapshot(reader, ..)) => reader.poll_readable(cx).is_ready(),
                 (_, Source::Stream(cursor)) => cursor.poll_readable(cx).is_ready(),
@@ -241,6 +255,12 @@ impl Link {
     fn send(&mut self) -> Result<Sent, Ended> {
         let mut total = 0;
         while total < TURN_BYTES_MAX {
+            // What is said between two servers tells of no data.
+            if self.texts.is_empty() && self.awaits_disk() {
+                self.progress_ms = clock::unix_ms();
+                self.note_behind();
+                return Ok(Sent::Unsynced);
+            }
             let pieces = match self.pieces()? {
                 Some(pieces) => pieces,
                 None => continue,
@@ -268,6 +288,36 @@ impl Link {
             }
         }
         Ok(Sent::Enough)
+    }
+
+    /// Whether what comes next has to be on this server's disk first, as replies have that know of it: no replica gets
+    /// what a failed sync of its primary would lose.
+    fn awaits_disk(&mut self) -> bool {
+        if let Some((position, end)) = self.awaited {
+            if self.primary.service.must_sync(position) {
+                return true;
+            }
+            self.awaited = None;
+            self.synced_end = self.synced_end.max(end);
+        }
+        match &self.source {
+            Source::Stream(cursor) if cursor.next() > self.synced_end => self.await_disk(),
+            _ => false,
+        }
+    }
+
+    /// Has what is sent from now on wait for the disk, up to where the stream and the log are now, if it has to.
+    fn await_disk(&mut self) -> bool {
+        let stream = &self.primary.stream;
+        // In this order: what is in the stream was in the log before.
+        let end = stream.backlog.end();
+        let position = stream.log_tail();
+        let must_wait = self.primary.service.must_sync(position) && stream.source() == Feed::Log;
+        match must_wait {
+            true => self.awaited = Some((position, end)),
+            false => self.synced_end = self.synced_end.max(end),
+        }
+        must_wait
     }
 
     /// What is to be sent next; empty if there is nothing, none if it has to be asked for again.
@@ -301,10 +351,15 @@ impl Link {
                 }
             },
             Source::Loads(_) | Source::Lingers => Vec::new(),
-            Source::Stream(cursor) => match cursor.peek(WRITE_BYTES_MAX) {
-                Some(pieces) => pieces,
-                None => return Err(Some("the stream begins anew".to_owned())),
-            },
+            Source::Stream(cursor) => {
+                let synced = (self.synced_end + 1).saturating_sub(cursor.next());
+                let bytes_max = WRITE_BYTES_MAX.min(synced as usize);
+                match cursor.peek(bytes_max.max(1)) {
+                    Some(pieces) if bytes_max > 0 => pieces,
+                    Some(_) => Vec::new(),
+                    None => return Err(Some("the stream begins anew".to_owned())),
+                }
+            }
         }))
     }
 
@@ -368,6 +423,8 @@ impl Link {
             _ => Some(cursor),
         };
         self.source = Source::Snapshot(reader, cursor, ends_with_mark);
+        // What was cut is in the log by now.
+        self.await_disk();
     }
 
     fn end_transfer(&mut self) -> Result<(), Ended> {
