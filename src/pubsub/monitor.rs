@@ -3,11 +3,10 @@
 use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::task::Waker;
 
 use parking_lot::RwLock;
 
-use super::PubSub;
+use super::{Posting, PubSub};
 use crate::client::shared::Shared;
 
 /// The clients that see every command.
@@ -61,7 +60,7 @@ impl PubSub {
         &self,
         shown: &Shown<'_>,
         arguments: impl Iterator<Item = &'a [u8]>,
-        wakes: &mut Vec<Waker>,
+        posting: &mut Posting<'_>,
     ) {
         let Shown {
             unix_us,
@@ -86,7 +85,7 @@ impl PubSub {
         line.push_str("\r\n");
         let bound = self.bounds.normal();
         for monitor in self.monitors.clients.read().iter() {
-            wakes.extend(monitor.post(bound, |out| out.raw(line.as_bytes())));
+            posting.post(monitor, bound, |out| out.raw(line.as_bytes()));
         }
     }
 }

@@ -393,6 +393,10 @@ impl Server for Host {
         self.aof.is_synced(position, waiter)
     }
 
+    fn log_position(&self) -> u64 {
+        self.aof.log_position()
+    }
+
     fn load_aof(&self) -> Awaited {
         self.saving.load_aof(&self.aof)
     }

@@ -1,10 +1,13 @@
 //! Showing commands to clients in MONITOR, without the secrets in them.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use super::Session;
 use super::batch::Admitted;
 use super::turn::Turn;
 use crate::command::Args;
 use crate::command::declaration::{Command, Flags, Run};
+use crate::pubsub::Posting;
 use crate::pubsub::monitor::Shown;
 use crate::shard::unit::context::UnitOutcome;
 use crate::shard::unit::transaction::Transaction;
@@ -72,7 +75,8 @@ impl Session {
                 client: None,
             };
             let arguments = call.arguments.iter().map(Vec::as_slice);
-            self.service.pubsub.show(&shown, arguments, wakes);
+            let posting = &mut self.posting(wakes);
+            self.service.pubsub.show(&shown, arguments, posting);
         }
     }
 
@@ -98,6 +102,12 @@ impl Session {
                 false => argument,
             }
         });
-        self.service.pubsub.show(&shown, arguments, wakes);
+        let posting = &mut self.posting(wakes);
+        self.service.pubsub.show(&shown, arguments, posting);
+    }
+
+    /// What is shown of a command tells as much as its reply does.
+    fn posting<'w>(&self, wakes: &'w mut Vec<std::task::Waker>) -> Posting<'w> {
+        Posting::new(self.connection.shared.log_seen.load(Relaxed), wakes)
     }
 }

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use crate::support::{self, Options, Server, check, eventually, info_number, start_loaded};
-use crate::wire::encode;
+use crate::support::{self, Options, Server, check, eventually, info_text, start_loaded};
+use crate::wire::{Raw, encode};
 
 /// A server whose disk takes its time, and its folder.
 struct Slow {
@@ -34,20 +34,21 @@ impl Slow {
             })
     }
 
-    /// Sends a change, waits until it can be seen (`figure` of `section` in INFO, which waits for no disk, has the
-    /// value), and asks. When the answer comes, the text stands in the file.
+    /// Sends a change, waits until the command has run (in a section of INFO that waits for no disk), and asks. When
+    /// the answer comes, the text stands in the file.
     fn check_seen(
         &self,
         change: &[&str],
-        (section, figure, value): (&str, &str, f64),
+        command: &str,
         text: &str,
         ask: impl FnOnce() -> String,
     ) -> String {
         let (mut writer, mut observer) = (self.server.raw(), self.server.raw());
         assert!(!self.has_written(text), "{text} is there before its time");
+        let before = calls(&mut observer, command);
         writer.send(&encode(change));
-        eventually("the change can be seen", || {
-            info_number(&mut observer, section, figure) == value
+        eventually("the change has run", || {
+            calls(&mut observer, command) > before
         });
         let answer = ask();
         assert!(
@@ -67,6 +68,16 @@ fn files(folder: &Path) -> Vec<Vec<u8>> {
         .collect()
 }
 
+/// How often a command was called.
+fn calls(observer: &mut Raw, command: &str) -> u64 {
+    let figures = info_text(observer, "commandstats", &format!("cmdstat_{command}"));
+    let figures = figures.unwrap_or_default();
+    let calls = figures
+        .split(',')
+        .find_map(|figure| figure.strip_prefix("calls="));
+    calls.map_or(0, |calls| calls.parse().expect("a number"))
+}
+
 fn library(name: &str, function: &str) -> String {
     format!("#!lua name={name}\nredis.register_function('{function}', function() return 'ran' end)")
 }
@@ -78,7 +89,7 @@ fn what_is_known_of_libraries_waits_for_the_disk() {
     }
     let slow = Slow::start();
     let mut client = slow.server.raw();
-    let libraries = |count: f64| ("memory", "number_of_libraries", count);
+    const LOAD: &str = "function|load";
     let code = |name: &str| library(name, &format!("f_{name}"));
     let mut ask = |words: &[&str]| client.command(words).show();
 
@@ -87,7 +98,7 @@ fn what_is_known_of_libraries_waits_for_the_disk() {
     };
     slow.check_seen(
         &["FUNCTION", "LOAD", &code("one")],
-        libraries(1.0),
+        LOAD,
         "name=one",
         || {
             lists(&mut ask, "one");
@@ -96,35 +107,35 @@ fn what_is_known_of_libraries_waits_for_the_disk() {
     );
     let dump = slow.check_seen(
         &["FUNCTION", "LOAD", &code("two")],
-        libraries(2.0),
+        LOAD,
         "name=two",
         || ask(&["FUNCTION", "DUMP"]),
     );
     assert!(dump.contains("two"), "{dump}");
     let stats = slow.check_seen(
         &["FUNCTION", "LOAD", &code("three")],
-        libraries(3.0),
+        LOAD,
         "name=three",
         || ask(&["FUNCTION", "STATS"]),
     );
     assert!(stats.contains("(integer) 3"), "{stats}");
     let called = slow.check_seen(
         &["FUNCTION", "LOAD", &code("four")],
-        libraries(4.0),
+        LOAD,
         "name=four",
         || ask(&["FCALL", "f_four", "0"]),
     );
     assert_eq!(called, "\"ran\"");
     let again = slow.check_seen(
         &["FUNCTION", "LOAD", &code("five")],
-        libraries(5.0),
+        LOAD,
         "name=five",
         || ask(&["FUNCTION", "LOAD", &code("five")]),
     );
     assert!(again.contains("already exists"), "{again}");
     let queued = slow.check_seen(
         &["FUNCTION", "LOAD", &code("six")],
-        libraries(6.0),
+        LOAD,
         "name=six",
         || {
             ask(&["MULTI"]);
@@ -135,21 +146,21 @@ fn what_is_known_of_libraries_waits_for_the_disk() {
     assert!(queued.contains("Can not execute"), "{queued}");
     let gone = slow.check_seen(
         &["FUNCTION", "DELETE", "four"],
-        libraries(5.0),
+        "function|delete",
         "DELETE\r\n$4\r\nfour",
         || ask(&["FCALL", "f_four", "0"]),
     );
     assert!(gone.contains("Function not found"), "{gone}");
     let gone = slow.check_seen(
         &["FUNCTION", "DELETE", "three"],
-        libraries(4.0),
+        "function|delete",
         "DELETE\r\n$5\r\nthree",
         || ask(&["FUNCTION", "DELETE", "three"]),
     );
     assert!(gone.contains("Library not found"), "{gone}");
     let none = slow.check_seen(
         &["FUNCTION", "FLUSH"],
-        libraries(0.0),
+        "function|flush",
         "$5\r\nFLUSH",
         || ask(&["FUNCTION", "LIST"]),
     );
@@ -168,9 +179,106 @@ fn a_transaction_that_was_given_up_for_a_watched_key_waits_for_the_disk() {
     check(&mut client, "PING", "QUEUED");
     let answer = slow.check_seen(
         &["SET", "watched", "by-another"],
-        ("persistence", "rdb_changes_since_last_save", 1.0),
+        "set",
         "by-another",
         || client.call("EXEC").show(),
     );
     assert_eq!(answer, "(nil array)");
+}
+
+#[test]
+fn what_figures_tell_of_data_waits_for_the_disk() {
+    if support::is_stand_in() {
+        return;
+    }
+    let slow = Slow::start();
+    let asked: [&[&str]; 6] = [
+        &["INFO"],
+        &["INFO", "keyspace"],
+        &["INFO", "replication", "memory"],
+        &["INFO", "everything"],
+        &["MEMORY", "STATS"],
+        &["MEMORY", "DOCTOR"],
+    ];
+    for (number, request) in asked.iter().enumerate() {
+        let mut client = slow.server.raw();
+        let value = format!("value-{number}.");
+        slow.check_seen(&["SET", &value, &value], "set", &value, || {
+            client.command(request).show()
+        });
+    }
+}
+
+#[test]
+fn what_monitors_are_shown_waits_for_the_disk() {
+    if support::is_stand_in() {
+        return;
+    }
+    let slow = Slow::start();
+    let mut monitor = slow.server.raw();
+    check(&mut monitor, "MONITOR", "OK");
+    let script = "return redis.call('SET', KEYS[1], 'by-a-script')";
+    let changes: [(&[&str], &str, &str); 2] = [
+        (&["SET", "key", "by-a-client"], "set", "by-a-client"),
+        (&["EVAL", script, "1", "key"], "eval", "by-a-script"),
+    ];
+    for (change, command, text) in changes {
+        slow.check_seen(change, command, text, || {
+            loop {
+                let line = monitor.read().show();
+                if line.to_ascii_lowercase().contains("\"set\"") {
+                    return line;
+                }
+            }
+        });
+    }
+}
+
+#[test]
+fn replicas_get_what_is_on_the_disk_of_their_primary() {
+    if support::is_stand_in() {
+        return;
+    }
+    let slow = Slow::start();
+    // What is in a snapshot for replicas is on the disk as well.
+    let mut writer = slow.server.raw();
+    writer.send(&encode(&["SET", "key", "in-the-snapshot"]));
+    let replica = Server::start(&Options::shards(8));
+    let mut observer = replica.raw();
+    let port = slow.server.port;
+    check(&mut observer, &format!("REPLICAOF 127.0.0.1 {port}"), "OK");
+    let mut writers = vec![writer];
+    for (number, text) in ["in-the-snapshot", "one", "two", "three"]
+        .iter()
+        .enumerate()
+    {
+        let value = format!("{text}.{number}");
+        let value = if number == 0 {
+            (*text).to_owned()
+        } else {
+            value
+        };
+        if number > 0 {
+            assert!(!slow.has_written(&value));
+            let mut writer = slow.server.raw();
+            writer.send(&encode(&["SET", "key", &value]));
+            writers.push(writer);
+        }
+        eventually("the replica has it", || {
+            observer.command(&["GET", "key"]).show() == format!("\"{value}\"")
+        });
+        assert!(slow.has_written(&value), "the replica had {value} first");
+    }
+    for writer in &mut writers {
+        assert_eq!(writer.read().show(), "OK");
+    }
+    // Who waits for replicas is told of them, after the sync.
+    let mut client = slow.server.raw();
+    check(&mut client, "SET key last", "OK");
+    check(&mut client, "WAIT 1 0", "(integer) 1");
+    check(
+        &mut client,
+        "WAITAOF 1 0 0",
+        "1) (integer) 1\n2) (integer) 0",
+    );
 }

@@ -104,6 +104,9 @@ pub trait Server: Send + Sync {
     /// Whether the append-only file has all on its disk that was appended to the log before a position; none: it is
     /// off. The client is nudged when that may have changed.
     fn is_aof_synced(&self, position: u64, waiter: Option<&Arc<Shared>>) -> Option<bool>;
+    /// The position behind all that was appended to the log: figures that were read before tell of nothing behind it,
+    /// but for what a command has done that still has its shards in hand.
+    fn log_position(&self) -> u64;
     /// DEBUG LOADAOF.
     fn load_aof(&self) -> Awaited;
     /// Has the append-only file's thread sleep for so many microseconds before it writes.

@@ -202,6 +202,14 @@ impl SessionCx<'_> {
         found
     }
 
+    /// Reads figures that tell of data without a shard in hand. The reply waits for the disk as one does that reads
+    /// keys.
+    pub fn read_figures<R>(&mut self, read: impl FnOnce(&mut Self) -> R) -> R {
+        let found = read(self);
+        self.client.shared.see_log(self.server.log_position());
+        found
+    }
+
     fn head(&self, audience: Audience) -> Head {
         Head {
             stamp: self.client.stamp,

@@ -22,12 +22,21 @@ pub(super) static INFO: Command = Command::new("info", Group::Server, -1)
     .repeatable()
     .on_session(info);
 
+/// Sections, and names of several of them, that tell how many keys there are or what they take. The others are answered
+/// however slow the disk is.
+const OF_DATA: [&str; 5] = ["keyspace", "memory", "default", "all", "everything"];
+
 fn info(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     let sections: Vec<String> = args
         .from(1)
         .map(|name| String::from_utf8_lossy(name).to_ascii_lowercase())
         .collect();
-    out.verbatim("txt", cx.server.info(&sections));
+    let is_of_data = |name: &String| OF_DATA.contains(&name.as_str());
+    let text = match sections.is_empty() || sections.iter().any(is_of_data) {
+        true => cx.read_figures(|cx| cx.server.info(&sections)),
+        false => cx.server.info(&sections),
+    };
+    out.verbatim("txt", text);
     Ok(())
 }
 

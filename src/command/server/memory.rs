@@ -272,7 +272,7 @@ fn ratio((part, whole): (u64, u64)) -> f64 {
 }
 
 fn stats(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
-    let report = &cx.server.memory();
+    let report = &cx.read_figures(|cx| cx.server.memory());
     let databases = report.dbs.iter().enumerate();
     let databases: Vec<_> = databases.filter(|(_, (keys, _))| *keys > 0).collect();
     out.map(FIGURES.len() - 1 + databases.len());
@@ -328,7 +328,8 @@ static DOCTOR: Command = Command::sub("memory|doctor", "doctor", GROUP, 2)
     .on_session(doctor);
 
 fn doctor(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
-    out.verbatim("txt", cx.server.memory_doctor());
+    let text = cx.read_figures(|cx| cx.server.memory_doctor());
+    out.verbatim("txt", text);
     Ok(())
 }
 

@@ -194,6 +194,10 @@ impl Server for NoServer {
     fn allocator_report(&self) -> String {
         String::new()
     }
+    fn log_position(&self) -> u64 {
+        0
+    }
+
     fn log_records(&self, records: &mut Records, is_unit: bool) -> Option<u64> {
         let log = self.log.as_ref().filter(|_| !records.is_empty());
         let position = log.map(|log| log.append(records, is_unit && records.len() > 1));

@@ -238,6 +238,11 @@ impl Aof {
         is_synced()
     }
 
+    /// The position behind all that was appended to the log.
+    pub fn log_position(&self) -> u64 {
+        self.log.tail()
+    }
+
     /// A command waits before it takes shards: for whom is counted.
     fn note_wait(&self) {
         let waits = &self.service.telemetry.persistence.writer_waits;
