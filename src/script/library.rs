@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 
 use super::flags::{self, ScriptFlags};
 use super::sha::{Sha, hex, parse_hex, sha1};
+use crate::alloc::account::size_class;
 use crate::alloc::slabs::Mover;
 use crate::command::error::CommandError;
 
@@ -290,10 +291,12 @@ pub(super) fn flushed() -> u64 {
     FLUSHED.load(Relaxed)
 }
 
+/// What a script takes, as the allocator has it.
 fn cost(script: &Script) -> usize {
-    /// The text's place, and how many look at it.
-    const OF_BODY: usize = size_of::<Box<[u8]>>() + 2 * size_of::<usize>();
-    script.body_len + OF_BODY + size_of::<Script>() + size_of::<(Sha, Arc<Script>)>()
+    /// How many look at something that is shared.
+    const COUNTS: usize = 2 * size_of::<usize>();
+    let text = size_class(script.body_len) + size_class(size_of::<Box<[u8]>>() + COUNTS);
+    text + size_class(size_of::<Script>() + COUNTS) + size_of::<(Sha, Arc<Script>)>()
 }
 
 #[cfg(test)]

@@ -320,3 +320,40 @@ fn the_table_of_what_clients_have_cached_is_bounded_in_bytes_and_counts() {
     check(&mut other, "FLUSHALL", "OK");
     eventually("nothing is left", || table(&mut other) == 0.0);
 }
+
+#[test]
+fn scripts_of_eval_give_way_loaded_ones_stay_and_both_count() {
+    const KEPT: usize = 500;
+    if support::is_stand_in() {
+        return;
+    }
+    let server = start();
+    let (mut client, mut other) = (server.raw(), server.raw());
+    let script = |number: usize| format!("return {number} --{:-<10300}", "");
+    let scripts = |other: &mut Raw, figure: &str| info_number(other, "memory", figure);
+    let first = client.command(&["SCRIPT", "LOAD", &script(0)]).body();
+    let before = (used(&mut other), scripts(&mut other, "used_memory_scripts"));
+    for number in 1..KEPT {
+        client.command(&["SCRIPT", "LOAD", &script(number)]);
+    }
+    let grown = used(&mut other) - before.0;
+    let told = scripts(&mut other, "used_memory_scripts") - before.1;
+    assert!((0.9..1.1).contains(&(told / grown)), "{told} {grown}");
+    // Others, sent to be run: the latest of them are kept.
+    for number in 1_000..1_000 + KEPT + 100 {
+        let answer = client.command(&["EVAL", &script(number), "0"]);
+        assert_eq!(answer.integer(), number as i64);
+    }
+    let kept = scripts(&mut other, "number_of_cached_scripts");
+    assert_eq!(kept, 2.0 * KEPT as f64);
+    let evicted = info_number(&mut other, "stats", "evicted_scripts");
+    assert_eq!(evicted, 100.0);
+    let told_now = scripts(&mut other, "used_memory_scripts") - before.1;
+    assert!((1.9..2.1).contains(&(told_now / told)), "{told_now} {told}");
+    assert_eq!(client.command(&["EVALSHA", &first, "0"]).integer(), 0);
+    check(&mut client, "SCRIPT FLUSH", "OK");
+    assert_eq!(scripts(&mut other, "used_memory_scripts"), 0.0);
+    eventually("what interpreters compiled goes too", || {
+        used(&mut other) - before.0 < 1.5e6
+    });
+}
