@@ -435,6 +435,11 @@ impl Selector {
             })
     }
 
+    /// Whether a key may be read, by whatever command.
+    pub(super) fn reads_key(&self, key: &[u8]) -> bool {
+        self.all_keys || self.has_key(key, Access::READ)
+    }
+
     /// Whether all keys may be read.
     pub(super) fn reads_all_keys(&self) -> bool {
         let reads = Access::READ;

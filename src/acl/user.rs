@@ -151,6 +151,11 @@ impl User {
             .any(|selector| selector.refusal(wanted).is_none() && selector.reads_all_keys())
     }
 
+    /// Whether it may read a key, by whatever command.
+    pub fn reads_key(&self, key: &[u8]) -> bool {
+        self.all_selectors().any(|selector| selector.reads_key(key))
+    }
+
     /// Whether it may be subscribed to a channel, or to a pattern of channels.
     pub fn has_channel(&self, channel: &[u8], is_pattern: bool) -> bool {
         self.all_selectors()

@@ -179,7 +179,8 @@ impl PubSub {
         }
     }
 
-    /// Tells what was written to clients that hear of its prefix: one push for each prefix, with each key once.
+    /// Tells what was written to clients that hear of its prefix, and may read it: one push for each prefix, with each
+    /// key once.
     fn tell_prefixes(&self, written: &[Written], posting: &mut Posting<'_>) {
         // The last writer of a key counts.
         let by_key: BTreeMap<&[u8], u64> = written
@@ -198,18 +199,23 @@ impl PubSub {
             let mut all = Out::new(Protocol::Resp2);
             write_keys(&mut all, matching.iter().map(|(key, _)| *key));
             for client in clients {
-                if !client.tracking_options().any(Options::NOLOOP) {
+                let skips_own = client.tracking_options().any(Options::NOLOOP);
+                // What its user may not read it has not cached, and is not to know of.
+                let user = client.user().filter(|_| client.is_checked());
+                let user = user.map(|user| user.user());
+                if !skips_own && user.is_none() {
                     self.tell(client, Void::Keys(bytes(&all)), posting);
                     continue;
                 }
-                let others: Vec<&[u8]> = matching
+                let told: Vec<&[u8]> = matching
                     .iter()
-                    .filter(|(_, by)| *by != client.id)
+                    .filter(|(_, by)| !skips_own || *by != client.id)
                     .map(|(key, _)| *key)
+                    .filter(|key| user.as_ref().is_none_or(|user| user.reads_key(key)))
                     .collect();
-                if !others.is_empty() {
+                if !told.is_empty() {
                     let mut some = Out::new(Protocol::Resp2);
-                    write_keys(&mut some, others.into_iter());
+                    write_keys(&mut some, told.into_iter());
                     self.tell(client, Void::Keys(bytes(&some)), posting);
                 }
             }

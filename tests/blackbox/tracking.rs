@@ -574,3 +574,35 @@ fn a_refused_request_is_what_client_caching_spoke_of() {
     check(&mut server.raw(), "SCRIPT KILL", "OK");
     assert!(!is_caching(&mut raw), "BUSY");
 }
+
+#[test]
+fn a_client_hears_of_no_key_that_its_user_may_not_read() {
+    if support::is_stand_in() {
+        // Redis names them.
+        return;
+    }
+    let server = Server::start(&Options::shards(8));
+    let mut other = server.raw();
+    check(
+        &mut other,
+        "ACL SETUSER reader on >secret ~a:* %W~w:* (%R~b:* +get) +@all",
+        "OK",
+    );
+    let mut client = server.raw();
+    assert!(!client.call("HELLO 3 AUTH reader secret").is_error());
+    check(&mut client, "CLIENT TRACKING ON BCAST", "OK");
+    let keys = "a:1 1 b:1 1 c:1 1 w:1 1";
+    check(&mut other, &format!("MSET {keys}"), "OK");
+    check(&mut other, "SET c:2 1", "OK");
+    check(&mut other, "SET a:2 1", "OK");
+    let mut told = String::new();
+    while !told.contains("a:2") {
+        told.push_str(&client.read().show());
+    }
+    assert!(told.contains("a:1") && told.contains("b:1"), "{told}");
+    assert!(!told.contains("c:") && !told.contains("w:"), "{told}");
+    // Rights that it gains count from then on.
+    check(&mut other, "ACL SETUSER reader allkeys", "OK");
+    check(&mut other, "SET c:3 1", "OK");
+    assert!(client.read().show().contains("c:3"));
+}
