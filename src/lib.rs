@@ -7,6 +7,7 @@ pub mod acl;
 pub mod alloc;
 pub mod base;
 pub mod client;
+pub mod cluster;
 pub mod command;
 pub mod config;
 pub mod engine;

@@ -26,6 +26,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("engine", &["base", "alloc", "structures"]),
     ("acl", &["base"]),
     ("client", &["base", "resp", "acl"]),
+    ("cluster", &["base"]),
     ("config", &["base"]),
     ("tls", &["base", "config"]),
     (
@@ -43,6 +44,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "sys",
             "engine",
             "client",
+            "cluster",
             "config",
             "pubsub",
         ],
@@ -79,6 +81,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     (
         "shard",
         &[
+            "cluster",
             "base",
             "resp",
             "alloc",
@@ -95,6 +98,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     (
         "session",
         &[
+            "cluster",
             "acl",
             "base",
             "resp",
@@ -114,6 +118,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     (
         "net",
         &[
+            "cluster",
             "base",
             "resp",
             "client",
@@ -166,6 +171,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     (
         "server",
         &[
+            "cluster",
             "acl",
             "replication",
             "base",
@@ -191,7 +197,15 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
 ];
 
 /// Modules that know no runtime, thread, lock, socket, file or clock.
-const PURE: &[&str] = &["base", "alloc", "structures", "resp", "engine", "command"];
+const PURE: &[&str] = &[
+    "base",
+    "alloc",
+    "structures",
+    "resp",
+    "engine",
+    "cluster",
+    "command",
+];
 
 const IMPURE_WORDS: &[&str] = &[
     "std::thread",

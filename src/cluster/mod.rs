@@ -1,0 +1,30 @@
+//! Redis Cluster's bus as a pure state machine: what one node knows of the others, and what it does about it.
+//!
+//! There is no socket, clock or file here, so that a simulation runs a thousand nodes in one thread. The driver
+//! (`server/cluster`) hands in packets, ticks and commands together with the time, and carries out in order what comes
+//! out: packets to send, links to open, state to save before what follows leaves, a primary to follow.
+//!
+//! ```text
+//! node_id    names of nodes and shards
+//! slot_set   sets of hash slots
+//! flags      what nodes say of each other
+//! packet     one message of the bus as a value
+//! map        who owns which slot, as commands see it
+//! change     what CLUSTER asks for
+//! output     what the machine wants done
+//! saved      what is kept over a restart
+//! settings   what the configuration and the server tell the machine
+//! ```
+
+pub mod change;
+pub mod flags;
+pub mod map;
+pub mod node_id;
+pub mod output;
+pub mod packet;
+pub mod saved;
+pub mod settings;
+pub mod slot_set;
+
+/// Milliseconds since the Unix epoch, or since the start of a simulation.
+pub type Millis = u64;

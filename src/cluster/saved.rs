@@ -1,0 +1,56 @@
+//! What a node keeps over a restart, which `nodes_conf` has the text of.
+
+use std::collections::BTreeMap;
+
+use super::Millis;
+use super::flags::NodeFlags;
+use super::node_id::NodeId;
+use super::slot_set::SlotSet;
+
+/// A node's memory of the cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Saved {
+    /// All nodes but those in handshake; one of them has the flag [`NodeFlags::MYSELF`].
+    pub nodes: Vec<SavedNode>,
+    /// The highest epoch that was seen.
+    pub current_epoch: u64,
+    /// The epoch of the last vote that was given.
+    pub last_vote_epoch: u64,
+    /// Slots whose keys go to another node.
+    pub migrating: BTreeMap<u16, NodeId>,
+    /// Slots whose keys come from another node.
+    pub importing: BTreeMap<u16, NodeId>,
+}
+
+/// One node, as a line of nodes.conf has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SavedNode {
+    /// Name of the node.
+    pub id: NodeId,
+    /// Address; empty if it is not known.
+    pub ip: String,
+    /// Plain port for clients; 0: none.
+    pub port: u16,
+    /// TLS port for clients; 0: none.
+    pub tls_port: u16,
+    /// Port of the bus.
+    pub bus_port: u16,
+    /// Host name that it announces; may be empty.
+    pub hostname: String,
+    /// Name for people; may be empty.
+    pub human_name: String,
+    /// Name of the shard; nothing in files of servers before 7.2.
+    pub shard_id: Option<NodeId>,
+    /// Flags of it.
+    pub flags: NodeFlags,
+    /// The primary that it follows.
+    pub primary: Option<NodeId>,
+    /// When a ping was sent that has no answer yet; 0: there is none.
+    pub ping_sent: Millis,
+    /// When the last pong came; 0: never.
+    pub pong_received: Millis,
+    /// Epoch of the slots.
+    pub config_epoch: u64,
+    /// Slots that it owns.
+    pub slots: SlotSet,
+}

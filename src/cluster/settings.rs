@@ -1,0 +1,59 @@
+//! What the configuration and the server tell the machine.
+
+use super::Millis;
+
+/// Directives as the machine needs them. The driver hands in new ones after CONFIG SET.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// `cluster-node-timeout`.
+    pub node_timeout: Millis,
+    /// `cluster-migration-barrier`: replicas that a primary keeps when one of its own goes to another primary.
+    pub migration_barrier: u32,
+    /// `cluster-allow-replica-migration`.
+    pub allow_replica_migration: bool,
+    /// `cluster-replica-validity-factor`: node timeouts that a replica may have been without its primary; 0: any.
+    pub replica_validity_factor: u32,
+    /// `cluster-replica-no-failover`.
+    pub replica_no_failover: bool,
+    /// `cluster-require-full-coverage`.
+    pub require_full_coverage: bool,
+    /// `repl-ping-replica-period`, in milliseconds.
+    pub replica_ping_period: Millis,
+    /// Address that the node announces; empty: others take the one that they see.
+    pub announce_ip: String,
+    /// Plain port for clients, announced or own; 0: none.
+    pub port: u16,
+    /// TLS port for clients, announced or own; 0: none.
+    pub tls_port: u16,
+    /// Port of the bus, announced or own.
+    pub bus_port: u16,
+    /// Whether the bus is encrypted, so that its packets name the TLS port first.
+    pub tls_cluster: bool,
+    /// Whether replicas follow over TLS.
+    pub tls_replication: bool,
+    /// `cluster-announce-hostname`.
+    pub hostname: String,
+    /// `cluster-announce-human-nodename`.
+    pub human_name: String,
+}
+
+/// What the rest of the server knows, asked at the moment.
+pub trait Local {
+    /// Where this server is in the stream of replication.
+    fn offset(&self) -> u64;
+    /// Keys of a slot, in the first database.
+    fn keys_in_slot(&self, slot: u16) -> u64;
+    /// Whether there is a key in any database.
+    fn has_keys(&self) -> bool;
+    /// How the link to the primary does; nothing: this server follows none.
+    fn primary_link(&self) -> Option<PrimaryLink>;
+}
+
+/// How a replica's link to its primary does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PrimaryLink {
+    /// Whether it is up.
+    pub is_up: bool,
+    /// Milliseconds since the primary was last heard over it, or since the link broke.
+    pub silent_ms: Millis,
+}
