@@ -9,6 +9,7 @@
 //! slot_set   sets of hash slots
 //! flags      what nodes say of each other
 //! packet     one message of the bus as a value
+//! machine    the machine
 //! map        who owns which slot, as commands see it
 //! change     what CLUSTER asks for
 //! output     what the machine wants done
@@ -18,6 +19,7 @@
 
 pub mod change;
 pub mod flags;
+pub mod machine;
 pub mod map;
 pub mod node_id;
 pub mod output;

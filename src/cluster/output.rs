@@ -29,6 +29,8 @@ pub enum Output {
     Send(LinkId, Arc<Packet>),
     /// Makes what `saved` says safe on disk, before anything that follows.
     Save,
+    /// Writes what `saved` says before long; nothing waits for it.
+    SaveSoon,
     /// Has this server follow a primary.
     Follow {
         /// Address of the primary.

@@ -3,10 +3,12 @@
 use super::Millis;
 
 /// Directives as the machine needs them. The driver hands in new ones after CONFIG SET.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
     /// `cluster-node-timeout`.
     pub node_timeout: Millis,
+    /// `cluster-ping-interval`; 0: half of the node timeout.
+    pub ping_interval: Millis,
     /// `cluster-migration-barrier`: replicas that a primary keeps when one of its own goes to another primary.
     pub migration_barrier: u32,
     /// `cluster-allow-replica-migration`.

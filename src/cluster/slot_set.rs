@@ -1,5 +1,7 @@
 //! Sets of hash slots.
 
+use std::sync::{Arc, LazyLock};
+
 use crate::base::hash::SLOTS;
 
 const WORDS: usize = SLOTS as usize / 64;
@@ -7,28 +9,39 @@ const WORDS: usize = SLOTS as usize / 64;
 /// Bytes of a set on the wire.
 pub const SLOT_SET_BYTES: usize = SLOTS as usize / 8;
 
-/// A set of hash slots: a bit for each of the 16384.
-#[derive(Clone, PartialEq, Eq)]
-pub struct SlotSet(Box<[u64; WORDS]>);
+/// A set of hash slots: a bit for each of the 16384. Copies share their memory until one changes, as a node's packets all
+/// carry its set.
+#[derive(Clone)]
+pub struct SlotSet(Arc<[u64; WORDS]>);
+
+static EMPTY: LazyLock<Arc<[u64; WORDS]>> = LazyLock::new(|| Arc::new([0; WORDS]));
 
 impl Default for SlotSet {
     fn default() -> Self {
-        SlotSet(Box::new([0; WORDS]))
+        SlotSet(Arc::clone(&EMPTY))
     }
 }
+
+impl PartialEq for SlotSet {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || self.0 == other.0
+    }
+}
+
+impl Eq for SlotSet {}
 
 impl SlotSet {
     /// All slots.
     #[must_use]
     pub fn all() -> SlotSet {
-        SlotSet(Box::new([u64::MAX; WORDS]))
+        SlotSet(Arc::new([u64::MAX; WORDS]))
     }
 
     /// From the wire: slot `n` is bit `n % 8` of byte `n / 8`.
     #[must_use]
     pub fn from_bytes(bytes: &[u8; SLOT_SET_BYTES]) -> SlotSet {
         let (words, _) = bytes.as_chunks::<8>();
-        SlotSet(Box::new(std::array::from_fn(|at| {
+        SlotSet(Arc::new(std::array::from_fn(|at| {
             u64::from_le_bytes(words[at])
         })))
     }
@@ -54,14 +67,18 @@ impl SlotSet {
     /// Adds a slot; whether it was not there.
     pub fn insert(&mut self, slot: u16) -> bool {
         let was = self.contains(slot);
-        self.0[usize::from(slot) / 64] |= 1 << (slot % 64);
+        if !was {
+            Arc::make_mut(&mut self.0)[usize::from(slot) / 64] |= 1 << (slot % 64);
+        }
         !was
     }
 
     /// Takes a slot out; whether it was there.
     pub fn remove(&mut self, slot: u16) -> bool {
         let was = self.contains(slot);
-        self.0[usize::from(slot) / 64] &= !(1 << (slot % 64));
+        if was {
+            Arc::make_mut(&mut self.0)[usize::from(slot) / 64] &= !(1 << (slot % 64));
+        }
         was
     }
 

@@ -1,0 +1,197 @@
+//! What is told of the machine: the map for commands, and what is saved.
+
+use std::collections::BTreeMap;
+
+use super::node::{Address, Node};
+use super::{KINDS, Kind, Machine, Millis, NodeRef, Nodes, draw};
+use crate::base::hash::SLOTS;
+use crate::base::random::Random;
+use crate::cluster::flags::NodeFlags;
+use crate::cluster::map::{ClusterMap, NodeView, UNOWNED};
+use crate::cluster::node_id::NodeId;
+use crate::cluster::output::LinkId;
+use crate::cluster::saved::{Saved, SavedNode};
+
+/// Puts nodes that were saved in their places; the one that is this node.
+pub(super) fn restore(
+    nodes: &mut Nodes,
+    saved: &Saved,
+    random: &mut Random,
+    now: Millis,
+) -> Option<NodeRef> {
+    let mut me = None;
+    for old in &saved.nodes {
+        let mut node = Node::new(
+            old.id,
+            old.shard_id.unwrap_or_else(|| draw(random)),
+            old.flags,
+            now,
+        );
+        node.address = Address {
+            ip: old.ip.clone(),
+            port: old.port,
+            tls_port: old.tls_port,
+            bus_port: old.bus_port,
+        };
+        node.hostname.clone_from(&old.hostname);
+        node.human_name.clone_from(&old.human_name);
+        node.config_epoch = old.config_epoch;
+        if node.is(NodeFlags::FAILED) {
+            node.failed_at = now;
+        }
+        let place = nodes.add(node)?;
+        if old.flags.any(NodeFlags::MYSELF) {
+            me = Some(place);
+        }
+    }
+    for old in &saved.nodes {
+        let place = nodes.find(&old.id)?;
+        nodes.follow(place, old.primary.and_then(|primary| nodes.find(&primary)));
+        for slot in old.slots.iter() {
+            nodes.assign(slot, Some(place));
+        }
+    }
+    me
+}
+
+impl Machine {
+    /// What commands see of the cluster. Not to be asked for at each command.
+    #[must_use]
+    pub fn map(&self) -> ClusterMap {
+        let order: Vec<NodeRef> = self.nodes.in_order().collect();
+        let places: BTreeMap<NodeRef, u16> = order
+            .iter()
+            .enumerate()
+            .map(|(at, node)| (*node, at as u16))
+            .collect();
+        let place = |node: NodeRef| places[&node];
+        let moving = |slots: &BTreeMap<u16, NodeRef>| {
+            slots
+                .iter()
+                .map(|(slot, node)| (*slot, place(*node)))
+                .collect()
+        };
+        let slots_of = |flag: NodeFlags| {
+            let nodes = self.nodes.iter().filter(|(_, node)| node.is(flag));
+            nodes.map(|(_, node)| node.slot_count).sum()
+        };
+        ClusterMap {
+            owners: (0..SLOTS)
+                .map(|slot| self.nodes.owner(slot).map_or(UNOWNED, place))
+                .collect(),
+            nodes: order.iter().map(|node| self.view(*node, place)).collect(),
+            myself: place(self.me),
+            migrating: moving(&self.migrating),
+            importing: moving(&self.importing),
+            is_up: self.is_up,
+            current_epoch: self.current_epoch,
+            size: self.size,
+            slots_maybe_failed: slots_of(NodeFlags::MAYBE_FAILED),
+            slots_failed: slots_of(NodeFlags::FAILED),
+        }
+    }
+
+    fn view(&self, at: NodeRef, place: impl Fn(NodeRef) -> u16) -> NodeView {
+        let node = self.nodes.get(at);
+        let is_open = node
+            .link
+            .is_some_and(|link| self.links.get(&link).is_some_and(|link| link.is_open));
+        NodeView {
+            id: node.id,
+            shard_id: node.shard_id,
+            ip: node.address.ip.clone(),
+            port: node.address.port,
+            tls_port: node.address.tls_port,
+            bus_port: node.address.bus_port,
+            hostname: node.hostname.clone(),
+            human_name: node.human_name.clone(),
+            flags: node.flags,
+            primary: node.primary.map(place),
+            primary_id: node.primary.map(|primary| self.nodes.get(primary).id),
+            slots: node.slots.clone(),
+            config_epoch: node.primary.map_or(node.config_epoch, |primary| {
+                self.nodes.get(primary).config_epoch
+            }),
+            offset: node.offset,
+            ping_sent: node.ping_sent,
+            pong_received: node.pong_received,
+            is_linked: at == self.me || is_open,
+            failure_reports: node.reports.len(),
+        }
+    }
+
+    /// What is to be kept over a restart.
+    #[must_use]
+    pub fn saved(&self) -> Saved {
+        let id = |node: &NodeRef| self.nodes.get(*node).id;
+        let moving = |slots: &BTreeMap<u16, NodeRef>| {
+            slots.iter().map(|(slot, node)| (*slot, id(node))).collect()
+        };
+        let known = self
+            .nodes
+            .in_order()
+            .filter(|node| !self.nodes.get(*node).is(NodeFlags::HANDSHAKE));
+        Saved {
+            nodes: known.map(|node| self.saved_node(node)).collect(),
+            current_epoch: self.current_epoch,
+            last_vote_epoch: self.last_vote_epoch,
+            migrating: moving(&self.migrating),
+            importing: moving(&self.importing),
+        }
+    }
+
+    fn saved_node(&self, at: NodeRef) -> SavedNode {
+        let node = self.nodes.get(at);
+        SavedNode {
+            id: node.id,
+            ip: node.address.ip.clone(),
+            port: node.address.port,
+            tls_port: node.address.tls_port,
+            bus_port: node.address.bus_port,
+            hostname: node.hostname.clone(),
+            human_name: node.human_name.clone(),
+            shard_id: Some(node.shard_id),
+            flags: node.flags,
+            primary: node.primary.map(|primary| self.nodes.get(primary).id),
+            ping_sent: node.ping_sent,
+            pong_received: node.pong_received,
+            config_epoch: node.config_epoch,
+            slots: node.slots.clone(),
+        }
+    }
+
+    /// The name of this node.
+    #[must_use]
+    pub fn id(&self) -> NodeId {
+        self.me().id
+    }
+
+    /// Messages that were sent, and that were received, of a kind.
+    #[must_use]
+    pub fn messages(&self, kind: Kind) -> (u64, u64) {
+        (self.sent[kind as usize], self.received[kind as usize])
+    }
+
+    /// Messages that were sent, and that were received, of all kinds.
+    #[must_use]
+    pub fn all_messages(&self) -> ([u64; KINDS], [u64; KINDS]) {
+        (self.sent, self.received)
+    }
+
+    /// The other end of a link, if that is known, whether it has opened the link, and since when there is one.
+    #[must_use]
+    pub fn link(&self, link: LinkId) -> Option<(Option<NodeId>, bool, Millis)> {
+        let link = self.links.get(&link)?;
+        Some((
+            link.node.map(|node| self.nodes.get(node).id),
+            link.is_inbound,
+            link.created,
+        ))
+    }
+
+    /// Nodes that report a node as failing, by reports that still count.
+    pub fn failure_reports(&mut self, id: NodeId, now: Millis) -> Option<usize> {
+        let node = self.nodes.find(&id)?;
+        Some(self.count_reports(node, now))
+    }
+}
