@@ -160,6 +160,18 @@ impl Machine {
         }
     }
 
+    /// This node, as others see it but for its place among them.
+    #[must_use]
+    pub fn own_view(&self) -> NodeView {
+        self.view(self.me, |_| 0)
+    }
+
+    /// Whether the cluster serves, by this node.
+    #[must_use]
+    pub fn is_up(&self) -> bool {
+        self.is_up
+    }
+
     /// The name of this node.
     #[must_use]
     pub fn id(&self) -> NodeId {

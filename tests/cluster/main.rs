@@ -1,0 +1,130 @@
+//! The bus under every fault that a seed draws: partitions, one-way too, kills and restarts, frozen servers, clocks that
+//! differ, slow, lost and repeated packets. `BASALT_CLUSTER_SEEDS` sets how many seeds are run.
+//!
+//! Held: one owner a slot an epoch; one vote an epoch, saved before it leaves; all views agree within a bound after
+//! everything is well again; a write that all replicas of its shard had when it was acknowledged is not lost.
+
+mod world;
+
+use world::{Faults, World};
+
+const NODE_TIMEOUT: u64 = 2_000;
+
+/// Milliseconds in which all agree after all is well: some elections that nobody won.
+const SETTLED_WITHIN: u64 = 120_000;
+
+const MILD: Faults = Faults { delay_max: 20, lost_of_1000: 0, twice_of_1000: 0, skew_max: 0 };
+
+fn seeds() -> u64 {
+    let wanted = std::env::var("BASALT_CLUSTER_SEEDS").ok();
+    wanted.and_then(|count| count.parse().ok()).unwrap_or(40)
+}
+
+#[test]
+fn a_new_cluster_agrees() {
+    let mut world = World::new(1, 3, 1, NODE_TIMEOUT, MILD);
+    world.settle(10_000).expect("all agree");
+    assert_eq!(world.wrong, Vec::<String>::new());
+    for at in 3..6 {
+        assert_eq!(world.servers[at].follows, Some(at - 3));
+    }
+}
+
+#[test]
+fn a_replica_takes_the_place_of_a_primary_that_dies() {
+    let mut world = World::new(2, 3, 1, NODE_TIMEOUT, MILD);
+    world.settle(10_000).expect("all agree");
+    world.kill(0);
+    world.run(8_000);
+    let map = world.machine(1).map();
+    assert_eq!(map.owner(0).map(|owner| owner.id), Some(world.machine(3).id()));
+    world.start(0);
+    world.settle(20_000).expect("all agree again");
+    assert_eq!(world.servers[0].follows, Some(3), "the old primary follows the new one");
+    assert_eq!(world.wrong, Vec::<String>::new());
+}
+
+#[test]
+fn whatever_goes_wrong_one_owner_is_left_in_the_end() {
+    for seed in 0..seeds() {
+        let wrong = one_life(seed);
+        assert!(wrong.is_empty(), "seed {seed}: {wrong:?}");
+    }
+}
+
+/// One cluster with all its troubles; what was wrong.
+fn one_life(seed: u64) -> Vec<String> {
+    let mut draw = basalt::base::random::Random::new(seed ^ 0x5EED);
+    let (primaries, replicas) = (3 + draw.index(3), draw.index(3).max(1));
+    let faults = Faults {
+        delay_max: 1 + draw.below(200),
+        lost_of_1000: draw.below(3) * draw.below(20),
+        twice_of_1000: draw.below(3) * draw.below(20),
+        skew_max: draw.below(3) * draw.below(5_000),
+    };
+    let mut world = World::new(seed, primaries, replicas, NODE_TIMEOUT, MILD);
+    let formed = world.settle(20_000);
+    if formed.is_err() {
+        return vec![format!("it does not form: {formed:?}")];
+    }
+    world.faults = faults;
+    let count = world.servers.len();
+    for _ in 0..2 + draw.index(6) {
+        match draw.index(5) {
+            0 => {
+                let at = draw.index(count);
+                if !world.is_down(at) {
+                    world.kill(at);
+                }
+            }
+            1 => {
+                let at = draw.index(count);
+                if world.is_down(at) {
+                    world.start(at);
+                }
+            }
+            2 => {
+                // Two sides.
+                let side: Vec<bool> = (0..count).map(|_| draw.index(3) == 0).collect();
+                for from in 0..count {
+                    for to in 0..count {
+                        if side[from] != side[to] {
+                            world.cut.insert((from, to));
+                        }
+                    }
+                }
+            }
+            3 => {
+                let (from, to) = (draw.index(count), draw.index(count));
+                if from != to {
+                    world.cut.insert((from, to));
+                }
+            }
+            _ => world.freeze(draw.index(count), draw.below(4 * NODE_TIMEOUT)),
+        }
+        for _ in 0..draw.index(20) {
+            world.write_everywhere();
+            world.run(draw.below(1_500));
+        }
+        if draw.index(2) == 0 {
+            world.cut.clear();
+        }
+    }
+    world.cut.clear();
+    world.faults = MILD;
+    for at in 0..count {
+        if world.is_down(at) {
+            world.start(at);
+        }
+    }
+    if let Err(text) = world.settle(SETTLED_WITHIN) {
+        world.wrong.push(format!("they do not agree: {text}"));
+    }
+    // Replicas catch up before what is left is compared.
+    world.run(2_000);
+    let lost = world.lost();
+    if !lost.is_empty() {
+        world.wrong.push(format!("acknowledged writes are lost: {lost:?}"));
+    }
+    world.wrong
+}

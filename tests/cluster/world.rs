@@ -1,0 +1,550 @@
+//! A cluster in one thread: machines, the links between them, their disks and clocks, and what goes wrong with all of it.
+//! A seed decides everything.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::sync::Arc;
+
+use basalt::base::random::Random;
+use basalt::cluster::Millis;
+use basalt::cluster::change::Change;
+use basalt::cluster::machine::Machine;
+use basalt::cluster::node_id::NodeId;
+use basalt::cluster::output::{LinkId, Output};
+use basalt::cluster::packet::{Body, Packet};
+use basalt::cluster::saved::Saved;
+use basalt::cluster::settings::{Local, PrimaryLink, Settings};
+use basalt::cluster::slot_set::SlotSet;
+
+/// Milliseconds between ticks of a machine.
+const TICK: Millis = 100;
+
+/// What goes wrong, and how much of it.
+#[derive(Clone, Copy)]
+pub struct Faults {
+    /// Milliseconds that a packet takes at most.
+    pub delay_max: Millis,
+    /// Packets of a thousand that are lost although the link stays.
+    pub lost_of_1000: u64,
+    /// Packets of a thousand that come twice.
+    pub twice_of_1000: u64,
+    /// Milliseconds that clocks are apart at most.
+    pub skew_max: Millis,
+}
+
+/// One server.
+pub struct Server {
+    pub machine: Option<Machine>,
+    ip: String,
+    settings: Settings,
+    disk: Option<Saved>,
+    skew: Millis,
+    links: BTreeMap<LinkId, (usize, LinkId)>,
+    /// Whom it follows, by the place of that.
+    pub follows: Option<usize>,
+    /// Numbers of the writes that it has, in order.
+    pub writes: Vec<u64>,
+    heard_primary: Millis,
+    /// What it claimed last: slots and epoch.
+    claimed: (SlotSet, u64),
+    stopped_until: Millis,
+}
+
+/// What a machine asks of the server that it is in.
+struct Around {
+    offset: u64,
+    link: Option<PrimaryLink>,
+}
+
+impl Local for Around {
+    fn offset(&self) -> u64 {
+        self.offset
+    }
+    fn keys_in_slot(&self, _: u16) -> u64 {
+        0
+    }
+    fn has_keys(&self) -> bool {
+        false
+    }
+    fn primary_link(&self) -> Option<PrimaryLink> {
+        self.link
+    }
+}
+
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    Tick(usize),
+    Open { from: usize, link: LinkId, to: usize },
+    Refuse { from: usize, link: LinkId },
+    Deliver { to: usize, link: LinkId, packet: u64 },
+    Close { to: usize, link: LinkId },
+}
+
+/// See the module.
+pub struct World {
+    pub now: Millis,
+    pub random: Random,
+    pub servers: Vec<Server>,
+    pub faults: Faults,
+    events: BinaryHeap<Reverse<(Millis, u64, Event)>>,
+    packets: BTreeMap<u64, Arc<Packet>>,
+    next: u64,
+    /// Pairs that cannot reach each other, the first the second.
+    pub cut: BTreeSet<(usize, usize)>,
+    /// When the last packet of a link arrives: links keep order.
+    arrivals: BTreeMap<(usize, LinkId), Millis>,
+    /// Votes that left, by voter and epoch.
+    votes: BTreeMap<(NodeId, u64), NodeId>,
+    /// Claims that left, by slot and epoch.
+    claims: BTreeMap<(u16, u64), NodeId>,
+    /// What was found to be wrong.
+    pub wrong: Vec<String>,
+    pub sent: u64,
+    next_write: u64,
+    /// Writes that all replicas of the shard had when they were acknowledged.
+    pub acknowledged: BTreeSet<u64>,
+    pub trace: bool,
+}
+
+impl World {
+    /// Primaries with replicas each, the slots dealt out, all knowing the first one by MEET.
+    pub fn new(seed: u64, primaries: usize, replicas: usize, node_timeout: Millis, faults: Faults) -> World {
+        let mut random = Random::new(seed);
+        let count = primaries * (1 + replicas);
+        let servers = (0..count).map(|at| {
+            let settings = Settings {
+                node_timeout,
+                migration_barrier: 1,
+                replica_validity_factor: 10,
+                require_full_coverage: true,
+                replica_ping_period: 10_000,
+                port: 6379,
+                bus_port: 16379,
+                ..Settings::default()
+            };
+            Server {
+                machine: None,
+                ip: format!("10.0.{}.{}", at / 250, at % 250 + 1),
+                settings,
+                disk: None,
+                skew: random.below(faults.skew_max + 1),
+                links: BTreeMap::new(),
+                follows: None,
+                writes: Vec::new(),
+                heard_primary: 0,
+                claimed: (SlotSet::default(), 0),
+                stopped_until: 0,
+            }
+        });
+        let servers = servers.collect();
+        let mut world = World {
+            now: 1_000_000,
+            random,
+            servers,
+            faults,
+            events: BinaryHeap::new(),
+            packets: BTreeMap::new(),
+            next: 0,
+            cut: BTreeSet::new(),
+            arrivals: BTreeMap::new(),
+            votes: BTreeMap::new(),
+            claims: BTreeMap::new(),
+            wrong: Vec::new(),
+            sent: 0,
+            next_write: 0,
+            acknowledged: BTreeSet::new(),
+            trace: false,
+        };
+        for at in 0..count {
+            world.start(at);
+        }
+        for at in 0..primaries {
+            let share = |of: usize| (of * 16384 / primaries) as u16;
+            let slots = (share(at)..share(at + 1)).collect();
+            world.change(at, Change::SetConfigEpoch(at as u64 + 1));
+            world.change(at, Change::AddSlots(slots));
+        }
+        for at in 1..count {
+            let ip = world.servers[0].ip.clone();
+            world.change(at, Change::Meet { ip, port: 6379, bus_port: 16379 });
+        }
+        world.run(4_000 + 20 * count as u64);
+        for at in primaries..count {
+            let primary = at % primaries;
+            let id = world.machine(primary).id();
+            world.change(at, Change::Replicate(id));
+        }
+        world.run(6_000);
+        world
+    }
+
+    pub fn machine(&self, at: usize) -> &Machine {
+        self.servers[at].machine.as_ref().expect("the server runs")
+    }
+
+    /// A command by hand, which must be answered well.
+    pub fn change(&mut self, at: usize, change: Change) {
+        let (now, around) = (self.clock(at), self.around(at));
+        let Some(machine) = &mut self.servers[at].machine else {
+            return;
+        };
+        let answer = machine.change(change.clone(), now, &around);
+        if let Err(text) = answer {
+            self.wrong.push(format!("{at} refuses {change:?}: {text}"));
+        }
+        self.carry_out(at);
+    }
+
+    fn clock(&self, at: usize) -> Millis {
+        self.now + self.servers[at].skew
+    }
+
+    fn around(&self, at: usize) -> Around {
+        let server = &self.servers[at];
+        let link = server.follows.map(|primary| PrimaryLink {
+            is_up: self.can_reach(at, primary),
+            silent_ms: self.now.saturating_sub(server.heard_primary),
+        });
+        Around { offset: server.writes.len() as u64, link }
+    }
+
+    fn can_reach(&self, from: usize, to: usize) -> bool {
+        let is_cut = self.cut.contains(&(from, to)) || self.cut.contains(&(to, from));
+        !is_cut && self.servers[to].machine.is_some()
+    }
+
+    fn at(&mut self, when: Millis, event: Event) {
+        self.next += 1;
+        self.events.push(Reverse((when, self.next, event)));
+    }
+
+    fn delay(&mut self) -> Millis {
+        self.random.below(self.faults.delay_max) + 1
+    }
+
+    /// Starts a server with what is on its disk.
+    pub fn start(&mut self, at: usize) {
+        let seed = self.random.next_u64();
+        let (now, settings) = (self.clock(at), self.servers[at].settings.clone());
+        let disk = self.servers[at].disk.clone();
+        let machine = Machine::new(settings, disk, seed, now).expect("what was saved can be read");
+        self.servers[at].machine = Some(machine);
+        self.carry_out(at);
+        let first = self.now + self.random.below(TICK);
+        self.at(first, Event::Tick(at));
+    }
+
+    /// Stops a server as by kill -9: its links break.
+    pub fn kill(&mut self, at: usize) {
+        self.servers[at].machine = None;
+        self.servers[at].follows = None;
+        let links = std::mem::take(&mut self.servers[at].links);
+        for (to, link) in links.into_values() {
+            let when = self.now + self.delay();
+            self.at(when, Event::Close { to, link });
+        }
+    }
+
+    /// A server does nothing for a time, as under SIGSTOP.
+    pub fn freeze(&mut self, at: usize, millis: Millis) {
+        self.servers[at].stopped_until = self.now + millis;
+    }
+
+    pub fn is_down(&self, at: usize) -> bool {
+        self.servers[at].machine.is_none()
+    }
+
+    /// Lets time pass.
+    pub fn run(&mut self, millis: Millis) {
+        let end = self.now + millis;
+        while let Some(Reverse((when, ..))) = self.events.peek()
+            && *when <= end
+        {
+            let Some(Reverse((when, _, event))) = self.events.pop() else {
+                break;
+            };
+            self.now = self.now.max(when);
+            self.happen(event);
+        }
+        self.now = end;
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Tick(at) => self.tick(at),
+            Event::Open { from, link, to } => self.open(from, link, to),
+            Event::Refuse { from, link } | Event::Close { to: from, link } => {
+                self.servers[from].links.remove(&link);
+                if let Some(machine) = &mut self.servers[from].machine {
+                    machine.closed(link);
+                }
+                self.carry_out(from);
+            }
+            Event::Deliver { to, link, packet } => self.deliver(to, link, packet),
+        }
+    }
+
+    fn tick(&mut self, at: usize) {
+        if self.is_down(at) {
+            return;
+        }
+        self.at(self.now + TICK, Event::Tick(at));
+        if self.servers[at].stopped_until > self.now {
+            return;
+        }
+        self.replicate(at);
+        let (now, around) = (self.clock(at), self.around(at));
+        if let Some(machine) = &mut self.servers[at].machine {
+            machine.tick(now, &around);
+        }
+        self.carry_out(at);
+        self.note_claims(at);
+    }
+
+    /// A replica takes what its primary has.
+    fn replicate(&mut self, at: usize) {
+        if let Some(primary) = self.servers[at].follows
+            && primary != at
+            && self.can_reach(at, primary)
+            && self.servers[primary].stopped_until <= self.now
+        {
+            self.servers[at].heard_primary = self.now;
+            let theirs = &self.servers[primary].writes;
+            let own = &self.servers[at].writes;
+            if theirs != own {
+                let writes = theirs.clone();
+                self.servers[at].writes = writes;
+            }
+        }
+    }
+
+    /// One owner a slot an epoch.
+    fn note_claims(&mut self, at: usize) {
+        let me = self.machine(at).own_view();
+        if !me.is_primary() || self.servers[at].claimed == (me.slots.clone(), me.config_epoch) {
+            return;
+        }
+        self.servers[at].claimed = (me.slots.clone(), me.config_epoch);
+        for (first, last) in me.slots.ranges() {
+            // The ends of a range stand for it: slots move together here.
+            for slot in [first, last] {
+                let owner = *self.claims.entry((slot, me.config_epoch)).or_insert(me.id);
+                if owner != me.id {
+                    self.wrong.push(format!("{owner:?} and {:?} own {slot} in epoch {}", me.id, me.config_epoch));
+                }
+            }
+        }
+    }
+
+    fn open(&mut self, from: usize, link: LinkId, to: usize) {
+        if !self.can_reach(from, to) {
+            return self.happen(Event::Refuse { from, link });
+        }
+        let (from_ip, to_ip) = (self.servers[from].ip.clone(), self.servers[to].ip.clone());
+        let (now, around) = (self.clock(from), self.around(from));
+        let to_now = self.clock(to);
+        if self.is_down(from) {
+            return;
+        }
+        let Some(machine) = &mut self.servers[to].machine else {
+            return;
+        };
+        let other = machine.accepted(&from_ip, &to_ip, to_now);
+        self.servers[to].links.insert(other, (from, link));
+        self.servers[from].links.insert(link, (to, other));
+        if let Some(machine) = &mut self.servers[from].machine {
+            machine.opened(link, &to_ip, &from_ip, now, &around);
+        }
+        self.carry_out(from);
+    }
+
+    fn deliver(&mut self, to: usize, link: LinkId, packet: u64) {
+        let Some(packet) = self.packets.remove(&packet) else {
+            return;
+        };
+        let Some((from, other)) = self.servers[to].links.get(&link).copied() else {
+            return;
+        };
+        if !self.can_reach(from, to) {
+            // The connection breaks, for both ends.
+            self.happen(Event::Close { to, link });
+            return self.happen(Event::Close { to: from, link: other });
+        }
+        let frozen = self.servers[to].stopped_until;
+        if frozen > self.now {
+            self.next += 1;
+            let number = self.next;
+            self.packets.insert(number, packet);
+            return self.at(frozen, Event::Deliver { to, link, packet: number });
+        }
+        let (now, around) = (self.clock(to), self.around(to));
+        if let Some(machine) = &mut self.servers[to].machine {
+            machine.receive(link, &packet, now, &around);
+        }
+        self.carry_out(to);
+    }
+
+    fn carry_out(&mut self, at: usize) {
+        let Some(machine) = &mut self.servers[at].machine else {
+            return;
+        };
+        for output in machine.outputs() {
+            self.carry_out_one(at, output);
+        }
+    }
+
+    fn carry_out_one(&mut self, at: usize, output: Output) {
+        match output {
+            Output::Connect { link, ip, .. } => {
+                let to = self.servers.iter().position(|server| server.ip == ip);
+                let when = self.now + self.delay();
+                match to {
+                    Some(to) => self.at(when, Event::Open { from: at, link, to }),
+                    None => self.at(when, Event::Refuse { from: at, link }),
+                }
+            }
+            Output::Close(link) => {
+                if let Some((to, other)) = self.servers[at].links.remove(&link) {
+                    let when = self.now + self.delay();
+                    self.at(when, Event::Close { to, link: other });
+                }
+            }
+            Output::Send(link, packet) => self.send(at, link, packet),
+            Output::Save => self.servers[at].disk = Some(self.machine(at).saved()),
+            Output::SaveSoon => {
+                if self.random.below(2) == 0 {
+                    self.servers[at].disk = Some(self.machine(at).saved());
+                }
+            }
+            Output::Follow { ip, .. } => {
+                self.servers[at].follows = self.servers.iter().position(|server| server.ip == ip);
+                self.servers[at].heard_primary = self.now;
+            }
+            Output::Lead => self.servers[at].follows = None,
+            Output::Log(_, text) if self.trace => println!("{} {at}: {text}", self.now),
+            _ => {}
+        }
+    }
+
+    fn send(&mut self, from: usize, link: LinkId, packet: Arc<Packet>) {
+        let Some((to, other)) = self.servers[from].links.get(&link).copied() else {
+            return;
+        };
+        self.sent += 1;
+        self.note_vote(from, to, &packet);
+        let times = match self.random.below(1000) {
+            drawn if drawn < self.faults.lost_of_1000 => 0,
+            drawn if drawn < self.faults.lost_of_1000 + self.faults.twice_of_1000 => 2,
+            _ => 1,
+        };
+        for _ in 0..times {
+            self.next += 1;
+            let number = self.next;
+            self.packets.insert(number, Arc::clone(&packet));
+            let due = self.now + self.delay();
+            let last = self.arrivals.entry((to, other)).or_insert(0);
+            let when = due.max(*last);
+            *last = when;
+            self.at(when, Event::Deliver { to, link: other, packet: number });
+        }
+    }
+
+    /// One vote an epoch.
+    fn note_vote(&mut self, from: usize, to: usize, packet: &Packet) {
+        if packet.body != Body::Vote || self.is_down(to) {
+            return;
+        }
+        let (voter, replica) = (packet.header.sender, self.machine(to).id());
+        let epoch = packet.header.current_epoch;
+        let for_whom = *self.votes.entry((voter, epoch)).or_insert(replica);
+        if for_whom != replica {
+            self.wrong.push(format!("{voter:?} votes twice in epoch {epoch}"));
+        }
+        let saved = self.servers[from].disk.as_ref().map(|disk| disk.last_vote_epoch);
+        if saved != Some(epoch) {
+            self.wrong.push(format!("{voter:?} votes in epoch {epoch}, and has saved {saved:?}"));
+        }
+    }
+
+    /// A client writes to whoever takes writes for the slots of each shard, and waits for the replicas.
+    pub fn write_everywhere(&mut self) {
+        for at in 0..self.servers.len() {
+            if self.is_down(at) || self.servers[at].stopped_until > self.now {
+                continue;
+            }
+            let me = self.machine(at).own_view();
+            if !self.machine(at).is_up() || !me.is_primary() || me.slots.is_empty() {
+                continue;
+            }
+            let map = self.machine(at).map();
+            self.next_write += 1;
+            let write = self.next_write;
+            self.servers[at].writes.push(write);
+            let replicas: Vec<usize> =
+                (0..self.servers.len()).filter(|other| self.servers[*other].follows == Some(at)).collect();
+            let all_can = replicas.iter().all(|replica| {
+                self.can_reach(*replica, at) && self.servers[*replica].stopped_until <= self.now
+            });
+            // Acknowledged by all that the shard has: down ones among them would not be.
+            let shard = map.me().shard_id;
+            let siblings = map.nodes.iter().filter(|node| node.shard_id == shard).count() - 1;
+            if all_can && replicas.len() == siblings {
+                for replica in replicas {
+                    let writes = self.servers[at].writes.clone();
+                    self.servers[replica].writes = writes;
+                }
+                self.acknowledged.insert(write);
+            }
+        }
+    }
+
+    /// Whether all servers run, hold the cluster to be up and agree about every slot.
+    pub fn agree(&self) -> Result<(), String> {
+        let mut first = None;
+        for (at, server) in self.servers.iter().enumerate() {
+            let machine = server.machine.as_ref().ok_or_else(|| format!("{at} is down"))?;
+            if !machine.is_up() {
+                return Err(format!("{at} holds the cluster to be down"));
+            }
+            let map = machine.map();
+            let owners: Vec<_> = (0..16384).map(|slot| map.owner(slot).map(|owner| (owner.id, owner.config_epoch))).collect();
+            let epochs: Vec<u64> = map.nodes.iter().filter(|node| node.is_primary()).map(|node| node.config_epoch).collect();
+            let distinct: BTreeSet<u64> = epochs.iter().copied().collect();
+            if distinct.len() != epochs.len() {
+                return Err(format!("{at} sees one epoch twice: {epochs:?}"));
+            }
+            match &first {
+                None => first = Some(owners),
+                Some(first) if *first == owners => {}
+                Some(_) => return Err(format!("{at} sees other owners than 0")),
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets time pass until all agree.
+    pub fn settle(&mut self, within: Millis) -> Result<Millis, String> {
+        let begun = self.now;
+        loop {
+            let state = self.agree();
+            if state.is_ok() {
+                return Ok(self.now - begun);
+            }
+            if self.now - begun > within {
+                return state.map(|()| 0);
+            }
+            self.run(500);
+        }
+    }
+
+    /// Writes that were acknowledged and that no primary has.
+    pub fn lost(&self) -> Vec<u64> {
+        let mut there = BTreeSet::new();
+        for at in 0..self.servers.len() {
+            if self.servers[at].machine.is_some() && self.machine(at).own_view().is_primary() {
+                there.extend(self.servers[at].writes.iter().copied());
+            }
+        }
+        self.acknowledged.difference(&there).copied().collect()
+    }
+}
