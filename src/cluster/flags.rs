@@ -13,7 +13,7 @@ impl NodeFlags {
     pub const PRIMARY: NodeFlags = NodeFlags(1);
     /// The node follows a primary.
     pub const REPLICA: NodeFlags = NodeFlags(2);
-    /// This node has not reached it for the node timeout.
+    /// The node did not answer this one for the node timeout.
     pub const MAYBE_FAILED: NodeFlags = NodeFlags(4);
     /// The majority of primaries has not.
     pub const FAILED: NodeFlags = NodeFlags(8);
@@ -38,7 +38,7 @@ impl NodeFlags {
         NodeFlags(self.0 | other.0)
     }
 
-    /// These but for others.
+    /// Flags but for others.
     #[must_use]
     pub const fn without(self, other: NodeFlags) -> NodeFlags {
         NodeFlags(self.0 & !other.0)

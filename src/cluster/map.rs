@@ -87,7 +87,7 @@ impl ClusterMap {
         self.nodes.get(usize::from(self.owners[usize::from(slot)]))
     }
 
-    /// This node.
+    /// What others see of this node.
     #[must_use]
     pub fn me(&self) -> &NodeView {
         &self.nodes[usize::from(self.myself)]

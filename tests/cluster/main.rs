@@ -1,5 +1,5 @@
-//! The bus under every fault that a seed draws: partitions, one-way too, kills and restarts, frozen servers, clocks that
-//! differ, slow, lost and repeated packets. `BASALT_CLUSTER_SEEDS` sets how many seeds are run.
+//! The bus under every fault that a seed draws: partitions, one-way too, kills and restarts, frozen servers, clocks
+//! that differ, slow, lost and repeated packets. `BASALT_CLUSTER_SEEDS` sets how many seeds are run.
 //!
 //! Held: one owner a slot an epoch; one vote an epoch, saved before it leaves; all views agree within a bound after
 //! everything is well again; a write that all replicas of its shard had when it was acknowledged is not lost.
@@ -13,7 +13,12 @@ const NODE_TIMEOUT: u64 = 2_000;
 /// Milliseconds in which all agree after all is well: some elections that nobody won.
 const SETTLED_WITHIN: u64 = 120_000;
 
-const MILD: Faults = Faults { delay_max: 20, lost_of_1000: 0, twice_of_1000: 0, skew_max: 0 };
+const MILD: Faults = Faults {
+    delay_max: 20,
+    lost_of_1000: 0,
+    twice_of_1000: 0,
+    skew_max: 0,
+};
 
 fn seeds() -> u64 {
     let wanted = std::env::var("BASALT_CLUSTER_SEEDS").ok();
@@ -37,10 +42,17 @@ fn a_replica_takes_the_place_of_a_primary_that_dies() {
     world.kill(0);
     world.run(8_000);
     let map = world.machine(1).map();
-    assert_eq!(map.owner(0).map(|owner| owner.id), Some(world.machine(3).id()));
+    assert_eq!(
+        map.owner(0).map(|owner| owner.id),
+        Some(world.machine(3).id())
+    );
     world.start(0);
     world.settle(20_000).expect("all agree again");
-    assert_eq!(world.servers[0].follows, Some(3), "the old primary follows the new one");
+    assert_eq!(
+        world.servers[0].follows,
+        Some(3),
+        "the old primary follows the new one"
+    );
     assert_eq!(world.wrong, Vec::<String>::new());
 }
 
@@ -124,7 +136,9 @@ fn one_life(seed: u64) -> Vec<String> {
     world.run(2_000);
     let lost = world.lost();
     if !lost.is_empty() {
-        world.wrong.push(format!("acknowledged writes are lost: {lost:?}"));
+        world
+            .wrong
+            .push(format!("acknowledged writes are lost: {lost:?}"));
     }
     world.wrong
 }

@@ -1,5 +1,5 @@
-//! A cluster in one thread: machines, the links between them, their disks and clocks, and what goes wrong with all of it.
-//! A seed decides everything.
+//! A cluster in one thread: machines, the links between them, their disks and clocks, and what goes wrong with all of
+//! it. A seed decides everything.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -21,29 +21,29 @@ const TICK: Millis = 100;
 
 /// What goes wrong, and how much of it.
 #[derive(Clone, Copy)]
-pub struct Faults {
+pub(crate) struct Faults {
     /// Milliseconds that a packet takes at most.
-    pub delay_max: Millis,
+    pub(crate) delay_max: Millis,
     /// Packets of a thousand that are lost although the link stays.
     pub lost_of_1000: u64,
     /// Packets of a thousand that come twice.
     pub twice_of_1000: u64,
     /// Milliseconds that clocks are apart at most.
-    pub skew_max: Millis,
+    pub(crate) skew_max: Millis,
 }
 
 /// One server.
-pub struct Server {
-    pub machine: Option<Machine>,
+pub(crate) struct Server {
+    pub(crate) machine: Option<Machine>,
     ip: String,
     settings: Settings,
     disk: Option<Saved>,
     skew: Millis,
     links: BTreeMap<LinkId, (usize, LinkId)>,
     /// Whom it follows, by the place of that.
-    pub follows: Option<usize>,
+    pub(crate) follows: Option<usize>,
     /// Numbers of the writes that it has, in order.
-    pub writes: Vec<u64>,
+    pub(crate) writes: Vec<u64>,
     heard_primary: Millis,
     /// What it claimed last: slots and epoch.
     claimed: (SlotSet, u64),
@@ -74,23 +74,37 @@ impl Local for Around {
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     Tick(usize),
-    Open { from: usize, link: LinkId, to: usize },
-    Refuse { from: usize, link: LinkId },
-    Deliver { to: usize, link: LinkId, packet: u64 },
-    Close { to: usize, link: LinkId },
+    Open {
+        from: usize,
+        link: LinkId,
+        to: usize,
+    },
+    Refuse {
+        from: usize,
+        link: LinkId,
+    },
+    Deliver {
+        to: usize,
+        link: LinkId,
+        packet: u64,
+    },
+    Close {
+        to: usize,
+        link: LinkId,
+    },
 }
 
 /// See the module.
-pub struct World {
-    pub now: Millis,
-    pub random: Random,
-    pub servers: Vec<Server>,
-    pub faults: Faults,
+pub(crate) struct World {
+    pub(crate) now: Millis,
+    pub(crate) random: Random,
+    pub(crate) servers: Vec<Server>,
+    pub(crate) faults: Faults,
     events: BinaryHeap<Reverse<(Millis, u64, Event)>>,
     packets: BTreeMap<u64, Arc<Packet>>,
     next: u64,
     /// Pairs that cannot reach each other, the first the second.
-    pub cut: BTreeSet<(usize, usize)>,
+    pub(crate) cut: BTreeSet<(usize, usize)>,
     /// When the last packet of a link arrives: links keep order.
     arrivals: BTreeMap<(usize, LinkId), Millis>,
     /// Votes that left, by voter and epoch.
@@ -98,17 +112,23 @@ pub struct World {
     /// Claims that left, by slot and epoch.
     claims: BTreeMap<(u16, u64), NodeId>,
     /// What was found to be wrong.
-    pub wrong: Vec<String>,
-    pub sent: u64,
+    pub(crate) wrong: Vec<String>,
+    pub(crate) sent: u64,
     next_write: u64,
     /// Writes that all replicas of the shard had when they were acknowledged.
-    pub acknowledged: BTreeSet<u64>,
-    pub trace: bool,
+    pub(crate) acknowledged: BTreeSet<u64>,
+    pub(crate) trace: bool,
 }
 
 impl World {
     /// Primaries with replicas each, the slots dealt out, all knowing the first one by MEET.
-    pub fn new(seed: u64, primaries: usize, replicas: usize, node_timeout: Millis, faults: Faults) -> World {
+    pub(crate) fn new(
+        seed: u64,
+        primaries: usize,
+        replicas: usize,
+        node_timeout: Millis,
+        faults: Faults,
+    ) -> World {
         let mut random = Random::new(seed);
         let count = primaries * (1 + replicas);
         let servers = (0..count).map(|at| {
@@ -166,7 +186,14 @@ impl World {
         }
         for at in 1..count {
             let ip = world.servers[0].ip.clone();
-            world.change(at, Change::Meet { ip, port: 6379, bus_port: 16379 });
+            world.change(
+                at,
+                Change::Meet {
+                    ip,
+                    port: 6379,
+                    bus_port: 16379,
+                },
+            );
         }
         world.run(4_000 + 20 * count as u64);
         for at in primaries..count {
@@ -178,12 +205,12 @@ impl World {
         world
     }
 
-    pub fn machine(&self, at: usize) -> &Machine {
+    pub(crate) fn machine(&self, at: usize) -> &Machine {
         self.servers[at].machine.as_ref().expect("the server runs")
     }
 
     /// A command by hand, which must be answered well.
-    pub fn change(&mut self, at: usize, change: Change) {
+    pub(crate) fn change(&mut self, at: usize, change: Change) {
         let (now, around) = (self.clock(at), self.around(at));
         let Some(machine) = &mut self.servers[at].machine else {
             return;
@@ -205,7 +232,10 @@ impl World {
             is_up: self.can_reach(at, primary),
             silent_ms: self.now.saturating_sub(server.heard_primary),
         });
-        Around { offset: server.writes.len() as u64, link }
+        Around {
+            offset: server.writes.len() as u64,
+            link,
+        }
     }
 
     fn can_reach(&self, from: usize, to: usize) -> bool {
@@ -223,7 +253,7 @@ impl World {
     }
 
     /// Starts a server with what is on its disk.
-    pub fn start(&mut self, at: usize) {
+    pub(crate) fn start(&mut self, at: usize) {
         let seed = self.random.next_u64();
         let (now, settings) = (self.clock(at), self.servers[at].settings.clone());
         let disk = self.servers[at].disk.clone();
@@ -235,7 +265,7 @@ impl World {
     }
 
     /// Stops a server as by kill -9: its links break.
-    pub fn kill(&mut self, at: usize) {
+    pub(crate) fn kill(&mut self, at: usize) {
         self.servers[at].machine = None;
         self.servers[at].follows = None;
         let links = std::mem::take(&mut self.servers[at].links);
@@ -246,16 +276,16 @@ impl World {
     }
 
     /// A server does nothing for a time, as under SIGSTOP.
-    pub fn freeze(&mut self, at: usize, millis: Millis) {
+    pub(crate) fn freeze(&mut self, at: usize, millis: Millis) {
         self.servers[at].stopped_until = self.now + millis;
     }
 
-    pub fn is_down(&self, at: usize) -> bool {
+    pub(crate) fn is_down(&self, at: usize) -> bool {
         self.servers[at].machine.is_none()
     }
 
     /// Lets time pass.
-    pub fn run(&mut self, millis: Millis) {
+    pub(crate) fn run(&mut self, millis: Millis) {
         let end = self.now + millis;
         while let Some(Reverse((when, ..))) = self.events.peek()
             && *when <= end
@@ -330,7 +360,10 @@ impl World {
             for slot in [first, last] {
                 let owner = *self.claims.entry((slot, me.config_epoch)).or_insert(me.id);
                 if owner != me.id {
-                    self.wrong.push(format!("{owner:?} and {:?} own {slot} in epoch {}", me.id, me.config_epoch));
+                    self.wrong.push(format!(
+                        "{owner:?} and {:?} own {slot} in epoch {}",
+                        me.id, me.config_epoch
+                    ));
                 }
             }
         }
@@ -368,14 +401,24 @@ impl World {
         if !self.can_reach(from, to) {
             // The connection breaks, for both ends.
             self.happen(Event::Close { to, link });
-            return self.happen(Event::Close { to: from, link: other });
+            return self.happen(Event::Close {
+                to: from,
+                link: other,
+            });
         }
         let frozen = self.servers[to].stopped_until;
         if frozen > self.now {
             self.next += 1;
             let number = self.next;
             self.packets.insert(number, packet);
-            return self.at(frozen, Event::Deliver { to, link, packet: number });
+            return self.at(
+                frozen,
+                Event::Deliver {
+                    to,
+                    link,
+                    packet: number,
+                },
+            );
         }
         let (now, around) = (self.clock(to), self.around(to));
         if let Some(machine) = &mut self.servers[to].machine {
@@ -411,17 +454,15 @@ impl World {
             }
             Output::Send(link, packet) => self.send(at, link, packet),
             Output::Save => self.servers[at].disk = Some(self.machine(at).saved()),
-            Output::SaveSoon => {
-                if self.random.below(2) == 0 {
-                    self.servers[at].disk = Some(self.machine(at).saved());
-                }
+            Output::SaveSoon if self.random.below(2) == 0 => {
+                self.servers[at].disk = Some(self.machine(at).saved());
             }
             Output::Follow { ip, .. } => {
                 self.servers[at].follows = self.servers.iter().position(|server| server.ip == ip);
                 self.servers[at].heard_primary = self.now;
             }
             Output::Lead => self.servers[at].follows = None,
-            Output::Log(_, text) if self.trace => println!("{} {at}: {text}", self.now),
+            Output::Log(_, text) if self.trace => eprintln!("{} {at}: {text}", self.now),
             _ => {}
         }
     }
@@ -445,7 +486,14 @@ impl World {
             let last = self.arrivals.entry((to, other)).or_insert(0);
             let when = due.max(*last);
             *last = when;
-            self.at(when, Event::Deliver { to, link: other, packet: number });
+            self.at(
+                when,
+                Event::Deliver {
+                    to,
+                    link: other,
+                    packet: number,
+                },
+            );
         }
     }
 
@@ -458,16 +506,22 @@ impl World {
         let epoch = packet.header.current_epoch;
         let for_whom = *self.votes.entry((voter, epoch)).or_insert(replica);
         if for_whom != replica {
-            self.wrong.push(format!("{voter:?} votes twice in epoch {epoch}"));
+            self.wrong
+                .push(format!("{voter:?} votes twice in epoch {epoch}"));
         }
-        let saved = self.servers[from].disk.as_ref().map(|disk| disk.last_vote_epoch);
+        let saved = self.servers[from]
+            .disk
+            .as_ref()
+            .map(|disk| disk.last_vote_epoch);
         if saved != Some(epoch) {
-            self.wrong.push(format!("{voter:?} votes in epoch {epoch}, and has saved {saved:?}"));
+            self.wrong.push(format!(
+                "{voter:?} votes in epoch {epoch}, and has saved {saved:?}"
+            ));
         }
     }
 
     /// A client writes to whoever takes writes for the slots of each shard, and waits for the replicas.
-    pub fn write_everywhere(&mut self) {
+    pub(crate) fn write_everywhere(&mut self) {
         for at in 0..self.servers.len() {
             if self.is_down(at) || self.servers[at].stopped_until > self.now {
                 continue;
@@ -480,14 +534,20 @@ impl World {
             self.next_write += 1;
             let write = self.next_write;
             self.servers[at].writes.push(write);
-            let replicas: Vec<usize> =
-                (0..self.servers.len()).filter(|other| self.servers[*other].follows == Some(at)).collect();
+            let replicas: Vec<usize> = (0..self.servers.len())
+                .filter(|other| self.servers[*other].follows == Some(at))
+                .collect();
             let all_can = replicas.iter().all(|replica| {
                 self.can_reach(*replica, at) && self.servers[*replica].stopped_until <= self.now
             });
             // Acknowledged by all that the shard has: down ones among them would not be.
             let shard = map.me().shard_id;
-            let siblings = map.nodes.iter().filter(|node| node.shard_id == shard).count() - 1;
+            let siblings = map
+                .nodes
+                .iter()
+                .filter(|node| node.shard_id == shard)
+                .count()
+                - 1;
             if all_can && replicas.len() == siblings {
                 for replica in replicas {
                     let writes = self.servers[at].writes.clone();
@@ -499,16 +559,26 @@ impl World {
     }
 
     /// Whether all servers run, hold the cluster to be up and agree about every slot.
-    pub fn agree(&self) -> Result<(), String> {
+    pub(crate) fn agree(&self) -> Result<(), String> {
         let mut first = None;
         for (at, server) in self.servers.iter().enumerate() {
-            let machine = server.machine.as_ref().ok_or_else(|| format!("{at} is down"))?;
+            let machine = server
+                .machine
+                .as_ref()
+                .ok_or_else(|| format!("{at} is down"))?;
             if !machine.is_up() {
                 return Err(format!("{at} holds the cluster to be down"));
             }
             let map = machine.map();
-            let owners: Vec<_> = (0..16384).map(|slot| map.owner(slot).map(|owner| (owner.id, owner.config_epoch))).collect();
-            let epochs: Vec<u64> = map.nodes.iter().filter(|node| node.is_primary()).map(|node| node.config_epoch).collect();
+            let owners: Vec<_> = (0..16384)
+                .map(|slot| map.owner(slot).map(|owner| (owner.id, owner.config_epoch)))
+                .collect();
+            let epochs: Vec<u64> = map
+                .nodes
+                .iter()
+                .filter(|node| node.is_primary())
+                .map(|node| node.config_epoch)
+                .collect();
             let distinct: BTreeSet<u64> = epochs.iter().copied().collect();
             if distinct.len() != epochs.len() {
                 return Err(format!("{at} sees one epoch twice: {epochs:?}"));
@@ -523,7 +593,7 @@ impl World {
     }
 
     /// Lets time pass until all agree.
-    pub fn settle(&mut self, within: Millis) -> Result<Millis, String> {
+    pub(crate) fn settle(&mut self, within: Millis) -> Result<Millis, String> {
         let begun = self.now;
         loop {
             let state = self.agree();
@@ -538,7 +608,7 @@ impl World {
     }
 
     /// Writes that were acknowledged and that no primary has.
-    pub fn lost(&self) -> Vec<u64> {
+    pub(crate) fn lost(&self) -> Vec<u64> {
         let mut there = BTreeSet::new();
         for at in 0..self.servers.len() {
             if self.servers[at].machine.is_some() && self.machine(at).own_view().is_primary() {

@@ -10,6 +10,9 @@ impl Machine {
     pub(super) fn assign(&mut self, slot: u16, owner: Option<NodeRef>) {
         self.unclaimed.remove(slot);
         self.nodes.assign(slot, owner);
+        if owner != Some(self.me) {
+            self.migrating.remove(&slot);
+        }
         self.due.map = true;
     }
 
@@ -26,8 +29,8 @@ impl Machine {
         (self.nodes.get(owner).config_epoch > epoch).then_some(owner)
     }
 
-    /// A primary claims slots in an epoch: those that nobody claims in a later one are rebound to it. Whoever loses the
-    /// last slot by that follows it.
+    /// A primary claims slots in an epoch: those that no other claims in a later one are rebound to it. A node
+    /// that loses the last slot by that follows it.
     pub(super) fn claim(
         &mut self,
         claimant: NodeRef,
@@ -168,7 +171,7 @@ impl Machine {
     }
 
     fn take_next_epoch(&mut self) {
-        self.current_epoch += 1;
+        self.current_epoch = self.current_epoch.saturating_add(1);
         let epoch = self.current_epoch;
         self.nodes.get_mut(self.me).config_epoch = epoch;
         self.changed_for_good();

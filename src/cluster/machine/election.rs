@@ -1,6 +1,8 @@
 //! Replicas that take their primary's place: by election when it has failed, by hand in agreement with it, by force;
 //! and the votes that this node gives.
 
+use std::collections::BTreeSet;
+
 use super::sending::{Greeting, To};
 use super::{Level, LinkId, Machine, Millis, NodeRef};
 use crate::cluster::flags::NodeFlags;
@@ -41,12 +43,13 @@ const RELOG_INTERVAL: Millis = 10_000;
 /// Milliseconds without a primary, besides the node timeout, before the log says why there is no failover.
 const NO_FAILOVER_LOG_AFTER: Millis = 5_000;
 
-/// This node's own candidacy.
+/// A candidacy of this node.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Election {
     /// When votes are asked for.
     at: Millis,
-    votes: usize,
+    /// Who has voted for this node: a vote counts once, even if it comes twice.
+    voters: BTreeSet<NodeRef>,
     is_begun: bool,
     rank: u64,
     epoch: u64,
@@ -94,8 +97,9 @@ impl Machine {
     /// Counts a vote for this node.
     pub(super) fn count_vote(&mut self, voter: NodeRef, header: &Header) {
         let node = self.nodes.get(voter);
-        if node.is_primary() && node.slot_count > 0 && header.current_epoch >= self.election.epoch {
-            self.election.votes += 1;
+        let is_of_now = self.election.is_begun && header.current_epoch >= self.election.epoch;
+        if is_of_now && node.is_primary() && node.slot_count > 0 {
+            self.election.voters.insert(voter);
             self.due.failover = true;
         }
     }
@@ -152,7 +156,7 @@ impl Machine {
         if !primary.is(NodeFlags::FAILED) && !request.is_forced {
             return Some("its master is up".to_owned());
         }
-        let interval = self.settings.node_timeout * VOTE_INTERVAL;
+        let interval = self.settings.node_timeout.saturating_mul(VOTE_INTERVAL);
         if let Some(at) = primary.voted_at
             && now.saturating_sub(at) < interval
         {
@@ -217,8 +221,12 @@ impl Machine {
         if !is_manual && self.is_outdated(local) {
             return self.hinder(Hindrance::DataAge, primary, now);
         }
-        let timeout = (self.settings.node_timeout * ELECTION_TIMEOUT).max(ELECTION_MIN);
-        if now.saturating_sub(self.election.at) > timeout * RETRY_FACTOR {
+        let timeout = self
+            .settings
+            .node_timeout
+            .saturating_mul(ELECTION_TIMEOUT)
+            .max(ELECTION_MIN);
+        if now.saturating_sub(self.election.at) > timeout.saturating_mul(RETRY_FACTOR) {
             return self.schedule_election(now, local);
         }
         if !self.election.is_begun && self.manual.until.is_none() {
@@ -239,7 +247,7 @@ impl Machine {
             return self.hinder(Hindrance::Expired, primary, now);
         }
         if !self.election.is_begun {
-            self.current_epoch += 1;
+            self.current_epoch = self.current_epoch.saturating_add(1);
             let epoch = self.current_epoch;
             self.election.epoch = epoch;
             self.election.is_begun = true;
@@ -250,7 +258,7 @@ impl Machine {
             self.ask_for_votes(self.manual.until.is_some(), local);
             self.changed_for_good();
             self.due.state = true;
-        } else if self.election.votes >= self.quorum() {
+        } else if self.election.voters.len() >= self.quorum() {
             self.log(Level::Notice, "Failover election won: I'm the new master.");
             let epoch = self.election.epoch;
             if self.me().config_epoch < epoch {
@@ -302,7 +310,7 @@ impl Machine {
             }
         };
         self.election.at = now + delay;
-        self.election.votes = 0;
+        self.election.voters.clear();
         self.election.is_begun = false;
         self.election.rank = rank;
         let offset = local.offset();
@@ -324,7 +332,10 @@ impl Machine {
         }
         self.election.hindrance = Some(why);
         let failed = self.nodes.get(primary);
-        let log_after = self.settings.node_timeout + NO_FAILOVER_LOG_AFTER;
+        let log_after = self
+            .settings
+            .node_timeout
+            .saturating_add(NO_FAILOVER_LOG_AFTER);
         if failed.is(NodeFlags::FAILED) && now.saturating_sub(failed.failed_at) < log_after {
             return;
         }
@@ -334,7 +345,7 @@ impl Machine {
             format!("Currently unable to failover: {}", why.text()),
         );
         if why == Hindrance::Votes {
-            let (needed, votes) = (self.quorum(), self.election.votes);
+            let (needed, votes) = (self.quorum(), self.election.voters.len());
             self.log(
                 Level::Notice,
                 format!("Needed quorum: {needed}. Number of votes received so far: {votes}"),
@@ -342,7 +353,7 @@ impl Machine {
         }
     }
 
-    /// This node is the primary of its primary's slots from now on, and says so.
+    /// Makes this node the primary of its primary's slots, and says so.
     pub(super) fn take_primarys_place(&mut self, now: Millis, local: &dyn Local) {
         let Some(old) = self.my_primary() else {
             return;
@@ -361,7 +372,7 @@ impl Machine {
 
     // By hand.
 
-    /// This replica takes its primary's place in agreement with it: the primary is asked to pause.
+    /// Begins a failover by hand: with agreement the primary is asked to pause.
     pub(super) fn begin_manual_failover(
         &mut self,
         needs_agreement: bool,
@@ -369,6 +380,8 @@ impl Machine {
         local: &dyn Local,
     ) {
         self.end_manual_failover();
+        // An election that was not won is not waited for.
+        self.election = Election::default();
         self.manual.until = Some(now + MANUAL_TIMEOUT);
         if !needs_agreement {
             self.manual.may_start = true;

@@ -10,7 +10,7 @@ use crate::cluster::settings::Local;
 /// Node timeouts that a report of a failure counts for.
 const REPORT_VALIDITY: u64 = 2;
 
-/// Node timeouts after which a primary that answers again has failed no longer, if nobody took its slots.
+/// Node timeouts after which a primary that answers again has failed no longer, if its slots are still its own.
 const UNDO_AFTER: u64 = 2;
 
 /// A primary that has just started serves after so many milliseconds at the earliest: others may have its slots by now.
@@ -21,7 +21,7 @@ const REJOIN_DELAY: (Millis, Millis) = (500, 5_000);
 
 impl Machine {
     pub(super) fn count_reports(&mut self, node: NodeRef, now: Millis) -> usize {
-        let validity = self.settings.node_timeout * REPORT_VALIDITY;
+        let validity = self.settings.node_timeout.saturating_mul(REPORT_VALIDITY);
         self.nodes.get_mut(node).failure_reports(now, validity)
     }
 
@@ -54,9 +54,9 @@ impl Machine {
         self.due.state = true;
     }
 
-    /// A node answers again. What follows others is well at once; a primary is when nobody has taken its slots.
+    /// A node answers again. A replica is well at once; a primary is when its slots are still its own after a time.
     pub(super) fn forgive(&mut self, node: NodeRef, now: Millis) {
-        let undo_after = self.settings.node_timeout * UNDO_AFTER;
+        let undo_after = self.settings.node_timeout.saturating_mul(UNDO_AFTER);
         let failed = self.nodes.get_mut(node);
         let has_slots = failed.is_primary() && failed.slot_count > 0;
         let why = if failed.is_replica() {

@@ -28,8 +28,8 @@ mod views;
 use std::collections::BTreeMap;
 
 use self::election::{Election, Manual};
-use self::node::{Address, Node};
-use self::nodes::{NodeRef, Nodes};
+use self::node::{Address, Node, NodeRef};
+use self::nodes::Nodes;
 use super::Millis;
 use super::flags::NodeFlags;
 use super::node_id::NodeId;
@@ -163,6 +163,7 @@ impl Machine {
         machine.current_epoch = machine.current_epoch.max(greatest.unwrap_or(0));
         machine.apply(settings);
         machine.due.save = is_new;
+        machine.judge_state(now);
         machine.finish(now, None);
         Ok(machine)
     }

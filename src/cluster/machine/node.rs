@@ -2,13 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use super::nodes::NodeRef;
 use crate::cluster::Millis;
 use crate::cluster::flags::NodeFlags;
 use crate::cluster::node_id::NodeId;
 use crate::cluster::output::LinkId;
 use crate::cluster::packet::WirePorts;
 use crate::cluster::slot_set::SlotSet;
+
+/// A node by its place, which it keeps as long as it is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct NodeRef(pub(super) u16);
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -21,9 +24,9 @@ pub(super) struct Node {
     pub(super) hostname: String,
     /// Empty if it announces none.
     pub(super) human_name: String,
-    /// Whom it follows, if it is a replica and that is known. [`Nodes::follow`](super::nodes::Nodes::follow) changes it.
+    /// Whom it follows, if it is a replica and that is known. `Nodes::follow` changes it.
     pub(super) primary: Option<NodeRef>,
-    /// Slots that it owns. [`Nodes::assign`](super::nodes::Nodes::assign) changes them.
+    /// Slots that it owns. `Nodes::assign` changes them.
     pub(super) slots: SlotSet,
     pub(super) slot_count: u16,
     pub(super) config_epoch: u64,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::node::Node;
+use super::node::{Node, NodeRef};
 use crate::base::hash::SLOTS;
 use crate::base::random::Random;
 use crate::cluster::flags::NodeFlags;
@@ -11,10 +11,6 @@ use crate::cluster::node_id::NodeId;
 /// Nodes that are remembered at most. Redis Cluster is meant for a thousand; a stranger cannot fill memory.
 pub(super) const NODES_MAX: usize = 16_384;
 
-/// A node by its place, which it keeps as long as it is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct NodeRef(u16);
-
 const NONE: NodeRef = NodeRef(u16::MAX);
 
 /// See the module.
@@ -22,7 +18,7 @@ const NONE: NodeRef = NodeRef(u16::MAX);
 pub(super) struct Nodes {
     places: Vec<Option<Node>>,
     free: Vec<NodeRef>,
-    /// Those that are known, in no order that means anything.
+    /// Nodes that are known, in no order that means anything.
     known: Vec<NodeRef>,
     by_id: BTreeMap<NodeId, NodeRef>,
     owners: Box<[NodeRef]>,
@@ -102,7 +98,7 @@ impl Nodes {
         Some(place)
     }
 
-    /// Forgets a node: its slots have no owner then, those that follow it no primary, and what it reports does not count.
+    /// Forgets a node: its slots have no owner then, its replicas no primary, and what it reports does not count.
     pub(super) fn remove(&mut self, node: NodeRef) {
         self.unassign_all(node);
         self.follow(node, None);

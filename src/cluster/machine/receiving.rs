@@ -91,7 +91,11 @@ impl Machine {
                 && let Some(link) = self.links.get_mut(&id)
             {
                 link.node = Some(known);
-                self.nodes.get_mut(known).inbound = Some(id);
+                // The older of two links is the one that broke.
+                if let Some(older) = self.nodes.get_mut(known).inbound.replace(id) {
+                    self.links.remove(&older);
+                    self.outputs.push(Output::Close(older));
+                }
             }
             return Ok(known);
         };
@@ -279,9 +283,6 @@ impl Machine {
             moved.address.port
         );
         self.log(Level::Notice, text);
-        if self.my_primary() == Some(node) {
-            self.follow_primary(node);
-        }
         self.due.state = true;
     }
 
@@ -290,6 +291,9 @@ impl Machine {
         let moved = self.nodes.get_mut(node);
         moved.address = address;
         moved.flags.clear(NodeFlags::NO_ADDRESS);
+        if self.my_primary() == Some(node) {
+            self.follow_primary(node);
+        }
         self.changed();
     }
 

@@ -160,7 +160,7 @@ impl Machine {
         }
     }
 
-    /// This node, as others see it but for its place among them.
+    /// What others see of this node, but for its place among them.
     #[must_use]
     pub fn own_view(&self) -> NodeView {
         self.view(self.me, |_| 0)
