@@ -67,7 +67,7 @@ fn whatever_goes_wrong_one_owner_is_left_in_the_end() {
 /// One cluster with all its troubles; what was wrong.
 fn one_life(seed: u64) -> Vec<String> {
     let mut draw = basalt::base::random::Random::new(seed ^ 0x5EED);
-    let (primaries, replicas) = (3 + draw.index(3), draw.index(3).max(1));
+    let (primaries, replicas) = (3 + draw.index(3), 1 + draw.index(3));
     let faults = Faults {
         delay_max: 1 + draw.below(200),
         lost_of_1000: draw.below(3) * draw.below(20),
@@ -81,12 +81,15 @@ fn one_life(seed: u64) -> Vec<String> {
     }
     world.faults = faults;
     let count = world.servers.len();
-    for _ in 0..2 + draw.index(6) {
+    for _ in 0..4 + draw.index(8) {
         match draw.index(5) {
             0 => {
-                let at = draw.index(count);
-                if !world.is_down(at) {
-                    world.kill(at);
+                // Several at once, so that elections meet.
+                for _ in 0..1 + draw.index(3) {
+                    let at = draw.index(count);
+                    if !world.is_down(at) {
+                        world.kill(at);
+                    }
                 }
             }
             1 => {
@@ -97,7 +100,7 @@ fn one_life(seed: u64) -> Vec<String> {
             }
             2 => {
                 // Two sides.
-                let side: Vec<bool> = (0..count).map(|_| draw.index(3) == 0).collect();
+                let side: Vec<bool> = (0..count).map(|_| draw.index(5) < 2).collect();
                 for from in 0..count {
                     for to in 0..count {
                         if side[from] != side[to] {
