@@ -11,10 +11,13 @@ use basalt::cluster::change::Change;
 use basalt::cluster::machine::Machine;
 use basalt::cluster::node_id::NodeId;
 use basalt::cluster::output::{LinkId, Output};
-use basalt::cluster::packet::{Body, Packet};
+use basalt::cluster::packet::{Body, Extension, Packet};
 use basalt::cluster::saved::Saved;
 use basalt::cluster::settings::{Local, PrimaryLink, Settings};
 use basalt::cluster::slot_set::SlotSet;
+
+/// Milliseconds on the clock when a world begins.
+pub(crate) const BEGIN: Millis = 1_000_000;
 
 /// Milliseconds between ticks of a machine.
 const TICK: Millis = 100;
@@ -114,6 +117,7 @@ pub(crate) struct World {
     /// What was found to be wrong.
     pub(crate) wrong: Vec<String>,
     pub(crate) sent: u64,
+    pub(crate) sent_bytes: u64,
     next_write: u64,
     /// Writes that all replicas of the shard had when they were acknowledged.
     pub(crate) acknowledged: BTreeSet<u64>,
@@ -158,7 +162,7 @@ impl World {
         });
         let servers = servers.collect();
         let mut world = World {
-            now: 1_000_000,
+            now: BEGIN,
             random,
             servers,
             faults,
@@ -171,6 +175,7 @@ impl World {
             claims: BTreeMap::new(),
             wrong: Vec::new(),
             sent: 0,
+            sent_bytes: 0,
             next_write: 0,
             acknowledged: BTreeSet::new(),
             trace: false,
@@ -472,6 +477,7 @@ impl World {
             return;
         };
         self.sent += 1;
+        self.sent_bytes += wire_bytes(&packet);
         self.note_vote(from, to, &packet);
         let times = match self.random.below(1000) {
             drawn if drawn < self.faults.lost_of_1000 => 0,
@@ -617,4 +623,19 @@ impl World {
         }
         self.acknowledged.difference(&there).copied().collect()
     }
+}
+
+/// Bytes that a packet of gossip has on the wire.
+fn wire_bytes(packet: &Packet) -> u64 {
+    let (Body::Ping(news) | Body::Pong(news) | Body::Meet(news)) = &packet.body else {
+        return 2_256;
+    };
+    let extensions = news.extensions.iter().map(|extension| match extension {
+        Extension::Hostname(name) | Extension::HumanName(name) => {
+            8 + (name.len() as u64 + 1).next_multiple_of(8)
+        }
+        Extension::Forgotten { .. } => 56,
+        Extension::ShardId(_) => 48,
+    });
+    2_256 + 104 * news.gossip.len() as u64 + extensions.sum::<u64>()
 }
