@@ -1,7 +1,7 @@
 //! Which top module of the crate may import which.
 
 /// Top modules of the crate, each with those it may name. A module may always name itself.
-pub const MAY_IMPORT: &[(&str, &[&str])] = &[
+pub(crate) const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("base", &[]),
     ("alloc", &["base"]),
     ("sys", &["base"]),
