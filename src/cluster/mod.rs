@@ -15,6 +15,8 @@
 //! output     what the machine wants done
 //! saved      what is kept over a restart
 //! settings   what the configuration and the server tell the machine
+//! text       which texts of other nodes are taken
+//! wire       the bytes of packets
 //! ```
 
 pub mod change;
@@ -27,6 +29,8 @@ pub mod packet;
 pub mod saved;
 pub mod settings;
 pub mod slot_set;
+pub mod text;
+pub mod wire;
 
 /// Milliseconds since the Unix epoch, or since the start of a simulation.
 pub type Millis = u64;

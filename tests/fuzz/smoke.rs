@@ -261,3 +261,28 @@ fn rules_of_users_are_read_as_they_are_written() {
     ];
     smoke(7, words, checks::rules);
 }
+
+#[test]
+fn packets_of_the_bus_do_not_depend_on_how_they_arrive() {
+    const NAME: &[u8] = b"0123456789abcdef0123456789abcdef01234567";
+    let words: &[&[u8]] = &[
+        NAME,
+        b"\0\0\0\0",
+        b"\0\0\0\x10\0\0\0\0name\0\0\0\0",
+        b"\0\0\0\x10\0\x01\0\0a b\0\0\0\0\0",
+        b"\0\0\0\x38\0\x02\0\0",
+        b"\0\0\0\x30\0\x03\0\0",
+        b"\0\0\0\x08\0\x04\0\0",
+        b"\0\0\0\x0c",
+        b"\0\0\0\0\0\0\0\x01",
+        b"\xff\xff\xff\xff",
+        b"127.0.0.1\0",
+        &[0; 46],
+        &[0; 1024],
+        b"RCmb",
+        b"RCmb\0\0\x08\xd0\0\x01",
+        b"RCmb\xff\0\x08\xd0\0\x01\0\0\0\x04",
+        b"RCmb\0\0\0\x10\0\x01",
+    ];
+    smoke(8, words, checks::bus);
+}

@@ -1,0 +1,296 @@
+//! Bytes to a packet.
+
+use super::kind::Kind;
+use super::layout::{
+    ADDRESS, ADDRESS_BYTES, BUS_PORT, CONFIG_EPOCH, COUNT, CURRENT_EPOCH, EXTENDED,
+    EXTENSION_HEAD_BYTES, EXTENSIONS, FLAGS, FORCED, FORGOTTEN, GOSSIP_ADDRESS, GOSSIP_BUS_PORT,
+    GOSSIP_BYTES, GOSSIP_FLAGS, GOSSIP_MAIN_PORT, GOSSIP_OTHER_PORT, GOSSIP_PING_SENT,
+    GOSSIP_PONG_RECEIVED, HEADER_BYTES, HOSTNAME, HUMAN_NAME, KIND, LENGTH, MAIN_PORT,
+    MESSAGE_FLAGS, MESSAGE_HEAD_BYTES, MODULE_HEAD_BYTES, OFFSET, OTHER_PORT, PAUSED, PRIMARY,
+    PROTOCOL, SENDER, SHARD_ID, SIGNATURE, SLOTS, STATE, UPDATE_BYTES, VERSION,
+};
+use crate::cluster::flags::NodeFlags;
+use crate::cluster::node_id::{NODE_ID_BYTES, NodeId};
+use crate::cluster::packet::{Body, Extension, Gossip, Header, Message, News, Packet, WirePorts};
+use crate::cluster::slot_set::{SLOT_SET_BYTES, SlotSet};
+use crate::cluster::text::{is_address, is_hostname, is_human_name};
+
+/// Why a packet is not looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// The bytes do not begin as a packet does.
+    #[error("it is no packet of the cluster bus")]
+    Signature,
+    /// The protocol is another one.
+    #[error("version {0} of the protocol is unknown")]
+    Version(u16),
+    /// The kind is none that this server knows.
+    #[error("messages of type {0} are unknown")]
+    Kind(u16),
+    /// The length is not what the contents add up to.
+    #[error("a {} of {length} bytes should have {expected}", kind.name())]
+    Length {
+        /// What it says that it is.
+        kind: Kind,
+        /// Bytes that it has.
+        length: u64,
+        /// Bytes that it should have.
+        expected: u64,
+    },
+    /// An extension's length is no multiple of eight.
+    #[error("a {} has an extension of {length} bytes, which is no multiple of 8", kind.name())]
+    Padding {
+        /// What it says that it is.
+        kind: Kind,
+        /// Bytes of the extension.
+        length: u32,
+    },
+    /// An extension is shorter than its head, or longer than what is left.
+    #[error("a {} has an extension of {length} bytes where {left} are left", kind.name())]
+    Extension {
+        /// What it says that it is.
+        kind: Kind,
+        /// Bytes of the extension.
+        length: u32,
+        /// Bytes from its start to the end of the packet.
+        left: usize,
+    },
+    /// A name of a node has other bytes than names have.
+    #[error("the name of {0} is no name of a node")]
+    Name(&'static str),
+    /// The address that the sender announces is none.
+    #[error("the announced address is none")]
+    Address,
+}
+
+/// The packet that `bytes` are. What is wrong with them if they are none.
+pub fn decode(bytes: &[u8]) -> Result<Packet, Refused> {
+    let Some((head, rest)) = bytes.split_at_checked(HEADER_BYTES) else {
+        return Err(Refused::Signature);
+    };
+    if !head.starts_with(SIGNATURE) {
+        return Err(Refused::Signature);
+    }
+    if number::<2>(head, PROTOCOL) != u64::from(VERSION) {
+        return Err(Refused::Version(number::<2>(head, PROTOCOL) as u16));
+    }
+    let kind = number::<2>(head, KIND) as u16;
+    let kind = Kind::from_number(kind).ok_or(Refused::Kind(kind))?;
+    expect(kind, number::<4>(head, LENGTH), bytes.len() as u64)?;
+    let is_extended = head[MESSAGE_FLAGS] & EXTENDED != 0;
+    let news = |rest| {
+        let extensions = if is_extended {
+            number::<2>(head, EXTENSIONS)
+        } else {
+            0
+        };
+        news(kind, number::<2>(head, COUNT) as usize, extensions, rest)
+    };
+    let length = bytes.len() as u64;
+    let of = |body_bytes: u64| expect(kind, length, HEADER_BYTES as u64 + body_bytes);
+    let body = match kind {
+        Kind::Ping => Body::Ping(news(rest)?),
+        Kind::Pong => Body::Pong(news(rest)?),
+        Kind::Meet => Body::Meet(news(rest)?),
+        Kind::Fail => {
+            of(NODE_ID_BYTES as u64)?;
+            Body::Fail(name(rest, 0, "the failing node")?)
+        }
+        Kind::Publish => Body::Publish(message(kind, rest)?),
+        Kind::PublishShard => Body::PublishShard(message(kind, rest)?),
+        Kind::VoteRequest | Kind::Vote | Kind::ManualFailoverStart => {
+            of(0)?;
+            match kind {
+                Kind::VoteRequest => Body::VoteRequest,
+                Kind::Vote => Body::Vote,
+                _ => Body::ManualFailoverStart,
+            }
+        }
+        Kind::Update => {
+            of(UPDATE_BYTES as u64)?;
+            Body::Update {
+                config_epoch: number::<8>(rest, 0),
+                node: name(rest, 8, "the slots' owner")?,
+                slots: slots(rest, 8 + NODE_ID_BYTES),
+            }
+        }
+        Kind::Module => {
+            if rest.len() < MODULE_HEAD_BYTES {
+                of(MODULE_HEAD_BYTES as u64)?;
+            }
+            of(MODULE_HEAD_BYTES as u64 + number::<4>(rest, 8))?;
+            Body::Module
+        }
+    };
+    Ok(Packet {
+        header: header(head)?,
+        body,
+    })
+}
+
+fn expect(kind: Kind, length: u64, expected: u64) -> Result<(), Refused> {
+    if length == expected {
+        return Ok(());
+    }
+    Err(Refused::Length {
+        kind,
+        length,
+        expected,
+    })
+}
+
+/// A number of `N` bytes, at most eight, at a place that is there.
+fn number<const N: usize>(bytes: &[u8], at: usize) -> u64 {
+    let digits = &bytes[at..at + N];
+    digits
+        .iter()
+        .fold(0, |number, byte| number << 8 | u64::from(*byte))
+}
+
+fn name(bytes: &[u8], at: usize, whose: &'static str) -> Result<NodeId, Refused> {
+    NodeId::from_text(&bytes[at..at + NODE_ID_BYTES]).ok_or(Refused::Name(whose))
+}
+
+fn slots(bytes: &[u8], at: usize) -> SlotSet {
+    let bits = bytes[at..at + SLOT_SET_BYTES].try_into();
+    SlotSet::from_bytes(bits.expect("the slice is as long"))
+}
+
+/// The text before the first zero; the last byte counts as one.
+fn text(bytes: &[u8]) -> &[u8] {
+    let bytes = &bytes[..bytes.len().saturating_sub(1)];
+    let end = bytes.iter().position(|byte| *byte == 0);
+    &bytes[..end.unwrap_or(bytes.len())]
+}
+
+/// An address, which may be empty; nothing if it is none.
+fn address(bytes: &[u8], at: usize) -> Option<String> {
+    let found = std::str::from_utf8(text(&bytes[at..at + ADDRESS_BYTES])).ok()?;
+    (found.is_empty() || is_address(found)).then(|| found.to_owned())
+}
+
+fn header(head: &[u8]) -> Result<Header, Refused> {
+    let primary = &head[PRIMARY..PRIMARY + NODE_ID_BYTES];
+    let mut flags = NodeFlags(number::<2>(head, FLAGS) as u16);
+    let message_flags = head[MESSAGE_FLAGS];
+    if message_flags & EXTENDED != 0 {
+        flags.set(NodeFlags::EXTENSIONS);
+    }
+    Ok(Header {
+        sender: name(head, SENDER, "the sender")?,
+        ports: WirePorts {
+            main: number::<2>(head, MAIN_PORT) as u16,
+            other: number::<2>(head, OTHER_PORT) as u16,
+            bus: number::<2>(head, BUS_PORT) as u16,
+        },
+        ip: address(head, ADDRESS).ok_or(Refused::Address)?,
+        current_epoch: number::<8>(head, CURRENT_EPOCH),
+        config_epoch: number::<8>(head, CONFIG_EPOCH),
+        offset: number::<8>(head, OFFSET),
+        slots: slots(head, SLOTS),
+        primary: if primary.iter().all(|byte| *byte == 0) {
+            None
+        } else {
+            Some(name(head, PRIMARY, "the sender's primary")?)
+        },
+        flags,
+        is_up: head[STATE] == 0,
+        is_paused: message_flags & PAUSED != 0,
+        is_forced: message_flags & FORCED != 0,
+    })
+}
+
+fn news(kind: Kind, count: usize, extensions: u64, rest: &[u8]) -> Result<News, Refused> {
+    let length = (HEADER_BYTES + rest.len()) as u64;
+    let Some((entries, mut rest)) = rest.split_at_checked(count * GOSSIP_BYTES) else {
+        let expected = (HEADER_BYTES + count * GOSSIP_BYTES) as u64;
+        return Err(Refused::Length {
+            kind,
+            length,
+            expected,
+        });
+    };
+    let (entries, _) = entries.as_chunks::<GOSSIP_BYTES>();
+    let mut news = News {
+        gossip: entries.iter().filter_map(gossip).collect(),
+        extensions: Vec::new(),
+    };
+    for _ in 0..extensions {
+        let left = rest.len();
+        let length = match rest.len() {
+            ..EXTENSION_HEAD_BYTES => 0,
+            _ => number::<4>(rest, 0) as u32,
+        };
+        if !length.is_multiple_of(8) {
+            return Err(Refused::Padding { kind, length });
+        }
+        let bytes = length as usize;
+        if !(EXTENSION_HEAD_BYTES..=left).contains(&bytes) {
+            return Err(Refused::Extension { kind, length, left });
+        }
+        let (this, next) = rest.split_at(bytes);
+        let about = &this[EXTENSION_HEAD_BYTES..];
+        news.extensions
+            .extend(extension(number::<2>(this, 4) as u16, about));
+        rest = next;
+    }
+    expect(kind, length, length - rest.len() as u64)?;
+    Ok(news)
+}
+
+fn gossip(entry: &[u8; GOSSIP_BYTES]) -> Option<Gossip> {
+    Some(Gossip {
+        node: NodeId::from_text(&entry[..NODE_ID_BYTES])?,
+        ping_sent_s: number::<4>(entry, GOSSIP_PING_SENT) as u32,
+        pong_received_s: number::<4>(entry, GOSSIP_PONG_RECEIVED) as u32,
+        ip: address(entry, GOSSIP_ADDRESS)?,
+        ports: WirePorts {
+            main: number::<2>(entry, GOSSIP_MAIN_PORT) as u16,
+            other: number::<2>(entry, GOSSIP_OTHER_PORT) as u16,
+            bus: number::<2>(entry, GOSSIP_BUS_PORT) as u16,
+        },
+        flags: NodeFlags(number::<2>(entry, GOSSIP_FLAGS) as u16),
+    })
+}
+
+/// The extension of a kind; nothing if it is unknown, or too short for its kind, or holds what does not fit.
+fn extension(kind: u16, about: &[u8]) -> Option<Extension> {
+    let text = || std::str::from_utf8(text(about)).ok();
+    match kind {
+        HOSTNAME => {
+            let name = text().filter(|name| is_hostname(name))?;
+            Some(Extension::Hostname(name.to_owned()))
+        }
+        HUMAN_NAME => {
+            let name = text().filter(|name| is_human_name(name))?;
+            Some(Extension::HumanName(name.to_owned()))
+        }
+        FORGOTTEN if about.len() >= NODE_ID_BYTES + 8 => Some(Extension::Forgotten {
+            node: NodeId::from_text(&about[..NODE_ID_BYTES])?,
+            ttl_ms: number::<8>(about, NODE_ID_BYTES).saturating_mul(1000),
+        }),
+        SHARD_ID if about.len() >= NODE_ID_BYTES => {
+            NodeId::from_text(&about[..NODE_ID_BYTES]).map(Extension::ShardId)
+        }
+        _ => None,
+    }
+}
+
+fn message(kind: Kind, rest: &[u8]) -> Result<Message, Refused> {
+    let length = (HEADER_BYTES + rest.len()) as u64;
+    let expected = (HEADER_BYTES + MESSAGE_HEAD_BYTES) as u64;
+    let Some((head, both)) = rest.split_at_checked(MESSAGE_HEAD_BYTES) else {
+        return Err(Refused::Length {
+            kind,
+            length,
+            expected,
+        });
+    };
+    let (channel, payload) = (number::<4>(head, 0), number::<4>(head, 4));
+    expect(kind, length, expected + channel + payload)?;
+    let (channel, payload) = both.split_at(channel as usize);
+    Ok(Message {
+        channel: channel.to_vec(),
+        payload: payload.to_vec(),
+    })
+}
