@@ -12,6 +12,7 @@
 //! machine    the machine
 //! map        who owns which slot, as commands see it
 //! change     what CLUSTER asks for
+//! nodes_conf the file of what is kept over a restart, and CLUSTER NODES
 //! output     what the machine wants done
 //! saved      what is kept over a restart
 //! settings   what the configuration and the server tell the machine
@@ -24,6 +25,7 @@ pub mod flags;
 pub mod machine;
 pub mod map;
 pub mod node_id;
+pub mod nodes_conf;
 pub mod output;
 pub mod packet;
 pub mod saved;
