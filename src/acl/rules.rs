@@ -4,7 +4,7 @@ use super::catalogue::Catalogue;
 use super::rule_error::RuleError;
 use super::selector::{Access, KeyPattern, Pattern, Selector};
 use super::user::{Hash, User, hash};
-use crate::base::{lossless, text};
+use crate::base::{hex, lossless, text};
 
 /// Whether a name, or a pattern, has what would not come back from a file.
 pub fn has_blanks(text: &[u8]) -> bool {
@@ -123,7 +123,7 @@ impl User {
 
     /// The hashes of its passwords, in hexadecimal.
     pub fn password_hashes(&self) -> impl Iterator<Item = String> {
-        self.passwords.iter().map(hexadecimal)
+        self.passwords.iter().map(|hash| hex::text(hash))
     }
 
     /// The permissions that apply without parentheses.
@@ -358,23 +358,8 @@ fn key_access(letters: &[u8]) -> Option<(Access, &[u8])> {
 
 /// A hash from 64 lower-case digits.
 fn hash_of(digits: &[u8]) -> Result<Hash, RuleError> {
-    let mut hash = Hash::default();
-    if digits.len() != 2 * hash.len() {
+    if digits.iter().any(u8::is_ascii_uppercase) {
         return Err(RuleError::BadHash);
     }
-    for (byte, pair) in hash.iter_mut().zip(digits.chunks_exact(2)) {
-        for digit in pair {
-            let value = match digit {
-                b'0'..=b'9' => digit - b'0',
-                b'a'..=b'f' => digit - b'a' + 10,
-                _ => return Err(RuleError::BadHash),
-            };
-            *byte = *byte << 4 | value;
-        }
-    }
-    Ok(hash)
-}
-
-fn hexadecimal(hash: &Hash) -> String {
-    hash.iter().map(|byte| format!("{byte:02x}")).collect()
+    hex::parse(digits).ok_or(RuleError::BadHash)
 }

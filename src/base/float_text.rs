@@ -3,6 +3,8 @@
 //! Shared by the two precisions that Redis computes in: double, and the 80-bit extended one. Finds the
 //! parts of the text and says nothing of their value, save for hexadecimal, whose bits are at hand.
 
+use super::hex;
+
 /// A number whose text is well formed to the last byte.
 pub(super) struct FloatText<'a> {
     pub(super) negative: bool,
@@ -128,10 +130,7 @@ impl FloatValue<'_> {
         };
         let mut exponent = *exponent - 4 * fraction.len() as i64;
         for digit in whole.iter().chain(*fraction) {
-            let value = match digit {
-                b'0'..=b'9' => digit - b'0',
-                other => other.to_ascii_lowercase() - b'a' + 10,
-            };
+            let value = hex::value(*digit).expect("only digits were taken in");
             if bits.mantissa >> 124 == 0 {
                 bits.mantissa = bits.mantissa << 4 | u128::from(value);
             } else {

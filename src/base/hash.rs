@@ -8,6 +8,8 @@
 use siphasher::sip::SipHasher13;
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::hex;
+
 /// The secret of a table's hash function. Two tables with equal seeds hash alike.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Seed {
@@ -29,8 +31,7 @@ impl Seed {
 /// The 64-bit XXH3 of `bytes` in sixteen hexadecimal digits: what clients know as the digest of a value.
 #[must_use]
 pub fn digest_hex(bytes: &[u8]) -> [u8; 16] {
-    let digest = xxh3_64(bytes);
-    std::array::from_fn(|at| b"0123456789abcdef"[(digest >> (60 - 4 * at)) as usize & 15])
+    hex::array(&xxh3_64(bytes).to_be_bytes())
 }
 
 /// How many slots a cluster has.

@@ -7,6 +7,7 @@ mod float_text;
 pub mod glob;
 mod grisu;
 pub mod hash;
+pub mod hex;
 pub mod lossless;
 pub mod maps;
 pub mod number;

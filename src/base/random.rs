@@ -6,6 +6,8 @@
 use rand::rngs::{OsRng, SmallRng};
 use rand::{Rng, RngCore, SeedableRng, TryRngCore};
 
+use super::hex;
+
 /// A seeded generator. Not for secrets: its output tells its state.
 #[derive(Clone, Debug)]
 pub struct Random(SmallRng);
@@ -75,11 +77,16 @@ pub fn fill_from_system(bytes: &mut [u8]) {
         .expect("the system gives random bytes");
 }
 
-/// `N` hexadecimal digits from the system's generator: run ids, replication ids, generated passwords.
-pub fn hex_from_system<const N: usize>() -> [u8; N] {
-    let mut digits = [0; N];
-    fill_from_system(&mut digits);
-    digits.map(|byte| b"0123456789abcdef"[usize::from(byte & 15)])
+/// Hexadecimal digits, `count` of them, from the system's generator: run ids, replication ids, generated passwords.
+///
+/// # Panics
+/// If the system has no randomness to give.
+pub fn hex_from_system(count: usize) -> String {
+    let mut bytes = vec![0; count.div_ceil(2)];
+    fill_from_system(&mut bytes);
+    let mut digits = hex::text(&bytes);
+    digits.truncate(count);
+    digits
 }
 
 #[cfg(test)]
@@ -136,12 +143,13 @@ mod tests {
 
     #[test]
     fn the_system_gives_hexadecimal_digits() {
-        let id = hex_from_system::<40>();
-        assert!(
-            id.iter()
-                .all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
-        );
-        assert_ne!(id, hex_from_system::<40>());
+        for count in [0, 1, 39, 40] {
+            let id = hex_from_system(count);
+            assert_eq!(id.len(), count);
+            let is_digit = |digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f');
+            assert!(id.bytes().all(is_digit), "{id}");
+        }
+        assert_ne!(hex_from_system(40), hex_from_system(40));
         assert_ne!(
             Random::from_system().next_u64(),
             Random::from_system().next_u64()

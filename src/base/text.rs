@@ -6,6 +6,8 @@
 
 use std::ops::Range;
 
+use super::hex;
+
 /// The line ended inside quotes, or a closing quote was followed by something else than white space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnbalancedQuotes;
@@ -59,13 +61,13 @@ fn in_double_quotes<'a>(
         rest = match rest {
             [] => return Err(UnbalancedQuotes),
             [b'"', after @ ..] => return behind_quote(after),
-            [b'\\', b'x', high, low, after @ ..]
-                if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() =>
-            {
-                bytes.push(hex_digit(*high) << 4 | hex_digit(*low));
-                after
-            }
             [b'\\', escaped, after @ ..] => {
+                let digits = after.get(..2).filter(|_| *escaped == b'x');
+                if let Some([byte]) = digits.and_then(hex::parse) {
+                    bytes.push(byte);
+                    rest = &after[2..];
+                    continue;
+                }
                 bytes.push(match escaped {
                     b'n' => b'\n',
                     b'r' => b'\r',
@@ -126,17 +128,20 @@ pub fn quote(bytes: &[u8], into: &mut Vec<u8>) {
             0x08 => into.extend_from_slice(b"\\b"),
             b' '..=b'~' => into.push(*byte),
             _ => {
-                let digits = b"0123456789abcdef";
-                into.extend_from_slice(&[
-                    b'\\',
-                    b'x',
-                    digits[usize::from(byte >> 4)],
-                    digits[usize::from(byte & 15)],
-                ]);
+                into.extend_from_slice(b"\\x");
+                into.extend_from_slice(&hex::pair(*byte));
             }
         }
     }
     into.push(b'"');
+}
+
+/// `bytes` as [`quote`] writes them.
+#[must_use]
+pub fn quoted(bytes: &[u8]) -> String {
+    let mut text = Vec::new();
+    quote(bytes, &mut text);
+    String::from_utf8(text).expect("quoting leaves printable ASCII only")
 }
 
 /// A name folded to ASCII lower case in a buffer on the stack; longer names than `N` are not folded but
@@ -172,14 +177,6 @@ impl<const N: usize> Folded<N> {
 #[inline]
 pub fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t'..=b'\r')
-}
-
-fn hex_digit(digit: u8) -> u8 {
-    match digit {
-        b'0'..=b'9' => digit - b'0',
-        b'a'..=b'f' => digit - b'a' + 10,
-        _ => digit - b'A' + 10,
-    }
 }
 
 #[cfg(test)]

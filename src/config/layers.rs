@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 
 use config::{FileFormat, Format, Map, Source, Value, ValueKind};
 
-use crate::base::lossless;
+use crate::base::{lossless, text};
 use crate::config::error::{ConfigError, Place};
 use crate::config::parameter::{Kind, Mode, Parameter, Support};
 use crate::config::redis_conf::{self, Directive, RedisConf};
@@ -203,7 +203,7 @@ impl Request {
                     value_due = !has_value;
                 }
             } else {
-                let value = words::quote(bytes);
+                let value = text::quoted(bytes);
                 match request.lines.last_mut() {
                     Some(line) => {
                         line.push(' ');

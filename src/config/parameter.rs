@@ -6,7 +6,7 @@
 //!
 //! Invariant: a `set` that returns an error has left the configuration as it was.
 
-use crate::base::lossless;
+use crate::base::{lossless, text};
 use crate::config::Config;
 use crate::config::{machine, words};
 
@@ -406,7 +406,7 @@ impl Parameter {
                 text => vec![format!(
                     "{} {}",
                     self.name,
-                    words::quote(&lossless::bytes_of(text))
+                    text::quoted(&lossless::bytes_of(text))
                 )],
             },
             Kind::Special(special) => {

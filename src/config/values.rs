@@ -8,7 +8,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use crate::base::lossless;
+use crate::base::{lossless, text};
 use crate::config::Config;
 use crate::config::parameter::{Mode, Special};
 use crate::config::words;
@@ -414,7 +414,7 @@ pub const DIR: Special = Special {
         Ok(())
     },
     show: |config| lossless::text_of(config.dir.as_os_str().as_bytes()).into_owned(),
-    lines: |config| vec![words::quote(config.dir.as_os_str().as_bytes())],
+    lines: |config| vec![text::quoted(config.dir.as_os_str().as_bytes())],
     always_written: true,
 };
 
@@ -656,7 +656,7 @@ pub const EVENTS: Special = Special {
     },
     show: |config| config.notify_keyspace_events.to_string(),
     lines: |config| {
-        vec![words::quote(
+        vec![text::quoted(
             config.notify_keyspace_events.to_string().as_bytes(),
         )]
     },

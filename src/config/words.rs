@@ -27,13 +27,6 @@ pub fn split_text(line: &str) -> Result<Vec<String>, &'static str> {
     Ok(texts.collect())
 }
 
-/// The word in double quotes, so that `split` gives it back.
-pub fn quote(word: &[u8]) -> String {
-    let mut quoted = Vec::new();
-    text::quote(word, &mut quoted);
-    String::from_utf8(quoted).expect("quoting leaves printable ASCII only")
-}
-
 /// Bytes with an optional unit: `k`, `m` and `g` count in thousands, `kb`, `mb` and `gb` in 1024s.
 pub fn parse_memory(text: &str) -> Option<u64> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();

@@ -1,12 +1,13 @@
 //! MONITOR: every command that is run, as a line for the clients in that mode.
 
-use std::fmt::Write;
+use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use parking_lot::RwLock;
 
 use super::{Posting, PubSub};
+use crate::base::text;
 use crate::client::shared::Shared;
 
 /// The clients that see every command.
@@ -67,9 +68,10 @@ impl PubSub {
             db,
             client,
         } = shown;
-        let mut line = format!("+{}.{:06} [{db} ", unix_us / 1_000_000, unix_us % 1_000_000);
+        let (seconds, us) = (unix_us / 1_000_000, unix_us % 1_000_000);
+        let mut line = format!("+{seconds}.{us:06} [{db} ").into_bytes();
         match client {
-            None => line.push_str("lua]"),
+            None => line.extend_from_slice(b"lua]"),
             Some(client) if client.unix_socket => {
                 let path = client.address.trim_end_matches(":0");
                 let _ = write!(line, "unix:{path}]");
@@ -79,37 +81,13 @@ impl PubSub {
             }
         }
         for argument in arguments {
-            line.push(' ');
-            quote(argument, &mut line);
+            line.push(b' ');
+            text::quote(argument, &mut line);
         }
-        line.push_str("\r\n");
+        line.extend_from_slice(b"\r\n");
         let bound = self.bounds.normal();
         for monitor in self.monitors.clients.read().iter() {
-            posting.post(monitor, bound, |out| out.raw(line.as_bytes()));
+            posting.post(monitor, bound, |out| out.raw(&line));
         }
     }
-}
-
-/// In quotes, on one line, all of it printable.
-fn quote(bytes: &[u8], line: &mut String) {
-    line.reserve(bytes.len() + 2);
-    line.push('"');
-    for &byte in bytes {
-        match byte {
-            b'\\' | b'"' => {
-                line.push('\\');
-                line.push(char::from(byte));
-            }
-            b'\n' => line.push_str("\\n"),
-            b'\r' => line.push_str("\\r"),
-            b'\t' => line.push_str("\\t"),
-            0x07 => line.push_str("\\a"),
-            0x08 => line.push_str("\\b"),
-            b' '..=b'~' => line.push(char::from(byte)),
-            _ => {
-                let _ = write!(line, "\\x{byte:02x}");
-            }
-        }
-    }
-    line.push('"');
 }

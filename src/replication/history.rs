@@ -1,7 +1,7 @@
 //! Replication ids: which stream of writes this server's data are the outcome of, and up to where they are also that of
 //! the stream that it went on from.
 
-use std::fmt::Write;
+use crate::base::random;
 
 /// Characters of a replication id.
 pub const ID_LEN: usize = 40;
@@ -56,11 +56,7 @@ impl History {
 
 /// An id that no other server has.
 pub fn random_id() -> String {
-    let bytes: [u8; ID_LEN / 2] = rand::random();
-    bytes.iter().fold(String::new(), |mut id, byte| {
-        let _ = write!(id, "{byte:02x}");
-        id
-    })
+    random::hex_from_system(ID_LEN)
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use super::convert::string;
 use super::current::{STEP_BYTES, look};
 use super::numerals::{self, truncated};
 use super::{arguments, errors};
+use crate::base::hex;
 
 /// Tables in tables, whatever a script sets.
 const DEPTH_MAX: usize = 1000;
@@ -411,7 +412,6 @@ impl Encoder<'_> {
 
     /// A part of a string.
     fn part(&mut self, text: &[u8]) {
-        const DIGITS: &[u8; 16] = b"0123456789abcdef";
         let mut plain = 0;
         for (at, &byte) in text.iter().enumerate() {
             let short = match byte {
@@ -428,9 +428,8 @@ impl Encoder<'_> {
             plain = at + 1;
             match short {
                 0 => {
-                    let digits = [byte >> 4, byte & 15].map(|digit| DIGITS[usize::from(digit)]);
                     self.text.extend_from_slice(b"\\u00");
-                    self.text.extend_from_slice(&digits);
+                    self.text.extend_from_slice(&hex::pair(byte));
                 }
                 _ => self.text.extend_from_slice(&[b'\\', short]),
             }
@@ -728,9 +727,7 @@ impl Decoder<'_> {
     fn unicode(&self) -> Option<(char, usize)> {
         let unit = |at: usize| {
             let digits = self.text.get(at..at + 4)?;
-            digits.iter().try_fold(0, |value, digit| {
-                Some(value * 16 + char::from(*digit).to_digit(16)?)
-            })
+            hex::parse(digits).map(|unit| u32::from(u16::from_be_bytes(unit)))
         };
         let first = unit(self.at + 2)?;
         if !(0xd800..0xe000).contains(&first) {

@@ -12,9 +12,10 @@ use dashmap::{DashMap, Entry};
 use parking_lot::Mutex;
 
 use super::flags::{self, ScriptFlags};
-use super::sha::{Sha, hex, parse_hex, sha1};
+use super::sha::{Sha, hex, sha1};
 use crate::alloc::account::size_class;
 use crate::alloc::slabs::Mover;
+use crate::base::hex;
 use crate::command::error::CommandError;
 
 /// How often SCRIPT FLUSH was called: threads that are about to wait look whether they hold scripts of before.
@@ -131,7 +132,7 @@ impl Library {
 
     /// A script that EVALSHA names, in digits of either case.
     pub fn find(&self, digits: &[u8]) -> Option<Arc<Script>> {
-        let sha = parse_hex(digits)?;
+        let sha = hex::parse(digits)?;
         let script = self.by_sha.get(&sha)?;
         self.note_used(&script);
         Some(Arc::clone(&script))
@@ -145,7 +146,7 @@ impl Library {
 
     /// Whether EVALSHA would find a script; Redis compares digits as they stand here.
     pub fn contains(&self, digits: &[u8]) -> bool {
-        parse_hex(digits).is_some_and(|sha| self.by_sha.contains_key(&sha))
+        hex::parse(digits).is_some_and(|sha| self.by_sha.contains_key(&sha))
     }
 
     /// The names of all scripts, to go over them in steps.

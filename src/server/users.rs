@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::acl::user::DEFAULT;
 use crate::acl::{Handle, User, Users, file, rules};
-use crate::base::lossless;
+use crate::base::{lossless, text};
 use crate::command::acl::check;
 use crate::command::catalogue::Commands;
 use crate::command::declaration::Command;
@@ -18,7 +18,6 @@ use crate::command::owned::OwnedArgs;
 use crate::command::table::{registry, resolve};
 use crate::config::Config;
 use crate::config::values::{self, AclPubsubDefault};
-use crate::config::words;
 use crate::session::service::Service;
 
 const BOTH: &str = "Configuring the server with users defined in its configuration file and at the same setting an ACL \
@@ -131,7 +130,7 @@ fn configuration_line(line: &[u8]) -> String {
     let words = line.split(|byte| *byte == b' ').map(|word| {
         match !word.is_empty() && word.iter().all(is_plain) {
             true => lossless::text_of(word).into_owned(),
-            false => words::quote(word),
+            false => text::quoted(word),
         }
     });
     words.collect::<Vec<_>>().join(" ")

@@ -38,7 +38,7 @@ use tokio::time::Sleep;
 
 use super::metrics;
 use super::observed::Observed;
-use crate::base::lossless;
+use crate::base::{hex, lossless};
 use crate::tls::handshake;
 
 /// Connections served at once.
@@ -411,10 +411,7 @@ fn may_read(request: &Request<Incoming>, asked: &str) -> bool {
     let Some((shown_user, password)) = split.map(|at| (&shown[..at], &shown[at + 1..])) else {
         return false;
     };
-    let hexadecimal = |bytes: &[u8]| -> String {
-        let digest = Sha256::digest(bytes);
-        digest.iter().map(|byte| format!("{byte:02x}")).collect()
-    };
+    let hexadecimal = |bytes: &[u8]| -> String { hex::text(&Sha256::digest(bytes)) };
     let wanted = match secret.strip_prefix('#') {
         Some(digest) => digest.to_ascii_lowercase(),
         None => hexadecimal(&lossless::bytes_of(secret)),

@@ -51,6 +51,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
+use crate::base::random;
 use crate::config::Config;
 use event_loop::Rounds;
 use handshakes::Handshakes;
@@ -144,7 +145,7 @@ impl Telemetry {
         let used = memory::used_bytes();
         Telemetry {
             started_ms: clock::unix_ms(),
-            run_id: random_id(),
+            run_id: random::hex_from_system(40),
             executable: std::env::current_exe().unwrap_or_default(),
             config_file,
             thread_count,
@@ -251,8 +252,3 @@ impl Telemetry {
 /// Held by tests that read or reset what the whole process counts.
 #[cfg(test)]
 static COUNTING: Mutex<()> = Mutex::new(());
-
-fn random_id() -> String {
-    let bytes: [u8; 20] = rand::random();
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}

@@ -176,11 +176,8 @@ fn genpass(_: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResu
         )
         .into());
     }
-    let digits = (bits as usize).div_ceil(4);
-    let mut bytes = vec![0; digits.div_ceil(2)];
-    random::fill_from_system(&mut bytes);
-    let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    out.bulk(&text.as_bytes()[..digits]);
+    let digits = random::hex_from_system((bits as usize).div_ceil(4));
+    out.bulk(digits.as_bytes());
     Ok(())
 }
 

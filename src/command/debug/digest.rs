@@ -16,6 +16,7 @@ use super::super::context::ShardCx;
 use super::super::declaration::{Command, CommandResult, KeyFlags, KeySpec};
 use super::super::{Args, Out};
 use super::{GROUP, PART, unknown};
+use crate::base::hex;
 use crate::engine::serial::sketch;
 use crate::engine::value::hash::HashRef;
 use crate::engine::value::list::ListRef;
@@ -112,8 +113,7 @@ impl Signature {
     }
 
     fn reply(&self, out: &mut Out) {
-        let digits: String = self.0.iter().map(|byte| format!("{byte:02x}")).collect();
-        out.simple(&digits);
+        out.simple(&hex::text(&self.0));
     }
 }
 

@@ -33,7 +33,7 @@ use super::keys;
 pub(crate) use super::logging::tests::kept_log::{Appended, KeptLog};
 use super::table::{registry, resolve};
 use crate::base::hash::{Seed, slot};
-use crate::base::text::split_arguments;
+use crate::base::text::{self, split_arguments};
 use crate::client::connection::Connection;
 use crate::client::registry::Registry;
 use crate::client::shared::Shared;
@@ -601,7 +601,7 @@ impl<'a> Reader<'a> {
             "_" => "(nil)\n".into(),
             "#" => if head == "t" { "(true)\n" } else { "(false)\n" }.into(),
             "$" | "*" if length() < 0 => "(nil)\n".into(),
-            "$" => format!("{}\n", quoted(self.bytes(length() as usize))),
+            "$" => format!("{}\n", text::quoted(self.bytes(length() as usize))),
             "=" => {
                 let text = self.bytes(length() as usize);
                 format!("{}\n", String::from_utf8_lossy(&text[4..]))
@@ -636,29 +636,6 @@ impl<'a> Reader<'a> {
         }
         text
     }
-}
-
-/// A string as `redis-cli` quotes it.
-fn quoted(bytes: &[u8]) -> String {
-    let mut text = String::from("\"");
-    for &byte in bytes {
-        match byte {
-            b'\\' | b'"' => {
-                text.push('\\');
-                text.push(char::from(byte));
-            }
-            b'\n' => text += "\\n",
-            b'\r' => text += "\\r",
-            b'\t' => text += "\\t",
-            0x07 => text += "\\a",
-            0x08 => text += "\\b",
-            b' '..=b'~' => text.push(char::from(byte)),
-            _ => {
-                let _ = write!(text, "\\x{byte:02x}");
-            }
-        }
-    }
-    text + "\""
 }
 
 #[cfg(test)]

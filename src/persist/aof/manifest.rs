@@ -9,6 +9,7 @@
 //! Names with spaces and the like are quoted as in redis.conf. Lines that begin with `#` are comments; unknown pairs
 //! are skipped.
 
+use crate::base::text;
 use crate::config::words;
 
 /// Longest line of a manifest.
@@ -155,7 +156,7 @@ impl Manifest {
         for (part, kind) in base.chain(history).chain(incrs) {
             bytes.extend_from_slice(b"file ");
             match needs_quotes(&part.name) {
-                true => bytes.extend_from_slice(words::quote(&part.name).as_bytes()),
+                true => bytes.extend_from_slice(text::quoted(&part.name).as_bytes()),
                 false => bytes.extend_from_slice(&part.name),
             }
             bytes.extend_from_slice(format!(" seq {} type {kind}\n", part.seq).as_bytes());
