@@ -8,9 +8,10 @@ use std::time::SystemTime;
 use rustls::RootCertStore;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 
+use super::sealed;
 use crate::base::lossless;
 
 /// The largest file that is read: none of them is near that.
@@ -66,34 +67,11 @@ fn chain(path: &str) -> Result<Vec<CertificateDer<'static>>, String> {
 fn private_key(path: &str, password: &str) -> Result<PrivateKeyDer<'static>, String> {
     let failed = |why: &str| format!("Failed to load private key: {path}: {why}");
     let text = read(&lossless::path_of(path)).map_err(|why| failed(&why))?;
-    let is_there = |label: &str| memchr::memmem::find(&text, label.as_bytes()).is_some();
-    if is_there("BEGIN ENCRYPTED PRIVATE KEY") {
-        if password.is_empty() {
-            return Err(failed(
-                "it is encrypted, and no password is configured for it",
-            ));
-        }
-        return decrypt(&text, &lossless::bytes_of(password)).map_err(failed);
+    let sealed = sealed::open(&text, &lossless::bytes_of(password)).map_err(|why| failed(&why))?;
+    match sealed {
+        Some(key) => Ok(key),
+        None => PrivateKeyDer::from_pem_slice(&text).map_err(|error| failed(&error.to_string())),
     }
-    if is_there("Proc-Type: 4,ENCRYPTED") {
-        return Err(failed(
-            "its encryption is that of old versions of OpenSSL; openssl pkcs8 -topk8 makes a key of it that is read here",
-        ));
-    }
-    PrivateKeyDer::from_pem_slice(&text).map_err(|error| failed(&error.to_string()))
-}
-
-fn decrypt(text: &[u8], password: &[u8]) -> Result<PrivateKeyDer<'static>, &'static str> {
-    let text = std::str::from_utf8(text).map_err(|_| "it is no text")?;
-    let begin = text.find("-----BEGIN ENCRYPTED").unwrap_or(0);
-    let (_, document) = pkcs8::Document::from_pem(text[begin..].trim_end())
-        .map_err(|_| "what it holds is no encrypted key")?;
-    let sealed = pkcs8::EncryptedPrivateKeyInfoRef::try_from(document.as_bytes())
-        .map_err(|_| "the way in which it is encrypted is not known")?;
-    let key = sealed
-        .decrypt(password)
-        .map_err(|_| "the password is wrong, or the way in which it is encrypted is not known")?;
-    Ok(PrivatePkcs8KeyDer::from(key.as_bytes().to_vec()).into())
 }
 
 /// The authorities that are trusted: those of a file, and those of every file in a folder.
@@ -147,45 +125,4 @@ fn read(path: &Path) -> Result<Vec<u8>, String> {
     let read = file.take(FILE_BYTES_MAX).read_to_end(&mut text);
     read.map_err(|error| error.to_string())?;
     Ok(text)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A key that openssl pkcs8 -topk8 -v2 aes256 made, for these tests alone; its password is "secret".
-    const SEALED: &str = "-----BEGIN ENCRYPTED PRIVATE KEY-----
-MIHsMFcGCSqGSIb3DQEFDTBKMCkGCSqGSIb3DQEFDDAcBAjrJRFBLlFpVAICCAAw
-DAYIKoZIhvcNAgkFADAdBglghkgBZQMEASoEEAue3m6D4sbDLxVhvdfNuDIEgZCA
-yn0m5sMIPgAZrtJTzz3DNEDhSsKlqzz5lkYMNJ2zOtjOuGPCGSD3U7oDCC342vfN
-rCDT2/5QqrpYICpCw6UEntoXtKDvUc59GOFUr+rFliJ1lCYUu4P92C8nUcszbH/v
-VTBXWLUj38OAMbO3FezPnBd0RQQjf4W7+HenXALelhX4YRS3Tro5ZszCr3HpnNw=
------END ENCRYPTED PRIVATE KEY-----
-";
-
-    #[test]
-    fn keys_are_read_with_their_password_and_others_refused_with_the_reason() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("key");
-        let path = path.to_str().expect("a plain path");
-        let read = |text: &str, password: &str| {
-            fs::write(path, text).expect("it is written");
-            private_key(path, password).map(|key| key.secret_der().len())
-        };
-        assert!(read(SEALED, "secret").is_ok());
-        for (text, password, expected) in [
-            (SEALED, "wrong", "the password is wrong"),
-            (SEALED, "", "no password is configured"),
-            (&SEALED[..200], "secret", "no encrypted key"),
-            (
-                "-----BEGIN EC PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n",
-                "x",
-                "openssl pkcs8 -topk8",
-            ),
-            ("hello", "", "no items found"),
-        ] {
-            let why = read(text, password).expect_err(expected);
-            assert!(why.contains(expected), "{why}");
-        }
-    }
 }

@@ -3,6 +3,7 @@
 //! ```text
 //! ciphers     OpenSSL's names and words for ciphers, as suites
 //! files       certificates, keys and authorities, read from files
+//! sealed      private keys that a password protects
 //! contexts    the configuration as what handshakes begin with; replaced whole, never changed
 //! sessions    sessions that clients may resume
 //! names       whom a certificate names
@@ -18,4 +19,5 @@ pub mod contexts;
 mod files;
 pub mod handshake;
 pub mod names;
+mod sealed;
 mod sessions;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use redis::{Commands, TlsCertificates};
 
 use crate::support::{self, Options, Server, check, eventually, free_port, info_number};
-use crate::tls::Authority;
+use crate::tls::{Authority, connect, ping};
 
 /// Runs a tool to its end; none where there is no such tool.
 fn output(tool: &str, args: &[String]) -> Option<(bool, String)> {
@@ -344,4 +344,52 @@ fn the_documentation_has_the_versions_and_suites_that_openssl_finds() {
     for server in &servers {
         eventually("they go on", || server.raw().call("PING").show() == "PONG");
     }
+}
+
+/// As `openssl genrsa -aes256 -traditional` writes them; redis-server reads them too.
+#[test]
+fn keys_that_openssl_encrypted_before_pkcs8_are_read_with_their_password() {
+    let authority = Authority::new();
+    let (key, sealed) = (authority.text("server.key"), authority.text("sealed.key"));
+    let args = [
+        "ec",
+        "-in",
+        &key,
+        "-aes256",
+        "-passout",
+        "pass:secret",
+        "-out",
+        &sealed,
+    ];
+    let Some((is_made, text)) = output("openssl", &args.map(str::to_owned)) else {
+        return;
+    };
+    assert!(is_made, "{text}");
+    let sealed_text = std::fs::read_to_string(&sealed).expect("it is made");
+    assert!(
+        sealed_text.contains("Proc-Type: 4,ENCRYPTED"),
+        "{sealed_text}"
+    );
+    let with = |tls_port: u16| {
+        let options = authority.options(tls_port);
+        options
+            .with("tls-key-file", &sealed)
+            .with("tls-key-file-pass", "secret")
+    };
+    let tls_port = free_port();
+    let server = Server::start(&with(tls_port));
+    let config = || authority.client(Some("client"), rustls::ALL_VERSIONS);
+    ping(&mut connect(tls_port, config())).expect("it is served");
+    let mut admin = server.raw();
+    let reply = admin.call("CONFIG SET tls-key-file-pass wrong").show();
+    assert!(
+        reply.contains("Unable to update TLS configuration"),
+        "{reply}"
+    );
+    assert!(
+        server.log().contains("sealed.key: the password is wrong"),
+        "{}",
+        server.log()
+    );
+    ping(&mut connect(tls_port, config())).expect("it is served as before");
 }
