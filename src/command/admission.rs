@@ -16,6 +16,10 @@ pub trait Facts {
     fn may_debug(&self) -> bool {
         true
     }
+    /// Whether the configuration lets this client have modules loaded and unloaded.
+    fn may_load_modules(&self) -> bool {
+        true
+    }
     /// Whether the client has yet to authenticate.
     fn needs_auth(&self) -> bool {
         false
@@ -228,6 +232,11 @@ rules! {
         "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", \
          you can run it from a local connection, otherwise you need to set this option in the \
          configuration file, and then restart the server.";
+    // enable-module-command
+    having(Flags::LOADS_MODULES), at Stage::REQUEST, if |facts, _| !facts.may_load_modules() => |_, _|
+        "ERR MODULE command not allowed. If the enable-module-command option is set to \"local\", \
+         you can run it from a local connection, otherwise you need to set this option in the \
+         configuration file, and then restart the server.";
     // requirepass
     lacking(Flags::NO_AUTH), at Stage::REQUEST, if |facts, _| facts.needs_auth() => |_, _|
         "NOAUTH Authentication required.";
@@ -313,6 +322,9 @@ mod tests {
             &self.config
         }
         fn may_debug(&self) -> bool {
+            self.open
+        }
+        fn may_load_modules(&self) -> bool {
             self.open
         }
         fn needs_auth(&self) -> bool {

@@ -262,7 +262,7 @@ parameters! {
     enable_debug_command: choice(Protected, Protected::No), "enable-debug-command", IMMUTABLE,
         "Who may use DEBUG.";
     enable_module_command: choice(Protected, Protected::No), "enable-module-command",
-        IMMUTABLE.no_effect("there are no modules"), "Who may use MODULE.";
+        IMMUTABLE, "Who may use MODULE LOAD and UNLOAD; no module can be loaded all the same.";
 
     // Memory
     maxmemory: number(u64, 0, 0, ULONG_MAX, Unit::MemoryOfMachine), "maxmemory", MUTABLE,

@@ -27,6 +27,16 @@ struct Asking<'s, const CHECKED: bool> {
     denial: Option<CommandError>,
 }
 
+impl<const CHECKED: bool> Asking<'_, CHECKED> {
+    /// Where the client is, as far as protected commands ask.
+    fn peer(&self) -> Peer {
+        match self.session.connection.shared.is_local() {
+            true => Peer::Local,
+            false => Peer::Remote,
+        }
+    }
+}
+
 impl<const CHECKED: bool> Facts for Asking<'_, CHECKED> {
     #[inline]
     fn config(&self) -> &Config {
@@ -34,11 +44,11 @@ impl<const CHECKED: bool> Facts for Asking<'_, CHECKED> {
     }
 
     fn may_debug(&self) -> bool {
-        let peer = match self.session.connection.shared.is_local() {
-            true => Peer::Local,
-            false => Peer::Remote,
-        };
-        self.config.enable_debug_command.allows(peer)
+        self.config.enable_debug_command.allows(self.peer())
+    }
+
+    fn may_load_modules(&self) -> bool {
+        self.config.enable_module_command.allows(self.peer())
     }
 
     #[inline]

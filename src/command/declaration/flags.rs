@@ -103,6 +103,8 @@ bit_set! {
         TOUCHES_ARBITRARY_KEYS = "touches_arbitrary_keys";
         /// Needs a permission in the configuration file, as DEBUG does.
         PROTECTED = "protected";
+        /// Needs the permission in the configuration file that modules need.
+        LOADS_MODULES = "loads_modules";
         /// A subcommand that stands in the table for routing only: COMMAND does not know it.
         UNLISTED = "unlisted";
         /// Meant for the servers themselves and for tests, says the documentation.
@@ -140,6 +142,7 @@ impl Flags {
         .or(Flags::TOUCHES_ARBITRARY_KEYS)
         .or(Flags::MAY_REPLICATE)
         .or(Flags::PROTECTED)
+        .or(Flags::LOADS_MODULES)
         .or(Flags::UNLISTED)
         .or(Flags::SYSCMD)
         .or(Flags::TRANSACTIONAL)
