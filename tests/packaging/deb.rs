@@ -1,7 +1,7 @@
 //! The Debian package: what packaging/build-deb makes of the server that was built with the tests, and the package's
 //! scripts with stand-ins for the programs that change users and services.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -441,4 +441,35 @@ fn a_call_that_dpkg_does_not_make_is_refused() {
             .status
             .success()
     );
+}
+
+/// The words of these sections that are arguments: options, with their dashes, and the names of tools.
+fn arguments<'t>(sections: impl Iterator<Item = &'t str>) -> BTreeSet<String> {
+    let words = sections.flat_map(|text| {
+        text.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '-')
+    });
+    let tools = ["check-rdb", "check-aof", "help"];
+    let is_argument = |word: &&str| {
+        let name = word.trim_start_matches('-');
+        tools.contains(word) || !name.is_empty() && name.len() < word.len()
+    };
+    words.filter(is_argument).map(str::to_owned).collect()
+}
+
+#[test]
+fn the_manual_has_the_arguments_and_tools_that_help_has() {
+    let help = output(Command::new(server()).arg("--help"));
+    let directives = help.find("\nA directive takes").expect("they follow");
+    let mut arguments_of_help = arguments([&help[..directives]].into_iter());
+    // What stands for any of them.
+    arguments_of_help.remove("--directive");
+    let page = read("packaging/debian/basalt.1").replace('\\', "");
+    let sections = page.split("\n.SH ").filter(|section| {
+        let wanted = ["SYNOPSIS", "TOOLS", "OPTIONS"];
+        wanted.iter().any(|name| section.starts_with(name))
+    });
+    assert_eq!(arguments(sections), arguments_of_help);
+    for expected in ["help", "check-aof", "--fix", "--check-config", "-h"] {
+        assert!(arguments_of_help.contains(expected), "{expected}");
+    }
 }
