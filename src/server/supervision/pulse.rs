@@ -93,6 +93,7 @@ impl Pulse {
 mod tests {
     use super::*;
     use std::sync::mpsc;
+    use std::task::Poll;
     use std::time::Instant;
 
     /// Looks until a look says what is expected; false if that takes very long.
@@ -131,22 +132,53 @@ mod tests {
         }
     }
 
+    /// How often a busy thread takes up its task between two looks: the runtime comes round every 61 times. How long
+    /// that takes is the machine's matter.
+    const STEPS_BETWEEN_LOOKS: u64 = 10_000;
+
     #[test]
-    fn a_busy_thread_is_well() {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .build()
-            .expect("a runtime");
-        let mut pulse = Pulse::of(&[runtime.handle().clone()]);
-        runtime.spawn(async {
-            loop {
-                tokio::task::yield_now().await;
+    fn a_busy_thread_is_never_called_stuck_while_it_goes_on() {
+        // One that gives way to others, and one that is due again at once, so that the thread never lies down.
+        for gives_way in [true, false] {
+            let runtime = tokio::runtime::Builder::new_multi_thread()
+                .worker_threads(1)
+                .build()
+                .expect("a runtime");
+            let steps = Arc::new(AtomicU64::new(0));
+            let stepping = Arc::clone(&steps);
+            runtime.spawn(async move {
+                loop {
+                    stepping.fetch_add(1, Relaxed);
+                    match gives_way {
+                        true => tokio::task::yield_now().await,
+                        false => due_again_at_once().await,
+                    }
+                }
+            });
+            let mut pulse = Pulse::of(&[runtime.handle().clone()]);
+            for look in 0..20 {
+                let wanted = steps.load(Relaxed) + STEPS_BETWEEN_LOOKS;
+                let began = Instant::now();
+                while steps.load(Relaxed) < wanted {
+                    assert!(began.elapsed() < Duration::from_secs(60), "it goes on");
+                    std::thread::yield_now();
+                }
+                assert_eq!(pulse.stuck(), None, "look {look}, gives way: {gives_way}");
             }
-        });
-        // A machine that is busy elsewhere may leave the thread no time between two looks, so that one is tried again.
-        for _ in 0..5 {
-            assert!(comes_to(&mut pulse, false));
+            runtime.shutdown_background();
         }
-        runtime.shutdown_background();
+    }
+
+    /// Lets the runtime poll the task again, which it has ready before this returns to it.
+    async fn due_again_at_once() {
+        let mut is_again = false;
+        std::future::poll_fn(|cx| {
+            if std::mem::replace(&mut is_again, true) {
+                return Poll::Ready(());
+            }
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        })
+        .await;
     }
 }
