@@ -61,5 +61,6 @@ mod tls_tools;
 mod tracking;
 mod transactions;
 mod transcripts;
+mod users_of_servers;
 mod wait_and_pause;
 mod wire;
