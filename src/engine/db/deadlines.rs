@@ -68,12 +68,21 @@ impl Deadlines {
         if self.count == 0 {
             return 0;
         }
+        // Signed words become floats in one instruction; unsigned ones take several, 128 bits a call of a function.
         let sum_ms = match i64::try_from(self.sum_ms) {
             Ok(sum_ms) => sum_ms as f64,
-            Err(_) => self.sum_ms as f64,
+            Err(_) => far(self.sum_ms),
         };
-        (self.base_ms as f64 + sum_ms / self.count as f64) as u64
+        let mean_ms = sum_ms / self.count as i64 as f64;
+        self.base_ms.saturating_add_signed(mean_ms as i64)
     }
+}
+
+/// A sum of deadlines in thousands of years. A call, as the compiler would else convert every sum in this way.
+#[cold]
+#[inline(never)]
+fn far(sum_ms: i128) -> f64 {
+    sum_ms as f64
 }
 
 /// A wheel under way that will replace one that is full of items whose keys are gone.
@@ -135,7 +144,7 @@ impl Db {
             self.save_deadline(place, hash);
         }
         self.table.edit(place).set_deadline(deadline);
-        self.deadlines.change(before, deadline);
+        self.count_deadline(before, deadline);
         self.mark_volatile(place, deadline.is_some());
         if let Some(deadline_ms) = deadline {
             // A later deadline finds the old item when it fires and arms itself again then.
@@ -143,7 +152,22 @@ impl Db {
                 self.arm(hash, gone_at(deadline_ms));
             }
         }
-        self.publish();
+    }
+
+    /// A key's deadline was the one, and is the other now. Keys without any, which most writes are about, cost nothing.
+    #[inline]
+    pub(super) fn count_deadline(&mut self, before: Option<u64>, after: Option<u64>) {
+        if before.is_some() || after.is_some() {
+            self.deadlines.change(before, after);
+            self.publish_deadlines();
+        }
+    }
+
+    /// How many keys have a deadline, and when these are on average.
+    pub(super) fn publish_deadlines(&self) {
+        let db = &self.published.dbs[self.index];
+        db.volatile_keys.set(self.deadlines.count() as u64);
+        db.deadline_mean_ms.set(self.deadlines.mean_ms());
     }
 
     /// Notes in the access bits whether an entry has a deadline, so that eviction need not look at it.

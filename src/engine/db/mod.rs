@@ -455,7 +455,7 @@ impl Db {
         }
         let mut bits = 0;
         if let Some(deadline_ms) = deadline {
-            self.deadlines.change(None, deadline);
+            self.count_deadline(None, deadline);
             self.arm(hash, gone_at(deadline_ms));
             bits = VOLATILE_BIT;
         }
@@ -507,7 +507,7 @@ impl Db {
         if before.is_none() && deadline.is_none() {
             return old;
         }
-        self.deadlines.change(before, deadline);
+        self.count_deadline(before, deadline);
         self.mark_volatile(place, deadline.is_some());
         if let Some(deadline_ms) = deadline {
             // SET … EX over and over must not pile up items: the old one fires first and arms itself again.
@@ -515,7 +515,6 @@ impl Db {
                 self.arm(hash, gone_at(deadline_ms));
             }
         }
-        self.publish();
         old
     }
 
@@ -550,7 +549,7 @@ impl Db {
             self.restored_access
                 .forget(self.seed.hash(old.view().key()));
         }
-        self.deadlines.change(old.view().deadline(), None);
+        self.count_deadline(old.view().deadline(), None);
         self.field_volatile_count -= usize::from(next_field_deadline(old.view()).is_some());
         self.publish();
         old
@@ -626,11 +625,10 @@ impl Db {
         self.seed.hash(entry.key())
     }
 
+    /// How many keys there are, and hashes with deadlines of fields; see [`Db::publish_deadlines`] too.
     fn publish(&self) {
         let db = &self.published.dbs[self.index];
         db.keys.set(self.table.len() as u64);
-        db.volatile_keys.set(self.deadlines.count() as u64);
-        db.deadline_mean_ms.set(self.deadlines.mean_ms());
         db.field_volatile_keys.set(self.field_volatile_count as u64);
     }
 
@@ -646,6 +644,7 @@ impl Db {
             .set_published(Some(Arc::clone(&self.published.dbs[index].directory)));
         self.publish_all_largest();
         self.publish();
+        self.publish_deadlines();
     }
 
     /// Belongs to another shard from now on, under this number.
