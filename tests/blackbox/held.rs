@@ -82,7 +82,7 @@ const WAYS: &[Way] = &[
     (
         "prefixes of keys that are cached",
         |client| {
-            let mut request = vec!["CLIENT", "TRACKING", "ON", "BCAST"].join(" ");
+            let mut request = "CLIENT TRACKING ON BCAST".to_owned();
             for number in 0..5_000 {
                 request.push_str(&format!(" PREFIX {number:0>100}"));
             }
