@@ -62,6 +62,10 @@ pub struct Connection {
     pub stamp: u64,
     /// The position before which all has to be delivered to others when its replies leave (`pubsub::events`).
     pub position: u64,
+    /// What READONLY and ASKING said, and whether the connection is encrypted, in the bits of `cluster::route::Manner`.
+    pub manner: u8,
+    /// What remains of that after RESET.
+    pub own_manner: u8,
     /// Who reads what its commands leave in the log, in bits: all, but for scripts that chose otherwise.
     pub log_audience: u8,
 }
@@ -86,6 +90,8 @@ impl Connection {
             tracking: Options::OFF,
             stamp: 0,
             position: 0,
+            manner: 0,
+            own_manner: 0,
             log_audience: ALL_READERS,
         }
     }
@@ -129,6 +135,7 @@ impl Connection {
         self.protocol = Protocol::Resp2;
         self.set_user(default, default.user().needs_no_password());
         self.no_touch = false;
+        self.manner = self.own_manner;
         self.set_reply_mode(ReplyMode::On);
         self.set_tracking(Options::OFF, false);
         self.shared.reset();

@@ -11,6 +11,7 @@
 //! packet     one message of the bus as a value
 //! machine    the machine
 //! map        who owns which slot, as commands see it
+//! route      whether this node serves a request, by the slot of its keys
 //! change     what CLUSTER asks for
 //! nodes_conf the file of what is kept over a restart, and CLUSTER NODES
 //! output     what the machine wants done
@@ -28,6 +29,7 @@ pub mod node_id;
 pub mod nodes_conf;
 pub mod output;
 pub mod packet;
+pub mod route;
 pub mod saved;
 pub mod settings;
 pub mod slot_set;

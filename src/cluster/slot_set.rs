@@ -64,6 +64,14 @@ impl SlotSet {
         self.0[usize::from(slot) / 64] >> (slot % 64) & 1 == 1
     }
 
+    /// Whether a slot is in the set that may be none, being too large.
+    #[inline]
+    #[must_use]
+    pub fn contains_at(&self, index: usize) -> bool {
+        let word = self.0.get(index / 64);
+        word.is_some_and(|word| word >> (index % 64) & 1 == 1)
+    }
+
     /// Adds a slot; whether it was not there.
     pub fn insert(&mut self, slot: u16) -> bool {
         let was = self.contains(slot);
@@ -140,6 +148,7 @@ impl FromIterator<u16> for SlotSet {
 #[cfg(test)]
 mod tests {
     use super::SlotSet;
+    use crate::base::hash::SLOTS;
 
     #[test]
     fn slots_come_back_as_ranges_and_over_the_wire() {
@@ -159,6 +168,7 @@ mod tests {
         let mut set = SlotSet::default();
         assert!(set.is_empty() && set.insert(7) && !set.insert(7));
         assert!(set.contains(7) && !set.contains(8));
+        assert!(set.contains_at(7) && !set.contains_at(usize::from(SLOTS)));
         assert!(set.remove(7) && !set.remove(7) && set.is_empty());
     }
 }

@@ -32,6 +32,14 @@ pub trait Facts {
     fn denial(&self) -> CommandError {
         CommandError::from("NOPERM")
     }
+    /// Whether another node of the cluster is to run it, by the slot of its keys, or none can.
+    fn is_elsewhere(&mut self, _writes: bool) -> bool {
+        false
+    }
+    /// Where to go instead, or why no node can.
+    fn redirection(&self) -> CommandError {
+        CommandError::Elsewhere(String::new())
+    }
     /// Whether the client speaks RESP2 and has subscriptions, so that it could not tell a reply from a message.
     fn is_subscribed(&self) -> bool {
         false
@@ -253,6 +261,9 @@ rules! {
     // access control lists
     with_or_without(Flags::NONE), at Stage::REQUEST.or(Stage::CALL), if |facts, _| facts.is_denied() =>
         |facts, _| facts.denial();
+    // MOVED and its kin
+    with_or_without(Flags::NONE), at Stage::REQUEST,
+        if |facts, request| facts.is_elsewhere(request.having(Flags::WRITE)) => |facts, _| facts.redirection();
     // EVAL_RO, FCALL_RO and the flag no-writes
     having(Flags::WRITE.or(Flags::MAY_REPLICATE)), at Stage::CALL, if |facts, _| facts.is_read_only() => |_, _|
         "ERR Write commands are not allowed from read-only scripts.";

@@ -52,6 +52,8 @@ pub enum CommandError {
     Loading,
     /// A serialised value in this form is broken, and why: the log is told, and not the client.
     BadValue(u8, &'static str),
+    /// The command is not for this node of the cluster: MOVED and its kin, as a whole text.
+    Elsewhere(String),
     /// Any other text.
     Text(Cow<'static, [u8]>),
 }
@@ -102,6 +104,7 @@ impl CommandError {
                 let text = format!("ERR invalid expire time in '{name}' command");
                 return ErrorText(Cow::Owned(text.into_bytes()));
             }
+            CommandError::Elsewhere(text) => return ErrorText(Cow::Borrowed(text.as_bytes())),
             CommandError::Text(text) => return ErrorText(Cow::Borrowed(text)),
         };
         ErrorText(Cow::Borrowed(fixed.as_bytes()))

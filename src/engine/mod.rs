@@ -404,6 +404,12 @@ impl Engine {
         Some(db.at(db.find(key)?))
     }
 
+    /// Whether there is a key whose time is not over. Nothing is counted, touched or deleted.
+    pub fn has_key(&self, db: usize, key: &Key<'_>, now: Now) -> bool {
+        let entry = self.peek(db, key);
+        entry.is_some_and(|entry| !expire::is_over(entry, now.unix_ms))
+    }
+
     /// A view on one database at one moment.
     pub fn keyspace(&mut self, db: usize, now: Now) -> keyspace::Keyspace<'_> {
         keyspace::Keyspace::new(self, db, now)

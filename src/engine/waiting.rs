@@ -134,6 +134,13 @@ impl Waiters {
         found
     }
 
+    /// Goes over all waiters, with the places where they wait.
+    pub fn each(&self, mut look: impl FnMut(&Place, &Waiting)) {
+        for (place, queue) in &self.queues {
+            queue.iter().for_each(|waiting| look(place, waiting));
+        }
+    }
+
     /// The `index`th waiter of a key.
     pub fn nth(&self, place: &Place, index: usize) -> Option<&Waiting> {
         self.queues.get(place)?.get(index)

@@ -171,6 +171,47 @@ impl PubSub {
         ended.collect()
     }
 
+    /// Ends all subscriptions to shard channels that `is_over` says so of; each subscriber is told. No shard may be in
+    /// hand.
+    pub fn end_shard_channels(&self, is_over: impl Fn(&[u8]) -> bool) {
+        if self.shard_channels.is_empty() {
+            return;
+        }
+        let mut wakes = Vec::new();
+        for name in self.shard_channels.names(is_over) {
+            let mut subscribers = Vec::new();
+            self.shard_channels
+                .with(&name, |clients| subscribers.extend_from_slice(clients));
+            for client in subscribers {
+                self.end_shard_channel(&client, &name, &mut wakes);
+            }
+        }
+        wakes.into_iter().for_each(Waker::wake);
+    }
+
+    /// Ends a client's subscription to a shard channel, and tells it.
+    fn end_shard_channel(&self, client: &Shared, name: &[u8], wakes: &mut Vec<Waker>) {
+        let Some(mailbox) = client.mailbox() else {
+            return;
+        };
+        let left = {
+            let mut subscribed = mailbox.subscribed.lock();
+            let names = &mut subscribed[Topic::ShardChannel as usize];
+            if !names.remove(name) {
+                return;
+            }
+            mailbox.set_count(Topic::ShardChannel, names.len());
+            self.remove(client, Topic::ShardChannel, name);
+            names.len()
+        };
+        Posting::new(0, wakes).post(client, self.bounds.pubsub(), |out| {
+            out.push(3);
+            out.bulk(b"sunsubscribe");
+            out.bulk(name);
+            out.integer(left as i64);
+        });
+    }
+
     /// The client is gone, or begins anew.
     pub fn forget(&self, client: &Arc<Shared>) {
         if client.mailbox().is_some() {

@@ -64,6 +64,9 @@ pub trait Host {
     /// `is_noted`.
     fn denial(&self, call: &Call<'_>, is_noted: bool) -> Option<String>;
 
+    /// The script may use keys of several slots.
+    fn allow_cross_slot(&mut self);
+
     /// Says who reads what the script's next commands leave in the log.
     fn set_audience(&mut self, audience: Audience);
 

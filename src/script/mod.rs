@@ -56,6 +56,7 @@ use crate::command::declaration::{Command, Flags, Run, ScriptVerb};
 use crate::command::error::CommandError;
 use crate::command::host::scripts as commands;
 use crate::command::{Args, Out};
+use crate::config::values::ClusterMode;
 use crate::resp::reply::Protocol;
 use crate::sys::lua::{Called, attention};
 use calls::Asking;
@@ -204,6 +205,10 @@ fn begin(
     host: &mut (dyn Host + '_),
 ) -> Result<(), CommandError> {
     admit(flags, is_read_only, host)?;
+    // What scripts could do before there were flags, they may do without any.
+    if flags.any(ScriptFlags::SILENT.or(ScriptFlags::ALLOW_CROSS_SLOT)) {
+        host.allow_cross_slot();
+    }
     RUN.with(|run| {
         run.protocol.set(Protocol::Resp2);
         run.is_read_only
@@ -232,6 +237,11 @@ fn admit(
     // Most scripts say nothing of themselves, and are asked nothing.
     if flags.any(ScriptFlags::SILENT) && !asking.is_stale() {
         return Ok(());
+    }
+    if flags.any(ScriptFlags::NO_CLUSTER)
+        && asking.host.config().cluster_enabled == ClusterMode::Yes
+    {
+        return Err("ERR Can not run script on cluster, 'no-cluster' flag is set.".into());
     }
     let candidate = Candidate::together([flags.of_command()]);
     admission::refusal(&mut asking, candidate, Stage::SCRIPT).map_or(Ok(()), Err)

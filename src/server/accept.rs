@@ -13,6 +13,7 @@ use crate::acl::Denied;
 use crate::base::lossless;
 use crate::client::connection::Connection;
 use crate::client::shared::Shared;
+use crate::cluster::route::Manner;
 use crate::command::acl::check::{self, Asker, Place};
 use crate::config::Config;
 use crate::config::values::{AS_BIND, TlsAuthClientsUser};
@@ -363,6 +364,9 @@ fn begin(
     ));
     let default = service.users.default();
     let mut connection = Connection::new(Arc::clone(&shared), true);
+    if matches!(stream, Stream::Tls(_)) {
+        (connection.manner, connection.own_manner) = (Manner::TLS.0, Manner::TLS.0);
+    }
     connection.set_user(default, default.user().needs_no_password());
     service.clients.add(shared);
     if let Some(names) = holder {

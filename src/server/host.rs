@@ -19,6 +19,7 @@ use crate::client::registry::Registry;
 use crate::client::shared::Shared;
 use crate::client::under_way::UnderWay;
 use crate::command::error::CommandError;
+use crate::command::host::cluster::Cluster;
 use crate::command::host::primary::Primary;
 use crate::command::host::replica::Replica;
 use crate::command::host::scripts::{LogChange, Scripts};
@@ -273,6 +274,10 @@ impl Server for Host {
 
     fn replica(&self) -> &'static dyn Replica {
         self.replication.replica
+    }
+
+    fn cluster(&self) -> Option<&dyn Cluster> {
+        self.service.cluster.get().map(|cluster| &**cluster)
     }
 
     fn config(&self) -> Arc<Config> {

@@ -491,7 +491,8 @@ fn build_on(
         all_published,
         budget,
         hot_counts,
-        router: Router::new(seed, shard_count as u16),
+        router: Router::new(seed, shard_count as u16)
+            .of_node(config.cluster_enabled == ClusterMode::Yes),
         config: ArcSwap::new(config),
         changing_config: Default::default(),
         clients: Registry::new(),
@@ -511,5 +512,7 @@ fn build_on(
         is_snapshot_behind: AtomicBool::new(false),
         tls: Default::default(),
         migrator: OnceLock::new(),
+        cluster: OnceLock::new(),
+        slots: OnceLock::new(),
     }
 }

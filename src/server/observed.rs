@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crate::acl::Users;
 use crate::client::registry::Registry;
+use crate::command::host::cluster::Cluster;
 use crate::config::Config;
 use crate::engine::evict::budget::Budget;
 use crate::engine::published::Published;
@@ -114,6 +115,10 @@ impl Observed for Service {
 
     fn config(&self) -> Arc<Config> {
         self.config.load_full()
+    }
+
+    fn cluster(&self) -> Option<&dyn Cluster> {
+        self.cluster.get().map(|cluster| &**cluster)
     }
 
     fn replication(&self) -> Facts {

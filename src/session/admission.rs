@@ -5,17 +5,23 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::Session;
 use super::batch::{Admitted, Plan, Route};
 use super::turn::Turn;
+use crate::cluster::route::{Manner, SlotOf, Verdict};
 use crate::command::Args;
 use crate::command::acl::check::{self, Asker, Place};
 use crate::command::admission::{self, Candidate, Facts, Stage};
-use crate::command::declaration::Command;
+use crate::command::declaration::{Command, Flags, Run, TransactionVerb};
 use crate::command::error::{self, CommandError};
+use crate::command::host::cluster::Routes;
 use crate::command::transaction::{exec_abort, is_exec};
 use crate::config::Config;
 use crate::config::live::Peer;
 use crate::resp::reply::Protocol;
 use crate::script;
+use crate::shard::slots::{self, SlotPass};
 use crate::telemetry::{clock, counters, errors, log};
+
+/// What ASKING leaves, until it is used.
+const ASKING: Manner = Manner::ASKS.or(Manner::WILL_ASK);
 
 /// What the rules look at: a session under a configuration. `CHECKED`: it may be refused what a client who may do
 /// everything is not (`client::Shared::is_checked`).
@@ -25,6 +31,26 @@ struct Asking<'s, const CHECKED: bool> {
     /// The request, where its user's rules are looked at.
     request: Option<(&'static Command, Args<'s>)>,
     denial: Option<CommandError>,
+    /// In a cluster: whose the slots are, the slot of the request, and how it comes.
+    routed: Option<(&'s Routes, SlotOf, Manner)>,
+    elsewhere: Option<String>,
+}
+
+impl<const CHECKED: bool> Asking<'_, CHECKED> {
+    /// Whether a request is not for this node whose slot needs questions.
+    #[cold]
+    fn decide(&mut self, writes: bool) -> bool {
+        if let Some((routes, slot, manner)) = self.routed {
+            let manner = match writes {
+                true => manner.or(Manner::WRITES),
+                false => manner,
+            };
+            if let Verdict::Refuse(refusal) = routes.decide(slot, manner, self.config) {
+                self.elsewhere = Some(routes.refusal_text(refusal, manner, self.config));
+            }
+        }
+        self.elsewhere.is_some()
+    }
 }
 
 impl<const CHECKED: bool> Asking<'_, CHECKED> {
@@ -75,6 +101,19 @@ impl<const CHECKED: bool> Facts for Asking<'_, CHECKED> {
     #[cold]
     fn denial(&self) -> CommandError {
         self.denial.clone().expect("it was denied")
+    }
+
+    #[inline]
+    fn is_elsewhere(&mut self, writes: bool) -> bool {
+        match &self.routed {
+            Some((routes, slot, _)) if !routes.is_plain(*slot) => self.decide(writes),
+            _ => false,
+        }
+    }
+
+    #[cold]
+    fn redirection(&self) -> CommandError {
+        CommandError::Elsewhere(self.elsewhere.clone().unwrap_or_default())
     }
 
     #[inline]
@@ -155,7 +194,106 @@ impl Session {
             config,
             request: None,
             denial: None,
+            routed: None,
+            elsewhere: None,
         }
+    }
+
+    /// In a cluster: whose the slots are, the slot of a request, and how it comes. EXEC is for what it runs.
+    #[inline]
+    fn routed<'r>(
+        &self,
+        turn: &'r Turn<'_>,
+        request: Admitted<'_>,
+    ) -> Option<(&'r Routes, SlotOf, Manner)> {
+        let (_, routes) = turn.routes.as_ref()?;
+        let (slot, manner) = match &self.pending {
+            Some(pending) if is_exec(request.command) => pending.transaction().slot(),
+            _ => self.script_slot(turn, request),
+        };
+        Some((routes, slot, manner.or(self.manner(request.command))))
+    }
+
+    /// How a command of this client comes.
+    #[inline]
+    pub(super) fn manner(&self, command: &Command) -> Manner {
+        let manner = Manner(self.connection.manner);
+        slots::manner_of(command, manner)
+    }
+
+    /// How a request was admitted that names keys, in a cluster.
+    #[inline]
+    pub(super) fn pass(&self, turn: &Turn<'_>, request: Admitted<'_>) -> Option<SlotPass> {
+        let (map, routes) = turn.routes.as_ref()?;
+        let slot = request.plan.slot;
+        if slot.is_none() {
+            return None;
+        }
+        let writes = request.command.flags.has(Flags::WRITE);
+        let manner = self.manner(request.command);
+        Some(SlotPass {
+            map,
+            version: if routes.is_plain(slot) {
+                routes.version
+            } else {
+                0
+            },
+            slot,
+            manner: if writes {
+                manner.or(Manner::WRITES)
+            } else {
+                manner
+            },
+        })
+    }
+
+    /// The slot of the keys of a request, and for a script whether it says that it writes, where that matters.
+    #[inline]
+    pub(super) fn script_slot(&self, turn: &Turn<'_>, request: Admitted<'_>) -> (SlotOf, Manner) {
+        let slot = request.plan.slot;
+        let writes = match &turn.routes {
+            Some((_, routes)) if request.plan.route == Route::Script && !routes.is_plain(slot) => {
+                let args = turn.batch.args(request.plan);
+                script::declared(request.command, &args, &self.service.scripts)
+                    .is_some_and(|flags| flags.has(Flags::WRITE))
+            }
+            _ => false,
+        };
+        (slot, Manner::default().put(Manner::WRITES, writes))
+    }
+
+    /// How a unit was admitted, in a cluster, whose keys are in this slot.
+    pub(super) fn unit_pass(
+        &self,
+        turn: &Turn<'_>,
+        (slot, manner): (SlotOf, Manner),
+    ) -> Option<SlotPass> {
+        let (map, routes) = turn.routes.as_ref()?;
+        Some(SlotPass {
+            map,
+            version: if routes.is_plain(slot) {
+                routes.version
+            } else {
+                0
+            },
+            slot,
+            manner: manner.or(Manner(self.connection.manner)),
+        })
+    }
+
+    /// ASKING holds for the next command, or for the next transaction with all that is queued in it.
+    #[cold]
+    fn follow_asking(&mut self, command: &Command) {
+        let manner = Manner(self.connection.manner);
+        let asks = manner.any(Manner::WILL_ASK);
+        let stays = match command.run {
+            Run::Transaction(TransactionVerb::Multi) => true,
+            Run::Transaction(_) => false,
+            _ => self.is_open(),
+        };
+        let stays = asks && stays;
+        let manner = manner.put(Manner::ASKS, asks).put(Manner::WILL_ASK, stays);
+        self.connection.manner = manner.0;
     }
 
     /// Why the rules of the client's user do not let it run a command, if they do not. That is noted.
@@ -194,17 +332,20 @@ impl Session {
     ) -> Option<Admitted<'p>> {
         let known = plan.command.filter(|_| plan.route != Route::Refused);
         let Some(command) = known else {
-            let text = unfit(plan.command, &turn.batch.args(plan));
-            self.refuse(turn, plan, text);
+            let error = unfit(plan.command, &turn.batch.args(plan));
+            self.refuse(turn, plan, &error);
             return None;
         };
         let request = Admitted { plan, command };
         let error = if self.replays() {
             None
         } else if self.connection.shared.is_checked() && !self.is_plainly_allowed(turn, request) {
+            if Manner(self.connection.manner).any(ASKING) {
+                self.follow_asking(command);
+            }
             self.refusal::<true>(turn, request)
-        } else if plan.route == Route::Session || self.pending.is_some() {
-            self.refusal::<false>(turn, request)
+        } else if !plan.is_plain || self.pending.is_some() {
+            self.refusal_of_special(turn, request)
         } else {
             let facts = &mut self.asking::<false>(turn.config);
             admission::refusal(facts, command, Stage::REQUEST)
@@ -212,7 +353,7 @@ impl Session {
         match error {
             None => Some(request),
             Some(error) => {
-                self.refuse(turn, plan, bytes_of(&error));
+                self.refuse(turn, plan, &error);
                 None
             }
         }
@@ -239,7 +380,25 @@ impl Session {
             self.denial(turn.config, request.command, &args)
         };
         let denial = denial.unwrap_or_else(|| "NOPERM No permissions".into());
-        self.refuse(turn, request.plan, bytes_of(&denial));
+        self.refuse(turn, request.plan, &denial);
+    }
+
+    /// Why a request is not admitted, if it is not, where more is to be looked at than its command.
+    #[inline(never)]
+    fn refusal_of_special(
+        &mut self,
+        turn: &Turn<'_>,
+        request: Admitted<'_>,
+    ) -> Option<CommandError> {
+        if Manner(self.connection.manner).any(ASKING) {
+            self.follow_asking(request.command);
+        }
+        if request.plan.route == Route::Session || self.pending.is_some() {
+            return self.refusal::<false>(turn, request);
+        }
+        let mut facts = self.asking::<false>(turn.config);
+        facts.routed = self.routed(turn, request);
+        admission::refusal(&mut facts, request.command, Stage::REQUEST)
     }
 
     /// Why a request that is queued, or runs on no shard, or whose client is checked, is not admitted, if it is not.
@@ -262,6 +421,7 @@ impl Session {
         };
         let mut facts = self.asking::<CHECKED>(turn.config);
         facts.request = CHECKED.then_some((request.command, args));
+        facts.routed = self.routed(turn, request);
         admission::refusal(&mut facts, candidate, stage)
     }
 
@@ -276,7 +436,7 @@ impl Session {
     }
 
     #[cold]
-    fn refuse(&mut self, turn: &mut Turn<'_>, plan: &Plan, text: Vec<u8>) {
+    fn refuse(&mut self, turn: &mut Turn<'_>, plan: &Plan, error: &CommandError) {
         turn.release();
         self.spoil_transaction();
         let named = plan.command.map_or(u16::MAX, |command| command.id() as u16);
@@ -300,12 +460,13 @@ impl Session {
             counters::local().command(command).rejected.add(1);
         }
         // Also where no transaction is open: what is watched is watched no more.
-        let text = if plan.command.is_some_and(is_exec) {
+        let mut text = bytes_of(error);
+        if plan.command.is_some_and(is_exec) {
             self.discard();
-            exec_abort(&text)
-        } else {
-            text
-        };
+            if !matches!(error, CommandError::Elsewhere(_)) {
+                text = exec_abort(&text);
+            }
+        }
         turn.batch.out.error(&text);
         if self.replays() {
             self.replay_failed(turn, plan.command, mark);
@@ -318,14 +479,15 @@ impl Session {
 
 /// What is wrong with a request that names no command, or has the wrong number of arguments.
 #[cold]
-fn unfit(command: Option<&Command>, args: &Args<'_>) -> Vec<u8> {
-    match command {
+fn unfit(command: Option<&Command>, args: &Args<'_>) -> CommandError {
+    let text = match command {
         None => error::unknown_command(args),
         Some(command) if !command.children().is_empty() && args.len() > 1 => {
             error::unknown_subcommand(args, command.name)
         }
-        Some(command) => bytes_of(&CommandError::Arity(command.full_name)),
-    }
+        Some(command) => return CommandError::Arity(command.full_name),
+    };
+    CommandError::Text(text.into())
 }
 
 fn bytes_of(error: &CommandError) -> Vec<u8> {

@@ -3,6 +3,7 @@
 //! A batch is scratch: it is taken from a pool when a connection has input and given back when it was idle for some
 //! time, so that an idle connection keeps no buffers.
 
+use crate::cluster::route::SlotOf;
 use crate::command::args::{Args, BYTES_HERE_MAX, COUNT_HERE_MAX, RoutedKey};
 use crate::command::context::Gather;
 use crate::command::declaration::{Command, Run};
@@ -13,6 +14,7 @@ use crate::pubsub::outgoing::Outgoing;
 use crate::resp::reply::Out;
 use crate::resp::request::{Parser, Request, Requests, Span};
 use crate::shard::route::{self, Router};
+use crate::shard::slots;
 use crate::structures::block::LONG_BYTES_MIN;
 
 /// Which shards a request needs.
@@ -45,6 +47,11 @@ pub struct Plan {
     pub request: Request,
     /// Whether it has so many arguments, or so long ones, that to run it takes long.
     pub is_long: bool,
+    /// Whether all that its admission has to look at is the command: it runs on shards, and this is no node of a
+    /// cluster.
+    pub is_plain: bool,
+    /// The slot of its keys. Without a cluster nobody looks at it, and it may be any.
+    pub slot: SlotOf,
     keys_first: u32,
     keys_end: u32,
 }
@@ -335,6 +342,8 @@ impl Batch {
             route: Route::Refused,
             request,
             is_long: false,
+            is_plain: !router.is_node(),
+            slot: SlotOf::NONE,
             keys_first,
             keys_end: keys_first,
         };
@@ -359,8 +368,9 @@ impl Batch {
             && let Some(at) = keys::only(command)
             && at < count
         {
-            let key = router.routed(at, argument(at));
+            let (key, slot) = router.routed_in_slot(at, argument(at));
             keys.push(key);
+            plan.slot = slot;
             plan.keys_end += 1;
             plan.route = Route::Shard(key.shard);
             return plan;
@@ -368,12 +378,21 @@ impl Batch {
         if matches!(command.run, Run::Keys(_) | Run::Script(_)) {
             // A count of keys that is wrong leaves the command without keys; its handler says what is wrong.
             let _ = keys::positions(command, count, argument, |at, _| {
-                keys.push(router.routed(at, argument(at)));
+                let (key, slot) = router.routed_in_slot(at, argument(at));
+                keys.push(key);
+                if router.is_node() {
+                    plan.slot = plan.slot.with(slot);
+                }
             });
+        } else if router.is_node() && !command.keys.is_empty() {
+            plan.slot = slots::slot_of_names(command, count, argument);
         }
         let named = &mut keys[keys_first as usize..];
         plan.route = match command.run {
-            Run::Session(_) | Run::Transaction(_) => Route::Session,
+            Run::Session(_) | Run::Transaction(_) => {
+                plan.is_plain = false;
+                Route::Session
+            }
             Run::Container(_) => Route::Refused,
             Run::AllShards(_) => Route::All,
             Run::EachShard(..) | Run::Cursor(..) => Route::Each,

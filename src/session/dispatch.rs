@@ -64,11 +64,15 @@ impl Session {
             return self.queue(turn, request, (&[shard], true));
         }
         let (config, now) = (turn.config, turn.now);
+        let pass = self.pass(turn, request);
         let Some((batch, engine)) = turn.hold(shard) else {
             return self.queue(turn, request, (&[shard], false));
         };
         let mut view = self.view();
-        let context = self.context((config, now), shard);
+        let context = ExecutionContext {
+            pass,
+            ..self.context((config, now), shard)
+        };
         let batch::Parts { args, out, .. } = batch.parts(request.plan);
         let engines = Engines::One(engine);
         let outcome = execute::run(request.command, engines, &mut view, context, &args, out);
@@ -120,7 +124,10 @@ impl Session {
                 continue;
             };
             let mut view = self.view();
-            let context = self.context((turn.config, turn.now), wanted[0]);
+            let context = ExecutionContext {
+                pass: self.pass(turn, request),
+                ..self.context((turn.config, turn.now), wanted[0])
+            };
             let batch::Parts { args, out, .. } = turn.batch.parts(request.plan);
             let mut engines = all.engines();
             let engines = engines.all();
@@ -291,6 +298,7 @@ impl Session {
             place: self.place(shard),
             blocker: Some(&self.connection.shared),
             may_offload: true,
+            pass: None,
         }
     }
 
@@ -331,7 +339,8 @@ impl Session {
     ) -> Ran {
         let blocks = request.command.flags.has(Flags::BLOCKING);
         let blocker = blocks.then_some(&self.connection.shared);
-        let job = self.job(turn, request, wanted[0]).with_blocker(blocker);
+        let job = self.job(turn, request, wanted[0]);
+        let job = job.with_blocker(blocker).admitted(self.pass(turn, request));
         let mut queued = self.queued(wanted, job);
         queued.is_offloaded = is_offloaded;
         Ran::Queued(Job::send(queued, &turn.under_way))

@@ -9,6 +9,7 @@
 //! dispatch    where it runs: on one shard, several, each, the session, or as a job in a queue
 //! multi       MULTI, EXEC, WATCH: what is queued
 //! unit        EXEC and scripts
+//! slots       what follows when slots of a cluster change hands
 //! postponed   commands of a transaction that run once its shards are let go
 //! waiting     a request that waits for a key or for its time
 //! accounting  what follows a command: counts, slow log, latency, hot keys, CLIENT REPLY
@@ -30,6 +31,7 @@ pub mod pause;
 mod postponed;
 pub mod prefetch;
 pub mod service;
+mod slots;
 mod turn;
 mod unit;
 mod waiting;

@@ -108,6 +108,9 @@ impl Session {
         if !pending.is_spoiled {
             let args = turn.batch.args(request.plan);
             pending.transaction.push(request.command, &args);
+            pending
+                .transaction
+                .note_slot(request.plan.slot, request.command);
             if request.command.flags.has(Flags::SELECTS_DB) {
                 let number = args.integer(1).ok();
                 pending.db = number.and_then(|number| usize::try_from(number).ok());
@@ -190,6 +193,7 @@ impl Session {
             unreachable!("a transaction is open")
         };
         let mut transaction = pending.transaction;
+        transaction.pass = self.unit_pass(turn, transaction.slot());
         if pending.is_spoiled {
             self.unwatch(transaction.watched);
             return error(

@@ -17,6 +17,7 @@ use crate::client::registry::Registry;
 use crate::client::under_way::UnderWay;
 use crate::command::error::CommandError;
 use crate::command::host::Server;
+use crate::command::host::cluster::{Cluster, SlotMap};
 use crate::command::host::migration::Migration;
 use crate::config::Config;
 use crate::engine::evict::budget::Budget;
@@ -87,6 +88,10 @@ pub struct Service {
     pub is_snapshot_behind: AtomicBool,
     /// What TLS handshakes begin with.
     pub tls: crate::tls::contexts::Live,
+    /// The cluster that this server is a node of; set before the first connection, if there is one.
+    pub cluster: std::sync::OnceLock<Box<dyn Cluster>>,
+    /// Whose which slot is, in a cluster; set before the first connection, see [`Service::follow_map`].
+    pub slots: std::sync::OnceLock<SlotMap>,
     /// Who carries MIGRATE out.
     pub migrator: std::sync::OnceLock<Box<dyn Migrator>>,
 }

@@ -7,6 +7,7 @@ use arc_swap::Guard;
 use super::batch::{Batch, Plan, Route};
 use super::service::Service;
 use crate::client::under_way::UnderWay;
+use crate::command::host::cluster::{Routes, SlotMap};
 use crate::config::Config;
 use crate::engine::{Engine, Now};
 use crate::shard::Shards;
@@ -42,6 +43,8 @@ pub(super) struct Turn<'t> {
     pub now: Now,
     /// What this thread counts.
     pub counters: &'static ThreadCounters,
+    /// Whose which slot is, in a cluster, for all of them.
+    pub routes: Option<(&'static SlotMap, Guard<Arc<Routes>>)>,
     /// Whether there are monitors.
     pub is_monitored: bool,
     shards: &'static Shards,
@@ -74,6 +77,7 @@ impl<'t> Turn<'t> {
             config,
             now,
             counters,
+            routes: service.slots.get().map(|slots| (slots, slots.load())),
             is_monitored: service.pubsub.is_monitored(),
             shards: &service.shards,
             held: None,

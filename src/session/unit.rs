@@ -37,6 +37,7 @@ impl Session {
         };
         let service = self.service;
         let router = service.router;
+        let pass = self.unit_pass(turn, self.script_slot(turn, request));
         let batch::Parts { args, out, .. } = turn.batch.parts(request.plan);
         let named = args.keys().iter().map(|key| key.shard);
         let tag = footprint::tag_of(&args);
@@ -46,7 +47,10 @@ impl Session {
         };
         unit_plan.tag = Some(tag);
         if let Some(mut guard) = take(&service.shards, &unit_plan) {
-            let cx = context(&mut self.connection, service, (turn.config, turn.now));
+            let cx = UnitContext {
+                pass,
+                ..context(&mut self.connection, service, (turn.config, turn.now))
+            };
             let mut held = guard.tokens();
             let unit = Unit::inline(&mut held, router);
             let done = run_lone(
@@ -58,10 +62,16 @@ impl Session {
             );
             drop(guard);
             if let Some(outcome) = done {
-                return self.end_script(turn, request, &outcome);
+                let ran = self.end_script(turn, request, &outcome);
+                return if outcome.was_refused {
+                    Ran::Refused
+                } else {
+                    ran
+                };
             }
         }
-        let transaction = Transaction::lone(request.command, &turn.batch.args(request.plan));
+        let mut transaction = Transaction::lone(request.command, &turn.batch.args(request.plan));
+        transaction.pass = pass;
         self.queue_unit(turn, transaction, unit_plan)
     }
 
@@ -86,7 +96,10 @@ impl Session {
         let router = service.router;
         let mut plan = transaction.plan(router.shard_count());
         if let Some(mut guard) = take(&service.shards, &plan) {
-            let cx = context(&mut self.connection, service, (turn.config, turn.now));
+            let cx = UnitContext {
+                pass: transaction.pass,
+                ..context(&mut self.connection, service, (turn.config, turn.now))
+            };
             let mut held = guard.tokens();
             let unit = Unit::inline(&mut held, router);
             let done = transaction.run(unit, cx, &mut turn.batch.out, &mut plan);
@@ -202,6 +215,7 @@ fn context<'c>(
         config_override: None,
         now,
         shard_count: service.router.shard_count(),
+        pass: None,
     }
 }
 

@@ -122,6 +122,14 @@ impl Session {
                 out.error("UNBLOCKED client unblocked via CLIENT UNBLOCK");
                 true
             }
+            Unblocked::Redirected => {
+                let text = match blocked {
+                    Blocked::On(waiter) => waiter.redirection(turn.config),
+                    Blocked::For(_) => None,
+                };
+                turn.batch.out.error(text.unwrap_or_default());
+                true
+            }
             Unblocked::RoleChanged => {
                 out.error(
                     "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)",

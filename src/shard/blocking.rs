@@ -20,8 +20,10 @@ use parking_lot::Mutex;
 
 use super::execute::handler::{self, ExecutionContext};
 use super::ownership::ShardList;
-use super::route;
-use crate::client::shared::{Shared, WaitNumber, WaitState};
+use super::route as shards;
+use super::slots::SlotPass;
+use crate::client::shared::{Shared, Unblocked, WaitNumber, WaitState};
+use crate::cluster::route::{self, Refusal};
 use crate::command::acl::check;
 use crate::command::args::RoutedKey;
 use crate::command::context::{ClientView, Engines, NOT_HELD, ShardPlace, Wait};
@@ -48,6 +50,8 @@ pub struct Waiter {
     pub(super) config: Arc<Config>,
     place: ShardPlace,
     wait: Wait,
+    /// How it was admitted, in a cluster.
+    pass: Option<SlotPass>,
     reply: Mutex<Option<Served>>,
     protocol: Protocol,
     /// What it takes, which its connection answers for as long as it is anywhere.
@@ -122,6 +126,7 @@ impl Waiter {
             config: Arc::clone(context.config),
             place: context.place,
             wait,
+            pass: context.pass,
             reply: Mutex::new(None),
             protocol,
             memory_bytes: 0,
@@ -143,6 +148,18 @@ impl Waiter {
         &self.wait
     }
 
+    /// The error reply of a request whose key is another node's by now, or that waits while the cluster is down.
+    pub fn redirection(&self, config: &Config) -> Option<String> {
+        let pass = self.pass?;
+        let slot = pass.slot.first()?;
+        let routes = pass.map.load();
+        // Where the slot has come back meanwhile, the client asks again.
+        let owner = routes.map.owners[usize::from(slot)];
+        let refusal = route::while_waiting(&routes.map, slot, pass.manner);
+        let refusal = refusal.unwrap_or(Refusal::Moved(slot, owner));
+        Some(routes.refusal_text(refusal, pass.manner, config))
+    }
+
     /// The connection that waits.
     #[cfg(test)]
     pub fn connection(&self) -> &Arc<Shared> {
@@ -161,7 +178,7 @@ impl Waiter {
 
     /// The shards in whose queues it may stand.
     pub fn shards(&self) -> ShardList {
-        route::shards_of(self.args.keys())
+        shards::shards_of(self.args.keys())
     }
 
     /// The keys in whose queues it stands.
@@ -302,6 +319,7 @@ impl Waiter {
             place: self.place,
             blocker: None,
             may_offload: false,
+            pass: None,
         };
         let (failed, is_answered) = {
             let mut cx =
@@ -375,6 +393,28 @@ struct Call {
 impl Wake for Call {
     fn wake(self: Arc<Self>) {
         self.caller.call(Arc::clone(&self.waiter) as _);
+    }
+}
+
+/// Ends the waits for keys of this shard that another node has by now, or all while the cluster is down.
+pub fn end_redirected(engine: &mut Engine) {
+    let mut all: Vec<Arc<dyn waiting::Waiter>> = Vec::new();
+    engine
+        .waiters
+        .each(|_, waiting| all.push(Arc::clone(&waiting.waiter)));
+    for waiter in all {
+        let Ok(waiter) = waiter.into_any().downcast::<Waiter>() else {
+            unreachable!("only this module makes waiters")
+        };
+        if let Some(pass) = waiter.pass
+            && let Some(slot) = pass.slot.first()
+            && route::while_waiting(&pass.map.load().map, slot, pass.manner).is_some()
+        {
+            let wake = waiter
+                .connection
+                .unblock_later(waiter.number, Unblocked::Redirected);
+            engine.deferred.wakes.extend(wake);
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 //! ```text
 //! ownership  the token of each shard, its queue, and guards; knows nothing of Redis
 //! route      the shard of a key
+//! slots      whose a slot is in a cluster, looked at again with the shards in hand
 //! execute    one command with its shards in hand
 //! blocking   requests that wait for a key
 //! unit       transactions and scripts: several commands as one, which can be rolled back
@@ -14,6 +15,7 @@ pub mod execute;
 pub mod job;
 pub mod ownership;
 pub mod route;
+pub mod slots;
 pub mod unit;
 
 use crate::engine::Engine;

@@ -6,6 +6,7 @@
 
 use super::ownership::ShardList;
 use crate::base::hash::{Seed, slot};
+use crate::cluster::route::SlotOf;
 use crate::command::args::RoutedKey;
 
 /// See the module.
@@ -13,6 +14,10 @@ use crate::command::args::RoutedKey;
 pub struct Router {
     seed: Seed,
     mask: u16,
+    /// Slots are computed although there may be one shard.
+    names_slots: bool,
+    /// This server is a node of a cluster.
+    is_node: bool,
 }
 
 impl Router {
@@ -22,7 +27,25 @@ impl Router {
         Router {
             seed,
             mask: shard_count - 1,
+            names_slots: shard_count > 1,
+            is_node: false,
         }
+    }
+
+    /// The router of a node of a cluster, if this is one.
+    #[must_use]
+    pub fn of_node(self, is_node: bool) -> Router {
+        Router {
+            names_slots: self.names_slots || is_node,
+            is_node,
+            ..self
+        }
+    }
+
+    /// Whether this server is a node of a cluster.
+    #[inline]
+    pub fn is_node(&self) -> bool {
+        self.is_node
     }
 
     /// The hash key of all tables.
@@ -38,24 +61,31 @@ impl Router {
     /// The key at an argument position, on a command that needs no other shard.
     #[inline]
     pub fn routed(&self, argument: usize, key: &[u8]) -> RoutedKey {
-        let (hash, shard) = self.route(key);
-        RoutedKey {
-            hash,
+        self.routed_in_slot(argument, key).0
+    }
+
+    /// The key at an argument position, with its slot; that is 0 where there is one shard and no cluster.
+    #[inline]
+    pub fn routed_in_slot(&self, argument: usize, key: &[u8]) -> (RoutedKey, SlotOf) {
+        let slot = self.slot(key);
+        let routed = RoutedKey {
+            hash: self.seed.hash(key),
             argument: argument as u32,
-            shard,
+            shard: slot & self.mask,
             engine_index: 0,
-        }
+        };
+        (routed, SlotOf::of(slot))
     }
 
     /// A key's hash and shard.
     #[inline]
     pub fn route(&self, key: &[u8]) -> (u64, u16) {
-        let shard = if self.mask == 0 {
-            0
-        } else {
-            slot(key) & self.mask
-        };
-        (self.seed.hash(key), shard)
+        (self.seed.hash(key), self.slot(key) & self.mask)
+    }
+
+    #[inline]
+    fn slot(&self, key: &[u8]) -> u16 {
+        if self.names_slots { slot(key) } else { 0 }
     }
 }
 

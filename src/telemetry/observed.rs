@@ -9,6 +9,7 @@ use super::counters::Extents;
 use super::replication::Facts;
 use crate::acl::Users;
 use crate::client::registry::Registry;
+use crate::command::host::cluster::Cluster;
 use crate::config::Config;
 use crate::engine::evict::budget::Budget;
 use crate::engine::published::Published;
@@ -33,6 +34,8 @@ pub trait Observed: Send + Sync {
     fn scripts(&self) -> ScriptFigures;
     /// The configuration as it is now.
     fn config(&self) -> Arc<Config>;
+    /// The cluster that this server is a node of.
+    fn cluster(&self) -> Option<&dyn Cluster>;
     /// Who follows whom.
     fn replication(&self) -> Facts;
     /// Bytes that wait for the disk in the log, with its ring, and those that a snapshot's sink has not taken.

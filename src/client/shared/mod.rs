@@ -59,6 +59,7 @@ pub struct Settings {
     labels: Labels,
     no_evict: bool,
     no_touch: bool,
+    reads_here: bool,
 }
 
 /// How a blocked request ended without what it waited for.
@@ -70,6 +71,8 @@ pub enum Unblocked {
     WithError,
     /// The server became a replica, on which no client may wait.
     RoleChanged,
+    /// Another node of the cluster has the slot of the key by now, or the cluster is down.
+    Redirected,
 }
 
 /// The number of a wait: a connection waits many times, and what ends one wait must not end the next.
@@ -107,6 +110,7 @@ impl WaitState {
             WaitState::Ended(Unblocked::WithError) => 6,
             WaitState::Missed => 7,
             WaitState::Ended(Unblocked::RoleChanged) => 8,
+            WaitState::Ended(Unblocked::Redirected) => 9,
         }
     }
 
@@ -120,6 +124,7 @@ impl WaitState {
             5 => WaitState::Ended(Unblocked::TimedOut),
             6 => WaitState::Ended(Unblocked::WithError),
             7 => WaitState::Missed,
+            9 => WaitState::Ended(Unblocked::Redirected),
             _ => WaitState::Ended(Unblocked::RoleChanged),
         }
     }
@@ -190,6 +195,8 @@ pub struct Shared {
     pub log_seen: AtomicU64,
     /// CLIENT NO-TOUCH.
     pub no_touch: AtomicBool,
+    /// READONLY.
+    pub reads_here: AtomicBool,
     /// Came through the unix socket.
     pub unix_socket: bool,
     labels: Mutex<Option<Box<Labels>>>,
@@ -260,6 +267,7 @@ impl Shared {
             is_checked: AtomicBool::new(false),
             user: Mutex::new(None),
             no_touch: AtomicBool::new(false),
+            reads_here: AtomicBool::new(false),
             unix_socket,
             labels: Mutex::new(None),
             mailbox: OnceLock::new(),
@@ -530,6 +538,25 @@ impl Shared {
         is_first
     }
 
+    /// As [`Shared::unblock`] for one wait that nobody serves just now, for callers that have its shard in hand: the
+    /// waker is for later.
+    pub fn unblock_later(&self, wait: WaitNumber, how: Unblocked) -> Option<Waker> {
+        use WaitState::{Blocked, Called, Ended, Missed, Serving};
+        loop {
+            if self.change_wait(wait, Blocked, Ended(how))
+                || self.change_wait(wait, Called, Ended(how))
+            {
+                return self.nudge_later();
+            }
+            match self.wait_state_of(wait) {
+                // A thread with another shard in hand looks whether there is something for it, which takes some µs.
+                Serving | Missed => std::thread::yield_now(),
+                Blocked | Called => {}
+                _ => return None,
+            }
+        }
+    }
+
     fn end_wait(&self, how: Unblocked) -> bool {
         loop {
             let word = self.wait.load(Acquire);
@@ -615,6 +642,7 @@ impl Shared {
             labels: self.labels(),
             no_evict: self.no_evict.load(Relaxed),
             no_touch: self.no_touch.load(Relaxed),
+            reads_here: self.reads_here.load(Relaxed),
         }
     }
 
@@ -623,6 +651,7 @@ impl Shared {
         self.set_labels(|labels| *labels = before.labels);
         self.no_evict.store(before.no_evict, Relaxed);
         self.no_touch.store(before.no_touch, Relaxed);
+        self.reads_here.store(before.reads_here, Relaxed);
     }
 
     /// RESET: name, switches and database as in a fresh connection.
@@ -632,5 +661,6 @@ impl Shared {
         self.resp.store(2, Relaxed);
         self.no_evict.store(false, Relaxed);
         self.no_touch.store(false, Relaxed);
+        self.reads_here.store(false, Relaxed);
     }
 }

@@ -66,6 +66,7 @@ pub(super) fn flags(client: &Shared) -> String {
         ('B', tracking.any(Options::BCAST)),
         ('A', client.is_killed()),
         ('U', client.unix_socket),
+        ('r', client.reads_here.load(Relaxed)),
         ('e', client.no_evict.load(Relaxed)),
         ('T', client.no_touch.load(Relaxed)),
     ];

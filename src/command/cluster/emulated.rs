@@ -1,77 +1,140 @@
 //! A cluster that is this server and its replicas (`cluster-enabled emulated`): one primary has all hash slots. Clients
 //! of a cluster so use one large machine; no slot moves, and no node is added or voted for.
 
+use std::collections::BTreeMap;
+
 use sha2::{Digest, Sha256};
 
 use super::super::context::SessionCx;
 use super::super::host::primary::ReplicaState;
 use super::super::host::replica::LinkState;
+use crate::base::hash::SLOTS;
+use crate::cluster::flags::NodeFlags;
+use crate::cluster::map::{ClusterMap, NodeView};
+use crate::cluster::node_id::NodeId;
+use crate::cluster::slot_set::SlotSet;
 use crate::config::Config;
-use crate::config::values::EndpointType;
 
-/// Where a node is reached.
-pub(super) struct Address {
-    pub(super) ip: String,
-    pub(super) port: u16,
-    /// Empty if it has none.
-    pub(super) hostname: String,
-}
-
-/// One server of the cluster.
-pub(super) struct Node {
-    /// 40 hexadecimal digits.
-    pub(super) id: String,
-    pub(super) address: Address,
-    pub(super) is_primary: bool,
-    pub(super) is_myself: bool,
-    /// Whether the link between it and its primary is up.
-    pub(super) is_linked: bool,
-    /// Offset of the stream that it has.
-    pub(super) offset: u64,
-}
-
-/// All servers: the primary first, then its replicas as far as this server knows them.
-pub(super) fn nodes(cx: &SessionCx<'_>) -> Vec<Node> {
-    let mut myself = Node {
-        id: cx.server.run_id().to_owned(),
-        address: own_address(cx),
-        is_primary: true,
-        is_myself: true,
-        is_linked: true,
-        offset: cx.server.primary().stream().offset,
-    };
-    if let Some(upstream) = cx.server.replica().upstream() {
-        myself.is_primary = false;
-        myself.is_linked = upstream.state == LinkState::Connected;
-        let primary = Node {
-            id: id_of(&upstream.host, upstream.port),
-            is_linked: myself.is_linked,
-            offset: u64::try_from(upstream.offset).unwrap_or(0),
-            address: Address {
+/// The primary and its replicas, as far as this server knows them, as the map of a cluster. There is no bus, so its
+/// ports are 0, and nothing is ever pinged.
+pub(super) fn map(cx: &SessionCx<'_>) -> ClusterMap {
+    let myself = myself(cx);
+    let id = myself.id;
+    let nodes = match cx.server.replica().upstream() {
+        Some(upstream) => {
+            let primary = NodeView {
+                id: id_of(&upstream.host, upstream.port),
                 ip: upstream.host,
                 port: upstream.port,
-                hostname: String::new(),
-            },
-            is_primary: true,
-            is_myself: false,
-        };
-        return vec![primary, myself];
+                tls_port: upstream.port,
+                is_linked: upstream.state == LinkState::Connected,
+                offset: u64::try_from(upstream.offset).unwrap_or(0),
+                ..node(cx, NodeFlags::PRIMARY)
+            };
+            let role = NodeFlags::REPLICA.or(NodeFlags::MYSELF);
+            vec![
+                NodeView {
+                    flags: role,
+                    is_linked: primary.is_linked,
+                    ..myself
+                },
+                primary,
+            ]
+        }
+        None => {
+            let replicas = cx.server.primary().replicas().into_iter();
+            let replicas = replicas.filter(|replica| replica.port != 0);
+            let replicas = replicas.map(|replica| {
+                let is_online = replica.state == ReplicaState::Online;
+                NodeView {
+                    id: id_of(&replica.ip, replica.port),
+                    ip: replica.ip,
+                    port: replica.port,
+                    tls_port: replica.port,
+                    is_linked: is_online,
+                    // Clients are sent to replicas that have something of the stream.
+                    offset: if is_online { replica.offset.max(1) } else { 0 },
+                    ..node(cx, NodeFlags::REPLICA)
+                }
+            });
+            std::iter::once(myself).chain(replicas).collect()
+        }
+    };
+    assembled(nodes, id)
+}
+
+/// A map of one shard. Each node has one port, whatever connections it takes: the asking client is told that one.
+fn assembled(mut nodes: Vec<NodeView>, myself: NodeId) -> ClusterMap {
+    nodes.sort_by_key(|node| node.id);
+    nodes.dedup_by_key(|node| node.id);
+    let place_of = |is: &dyn Fn(&NodeView) -> bool| nodes.iter().position(is).unwrap_or(0) as u16;
+    let primary = place_of(&|node| node.is_primary());
+    let myself = place_of(&|node| node.id == myself);
+    let primary_id = nodes[usize::from(primary)].id;
+    for node in &mut nodes {
+        match node.is_primary() {
+            true => node.slots = SlotSet::all(),
+            false => (node.primary, node.primary_id) = (Some(primary), Some(primary_id)),
+        }
     }
-    let replicas = cx.server.primary().replicas();
-    let replicas = replicas.into_iter().filter(|replica| replica.port != 0);
-    let replicas = replicas.map(|replica| Node {
-        id: id_of(&replica.ip, replica.port),
-        is_primary: false,
-        is_myself: false,
-        is_linked: replica.state == ReplicaState::Online,
-        offset: replica.offset,
-        address: Address {
-            ip: replica.ip,
-            port: replica.port,
-            hostname: String::new(),
-        },
-    });
-    std::iter::once(myself).chain(replicas).collect()
+    ClusterMap {
+        owners: vec![primary; usize::from(SLOTS)].into_boxed_slice(),
+        nodes,
+        myself,
+        migrating: BTreeMap::new(),
+        importing: BTreeMap::new(),
+        is_up: true,
+        current_epoch: 1,
+        size: 1,
+        slots_maybe_failed: 0,
+        slots_failed: 0,
+    }
+}
+
+/// A node of which nothing is known but its role. All are of the shard that the stream names, which they share.
+fn node(cx: &SessionCx<'_>, flags: NodeFlags) -> NodeView {
+    let stream = cx.server.primary().stream();
+    NodeView {
+        id: hashed(""),
+        shard_id: NodeId::from_text(stream.id.as_bytes()).unwrap_or_else(|| hashed(&stream.id)),
+        ip: String::new(),
+        port: 0,
+        tls_port: 0,
+        bus_port: 0,
+        hostname: String::new(),
+        human_name: String::new(),
+        flags,
+        primary: None,
+        primary_id: None,
+        slots: SlotSet::default(),
+        config_epoch: 1,
+        offset: stream.offset,
+        ping_sent: 0,
+        pong_received: 0,
+        is_linked: true,
+        failure_reports: 0,
+    }
+}
+
+fn myself(cx: &SessionCx<'_>) -> NodeView {
+    let own = own_address(cx);
+    let run_id = cx.server.run_id();
+    NodeView {
+        id: NodeId::from_text(run_id.as_bytes()).unwrap_or_else(|| hashed(run_id)),
+        ip: own.ip,
+        port: if own.is_tls { 0 } else { own.port },
+        tls_port: if own.is_tls { own.port } else { 0 },
+        hostname: cx.config.cluster_announce_hostname.clone(),
+        ..node(cx, NodeFlags::PRIMARY.or(NodeFlags::MYSELF))
+    }
+}
+
+/// Where this server is reached.
+struct Address {
+    ip: String,
+    port: u16,
+    /// Whether the port is that for encrypted connections.
+    is_tls: bool,
 }
 
 /// Where this server is reached: as the configuration announces it, else where the client has reached it.
@@ -95,47 +158,17 @@ fn own_address(cx: &SessionCx<'_>) -> Address {
             announced => announced.to_owned(),
         },
         port: if announced == 0 { port } else { announced },
-        hostname: config.cluster_announce_hostname.clone(),
+        is_tls,
     }
 }
 
 /// The id of another server, the same whenever it is seen at the same place.
-fn id_of(host: &str, port: u16) -> String {
-    let hash = Sha256::digest(format!("{host}:{port}"));
-    hash[..20]
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+fn id_of(host: &str, port: u16) -> NodeId {
+    hashed(&format!("{host}:{port}"))
 }
 
-impl Address {
-    /// What clients are told to connect to; nothing: the address that they know already.
-    pub(super) fn endpoint(&self, wanted: EndpointType) -> Option<&str> {
-        match wanted {
-            EndpointType::Ip => Some(&self.ip),
-            EndpointType::Hostname if self.hostname.is_empty() => Some("?"),
-            EndpointType::Hostname => Some(&self.hostname),
-            EndpointType::UnknownEndpoint => None,
-        }
-    }
-}
-
-impl Node {
-    /// The line of CLUSTER NODES. There is no bus, so its port is 0.
-    pub(super) fn line(&self, primary_id: &str) -> String {
-        let Address { ip, port, hostname } = &self.address;
-        let comma = if hostname.is_empty() { "" } else { "," };
-        let (role, primary, slots) = match self.is_primary {
-            true => ("master", "-", " 0-16383"),
-            false => ("slave", primary_id, ""),
-        };
-        let myself = if self.is_myself { "myself," } else { "" };
-        let link = if self.is_linked {
-            "connected"
-        } else {
-            "disconnected"
-        };
-        let id = &self.id;
-        format!("{id} {ip}:{port}@0{comma}{hostname} {myself}{role} {primary} 0 0 1 {link}{slots}")
-    }
+fn hashed(text: &str) -> NodeId {
+    let mut bytes = [0; 20];
+    bytes.copy_from_slice(&Sha256::digest(text)[..20]);
+    NodeId::from_random(bytes)
 }

@@ -2,30 +2,34 @@
 //! redis-server answers then; the rows are there for clients that ask which commands there are.
 //!
 //! ```text
-//! emulated   the cluster that is this server and its replicas
+//! change     what changes the cluster
+//! emulated   the cluster that is this server and its replicas, as a map
+//! nodes      nodes, shards, ranges of slots and links, as answers
 //! slots      the keys of a hash slot
 //! ```
 
+mod change;
 mod emulated;
+mod nodes;
 mod slots;
 
 use std::fmt::Write;
-
-use emulated::Node;
+use std::sync::atomic::Ordering::Relaxed;
 
 use super::context::SessionCx;
 use super::declaration::{Categories, Command, CommandResult, Flags, Group};
 use super::error::CommandError;
+use super::host::cluster::{MESSAGE_KINDS, Traffic};
 use super::server::reply_help;
 use super::{Args, Out};
 use crate::base::hash;
 use crate::base::lossless;
-use crate::config::values::{ClusterMode, EndpointType};
+use crate::cluster::flags::NodeFlags;
+use crate::cluster::map::{ClusterMap, UNOWNED};
+use crate::cluster::route::Manner;
+use crate::config::values::ClusterMode;
 
 const GROUP: Group = Group::Cluster;
-
-/// Of what changes the cluster.
-const CHANGES: Flags = Flags::ADMIN.or(Flags::STALE).or(Flags::NO_ASYNC_LOADING);
 
 const TIPS: &[&str] = &["nondeterministic_output"];
 
@@ -33,18 +37,18 @@ pub(super) static TABLE: &[&Command] = &[&ASKING, &CLUSTER, &READONLY, &READWRIT
 
 const NOT_ENABLED: &str = "ERR This instance has cluster support disabled";
 
-/// The nodes of the cluster, if this server is one.
-fn nodes(cx: &SessionCx<'_>) -> Result<Vec<Node>, CommandError> {
-    match cx.config.cluster_enabled {
-        ClusterMode::Emulated => Ok(emulated::nodes(cx)),
-        ClusterMode::No | ClusterMode::Yes => Err(NOT_ENABLED.into()),
+/// The cluster as it is at this moment, if this server is a node of one, or all of one.
+fn view(cx: &SessionCx<'_>) -> Result<ClusterMap, CommandError> {
+    match (cx.config.cluster_enabled, cx.server.cluster()) {
+        (ClusterMode::Emulated, _) => Ok(emulated::map(cx)),
+        (ClusterMode::Yes, Some(cluster)) => Ok(cluster.view()),
+        _ => Err(NOT_ENABLED.into()),
     }
 }
 
-/// What would change the cluster, which is what it is.
-fn change(cx: &mut SessionCx<'_>, _: &Args<'_>, _: &mut Out) -> CommandResult {
-    nodes(cx)?;
-    Err("ERR This cluster is this server and its replicas (cluster-enabled emulated) and cannot be changed".into())
+/// The error for a node's name that no node has.
+fn unknown(name: &[u8]) -> CommandError {
+    format!("ERR Unknown node {}", lossless::text_of(name)).into()
 }
 
 /// `CLUSTER subcommand`
@@ -52,150 +56,35 @@ static CLUSTER: Command = Command::new("cluster", GROUP, -2)
     .doc("3.0.0", "", "Holds the commands of Redis Cluster.")
     .complexity("Depends on subcommand.")
     .container(&[
-        &ADDSLOTS,
-        &ADDSLOTSRANGE,
-        &BUMPEPOCH,
-        &COUNT_FAILURE_REPORTS,
+        &change::ADDSLOTS,
+        &change::ADDSLOTSRANGE,
+        &change::BUMPEPOCH,
+        &nodes::COUNT_FAILURE_REPORTS,
         &slots::COUNTKEYSINSLOT,
-        &DELSLOTS,
-        &DELSLOTSRANGE,
-        &FAILOVER,
-        &FLUSHSLOTS,
-        &FORGET,
+        &change::DELSLOTS,
+        &change::DELSLOTSRANGE,
+        &change::FAILOVER,
+        &change::FLUSHSLOTS,
+        &change::FORGET,
         &slots::GETKEYSINSLOT,
         &HELP,
         &INFO,
         &KEYSLOT,
-        &LINKS,
-        &MEET,
+        &nodes::LINKS,
+        &change::MEET,
         &MYID,
         &MYSHARDID,
-        &NODES,
-        &REPLICAS,
-        &REPLICATE,
-        &RESET,
-        &SAVECONFIG,
-        &SET_CONFIG_EPOCH,
-        &SETSLOT,
-        &SHARDS,
-        &SLAVES,
-        &SLOTS,
+        &nodes::NODES,
+        &nodes::REPLICAS,
+        &change::REPLICATE,
+        &change::RESET,
+        &change::SAVECONFIG,
+        &change::SET_CONFIG_EPOCH,
+        &change::SETSLOT,
+        &nodes::SHARDS,
+        &nodes::SLAVES,
+        &nodes::SLOTS,
     ]);
-
-/// `CLUSTER ADDSLOTS slot [slot ...]`
-static ADDSLOTS: Command = Command::sub("cluster|addslots", "addslots", GROUP, -3)
-    .flags(CHANGES)
-    .doc("3.0.0", "slot [slot ...]", "Gives hash slots to this node.")
-    .complexity("O(N) for N slots.")
-    .repeatable()
-    .on_session(change);
-
-/// `CLUSTER ADDSLOTSRANGE start-slot end-slot [start-slot end-slot ...]`
-static ADDSLOTSRANGE: Command = Command::sub("cluster|addslotsrange", "addslotsrange", GROUP, -4)
-    .flags(CHANGES)
-    .doc(
-        "7.0.0",
-        "start-slot end-slot [start-slot end-slot ...]",
-        "Gives ranges of hash slots to this node.",
-    )
-    .complexity("O(N) for N slots in the ranges.")
-    .repeatable()
-    .on_session(change);
-
-/// `CLUSTER BUMPEPOCH`
-static BUMPEPOCH: Command = Command::sub("cluster|bumpepoch", "bumpepoch", GROUP, 2)
-    .flags(CHANGES)
-    .doc(
-        "3.0.0",
-        "",
-        "Raises the configuration epoch of the cluster.",
-    )
-    .tips(TIPS)
-    .repeatable()
-    .on_session(change);
-
-/// `CLUSTER COUNT-FAILURE-REPORTS node-id`
-static COUNT_FAILURE_REPORTS: Command = Command::sub(
-    "cluster|count-failure-reports",
-    "count-failure-reports",
-    GROUP,
-    3,
-)
-.flags(Flags::ADMIN.or(Flags::STALE))
-.doc(
-    "3.0.0",
-    "node-id",
-    "Counts the nodes that hold a node to have failed.",
-)
-.complexity("O(N) for N reports.")
-.tips(TIPS)
-.repeatable()
-.on_session(count_failure_reports);
-
-fn count_failure_reports(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    let nodes = nodes(cx)?;
-    known(&nodes, args)?;
-    out.integer(0);
-    Ok(())
-}
-
-fn known<'n>(nodes: &'n [Node], args: &Args<'_>) -> Result<&'n Node, CommandError> {
-    let found = nodes.iter().find(|node| node.id.as_bytes() == args.get(2));
-    found.ok_or_else(|| format!("ERR Unknown node {}", lossless::text_of(args.get(2))).into())
-}
-
-/// `CLUSTER DELSLOTS slot [slot ...]`
-static DELSLOTS: Command = Command::sub("cluster|delslots", "delslots", GROUP, -3)
-    .flags(CHANGES)
-    .doc(
-        "3.0.0",
-        "slot [slot ...]",
-        "Takes hash slots from this node.",
-    )
-    .complexity("O(N) for N slots.")
-    .repeatable()
-    .on_session(change);
-
-/// `CLUSTER DELSLOTSRANGE start-slot end-slot [start-slot end-slot ...]`
-static DELSLOTSRANGE: Command = Command::sub("cluster|delslotsrange", "delslotsrange", GROUP, -4)
-    .flags(CHANGES)
-    .doc(
-        "7.0.0",
-        "start-slot end-slot [start-slot end-slot ...]",
-        "Takes ranges of hash slots from this node.",
-    )
-    .complexity("O(N) for N slots in the ranges.")
-    .repeatable()
-    .on_session(change);
-
-/// `CLUSTER FAILOVER [FORCE | TAKEOVER]`
-static FAILOVER: Command = Command::sub("cluster|failover", "failover", GROUP, -2)
-    .flags(CHANGES)
-    .doc(
-        "3.0.0",
-        "[FORCE | TAKEOVER]",
-        "Has a replica take its primary's place.",
-    )
-    .repeatable()
-    .on_session(change);
-
-/// `CLUSTER FLUSHSLOTS`
-static FLUSHSLOTS: Command = Command::sub("cluster|flushslots", "flushslots", GROUP, 2)
-    .flags(CHANGES)
-    .doc("3.0.0", "", "Takes all hash slots from this node.")
-    .repeatable()
-    .on_session(change);
-
-/// `CLUSTER FORGET node-id`
-static FORGET: Command = Command::sub("cluster|forget", "forget", GROUP, 3)
-    .flags(CHANGES)
-    .doc(
-        "3.0.0",
-        "node-id",
-        "Takes a node out of the table of nodes.",
-    )
-    .repeatable()
-    .on_session(change);
 
 /// `CLUSTER HELP`
 static HELP: Command = Command::sub("cluster|help", "help", GROUP, 2)
@@ -205,36 +94,67 @@ static HELP: Command = Command::sub("cluster|help", "help", GROUP, 2)
     .on_session(help);
 
 fn help(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
-    nodes(cx)?;
-    let lines = [
-        "COUNT-FAILURE-REPORTS <node-id>",
-        "    Count the nodes that hold a node to have failed.",
-        "COUNTKEYSINSLOT <slot>",
-        "    Count the keys of a slot.",
-        "GETKEYSINSLOT <slot> <count>",
-        "    Answer keys of a slot.",
-        "INFO",
-        "    Answer the state of the cluster.",
-        "KEYSLOT <key>",
-        "    Answer the slot of a key.",
-        "LINKS",
-        "    List the connections with other nodes.",
-        "MYID",
-        "    Answer the id of this node.",
-        "MYSHARDID",
-        "    Answer the id of this node's shard.",
-        "NODES",
-        "    List the nodes, a line each.",
-        "REPLICAS <node-id>",
-        "    List the replicas of a node.",
-        "SHARDS",
-        "    List shards with their slots and nodes.",
-        "SLOTS",
-        "    List ranges of slots with their nodes.",
-    ];
-    reply_help("CLUSTER", &lines, out);
+    if cx.config.cluster_enabled == ClusterMode::No {
+        return Err(NOT_ENABLED.into());
+    }
+    reply_help("CLUSTER", HELP_LINES, out);
     Ok(())
 }
+
+const HELP_LINES: &[&str] = &[
+    "ADDSLOTS <slot> [<slot> ...]",
+    "    Give slots that no node has to this one.",
+    "ADDSLOTSRANGE <first> <last> [<first> <last> ...]",
+    "    Give ranges of slots that no node has to this one.",
+    "BUMPEPOCH",
+    "    Give this node the latest epoch.",
+    "COUNT-FAILURE-REPORTS <node-id>",
+    "    Count the nodes that hold a node to have failed.",
+    "COUNTKEYSINSLOT <slot>",
+    "    Count the keys of a slot.",
+    "DELSLOTS <slot> [<slot> ...]",
+    "    Forget which node has these slots.",
+    "DELSLOTSRANGE <first> <last> [<first> <last> ...]",
+    "    Forget which node has the slots of these ranges.",
+    "FAILOVER [FORCE|TAKEOVER]",
+    "    Have this replica take its primary's place.",
+    "FLUSHSLOTS",
+    "    Take all slots from this node.",
+    "FORGET <node-id>",
+    "    Know a node no more.",
+    "GETKEYSINSLOT <slot> <count>",
+    "    Answer keys of a slot.",
+    "INFO",
+    "    Answer the state of the cluster.",
+    "KEYSLOT <key>",
+    "    Answer the slot of a key.",
+    "LINKS",
+    "    List the connections with other nodes.",
+    "MEET <ip> <port> [<bus-port>]",
+    "    Get to know another node.",
+    "MYID",
+    "    Answer the id of this node.",
+    "MYSHARDID",
+    "    Answer the id of this node's shard.",
+    "NODES",
+    "    List the nodes, a line each.",
+    "REPLICAS <node-id>",
+    "    List the replicas of a node.",
+    "REPLICATE <node-id>",
+    "    Have this node follow another one.",
+    "RESET [HARD|SOFT]",
+    "    Forget all other nodes and all slots.",
+    "SAVECONFIG",
+    "    Write the file of the cluster.",
+    "SET-CONFIG-EPOCH <epoch>",
+    "    Set the epoch of a new node.",
+    "SETSLOT <slot> (IMPORTING <node-id>|MIGRATING <node-id>|NODE <node-id>|STABLE)",
+    "    Say where a slot goes, comes from or is.",
+    "SHARDS",
+    "    List shards with their slots and nodes.",
+    "SLOTS",
+    "    List ranges of slots with their nodes.",
+];
 
 /// `CLUSTER INFO`
 static INFO: Command = Command::sub("cluster|info", "info", GROUP, 2)
@@ -249,29 +169,74 @@ static INFO: Command = Command::sub("cluster|info", "info", GROUP, 2)
     .on_session(info);
 
 fn info(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
-    let known = nodes(cx)?.len();
-    let mut text = "cluster_state:ok\r\n".to_owned();
-    for (name, figure) in figures(known) {
+    let map = view(cx)?;
+    let traffic = cx.server.cluster().map(|cluster| cluster.traffic());
+    let traffic = traffic.unwrap_or_default();
+    let state = if map.is_up { "ok" } else { "fail" };
+    let mut text = format!("cluster_state:{state}\r\n");
+    for (name, figure) in figures(&map) {
         let _ = write!(text, "{name}:{figure}\r\n");
     }
+    write_messages(&mut text, "sent", &traffic.sent);
+    write_messages(&mut text, "received", &traffic.received);
+    let exceeded = traffic.links_over_limit;
+    let _ = write!(
+        text,
+        "total_cluster_links_buffer_limit_exceeded:{exceeded}\r\n"
+    );
     out.verbatim("txt", text.as_bytes());
     Ok(())
 }
 
-/// The numbers of CLUSTER INFO where one server is the whole cluster, of which so many nodes are known.
-pub fn figures(known_nodes: usize) -> [(&'static str, usize); 11] {
+/// Kinds of messages that there were any of, in the order of CLUSTER INFO, and all together.
+fn write_messages(text: &mut String, way: &str, counts: &[u64; MESSAGE_KINDS.len()]) {
+    for (kind, count) in MESSAGE_KINDS.iter().zip(counts) {
+        if *count > 0 {
+            let _ = write!(text, "cluster_stats_messages_{kind}_{way}:{count}\r\n");
+        }
+    }
+    let all = Traffic::sum(counts);
+    let _ = write!(text, "cluster_stats_messages_{way}:{all}\r\n");
+}
+
+/// The numbers of CLUSTER INFO that the map has, where one server is the whole cluster, of which so many nodes are
+/// known.
+pub fn figures_of_one(known_nodes: u64) -> [(&'static str, u64); 8] {
+    let slots = u64::from(hash::SLOTS);
     [
-        ("cluster_slots_assigned", 16384),
-        ("cluster_slots_ok", 16384),
+        ("cluster_slots_assigned", slots),
+        ("cluster_slots_ok", slots),
         ("cluster_slots_pfail", 0),
         ("cluster_slots_fail", 0),
         ("cluster_known_nodes", known_nodes),
         ("cluster_size", 1),
         ("cluster_current_epoch", 1),
         ("cluster_my_epoch", 1),
-        ("cluster_stats_messages_sent", 0),
-        ("cluster_stats_messages_received", 0),
-        ("total_cluster_links_buffer_limit_exceeded", 0),
+    ]
+}
+
+/// The numbers of CLUSTER INFO that the map has.
+pub fn figures(map: &ClusterMap) -> [(&'static str, u64); 8] {
+    let assigned = map.owners.iter().filter(|owner| **owner != UNOWNED).count() as u64;
+    let slots_of = |flag: NodeFlags, but: NodeFlags| {
+        let nodes = map.nodes.iter();
+        let found = nodes.filter(|node| node.flags.any(flag) && !node.flags.any(but));
+        found.map(|node| u64::from(node.slots.len())).sum::<u64>()
+    };
+    let failed = slots_of(NodeFlags::FAILED, NodeFlags::NONE);
+    let maybe_failed = slots_of(NodeFlags::MAYBE_FAILED, NodeFlags::FAILED);
+    [
+        ("cluster_slots_assigned", assigned),
+        (
+            "cluster_slots_ok",
+            assigned.saturating_sub(failed + maybe_failed),
+        ),
+        ("cluster_slots_pfail", maybe_failed),
+        ("cluster_slots_fail", failed),
+        ("cluster_known_nodes", map.nodes.len() as u64),
+        ("cluster_size", map.size as u64),
+        ("cluster_current_epoch", map.current_epoch),
+        ("cluster_my_epoch", nodes::epoch(map, map.me())),
     ]
 }
 
@@ -284,51 +249,22 @@ static KEYSLOT: Command = Command::sub("cluster|keyslot", "keyslot", GROUP, 3)
     .on_session(key_slot);
 
 fn key_slot(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    nodes(cx)?;
+    if cx.config.cluster_enabled == ClusterMode::No {
+        return Err(NOT_ENABLED.into());
+    }
     out.integer(i64::from(hash::slot(args.get(2))));
     Ok(())
 }
-
-/// `CLUSTER LINKS`
-static LINKS: Command = Command::sub("cluster|links", "links", GROUP, 2)
-    .flags(Flags::STALE)
-    .doc("7.0.0", "", "Lists the connections with other nodes.")
-    .complexity("O(N) for N nodes.")
-    .tips(TIPS)
-    .repeatable()
-    .on_session(links);
-
-/// There is no bus, and so no link.
-fn links(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
-    nodes(cx)?;
-    out.array(0);
-    Ok(())
-}
-
-/// `CLUSTER MEET ip port [cluster-bus-port]`
-static MEET: Command = Command::sub("cluster|meet", "meet", GROUP, -4)
-    .flags(CHANGES)
-    .doc(
-        "3.0.0",
-        "ip port [cluster-bus-port:integer]",
-        "Makes another node known to this one.",
-    )
-    .history(&[("4.0.0", "Takes the port of the cluster bus too.")])
-    .repeatable()
-    .on_session(change);
 
 /// `CLUSTER MYID`
 static MYID: Command = Command::sub("cluster|myid", "myid", GROUP, 2)
     .flags(Flags::STALE)
     .doc("3.0.0", "", "Answers the id of this node.")
     .repeatable()
-    .on_session(my_id);
-
-fn my_id(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
-    nodes(cx)?;
-    out.bulk(cx.server.run_id().as_bytes());
-    Ok(())
-}
+    .on_session(|cx, _, out| {
+        out.bulk(view(cx)?.me().id.as_bytes());
+        Ok(())
+    });
 
 /// `CLUSTER MYSHARDID`
 static MYSHARDID: Command = Command::sub("cluster|myshardid", "myshardid", GROUP, 2)
@@ -336,225 +272,10 @@ static MYSHARDID: Command = Command::sub("cluster|myshardid", "myshardid", GROUP
     .doc("7.2.0", "", "Answers the id of this node's shard.")
     .tips(TIPS)
     .repeatable()
-    .on_session(my_shard_id);
-
-/// The id of the stream, which a primary shares with its replicas.
-fn my_shard_id(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
-    nodes(cx)?;
-    out.bulk(cx.server.primary().stream().id.as_bytes());
-    Ok(())
-}
-
-/// `CLUSTER NODES`
-static NODES: Command = Command::sub("cluster|nodes", "nodes", GROUP, 2)
-    .flags(Flags::STALE)
-    .doc(
-        "3.0.0",
-        "",
-        "Lists the nodes as their file of the configuration does.",
-    )
-    .complexity("O(N) for N nodes.")
-    .tips(TIPS)
-    .repeatable()
-    .on_session(node_lines);
-
-fn node_lines(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
-    let nodes = nodes(cx)?;
-    let lines: String = nodes
-        .iter()
-        .map(|node| node.line(&nodes[0].id) + "\n")
-        .collect();
-    out.verbatim("txt", lines.as_bytes());
-    Ok(())
-}
-
-/// `CLUSTER REPLICAS node-id`
-static REPLICAS: Command = Command::sub("cluster|replicas", "replicas", GROUP, 3)
-    .flags(Flags::ADMIN.or(Flags::STALE))
-    .doc("5.0.0", "node-id", "Lists the replicas of a primary.")
-    .complexity("O(N) for N replicas.")
-    .tips(TIPS)
-    .repeatable()
-    .on_session(replicas);
-
-fn replicas(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    let nodes = nodes(cx)?;
-    if !known(&nodes, args)?.is_primary {
-        return Err("ERR The specified node is not a master".into());
-    }
-    out.array(nodes.len() - 1);
-    for replica in &nodes[1..] {
-        out.bulk(replica.line(&nodes[0].id).as_bytes());
-    }
-    Ok(())
-}
-
-/// `CLUSTER REPLICATE node-id`
-static REPLICATE: Command = Command::sub("cluster|replicate", "replicate", GROUP, 3)
-    .flags(CHANGES)
-    .doc(
-        "3.0.0",
-        "node-id",
-        "Makes this node a replica of a primary.",
-    )
-    .repeatable()
-    .on_session(change);
-
-/// `CLUSTER RESET [HARD | SOFT]`
-static RESET: Command = Command::sub("cluster|reset", "reset", GROUP, -2)
-    .flags(Flags::ADMIN.or(Flags::NOSCRIPT).or(Flags::STALE))
-    .doc(
-        "3.0.0",
-        "[HARD | SOFT]",
-        "Makes this node forget the cluster.",
-    )
-    .complexity("O(N) for N known nodes, and for the keys that go.")
-    .repeatable()
-    .on_session(change);
-
-/// `CLUSTER SAVECONFIG`
-static SAVECONFIG: Command = Command::sub("cluster|saveconfig", "saveconfig", GROUP, 2)
-    .flags(CHANGES)
-    .doc("3.0.0", "", "Writes the file of the configuration.")
-    .repeatable()
-    .on_session(change);
-
-/// `CLUSTER SET-CONFIG-EPOCH config-epoch`
-static SET_CONFIG_EPOCH: Command =
-    Command::sub("cluster|set-config-epoch", "set-config-epoch", GROUP, 3)
-        .flags(CHANGES)
-        .doc(
-            "3.0.0",
-            "config-epoch:integer",
-            "Sets the configuration epoch of a new node.",
-        )
-        .repeatable()
-        .on_session(change);
-
-/// `CLUSTER SETSLOT slot <IMPORTING node-id | MIGRATING node-id | NODE node-id | STABLE>`
-static SETSLOT: Command = Command::sub("cluster|setslot", "setslot", GROUP, -4)
-    .flags(CHANGES)
-    .doc(
-        "3.0.0",
-        "slot <IMPORTING node-id | MIGRATING node-id | NODE node-id | STABLE>",
-        "Says whose a hash slot is, or where it moves.",
-    )
-    .repeatable()
-    .on_session(change);
-
-/// `CLUSTER SHARDS`
-static SHARDS: Command = Command::sub("cluster|shards", "shards", GROUP, 2)
-    .flags(Flags::LOADING.or(Flags::STALE))
-    .doc("7.0.0", "", "Lists shards with their slots and nodes.")
-    .complexity("O(N) for N nodes.")
-    .tips(TIPS)
-    .repeatable()
-    .on_session(shards);
-
-fn shards(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
-    let nodes = nodes(cx)?;
-    let endpoint_type = cx.config.cluster_preferred_endpoint_type;
-    out.array(1);
-    out.map(2);
-    out.bulk(b"slots");
-    out.array(2);
-    out.integer(0);
-    out.integer(i64::from(hash::SLOTS) - 1);
-    out.bulk(b"nodes");
-    out.array(nodes.len());
-    for node in &nodes {
-        let address = &node.address;
-        let has_hostname = !address.hostname.is_empty();
-        out.map(7 + usize::from(has_hostname));
-        out.bulk(b"id");
-        out.bulk(node.id.as_bytes());
-        out.bulk(b"port");
-        out.integer(i64::from(address.port));
-        out.bulk(b"ip");
-        out.bulk(address.ip.as_bytes());
-        out.bulk(b"endpoint");
-        endpoint(node, endpoint_type, out);
-        if has_hostname {
-            out.bulk(b"hostname");
-            out.bulk(address.hostname.as_bytes());
-        }
-        out.bulk(b"role");
-        out.bulk(if node.is_primary {
-            b"master"
-        } else {
-            b"replica"
-        });
-        out.bulk(b"replication-offset");
-        out.integer(node.offset.cast_signed());
-        out.bulk(b"health");
-        out.bulk(if node.is_linked {
-            b"online"
-        } else {
-            b"loading"
-        });
-    }
-    Ok(())
-}
-
-fn endpoint(node: &Node, wanted: EndpointType, out: &mut Out) {
-    match node.address.endpoint(wanted) {
-        Some(endpoint) => out.bulk(endpoint.as_bytes()),
-        None => out.null(),
-    }
-}
-
-/// `CLUSTER SLAVES node-id`
-static SLAVES: Command = Command::sub("cluster|slaves", "slaves", GROUP, 3)
-    .flags(Flags::ADMIN.or(Flags::STALE))
-    .doc("3.0.0", "node-id", "Lists the replicas of a primary.")
-    .complexity("O(N) for N replicas.")
-    .tips(TIPS)
-    .deprecated("5.0.0", "`CLUSTER REPLICAS`")
-    .repeatable()
-    .on_session(replicas);
-
-/// `CLUSTER SLOTS`
-static SLOTS: Command = Command::sub("cluster|slots", "slots", GROUP, 2)
-    .flags(Flags::LOADING.or(Flags::STALE))
-    .doc("3.0.0", "", "Lists ranges of hash slots with their nodes.")
-    .complexity("O(N) for N nodes.")
-    .history(&[
-        ("4.0.0", "Tells the ids of nodes too."),
-        ("7.0.0", "Tells more about how nodes are reached."),
-    ])
-    .tips(TIPS)
-    .deprecated("7.0.0", "`CLUSTER SHARDS`")
-    .repeatable()
-    .on_session(slot_ranges);
-
-fn slot_ranges(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
-    let nodes = nodes(cx)?;
-    let endpoint_type = cx.config.cluster_preferred_endpoint_type;
-    let is_shown = |node: &&Node| node.is_primary || node.is_linked;
-    let shown: Vec<&Node> = nodes.iter().filter(is_shown).collect();
-    out.array(1);
-    out.array(2 + shown.len());
-    out.integer(0);
-    out.integer(i64::from(hash::SLOTS) - 1);
-    for node in shown {
-        let address = &node.address;
-        out.array(4);
-        endpoint(node, endpoint_type, out);
-        out.integer(i64::from(address.port));
-        out.bulk(node.id.as_bytes());
-        // What the endpoint does not say already.
-        let ip = (endpoint_type != EndpointType::Ip).then_some(("ip", &address.ip));
-        let has_other = endpoint_type != EndpointType::Hostname && !address.hostname.is_empty();
-        let hostname = has_other.then_some(("hostname", &address.hostname));
-        let more: Vec<_> = ip.into_iter().chain(hostname).collect();
-        out.map(more.len());
-        for (name, value) in more {
-            out.bulk(name.as_bytes());
-            out.bulk(value.as_bytes());
-        }
-    }
-    Ok(())
-}
+    .on_session(|cx, _, out| {
+        out.bulk(view(cx)?.me().shard_id.as_bytes());
+        Ok(())
+    });
 
 /// `ASKING`
 static ASKING: Command = Command::new("asking", GROUP, 1)
@@ -566,11 +287,17 @@ static ASKING: Command = Command::new("asking", GROUP, 1)
         "Says that the next command follows an -ASK redirection.",
     )
     .repeatable()
-    .on_session(accept);
+    .on_session(|cx, _, out| say(cx, out, |manner| manner.or(Manner::WILL_ASK)));
 
-/// The node has all slots, and serves reads as a replica too, so there is nothing to remember.
-fn accept(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
-    nodes(cx)?;
+/// Notes what a client says of its requests. Where there is one node, nothing follows from that.
+fn say(cx: &mut SessionCx<'_>, out: &mut Out, change: fn(Manner) -> Manner) -> CommandResult {
+    if cx.config.cluster_enabled == ClusterMode::No {
+        return Err(NOT_ENABLED.into());
+    }
+    let manner = change(Manner(cx.client.manner));
+    cx.client.manner = manner.0;
+    let reads_here = manner.any(Manner::READS_HERE);
+    cx.client.shared.reads_here.store(reads_here, Relaxed);
     out.ok();
     Ok(())
 }
@@ -583,7 +310,7 @@ static READONLY: Command = Command::new("readonly", GROUP, 1)
     .categories(Categories::CONNECTION)
     .doc("3.0.0", "", "Says that a replica's data will do.")
     .repeatable()
-    .on_session(accept);
+    .on_session(|cx, _, out| say(cx, out, |manner| manner.or(Manner::READS_HERE)));
 
 /// `READWRITE`
 static READWRITE: Command = Command::new("readwrite", GROUP, 1)
@@ -595,11 +322,20 @@ static READWRITE: Command = Command::new("readwrite", GROUP, 1)
         "Says that a replica's data will not do any more.",
     )
     .repeatable()
-    .on_session(accept);
+    .on_session(|cx, _, out| say(cx, out, |manner| manner.put(Manner::READS_HERE, false)));
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering::Relaxed;
+
+    use super::super::host::cluster::tests::Fixed;
     use super::super::testing::{Terminal, on_every_setup};
+    use crate::cluster::flags::NodeFlags;
+    use crate::cluster::map::UNOWNED;
+    use crate::cluster::map::tests::map;
+    use crate::cluster::node_id::NodeId;
+    use crate::cluster::route::Manner;
+    use crate::config::values::ClusterMode;
 
     #[test]
     fn whatever_is_asked_of_a_cluster_there_is_none() {
@@ -620,6 +356,182 @@ mod tests {
             ] {
                 cli.check(line, NONE);
             }
+        });
+    }
+
+    fn node(number: u8) -> String {
+        NodeId::from_random([number; 20]).to_string()
+    }
+
+    #[test]
+    fn the_map_is_told_in_the_forms_of_redis() {
+        on_every_setup(|cli| {
+            let mut moving = map();
+            moving.migrating.insert(7, 3);
+            moving.importing.insert(9_000, 1);
+            moving.nodes[1].hostname = "db.example".to_owned();
+            moving.nodes[2].offset = 12;
+            moving.nodes[3].flags.set(NodeFlags::MAYBE_FAILED);
+            moving.nodes[3].is_linked = false;
+            cli.join(Box::new(Fixed(moving)));
+            let (one, two, three, four) = (node(0), node(1), node(2), node(3));
+            let nodes = cli.run("CLUSTER NODES");
+            for line in [
+                format!(
+                    "{one} 10.0.0.0:7000@17000 myself,master - 0 0 0 connected 0-5460 [7->-{four}] [9000-<-{two}]"
+                ),
+                format!("{two} 10.0.0.1:7001@17001,db.example master - 0 0 1 connected 5461-10922"),
+                format!("{three} 10.0.0.2:7002@17002 slave {two} 0 0 1 connected"),
+                format!("{four} 10.0.0.3:7003@17003 master,fail? - 0 0 3 disconnected 10923-16383"),
+            ] {
+                assert!(nodes.contains(&line), "{line}\n{nodes}");
+            }
+            let replicas = cli.run(&format!("CLUSTER REPLICAS {two}"));
+            assert!(
+                replicas.contains(&format!("{three} 10.0.0.2:7002")),
+                "{replicas}"
+            );
+            const NO_PRIMARY: &str = "(error) ERR The specified node is not a master";
+            cli.check(&format!("CLUSTER SLAVES {three}"), NO_PRIMARY);
+            cli.check("CLUSTER REPLICAS x", "(error) ERR Unknown node x");
+            cli.check("CLUSTER MYID", &format!("\"{one}\""));
+            let info = cli.run("CLUSTER INFO");
+            for field in [
+                "cluster_state:ok",
+                "cluster_slots_assigned:16384",
+                "cluster_slots_ok:10923",
+                "cluster_slots_pfail:5461",
+                "cluster_known_nodes:4",
+                "cluster_size:3",
+                "cluster_current_epoch:3",
+                "cluster_my_epoch:0",
+                "cluster_stats_messages_ping_sent:3",
+                "cluster_stats_messages_sent:3",
+                "cluster_stats_messages_pong_received:2",
+            ] {
+                assert!(info.contains(field), "{field}: {info}");
+            }
+            let slots = cli.run("CLUSTER SLOTS");
+            let words = slots.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(
+                words.contains("(integer) 5461 2) (integer) 10922"),
+                "{words}"
+            );
+            assert!(
+                words.contains(&three),
+                "a replica that has something: {words}"
+            );
+            let shards = cli.run("CLUSTER SHARDS");
+            assert_eq!(shards.matches("\"role\"").count(), 4, "{shards}");
+            assert_eq!(shards.matches("\"slots\"").count(), 3, "{shards}");
+            let links = cli.run("CLUSTER LINKS");
+            assert!(links.contains("\"to\"") && links.contains(&two), "{links}");
+            cli.check(
+                &format!("CLUSTER COUNT-FAILURE-REPORTS {two}"),
+                "(integer) 0",
+            );
+        });
+    }
+
+    #[test]
+    fn the_arguments_of_changes_are_looked_at_as_redis_does() {
+        on_every_setup(|cli| {
+            let mut some = map();
+            for slot in 100..110 {
+                some.owners[slot] = UNOWNED;
+            }
+            cli.join(Box::new(Fixed(some)));
+            let other = node(1);
+            let known = format!("Node({})", &other[..8]);
+            for (line, answer) in [
+                ("ADDSLOTS 100 101", "AddSlots([(100, 101)])".to_owned()),
+                ("ADDSLOTS 99", "(error) ERR Slot 99 is already busy".to_owned()),
+                ("ADDSLOTS 100 x", "(error) ERR Invalid or out of range slot".to_owned()),
+                ("ADDSLOTS 16384", "(error) ERR Invalid or out of range slot".to_owned()),
+                (
+                    "ADDSLOTS 100 100",
+                    "(error) ERR Slot 100 specified multiple times".to_owned(),
+                ),
+                ("ADDSLOTSRANGE 100 104 106 107", "AddSlots([(100, 104), (106, 107)])".to_owned()),
+                (
+                    "ADDSLOTSRANGE 100 104 106",
+                    "(error) ERR wrong number of arguments for 'cluster|addslotsrange' command".to_owned(),
+                ),
+                (
+                    "ADDSLOTSRANGE 104 100",
+                    "(error) ERR start slot number 104 is greater than end slot number 100".to_owned(),
+                ),
+                ("DELSLOTS 99", "DelSlots([(99, 99)])".to_owned()),
+                ("DELSLOTS 100", "(error) ERR Slot 100 is already unassigned".to_owned()),
+                ("DELSLOTSRANGE 90 91", "DelSlots([(90, 91)])".to_owned()),
+                ("MEET 10.0.0.9 7000", "Meet { ip: \"10.0.0.9\", port: 7000, bus_port: 17000 }".to_owned()),
+                ("MEET ::1 7000 9", "Meet { ip: \"::1\", port: 7000, bus_port: 9 }".to_owned()),
+                ("MEET 10.0.0.9 a", "(error) ERR Invalid base port specified: a".to_owned()),
+                ("MEET 10.0.0.9 1 b", "(error) ERR Invalid bus port specified: b".to_owned()),
+                (
+                    "MEET host 7000",
+                    "(error) ERR Invalid node address specified: host:7000".to_owned(),
+                ),
+                (
+                    "MEET 10.0.0.9 60000",
+                    "(error) ERR Invalid node address specified: 10.0.0.9:60000".to_owned(),
+                ),
+                ("FORGET x", "(error) ERR Unknown node x".to_owned()),
+                ("FAILOVER force", "Failover(Force)".to_owned()),
+                ("FAILOVER now", "(error) ERR syntax error".to_owned()),
+                ("RESET", "Reset { is_hard: false }".to_owned()),
+                ("RESET hard", "Reset { is_hard: true }".to_owned()),
+                ("RESET x", "(error) ERR syntax error".to_owned()),
+                ("SET-CONFIG-EPOCH 7", "SetConfigEpoch(7)".to_owned()),
+                (
+                    "SET-CONFIG-EPOCH -1",
+                    "(error) ERR Invalid config epoch specified: -1".to_owned(),
+                ),
+                (
+                    "SET-CONFIG-EPOCH x",
+                    "(error) ERR value is not an integer or out of range".to_owned(),
+                ),
+                ("SAVECONFIG", "(error) ERR error saving the cluster node config: No space left".to_owned()),
+                ("SETSLOT 7 STABLE", "SetSlot { slot: 7, to: Stable }".to_owned()),
+                (
+                    "SETSLOT 7 MIGRATING x",
+                    "(error) ERR I don't know about node x".to_owned(),
+                ),
+                (
+                    "SETSLOT 9000 MIGRATING x",
+                    "(error) ERR I'm not the owner of hash slot 9000".to_owned(),
+                ),
+                (
+                    "SETSLOT 7 IMPORTING x",
+                    "(error) ERR I'm already the owner of hash slot 7".to_owned(),
+                ),
+                ("SETSLOT 7 NODE x", "(error) ERR Unknown node x".to_owned()),
+                (
+                    "SETSLOT 7 WHERE",
+                    "(error) ERR Invalid CLUSTER SETSLOT action or number of arguments. Try CLUSTER HELP".to_owned(),
+                ),
+            ] {
+                cli.check(&format!("CLUSTER {line}"), &answer);
+            }
+            cli.check(
+                &format!("CLUSTER SETSLOT 7 NODE {other}"),
+                &format!("SetSlot {{ slot: 7, to: {known} }}"),
+            );
+        });
+    }
+
+    #[test]
+    fn what_a_client_says_of_its_requests_is_seen_in_its_flags() {
+        on_every_setup(|cli| {
+            cli.join(Box::new(Fixed(map())));
+            cli.check("READONLY", "OK");
+            assert!(cli.connection.shared.reads_here.load(Relaxed));
+            cli.check("ASKING", "OK");
+            let manner = Manner(cli.connection.manner);
+            assert!(manner.any(Manner::WILL_ASK) && manner.any(Manner::READS_HERE));
+            cli.check("READWRITE", "OK");
+            assert!(!Manner(cli.connection.manner).any(Manner::READS_HERE));
+            assert!(!cli.connection.shared.reads_here.load(Relaxed));
         });
     }
 

@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! this file  [`Server`], and what it answers with
+//! cluster    the cluster that this server is a node of, and whose a slot is
 //! migration  keys that move to another server
 //! primary    the half of replication that sends the stream
 //! replica    the half that follows somebody
@@ -11,6 +12,7 @@
 //!
 //! Nothing here knows a handler or what it works on.
 
+pub mod cluster;
 pub mod migration;
 pub mod primary;
 pub mod replica;
@@ -18,6 +20,7 @@ pub mod scripts;
 
 use std::sync::Arc;
 
+use self::cluster::Cluster;
 use self::primary::Primary;
 use self::replica::Replica;
 use self::scripts::{LogChange, Scripts};
@@ -63,6 +66,8 @@ pub trait Server: Send + Sync {
     fn primary(&self) -> &dyn Primary;
     /// The half that follows somebody.
     fn replica(&self) -> &'static dyn Replica;
+    /// The cluster that this server is a node of, with `cluster-enabled yes`.
+    fn cluster(&self) -> Option<&dyn Cluster>;
     /// The configuration as it is now.
     fn config(&self) -> Arc<Config>;
     /// Changes parameters; all or nothing. What shards, connections and the allocator do because of it is left to

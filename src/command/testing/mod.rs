@@ -37,6 +37,7 @@ use crate::base::text::{self, split_arguments};
 use crate::client::connection::Connection;
 use crate::client::registry::Registry;
 use crate::client::shared::Shared;
+use crate::command::host::cluster::Cluster;
 use crate::config::Config;
 use crate::config::values::ClusterMode;
 use crate::engine::effect::Effect;
@@ -132,6 +133,12 @@ impl Terminal {
         interest.set_listening(Audience::REPLICAS, true);
         self.server.log = Some(Arc::clone(&log));
         self.log = Some(log);
+    }
+
+    /// Makes the server a node of a cluster.
+    pub(crate) fn join(&mut self, cluster: Box<dyn Cluster>) {
+        Arc::make_mut(&mut self.config).cluster_enabled = ClusterMode::Yes;
+        self.server.cluster = Some(cluster);
     }
 
     /// Has no reader listen any more, so that nothing is to be logged.

@@ -10,6 +10,7 @@ use crate::client::shared::Shared;
 use crate::command::catalogue::Commands;
 use crate::command::declaration::CommandResult;
 use crate::command::error::CommandError;
+use crate::command::host::cluster::Cluster;
 use crate::command::host::primary::Primary;
 use crate::command::host::replica::Replica;
 use crate::command::host::scripts::{LogChange, Scripts};
@@ -33,6 +34,7 @@ pub(crate) struct NoServer {
     pub(super) users: Users,
     pub(super) pubsub: PubSub,
     pub(super) log: Option<Arc<KeptLog>>,
+    pub(super) cluster: Option<Box<dyn Cluster>>,
 }
 
 impl Default for NoServer {
@@ -42,6 +44,7 @@ impl Default for NoServer {
             users: Users::new(&Commands),
             pubsub: PubSub::default(),
             log: None,
+            cluster: None,
         }
     }
 }
@@ -80,6 +83,9 @@ impl Server for NoServer {
     }
     fn replica(&self) -> &'static dyn Replica {
         &replication::Alone
+    }
+    fn cluster(&self) -> Option<&dyn Cluster> {
+        self.cluster.as_deref()
     }
     fn config(&self) -> Arc<Config> {
         Arc::default()

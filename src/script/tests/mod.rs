@@ -97,6 +97,8 @@ impl Host for Map {
             .push(String::from_utf8_lossy(text).into_owned());
     }
 
+    fn allow_cross_slot(&mut self) {}
+
     fn set_audience(&mut self, _: crate::engine::record::Audience) {}
 
     fn server(&self) -> &dyn Server {

@@ -11,6 +11,7 @@ use crate::command::{Args, Out};
 use crate::config::Config;
 use crate::engine::record::{self, Records};
 use crate::engine::{Engine, Now};
+use crate::shard::slots::SlotPass;
 
 /// What a command runs with, besides its shards and arguments.
 #[derive(Clone, Copy)]
@@ -25,6 +26,8 @@ pub struct ExecutionContext<'a> {
     pub blocker: Option<&'a Arc<Shared>>,
     /// Whether the command can be run again on a thread of its own.
     pub may_offload: bool,
+    /// How it was admitted, if it names keys, in a cluster.
+    pub pass: Option<SlotPass>,
 }
 
 /// Runs the handler; true when it answered with an error.

@@ -12,6 +12,7 @@ pub(super) use handler::{answer, append_records, begin, learn};
 use handler::is_unit;
 
 use super::blocking::{self, Waiter};
+use super::slots::{Scene, SlotPass};
 use crate::command::context::{ClientView, Engines, Gather};
 use crate::command::declaration::{Command, CommandResult, Flags, Run};
 use crate::command::error::CommandError;
@@ -44,6 +45,13 @@ pub fn run(
     args: &Args<'_>,
     out: &mut Out,
 ) -> Outcome {
+    if let Some(pass) = context.pass
+        && pass.is_stale()
+        && let Some(text) = redirection(&pass, &mut engines, client, context, args)
+    {
+        out.error(text);
+        return Outcome::Refused;
+    }
     let may_grow = command.flags.has(Flags::DENYOOM);
     if may_grow
         && engines.any(|engine| engine.lacks_room())
@@ -82,6 +90,25 @@ pub fn run(
         true => Outcome::Offload,
         false => Outcome::Done { failed },
     }
+}
+
+/// Why a command does not run here although it was admitted, if the cluster is another one by now or some keys are not
+/// here.
+#[cold]
+#[inline(never)]
+fn redirection(
+    pass: &SlotPass,
+    engines: &mut Engines<'_>,
+    client: &ClientView,
+    context: ExecutionContext<'_>,
+    args: &Args<'_>,
+) -> Option<String> {
+    let scene = Scene {
+        config: context.config,
+        now: context.now,
+        db: client.db,
+    };
+    engines.with_all(|engines| pass.refusal(engines, std::iter::once(*args), scene))
 }
 
 /// Makes room for what a command puts in. What goes for it goes by itself, before it.

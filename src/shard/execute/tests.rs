@@ -56,6 +56,7 @@ impl World {
             place: ShardPlace { index: 0, count: 1 },
             blocker: Some(&self.shared),
             may_offload: false,
+            pass: None,
         };
         let (mut client, mut outcome) = (ClientView::default(), Outcome::Refused);
         let mut out = Out::new(Protocol::Resp2);

@@ -15,6 +15,7 @@ use crate::engine::Engine;
 use crate::shard::blocking::Waiter;
 use crate::shard::execute::{self, ExecutionContext, Outcome};
 use crate::shard::ownership::engines::HeldEngines;
+use crate::shard::slots::SlotPass;
 use crate::telemetry::clock::{self, Ticks};
 
 /// How it ended.
@@ -44,6 +45,8 @@ pub struct CommandJob {
     config: Arc<Config>,
     /// The connection that waits if the command has to.
     blocker: Option<Arc<Shared>>,
+    /// How it was admitted, if it names keys, in a cluster.
+    pass: Option<SlotPass>,
     /// What earlier visits gathered; none for a command that runs with all its shards at once.
     gather: Option<Gather>,
     /// The client, with its stamp raised once the job ran.
@@ -73,6 +76,7 @@ impl CommandJob {
             place,
             config: Arc::clone(config),
             blocker: None,
+            pass: None,
             gather: None,
             client,
             out,
@@ -88,6 +92,12 @@ impl CommandJob {
             blocker: blocker.map(Arc::clone),
             ..self
         }
+    }
+
+    /// Says how it was admitted in a cluster.
+    #[must_use]
+    pub fn admitted(self, pass: Option<SlotPass>) -> CommandJob {
+        CommandJob { pass, ..self }
     }
 
     /// Makes it a visit, with what earlier ones gathered.
@@ -122,6 +132,7 @@ impl CommandJob {
             place: self.place,
             blocker: self.blocker.as_ref(),
             may_offload,
+            pass: self.pass,
         };
         let mut next = Next::Answer;
         let (client, out) = (&mut self.client, &mut self.out);

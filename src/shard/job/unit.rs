@@ -67,6 +67,7 @@ impl UnitJob {
             config_override: None,
             now,
             shard_count: router.shard_count(),
+            pass: self.transaction.pass,
         };
         let outcome = self
             .transaction

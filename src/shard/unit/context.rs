@@ -15,6 +15,7 @@ use crate::engine::effect::Publication;
 use crate::engine::record::Records;
 use crate::resp::reply::Mark;
 use crate::script::library::Library;
+use crate::shard::slots::SlotPass;
 use crate::telemetry::counters::{self, Spent, Tally};
 use crate::telemetry::slow::{SlowNotes, SlowStep};
 
@@ -34,6 +35,8 @@ pub struct UnitContext<'a> {
     pub now: Now,
     /// Shards of the server.
     pub shard_count: u16,
+    /// How it was admitted, in a cluster.
+    pub pass: Option<SlotPass>,
 }
 
 impl UnitContext<'_> {

@@ -2,15 +2,19 @@
 //!
 //! Every command that a script calls gets the shards of its keys from the [`Unit`] that runs the unit.
 
+use std::sync::Arc;
+
 use smallvec::SmallVec;
 
 use super::context::{ScriptCall, UnitContext, UnitOutcome};
 use super::{Unit, step};
 use crate::client::connection::ALL_READERS;
+use crate::cluster::route::{Manner, Presence, Refusal, SlotOf};
 use crate::command::acl::check::{self, Asker, Place, Refused, User};
 use crate::command::args::RoutedKey;
 use crate::command::declaration::{Command, Flags, Run, ScriptVerb};
 use crate::command::host::Server;
+use crate::command::host::cluster::Routes;
 use crate::command::keys;
 use crate::command::{Args, Out};
 use crate::config::Config;
@@ -18,6 +22,7 @@ use crate::engine::record::{self, Audience};
 use crate::resp::request::NOTHING_BESIDE;
 use crate::script::host::{Call, Host, Interrupted};
 use crate::shard::route;
+use crate::shard::slots::{self, Scene, SlotPass, manner_of};
 use crate::telemetry::counters::Spent;
 
 /// Declared keys among which those of a call are looked for.
@@ -35,6 +40,50 @@ struct UnitHost<'a, 'r, 'h, 's> {
     /// How many keys may have been added to.
     growing_calls: usize,
     is_monitored: bool,
+    slots: Option<CallSlots>,
+}
+
+/// What a script may use of the keys of a cluster.
+struct CallSlots {
+    routes: Arc<Routes>,
+    /// The slot of the keys that it declares.
+    declared: SlotOf,
+    /// The slot that all its keys are to be in, once one is known.
+    own: SlotOf,
+    /// That of the keys of the call under way.
+    called: SlotOf,
+    may_cross: bool,
+    manner: Manner,
+}
+
+impl CallSlots {
+    /// Why a call is not for this node, if it is not.
+    #[cold]
+    fn refusal(
+        &mut self,
+        command: &Command,
+        config: &Config,
+        look: impl FnOnce() -> Presence,
+    ) -> Option<&'static str> {
+        let manner = manner_of(command, self.manner).put(Manner::WRITES, command.is_write());
+        match slots::decided(&self.routes, self.called, manner, config, look) {
+            Some(Refusal::DownForWrites) => Some(
+                "ERR Script attempted to execute a write command while the cluster is down and readonly",
+            ),
+            Some(Refusal::Down) => {
+                Some("ERR Script attempted to execute a command while the cluster is down")
+            }
+            Some(_) => Some("ERR Script attempted to access a non local key in a cluster node"),
+            None if self.may_cross => None,
+            None if self.own.with(self.called).is_cross() => {
+                Some("ERR Script attempted to access keys that do not hash to the same slot")
+            }
+            None => {
+                self.own = self.called;
+                None
+            }
+        }
+    }
 }
 
 /// Runs a script as one command of a unit; true when it answered with an error.
@@ -48,6 +97,15 @@ pub(super) fn run(
 ) -> bool {
     let (db, mark) = (cx.connection.db, out.position());
     let scripts = cx.scripts;
+    let is_bound = |_: &SlotPass| !cx.connection.reply_mode.replays();
+    let slots = cx.pass.filter(is_bound).map(|pass| CallSlots {
+        routes: pass.map.load_full(),
+        declared: pass.slot,
+        own: pass.slot,
+        called: SlotOf::NONE,
+        may_cross: false,
+        manner: pass.manner.put(Manner::WRITES, false),
+    });
     let mut host = UnitHost {
         is_monitored: cx.server.pubsub().is_monitored(),
         unit,
@@ -56,6 +114,7 @@ pub(super) fn run(
         given: *args,
         keys: SmallVec::new(),
         growing_calls: 0,
+        slots,
     };
     host.cx.connection.is_in_script = true;
     let client = host.cx.connection.id();
@@ -101,25 +160,54 @@ impl UnitHost<'_, '_, '_, '_> {
     fn route(&mut self, call: &Call<'_>) {
         let (keys, router, given) = (&mut self.keys, self.unit.router(), &self.given);
         keys.clear();
+        let mut called = SlotOf::NONE;
+        let of_declared = self
+            .slots
+            .as_ref()
+            .map_or(SlotOf::NONE, |slots| slots.declared);
         let argument = |at: usize| call.spans[at].bytes(call.data, &NOTHING_BESIDE);
         // A count of keys that is wrong leaves the command without keys; its handler says what is wrong.
         let _ = keys::positions(call.command, call.spans.len(), argument, |at, _| {
             let name = argument(at);
             let mut declared = given.keys().iter().take(DECLARED_MAX);
             keys.push(match declared.find(|key| given.key_of(key).bytes == name) {
-                Some(key) => RoutedKey {
-                    argument: at as u32,
-                    engine_index: 0,
-                    ..*key
-                },
-                None => router.routed(at, name),
+                Some(key) => {
+                    called = called.with(of_declared);
+                    RoutedKey {
+                        argument: at as u32,
+                        engine_index: 0,
+                        ..*key
+                    }
+                }
+                None => {
+                    let (key, slot) = router.routed_in_slot(at, name);
+                    called = called.with(slot);
+                    key
+                }
             });
         });
+        if let Some(slots) = &mut self.slots {
+            slots.called = called;
+        }
         if call.command.needs_all_shards(&call.args()) {
             keys.iter_mut().for_each(|key| key.engine_index = key.shard);
         } else if keys.len() > 1 {
             let shards = route::shards_of(keys);
             route::set_engine_indices(keys, &shards);
+        }
+    }
+}
+
+impl UnitHost<'_, '_, '_, '_> {
+    /// Notes the slot of the channels that a call names, in a cluster.
+    #[inline]
+    fn route_names(&mut self, call: &Call<'_>) {
+        if let Some(slots) = &mut self.slots {
+            let argument = |at: usize| call.spans[at].bytes(call.data, &NOTHING_BESIDE);
+            slots.called = match matches!(call.command.run, Run::Session(_)) {
+                true => slots::slot_of_names(call.command, call.spans.len(), argument),
+                false => SlotOf::NONE,
+            };
         }
     }
 }
@@ -130,6 +218,7 @@ impl Host for UnitHost<'_, '_, '_, '_> {
             self.route(call);
         } else {
             self.keys.clear();
+            self.route_names(call);
         }
         let args = Args::in_buffer(call.data, call.spans, &self.keys);
         let is_shown =
@@ -140,6 +229,21 @@ impl Host for UnitHost<'_, '_, '_, '_> {
         let db = self.cx.connection.db;
         let config = self.cx.config();
         self.unit.prepare(call.command, &args, db, config)?;
+        if let Some(slots) = &mut self.slots
+            && !slots.called.is_none()
+        {
+            let (config, now) = (self.cx.config(), self.cx.now);
+            let scene = Scene { config, now, db };
+            let unit = &mut *self.unit;
+            let look = || {
+                unit.with_engines(|engines| slots::presence(engines, std::iter::once(args), scene))
+            };
+            if let Some(text) = slots.refusal(call.command, config, look) {
+                out.error(text);
+                self.note_refused(Some(call.command), text.as_bytes());
+                return Ok(());
+            }
+        }
         if call.command.flags.has(Flags::DENYOOM) {
             self.growing_calls += self.keys.len();
         }
@@ -207,6 +311,12 @@ impl Host for UnitHost<'_, '_, '_, '_> {
         match is_noted {
             true => check::refusal(asker, call.command, &args, say),
             false => check::refusal_unnoted(asker, call.command, &args).then(String::new),
+        }
+    }
+
+    fn allow_cross_slot(&mut self) {
+        if let Some(slots) = &mut self.slots {
+            slots.may_cross = true;
         }
     }
 

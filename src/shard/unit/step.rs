@@ -120,6 +120,7 @@ fn context<'s>(cx: &'s UnitContext<'_>, index: u16) -> ExecutionContext<'s> {
         },
         blocker: None,
         may_offload: false,
+        pass: None,
     }
 }
 

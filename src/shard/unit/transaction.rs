@@ -9,6 +9,7 @@ use super::context::{UnitContext, UnitOutcome};
 use super::plan::UnitPlan;
 use super::weight::{KEYS_MANY, LARGE_BYTES_MIN, bytes_in, chosen_db, keys_in};
 use super::{Unit, script, step};
+use crate::cluster::route::{Manner, SlotOf};
 use crate::command::acl::check::{self, Asker, Place};
 use crate::command::admission::Candidate;
 use crate::command::declaration::{Command, Flags, Run, ScriptVerb};
@@ -23,6 +24,7 @@ use crate::script::footprint;
 use crate::script::library::Library;
 use crate::shard::ownership::ShardList;
 use crate::shard::ownership::engines::HeldEngines;
+use crate::shard::slots::{Scene, SlotPass};
 use crate::telemetry::clock::Ticks;
 use crate::telemetry::counters::{Kind, Spent};
 
@@ -90,6 +92,11 @@ pub struct Transaction {
     watched_names_bytes: usize,
     /// The commands that are sampled for hot keys, ascending.
     sampled: Vec<usize>,
+    /// The slot of all keys, where there is a cluster, and what the commands do.
+    slot: SlotOf,
+    manner: Manner,
+    /// How it was admitted, in a cluster.
+    pub pass: Option<SlotPass>,
 }
 
 /// Commands, and bytes of their arguments, that a transaction has room for from the first one on.
@@ -165,6 +172,19 @@ impl Transaction {
         transaction.last.args = OwnedArgs::with_room_for(args);
         transaction.add(command, args);
         transaction
+    }
+
+    /// Notes the slot of the keys of a command that was queued.
+    pub fn note_slot(&mut self, slot: SlotOf, command: &Command) {
+        self.slot = self.slot.with(slot);
+        if command.is_write() {
+            self.manner = self.manner.or(Manner::WRITES);
+        }
+    }
+
+    /// The slot of all keys, where there is a cluster, and whether anything is written.
+    pub fn slot(&self) -> (SlotOf, Manner) {
+        (self.slot, self.manner)
     }
 
     /// Whether it is a script and no transaction.
@@ -394,7 +414,11 @@ impl Transaction {
     ) {
         let (may_grow, now) = (self.may_grow(), cx.now);
         let has_changed = self.any_changed(&mut unit.engines(), now);
-        if may_grow
+        let all = self.commands().map(|(_, args)| args);
+        if let Some(text) = redirection(unit, cx, all) {
+            outcome.was_refused = true;
+            out.error(text);
+        } else if may_grow
             && !unit
                 .engines()
                 .iter()
@@ -492,6 +516,22 @@ impl Transaction {
     }
 }
 
+/// Why a unit does not run here although it was admitted, if the cluster is another one by now or some keys are not
+/// here.
+fn redirection<'a>(
+    unit: &mut Unit<'_, '_>,
+    cx: &UnitContext<'_>,
+    all: impl Iterator<Item = Args<'a>>,
+) -> Option<String> {
+    let pass = cx.pass.filter(SlotPass::is_stale)?;
+    let scene = Scene {
+        config: cx.config(),
+        now: cx.now,
+        db: cx.connection.db,
+    };
+    unit.with_engines(|engines| pass.refusal(engines, all, scene))
+}
+
 /// Runs a script that is its own unit. None if it was rolled back, and is to run again as the plan says by then.
 pub fn run_lone(
     (command, verb): (&'static Command, ScriptVerb),
@@ -509,7 +549,14 @@ pub fn run_lone(
         ..UnitOutcome::default()
     };
     let what = (command, verb);
-    outcome.failed = script::run(what, args, &mut unit, &mut cx, out, &mut outcome);
+    outcome.failed = match redirection(&mut unit, &cx, std::iter::once(*args)) {
+        None => script::run(what, args, &mut unit, &mut cx, out, &mut outcome),
+        Some(text) => {
+            outcome.was_refused = true;
+            out.error(text);
+            true
+        }
+    };
     if unit.is_aborted() {
         out.truncate(mark);
         unit.roll_back(plan);

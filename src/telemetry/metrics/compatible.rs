@@ -8,8 +8,6 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::page::{Page, Quantiles};
 use super::rows::{self, Row, Source, counter, gauge, info_counter, info_gauge, scaled, seconds};
-use crate::command::cluster::figures;
-use crate::config::values::ClusterMode;
 use crate::telemetry::histogram::percentile_ns;
 use crate::telemetry::process;
 
@@ -243,61 +241,6 @@ static PROCESS: &[Row] = &[
     ),
 ];
 
-/// Names, what they say, and fields of CLUSTER INFO.
-static CLUSTER: [(&str, &str, &str); 10] = [
-    (
-        "redis_cluster_slots_assigned",
-        "Slots that a node has.",
-        "cluster_slots_assigned",
-    ),
-    (
-        "redis_cluster_slots_ok",
-        "Slots of nodes that work.",
-        "cluster_slots_ok",
-    ),
-    (
-        "redis_cluster_slots_pfail",
-        "Slots of nodes that may have failed.",
-        "cluster_slots_pfail",
-    ),
-    (
-        "redis_cluster_slots_fail",
-        "Slots of nodes that have failed.",
-        "cluster_slots_fail",
-    ),
-    (
-        "redis_cluster_known_nodes",
-        "Nodes, replicas among them.",
-        "cluster_known_nodes",
-    ),
-    (
-        "redis_cluster_size",
-        "Nodes that have slots.",
-        "cluster_size",
-    ),
-    (
-        "redis_cluster_current_epoch",
-        "Number of the cluster's latest change.",
-        "cluster_current_epoch",
-    ),
-    (
-        "redis_cluster_my_epoch",
-        "Number of this node's latest change.",
-        "cluster_my_epoch",
-    ),
-    // The kind of these two is redis_exporter's.
-    (
-        "redis_cluster_messages_sent_total",
-        "Messages sent on the cluster's bus, which there is none of.",
-        "cluster_stats_messages_sent",
-    ),
-    (
-        "redis_cluster_messages_received_total",
-        "Messages received on the cluster's bus, which there is none of.",
-        "cluster_stats_messages_received",
-    ),
-];
-
 /// No limit reads as the largest number, as in the exporter.
 fn limit(limit: Option<u64>) -> f64 {
     limit.unwrap_or(u64::MAX) as f64
@@ -334,7 +277,6 @@ pub(super) fn write(page: &mut Page, source: &Source<'_>) {
     rows::write(ROWS, source, page);
     rows::write(PROCESS, source, page);
     scrapes(page, source);
-    cluster(page, source);
     ttls(page, source);
     percentiles(page, source);
 }
@@ -358,26 +300,6 @@ fn scrapes(page: &mut Page, source: &Source<'_>) {
         vec![("err", String::new())],
         0.0,
     );
-}
-
-/// What CLUSTER INFO says, where it says something.
-fn cluster(page: &mut Page, source: &Source<'_>) {
-    if source.config.cluster_enabled != ClusterMode::Emulated {
-        return;
-    }
-    let facts = &source.snapshot.replication;
-    let replicas = facts.replicas.iter().filter(|replica| replica.port != 0);
-    let others = match facts.upstream {
-        Some(_) => 1,
-        None => replicas.count(),
-    };
-    let figures = figures(1 + others);
-    for (name, help, field) in &CLUSTER {
-        if let Some((_, figure)) = figures.iter().find(|(name, _)| *name == *field) {
-            page.gauge(name, help, *figure as f64);
-        }
-    }
-    page.gauge("redis_cluster_state", "Whether all slots are served.", 1.0);
 }
 
 fn ttls(page: &mut Page, source: &Source<'_>) {

@@ -1,5 +1,6 @@
 //! `/metrics`: the snapshot in Prometheus's text format, under the names that redis_exporter's dashboards know.
 
+mod cluster;
 mod compatible;
 mod key_names;
 mod page;
@@ -58,6 +59,7 @@ pub fn render(service: &dyn Observed) -> String {
     let scrapes = &service.telemetry().scrapes;
     scrapes.note(Ticks::now().since_ns(began));
     compatible::write(&mut page, &source);
+    cluster::write(&mut page, &source);
     page.finish()
 }
 

@@ -145,7 +145,10 @@ pub(in crate::telemetry::info) static MEMORY: &[Field] = &[
         s.snapshot.client_figures.unauthenticated
     }),
     count("mem_tracking_table", |s| s.snapshot.pubsub.tracked_bytes),
-    zero("mem_cluster_links"),
+    count("mem_cluster_links", |s| {
+        let cluster = s.service.cluster();
+        cluster.map_or(0, |cluster| cluster.traffic().link_buffer_bytes)
+    }),
     count("mem_aof_buffer", |s| {
         let aof = &s.telemetry.persistence.aof;
         match aof.enabled.load(Relaxed) {

@@ -166,7 +166,10 @@ fn commands_ns(source: &Source<'_>) -> u64 {
 /// The section about clients.
 pub(super) static CLIENTS: &[Field] = &[
     count("connected_clients", |s| s.snapshot.clients),
-    zero("cluster_connections"),
+    count("cluster_connections", |s| {
+        let cluster = s.service.cluster();
+        cluster.map_or(0, |cluster| cluster.links().len() as u64)
+    }),
     count("maxclients", |s| u64::from(s.config.maxclients)),
     count("client_recent_max_input_buffer", |s| {
         s.snapshot.client_figures.input_max

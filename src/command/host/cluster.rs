@@ -1,0 +1,346 @@
+//! What commands may ask of the cluster that this server is a node of, and the map of it that routing looks at.
+//!
+//! [`Cluster`] is the slow half: it may take locks. [`SlotMap`] is what each request looks at: a bit for each slot says
+//! that this node serves it without further questions ([`Routes::is_plain`]); whatever is not plain is decided by
+//! [`route::decide`].
+
+use std::sync::Arc;
+use std::sync::atomic::{
+    AtomicU64,
+    Ordering::{Relaxed, Release},
+};
+
+use arc_swap::{ArcSwap, Guard};
+
+use crate::cluster::Millis;
+use crate::cluster::change::Change;
+use crate::cluster::map::{ClusterMap, NodeView};
+use crate::cluster::node_id::NodeId;
+use crate::cluster::route::{Manner, Refusal, SlotOf, Verdict, WhenDown};
+use crate::cluster::{route, slot_set::SlotSet};
+use crate::config::Config;
+use crate::config::values::EndpointType;
+
+/// The cluster, as CLUSTER and its kin reach it; the composition root implements it.
+pub trait Cluster: Send + Sync {
+    /// The map as it was last made known to commands.
+    fn map(&self) -> Arc<ClusterMap>;
+    /// The map with the times of pings and pongs, the links and the offsets as they are now.
+    fn view(&self) -> ClusterMap;
+    /// Changes the cluster. What is answered: the text of the reply, as `OK`, or the whole text of an error, as
+    /// `ERR Slot 1 is already busy`. No shard may be in hand: it may look at them, and waits for the disk.
+    fn change(&self, change: Change) -> Result<String, String>;
+    /// Sends a message that was published here to the other nodes, or to those of this shard.
+    fn publish(&self, channel: &[u8], payload: &[u8], is_shard: bool);
+    /// What went over the bus so far.
+    fn traffic(&self) -> Traffic;
+    /// The links to other nodes.
+    fn links(&self) -> Vec<LinkView>;
+    /// DEBUG CLUSTERLINK KILL: closes links to a node; whether it is known.
+    fn kill_links(&self, node: NodeId, which: LinkDirection) -> bool;
+    /// DEBUG DROP-CLUSTER-PACKET-FILTER: packets of this type are dropped as they come; none: no more.
+    fn drop_packets(&self, kind: Option<u16>);
+    /// DEBUG CLOSE-CLUSTER-LINK-ON-PACKET-DROP: whether a dropped packet ends the link that it came over.
+    fn close_links_on_drop(&self, closes: bool);
+}
+
+/// Kinds of messages, as the bus numbers them and CLUSTER INFO names them.
+pub const MESSAGE_KINDS: [&str; 11] = [
+    "ping",
+    "pong",
+    "meet",
+    "fail",
+    "publish",
+    "auth-req",
+    "auth-ack",
+    "update",
+    "mfstart",
+    "module",
+    "publishshard",
+];
+
+/// What went over the bus since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Messages sent, by [`MESSAGE_KINDS`].
+    pub sent: [u64; MESSAGE_KINDS.len()],
+    /// Messages received.
+    pub received: [u64; MESSAGE_KINDS.len()],
+    /// Bytes sent.
+    pub bytes_sent: u64,
+    /// Bytes received.
+    pub bytes_received: u64,
+    /// Links that were closed because too much waited to be sent over them.
+    pub links_over_limit: u64,
+    /// Bytes that the buffers of all links take.
+    pub link_buffer_bytes: u64,
+}
+
+impl Traffic {
+    /// All messages together.
+    #[must_use]
+    pub fn sum(counts: &[u64; MESSAGE_KINDS.len()]) -> u64 {
+        counts.iter().sum()
+    }
+}
+
+/// Who has made a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkDirection {
+    /// This node.
+    To,
+    /// The other one.
+    From,
+    /// Either.
+    Any,
+}
+
+/// A link to another node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkView {
+    /// Who has made it: [`LinkDirection::To`] or [`LinkDirection::From`].
+    pub direction: LinkDirection,
+    /// The other node.
+    pub node: NodeId,
+    /// When it was made, in Unix milliseconds.
+    pub created: Millis,
+    /// Whether it can be read from.
+    pub reads: bool,
+    /// Whether something waits to be sent.
+    pub writes: bool,
+    /// Room of the buffer for what is to be sent, in bytes.
+    pub send_buffer_allocated: u64,
+    /// Bytes of it that are in use.
+    pub send_buffer_used: u64,
+}
+
+/// A map, made ready to be looked at by each request.
+pub struct Routes {
+    /// The map.
+    pub map: Arc<ClusterMap>,
+    /// Slots of this node that are not on the move, while the cluster is up.
+    plain: SlotSet,
+    /// The number of the map; each one is larger than those before.
+    pub version: u64,
+}
+
+impl Routes {
+    fn new(map: Arc<ClusterMap>, version: u64) -> Routes {
+        let is_plain = |slot: &u16| {
+            map.is_up
+                && map.owners[usize::from(*slot)] == map.myself
+                && !map.migrating.contains_key(slot)
+                && !map.importing.contains_key(slot)
+        };
+        let plain = map.me().slots.iter().filter(is_plain).collect();
+        Routes {
+            map,
+            plain,
+            version,
+        }
+    }
+
+    /// Whether whatever names keys of this slot only, or none, runs here without further questions.
+    #[inline]
+    pub fn is_plain(&self, slot: SlotOf) -> bool {
+        slot.is_none() || self.plain.contains_at(slot.index())
+    }
+
+    /// What becomes of a request before its keys are looked for.
+    pub fn decide(&self, slot: SlotOf, manner: Manner, config: &Config) -> Verdict {
+        route::decide(&self.map, slot, manner, when_down(config), None)
+    }
+
+    /// The error reply to a client that has to go elsewhere, without the leading `-`.
+    #[must_use]
+    pub fn refusal_text(&self, refusal: Refusal, manner: Manner, config: &Config) -> String {
+        let endpoint_type = config.cluster_preferred_endpoint_type;
+        let (word, slot, node) = match refusal {
+            Refusal::Moved(slot, node) => ("MOVED", slot, node),
+            Refusal::Ask(slot, node) => ("ASK", slot, node),
+            other => return text_of(other).to_owned(),
+        };
+        let node = &self.map.nodes[usize::from(node)];
+        // Clients that are not to know an endpoint go on with the address that they have.
+        let place = endpoint(node, endpoint_type).unwrap_or("");
+        let port = node.client_port(manner.any(Manner::TLS));
+        format!("{word} {slot} {place}:{port}")
+    }
+}
+
+fn text_of(refusal: Refusal) -> &'static str {
+    match refusal {
+        Refusal::CrossSlot => "CROSSSLOT Keys in request don't hash to the same slot",
+        Refusal::TryAgain => "TRYAGAIN Multiple keys request during rehashing of slot",
+        Refusal::Down => "CLUSTERDOWN The cluster is down",
+        Refusal::DownForWrites => "CLUSTERDOWN The cluster is down and only accepts read commands",
+        Refusal::Unbound => "CLUSTERDOWN Hash slot not served",
+        Refusal::Moved(..) => "MOVED",
+        Refusal::Ask(..) => "ASK",
+    }
+}
+
+/// What is served while the cluster is down.
+pub fn when_down(config: &Config) -> WhenDown {
+    WhenDown {
+        reads: config.cluster_allow_reads_when_down,
+        channels: config.cluster_allow_pubsubshard_when_down,
+    }
+}
+
+/// What clients are told to connect to; nothing: the address that they know already.
+pub fn endpoint(node: &NodeView, wanted: EndpointType) -> Option<&str> {
+    match wanted {
+        EndpointType::Ip => Some(&node.ip),
+        EndpointType::Hostname if node.hostname.is_empty() => Some("?"),
+        EndpointType::Hostname => Some(&node.hostname),
+        EndpointType::UnknownEndpoint => None,
+    }
+}
+
+/// The map of this moment, for those who route requests.
+///
+/// A request is decided by one map and may run a little later. Whoever has its shard in hand looks at the version again
+/// ([`SlotMap::version`], a relaxed load): who changes the map passes through each shard afterwards, so that the
+/// hand-over of the shard's token makes the new version known to all that runs there from then on.
+pub struct SlotMap {
+    routes: ArcSwap<Routes>,
+    version: AtomicU64,
+}
+
+impl SlotMap {
+    /// The first map.
+    pub fn new(map: Arc<ClusterMap>) -> SlotMap {
+        SlotMap {
+            routes: ArcSwap::from_pointee(Routes::new(map, 1)),
+            version: AtomicU64::new(1),
+        }
+    }
+
+    /// The map of this moment.
+    #[inline]
+    pub fn load(&self) -> Guard<Arc<Routes>> {
+        self.routes.load()
+    }
+
+    /// The map of this moment, to keep.
+    pub fn load_full(&self) -> Arc<Routes> {
+        self.routes.load_full()
+    }
+
+    /// The number of the map of this moment.
+    #[inline]
+    pub fn version(&self) -> u64 {
+        self.version.load(Relaxed)
+    }
+
+    /// Puts another map in the place of this one. There is one caller at a time.
+    pub fn store(&self, map: Arc<ClusterMap>) {
+        let version = self.version() + 1;
+        self.routes.store(Arc::new(Routes::new(map, version)));
+        // Behind the map: who sees the number finds this map, or a later one.
+        self.version.store(version, Release);
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::cluster::map::tests::{OTHER, THIRD, map};
+
+    /// A cluster that stays as it is.
+    pub(crate) struct Fixed(pub(crate) ClusterMap);
+
+    impl Cluster for Fixed {
+        fn map(&self) -> Arc<ClusterMap> {
+            Arc::new(self.0.clone())
+        }
+        fn view(&self) -> ClusterMap {
+            self.0.clone()
+        }
+        fn change(&self, change: Change) -> Result<String, String> {
+            match change {
+                Change::SaveConfig => {
+                    Err("ERR error saving the cluster node config: No space left".to_owned())
+                }
+                change => Ok(format!("{change:?}")),
+            }
+        }
+        fn publish(&self, _: &[u8], _: &[u8], _: bool) {}
+        fn traffic(&self) -> Traffic {
+            let mut traffic = Traffic::default();
+            (traffic.sent[0], traffic.received[1]) = (3, 2);
+            traffic
+        }
+        fn links(&self) -> Vec<LinkView> {
+            let other = &self.0.nodes[usize::from(OTHER)];
+            vec![LinkView {
+                direction: LinkDirection::To,
+                node: other.id,
+                created: 5,
+                reads: true,
+                writes: false,
+                send_buffer_allocated: 0,
+                send_buffer_used: 0,
+            }]
+        }
+        fn kill_links(&self, node: NodeId, _: LinkDirection) -> bool {
+            self.0.find(node.as_bytes()).is_some()
+        }
+        fn drop_packets(&self, _: Option<u16>) {}
+        fn close_links_on_drop(&self, _: bool) {}
+    }
+
+    #[test]
+    fn plain_slots_are_those_of_this_node_that_rest() {
+        let mut changed = map();
+        changed.migrating.insert(3, THIRD);
+        changed.importing.insert(9000, OTHER);
+        let slots = SlotMap::new(Arc::new(map()));
+        let first = slots.load_full();
+        let cross = SlotOf::of(1).with(SlotOf::of(2));
+        for (slot, plain) in [
+            (SlotOf::NONE, true),
+            (SlotOf::of(3), true),
+            (SlotOf::of(9000), false),
+            (cross, false),
+        ] {
+            assert_eq!(first.is_plain(slot), plain, "{slot:?}");
+        }
+        slots.store(Arc::new(changed));
+        let second = slots.load_full();
+        assert!(second.version > first.version && second.version == slots.version());
+        assert!(!second.is_plain(SlotOf::of(3)) && second.is_plain(SlotOf::of(4)));
+        let mut down = map();
+        down.is_up = false;
+        slots.store(Arc::new(down));
+        assert!(!slots.load().is_plain(SlotOf::of(4)));
+    }
+
+    #[test]
+    fn redirections_name_the_endpoint_and_the_port_of_the_clients_kind() {
+        let mut named = map();
+        named.nodes[usize::from(OTHER)].hostname = "db-1.example".to_owned();
+        let routes = Routes::new(Arc::new(named), 1);
+        let (plain, tls) = (Manner::default(), Manner::TLS);
+        let mut config = Config::default();
+        for (endpoint_type, manner, node, text) in [
+            (EndpointType::Ip, plain, OTHER, "MOVED 9 10.0.0.1:7001"),
+            (EndpointType::Ip, tls, OTHER, "MOVED 9 10.0.0.1:8001"),
+            (
+                EndpointType::Hostname,
+                plain,
+                OTHER,
+                "MOVED 9 db-1.example:7001",
+            ),
+            (EndpointType::Hostname, plain, THIRD, "MOVED 9 ?:7003"),
+            (EndpointType::UnknownEndpoint, plain, OTHER, "MOVED 9 :7001"),
+        ] {
+            config.cluster_preferred_endpoint_type = endpoint_type;
+            let said = routes.refusal_text(Refusal::Moved(9, node), manner, &config);
+            assert_eq!(said, text);
+        }
+        let said = routes.refusal_text(Refusal::Ask(9, THIRD), tls, &config);
+        assert_eq!(said, "ASK 9 :8003");
+    }
+}
