@@ -246,6 +246,13 @@ fn reads_of_primary(map: &ClusterMap, owner: u16, manner: Manner) -> bool {
         && map.me().primary == Some(owner)
 }
 
+/// Whether a shard channel of a slot is served here: the slot is this node's, or its primary's.
+#[must_use]
+pub fn serves_channel(map: &ClusterMap, slot: u16) -> bool {
+    let owner = map.owners[usize::from(slot)];
+    owner == map.myself || map.me().primary == Some(owner)
+}
+
 /// Whether a client goes on waiting for a key: this node owns its slot or gets it, or follows the owner.
 #[must_use]
 pub fn while_waiting(map: &ClusterMap, slot: u16, manner: Manner) -> Option<Refusal> {

@@ -9,6 +9,7 @@ use super::error::CommandError;
 use super::{Args, Out};
 use crate::base::number;
 use crate::config::Config;
+use crate::config::values::ClusterMode;
 
 pub(super) static TABLE: &[&Command] = &[&DBSIZE, &FLUSHALL, &FLUSHDB, &SELECT, &SWAPDB];
 
@@ -31,6 +32,10 @@ static SELECT: Command = Command::new("select", Group::Connection, 2)
     .on_session(select);
 
 fn select(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    let wanted = integer_32(args, 1, None)?;
+    if wanted != 0 && cx.config.has_first_database_only() {
+        return Err("ERR SELECT is not allowed in cluster mode".into());
+    }
     cx.client.db = number(args, 1, cx.config, None)?;
     out.ok();
     Ok(())
@@ -106,6 +111,9 @@ static SWAPDB: Command = Command::new("swapdb", Group::Server, 3)
     .on_all_shards(swapdb);
 
 fn swapdb(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    if cx.config.cluster_enabled == ClusterMode::Yes {
+        return Err("ERR SWAPDB is not allowed in cluster mode".into());
+    }
     let first = integer_32(args, 1, Some("ERR invalid first DB index"))?;
     let second = integer_32(args, 2, Some("ERR invalid second DB index"))?;
     let (first, second) = (existing(first, cx.config)?, existing(second, cx.config)?);

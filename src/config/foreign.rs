@@ -25,7 +25,6 @@ static DIRECTIVES: &[(&str, &str)] = &[
     ("cluster-blacklist-ttl", NO_CLUSTER),
     ("cluster-compatibility-sample-ratio", NO_CLUSTER),
     ("cluster-config-save-behavior", NO_CLUSTER),
-    ("cluster-databases", NO_CLUSTER),
     ("cluster-manual-failover-timeout", NO_CLUSTER),
     ("cluster-message-gossip-perc", NO_CLUSTER),
     ("cluster-slot-migration-handoff-max-lag-bytes", NO_CLUSTER),

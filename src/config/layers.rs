@@ -105,7 +105,11 @@ pub fn load_from(
     let ValueKind::Table(map) = merged.cache.kind else {
         return Err(ConfigError::Whole("the layers did not merge".to_owned()));
     };
-    let config = apply(&redis_conf::directives(map), &mut warnings)?;
+    let mut config = apply(&redis_conf::directives(map), &mut warnings)?;
+    if config.cluster_enabled == values::ClusterMode::Yes {
+        // Slots are moved by their keys in these, whatever a server on its own has.
+        config.databases = config.cluster_databases;
+    }
     if request.action == Action::Run {
         check_log_file(&config)?;
     }

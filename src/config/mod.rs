@@ -98,6 +98,11 @@ impl Config {
         self.min_replicas_to_write > 0 && self.min_replicas_max_lag > 0
     }
 
+    /// Whether this is a node of a cluster that has no other database than the first one.
+    pub fn has_first_database_only(&self) -> bool {
+        self.cluster_enabled == values::ClusterMode::Yes && self.cluster_databases == 1
+    }
+
     /// How many threads serve connections on a machine with this many cores.
     pub fn thread_count(&self, cores: usize) -> usize {
         if self.threads == 0 {

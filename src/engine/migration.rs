@@ -65,6 +65,8 @@ struct Options {
     replaces: bool,
     compresses: bool,
     is_again: bool,
+    /// The other server is about to get the slot of the keys, and takes them before it has it.
+    is_importing: bool,
 }
 
 impl Transfer {
@@ -80,8 +82,16 @@ impl Transfer {
                 replaces,
                 compresses,
                 is_again: false,
+                is_importing: false,
             },
         }
+    }
+
+    /// The other server is a node of the same cluster, and may not have the slot of the keys yet.
+    #[must_use]
+    pub fn between_nodes(mut self, is_so: bool) -> Transfer {
+        self.options.is_importing = is_so;
+        self
     }
 
     /// The shards that it needs, ascending.
@@ -174,7 +184,10 @@ fn dump(
         if !options.is_again {
             return State::Absent;
         }
-        request(requests, &[b"DEL", key.bytes]);
+        match options.is_importing {
+            true => restore_nothing(key.bytes, requests),
+            false => request(requests, &[b"DEL", key.bytes]),
+        }
         engine.watches.add(watched.db, key.bytes);
         return State::Dumped;
     };
@@ -187,12 +200,34 @@ fn dump(
     let (value, version) = writer.finish();
     let payload = frame::seal(value, version);
     let ttl = ttl_ms.to_string();
-    let parts: [&[u8]; 5] = [b"RESTORE", key.bytes, ttl.as_bytes(), &payload, b"REPLACE"];
+    let word: &[u8] = match options.is_importing {
+        true => b"RESTORE-ASKING",
+        false => b"RESTORE",
+    };
+    let parts: [&[u8]; 5] = [word, key.bytes, ttl.as_bytes(), &payload, b"REPLACE"];
     request(requests, &parts[..if options.replaces { 5 } else { 4 }]);
     if options.is_moving {
         engine.watches.add(watched.db, key.bytes);
     }
     State::Dumped
+}
+
+/// Writes the request that deletes a key where DEL would be sent elsewhere: its time has been over for long when it is
+/// restored.
+#[cold]
+fn restore_nothing(key: &[u8], requests: &mut Vec<u8>) {
+    const EMPTY_TEXT: [u8; 2] = [0, 0];
+    let (_, version) = Writer::new(Form::Oldest, false).finish();
+    let payload = frame::seal(EMPTY_TEXT.to_vec(), version);
+    let parts: [&[u8]; 6] = [
+        b"RESTORE-ASKING",
+        key,
+        b"1",
+        &payload,
+        b"REPLACE",
+        b"ABSTTL",
+    ];
+    request(requests, &parts);
 }
 
 /// Logs that these keys, which are all of one database, were deleted.

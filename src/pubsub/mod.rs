@@ -15,8 +15,8 @@ mod relocate;
 pub mod sequence;
 mod tracking;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 
 use crate::base::glob::{self, Case};
@@ -43,7 +43,12 @@ pub struct PubSub {
     events: Events,
     monitors: Monitors,
     caches: Caches,
+    /// Takes what clients publish here to the other nodes of a cluster.
+    relay: OnceLock<Relay>,
 }
+
+/// Gets the channel and the payload of a message, and whether the channel is a shard channel. No shard is in hand.
+pub type Relay = Box<dyn Fn(&[u8], &[u8], bool) + Send + Sync>;
 
 /// What is posted together: as much of the log as it tells of, and who is to be woken soon, when no lock and no shard
 /// is held.
@@ -105,6 +110,24 @@ impl PubSub {
         self.events.set_classes(config.notify_keyspace_events);
         let (expired, evicted) = (config.lazyfree_lazy_expire, config.lazyfree_lazy_eviction);
         self.events.interest.set_unlinking(expired, evicted);
+    }
+
+    /// Has what clients publish here taken to the other nodes of a cluster, from now on and for good.
+    pub fn relay_to(&self, relay: Relay) {
+        self.relay.get_or_init(|| relay);
+    }
+
+    /// Whether that is done.
+    pub fn is_relaying(&self) -> bool {
+        self.relay.get().is_some()
+    }
+
+    /// Takes a message of a client to the other nodes, if there are any.
+    #[inline]
+    pub fn relay(&self, is_sharded: bool, channel: &[u8], payload: &[u8]) {
+        if let Some(relay) = self.relay.get() {
+            relay(channel, payload, is_sharded);
+        }
     }
 
     /// Which events shards are to record.

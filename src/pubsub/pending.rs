@@ -91,6 +91,7 @@ impl PubSub {
             publisher,
             own,
         } = held;
+        self.relay(*is_sharded, channel, payload);
         if own.count() == 0 && self.has_nobody(*is_sharded) {
             return;
         }

@@ -160,12 +160,13 @@ async fn carry(
         .iter()
         .map(|key| moving(service, migration, key));
     let config = service.config.load_full();
-    let mut transfer = Box::new(Transfer::new(
+    let transfer = Transfer::new(
         keys.collect(),
         is_moving,
         migration.replaces,
         config.rdbcompression,
-    ));
+    );
+    let mut transfer = Box::new(transfer.between_nodes(service.router.is_node()));
     for _ in 0..ROUNDS_MAX {
         transfer.collect();
         transfer = run(service, transfer).await;

@@ -6,14 +6,24 @@ use std::sync::Arc;
 use super::service::Service;
 use crate::base::hash;
 use crate::cluster::map::ClusterMap;
-use crate::cluster::route::{self, Manner, SlotOf, Verdict, WhenDown};
-use crate::command::host::cluster::SlotMap;
+use crate::cluster::route;
+use crate::command::host::cluster::{Cluster, SlotMap};
 use crate::shard::blocking;
 use crate::shard::job::Job;
 
 impl Service {
-    /// Has requests decided by another map from here on. Called by one thread at a time, the first time before the
-    /// first connection; no shard may be in hand.
+    /// Makes this server a node of a cluster, whose map is known; before the first connection.
+    pub fn join(&'static self, cluster: Box<dyn Cluster>) {
+        let cluster = self.cluster.get_or_init(|| cluster);
+        self.follow_map(cluster.map());
+        self.pubsub
+            .relay_to(Box::new(|channel, payload, is_sharded| {
+                cluster.publish(channel, payload, is_sharded);
+            }));
+    }
+
+    /// Has requests decided by another map from here on, which [`Cluster::map`] answers already. Called by one thread at
+    /// a time; no shard may be in hand.
     ///
     /// What was admitted by the map before, and has not run yet, is decided again where it runs: each shard that had or
     /// has slots of this node is passed through behind the change, so that whatever runs there later knows of it. On
@@ -37,7 +47,7 @@ impl Service {
             }));
         }
         self.pubsub
-            .end_shard_channels(|channel| !serves_channel(&map, channel));
+            .end_shard_channels(|channel| !route::serves_channel(&map, hash::slot(channel)));
     }
 }
 
@@ -53,14 +63,4 @@ fn changes_routes(before: &ClusterMap, after: &ClusterMap) -> bool {
         || before.migrating.keys().ne(after.migrating.keys())
         || before.importing.keys().ne(after.importing.keys())
         || (0..before.owners.len()).any(|slot| owner(before, slot) != owner(after, slot))
-}
-
-/// Whether a shard channel is one of this node's shard.
-fn serves_channel(map: &ClusterMap, channel: &[u8]) -> bool {
-    let slot = SlotOf::of(hash::slot(channel));
-    let when_down = WhenDown {
-        reads: true,
-        channels: true,
-    };
-    route::decide(map, slot, Manner::CHANNEL, when_down, None) == Verdict::Serve
 }

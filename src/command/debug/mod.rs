@@ -6,6 +6,7 @@
 //! is refused as unknown.
 
 mod allocator;
+mod cluster;
 mod digest;
 mod inspect;
 mod protocol;
@@ -133,6 +134,9 @@ fn debug(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
             list::set_plain_bytes_min(u32::try_from(bytes).unwrap_or(u32::MAX));
             out.ok();
         }
+        (b"clusterlink", 5) if args.is(2, "kill") => cluster::kill_link(cx, args, out)?,
+        (b"drop-cluster-packet-filter", 3) => cluster::drop_packets(cx, args, out)?,
+        (b"close-cluster-link-on-packet-drop", 3) => cluster::close_on_drop(cx, args, out)?,
         (b"mallctl", 3 | 4) => allocator::number(args, out)?,
         (b"mallctl-str", 3 | 4) => allocator::text(args, out)?,
         (b"stringmatch-test", 2) => {
@@ -202,6 +206,12 @@ fn help(out: &mut Out) {
         "    A signature of everything that the databases hold.",
         "DIGEST-VALUE <key> [<key> ...]",
         "    A signature of each key's value.",
+        "CLOSE-CLUSTER-LINK-ON-PACKET-DROP <0|1>",
+        "    Whether a packet that the filter drops ends the link that it came over.",
+        "CLUSTERLINK KILL <TO|FROM|ALL> <node-id>",
+        "    Close links to a node of the cluster.",
+        "DROP-CLUSTER-PACKET-FILTER <packet-type>",
+        "    Drop packets of this type as they come from other nodes; -1: none.",
         "CONFIG-REWRITE-FORCE-ALL",
         "    Write all parameters into the configuration file, defaults too.",
         "ERROR <string>",

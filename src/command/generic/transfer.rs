@@ -151,6 +151,9 @@ pub(super) static MOVE: Command = Command::new("move", Group::Generic, 3)
     .on_keys(move_to_db);
 
 fn move_to_db(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    if cx.config.has_first_database_only() {
+        return Err("ERR MOVE is not allowed in cluster mode".into());
+    }
     let key = args.key(1);
     let target_db = database::number(args, 2, cx.config, None)?;
     if target_db == cx.client.db {

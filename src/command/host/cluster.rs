@@ -23,7 +23,7 @@ use crate::config::values::EndpointType;
 
 /// The cluster, as CLUSTER and its kin reach it; the composition root implements it.
 pub trait Cluster: Send + Sync {
-    /// The map as it was last made known to commands.
+    /// The map by which requests are decided, or are about to be.
     fn map(&self) -> Arc<ClusterMap>;
     /// The map with the times of pings and pongs, the links and the offsets as they are now.
     fn view(&self) -> ClusterMap;

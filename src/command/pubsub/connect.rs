@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use super::GROUP;
-use crate::client::shared::mailbox::Topic;
+use crate::base::hash;
+use crate::client::shared::mailbox::{Mailbox, Topic};
+use crate::cluster::route;
 use crate::command::context::SessionCx;
 use crate::command::declaration::{Command, CommandResult, Flags, KeyFlags, KeySpec};
 use crate::command::{Args, Out};
@@ -61,7 +63,29 @@ fn subscribe(
         let count = cx.server.pubsub().subscribe(&cx.client.shared, topic, name);
         confirm(out, word, Some(name), count);
     }
+    if topic == Topic::ShardChannel {
+        leave_moved(cx, args, out);
+    }
     Ok(())
+}
+
+/// Ends subscriptions to shard channels whose slot went to another node since the request was admitted: who ends those
+/// may have come before these.
+fn leave_moved(cx: &SessionCx<'_>, args: &Args<'_>, out: &mut Out) {
+    let Some(map) = cx.server.cluster().map(|cluster| cluster.map()) else {
+        return;
+    };
+    let (pubsub, client) = (cx.server.pubsub(), &cx.client.shared);
+    let moved = args.from(1);
+    for name in moved.filter(|name| !route::serves_channel(&map, hash::slot(name))) {
+        let is_subscribed = |mailbox: &Mailbox| {
+            mailbox.subscribed.lock()[Topic::ShardChannel as usize].contains(name)
+        };
+        if client.mailbox().is_some_and(is_subscribed) {
+            let count = pubsub.unsubscribe(client, Topic::ShardChannel, name);
+            confirm(out, b"sunsubscribe", Some(name), count);
+        }
+    }
 }
 
 /// `UNSUBSCRIBE [channel [channel ...]]`

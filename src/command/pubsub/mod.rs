@@ -83,6 +83,7 @@ fn publish(
     let receivers = match &mut cx.outbox {
         Outbox::Open(outgoing) if pubsub.has_delivered(cx.client.position) => {
             let log_seen = cx.client.shared.log_seen.load(Relaxed);
+            pubsub.relay(is_sharded, channel, payload);
             pubsub.gather(is_sharded, channel, payload, log_seen, outgoing)
         }
         Outbox::Open(_) => {
@@ -104,7 +105,10 @@ fn publish(
             receivers
         }
     };
-    cx.tell_replicas(args);
+    // In a cluster replicas hear of it as all other nodes do.
+    if !pubsub.is_relaying() {
+        cx.tell_replicas(args);
+    }
     out.integer(receivers as i64);
     Ok(())
 }

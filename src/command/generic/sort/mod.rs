@@ -27,6 +27,8 @@ use crate::command::declaration::{
 };
 use crate::command::error::CommandError;
 use crate::command::{Args, Out};
+use crate::config::Config;
+use crate::config::values::ClusterMode;
 use crate::engine::effect::Event;
 use crate::engine::keyspace::Keyspace;
 use crate::engine::value::DataType;
@@ -89,7 +91,7 @@ pub(super) static SORT: Command = Command::new("sort", Group::Generic, -2)
     )
     .complexity(COST)
     .takes_long()
-    .on_keys(|cx, args, out| sort(cx, args, out, Options::parse(args, Store::Allowed)?))
+    .on_keys(|cx, args, out| sort(cx, args, out, Options::parse(args, Store::Allowed, cx.config)?))
     .on_all_shards_if(names_derived_keys);
 
 /// `SORT_RO key [BY pattern] [LIMIT offset count] [GET pattern …] [ASC | DESC] [ALPHA]`
@@ -104,7 +106,7 @@ pub(super) static SORT_RO: Command = Command::new("sort_ro", Group::Generic, -2)
     )
     .complexity(COST)
     .takes_long()
-    .on_keys(|cx, args, out| sort(cx, args, out, Options::parse(args, Store::Refused)?))
+    .on_keys(|cx, args, out| sort(cx, args, out, Options::parse(args, Store::Refused, cx.config)?))
     .on_all_shards_if(names_derived_keys);
 
 /// Where the key behind STORE stands; the last one counts.
@@ -151,7 +153,8 @@ struct Options<'a> {
 }
 
 impl<'a> Options<'a> {
-    fn parse(args: &Args<'a>, store: Store) -> Result<Options<'a>, CommandError> {
+    fn parse(args: &Args<'a>, store: Store, config: &Config) -> Result<Options<'a>, CommandError> {
+        let is_node = config.cluster_enabled == ClusterMode::Yes;
         let mut options = Options {
             by: None,
             unsorted: false,
@@ -179,10 +182,17 @@ impl<'a> Options<'a> {
                 at += 1;
             } else if args.is(at, "by") && behind >= 1 {
                 let text = args.get(at + 1);
+                // Other keys may be on other nodes.
+                if is_node && text.contains(&b'*') {
+                    return Err("ERR BY option of SORT denied in Cluster mode.".into());
+                }
                 options.unsorted |= !text.contains(&b'*');
                 options.by = Some(Pattern::parse(text));
                 at += 1;
             } else if args.is(at, "get") && behind >= 1 {
+                if is_node {
+                    return Err("ERR GET option of SORT denied in Cluster mode.".into());
+                }
                 options.gets.push(Pattern::parse(args.get(at + 1)));
                 at += 1;
             } else {
