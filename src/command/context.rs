@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::args::{Args, RoutedKey};
 use super::declaration::{Command, CommandResult};
 use super::error::CommandError;
+use super::host::cluster::Routes;
 use super::host::migration::Migration;
 use super::host::primary::Follow;
 use super::host::{Awaited, Server};
@@ -509,6 +510,8 @@ pub struct Gather {
     pub done: bool,
     /// Where the next visit of the same shard goes on; 0 if nothing is left to do there.
     pub position: u64,
+    /// In a cluster, whose which slot is.
+    pub routes: Option<Arc<Routes>>,
 }
 
 impl Gather {

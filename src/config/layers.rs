@@ -109,6 +109,10 @@ pub fn load_from(
     if config.cluster_enabled == values::ClusterMode::Yes {
         // Slots are moved by their keys in these, whatever a server on its own has.
         config.databases = config.cluster_databases;
+        if config.replicaof.is_some() {
+            let text = "replicaof directive not allowed in cluster mode";
+            return Err(ConfigError::Whole(text.to_owned()));
+        }
     }
     if request.action == Action::Run {
         check_log_file(&config)?;

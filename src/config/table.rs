@@ -521,7 +521,7 @@ parameters! {
         IMMUTABLE.refuses("yes", NO_CLUSTER),
         "Whether to be a node of a cluster; emulated: to be all of one, with the replicas.";
     cluster_databases: number(u32, 1, 1, INT_MAX), "cluster-databases",
-        IMMUTABLE.no_effect(NO_CLUSTER), "Number of databases of a node of a cluster.";
+        IMMUTABLE.since("9.0").no_effect(NO_CLUSTER), "Number of databases of a node of a cluster.";
     cluster_config_file: text("nodes.conf"), "cluster-config-file", IMMUTABLE.no_effect(NO_CLUSTER),
         "File of the cluster's state.";
     cluster_node_timeout: number(i64, 15_000, 0, LONG_MAX), "cluster-node-timeout",

@@ -24,7 +24,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::config::Config;
-use crate::config::values;
+use crate::config::values::{self, ClusterMode};
 use crate::sys::environment;
 
 /// The kernel shows as much of what lies behind the arguments, and one byte less.
@@ -91,8 +91,10 @@ impl Title {
                     Some(path) => path.display().to_string(),
                     None => "-".to_owned(),
                 },
-                // Neither a cluster nor a Sentinel.
-                "server-mode" => String::new(),
+                "server-mode" => match config.cluster_enabled {
+                    ClusterMode::No => String::new(),
+                    ClusterMode::Yes | ClusterMode::Emulated => "[cluster]".to_owned(),
+                },
                 _ => return None,
             })
         })

@@ -159,19 +159,28 @@ impl Session {
     #[inline(never)]
     fn on_each_shard(&mut self, turn: &mut Turn<'_>, request: Admitted<'_>) -> Ran {
         let count = self.service.shards.len() as u16;
-        let mut under_way = match (turn.batch.gathering.take(), request.command.run) {
-            (Some(under_way), _) => under_way,
-            (None, Run::Cursor(shard_of, ..)) => {
-                let first = shard_of(&turn.batch.args(request.plan), count);
-                match first {
-                    Ok(next) => Gathering {
-                        next,
-                        ..Gathering::default()
-                    },
+        let mut under_way = match turn.batch.gathering.take() {
+            Some(under_way) => under_way,
+            None => {
+                let first = match request.command.run {
+                    Run::Cursor(shard_of, ..) => shard_of(&turn.batch.args(request.plan), count),
+                    _ => Ok(0),
+                };
+                let next = match first {
+                    Ok(next) => next,
                     Err(error) => return fail(turn, error),
+                };
+                let routes = turn.routes.as_ref();
+                let routes = routes.map(|(_, routes)| Arc::clone(routes));
+                Gathering {
+                    next,
+                    gather: Gather {
+                        routes,
+                        ..Gather::default()
+                    },
+                    ..Gathering::default()
                 }
             }
-            (None, _) => Gathering::default(),
         };
         let began = Ticks::now();
         while under_way.next < count && !under_way.gather.done {

@@ -6,6 +6,7 @@ mod acl;
 mod appending;
 mod bits;
 mod bounded;
+mod cluster_slots;
 mod concurrency;
 mod connection;
 mod core_faults;

@@ -6,6 +6,7 @@ use crate::command::error::CommandError;
 use crate::command::host::primary::{ReplicaFacts, ReplicaState};
 use crate::command::host::replica::Failover;
 use crate::command::{Args, Out};
+use crate::config::values::ClusterMode;
 
 /// `ROLE`
 pub(super) static ROLE: Command = Command::new("role", Group::Server, 1)
@@ -82,6 +83,9 @@ pub(super) static SLAVEOF: Command = Command::new("slaveof", Group::Server, 3)
     .on_session(replicaof);
 
 fn replicaof(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    if cx.config.cluster_enabled == ClusterMode::Yes {
+        return Err("ERR REPLICAOF not allowed in cluster mode.".into());
+    }
     let target = match args.is(1, "no") && args.is(2, "one") {
         true => None,
         false => {
@@ -118,6 +122,12 @@ pub(super) static FAILOVER: Command = Command::new("failover", Group::Server, -1
     .on_session(failover);
 
 fn failover(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    if cx.config.cluster_enabled == ClusterMode::Yes {
+        return Err(
+            "ERR FAILOVER not allowed in cluster mode. Use CLUSTER FAILOVER command instead."
+                .into(),
+        );
+    }
     if args.len() == 2 && args.is(1, "abort") {
         cx.server.replica().abort_failover()?;
         out.ok();

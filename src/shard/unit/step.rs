@@ -192,7 +192,10 @@ impl ShardStep<'_, '_> {
             Run::Cursor(shard_of, part, _) => (part, shard_of(args, count)?),
             _ => unreachable!("{} does not go from shard to shard", command.full_name),
         };
-        let mut gather = Gather::default();
+        let mut gather = Gather {
+            routes: self.cx.pass.map(|pass| pass.map.load_full()),
+            ..Gather::default()
+        };
         for (_, engine) in engines.iter().filter(|(shard, _)| *shard >= first) {
             if gather.done {
                 break;
