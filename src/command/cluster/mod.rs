@@ -335,7 +335,6 @@ mod tests {
     use crate::cluster::map::tests::map;
     use crate::cluster::node_id::NodeId;
     use crate::cluster::route::Manner;
-    use crate::config::values::ClusterMode;
 
     #[test]
     fn whatever_is_asked_of_a_cluster_there_is_none() {
