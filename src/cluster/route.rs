@@ -101,7 +101,7 @@ impl Manner {
         Manner(self.0 | other.0)
     }
 
-    /// This with a flag, or without it.
+    /// The manner with a flag, or without it.
     #[must_use]
     pub const fn put(self, flag: Manner, is_set: bool) -> Manner {
         match is_set {
@@ -164,7 +164,7 @@ pub enum Refusal {
     Unbound,
     /// Another node owns the slot, by its place in the map.
     Moved(u16, u16),
-    /// This node owns the slot, but the keys, if anywhere, are with the node that it moves to, by its place in the map.
+    /// The slot is this node's, but the keys, if anywhere, are with the node that it moves to, by its place in the map.
     Ask(u16, u16),
 }
 

@@ -50,7 +50,7 @@ pub struct Plan {
     /// Whether all that its admission has to look at is the command: it runs on shards, and this is no node of a
     /// cluster.
     pub is_plain: bool,
-    /// The slot of its keys. Without a cluster nobody looks at it, and it may be any.
+    /// The slot of its keys, where there is a cluster; otherwise it may be any.
     pub slot: SlotOf,
     keys_first: u32,
     keys_end: u32,
@@ -375,18 +375,7 @@ impl Batch {
             plan.route = Route::Shard(key.shard);
             return plan;
         }
-        if matches!(command.run, Run::Keys(_) | Run::Script(_)) {
-            // A count of keys that is wrong leaves the command without keys; its handler says what is wrong.
-            let _ = keys::positions(command, count, argument, |at, _| {
-                let (key, slot) = router.routed_in_slot(at, argument(at));
-                keys.push(key);
-                if router.is_node() {
-                    plan.slot = plan.slot.with(slot);
-                }
-            });
-        } else if router.is_node() && !command.keys.is_empty() {
-            plan.slot = slots::slot_of_names(command, count, argument);
-        }
+        plan.slot = find_keys(command, router, count, argument, keys);
         let named = &mut keys[keys_first as usize..];
         plan.route = match command.run {
             Run::Session(_) | Run::Transaction(_) => {
@@ -413,6 +402,30 @@ impl Batch {
         plan.keys_end = keys.len() as u32;
         plan
     }
+}
+
+/// Adds the keys of a request that runs with their shards in hand; their slot, where there is a cluster.
+fn find_keys<'a>(
+    command: &Command,
+    router: &Router,
+    count: usize,
+    argument: impl Fn(usize) -> &'a [u8] + Copy,
+    keys: &mut Vec<RoutedKey>,
+) -> SlotOf {
+    let mut all = SlotOf::NONE;
+    if matches!(command.run, Run::Keys(_) | Run::Script(_)) {
+        // A count of keys that is wrong leaves the command without keys; its handler says what is wrong.
+        let _ = keys::positions(command, count, argument, |at, _| {
+            let (key, slot) = router.routed_in_slot(at, argument(at));
+            keys.push(key);
+            if router.is_node() {
+                all = all.with(slot);
+            }
+        });
+    } else if router.is_node() && !command.keys.is_empty() {
+        return slots::slot_of_names(command, count, argument);
+    }
+    all
 }
 
 /// The shards of some keys: where there are several they are added to the list, and each key learns its place among

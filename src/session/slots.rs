@@ -22,8 +22,8 @@ impl Service {
             }));
     }
 
-    /// Has requests decided by another map from here on, which [`Cluster::map`] answers already. Called by one thread at
-    /// a time; no shard may be in hand.
+    /// Has requests decided by another map from here on, which [`Cluster::map`] answers already. Called by one thread
+    /// at a time; no shard may be in hand.
     ///
     /// What was admitted by the map before, and has not run yet, is decided again where it runs: each shard that had or
     /// has slots of this node is passed through behind the change, so that whatever runs there later knows of it. On

@@ -16,7 +16,7 @@ pub struct Router {
     mask: u16,
     /// Slots are computed although there may be one shard.
     names_slots: bool,
-    /// This server is a node of a cluster.
+    /// Whether this server is a node of a cluster.
     is_node: bool,
 }
 

@@ -1,5 +1,6 @@
-//! Requests to nodes of a cluster: whose they are by the slot of their keys, what becomes of them while a slot moves, and
-//! of those who wait or listen when it has moved. All of it as redis-server answers: `BASALT_TEST_SERVER` can judge it.
+//! Requests to nodes of a cluster: whose they are by the slot of their keys, what becomes of them while a slot moves,
+//! and of those who wait or listen when it has moved. All of it as redis-server answers: `BASALT_TEST_SERVER` can judge
+//! it.
 
 use crate::support::{Options, Server, blocked, check, eventually, free_port};
 use crate::wire::{Raw, Value};

@@ -538,8 +538,7 @@ impl Shared {
         is_first
     }
 
-    /// As [`Shared::unblock`] for one wait that nobody serves just now, for callers that have its shard in hand: the
-    /// waker is for later.
+    /// As [`Shared::unblock`] for one wait, for callers that have its shard in hand: the waker is for later.
     pub fn unblock_later(&self, wait: WaitNumber, how: Unblocked) -> Option<Waker> {
         use WaitState::{Blocked, Called, Ended, Missed, Serving};
         loop {

@@ -4,7 +4,7 @@
 //! None of it runs with a shard in hand: transactions postpone it until theirs are let go, and scripts, which hold
 //! theirs to the end, may not call it.
 
-use std::net::IpAddr;
+use core::net::IpAddr;
 
 use super::super::context::SessionCx;
 use super::super::declaration::{Command, CommandResult, Flags};

@@ -87,7 +87,7 @@ impl Traffic {
 /// Who has made a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkDirection {
-    /// This node.
+    /// The node that is asked.
     To,
     /// The other one.
     From,
@@ -200,7 +200,7 @@ pub fn endpoint(node: &NodeView, wanted: EndpointType) -> Option<&str> {
 
 /// The map of this moment, for those who route requests.
 ///
-/// A request is decided by one map and may run a little later. Whoever has its shard in hand looks at the version again
+/// A request is decided by one map and may run a little later. With its shard in hand the version is looked at again
 /// ([`SlotMap::version`], a relaxed load): who changes the map passes through each shard afterwards, so that the
 /// hand-over of the shard's token makes the new version known to all that runs there from then on.
 pub struct SlotMap {

@@ -50,7 +50,7 @@ struct CallSlots {
     declared: SlotOf,
     /// The slot that all its keys are to be in, once one is known.
     own: SlotOf,
-    /// That of the keys of the call under way.
+    /// The slot of the keys of the call under way.
     called: SlotOf,
     may_cross: bool,
     manner: Manner,
