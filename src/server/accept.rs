@@ -113,37 +113,74 @@ pub(super) fn metrics_addresses(config: &Config) -> &[String] {
     }
 }
 
+/// Ports that are tried one after the other where `metrics-port` has its default, so that several servers of one machine
+/// start as several redis-servers do.
+const DEFAULT_PORTS: u16 = 64;
+
+/// Metrics that are served.
+pub(super) struct Metrics {
+    /// Where, for the start's own word of it.
+    pub(super) port: u16,
+    _served: exporter::Handle,
+}
+
 /// Opens the metrics endpoint, if there is to be one; the text says why it can not be.
-pub(super) fn metrics(
-    config: &Config,
-    service: &Arc<Service>,
-) -> Result<Option<exporter::Handle>, String> {
-    let port = config.metrics_port;
-    let mut listeners = Vec::new();
-    for address in metrics_addresses(config) {
-        let (name, optional) = match address.strip_prefix('-') {
-            Some(name) => (name, true),
-            None => (address.as_str(), false),
-        };
-        let opened =
-            listener::tcp(name, port, config.tcp_backlog as i32).and_then(TcpListener::into_std);
-        match opened {
-            Ok(listener) => listeners.push(listener),
-            Err(error) if optional && error.kind() != io::ErrorKind::AddrInUse => {}
-            Err(error) => {
+pub(super) fn metrics(config: &Config, service: &Arc<Service>) -> Result<Option<Metrics>, String> {
+    let wanted = config.metrics_port;
+    let is_default = wanted == Config::default().metrics_port;
+    let last = if is_default {
+        wanted + DEFAULT_PORTS - 1
+    } else {
+        wanted
+    };
+    let mut port = wanted;
+    let listeners = loop {
+        match open_metrics(config, port) {
+            Ok(listeners) => break listeners,
+            Err((_, error)) if port < last && error.kind() == io::ErrorKind::AddrInUse => port += 1,
+            Err((name, error)) => {
                 return Err(format!(
                     "Can't serve metrics on {name}:{port}: {error}; choose another port by `metrics-port`, or 0 for none \
                      (redis_exporter listens on 9121 too, and is not needed)"
                 ));
             }
         }
-    }
+    };
     if listeners.is_empty() {
         return Ok(None);
     }
-    exporter::start(listeners, Arc::clone(service) as _)
-        .map(Some)
-        .map_err(|error| format!("Can't serve metrics on port {port}: {error}"))
+    if port != wanted {
+        tracing::warn!(
+            "Port {wanted} is taken, so that metrics are served on port {port}; metrics-port chooses one"
+        );
+    }
+    match exporter::start(listeners, Arc::clone(service) as _) {
+        Ok(served) => Ok(Some(Metrics {
+            port,
+            _served: served,
+        })),
+        Err(error) => Err(format!("Can't serve metrics on port {port}: {error}")),
+    }
+}
+
+/// Listens for scrapers on all addresses; the one that cannot be had, and why.
+fn open_metrics(
+    config: &Config,
+    port: u16,
+) -> Result<Vec<std::net::TcpListener>, (String, io::Error)> {
+    let mut listeners = Vec::new();
+    for address in metrics_addresses(config) {
+        let (name, optional) = match address.strip_prefix('-') {
+            Some(name) => (name, true),
+            None => (address.as_str(), false),
+        };
+        match listener::tcp(name, port, config.tcp_backlog as i32).and_then(TcpListener::into_std) {
+            Ok(listener) => listeners.push(listener),
+            Err(error) if optional && error.kind() != io::ErrorKind::AddrInUse => {}
+            Err(error) => return Err((name.to_owned(), error)),
+        }
+    }
+    Ok(listeners)
 }
 
 /// What connections leave to the server.

@@ -83,9 +83,8 @@ fn open_to_all(config: &Config, users: &Users) -> Vec<String> {
     let reachable = public(accept::metrics_addresses(config));
     if !reachable.is_empty() && config.metrics_auth.is_empty() {
         advice.push(format!(
-            "clients that reach {} can read the metrics on port {}: set metrics-auth, or metrics-bind 127.0.0.1",
-            reachable.join(", "),
-            config.metrics_port
+            "clients that reach {} can read the metrics: set metrics-auth, or metrics-bind 127.0.0.1",
+            reachable.join(", ")
         ));
     }
     advice

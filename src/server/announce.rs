@@ -29,12 +29,12 @@ pub(super) fn starting(config: &Config, file: Option<&Path>, warnings: &[String]
 }
 
 /// What runs, in a few lines: threads, memory, what is saved, where clients come in.
-pub(super) fn runs(config: &Config, threads: usize, shards: usize) {
+pub(super) fn runs(config: &Config, threads: usize, shards: usize, metrics_port: Option<u16>) {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     tracing::info!("Threads: {threads} for {cores} cores; the keyspace is in {shards} shards");
     tracing::info!("Memory: {}", memory(config, machine::memory()));
     tracing::info!("Persistence: {}", persistence(config));
-    tracing::info!("Addresses: {}", addresses(config));
+    tracing::info!("Addresses: {}", addresses(config, metrics_port));
 }
 
 fn memory(config: &Config, memory: Memory) -> String {
@@ -81,7 +81,7 @@ fn persistence(config: &Config) -> String {
     format!("{snapshots}; {log}; directory {}", config.dir.display())
 }
 
-fn addresses(config: &Config) -> String {
+fn addresses(config: &Config, metrics_port: Option<u16>) -> String {
     let at = |addresses: &[String], scheme: &str, port: u16, path: &str| {
         let named = addresses.iter().map(|name| {
             let name = name.strip_prefix('-').unwrap_or(name);
@@ -103,7 +103,7 @@ fn addresses(config: &Config) -> String {
         all.push(format!("unix socket {}", config.unixsocket));
     }
     let metrics = accept::metrics_addresses(config);
-    if !metrics.is_empty() {
+    if let Some(port) = metrics_port {
         let scheme = if config.metrics_tls {
             "https://"
         } else {
@@ -118,7 +118,7 @@ fn addresses(config: &Config) -> String {
         } else {
             metrics
         };
-        let urls = at(named, scheme, config.metrics_port, "/metrics");
+        let urls = at(named, scheme, port, "/metrics");
         all.push(format!("metrics {urls}"));
     }
     all.join("; ")

@@ -64,7 +64,7 @@ use crate::shard::job::task::WaiterDispatcher;
 use crate::shard::route::Router;
 use crate::sys::daemon::{self, Side, Word};
 use crate::sys::signals;
-use crate::telemetry::{Telemetry, clock, exporter, log, memory};
+use crate::telemetry::{Telemetry, clock, log, memory};
 use accept::Owning;
 use fitness::Pidfile;
 use handshaking::Handshaking;
@@ -274,7 +274,13 @@ impl Assembled {
         for advice in advice::of(config, host.file.as_deref(), &service.users) {
             tracing::warn!("Warning: {advice}");
         }
-        announce::runs(config, service.telemetry.thread_count, service.shards.len());
+        let metrics_port = opened.metrics.as_ref().map(|metrics| metrics.port);
+        announce::runs(
+            config,
+            service.telemetry.thread_count,
+            service.shards.len(),
+            metrics_port,
+        );
         announce::initialized();
         // Before clients are served, and the first time that they could be.
         self.supervision.begin(service, runtimes.handles());
@@ -355,7 +361,7 @@ impl Assembled {
 
 /// What a server has opened that serves.
 struct Opened {
-    metrics: Option<exporter::Handle>,
+    metrics: Option<accept::Metrics>,
     start: Start,
     pidfile: Pidfile,
 }
