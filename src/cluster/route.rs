@@ -328,14 +328,15 @@ mod tests {
         importing.importing.insert(THERE, OTHER);
         let mut replica = map();
         replica.myself = REPLICA;
-        let cases: &[(
-            &ClusterMap,
+        type Case<'m> = (
+            &'m ClusterMap,
             SlotOf,
             Manner,
             WhenDown,
             Option<Presence>,
             Verdict,
-        )] = &[
+        );
+        let cases: &[Case<'_>] = &[
             (&plain, SlotOf::NONE, writes, strict, None, Serve),
             (&down, SlotOf::NONE, writes, strict, None, Serve),
             (&plain, here, writes, strict, None, Serve),

@@ -113,8 +113,8 @@ pub(super) fn metrics_addresses(config: &Config) -> &[String] {
     }
 }
 
-/// Ports that are tried one after the other where `metrics-port` has its default, so that several servers of one machine
-/// start as several redis-servers do.
+/// Ports that are tried one after the other where `metrics-port` has its default, so that several servers of one
+/// machine start as several redis-servers do.
 const DEFAULT_PORTS: u16 = 64;
 
 /// Metrics that are served.

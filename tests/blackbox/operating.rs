@@ -80,53 +80,6 @@ impl Heard {
     }
 }
 
-/// Several servers of one machine start as several redis-servers do: who did not choose a port for the metrics gets
-/// another one than the first has.
-#[test]
-fn servers_beside_each_other_have_metrics_at_ports_of_their_own() {
-    let servers: Vec<_> = (0..2)
-        .map(|_| {
-            let folder = tempfile::tempdir().expect("a folder");
-            let port = free_port();
-            let mut command = support::command();
-            command
-                .args([
-                    "--port",
-                    &port.to_string(),
-                    "--bind",
-                    "127.0.0.1",
-                    "--save",
-                    "",
-                    "--dir",
-                ])
-                .arg(folder.path())
-                .arg("--logfile")
-                .arg(folder.path().join("log"));
-            let child = command.spawn().expect("the server starts");
-            (folder, child)
-        })
-        .collect();
-    let metrics: Vec<String> = servers
-        .iter()
-        .map(|(folder, ..)| {
-            let log = || fs::read_to_string(folder.path().join("log")).unwrap_or_default();
-            eventually("the server is ready", || {
-                log().contains("Ready to accept connections")
-            });
-            let log = log();
-            let at = log
-                .find("metrics http://127.0.0.1:")
-                .expect("where the metrics are");
-            log[at..].lines().next().expect("a line").to_owned()
-        })
-        .collect();
-    for (_folder, mut child) in servers {
-        child.kill().expect("the server runs");
-        child.wait().expect("the server ends");
-    }
-    assert_ne!(metrics[0], metrics[1]);
-}
-
 #[test]
 fn systemd_hears_when_the_server_serves_what_it_is_about_and_when_it_ends() {
     if is_stand_in() {

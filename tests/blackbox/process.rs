@@ -1,9 +1,12 @@
 //! The server as a process: how it starts and ends, signals, its title and log, crashes and the watchdog.
 
 use std::ffi::OsString;
+use std::fs;
 use std::process::Command;
 
-use crate::support::{self, Options, Server, check, eventually, info_field, is_stand_in};
+use crate::support::{
+    self, Options, Server, check, eventually, free_port, info_field, is_stand_in,
+};
 use crate::wire::{self, Raw};
 
 #[test]
@@ -313,4 +316,51 @@ fn sigalrm_has_all_stacks_logged_and_the_server_goes_on() {
         assert!(log.contains(&named), "{named} {log}");
     }
     check(&mut raw, "GET k", "\"v\"");
+}
+
+/// Several servers of one machine start as several redis-servers do: who did not choose a port for the metrics gets
+/// another one than the first has.
+#[test]
+fn servers_beside_each_other_have_metrics_at_ports_of_their_own() {
+    let servers: Vec<_> = (0..2)
+        .map(|_| {
+            let folder = tempfile::tempdir().expect("a folder");
+            let port = free_port();
+            let mut command = support::command();
+            command
+                .args([
+                    "--port",
+                    &port.to_string(),
+                    "--bind",
+                    "127.0.0.1",
+                    "--save",
+                    "",
+                    "--dir",
+                ])
+                .arg(folder.path())
+                .arg("--logfile")
+                .arg(folder.path().join("log"));
+            let child = command.spawn().expect("the server starts");
+            (folder, child)
+        })
+        .collect();
+    let metrics: Vec<String> = servers
+        .iter()
+        .map(|(folder, ..)| {
+            let log = || fs::read_to_string(folder.path().join("log")).unwrap_or_default();
+            eventually("the server is ready", || {
+                log().contains("Ready to accept connections")
+            });
+            let log = log();
+            let at = log
+                .find("metrics http://127.0.0.1:")
+                .expect("where the metrics are");
+            log[at..].lines().next().expect("a line").to_owned()
+        })
+        .collect();
+    for (_folder, mut child) in servers {
+        child.kill().expect("the server runs");
+        child.wait().expect("the server ends");
+    }
+    assert_ne!(metrics[0], metrics[1]);
 }

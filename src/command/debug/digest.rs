@@ -113,7 +113,7 @@ impl Signature {
     }
 
     fn reply(&self, out: &mut Out) {
-        out.simple(&hex::text(&self.0));
+        out.simple(hex::text(&self.0));
     }
 }
 
