@@ -25,7 +25,11 @@ pub(super) fn starting(config: &Config, file: Option<&Path>, warnings: &[String]
     for warning in warnings {
         tracing::warn!("Warning: {warning}");
     }
-    tracing::info!("Running mode=standalone, port={}. PID: {pid}", config.port);
+    tracing::info!(
+        "Running mode={}, port={}. PID: {pid}",
+        config.mode_name(),
+        config.port
+    );
 }
 
 /// What runs, in a few lines: threads, memory, what is saved, where clients come in.

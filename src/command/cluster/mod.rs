@@ -5,12 +5,14 @@
 //! change     what changes the cluster
 //! emulated   the cluster that is this server and its replicas, as a map
 //! nodes      nodes, shards, ranges of slots and links, as answers
+//! slot_stats how many keys each slot has
 //! slots      the keys of a hash slot
 //! ```
 
 mod change;
 mod emulated;
 mod nodes;
+mod slot_stats;
 mod slots;
 
 use std::fmt::Write;
@@ -84,6 +86,7 @@ static CLUSTER: Command = Command::new("cluster", GROUP, -2)
         &nodes::SHARDS,
         &nodes::SLAVES,
         &nodes::SLOTS,
+        &slot_stats::SLOT_STATS,
     ]);
 
 /// `CLUSTER HELP`
@@ -152,6 +155,8 @@ const HELP_LINES: &[&str] = &[
     "    Say where a slot goes, comes from or is.",
     "SHARDS",
     "    List shards with their slots and nodes.",
+    "SLOT-STATS (SLOTSRANGE <first> <last>|ORDERBY KEY-COUNT [LIMIT <count>] [ASC|DESC])",
+    "    Count the keys of each slot of this node.",
     "SLOTS",
     "    List ranges of slots with their nodes.",
 ];
@@ -531,6 +536,66 @@ mod tests {
             cli.check("READWRITE", "OK");
             assert!(!Manner(cli.connection.manner).any(Manner::READS_HERE));
             assert!(!cli.connection.shared.reads_here.load(Relaxed));
+        });
+    }
+
+    #[test]
+    fn slots_are_listed_with_how_many_keys_they_have() {
+        on_every_setup(|cli: &mut Terminal| {
+            cli.be_cluster();
+            for line in [
+                "SET {a}1 v",
+                "SET {a}2 v",
+                "SET {b}1 v",
+                "SET {b}2 v",
+                "SET c v",
+            ] {
+                cli.run(line);
+            }
+            let flat = |cli: &mut Terminal, line: &str| {
+                let shown = cli.run(&format!("CLUSTER SLOT-STATS {line}"));
+                let words = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+                words
+                    .replace(") (integer)", ")")
+                    .replace(" => (integer)", "")
+            };
+            let ordered = flat(cli, "ORDERBY key-count LIMIT 3");
+            let places = ["3300", "15495", "7365"].map(|slot| ordered.find(slot));
+            assert!(
+                places.is_sorted() && places.iter().all(Option::is_some),
+                "{ordered}"
+            );
+            let ranged = flat(cli, "SLOTSRANGE 3299 3300");
+            assert!(
+                ranged.contains("3299") && ranged.contains("key-count"),
+                "{ranged}"
+            );
+            assert!(!flat(cli, "ORDERBY key-count ASC LIMIT 1").contains("15495"));
+            for (line, error) in [
+                (
+                    "SLOTSRANGE 2 1",
+                    "ERR Start slot number 2 is greater than end slot number 1",
+                ),
+                ("SLOTSRANGE 1 16384", "ERR Invalid or out of range slot"),
+                (
+                    "ORDERBY cpu-usec",
+                    "ERR Unrecognized sort metric for ORDERBY.",
+                ),
+                (
+                    "ORDERBY key-count LIMIT 0",
+                    "ERR Limit has to lie in between 1 and 16384 (maximum number of slots).",
+                ),
+                (
+                    "ORDERBY key-count ASC DESC",
+                    "ERR Multiple filters of the same type are disallowed.",
+                ),
+                ("ORDERBY key-count BY", "ERR syntax error"),
+            ] {
+                cli.check(
+                    &format!("CLUSTER SLOT-STATS {line}"),
+                    &format!("(error) {error}"),
+                );
+            }
         });
     }
 

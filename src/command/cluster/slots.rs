@@ -77,7 +77,7 @@ fn keys_part(cx: &mut ShardCx<'_>, args: &Args<'_>, gather: &mut Gather) -> Comm
     Ok(())
 }
 
-fn check_enabled(cx: &ShardCx<'_>) -> CommandResult {
+pub(super) fn check_enabled(cx: &ShardCx<'_>) -> CommandResult {
     match cx.config.cluster_enabled {
         ClusterMode::No => Err(NOT_ENABLED.into()),
         ClusterMode::Yes | ClusterMode::Emulated => Ok(()),
