@@ -129,6 +129,8 @@ fn addresses_are_those_that_the_configuration_announces() {
         assert!(slots.contains(&expected), "{slots}");
         let shards = client.call("CLUSTER SHARDS").show();
         let words = shards.split_whitespace().collect::<Vec<_>>().join(" ");
+        // As in Redis, CLUSTER SHARDS has an empty text where CLUSTER SLOTS has nothing.
+        let endpoint = endpoint.replace("(nil)", "\"\"");
         assert!(
             words.contains(&format!("\"endpoint\" 8) {endpoint}")),
             "{words}"
