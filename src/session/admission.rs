@@ -5,19 +5,19 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::Session;
 use super::batch::{Admitted, Plan, Route};
 use super::turn::Turn;
-use crate::cluster::route::{Manner, SlotOf, Verdict};
+use crate::cluster::route::{self, Manner, SlotOf, Verdict};
 use crate::command::Args;
 use crate::command::acl::check::{self, Asker, Place};
 use crate::command::admission::{self, Candidate, Facts, Stage};
 use crate::command::declaration::{Command, Flags, Run, TransactionVerb};
 use crate::command::error::{self, CommandError};
-use crate::command::host::cluster::Routes;
+use crate::command::host::cluster::{Routes, when_down};
 use crate::command::transaction::{exec_abort, is_exec};
 use crate::config::Config;
 use crate::config::live::Peer;
 use crate::resp::reply::Protocol;
 use crate::script;
-use crate::shard::slots::{self, SlotPass};
+use crate::shard::slots::{self, Scene, SlotPass};
 use crate::telemetry::{clock, counters, errors, log};
 
 /// What ASKING leaves, until it is used.
@@ -28,7 +28,7 @@ const ASKING: Manner = Manner::ASKS.or(Manner::WILL_ASK);
 struct Asking<'s, const CHECKED: bool> {
     session: &'s Session,
     config: &'s Config,
-    /// The request, where its user's rules are looked at.
+    /// The request, where more is looked at than its command.
     request: Option<(&'static Command, Args<'s>)>,
     denial: Option<CommandError>,
     /// In a cluster: whose the slots are, the slot of the request, and how it comes.
@@ -45,11 +45,40 @@ impl<const CHECKED: bool> Asking<'_, CHECKED> {
                 true => manner.or(Manner::WRITES),
                 false => manner,
             };
-            if let Verdict::Refuse(refusal) = routes.decide(slot, manner, self.config) {
+            let verdict = match routes.decide(slot, manner, self.config) {
+                Verdict::Look => self.look(routes, slot, manner),
+                verdict => verdict,
+            };
+            if let Verdict::Refuse(refusal) = verdict {
                 self.elsewhere = Some(routes.refusal_text(refusal, manner, self.config));
             }
         }
         self.elsewhere.is_some()
+    }
+
+    /// Looks for the keys of a command that a transaction queues, so that it is refused as early as Redis does. What is
+    /// not queued is looked at where it runs, and so is the transaction as a whole: a shard that is held is passed
+    /// over.
+    fn look(&self, routes: &Routes, slot: SlotOf, manner: Manner) -> Verdict {
+        let queued = self
+            .request
+            .filter(|(command, _)| self.session.is_queueing(command));
+        let Some((_, args)) = queued else {
+            return Verdict::Look;
+        };
+        let shard = args.keys().first().map(|key| key.shard);
+        let held = shard.and_then(|shard| self.session.service.shards.try_take(shard));
+        let Some(mut engine) = held else {
+            return Verdict::Look;
+        };
+        let scene = Scene {
+            config: self.config,
+            now: clock::now(),
+            db: self.session.db(),
+        };
+        let found = slots::presence(&mut [&mut engine], std::iter::once(args), scene);
+        let when_down = when_down(self.config);
+        route::decide(&routes.map, slot, manner, when_down, Some(found))
     }
 }
 
@@ -420,7 +449,7 @@ impl Session {
             None => candidate,
         };
         let mut facts = self.asking::<CHECKED>(turn.config);
-        facts.request = CHECKED.then_some((request.command, args));
+        facts.request = Some((request.command, args));
         facts.routed = self.routed(turn, request);
         admission::refusal(&mut facts, candidate, stage)
     }

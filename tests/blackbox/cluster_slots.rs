@@ -244,6 +244,10 @@ fn a_slot_on_the_move_is_asked_for_where_its_keys_are() {
     check(&mut there, "GET {bar}9", &moved(BAR, &one));
     check(&mut there, "ASKING", "OK");
     check(&mut there, "MGET {bar}9 {bar}1", TRY_AGAIN);
+    // What is queued is looked at, too.
+    check(&mut here, "MULTI", "OK");
+    check(&mut here, "GET {bar}9", &to_two);
+    check(&mut here, "EXEC", ABORTED);
     // It holds for all of a transaction.
     check(&mut there, "ASKING", "OK");
     check(&mut there, "MULTI", "OK");
