@@ -3,11 +3,12 @@
 //! Only the holder of the shard's token writes, with relaxed loads and stores; readers see each figure whole, though
 //! not all figures of one moment. Nothing here is ever followed as a pointer by a reader except as a prefetch hint.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 
 use super::value::TYPES;
 use crate::base::counter::Counter;
+use crate::base::hash::SLOTS;
 use crate::structures::reuse_distance::{self, Curve};
 
 /// What is published of one database.
@@ -24,6 +25,8 @@ pub struct PublishedDb {
     pub deadline_mean_ms: Counter,
     /// Hashes of which fields have deadlines.
     pub field_volatile_keys: Counter,
+    /// In a cluster: which slots have keys.
+    pub(super) slots_in_use: SlotsInUse,
     /// KiB of the largest value of each type; 0 when none is large.
     largest_kib: [AtomicU32; TYPES],
 }
@@ -45,6 +48,46 @@ impl PublishedDb {
         for kib in &self.largest_kib {
             kib.store(0, Relaxed);
         }
+    }
+}
+
+/// Which slots of a shard have keys in a database; a bit for each, by what of its number the shard does not say.
+#[derive(Debug, Default)]
+pub(super) struct SlotsInUse(OnceLock<SlotBits>);
+
+#[derive(Debug)]
+struct SlotBits {
+    shard_bits: u32,
+    words: Box<[AtomicU64]>,
+}
+
+impl SlotsInUse {
+    /// Notes whether a slot has keys, by its number in the shard, of which so many lowest bits are left out.
+    pub(super) fn note(&self, shard_bits: u32, number: usize, is_in_use: bool) {
+        let bits = self.0.get_or_init(|| {
+            let words = usize::from(SLOTS >> shard_bits).div_ceil(64);
+            SlotBits {
+                shard_bits,
+                words: (0..words).map(|_| AtomicU64::new(0)).collect(),
+            }
+        });
+        let (word, bit) = (&bits.words[number / 64], 1 << (number % 64));
+        // The holder of the shard alone writes.
+        let others = word.load(Relaxed) & !bit;
+        word.store(if is_in_use { others | bit } else { others }, Relaxed);
+    }
+
+    pub(super) fn clear(&self) {
+        for word in self.0.get().iter().flat_map(|bits| &bits.words) {
+            word.store(0, Relaxed);
+        }
+    }
+
+    fn contains(&self, slot: u16) -> bool {
+        self.0.get().is_some_and(|bits| {
+            let number = usize::from(slot >> bits.shard_bits);
+            bits.words[number / 64].load(Relaxed) >> (number % 64) & 1 == 1
+        })
     }
 }
 
@@ -282,6 +325,12 @@ impl Published {
         db.deadline_mean_ms.set(0);
         db.field_volatile_keys.set(0);
         db.clear_largest();
+        db.slots_in_use.clear();
+    }
+
+    /// Whether a slot of this shard has keys, in any database. Known where slots are kept.
+    pub fn has_keys_in_slot(&self, slot: u16) -> bool {
+        self.dbs.iter().any(|db| db.slots_in_use.contains(slot))
     }
 
     /// Records how late a key was deleted.

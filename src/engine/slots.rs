@@ -129,8 +129,10 @@ mod tests {
 
     /// What is known of slots is what a look at all keys says.
     fn check(engine: &mut Engine, budget: usize) {
+        let mut in_use = std::collections::BTreeSet::new();
         for db in 0..engine.database_count() {
             let expected = all(engine, db);
+            in_use.extend(expected.keys().copied());
             let keyspace = engine.keyspace(db, Now::default());
             let sum: u64 = (0..SLOTS).map(|slot| keyspace.keys_in_slot(slot)).sum();
             assert_eq!(sum, keyspace.len() as u64, "no slot has more than its keys");
@@ -149,6 +151,10 @@ mod tests {
                 found.sort();
                 assert_eq!(found, keys);
             }
+        }
+        for slot in (0..SLOTS).filter(|slot| engine.has_slot(*slot)) {
+            let is_in_use = engine.published().has_keys_in_slot(slot);
+            assert_eq!(is_in_use, in_use.contains(&slot), "slot {slot}");
         }
     }
 

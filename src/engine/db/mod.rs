@@ -643,6 +643,7 @@ impl Db {
         self.table
             .set_published(Some(Arc::clone(&self.published.dbs[index].directory)));
         self.publish_all_largest();
+        self.publish_slots();
         self.publish();
         self.publish_deadlines();
     }

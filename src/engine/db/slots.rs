@@ -13,6 +13,7 @@ use smallvec::SmallVec;
 
 use super::{Db, IS_BY_SLOT};
 use crate::base::hash::{SLOTS, slot};
+use crate::engine::published::PublishedDb;
 use crate::engine::short_hash::{self, is_at, places, shorten};
 use crate::engine::value::Object;
 use crate::structures::entry::EntryRef;
@@ -60,18 +61,39 @@ impl SlotKeys {
         Some(&self.pages.get(page)?.as_ref()?[row])
     }
 
-    fn add(&mut self, key: &[u8], hash: u64) {
-        let (page, row) = self.place(slot(key));
+    /// Adds a key; the slot, if it had none.
+    fn add(&mut self, key: &[u8], hash: u64) -> Option<u16> {
+        let slot = slot(key);
+        let (page, row) = self.place(slot);
         let rows = &mut self.pages[page];
         let rows = rows.get_or_insert_with(|| Box::new([const { Row::EMPTY }; PAGE]));
         rows[row].push(shorten(hash));
+        (rows[row].len() == 1).then_some(slot)
     }
 
-    fn remove(&mut self, key: &[u8], hash: u64) {
-        let (page, row) = self.place(slot(key));
+    /// Removes a key; the slot, if it has none any more.
+    fn remove(&mut self, key: &[u8], hash: u64) -> Option<u16> {
+        let slot = slot(key);
+        let (page, row) = self.place(slot);
         let rows = self.pages[page].as_mut();
         let was_there = rows.is_some_and(|rows| rows[row].remove(shorten(hash)));
         debug_assert!(was_there, "a key that leaves had come");
+        self.row(slot)
+            .is_none_or(|row| row.is_empty())
+            .then_some(slot)
+    }
+
+    /// Publishes which slots have keys.
+    fn publish(&self, published: &PublishedDb) {
+        let rows = self.pages.iter().enumerate().flat_map(|(at, page)| {
+            let rows = page.iter().flat_map(|rows| rows.iter().enumerate());
+            rows.map(move |(row, keys)| (at * PAGE + row, keys))
+        });
+        for (number, keys) in rows {
+            if !keys.is_empty() {
+                published.slots_in_use.note(self.shard_bits, number, true);
+            }
+        }
     }
 }
 
@@ -94,8 +116,12 @@ impl Db {
         if self.keeps_images() {
             self.save_absence(hash, key);
         }
-        if let Some(by_slot) = &mut self.by_slot {
-            by_slot.add(key, hash);
+        if let Some(by_slot) = &mut self.by_slot
+            && let Some(slot) = by_slot.add(key, hash)
+        {
+            let (number, bits) = (slot >> by_slot.shard_bits, by_slot.shard_bits);
+            let slots = &self.published.dbs[self.index].slots_in_use;
+            slots.note(bits, usize::from(number), true);
         }
     }
 
@@ -105,8 +131,20 @@ impl Db {
         if self.is_saving() {
             self.forget_under_way(entry);
         }
-        if let Some(by_slot) = &mut self.by_slot {
-            by_slot.remove(entry.key(), self.seed.hash(entry.key()));
+        if let Some(by_slot) = &mut self.by_slot
+            && let Some(slot) = by_slot.remove(entry.key(), self.seed.hash(entry.key()))
+        {
+            let (number, bits) = (slot >> by_slot.shard_bits, by_slot.shard_bits);
+            let slots = &self.published.dbs[self.index].slots_in_use;
+            slots.note(bits, usize::from(number), false);
+        }
+    }
+
+    /// Publishes which slots have keys in a database that has come to its place.
+    pub(super) fn publish_slots(&self) {
+        self.published_of_own().slots_in_use.clear();
+        if let Some(by_slot) = &self.by_slot {
+            by_slot.publish(self.published_of_own());
         }
     }
 
