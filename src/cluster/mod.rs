@@ -8,6 +8,7 @@
 //! node_id    names of nodes and shards
 //! slot_set   sets of hash slots
 //! flags      what nodes say of each other
+//! kind       which messages there are, by number and name
 //! packet     one message of the bus as a value
 //! machine    the machine
 //! map        who owns which slot, as commands see it
@@ -23,6 +24,7 @@
 
 pub mod change;
 pub mod flags;
+pub mod kind;
 pub mod machine;
 pub mod map;
 pub mod node_id;

@@ -32,6 +32,7 @@ use self::node::{Address, Node, NodeRef};
 use self::nodes::Nodes;
 use super::Millis;
 use super::flags::NodeFlags;
+use super::kind::KINDS;
 use super::node_id::NodeId;
 use super::output::{Level, LinkId, Output};
 use super::packet::Message;
@@ -39,8 +40,6 @@ use super::saved::Saved;
 use super::settings::{Local, Settings};
 use super::slot_set::SlotSet;
 use crate::base::random::Random;
-
-pub use self::sending::{KINDS, Kind};
 
 /// See the module.
 pub struct Machine {

@@ -8,47 +8,6 @@ use crate::cluster::output::{LinkId, Output};
 use crate::cluster::packet::{Body, Extension, Gossip, Header, Message, News, Packet};
 use crate::cluster::settings::Local;
 
-/// Kinds of messages, for counting them.
-pub const KINDS: usize = 11;
-
-/// What kind a message is; the numbers are those of the bus.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-#[expect(missing_docs, reason = "named as the messages are")]
-pub enum Kind {
-    Ping = 0,
-    Pong = 1,
-    Meet = 2,
-    Fail = 3,
-    Publish = 4,
-    VoteRequest = 5,
-    Vote = 6,
-    Update = 7,
-    ManualFailoverStart = 8,
-    Module = 9,
-    PublishShard = 10,
-}
-
-impl Body {
-    /// The kind of it.
-    #[must_use]
-    pub fn kind(&self) -> Kind {
-        match self {
-            Body::Ping(_) => Kind::Ping,
-            Body::Pong(_) => Kind::Pong,
-            Body::Meet(_) => Kind::Meet,
-            Body::Fail(_) => Kind::Fail,
-            Body::Publish(_) => Kind::Publish,
-            Body::PublishShard(_) => Kind::PublishShard,
-            Body::VoteRequest => Kind::VoteRequest,
-            Body::Vote => Kind::Vote,
-            Body::Update { .. } => Kind::Update,
-            Body::ManualFailoverStart => Kind::ManualFailoverStart,
-            Body::Module => Kind::Module,
-        }
-    }
-}
-
 /// Nodes that a ping tells of at least, if there are so many.
 const GOSSIP_MIN: usize = 3;
 

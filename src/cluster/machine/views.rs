@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use super::node::{Address, Node};
-use super::{KINDS, Kind, Machine, Millis, NodeRef, Nodes, draw};
+use super::{Machine, Millis, NodeRef, Nodes, draw};
 use crate::base::hash::SLOTS;
 use crate::base::random::Random;
 use crate::cluster::flags::NodeFlags;
+use crate::cluster::kind::{KINDS, Kind};
 use crate::cluster::map::{ClusterMap, NodeView, UNOWNED};
 use crate::cluster::node_id::NodeId;
 use crate::cluster::output::LinkId;

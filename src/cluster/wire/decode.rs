@@ -1,6 +1,5 @@
 //! Bytes to a packet.
 
-use super::kind::Kind;
 use super::layout::{
     ADDRESS, ADDRESS_BYTES, BUS_PORT, CONFIG_EPOCH, COUNT, CURRENT_EPOCH, EXTENDED,
     EXTENSION_HEAD_BYTES, EXTENSIONS, FLAGS, FORCED, FORGOTTEN, GOSSIP_ADDRESS, GOSSIP_BUS_PORT,
@@ -10,6 +9,7 @@ use super::layout::{
     PROTOCOL, SENDER, SHARD_ID, SIGNATURE, SLOTS, STATE, UPDATE_BYTES, VERSION,
 };
 use crate::cluster::flags::NodeFlags;
+use crate::cluster::kind::Kind;
 use crate::cluster::node_id::{NODE_ID_BYTES, NodeId};
 use crate::cluster::packet::{Body, Extension, Gossip, Header, Message, News, Packet, WirePorts};
 use crate::cluster::slot_set::{SLOT_SET_BYTES, SlotSet};

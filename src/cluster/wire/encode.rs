@@ -1,6 +1,5 @@
 //! A packet to bytes.
 
-use super::kind::Kind;
 use super::layout::{
     ADDRESS, ADDRESS_BYTES, BUS_PORT, CONFIG_EPOCH, COUNT, CURRENT_EPOCH, EXTENDED,
     EXTENSION_HEAD_BYTES, EXTENSIONS, FLAGS, FORCED, FORGOTTEN, GOSSIP_ADDRESS, GOSSIP_BUS_PORT,
@@ -10,6 +9,7 @@ use super::layout::{
     SHARD_ID, SIGNATURE, SLOTS, STATE, VERSION,
 };
 use crate::cluster::flags::NodeFlags;
+use crate::cluster::kind::Kind;
 use crate::cluster::packet::{Body, Extension, Gossip, Header, Message, News, Packet};
 
 /// The bytes of a packet.
@@ -19,7 +19,7 @@ use crate::cluster::packet::{Body, Extension, Gossip, Header, Message, News, Pac
 /// If it has more entries of gossip or more extensions than a count of sixteen bits, or more bytes than one of 32.
 #[must_use]
 pub fn encode(packet: &Packet) -> Vec<u8> {
-    let mut out = header(&packet.header, Kind::of(&packet.body));
+    let mut out = header(&packet.header, packet.body.kind());
     match &packet.body {
         Body::Ping(news) | Body::Pong(news) | Body::Meet(news) => append_news(news, &mut out),
         Body::Fail(node) => out.extend_from_slice(node.as_bytes()),

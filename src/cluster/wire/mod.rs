@@ -26,7 +26,6 @@
 //! nodes.conf.
 //!
 //! ```text
-//! kind      which messages there are, by number and name
 //! layout    the places above
 //! encode    a packet to bytes
 //! decode    bytes to a packet
@@ -35,7 +34,6 @@
 
 pub mod decode;
 pub mod encode;
-pub mod kind;
 mod layout;
 pub mod reader;
 

@@ -5,8 +5,8 @@
 //! long messages of PUBLISH are for nodes that this one knows.
 
 use super::decode::{Refused, decode};
-use super::kind::Kind;
 use super::layout::{HEADER_BYTES, KIND, LENGTH, SENDER, SIGNATURE};
+use crate::cluster::kind::Kind;
 use crate::cluster::node_id::{NODE_ID_BYTES, NodeId};
 use crate::cluster::packet::Packet;
 

@@ -4,9 +4,9 @@ use proptest::prelude::*;
 
 use super::decode::{Refused, decode};
 use super::encode::encode;
-use super::kind::Kind;
 use super::reader::{Broken, Reader};
 use crate::cluster::flags::NodeFlags;
+use crate::cluster::kind::Kind;
 use crate::cluster::node_id::NodeId;
 use crate::cluster::packet::{Body, Extension, Gossip, Header, Message, News, Packet, WirePorts};
 use crate::cluster::slot_set::SlotSet;

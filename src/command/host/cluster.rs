@@ -14,6 +14,7 @@ use arc_swap::{ArcSwap, Guard};
 
 use crate::cluster::Millis;
 use crate::cluster::change::Change;
+use crate::cluster::kind::{KINDS, Kind};
 use crate::cluster::map::{ClusterMap, NodeView};
 use crate::cluster::node_id::NodeId;
 use crate::cluster::route::{Manner, Refusal, SlotOf, Verdict, WhenDown};
@@ -45,19 +46,7 @@ pub trait Cluster: Send + Sync {
 }
 
 /// Kinds of messages, as the bus numbers them and CLUSTER INFO names them.
-pub const MESSAGE_KINDS: [&str; 11] = [
-    "ping",
-    "pong",
-    "meet",
-    "fail",
-    "publish",
-    "auth-req",
-    "auth-ack",
-    "update",
-    "mfstart",
-    "module",
-    "publishshard",
-];
+pub const MESSAGE_KINDS: [&str; KINDS] = Kind::NAMES;
 
 /// What went over the bus since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -48,24 +48,6 @@ impl Kind {
         Kind::PublishShard,
     ];
 
-    /// The kind of a message.
-    #[must_use]
-    pub fn of(body: &Body) -> Kind {
-        match body {
-            Body::Ping(_) => Kind::Ping,
-            Body::Pong(_) => Kind::Pong,
-            Body::Meet(_) => Kind::Meet,
-            Body::Fail(_) => Kind::Fail,
-            Body::Publish(_) => Kind::Publish,
-            Body::PublishShard(_) => Kind::PublishShard,
-            Body::VoteRequest => Kind::VoteRequest,
-            Body::Vote => Kind::Vote,
-            Body::Update { .. } => Kind::Update,
-            Body::ManualFailoverStart => Kind::ManualFailoverStart,
-            Body::Module => Kind::Module,
-        }
-    }
-
     /// The kind of a number, if there is one.
     #[must_use]
     pub fn from_number(number: u16) -> Option<Kind> {
@@ -78,21 +60,44 @@ impl Kind {
         self as u16
     }
 
+    /// The words that CLUSTER INFO has for all, by their numbers.
+    pub const NAMES: [&str; KINDS] = [
+        "ping",
+        "pong",
+        "meet",
+        "fail",
+        "publish",
+        "auth-req",
+        "auth-ack",
+        "update",
+        "mfstart",
+        "module",
+        "publishshard",
+    ];
+
     /// The word that CLUSTER INFO has for it.
     #[must_use]
     pub fn name(self) -> &'static str {
+        Kind::NAMES[self as usize]
+    }
+}
+
+impl Body {
+    /// The kind of it.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
         match self {
-            Kind::Ping => "ping",
-            Kind::Pong => "pong",
-            Kind::Meet => "meet",
-            Kind::Fail => "fail",
-            Kind::Publish => "publish",
-            Kind::VoteRequest => "auth-req",
-            Kind::Vote => "auth-ack",
-            Kind::Update => "update",
-            Kind::ManualFailoverStart => "mfstart",
-            Kind::Module => "module",
-            Kind::PublishShard => "publishshard",
+            Body::Ping(_) => Kind::Ping,
+            Body::Pong(_) => Kind::Pong,
+            Body::Meet(_) => Kind::Meet,
+            Body::Fail(_) => Kind::Fail,
+            Body::Publish(_) => Kind::Publish,
+            Body::PublishShard(_) => Kind::PublishShard,
+            Body::VoteRequest => Kind::VoteRequest,
+            Body::Vote => Kind::Vote,
+            Body::Update { .. } => Kind::Update,
+            Body::ManualFailoverStart => Kind::ManualFailoverStart,
+            Body::Module => Kind::Module,
         }
     }
 }
