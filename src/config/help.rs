@@ -75,7 +75,6 @@ fn directives() -> String {
             Support::Works => {}
             Support::NoEffect(why) => text.push_str(&format!(" No effect: {why}.")),
             Support::Warned(why) => text.push_str(&format!(" Accepted, but {why}.")),
-            Support::RefusesWord(word, why) => text.push_str(&format!(" Not {word}: {why}.")),
             Support::Refused(why) => text.push_str(&format!(" Only the default: {why}.")),
         }
         text.push('\n');

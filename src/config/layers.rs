@@ -500,11 +500,21 @@ fn apply(directives: &[Directive], warnings: &mut Vec<String>) -> Result<Config,
         };
         let support = parameter.traits.support;
         let is_default = parameter.is_default(&config, &default);
-        if let Some(reason) = support.refusal(&parameter.show(&config), is_default) {
+        if let Some(reason) = support.refusal(is_default) {
             return Err(ConfigError::Directive {
                 place: directive.place.clone(),
                 text: directive.text.clone(),
                 reason: format!("'{}' is not supported: {reason}", parameter.name),
+            });
+        }
+        if config.cluster_enabled == values::ClusterMode::Yes
+            && parameter.name == "replicaof"
+            && config.replicaof.is_some()
+        {
+            return Err(ConfigError::Directive {
+                place: directive.place.clone(),
+                text: directive.text.clone(),
+                reason: "replicaof directive not allowed in cluster mode".to_owned(),
             });
         }
         match support {

@@ -161,7 +161,7 @@ pub fn set<N: AsRef<[u8]>, V: AsRef<[u8]>>(
         }
         let is_default = parameter.is_default(&changed, &default);
         let support = parameter.traits.support;
-        if let Some(reason) = support.refusal(&parameter.show(&changed), is_default) {
+        if let Some(reason) = support.refusal(is_default) {
             return Err(failure(reason.to_owned()));
         }
     }

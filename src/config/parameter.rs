@@ -58,16 +58,13 @@ pub enum Support {
     Warned(&'static str),
     /// A value other than the default is refused, with this reason.
     Refused(&'static str),
-    /// One value is refused, with a reason.
-    RefusesWord(&'static str, &'static str),
 }
 
 impl Support {
-    /// Why a value, as CONFIG GET shows it, is refused, if it is.
-    pub fn refusal(self, value: &str, is_default: bool) -> Option<&'static str> {
+    /// Why a value is refused, if it is.
+    pub fn refusal(self, is_default: bool) -> Option<&'static str> {
         match self {
             Support::Refused(why) if !is_default => Some(why),
-            Support::RefusesWord(word, why) if word == value => Some(why),
             _ => None,
         }
     }
@@ -248,13 +245,6 @@ impl Traits {
     pub const fn warned(self, why: &'static str) -> Self {
         Self {
             support: Support::Warned(why),
-            ..self
-        }
-    }
-    /// One value is refused.
-    pub const fn refuses(self, word: &'static str, why: &'static str) -> Self {
-        Self {
-            support: Support::RefusesWord(word, why),
             ..self
         }
     }

@@ -122,7 +122,6 @@ const LONG_MAX: i128 = i64::MAX as i128;
 const ULONG_MAX: i128 = u64::MAX as i128;
 const MEMORY: Unit = Unit::Memory;
 
-const NO_CLUSTER: &str = "cluster mode is not built yet";
 const NO_DH: &str = "keys are exchanged over elliptic curves alone, which need no parameters";
 const OTHER_DESIGN: &str = "it tunes something that this server does not have";
 
@@ -518,51 +517,51 @@ parameters! {
 
     // Cluster
     cluster_enabled: choice(ClusterMode, ClusterMode::No), "cluster-enabled",
-        IMMUTABLE.refuses("yes", NO_CLUSTER),
+        IMMUTABLE,
         "Whether to be a node of a cluster; emulated: to be all of one, with the replicas.";
     cluster_databases: number(u32, 1, 1, INT_MAX), "cluster-databases",
-        IMMUTABLE.since("9.0").no_effect(NO_CLUSTER), "Number of databases of a node of a cluster.";
-    cluster_config_file: text("nodes.conf"), "cluster-config-file", IMMUTABLE.no_effect(NO_CLUSTER),
+        IMMUTABLE.since("9.0"), "Number of databases of a node of a cluster.";
+    cluster_config_file: text("nodes.conf"), "cluster-config-file", IMMUTABLE,
         "File of the cluster's state.";
     cluster_node_timeout: number(i64, 15_000, 0, LONG_MAX), "cluster-node-timeout",
-        MUTABLE.no_effect(NO_CLUSTER), "Milliseconds of silence after which a node counts as failed.";
+        MUTABLE, "Milliseconds of silence after which a node counts as failed.";
     cluster_ping_interval: number(i64, 0, 0, LONG_MAX), "cluster-ping-interval",
-        MUTABLE.since("7.2").hidden().no_effect(NO_CLUSTER), "Milliseconds between pings, for tests.";
-    cluster_port: number(u16, 0, 0, 65535), "cluster-port", IMMUTABLE.no_effect(NO_CLUSTER),
+        MUTABLE.since("7.2").hidden(), "Milliseconds between pings, for tests.";
+    cluster_port: number(u16, 0, 0, 65535), "cluster-port", IMMUTABLE,
         "Port of the cluster bus; 0 for the port plus 10000.";
     cluster_announce_ip: text(""), "cluster-announce-ip", MUTABLE,
         "Address that clients of the cluster are told; empty: the one that they have reached.";
     cluster_announce_hostname: text("", values::host_name), "cluster-announce-hostname",
         MUTABLE, "Host name that clients of the cluster are told.";
     cluster_announce_human_nodename: text("", values::node_name), "cluster-announce-human-nodename",
-        MUTABLE.since("7.2").no_effect(NO_CLUSTER), "Name that the log gives this node.";
+        MUTABLE.since("7.2"), "Name that the log gives this node.";
     cluster_announce_port: number(u16, 0, 0, 65535), "cluster-announce-port", MUTABLE,
         "Port that clients of the cluster are told; 0: the one that they have reached.";
     cluster_announce_tls_port: number(u16, 0, 0, 65535), "cluster-announce-tls-port",
         MUTABLE, "TLS port that clients of the cluster are told; 0: the one that they have reached.";
     cluster_announce_bus_port: number(u16, 0, 0, 65535), "cluster-announce-bus-port",
-        MUTABLE.no_effect(NO_CLUSTER), "Bus port that other nodes are told.";
+        MUTABLE, "Bus port that other nodes are told.";
     cluster_preferred_endpoint_type: choice(EndpointType, EndpointType::Ip),
         "cluster-preferred-endpoint-type", MUTABLE,
         "What clients are told to connect to.";
     cluster_link_sendbuf_limit: number(u64, 0, 0, ULONG_MAX, MEMORY), "cluster-link-sendbuf-limit",
-        MUTABLE.no_effect(NO_CLUSTER), "Most unsent bytes to another node; 0 for no limit.";
+        MUTABLE, "Most unsent bytes to another node; 0 for no limit.";
     cluster_migration_barrier: number(u32, 1, 0, INT_MAX), "cluster-migration-barrier",
-        MUTABLE.no_effect(NO_CLUSTER), "Replicas that a master keeps when others need one.";
+        MUTABLE, "Replicas that a master keeps when others need one.";
     cluster_allow_replica_migration: flag(true), "cluster-allow-replica-migration",
-        MUTABLE.no_effect(NO_CLUSTER), "Whether replicas move to masters without any.";
+        MUTABLE, "Whether replicas move to masters without any.";
     cluster_replica_validity_factor: number(u32, 10, 0, INT_MAX), "cluster-replica-validity-factor",
-        MUTABLE.alias("cluster-slave-validity-factor").no_effect(NO_CLUSTER),
+        MUTABLE.alias("cluster-slave-validity-factor"),
         "How old a replica's data may be for a failover.";
     cluster_replica_no_failover: flag(false), "cluster-replica-no-failover",
-        MUTABLE.alias("cluster-slave-no-failover").no_effect(NO_CLUSTER),
+        MUTABLE.alias("cluster-slave-no-failover"),
         "Whether this replica never becomes master by itself.";
     cluster_require_full_coverage: flag(true), "cluster-require-full-coverage",
-        MUTABLE.no_effect(NO_CLUSTER), "Whether a cluster with uncovered slots refuses to serve.";
+        MUTABLE, "Whether a cluster with uncovered slots refuses to serve.";
     cluster_allow_reads_when_down: flag(false), "cluster-allow-reads-when-down",
-        MUTABLE.no_effect(NO_CLUSTER), "Whether a node reads while its cluster is down.";
+        MUTABLE, "Whether a node reads while its cluster is down.";
     cluster_allow_pubsubshard_when_down: flag(true), "cluster-allow-pubsubshard-when-down",
-        MUTABLE.no_effect(NO_CLUSTER), "Whether shard channels work while the cluster is down.";
+        MUTABLE, "Whether shard channels work while the cluster is down.";
 
     // TLS
     tls_port: number(u16, 0, 0, 65535), "tls-port", MUTABLE.asks_system(), "TLS port; 0 listens on none.";

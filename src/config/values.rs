@@ -683,9 +683,12 @@ pub const REPLICAOF: Special = Special {
         Some((host, port)) => format!("{host} {port}"),
         None => String::new(),
     },
+    // Whom a node of a cluster follows is in the file of the cluster.
     lines: |config| match &config.replicaof {
-        Some((host, port)) => vec![format!("{host} {port}")],
-        None => vec![],
+        Some((host, port)) if config.cluster_enabled != ClusterMode::Yes => {
+            vec![format!("{host} {port}")]
+        }
+        _ => vec![],
     },
     always_written: false,
 };

@@ -9,7 +9,7 @@ use crate::acl::Users;
 use crate::base::lossless;
 use crate::config::Config;
 use crate::config::machine;
-use crate::config::values::{MaxmemoryPolicy, Protected, TlsAuthClients};
+use crate::config::values::{ClusterMode, MaxmemoryPolicy, Protected, TlsAuthClients};
 use crate::net::listener;
 use crate::tls::contexts::{self, Contexts};
 
@@ -78,6 +78,14 @@ fn open_to_all(config: &Config, users: &Users) -> Vec<String> {
         advice.push(format!(
             "every user of this machine can use the data without a password, as unixsocketperm {:o} lets all connect",
             config.unixsocketperm
+        ));
+    }
+    let reachable = public(&config.bind);
+    if config.cluster_enabled == ClusterMode::Yes && !config.tls_cluster && !reachable.is_empty() {
+        advice.push(format!(
+            "who reaches the cluster bus at {} can join the cluster and take its slots, as the bus has no passwords: set \
+             tls-cluster yes, or keep its port from others",
+            reachable.join(", ")
         ));
     }
     let reachable = public(accept::metrics_addresses(config));

@@ -1,12 +1,13 @@
 //! What session handlers may ask of the server: the one implementation of `command::host::Server`.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use super::cluster::Bus;
 use super::listening::Listening;
 use super::oom_score::OomScore;
 use super::saving::Saving;
@@ -68,6 +69,8 @@ pub(super) struct Host {
     limit_changed: AtomicBool,
     /// Held while the allocator is told.
     following: Mutex<()>,
+    /// The bus of the cluster, if this server is a node of one.
+    bus: OnceLock<&'static Bus>,
 }
 
 impl Host {
@@ -92,7 +95,13 @@ impl Host {
             asking: Mutex::new(()),
             limit_changed: AtomicBool::new(false),
             following: Mutex::new(()),
+            bus: OnceLock::new(),
         }
+    }
+
+    /// Says that this server is a node of a cluster, by its bus.
+    pub(super) fn joined(&self, bus: &'static Bus) {
+        assert!(self.bus.set(bus).is_ok(), "there is one cluster");
     }
 
     /// How long a round of the background takes; none while it is paused.
@@ -327,6 +336,9 @@ impl Server for Host {
             self.await_eviction();
         }
         self.aof.follow_config();
+        if let Some(bus) = self.bus.get() {
+            bus.follow_config();
+        }
         // Another lag lets others count.
         self.replication.primary.count_good();
         if CLIENT_MEMORY.is_over() {

@@ -4,6 +4,7 @@ mod accept;
 mod advice;
 mod announce;
 mod background;
+mod cluster;
 mod crash;
 mod defrag;
 mod fitness;
@@ -91,6 +92,7 @@ pub fn check(startup: &Startup) -> Result<Vec<String>, String> {
     table::rename(&config.renamed_commands)
         .map_err(|error| format!("Can't rename a command: {error}"))?;
     fitness::check_folders(config)?;
+    cluster::check(config)?;
     let users = advice::try_out(config)?;
     Ok(advice::of(config, startup.file.as_deref(), &users))
 }
@@ -333,6 +335,10 @@ impl Assembled {
         background::follow_limit(service);
         // Before the first client can ask for data.
         users::load(service, config)?;
+        let bus = match config.cluster_enabled {
+            ClusterMode::Yes => Some(cluster::Bus::open(service, &self.replication)?),
+            _ => None,
+        };
         let start = Start::new(
             service,
             (Arc::clone(&self.aof), Arc::clone(&self.supervision)),
@@ -351,6 +357,10 @@ impl Assembled {
         };
         // Once it is sure that no other server of this configuration has written it.
         let pidfile = Pidfile::write(config, is_daemon)?;
+        if let Some(bus) = bus {
+            self.host.joined(bus.bus);
+            bus.begin()?;
+        }
         Ok(Opened {
             metrics,
             start,

@@ -185,7 +185,7 @@ impl Session {
 
     /// Runs the plans of a batch, in order, until all ran or one has to wait.
     pub fn run(&mut self, batch: &mut Batch, config: &Arc<Config>, now: Now) -> Step {
-        let mut turn = Turn::new(batch, config, now, self.service);
+        let mut turn = Turn::new(batch, config, now, self.service, self.replays());
         turn.counters.note_turn(turn.batch.plans.len());
         let served = crash::serve(self.connection.id());
         let together = self.service.pubsub.together();
@@ -352,7 +352,7 @@ impl Session {
         config: &Arc<Config>,
         now: Now,
     ) -> Option<Step> {
-        let mut turn = Turn::new(batch, config, now, self.service);
+        let mut turn = Turn::new(batch, config, now, self.service, self.replays());
         let turn = &mut turn;
         let plan = turn.plan();
         let flow = match (&mut job.work, plan.as_ref().and_then(Admitted::again)) {

@@ -43,7 +43,7 @@ pub(super) struct Turn<'t> {
     pub now: Now,
     /// What this thread counts.
     pub counters: &'static ThreadCounters,
-    /// Whose which slot is, in a cluster, for all of them.
+    /// Whose which slot is, in a cluster, for all of them, if that matters to them.
     pub routes: Option<(&'static SlotMap, Guard<Arc<Routes>>)>,
     /// Whether there are monitors.
     pub is_monitored: bool,
@@ -69,6 +69,7 @@ impl<'t> Turn<'t> {
         config: &'t Arc<Config>,
         now: Now,
         service: &'static Service,
+        replays: bool,
     ) -> Turn<'t> {
         let counters = counters::local();
         service.telemetry.hot_keys.prepare(counters);
@@ -77,7 +78,8 @@ impl<'t> Turn<'t> {
             config,
             now,
             counters,
-            routes: service.slots.get().map(|slots| (slots, slots.load())),
+            // What a primary or a file has is run whatever node has the slots by now.
+            routes: (service.slots.get().filter(|_| !replays)).map(|slots| (slots, slots.load())),
             is_monitored: service.pubsub.is_monitored(),
             shards: &service.shards,
             held: None,

@@ -83,6 +83,12 @@ impl Router {
         (self.seed.hash(key), self.slot(key) & self.mask)
     }
 
+    /// The shard that has the keys of a slot.
+    #[inline]
+    pub fn shard_of_slot(&self, slot: u16) -> u16 {
+        slot & self.mask
+    }
+
     #[inline]
     fn slot(&self, key: &[u8]) -> u16 {
         if self.names_slots { slot(key) } else { 0 }

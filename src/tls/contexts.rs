@@ -33,6 +33,9 @@ pub struct Contexts {
     pub server: Arc<ServerConfig>,
     /// For those who connect and need no certificate of their own.
     pub anonymous: Arc<ServerConfig>,
+    /// For nodes of the cluster who connect: each has to show a certificate, whatever clients have to. Without
+    /// authorities that could have signed it there is none.
+    pub peers: Option<Arc<ServerConfig>>,
     /// For connections to other servers.
     pub client: Arc<ClientConfig>,
 }
@@ -145,11 +148,25 @@ impl Contexts {
                 &config.tls_client_key_file_pass,
             )?,
         };
+        let peers = match config.tls_cluster {
+            true => {
+                let verifier = verifier(TlsAuthClients::Yes, &provider, &authorities)?;
+                Some(server(
+                    config,
+                    &provider,
+                    &versions,
+                    verifier,
+                    Arc::clone(&own),
+                )?)
+            }
+            false => None,
+        };
         let verifier = match has_authorities {
-            true => verifier(config, &provider, &authorities)?,
+            true => verifier(config.tls_auth_clients, &provider, &authorities)?,
             false => None,
         };
         Ok(Contexts {
+            peers,
             server: server(config, &provider, &versions, verifier, Arc::clone(&own))?,
             anonymous: server(config, &provider, &versions, None, own)?,
             client: client(&provider, &versions, authorities, as_client)?,
@@ -214,13 +231,13 @@ fn provider(config: &Config) -> Result<CryptoProvider, String> {
 
 /// Who looks at the certificates of clients, if somebody does.
 fn verifier(
-    config: &Config,
+    wanted: TlsAuthClients,
     provider: &Arc<CryptoProvider>,
     authorities: &Arc<RootCertStore>,
 ) -> Result<Option<Arc<dyn ClientCertVerifier>>, String> {
     let roots = Arc::clone(authorities);
     let builder = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(provider));
-    let built = match config.tls_auth_clients {
+    let built = match wanted {
         TlsAuthClients::No => return Ok(None),
         TlsAuthClients::Yes => builder.build(),
         TlsAuthClients::Optional => builder.allow_unauthenticated().build(),

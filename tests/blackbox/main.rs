@@ -7,6 +7,7 @@ mod appending;
 mod bits;
 mod bounded;
 mod cluster_slots;
+mod clustered;
 mod concurrency;
 mod connection;
 mod core_faults;

@@ -464,7 +464,7 @@ fn the_check_of_a_configuration_says_what_is_unsafe() {
     let (is_good, text) = checked(folder.path(), &[]);
     assert!(is_good);
     assert_eq!(text, "The configuration is good\n");
-    let cases: [(&[&str], &str); 9] = [
+    let cases: [(&[&str], &str); 10] = [
         (
             &["--bind", "0.0.0.0", "--protected-mode", "no"],
             "that reach 0.0.0.0 can use the data without a password, as user default",
@@ -493,6 +493,17 @@ fn the_check_of_a_configuration_says_what_is_unsafe() {
                 "9121",
             ],
             "can read the metrics: set metrics-auth",
+        ),
+        (
+            &[
+                "--bind",
+                "0.0.0.0",
+                "--requirepass",
+                "x",
+                "--cluster-enabled",
+                "yes",
+            ],
+            "who reaches the cluster bus at 0.0.0.0 can join the cluster",
         ),
         (
             &["--aclfile", &aclfile],

@@ -117,12 +117,11 @@ fn a_bad_start_says_why_and_fails() {
     if is_stand_in() {
         return;
     }
-    let refused: [&[&str]; 5] = [
+    let refused: [&[&str]; 4] = [
         &["--nosuchdirective", "1"],
         &["--maxclients", "abc"],
         &["--port", "70000"],
         &["--maxmemory", "-5"],
-        &["--cluster-enabled", "yes"],
     ];
     for arguments in refused {
         let output = support::command()

@@ -3,6 +3,7 @@
 use super::node::Address;
 use super::sending::To;
 use super::{Level, Machine, Millis, NodeRef, draw};
+use crate::base::hash::SLOTS;
 use crate::cluster::change::{Change, Failover, SlotChange};
 use crate::cluster::flags::NodeFlags;
 use crate::cluster::node_id::NodeId;
@@ -52,6 +53,39 @@ impl Machine {
         };
         self.finish(now, Some(local));
         answer
+    }
+
+    /// The data that were there at the start are loaded. A primary takes responsibility for slots that have keys here
+    /// and no owner; keys of another node's slots are taken for those of a move that was under way.
+    pub fn loaded(&mut self, now: Millis, local: &dyn Local) {
+        if self.me().is_replica() {
+            return;
+        }
+        for slot in 0..SLOTS {
+            let owner = self.nodes.owner(slot);
+            let is_known = owner == Some(self.me) || self.importing.contains_key(&slot);
+            if is_known || local.keys_in_slot(slot) == 0 {
+                continue;
+            }
+            match owner {
+                None => {
+                    let text =
+                        format!("Slot {slot} has keys here and no owner: this node takes it");
+                    self.log(Level::Notice, text);
+                    self.assign(slot, Some(self.me));
+                }
+                Some(owner) => {
+                    let text = format!(
+                        "Slot {slot} has keys here and belongs to another node: it counts as being imported"
+                    );
+                    self.log(Level::Notice, text);
+                    self.importing.insert(slot, owner);
+                }
+            }
+            self.changed_for_good();
+            self.due.state = true;
+        }
+        self.finish(now, Some(local));
     }
 
     fn meet(&mut self, ip: String, port: u16, bus_port: u16, now: Millis) -> Answer {

@@ -253,7 +253,7 @@ fn what_redis_server_has_and_this_server_has_not_is_refused_by_name() {
         assert!(matches!(error, ConfigError::Argument(_)));
         assert!(error.to_string().starts_with(expected), "{error}");
     }
-    for line in ["cluster-enabled yes", "loadmodule a.so", "bf.error-rate 1"] {
+    for line in ["loadmodule a.so", "bf.error-rate 1"] {
         let text = complaint(load_text(&format!("port 0\n{line}\n")));
         let place = format!("Reading the configuration file, at line 2 of -\n>>> '{line}'\n");
         let reason = text
@@ -274,6 +274,9 @@ fn a_primary_is_named_by_host_and_port() {
     }
     let config = load_text("replicaof no one").expect("fine").config;
     assert_eq!(config.replicaof, None);
+    let text = complaint(load_text("cluster-enabled yes\nreplicaof somewhere 6380"));
+    let why = "replicaof directive not allowed in cluster mode";
+    assert!(text.ends_with(why) && text.contains("line 2"), "{text}");
     let text = complaint(load_text("replicaof somewhere x"));
     assert!(text.ends_with("Invalid master port"), "{text}");
 }

@@ -216,8 +216,7 @@ fn bad_values_get_the_error_that_redis_server_gives() {
     for row in recorded() {
         let parameter = find(row[0]).expect("known");
         for (probe, theirs) in PROBES.iter().zip(&row[2..]) {
-            let is_refused =
-                parameter.traits.support.refusal(probe, false).is_some() && *theirs == "OK";
+            let is_refused = parameter.traits.support.refusal(false).is_some() && *theirs == "OK";
             if EXCEPT.contains(&row[0]) || is_refused {
                 continue;
             }

@@ -145,9 +145,14 @@ impl Follower {
     pub fn begin(&self) {
         let config = self.service.config.load();
         if let Some((host, port)) = config.replicaof.clone() {
-            self.aim(Some(Target { host, port }));
-            self.service.pause.rest.set_follows(true);
+            self.begin_with(host, port);
         }
+    }
+
+    /// As [`Follower::begin`], with a primary that the configuration does not name.
+    pub fn begin_with(&self, host: String, port: u16) {
+        self.aim(Some(Target { host, port }));
+        self.service.pause.rest.set_follows(true);
     }
 
     /// The snapshot that was loaded at the start says where its data stand in a stream: this server goes on with it, as
@@ -203,6 +208,28 @@ impl Follower {
         if target.is_some() {
             self.order(target, Box::new(drop));
         }
+    }
+
+    /// How far this server is in the stream that it follows; none, if it is a primary.
+    pub fn applied(&self) -> Option<u64> {
+        self.state.lock().target.as_ref()?;
+        Some(match self.is_resumable.load(Relaxed) {
+            true => self.stream.facts().offset,
+            false => 0,
+        })
+    }
+
+    /// Whether the link to the primary is up, and for how many milliseconds nothing has come over it, or there has been
+    /// none; nothing, if this server is a primary. A link that never was is as old as can be.
+    pub fn silence(&self) -> Option<(bool, u64)> {
+        let state = self.state.lock();
+        state.target.as_ref()?;
+        let is_up = state.link == LinkState::Connected;
+        let since_ms = match is_up {
+            true => self.heard_ms.load(Relaxed),
+            false => state.down_since_s * 1000,
+        };
+        Some((is_up, clock::unix_ms().saturating_sub(since_ms)))
     }
 
     fn order(&self, target: Option<Target>, done: Done) {

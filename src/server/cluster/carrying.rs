@@ -1,0 +1,202 @@
+//! What comes out of the machine for the rest of the server is carried out: the role, pauses, keys, messages, the map.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::Waker;
+
+use tokio::sync::oneshot;
+
+use super::Bus;
+use crate::client::under_way::UnderWay;
+use crate::cluster::Millis;
+use crate::cluster::map::ClusterMap;
+use crate::cluster::packet::Message;
+use crate::cluster::slot_set::SlotSet;
+use crate::command::host::replica::Replica;
+use crate::engine::record::{self, Audience, Head, Records};
+use crate::engine::{Engine, Now};
+use crate::pubsub::Posting;
+use crate::session::pause::Reason;
+use crate::shard::job::{Job, task};
+use crate::telemetry::clock;
+
+/// Keys of a slot that another node has which are deleted at a stretch.
+const DELETED_TOGETHER: usize = 64;
+
+/// What the rest of the server is to do.
+pub(super) enum Effect {
+    Follow(String, u16),
+    Lead,
+    Pause(Millis),
+    Unpause,
+    FlushAll,
+    DeleteKeys(SlotSet),
+    Deliver(Message, bool),
+    Publish(Arc<ClusterMap>),
+}
+
+/// What waits until this server can serve as a primary.
+#[derive(Default)]
+pub(super) struct Held {
+    /// The map of the time after that.
+    map: Option<Arc<ClusterMap>>,
+    /// All data are to be deleted then.
+    flushes: bool,
+}
+
+impl Bus {
+    /// Carries out one.
+    pub(super) fn carry_out_one(&'static self, effect: Effect) {
+        match effect {
+            Effect::Follow(ip, port) => self.change_role(Some((ip, port)), || ()),
+            Effect::Lead => {
+                // Commands are sent here by the map when they can be run here.
+                self.leading.fetch_add(1, Relaxed);
+                self.change_role(None, move || self.leads());
+            }
+            Effect::Pause(until) => self.hold_writes(until),
+            Effect::Unpause => {
+                self.core.lock().is_landing = false;
+                self.service.end_pause(Reason::Failover);
+            }
+            Effect::FlushAll => {
+                let mut held = self.held.lock();
+                match self.leading.load(Relaxed) {
+                    // What its primary sends has to end first.
+                    1.. => held.flushes = true,
+                    0 => self.flush(),
+                }
+            }
+            Effect::DeleteKeys(slots) => self.delete_keys(slots),
+            Effect::Deliver(message, is_shard) => self.deliver(&message, is_shard),
+            Effect::Publish(map) => {
+                let mut held = self.held.lock();
+                if self.leading.load(Relaxed) > 0 {
+                    held.map = Some(map);
+                    return;
+                }
+                drop(held);
+                self.map.store(Arc::clone(&map));
+                self.service.follow_map(map);
+            }
+        }
+    }
+
+    fn change_role(
+        &'static self,
+        target: Option<(String, u16)>,
+        then: impl FnOnce() + Send + 'static,
+    ) {
+        match self.replication.replica.follow(target) {
+            Ok(change) => (change.begin)(Box::new(move |_| then())),
+            Err(error) => {
+                tracing::warn!("Can't change the role as the cluster wants it: {error:?}");
+                then();
+            }
+        }
+    }
+
+    /// The role has changed: this server is a primary now.
+    fn leads(&'static self) {
+        let mut held = self.held.lock();
+        if self.leading.fetch_sub(1, Relaxed) == 1 {
+            let Held { map, flushes } = std::mem::take(&mut *held);
+            if flushes {
+                self.flush();
+            }
+            if let Some(map) = map {
+                self.effects.queue(Effect::Publish(map));
+            }
+        }
+        drop(held);
+        self.carry_out();
+    }
+
+    /// Has writes wait until a time. What was admitted before lands meanwhile; the replica that takes over is told the
+    /// offset behind all of it.
+    fn hold_writes(&'static self, until: Millis) {
+        let now_ms = clock::unix_ms();
+        let left_ms = until.saturating_sub(self.now());
+        let until_ms = now_ms.saturating_add(left_ms);
+        let pause = &self.service.pause;
+        pause.start(Reason::Failover, until_ms, true, now_ms);
+        let (say, over) = oneshot::channel();
+        UnderWay::when_over(&self.service.under_way, || drop(say));
+        self.runtime.spawn(async move {
+            // It ends by being dropped.
+            let _: Result<(), _> = over.await;
+            self.call(|core, now, here| {
+                core.is_landing = false;
+                core.machine.tick(now, here);
+            });
+        });
+    }
+
+    fn deliver(&self, message: &Message, is_shard: bool) {
+        let Message { channel, payload } = message;
+        let mut wakes = Vec::new();
+        let posting = &mut Posting::new(0, &mut wakes);
+        self.service
+            .pubsub
+            .publish(is_shard, channel, payload, posting);
+        wakes.into_iter().for_each(Waker::wake);
+    }
+
+    /// Deletes all data, for replicas and the append-only file too, and all libraries of functions.
+    fn flush(&'static self) {
+        let service = self.service;
+        self.runtime.spawn(async move {
+            let ticket = task::send_to_all(&service.shards, |engines, _| {
+                for engine in &mut *engines {
+                    let removed = engine.flush_all() as u64;
+                    engine.published().lazyfreed.add(removed);
+                }
+                let head = Head {
+                    stamp: 0,
+                    db: record::ANY_DB,
+                    audience: Audience::default(),
+                };
+                let mut records = Records::default();
+                records.push_bytes(head, &[b"FLUSHALL"]);
+                record::append(engines, &mut records, false);
+            });
+            poll_fn(|cx| ticket.poll(cx).map(drop)).await;
+            service.scripts.functions.flush(&mut || None);
+        });
+    }
+
+    /// Deletes the keys of slots, some at a time, so that commands run in between.
+    fn delete_keys(&'static self, slots: SlotSet) {
+        self.runtime.spawn(async move {
+            let config = self.service.config.load_full();
+            for slot in slots.iter() {
+                for db in 0..config.databases as usize {
+                    self.delete_keys_of(slot, db, config.lazyfree_lazy_server_del)
+                        .await;
+                }
+            }
+        });
+    }
+
+    async fn delete_keys_of(&self, slot: u16, db: usize, unlinks: bool) {
+        let shard = self.service.router.shard_of_slot(slot);
+        loop {
+            let (say, deleted) = oneshot::channel();
+            let mut say = Some(say);
+            let work = move |engines: &mut [&mut Engine], _: Now| {
+                let each = engines.iter_mut();
+                let deleted =
+                    each.map(|engine| engine.delete_of_slot(db, slot, DELETED_TOGETHER, unlinks));
+                let deleted: usize = deleted.sum();
+                if let Some(say) = say.take() {
+                    let _ = say.send(deleted);
+                }
+            };
+            self.service.shards.submit(Job::task(&[shard], work));
+            if !deleted.await.is_ok_and(|count| count >= DELETED_TOGETHER) {
+                return;
+            }
+        }
+    }
+}

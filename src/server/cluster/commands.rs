@@ -1,0 +1,127 @@
+//! What commands may ask of the bus.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::{Bus, NO_KIND};
+use crate::cluster::change::Change;
+use crate::cluster::map::ClusterMap;
+use crate::cluster::node_id::NodeId;
+use crate::cluster::output::LinkId;
+use crate::cluster::packet::Message;
+use crate::command::host::cluster::{Cluster, LinkDirection, LinkView, Traffic};
+use crate::telemetry::log;
+
+/// What commands see of the bus.
+impl Cluster for &'static Bus {
+    fn map(&self) -> Arc<ClusterMap> {
+        Bus::map(self)
+    }
+
+    fn view(&self) -> ClusterMap {
+        self.core.lock().machine.map()
+    }
+
+    fn change(&self, change: Change) -> Result<String, String> {
+        let bus = *self;
+        let (answer, place) = bus.call(|core, now, here| {
+            let answer = core.machine.change(change, now, here);
+            bus.drain(core);
+            let answer = match &core.unsaved {
+                Some(why) if answer.is_ok() => {
+                    Err(format!("ERR error saving the cluster node config: {why}"))
+                }
+                _ => answer,
+            };
+            (answer, bus.effects.last())
+        });
+        bus.effects.wait(place);
+        answer
+    }
+
+    fn publish(&self, channel: &[u8], payload: &[u8], is_shard: bool) {
+        let message = Message {
+            channel: channel.to_vec(),
+            payload: payload.to_vec(),
+        };
+        if !self.outbox.put(message, is_shard) {
+            log::warn_seldom(
+                "cluster-bus-outbox",
+                format_args!(
+                    "A published message does not go to other nodes: too many wait for the cluster bus"
+                ),
+            );
+        }
+    }
+
+    fn traffic(&self) -> Traffic {
+        let core = self.core.lock();
+        let (sent, received) = core.machine.all_messages();
+        let memory = core
+            .links
+            .all()
+            .map(|(_, figures)| figures.memory_bytes as u64);
+        Traffic {
+            sent,
+            received,
+            bytes_sent: self.volume.sent.load(Relaxed),
+            bytes_received: self.volume.received.load(Relaxed),
+            links_over_limit: self.over_limit.load(Relaxed),
+            link_buffer_bytes: memory.sum(),
+        }
+    }
+
+    fn links(&self) -> Vec<LinkView> {
+        let core = self.core.lock();
+        let views = core.links.all().filter_map(|(id, figures)| {
+            let (node, is_inbound, created) = core.machine.link(id)?;
+            Some(LinkView {
+                direction: match is_inbound {
+                    true => LinkDirection::From,
+                    false => LinkDirection::To,
+                },
+                node: node?,
+                created,
+                reads: figures.is_open,
+                writes: figures.has_waiting,
+                send_buffer_allocated: figures.memory_bytes as u64,
+                send_buffer_used: figures.memory_bytes as u64,
+            })
+        });
+        views.collect()
+    }
+
+    fn kill_links(&self, node: NodeId, which: LinkDirection) -> bool {
+        let bus = *self;
+        bus.call(|core, _, _| {
+            if core.machine.map().find(node.as_bytes()).is_none() {
+                return false;
+            }
+            let links: Vec<LinkId> = core.links.all().map(|(id, _)| id).collect();
+            for id in links {
+                let Some((Some(other), is_inbound, _)) = core.machine.link(id) else {
+                    continue;
+                };
+                let is_meant = match which {
+                    LinkDirection::Any => true,
+                    LinkDirection::From => is_inbound,
+                    LinkDirection::To => !is_inbound,
+                };
+                if other == node && is_meant {
+                    core.links.close(id);
+                    core.machine.closed(id);
+                }
+            }
+            true
+        })
+    }
+
+    fn drop_packets(&self, kind: Option<u16>) {
+        self.dropped_kind
+            .store(kind.map_or(NO_KIND, u64::from), Relaxed);
+    }
+
+    fn close_links_on_drop(&self, closes: bool) {
+        self.closes_on_drop.store(closes, Relaxed);
+    }
+}

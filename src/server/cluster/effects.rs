@@ -1,0 +1,108 @@
+//! What comes out of the machine for the rest of the server, carried out in order, by one thread at a time, with no
+//! lock and no shard in hand.
+//!
+//! Effects are queued under the machine's lock, so that they stand in the order of what they follow from. The thread
+//! that has queued some carries them out afterwards, with those of others, unless another thread is at it; a thread
+//! that answers a client waits until its own are done, so that the client's next command finds them so.
+
+use std::collections::VecDeque;
+
+use parking_lot::{Condvar, Mutex};
+
+/// See the module.
+pub(super) struct Effects<E> {
+    queue: Mutex<Queue<E>>,
+    done: Condvar,
+}
+
+struct Queue<E> {
+    waiting: VecDeque<E>,
+    queued: u64,
+    done: u64,
+    is_run: bool,
+}
+
+/// The place of an effect: those up to it have been queued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Place(u64);
+
+impl<E> Default for Effects<E> {
+    fn default() -> Self {
+        Effects {
+            queue: Mutex::new(Queue {
+                waiting: VecDeque::new(),
+                queued: 0,
+                done: 0,
+                is_run: false,
+            }),
+            done: Condvar::new(),
+        }
+    }
+}
+
+impl<E> Effects<E> {
+    /// Queues one. Called under the machine's lock.
+    pub(super) fn queue(&self, effect: E) {
+        let mut queue = self.queue.lock();
+        queue.waiting.push_back(effect);
+        queue.queued += 1;
+    }
+
+    /// The place of the last one that was queued.
+    pub(super) fn last(&self) -> Place {
+        Place(self.queue.lock().queued)
+    }
+
+    /// Carries out all that wait, unless another thread does.
+    pub(super) fn run(&self, mut carry_out: impl FnMut(E)) {
+        let mut queue = self.queue.lock();
+        if queue.is_run {
+            return;
+        }
+        queue.is_run = true;
+        while let Some(effect) = queue.waiting.pop_front() {
+            parking_lot::MutexGuard::unlocked(&mut queue, || carry_out(effect));
+            queue.done += 1;
+            self.done.notify_all();
+        }
+        queue.is_run = false;
+    }
+
+    /// Waits until all up to a place are done, which some thread has begun to see to.
+    pub(super) fn wait(&self, place: Place) {
+        let mut queue = self.queue.lock();
+        while queue.done < place.0 {
+            self.done.wait(&mut queue);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn effects_are_carried_out_once_and_in_order_whoever_does_it() {
+        let (effects, seen) = (Effects::default(), Mutex::new(Vec::new()));
+        let order = Mutex::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..200 {
+                        let place = {
+                            let mut next = order.lock();
+                            effects.queue(*next);
+                            *next += 1;
+                            effects.last()
+                        };
+                        effects.run(|effect| seen.lock().push(effect));
+                        effects.wait(place);
+                        assert!(seen.lock().len() as u64 >= place.0);
+                    }
+                });
+            }
+        });
+        let expected: Vec<i32> = (0..800).collect();
+        assert_eq!(*seen.lock(), expected);
+    }
+}
