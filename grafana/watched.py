@@ -1,4 +1,4 @@
-"""A basalt, a replica of it and a Prometheus that scrapes both, and the queries of the dashboards.
+"""A basalt, a replica of it, a cluster of two and a Prometheus that scrapes all, and the queries of the dashboards.
 
 For `.ci/prometheus`, which asks every query, and `picture`, which draws the answers. The standard library is enough."""
 import json, pathlib, re, shutil, socket, subprocess, tempfile, time, urllib.error, urllib.parse, urllib.request
@@ -45,6 +45,7 @@ class Watched:
             self.start_server("primary", "--appendonly", "yes", *self.options)
             self.cli("config", "set", "repl-diskless-sync-delay", "0")
             self.start_replica("replica")
+            self.start_cluster("node1", "node2")
             self.start_prometheus()
         except BaseException:
             self.__exit__()
@@ -73,6 +74,17 @@ class Watched:
     def start_replica(self, name):
         self.start_server(name, "--replicaof", f"127.0.0.1 {self.ports['primary']}")
         wait_until(lambda: "master_link_status:up" in self.cli("info", "replication", server=name), f"link of {name}")
+
+    def start_cluster(self, *names):
+        buses = {name: free_port() for name in names}
+        for name, bus in buses.items():
+            self.start_server(name, "--cluster-enabled", "yes", "--cluster-port", str(bus))
+        first, others = names[0], names[1:]
+        self.cli("cluster", "addslotsrange", "0", "16383", server=first)
+        for name in others:
+            self.cli("cluster", "meet", "127.0.0.1", str(self.ports[first]), str(buses[first]), server=name)
+        for name in names:
+            wait_until(lambda: "cluster_state:ok" in self.cli("cluster", "info", server=name), f"cluster of {name}")
 
     def start_prometheus(self):
         targets = "".join(f'      - {{targets: ["127.0.0.1:{port}"], labels: {{instance: {name}}}}}\n'
