@@ -43,8 +43,21 @@ const NOT_ENABLED: &str = "ERR This instance has cluster support disabled";
 fn view(cx: &SessionCx<'_>) -> Result<ClusterMap, CommandError> {
     match (cx.config.cluster_enabled, cx.server.cluster()) {
         (ClusterMode::Emulated, _) => Ok(emulated::map(cx)),
-        (ClusterMode::Yes, Some(cluster)) => Ok(cluster.view()),
+        (ClusterMode::Yes, Some(cluster)) => {
+            let mut map = cluster.view();
+            let myself = usize::from(map.myself);
+            map.nodes[myself].offset = own_offset(cx);
+            Ok(map)
+        }
         _ => Err(NOT_ENABLED.into()),
+    }
+}
+
+/// Where this server is in the stream at this moment; the map has what it last told the other nodes.
+fn own_offset(cx: &SessionCx<'_>) -> u64 {
+    match cx.server.replica().upstream() {
+        Some(upstream) => u64::try_from(upstream.offset).unwrap_or(0),
+        None => cx.server.primary().stream().offset,
     }
 }
 
