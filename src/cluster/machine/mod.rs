@@ -25,6 +25,9 @@ mod sending;
 mod ticking;
 mod views;
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 
 use self::election::{Election, Manual};

@@ -47,6 +47,8 @@ pub(super) struct Node {
     pub(super) orphaned_since: Option<Millis>,
     /// Primaries that report it as failing, and when they last did.
     pub(super) reports: BTreeMap<NodeRef, Millis>,
+    /// Greetings of it without a shard's name since the last one with it.
+    pub(super) nameless_greetings: u8,
     /// The link that this node opens to it.
     pub(super) link: Option<LinkId>,
     /// The link that it has opened to this node.
@@ -124,6 +126,7 @@ impl Node {
             voted_at: None,
             orphaned_since: None,
             reports: BTreeMap::new(),
+            nameless_greetings: 0,
             link: None,
             inbound: None,
         }

@@ -433,6 +433,10 @@ impl Machine {
             return;
         }
         let node = self.nodes.get_mut(sender);
+        node.nameless_greetings = match shard {
+            Some(_) => 0,
+            None => node.nameless_greetings.saturating_add(1),
+        };
         if node.hostname != hostname || node.human_name != human_name {
             node.hostname = hostname;
             node.human_name = human_name;

@@ -17,6 +17,9 @@ const GOSSIP_SHARE: usize = 10;
 /// Draws for each node that a ping is to tell of: some are drawn that cannot be told of.
 const DRAWS_PER_NODE: usize = 3;
 
+/// Greetings without a shard's name after which a node is taken for one that knows no shards.
+const NAMELESS_GREETINGS_MAX: u8 = 3;
+
 /// Which nodes a pong goes to without a ping.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum To {
@@ -204,7 +207,7 @@ impl Machine {
         told.extend(suspects.map(|(at, _)| at));
         News {
             gossip: told.into_iter().map(|node| self.gossip_of(node)).collect(),
-            extensions: self.extensions(now),
+            extensions: self.extensions(receiver, now),
         }
     }
 
@@ -221,7 +224,9 @@ impl Machine {
         }
     }
 
-    fn extensions(&mut self, now: Millis) -> Vec<Extension> {
+    /// More of this node. Servers before 7.2 know host names alone, and log a line for each of the others; they are
+    /// known by naming no shard themselves.
+    fn extensions(&mut self, receiver: Option<NodeRef>, now: Millis) -> Vec<Extension> {
         self.forgotten.retain(|_, until| *until > now);
         let me = self.me();
         let named = |name: &String, kind: fn(String) -> Extension| {
@@ -229,6 +234,10 @@ impl Machine {
         };
         let mut extensions = Vec::new();
         extensions.extend(named(&me.hostname, Extension::Hostname));
+        let nameless = receiver.map_or(0, |node| self.nodes.get(node).nameless_greetings);
+        if nameless >= NAMELESS_GREETINGS_MAX {
+            return extensions;
+        }
         extensions.extend(named(&me.human_name, Extension::HumanName));
         extensions.extend(
             self.forgotten
