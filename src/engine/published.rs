@@ -62,15 +62,21 @@ struct SlotBits {
 }
 
 impl SlotsInUse {
-    /// Notes whether a slot has keys, by its number in the shard, of which so many lowest bits are left out.
-    pub(super) fn note(&self, shard_bits: u32, number: usize, is_in_use: bool) {
-        let bits = self.0.get_or_init(|| {
-            let words = usize::from(SLOTS >> shard_bits).div_ceil(64);
-            SlotBits {
-                shard_bits,
-                words: (0..words).map(|_| AtomicU64::new(0)).collect(),
-            }
+    /// Makes room for the slots of a shard, of whose numbers so many lowest bits are left out.
+    pub(super) fn keep(&self, shard_bits: u32) {
+        let words = usize::from(SLOTS >> shard_bits).div_ceil(64);
+        self.0.get_or_init(|| SlotBits {
+            shard_bits,
+            words: (0..words).map(|_| AtomicU64::new(0)).collect(),
         });
+    }
+
+    /// Notes whether a slot has keys.
+    pub(super) fn note(&self, slot: u16, is_in_use: bool) {
+        let Some(bits) = self.0.get() else {
+            return debug_assert!(false, "room is made before the first key comes");
+        };
+        let number = usize::from(slot >> bits.shard_bits);
         let (word, bit) = (&bits.words[number / 64], 1 << (number % 64));
         // The holder of the shard alone writes.
         let others = word.load(Relaxed) & !bit;

@@ -18,6 +18,9 @@ impl Engine {
             "shards are a power of two, of slots too"
         );
         debug_assert!(self.dbs.iter().all(Option::is_none));
+        for db in &self.published.dbs {
+            db.slots_in_use.keep(shard_count.ilog2());
+        }
         self.slot_shards = Some(shard_count);
     }
 

@@ -91,7 +91,9 @@ impl SlotKeys {
         });
         for (number, keys) in rows {
             if !keys.is_empty() {
-                published.slots_in_use.note(self.shard_bits, number, true);
+                // The shard's own bits of the number do not matter.
+                let slot = (number << self.shard_bits) as u16;
+                published.slots_in_use.note(slot, true);
             }
         }
     }
@@ -119,9 +121,7 @@ impl Db {
         if let Some(by_slot) = &mut self.by_slot
             && let Some(slot) = by_slot.add(key, hash)
         {
-            let (number, bits) = (slot >> by_slot.shard_bits, by_slot.shard_bits);
-            let slots = &self.published.dbs[self.index].slots_in_use;
-            slots.note(bits, usize::from(number), true);
+            self.published.dbs[self.index].slots_in_use.note(slot, true);
         }
     }
 
@@ -134,9 +134,9 @@ impl Db {
         if let Some(by_slot) = &mut self.by_slot
             && let Some(slot) = by_slot.remove(entry.key(), self.seed.hash(entry.key()))
         {
-            let (number, bits) = (slot >> by_slot.shard_bits, by_slot.shard_bits);
-            let slots = &self.published.dbs[self.index].slots_in_use;
-            slots.note(bits, usize::from(number), false);
+            self.published.dbs[self.index]
+                .slots_in_use
+                .note(slot, false);
         }
     }
 
