@@ -147,6 +147,16 @@ fn nodes_meet_agree_and_come_back_as_who_they_were() {
         assert_eq!(run(&one, &["SET", &name, &name]).text(), "OK");
         assert_eq!(run(&two, &["GET", &name]).text(), name);
     }
+    check(
+        &mut two.raw(),
+        "CONFIG SET cluster-announce-hostname b.example cluster-announce-ip 127.0.0.1",
+        "OK",
+    );
+    eventually("the other nodes hear of its name", || {
+        let hears =
+            |server| text(&mut Server::raw(server), "CLUSTER NODES").contains(",b.example ");
+        hears(&one) && hears(&third)
+    });
     let before = view(&one);
     let (port, name) = (third.port, id(&third));
     let saved = fs::read_to_string(dir.path().join("nodes.conf")).expect("it is there");
@@ -474,4 +484,42 @@ fn links_over_which_too_much_waits_are_freed() {
     eventually("links are freed", || info(&mut one.raw(), freed) != "0");
     check(&mut one.raw(), &limit(0), "OK");
     agree(&[&one, &two]);
+}
+
+#[test]
+fn a_node_of_redis_server_goes_on_as_one_of_ours() {
+    if support::is_stand_in() {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a folder");
+    let folder = dir.path().to_str().expect("a plain path").to_owned();
+    let bus = free_port().to_string();
+    let directive = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    let started = Oracle::start_with(&[
+        directive("dir", &folder),
+        directive("cluster-enabled", "yes"),
+        directive("cluster-port", &bus),
+    ]);
+    let Some(Oracle(mut redis)) = started else {
+        return;
+    };
+    let mut client = redis.raw();
+    check(&mut client, "CLUSTER ADDSLOTSRANGE 0 16383", "OK");
+    check(&mut client, "CLUSTER BUMPEPOCH", "BUMPED 1");
+    eventually("it serves", || info(&mut client, "cluster_state") == "ok");
+    check(&mut client, "SET k v", "OK");
+    let (name, port) = (id(&redis), redis.port);
+    client.send(b"SHUTDOWN SAVE\r\n");
+    assert_eq!(redis.wait_for_exit(), Some(0));
+    let ours = support::start_loaded(
+        &options()
+            .port(port)
+            .with("dir", &folder)
+            .with("cluster-port", &bus),
+    );
+    assert_eq!(id(&ours), name);
+    let mut client = ours.raw();
+    eventually("it serves", || info(&mut client, "cluster_state") == "ok");
+    assert_eq!(info(&mut client, "cluster_my_epoch"), "1");
+    check(&mut client, "GET k", "\"v\"");
 }
