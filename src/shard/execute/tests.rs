@@ -3,9 +3,13 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::base::hash::Seed;
+use crate::base::hash::{self, Seed};
 use crate::client::shared::Shared;
+use crate::cluster::flags::NodeFlags;
+use crate::cluster::map::tests::{OTHER, THIRD, map};
+use crate::cluster::route::{Manner, SlotOf};
 use crate::command::context::ShardPlace;
+use crate::command::host::cluster::SlotMap;
 use crate::command::testing::{self, KeptLog};
 use crate::config::Config;
 use crate::engine::evict::Policy;
@@ -50,13 +54,23 @@ impl World {
 
     /// Runs a command; what its client learns.
     fn run(&mut self, line: &str) -> (ClientView, Outcome) {
+        let (client, outcome, _) = self.run_admitted(line, None);
+        (client, outcome)
+    }
+
+    /// As [`World::run`] for a command that was admitted in a cluster, with its reply.
+    fn run_admitted(
+        &mut self,
+        line: &str,
+        pass: Option<SlotPass>,
+    ) -> (ClientView, Outcome, String) {
         let context = ExecutionContext {
             now: self.now,
             config: &self.config,
             place: ShardPlace { index: 0, count: 1 },
             blocker: Some(&self.shared),
             may_offload: false,
-            pass: None,
+            pass,
         };
         let (mut client, mut outcome) = (ClientView::default(), Outcome::Refused);
         let mut out = Out::new(Protocol::Resp2);
@@ -66,8 +80,44 @@ impl World {
         testing::with_request(line, route, |command, args| {
             outcome = run(command, engines, &mut client, context, args, &mut out);
         });
-        (client, outcome)
+        let reply = out.as_slice().unwrap_or_default();
+        let reply = String::from_utf8_lossy(reply).into_owned();
+        (client, outcome, reply)
     }
+}
+
+#[test]
+fn what_was_admitted_is_decided_again_if_its_slot_has_moved_or_is_on_the_move() {
+    let mut world = World::new();
+    world.run("SET foo 1");
+    let slot = SlotOf::of(hash::slot(b"foo"));
+    let mut ours = map();
+    // This node is the one that has the slot of `foo`.
+    (ours.myself, ours.nodes[usize::from(THIRD)].flags) =
+        (THIRD, NodeFlags::PRIMARY.or(NodeFlags::MYSELF));
+    let slots: &'static SlotMap = Box::leak(Box::new(SlotMap::new(Arc::new(ours.clone()))));
+    let pass = |version| {
+        Some(SlotPass {
+            map: slots,
+            version,
+            slot,
+            manner: Manner::default(),
+        })
+    };
+    let admitted = slots.version();
+    let mut ask = |line: &str, version| world.run_admitted(line, pass(version)).2;
+    assert_eq!(ask("GET foo", admitted), "$1\r\n1\r\n");
+    ours.migrating.insert(hash::slot(b"foo"), OTHER);
+    slots.store(Arc::new(ours.clone()));
+    assert_eq!(ask("GET foo", admitted), "$1\r\n1\r\n", "the key is here");
+    assert_eq!(ask("DEL foo", 0), ":1\r\n");
+    let to_other = format!("{} 10.0.0.1:7001\r\n", hash::slot(b"foo"));
+    assert_eq!(ask("GET foo", admitted), format!("-ASK {to_other}"));
+    ours.owners[usize::from(hash::slot(b"foo"))] = OTHER;
+    slots.store(Arc::new(ours));
+    assert_eq!(ask("SET foo 2", admitted), format!("-MOVED {to_other}"));
+    let (_, outcome, _) = world.run_admitted("SET foo 2", pass(admitted));
+    assert!(matches!(outcome, Outcome::Refused));
 }
 
 #[test]
