@@ -302,7 +302,8 @@ rules! {
     having(Flags::WRITE), at Stage::SCRIPT, if |facts, _| facts.is_read_only() => |_, _|
         "ERR Can not execute a script with write flag using *_ro command.";
     // loading
-    lacking(Flags::LOADING), at Stage::REQUEST.or(Stage::EXEC), if |facts, _| facts.is_loading() => |_, _|
+    lacking(Flags::LOADING), at Stage::REQUEST.or(Stage::EXEC), if |facts, them|
+        facts.is_loading() && !them.having(Flags::TELLS_NODES) => |_, _|
         CommandError::Loading;
     having(Flags::NO_ASYNC_LOADING), at Stage::REQUEST.or(Stage::EXEC), if |facts, _| facts.is_loading_aside() => |_, _|
         CommandError::Loading;
@@ -388,6 +389,33 @@ mod tests {
         };
         let refused: Vec<&str> = names.split(' ').filter(is_refused).collect();
         refused.join(" ")
+    }
+
+    #[test]
+    fn nodes_are_told_of_while_data_are_loaded() {
+        let cluster = registry().find(b"cluster").expect("a command");
+        let is_refused = |name: &str| {
+            let rows = cluster.children().iter();
+            let row = rows.copied().find(|row| row.full_name == name);
+            let mut facts = Facing {
+                config: Config::default(),
+                open: true,
+                needs_auth: false,
+                is_subscribed: false,
+                is_loading: true,
+                is_exempt: false,
+                is_full: false,
+                is_busy: false,
+                is_read_only: false,
+            };
+            refusal(&mut facts, row.expect("a row"), Stage::REQUEST).is_some()
+        };
+        for name in ["cluster|nodes", "cluster|info", "cluster|myid"] {
+            assert!(!is_refused(name), "{name}");
+        }
+        for name in ["cluster|replicate", "cluster|countkeysinslot"] {
+            assert!(is_refused(name), "{name}");
+        }
     }
 
     #[test]

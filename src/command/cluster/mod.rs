@@ -33,6 +33,9 @@ use crate::config::values::ClusterMode;
 
 const GROUP: Group = Group::Cluster;
 
+/// Of what tells of nodes and slots, and knows nothing of data.
+const TELLS: Flags = Flags::STALE.or(Flags::TELLS_NODES);
+
 const TIPS: &[&str] = &["nondeterministic_output"];
 
 pub(super) static TABLE: &[&Command] = &[&ASKING, &CLUSTER, &READONLY, &READWRITE];
@@ -176,7 +179,7 @@ const HELP_LINES: &[&str] = &[
 
 /// `CLUSTER INFO`
 static INFO: Command = Command::sub("cluster|info", "info", GROUP, 2)
-    .flags(Flags::STALE)
+    .flags(TELLS)
     .doc(
         "3.0.0",
         "",
@@ -260,7 +263,7 @@ pub fn figures(map: &ClusterMap) -> [(&'static str, u64); 8] {
 
 /// `CLUSTER KEYSLOT key`
 static KEYSLOT: Command = Command::sub("cluster|keyslot", "keyslot", GROUP, 3)
-    .flags(Flags::STALE)
+    .flags(TELLS)
     .doc("3.0.0", "key:string", "Answers the hash slot of a key.")
     .complexity("O(N) for N bytes of the key.")
     .repeatable()
@@ -276,7 +279,7 @@ fn key_slot(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRe
 
 /// `CLUSTER MYID`
 static MYID: Command = Command::sub("cluster|myid", "myid", GROUP, 2)
-    .flags(Flags::STALE)
+    .flags(TELLS)
     .doc("3.0.0", "", "Answers the id of this node.")
     .repeatable()
     .on_session(|cx, _, out| {
@@ -286,7 +289,7 @@ static MYID: Command = Command::sub("cluster|myid", "myid", GROUP, 2)
 
 /// `CLUSTER MYSHARDID`
 static MYSHARDID: Command = Command::sub("cluster|myshardid", "myshardid", GROUP, 2)
-    .flags(Flags::STALE)
+    .flags(TELLS)
     .doc("7.2.0", "", "Answers the id of this node's shard.")
     .tips(TIPS)
     .repeatable()

@@ -9,7 +9,7 @@ use super::super::declaration::{Command, CommandResult, Flags};
 use super::super::error::CommandError;
 use super::super::host::cluster::{LinkDirection, endpoint};
 use super::super::{Args, Out};
-use super::{GROUP, TIPS, unknown, view};
+use super::{GROUP, TELLS, TIPS, unknown, view};
 use crate::base::hash;
 use crate::cluster::flags::NodeFlags;
 use crate::cluster::map::{ClusterMap, NodeView};
@@ -49,7 +49,7 @@ pub(super) static COUNT_FAILURE_REPORTS: Command = Command::sub(
     GROUP,
     3,
 )
-.flags(Flags::ADMIN.or(Flags::STALE))
+.flags(Flags::ADMIN.or(TELLS))
 .doc(
     "3.0.0",
     "node-id",
@@ -68,7 +68,7 @@ fn count_failure_reports(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out)
 
 /// `CLUSTER LINKS`
 pub(super) static LINKS: Command = Command::sub("cluster|links", "links", GROUP, 2)
-    .flags(Flags::STALE)
+    .flags(TELLS)
     .doc("7.0.0", "", "Lists the connections with other nodes.")
     .complexity("O(N) for N nodes.")
     .tips(TIPS)
@@ -108,7 +108,7 @@ fn links(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
 
 /// `CLUSTER NODES`
 pub(super) static NODES: Command = Command::sub("cluster|nodes", "nodes", GROUP, 2)
-    .flags(Flags::STALE)
+    .flags(TELLS)
     .doc(
         "3.0.0",
         "",
@@ -183,7 +183,7 @@ fn line(map: &ClusterMap, node: &NodeView, is_tls: bool, text: &mut String) {
 
 /// `CLUSTER REPLICAS node-id`
 pub(super) static REPLICAS: Command = Command::sub("cluster|replicas", "replicas", GROUP, 3)
-    .flags(Flags::ADMIN.or(Flags::STALE))
+    .flags(Flags::ADMIN.or(TELLS))
     .doc("5.0.0", "node-id", "Lists the replicas of a primary.")
     .complexity("O(N) for N replicas.")
     .tips(TIPS)
@@ -207,7 +207,7 @@ fn replicas(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRe
 
 /// `CLUSTER SLAVES node-id`
 pub(super) static SLAVES: Command = Command::sub("cluster|slaves", "slaves", GROUP, 3)
-    .flags(Flags::ADMIN.or(Flags::STALE))
+    .flags(Flags::ADMIN.or(TELLS))
     .doc("3.0.0", "node-id", "Lists the replicas of a primary.")
     .complexity("O(N) for N replicas.")
     .tips(TIPS)

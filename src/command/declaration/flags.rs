@@ -133,6 +133,9 @@ bit_set! {
         HEALTH = "health";
         /// Nothing is left behind it: where there are save points the snapshot is saved anew before it is answered.
         EMPTIES = "empties";
+        /// Allowed while a dataset is loading, though COMMAND does not say so: Redis loads the few keys of a new replica
+        /// between two commands, so that its clients ask for the nodes of the cluster all the time.
+        TELLS_NODES = "tells_nodes";
     }
 }
 
@@ -155,7 +158,8 @@ impl Flags {
         .or(Flags::ENTRIES_ONLY)
         .or(Flags::SCRIPTS_MAY)
         .or(Flags::HEALTH)
-        .or(Flags::EMPTIES);
+        .or(Flags::EMPTIES)
+        .or(Flags::TELLS_NODES);
 }
 
 bit_set! {
