@@ -133,8 +133,8 @@ bit_set! {
         HEALTH = "health";
         /// Nothing is left behind it: where there are save points the snapshot is saved anew before it is answered.
         EMPTIES = "empties";
-        /// Allowed while a dataset is loading, though COMMAND does not say so: Redis loads the few keys of a new replica
-        /// between two commands, so that its clients ask for the nodes of the cluster all the time.
+        /// Allowed while a dataset is loading, though COMMAND does not say so: Redis loads a new replica's few keys
+        /// between two commands, so that clients of a cluster ask it for nodes all the time.
         TELLS_NODES = "tells_nodes";
     }
 }
