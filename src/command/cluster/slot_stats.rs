@@ -126,7 +126,7 @@ fn part(cx: &mut ShardCx<'_>, args: &Args<'_>, gather: &mut Gather) -> CommandRe
             .is_none_or(|routes| routes.map.owners[usize::from(slot)] == routes.map.myself);
         if is_here {
             let keys: u64 = (0..databases)
-                .map(|db| cx.keyspace(0, db).keys_in_slot(slot) as u64)
+                .map(|db| cx.keyspace(0, db).keys_in_slot(slot))
                 .sum();
             let row = [&slot.to_be_bytes()[..], &keys.to_be_bytes()].concat();
             gather.rows.push(row);
