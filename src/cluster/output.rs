@@ -66,6 +66,8 @@ pub enum Output {
 pub enum Level {
     /// For developers.
     Debug,
+    /// For operators who look closely.
+    Verbose,
     /// In the course of things.
     Notice,
     /// Somebody should look.

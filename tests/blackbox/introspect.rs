@@ -61,6 +61,7 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ),
     ("lolwut", "complexity", "every row of ours has a cost"),
     ("migrate", "arguments", LATER),
+    ("module|loadex", "arguments", LATER),
     ("monitor", "complexity", "every row of ours has a cost"),
     ("pfmerge", "arguments", LATER),
     ("psetex", "deprecation", LATER),

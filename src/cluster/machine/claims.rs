@@ -187,7 +187,7 @@ impl Machine {
             let title = other.title();
             self.take_next_epoch();
             self.log(
-                Level::Debug,
+                Level::Verbose,
                 format!("configEpoch collision with node {title}"),
             );
         }

@@ -367,11 +367,14 @@ impl Machine {
             .flags
             .any(NodeFlags::FAILED.or(NodeFlags::MAYBE_FAILED));
         if self.nodes.get(sender).is_primary() && node != self.me {
+            let reports = &mut self.nodes.get_mut(node).reports;
             if is_failing {
-                self.nodes.get_mut(node).reports.insert(sender, now);
+                if reports.insert(sender, now).is_none() {
+                    self.log_report(sender, node, "as not reachable");
+                }
                 self.judge(node, now, local);
-            } else {
-                self.nodes.get_mut(node).reports.remove(&sender);
+            } else if reports.remove(&sender).is_some() {
+                self.log_report(sender, node, "is back online");
             }
         }
         let reports = self.count_reports(node, now);
@@ -392,6 +395,12 @@ impl Machine {
                 self.move_to(node, address);
             }
         }
+    }
+
+    fn log_report(&mut self, sender: NodeRef, node: NodeRef, how: &str) {
+        let (sender, node) = (self.nodes.get(sender).title(), self.nodes.get(node).title());
+        let text = format!("Node {sender} reported node {node} {how}.");
+        self.log(Level::Verbose, text);
     }
 
     /// Takes in a node that another one tells of, unless it was forgotten.

@@ -279,7 +279,8 @@ impl Bus {
                 }
                 Output::Publish => is_map_new = true,
                 Output::Log(level, text) => match level {
-                    Level::Debug => tracing::debug!("{text}"),
+                    Level::Debug => tracing::trace!("{text}"),
+                    Level::Verbose => tracing::debug!("{text}"),
                     Level::Notice => tracing::info!("{text}"),
                     Level::Warning => tracing::warn!("{text}"),
                 },
