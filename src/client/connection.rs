@@ -19,6 +19,10 @@ pub enum ReplyMode {
     SkipNext,
     /// The command that runs now is not answered.
     SkipThis,
+    /// The client is another node, which moves slots here: commands are not answered, and one that fails ends the move.
+    Moves,
+    /// As that, but the command that runs now is answered.
+    MovesAnswered,
     /// No client is to be answered: what runs was admitted once and written down, and is being replayed.
     Nobody,
     /// No client is to be answered: a primary has run the command, and sends it to its replicas.
@@ -30,6 +34,12 @@ impl ReplyMode {
     #[inline]
     pub fn replays(self) -> bool {
         matches!(self, ReplyMode::Nobody | ReplyMode::Primary)
+    }
+
+    /// Whether the client is another node, which moves slots here.
+    #[inline]
+    pub fn moves_slots(self) -> bool {
+        matches!(self, ReplyMode::Moves | ReplyMode::MovesAnswered)
     }
 }
 

@@ -30,6 +30,13 @@ pub enum Change {
         /// What becomes of it.
         to: SlotChange,
     },
+    /// Slots have come from their owner with all their keys, and it waits for this node to own them.
+    TakeSlots {
+        /// The slots.
+        slots: SlotSet,
+        /// The owner.
+        from: NodeId,
+    },
     /// `CLUSTER REPLICATE`.
     Replicate(NodeId),
     /// `CLUSTER FAILOVER`.

@@ -28,7 +28,6 @@ static DIRECTIVES: &[(&str, &str)] = &[
     ("cluster-manual-failover-timeout", NO_CLUSTER),
     ("cluster-message-gossip-perc", NO_CLUSTER),
     ("cluster-slot-migration-handoff-max-lag-bytes", NO_CLUSTER),
-    ("cluster-slot-migration-log-max-len", NO_CLUSTER),
     (
         "cluster-slot-migration-sync-buffer-drain-timeout",
         NO_CLUSTER,
@@ -77,7 +76,6 @@ static DIRECTIVES: &[(&str, &str)] = &[
     ("rdma-rx-size", NO_RDMA),
     ("repl-mptcp", "connections are of TCP alone"),
     ("req-res-logfile", FOR_TESTS),
-    ("slot-migration-max-failover-repl-bytes", NO_CLUSTER),
     ("stream-idmp-duration", OTHER_DESIGN),
     ("stream-idmp-maxsize", OTHER_DESIGN),
     (

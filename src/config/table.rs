@@ -546,6 +546,11 @@ parameters! {
         "What clients are told to connect to.";
     cluster_link_sendbuf_limit: number(u64, 0, 0, ULONG_MAX, MEMORY), "cluster-link-sendbuf-limit",
         MUTABLE, "Most unsent bytes to another node; 0 for no limit.";
+    cluster_slot_migration_log_max_len: number(u32, 1000, 0, INT_MAX), "cluster-slot-migration-log-max-len",
+        MUTABLE.since("9.0"), "Finished moves of slots that CLUSTER GETSLOTMIGRATIONS still shows.";
+    slot_migration_max_failover_repl_bytes: number(i64, 0, -1, LONG_MAX, MEMORY),
+        "slot-migration-max-failover-repl-bytes", MUTABLE.since("9.0"),
+        "Bytes of changes that may wait to be sent when the source of a move holds writes back for the hand-over; -1: however many.";
     cluster_migration_barrier: number(u32, 1, 0, INT_MAX), "cluster-migration-barrier",
         MUTABLE, "Replicas that a master keeps when others need one.";
     cluster_allow_replica_migration: flag(true), "cluster-allow-replica-migration",

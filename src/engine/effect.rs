@@ -5,7 +5,7 @@
 
 use std::any::Any;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use smallvec::SmallVec;
 
@@ -74,11 +74,11 @@ pub struct Effect {
 /// The classes of events that anybody wants to hear of, and whether commands are logged; all shards read it, few ever
 /// write it.
 #[derive(Debug, Default)]
-pub struct Interest(AtomicU32);
+pub struct Interest(AtomicU64);
 
 impl Interest {
     /// The bit of a class, by its letter.
-    pub fn bit(class: u8) -> u32 {
+    pub fn bit(class: u8) -> u64 {
         match class {
             b'$' => 1,
             letter => 2 << (letter.wrapping_sub(b'a') & 31).min(29),
@@ -86,31 +86,34 @@ impl Interest {
     }
 
     /// Says what is wanted: the bits of classes.
-    pub fn set(&self, bits: u32) {
+    pub fn set(&self, bits: u64) {
         let _ = self.0.fetch_update(Relaxed, Relaxed, |old| {
             Some(old & !Interest::CLASSES | bits & Interest::CLASSES)
         });
     }
 
     /// Classes are letters.
-    const CLASSES: u32 = (1 << 27) - 1;
+    const CLASSES: u64 = (1 << 27) - 1;
 
     /// Beside the classes: somebody wants to hear of every key that is written.
-    const ALL_KEYS: u32 = 1 << 31;
+    const ALL_KEYS: u64 = 1 << 31;
 
     /// The append-only file reads the log of commands.
-    const LOGGING: u32 = 1 << 30;
+    const LOGGING: u64 = 1 << 30;
 
     /// Replicas, or the backlog kept for them, read the log of commands.
-    const REPLICATING: u32 = 1 << 29;
+    const REPLICATING: u64 = 1 << 29;
+
+    /// Slots that move to other nodes read the log of commands.
+    const MOVING: u64 = 1 << 32;
 
     /// Keys that expire are logged as UNLINK.
-    const UNLINKS_EXPIRED: u32 = 1 << 28;
+    const UNLINKS_EXPIRED: u64 = 1 << 28;
 
     /// Keys that are evicted are logged as UNLINK.
-    const UNLINKS_EVICTED: u32 = 1 << 27;
+    const UNLINKS_EVICTED: u64 = 1 << 27;
 
-    fn put(&self, bit: u32, is_on: bool) {
+    fn put(&self, bit: u64, is_on: bool) {
         match is_on {
             true => self.0.fetch_or(bit, Relaxed),
             false => self.0.fetch_and(!bit, Relaxed),
@@ -118,7 +121,7 @@ impl Interest {
     }
 
     #[inline]
-    fn has(&self, bit: u32) -> bool {
+    fn has(&self, bit: u64) -> bool {
         self.0.load(Relaxed) & bit != 0
     }
 
@@ -131,12 +134,15 @@ impl Interest {
         if audience.includes(Audience::REPLICAS) {
             self.put(Interest::REPLICATING, is_on);
         }
+        if audience.includes(Audience::MOVES) {
+            self.put(Interest::MOVING, is_on);
+        }
     }
 
     /// Whether anybody reads the log of commands.
     #[inline]
     pub fn is_logging(&self) -> bool {
-        self.has(Interest::LOGGING | Interest::REPLICATING)
+        self.has(Interest::LOGGING | Interest::REPLICATING | Interest::MOVING)
     }
 
     /// Whether the append-only file reads the log.

@@ -22,7 +22,7 @@ mod replace;
 pub mod restored_access;
 pub mod serial;
 mod short_hash;
-mod slots;
+pub mod slots;
 pub mod snapshot;
 pub mod tracking;
 pub mod undo;
@@ -513,6 +513,7 @@ impl Engine {
     /// Empties one database; the memory is given back in slices, see [`Engine::take_doomed`].
     pub fn flush_db(&mut self, index: usize) -> usize {
         self.void_caches();
+        self.published.emptied.add(1);
         let Some(mut db) = self.dbs[index].take() else {
             return 0;
         };

@@ -146,6 +146,8 @@ pub struct Published {
     pub lazyfreed: Counter,
     /// Times that all databases were flushed, counted in one shard each.
     pub flushes: Counter,
+    /// How often a database of this shard was emptied.
+    pub emptied: Counter,
     /// Keys deleted to make room.
     pub evicted: Counter,
     /// Evicted keys that went out of the queue of new ones.
@@ -197,6 +199,7 @@ impl Published {
             expired_fields: Counter::default(),
             lazyfreed: Counter::default(),
             flushes: Counter::default(),
+            emptied: Counter::default(),
             evicted: Counter::default(),
             evicted_small: Counter::default(),
             evicted_main: Counter::default(),

@@ -38,13 +38,15 @@ impl Audience {
     pub const REPLICAS: Audience = Audience(2);
     /// The append-only file and the replicas.
     pub const BOTH: Audience = Audience(3);
+    /// Slots that move to other nodes of a cluster: marks are for them alone, and they read all that is for the others.
+    pub const MOVES: Audience = Audience(4);
 
     /// The set with these bits; others are ignored.
     pub const fn from_bits(bits: u8) -> Audience {
-        Audience(bits & Audience::BOTH.0)
+        Audience(bits & (Audience::BOTH.0 | Audience::MOVES.0))
     }
 
-    /// The readers as bits: 1 the file, 2 the replicas.
+    /// The readers as bits: 1 the file, 2 the replicas, 4 slots that move.
     pub const fn bits(self) -> u8 {
         self.0
     }

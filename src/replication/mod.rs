@@ -33,6 +33,8 @@ use stream::Stream;
 
 /// See the module.
 pub struct Replication {
+    /// The log of commands, which feeds the stream of a primary.
+    pub log: Arc<OpLog>,
     /// The half that sends the stream.
     pub primary: Arc<Primary>,
     /// The half that follows somebody.
@@ -50,7 +52,7 @@ impl Replication {
     ) -> Arc<Replication> {
         let stream = Stream::new(
             service.pubsub.interest(),
-            log,
+            Arc::clone(&log),
             &service.telemetry.replication.kept_bytes,
         );
         snapshots.set_origin(Arc::clone(&stream) as _);
@@ -63,6 +65,7 @@ impl Replication {
         );
         primary.start();
         Arc::new(Replication {
+            log,
             primary,
             replica: Follower::new(service, stream, aof, runtime),
         })

@@ -363,6 +363,21 @@ impl Session {
                 out.truncate(mark);
                 self.connection.reply_mode = ReplyMode::SkipThis;
             }
+            ReplyMode::MovesAnswered => self.connection.reply_mode = ReplyMode::Moves,
+            ReplyMode::Moves => {
+                if out.since(mark).starts_with(b"-") {
+                    self.move_failed(out.since(mark));
+                }
+                out.truncate(mark);
+            }
+        }
+    }
+
+    /// A command of a node that moves slots here has failed: the slots stay with that node.
+    #[cold]
+    fn move_failed(&self, reply: &[u8]) {
+        if let Some(cluster) = self.service.cluster.get() {
+            cluster.import_failed(&self.connection.shared, reply);
         }
     }
 

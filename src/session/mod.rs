@@ -162,6 +162,12 @@ impl Session {
         self.connection.reply_mode.replays()
     }
 
+    /// Whether another server has decided that what comes is run here.
+    #[inline]
+    fn is_sent_on(&self) -> bool {
+        self.replays() || self.connection.reply_mode.moves_slots()
+    }
+
     /// Whether what comes next is queued by a transaction.
     pub fn is_in_transaction(&self) -> bool {
         self.is_open()
@@ -185,7 +191,7 @@ impl Session {
 
     /// Runs the plans of a batch, in order, until all ran or one has to wait.
     pub fn run(&mut self, batch: &mut Batch, config: &Arc<Config>, now: Now) -> Step {
-        let mut turn = Turn::new(batch, config, now, self.service, self.replays());
+        let mut turn = Turn::new(batch, config, now, self.service, self.is_sent_on());
         turn.counters.note_turn(turn.batch.plans.len());
         let served = crash::serve(self.connection.id());
         let together = self.service.pubsub.together();

@@ -32,10 +32,12 @@ pub enum Reason {
     Reload,
     /// A replica takes over.
     Failover,
+    /// Slots go over to another node.
+    SlotMove,
 }
 
 /// How many reasons there are.
-const REASONS: usize = Reason::Failover as usize + 1;
+const REASONS: usize = Reason::SlotMove as usize + 1;
 
 /// One pause: until which Unix time in milliseconds all commands are held back, and until when those that may write.
 #[derive(Clone, Copy, Debug, Default)]

@@ -69,7 +69,7 @@ impl<'t> Turn<'t> {
         config: &'t Arc<Config>,
         now: Now,
         service: &'static Service,
-        replays: bool,
+        is_sent_on: bool,
     ) -> Turn<'t> {
         let counters = counters::local();
         service.telemetry.hot_keys.prepare(counters);
@@ -78,8 +78,9 @@ impl<'t> Turn<'t> {
             config,
             now,
             counters,
-            // What a primary or a file has is run whatever node has the slots by now.
-            routes: (service.slots.get().filter(|_| !replays)).map(|slots| (slots, slots.load())),
+            // What a primary or a file has, and slots on their way to here, is run whatever node has the slots by now.
+            routes: (service.slots.get().filter(|_| !is_sent_on))
+                .map(|slots| (slots, slots.load())),
             is_monitored: service.pubsub.is_monitored(),
             shards: &service.shards,
             held: None,

@@ -8,9 +8,9 @@ use crate::tls::{self, Authority};
 use crate::wire::{Raw, Value};
 
 /// Milliseconds of silence after which a node counts as failed.
-const TIMEOUT: &str = "2000";
+pub(crate) const TIMEOUT: &str = "2000";
 
-fn options() -> Options {
+pub(crate) fn options() -> Options {
     Options::shards(4)
         .threads(1)
         .with("cluster-enabled", "yes")
@@ -38,7 +38,7 @@ fn info(client: &mut Raw, field: &str) -> String {
         .to_owned()
 }
 
-fn id(server: &Server) -> String {
+pub(crate) fn id(server: &Server) -> String {
     text(&mut server.raw(), "CLUSTER MYID")
 }
 
@@ -76,7 +76,7 @@ fn view(server: &Server) -> Vec<String> {
 }
 
 /// Makes one cluster of servers, the slots dealt out to all of them.
-fn unite(servers: &[&Server]) {
+pub(crate) fn unite(servers: &[&Server]) {
     let first = servers[0];
     for (at, server) in servers.iter().enumerate() {
         let mut client = server.raw();
@@ -105,7 +105,7 @@ fn unite(servers: &[&Server]) {
 }
 
 /// Waits until all servers say the same of all, and serve.
-fn agree(servers: &[&Server]) {
+pub(crate) fn agree(servers: &[&Server]) {
     eventually("all nodes agree", || {
         let first = view(servers[0]);
         let is_whole = first.len() == servers.len();
@@ -117,7 +117,7 @@ fn agree(servers: &[&Server]) {
 }
 
 /// Runs a command where the cluster sends it.
-fn run(from: &Server, words: &[&str]) -> Value {
+pub(crate) fn run(from: &Server, words: &[&str]) -> Value {
     let mut client = from.raw();
     for _ in 0..5 {
         let reply = client.command(words);

@@ -48,6 +48,7 @@ mod serializable;
 mod server_commands;
 mod settings;
 mod slot_keys;
+mod slot_moves;
 mod slow_readers;
 mod sorted_sets;
 mod sorting;

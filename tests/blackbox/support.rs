@@ -302,17 +302,22 @@ impl Oracle {
 
     /// With these directives.
     pub(crate) fn start_with(directives: &[(String, String)]) -> Option<Oracle> {
+        Oracle::start_binary("redis-server", directives)
+    }
+
+    /// A server of this name, which is absent where it is not installed.
+    pub(crate) fn start_binary(name: &str, directives: &[(String, String)]) -> Option<Oracle> {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let found = std::env::split_paths(&path)
-            .map(|dir| dir.join("redis-server"))
+            .map(|dir| dir.join(name))
             .find(|file| file.is_file());
         let Some(binary) = found else {
             let required = std::env::var("BASALT_REQUIRE_ORACLE").is_ok_and(|value| value == "1");
             assert!(
-                !required,
+                !required || name != "redis-server",
                 "BASALT_REQUIRE_ORACLE=1, but there is no redis-server in PATH"
             );
-            skipped("no redis-server");
+            skipped(&format!("no {name}"));
             return None;
         };
         Some(Oracle(Server::spawn(

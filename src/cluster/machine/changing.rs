@@ -38,6 +38,7 @@ impl Machine {
             Change::DelSlots(slots) => self.del_slots(&slots),
             Change::FlushSlots => self.flush_slots(local),
             Change::SetSlot { slot, to } => self.set_slot(slot, to, now, local),
+            Change::TakeSlots { slots, from } => self.take_slots(&slots, from, now, local),
             Change::Replicate(node) => self.replicate_by_hand(node, local),
             Change::Failover(how) => self.fail_over(how, now, local),
             Change::Reset { is_hard } => self.reset(is_hard, local),
@@ -230,6 +231,29 @@ impl Machine {
             self.broadcast_pong(To::All, now, local);
         }
         self.slots_changed()
+    }
+
+    /// Slots of another node, which holds writes to them back, are this one's from here on, in an epoch of their own.
+    fn take_slots(
+        &mut self,
+        slots: &SlotSet,
+        from: NodeId,
+        now: Millis,
+        local: &dyn Local,
+    ) -> Answer {
+        let source = self.nodes.find(&from).filter(|node| *node != self.me);
+        let has_all = source.is_some() && slots.iter().all(|slot| self.nodes.owner(slot) == source);
+        if self.me().is_replica() || !has_all {
+            return refuse("Target node does not agree about current slot ownership");
+        }
+        for slot in slots.iter() {
+            self.importing.remove(&slot);
+            self.assign(slot, Some(self.me));
+        }
+        self.take_next_epoch();
+        let answer = self.slots_changed();
+        self.broadcast_pong(To::All, now, local);
+        answer
     }
 
     fn replicate_by_hand(&mut self, id: NodeId, local: &dyn Local) -> Answer {

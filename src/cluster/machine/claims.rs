@@ -170,7 +170,7 @@ impl Machine {
         true
     }
 
-    fn take_next_epoch(&mut self) {
+    pub(super) fn take_next_epoch(&mut self) {
         self.current_epoch = self.current_epoch.saturating_add(1);
         let epoch = self.current_epoch;
         self.nodes.get_mut(self.me).config_epoch = epoch;

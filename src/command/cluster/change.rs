@@ -23,7 +23,7 @@ use crate::config::values::ClusterMode;
 const BUS_PORT_ABOVE: i64 = 10_000;
 
 /// Of what changes the cluster.
-const CHANGES: Flags = Flags::ADMIN.or(Flags::STALE).or(Flags::NO_ASYNC_LOADING);
+pub(super) const CHANGES: Flags = Flags::ADMIN.or(Flags::STALE).or(Flags::NO_ASYNC_LOADING);
 
 /// What slots are to be before a change.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -35,7 +35,7 @@ enum Wanted {
 }
 
 /// The cluster, if it can be changed from here.
-fn changeable<'s>(cx: &SessionCx<'s>) -> Result<&'s dyn Cluster, CommandError> {
+pub(super) fn changeable<'s>(cx: &SessionCx<'s>) -> Result<&'s dyn Cluster, CommandError> {
     match (cx.config.cluster_enabled, cx.server.cluster()) {
         (ClusterMode::Emulated, _) => Err(
             "ERR This cluster is this server and its replicas (cluster-enabled emulated) and cannot be changed".into(),
@@ -58,7 +58,7 @@ fn apply(cx: &SessionCx<'_>, change: Change, out: &mut Out) -> CommandResult {
     }
 }
 
-fn slot_at(args: &Args<'_>, at: usize) -> Result<u16, CommandError> {
+pub(super) fn slot_at(args: &Args<'_>, at: usize) -> Result<u16, CommandError> {
     let number = args.integer(at).ok();
     let slot = number.and_then(|number| u16::try_from(number).ok());
     slot.filter(|slot| *slot < SLOTS)

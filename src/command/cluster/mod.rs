@@ -4,6 +4,7 @@
 //! ```text
 //! change     what changes the cluster
 //! emulated   the cluster that is this server and its replicas, as a map
+//! moves      slots that move from node to node in one piece
 //! nodes      nodes, shards, ranges of slots and links, as answers
 //! slot_stats how many keys each slot has
 //! slots      the keys of a hash slot
@@ -11,6 +12,7 @@
 
 mod change;
 mod emulated;
+mod moves;
 mod nodes;
 mod slot_stats;
 mod slots;
@@ -77,6 +79,7 @@ static CLUSTER: Command = Command::new("cluster", GROUP, -2)
         &change::ADDSLOTS,
         &change::ADDSLOTSRANGE,
         &change::BUMPEPOCH,
+        &moves::CANCELSLOTMIGRATIONS,
         &nodes::COUNT_FAILURE_REPORTS,
         &slots::COUNTKEYSINSLOT,
         &change::DELSLOTS,
@@ -85,11 +88,13 @@ static CLUSTER: Command = Command::new("cluster", GROUP, -2)
         &change::FLUSHSLOTS,
         &change::FORGET,
         &slots::GETKEYSINSLOT,
+        &moves::GETSLOTMIGRATIONS,
         &HELP,
         &INFO,
         &KEYSLOT,
         &nodes::LINKS,
         &change::MEET,
+        &moves::MIGRATESLOTS,
         &MYID,
         &MYSHARDID,
         &nodes::NODES,
@@ -103,6 +108,7 @@ static CLUSTER: Command = Command::new("cluster", GROUP, -2)
         &nodes::SLAVES,
         &nodes::SLOTS,
         &slot_stats::SLOT_STATS,
+        &moves::SYNCSLOTS,
     ]);
 
 /// `CLUSTER HELP`
@@ -127,6 +133,8 @@ const HELP_LINES: &[&str] = &[
     "    Give ranges of slots that no node has to this one.",
     "BUMPEPOCH",
     "    Give this node the latest epoch.",
+    "CANCELSLOTMIGRATIONS [ALL]",
+    "    End all moves of slots from this node to others.",
     "COUNT-FAILURE-REPORTS <node-id>",
     "    Count the nodes that hold a node to have failed.",
     "COUNTKEYSINSLOT <slot>",
@@ -143,6 +151,8 @@ const HELP_LINES: &[&str] = &[
     "    Know a node no more.",
     "GETKEYSINSLOT <slot> <count>",
     "    Answer keys of a slot.",
+    "GETSLOTMIGRATIONS",
+    "    List the moves of slots from and to this node that are under way or have ended of late.",
     "INFO",
     "    Answer the state of the cluster.",
     "KEYSLOT <key>",
@@ -151,6 +161,8 @@ const HELP_LINES: &[&str] = &[
     "    List the connections with other nodes.",
     "MEET <ip> <port> [<bus-port>]",
     "    Get to know another node.",
+    "MIGRATESLOTS SLOTSRANGE <first> <last> [<first> <last> ...] NODE <node-id> [SLOTSRANGE ...]",
+    "    Move slots to other nodes in one piece.",
     "MYID",
     "    Answer the id of this node.",
     "MYSHARDID",

@@ -12,6 +12,7 @@ use std::sync::atomic::{
 
 use arc_swap::{ArcSwap, Guard};
 
+use crate::client::shared::Shared;
 use crate::cluster::Millis;
 use crate::cluster::change::Change;
 use crate::cluster::kind::{KINDS, Kind};
@@ -43,6 +44,95 @@ pub trait Cluster: Send + Sync {
     fn drop_packets(&self, kind: Option<u16>);
     /// DEBUG CLOSE-CLUSTER-LINK-ON-PACKET-DROP: whether a dropped packet ends the link that it came over.
     fn close_links_on_drop(&self, closes: bool);
+    /// CLUSTER MIGRATESLOTS: begins to move slots of this node to others; or the whole text of an error.
+    fn move_slots(&self, moves: Vec<(SlotSet, NodeId)>) -> Result<(), String>;
+    /// CLUSTER CANCELSLOTMIGRATIONS: ends all moves from here; whether there were any.
+    fn cancel_moves(&self) -> bool;
+    /// Moves under way, and the last ones that have ended, from here and to here; the latest first.
+    fn moves(&self) -> Vec<SlotMove>;
+    /// CLUSTER SYNCSLOTS: what a node says over a client's connection that moves slots here; or the whole text of an
+    /// error. No shard may be in hand: the last word has slots change hands, which waits for the disk.
+    fn hear_move(&self, client: &Arc<Shared>, word: MoveWord) -> Result<MoveAnswer, String>;
+    /// The log or a primary says that a move to its writer began (with its slots), or has ended (none): what has come
+    /// of one that has not ended goes when this server is a primary that does not own the slots.
+    fn replay_move(&self, name: NodeId, slots: Option<SlotSet>);
+    /// A command of a node that moves slots here has failed with this reply: its move ends.
+    fn import_failed(&self, client: &Shared, reply: &[u8]);
+    /// The connection of a node that moves slots here is over. What came of slots that are not this node's by now goes.
+    fn import_ended(&self, client: &Shared);
+}
+
+/// What a node says that moves slots here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MoveWord {
+    /// A move begins over this connection.
+    Establish {
+        /// The node that has the slots.
+        source: NodeId,
+        /// Name of the move.
+        name: NodeId,
+        /// The slots.
+        slots: SlotSet,
+    },
+    /// The node is there.
+    Ack,
+    /// All keys have been sent; what follows are changes.
+    SnapshotEnd,
+    /// Writes are held back, and all changes have been sent.
+    Paused,
+    /// The slots may be taken.
+    Granted,
+}
+
+impl MoveWord {
+    /// How the word is spelled.
+    pub fn name(&self) -> &'static str {
+        match self {
+            MoveWord::Establish { .. } => "ESTABLISH",
+            MoveWord::Ack => "ACK",
+            MoveWord::SnapshotEnd => "SNAPSHOT-EOF",
+            MoveWord::Paused => "PAUSED",
+            MoveWord::Granted => "FAILOVER-GRANTED",
+        }
+    }
+}
+
+/// What is said to that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MoveAnswer {
+    /// `OK`.
+    Agreed,
+    /// `CLUSTER SYNCSLOTS` with this word.
+    Word(&'static str),
+    /// Nothing: the move has come to its end, and the connection is closed.
+    Done,
+}
+
+/// A move of slots, as CLUSTER GETSLOTMIGRATIONS shows it. Times are in Unix seconds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlotMove {
+    /// Name of the move.
+    pub name: NodeId,
+    /// Whether the slots go from here.
+    pub is_export: bool,
+    /// The slots.
+    pub slots: SlotSet,
+    /// The node that had them.
+    pub source: NodeId,
+    /// The node that gets them.
+    pub target: NodeId,
+    /// When the move began.
+    pub created_s: u64,
+    /// When its state last changed.
+    pub updated_s: u64,
+    /// When the other node was last heard of.
+    pub acked_s: u64,
+    /// How far it is, in Valkey's words.
+    pub state: &'static str,
+    /// Why it failed, if it did.
+    pub message: String,
+    /// Bytes of changes that are still to be sent.
+    pub waiting_bytes: u64,
 }
 
 /// Kinds of messages, as the bus numbers them and CLUSTER INFO names them.
@@ -278,6 +368,39 @@ pub(crate) mod tests {
         }
         fn drop_packets(&self, _: Option<u16>) {}
         fn close_links_on_drop(&self, _: bool) {}
+        fn move_slots(&self, moves: Vec<(SlotSet, NodeId)>) -> Result<(), String> {
+            Err(format!("ERR {moves:?}"))
+        }
+        fn cancel_moves(&self) -> bool {
+            false
+        }
+        fn moves(&self) -> Vec<SlotMove> {
+            vec![SlotMove {
+                name: NodeId::from_random([9; 20]),
+                is_export: true,
+                slots: (3..=4).chain(7..=7).collect(),
+                source: self.0.me().id,
+                target: self.0.nodes[usize::from(OTHER)].id,
+                created_s: 1,
+                updated_s: 2,
+                acked_s: 3,
+                state: "failed",
+                message: "why".to_owned(),
+                waiting_bytes: 4,
+            }]
+        }
+        fn hear_move(&self, _: &Arc<Shared>, word: MoveWord) -> Result<MoveAnswer, String> {
+            match word {
+                MoveWord::Establish { .. } => Ok(MoveAnswer::Agreed),
+                word => Err(format!(
+                    "ERR CLUSTER SYNCSLOTS {} should only be used by slot migration clients",
+                    word.name()
+                )),
+            }
+        }
+        fn replay_move(&self, _: NodeId, _: Option<SlotSet>) {}
+        fn import_failed(&self, _: &Shared, _: &[u8]) {}
+        fn import_ended(&self, _: &Shared) {}
     }
 
     #[test]

@@ -119,6 +119,11 @@ fn hand_over(owner: &'static impl Owner, stream: Stream, session: Session, kept:
 pub fn leave(session: &mut Session) {
     session.connection.shared.leave();
     session.end();
+    if session.connection.reply_mode.moves_slots()
+        && let Some(cluster) = session.service().cluster.get()
+    {
+        cluster.import_ended(&session.connection.shared);
+    }
     session.service().clients.remove(session.connection.id());
 }
 

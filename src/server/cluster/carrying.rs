@@ -105,6 +105,7 @@ impl Bus {
             if flushes {
                 self.flush();
             }
+            self.runtime.spawn(self.delete_unfinished());
             if let Some(map) = map {
                 self.effects.queue(Effect::Publish(map));
             }
@@ -166,9 +167,19 @@ impl Bus {
         });
     }
 
-    /// Deletes the keys of slots, some at a time, so that commands run in between.
-    fn delete_keys(&'static self, slots: SlotSet) {
-        self.runtime.spawn(async move {
+    /// Deletes the keys of slots, some at a time, so that commands run in between. A slot that is this node's by then
+    /// is left alone; none comes here by a move meanwhile.
+    pub(super) fn delete_keys(&'static self, slots: SlotSet) {
+        self.runtime.spawn(self.deletion(slots));
+    }
+
+    /// As [`Bus::delete_keys`]: begun at once, and over when it is awaited.
+    pub(super) fn deletion(
+        &'static self,
+        slots: SlotSet,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        self.moves.begin_deleting(&slots);
+        async move {
             let config = self.service.config.load_full();
             for slot in slots.iter() {
                 for db in 0..config.databases as usize {
@@ -176,7 +187,8 @@ impl Bus {
                         .await;
                 }
             }
-        });
+            self.moves.end_deleting(&slots);
+        }
     }
 
     async fn delete_keys_of(&self, slot: u16, db: usize, unlinks: bool) {
@@ -184,7 +196,14 @@ impl Bus {
         loop {
             let (say, deleted) = oneshot::channel();
             let mut say = Some(say);
+            let routes = self.service.slots.get();
             let work = move |engines: &mut [&mut Engine], _: Now| {
+                let stays = |map: &ClusterMap| {
+                    map.owners[usize::from(slot)] == map.myself || !map.me().is_primary()
+                };
+                if routes.is_some_and(|routes| stays(&routes.load().map)) {
+                    return;
+                }
                 let each = engines.iter_mut();
                 let deleted =
                     each.map(|engine| engine.delete_of_slot(db, slot, DELETED_TOGETHER, unlinks));

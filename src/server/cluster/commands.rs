@@ -4,12 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::{Bus, NO_KIND};
+use crate::client::shared::Shared;
 use crate::cluster::change::Change;
 use crate::cluster::map::ClusterMap;
 use crate::cluster::node_id::NodeId;
 use crate::cluster::output::LinkId;
 use crate::cluster::packet::Message;
-use crate::command::host::cluster::{Cluster, LinkDirection, LinkView, Traffic};
+use crate::cluster::slot_set::SlotSet;
+use crate::command::host::cluster::{
+    Cluster, LinkDirection, LinkView, MoveAnswer, MoveWord, SlotMove, Traffic,
+};
 use crate::telemetry::log;
 
 /// What commands see of the bus.
@@ -123,5 +127,33 @@ impl Cluster for &'static Bus {
 
     fn close_links_on_drop(&self, closes: bool) {
         self.closes_on_drop.store(closes, Relaxed);
+    }
+
+    fn move_slots(&self, moves: Vec<(SlotSet, NodeId)>) -> Result<(), String> {
+        self.begin_moves(moves)
+    }
+
+    fn cancel_moves(&self) -> bool {
+        self.moves.cancel()
+    }
+
+    fn moves(&self) -> Vec<SlotMove> {
+        self.moves.views()
+    }
+
+    fn hear_move(&self, client: &Arc<Shared>, word: MoveWord) -> Result<MoveAnswer, String> {
+        self.hear(client, word)
+    }
+
+    fn replay_move(&self, name: NodeId, slots: Option<SlotSet>) {
+        self.moves.note_unfinished(name, slots);
+    }
+
+    fn import_failed(&self, client: &Shared, reply: &[u8]) {
+        self.moves.fail_import(client, reply);
+    }
+
+    fn import_ended(&self, client: &Shared) {
+        self.end_import(client);
     }
 }

@@ -208,7 +208,11 @@ pub(super) async fn connect(
     }
 }
 
-async fn open(bus: &Bus, ip: &str, port: u16) -> io::Result<(Stream, SocketAddr, SocketAddr)> {
+pub(super) async fn open(
+    bus: &Bus,
+    ip: &str,
+    port: u16,
+) -> io::Result<(Stream, SocketAddr, SocketAddr)> {
     let config = bus.service.config.load_full();
     let from = config.bind_source_addr.parse::<IpAddr>().ok();
     let socket = match ip.parse::<IpAddr>() {

@@ -8,6 +8,7 @@
 //! links      connections to other nodes
 //! accepting  connections from other nodes
 //! local      what the machine asks of the server
+//! moving     slots that go to another node, or come, in one piece
 //! outbox     messages that are published here and go to other nodes
 //! settings   what the configuration tells the machine
 //! file       what is kept over a restart
@@ -31,6 +32,7 @@ mod effects;
 mod file;
 mod links;
 mod local;
+mod moving;
 mod outbox;
 mod settings;
 
@@ -66,6 +68,7 @@ use effects::Effects;
 use file::NodesFile;
 use links::{LinkFigures, Links, Queue, Volume};
 use local::Here;
+use moving::Moves;
 use outbox::Outbox;
 
 /// How often the machine looks at what is due.
@@ -111,6 +114,7 @@ pub(super) struct Bus {
     /// The map that commands see, or are about to.
     map: ArcSwap<ClusterMap>,
     outbox: Outbox,
+    moves: Moves,
     admitted: Arc<Semaphore>,
     dropped_kind: AtomicU64,
     closes_on_drop: AtomicBool,
@@ -181,6 +185,7 @@ impl Bus {
             held: Mutex::default(),
             map,
             outbox: Outbox::default(),
+            moves: Moves::default(),
             admitted: Arc::new(Semaphore::new(INBOUND_MAX)),
             dropped_kind: AtomicU64::new(NO_KIND),
             closes_on_drop: AtomicBool::new(false),
@@ -458,6 +463,7 @@ impl Bus {
             }
             core.machine.tick(now, here);
         });
+        self.look_at_moves();
     }
 
     /// Sends what is published here to other nodes.
@@ -508,6 +514,7 @@ impl Opened {
                 while loading.is_loading.load(Relaxed) {
                     tokio::time::sleep(LOOK_AGAIN).await;
                 }
+                bus.delete_unfinished().await;
                 bus.call(|core, now, here| core.machine.loaded(now, here));
                 for listener in listeners {
                     tokio::spawn(accepting::accept(bus, listener));

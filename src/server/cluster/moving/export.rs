@@ -1,0 +1,577 @@
+//! The way of slots that go to another node.
+//!
+//! ```text
+//! connect ▸ ESTABLISH ▸ slice after slice of the keys, and what changes of them ▸ SNAPSHOT-EOF ▸ changes
+//!         ◀ REQUEST-PAUSE ▸ hold writes back, let those land that run ▸ the rest ▸ PAUSED
+//!         ◀ REQUEST-FAILOVER ▸ FAILOVER-GRANTED ▸ wait until the other node has the slots
+//! ```
+//!
+//! Each slice is taken with its shard in hand and leaves a mark in the log: [`super::filter`] tells why that is enough.
+//! Until the slots are granted nothing has happened: whatever fails ends the move, and the slots stay here. From then
+//! on the other node may take them at any time, so writes stay held back until it has, or it is plain that it does not.
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::runtime::Builder;
+
+use super::super::{Bus, links};
+use super::filter::{self, Filter};
+use super::has_all;
+use super::job::{Job, State};
+use crate::base::lossless;
+use crate::engine::record::Audience;
+use crate::engine::serial::commands;
+use crate::engine::{Engine, Key, Now};
+use crate::net::stream::Stream;
+use crate::persist::oplog::{Item, OpLog, Reader};
+use crate::session::pause::Reason;
+use crate::shard::job::task;
+use crate::telemetry::clock;
+
+/// Bytes of keys that are taken with a shard in hand, about: some 100 µs.
+const SLICE_BYTES: usize = 32 * 1024;
+
+/// Keys that are sent again together.
+const MENDED_TOGETHER: usize = 64;
+
+/// Bytes of names of keys that have to be sent again.
+const TORN_BYTES_MAX: usize = 64 << 20;
+
+/// How often the two nodes tell each other that they are there.
+const ACK_EVERY: Duration = Duration::from_secs(1);
+
+/// How soon it is looked again whether there is something to send or to hear.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
+
+/// How long writes are held back for a hand-over at most, in milliseconds: as for a failover by hand.
+const PAUSE_MS: u64 = 5_000;
+
+/// How long the other node may go on to delete what it has of the slots.
+const DELETING: Duration = Duration::from_secs(60);
+
+/// Marks of moves have numbers from here on; those of others are far below.
+const FIRST_MARK: u64 = 1 << 63;
+
+const LOST: &str = "Connection lost to target. Check CLUSTER GETSLOTMIGRATIONS on the target node for more information.";
+const NOT_OWNED: &str = "Slots are no longer owned by myself.";
+
+/// Why a move has ended without success.
+enum Ended {
+    Cancelled,
+    Failed(String),
+}
+
+impl From<&str> for Ended {
+    fn from(why: &str) -> Ended {
+        Ended::Failed(why.to_owned())
+    }
+}
+
+impl From<io::Error> for Ended {
+    fn from(error: io::Error) -> Ended {
+        match error.kind() {
+            io::ErrorKind::TimedOut => "Timed out after too long with no interaction".into(),
+            _ => LOST.into(),
+        }
+    }
+}
+
+/// Carries a move out, on this thread.
+pub(super) fn carry(bus: &'static Bus, job: &Arc<Job>) {
+    let runtime = match Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            job.end(State::Failed, format!("No runtime: {error}"));
+            return;
+        }
+    };
+    let ended = runtime.block_on(async {
+        let mut export = Export::open(bus, job).await?;
+        let ended = export.run().await;
+        export.close();
+        ended
+    });
+    match ended {
+        Ok(()) => job.end(State::Done, ""),
+        Err(Ended::Cancelled) => job.end(State::Cancelled, ""),
+        Err(Ended::Failed(why)) => job.end(State::Failed, why),
+    };
+    job.waiting_bytes.store(0, Relaxed);
+}
+
+/// A slice that was taken, and waits for its mark to come by.
+struct Slice {
+    mark: u64,
+    bytes: Vec<u8>,
+    kind: Kind,
+}
+
+enum Kind {
+    /// Keys of a slot, and the position behind them.
+    Walked(u16, u64),
+    /// Keys that are sent again.
+    Mended(Vec<Vec<u8>>),
+    /// Nothing: all that was before the mark is wanted.
+    Nothing,
+}
+
+struct Export {
+    bus: &'static Bus,
+    job: Arc<Job>,
+    stream: Stream,
+    input: Vec<u8>,
+    /// What was heard and is not answered yet.
+    heard: Vec<String>,
+    log: Arc<OpLog>,
+    reader: Arc<Reader>,
+    filter: Filter,
+    /// What has been taken of the log since the last mark.
+    taken: Vec<u8>,
+    out: Vec<u8>,
+    next_mark: u64,
+    patience: Duration,
+    said: Instant,
+    heard_at: Instant,
+    holds_writes: bool,
+}
+
+impl Export {
+    /// Connects, and agrees with the other node that the slots are to move.
+    async fn open(bus: &'static Bus, job: &Arc<Job>) -> Result<Export, Ended> {
+        job.advance(&[State::Queued], State::Connecting);
+        let config = bus.service.config.load_full();
+        let map = bus.map();
+        let Some(node) = map.find(job.target.as_bytes()) else {
+            return Err("The target node is not known any more.".into());
+        };
+        let port = node.client_port(config.tls_cluster);
+        let patience = Duration::from_secs(u64::from(config.repl_timeout));
+        let connecting = tokio::time::timeout(patience, links::open(bus, &node.ip, port)).await;
+        let Ok(Ok((stream, ..))) = connecting else {
+            return Err("Unable to connect to target node".into());
+        };
+        let log = Arc::clone(&bus.replication.log);
+        log.start()
+            .map_err(|error| Ended::Failed(format!("The log can not be started: {error}")))?;
+        let reader = log.add_reader(Audience::BOTH.or(Audience::MOVES));
+        // A slow node is given up, and holds up no client.
+        reader.set_holding_back(false);
+        let now = Instant::now();
+        let mut export = Export {
+            bus,
+            job: Arc::clone(job),
+            stream,
+            input: Vec::new(),
+            heard: Vec::new(),
+            log,
+            reader,
+            filter: Filter::new(bus.service.router, job.slots.clone()),
+            taken: Vec::new(),
+            out: Vec::new(),
+            next_mark: FIRST_MARK,
+            patience,
+            said: now,
+            heard_at: now,
+            holds_writes: false,
+        };
+        match export
+            .introduce(&config.masteruser, &config.masterauth)
+            .await
+        {
+            Ok(()) => Ok(export),
+            Err(ended) => {
+                export.close();
+                Err(ended)
+            }
+        }
+    }
+
+    async fn introduce(&mut self, user: &str, password: &str) -> Result<(), Ended> {
+        self.job.advance(&[State::Connecting], State::Introducing);
+        if !password.is_empty() {
+            let (user, password) = (lossless::bytes_of(user), lossless::bytes_of(password));
+            let words: [&[u8]; 3] = [b"AUTH", &user, &password];
+            match user.is_empty() {
+                true => commands::command(&mut self.out, &[words[0], words[2]]),
+                false => commands::command(&mut self.out, &words),
+            }
+            self.send().await?;
+            self.reply()
+                .await?
+                .map_err(|text| Ended::Failed(format!("Failed to AUTH to target node: {text}")))?;
+        }
+        let began = Instant::now();
+        loop {
+            let words = self.job.words();
+            let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+            commands::command(&mut self.out, &words);
+            self.send().await?;
+            match self.reply().await? {
+                Ok(_) => break,
+                Err(text) if text.starts_with("TRYAGAIN") && began.elapsed() < DELETING => {
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    self.check()?;
+                }
+                Err(text) => {
+                    let why = format!("Target node replied with error: {text}");
+                    return Err(Ended::Failed(why));
+                }
+            }
+        }
+        self.job.advance(&[State::Introducing], State::Established);
+        Ok(())
+    }
+
+    /// Lets go of all that others notice.
+    fn close(&mut self) {
+        self.log.remove_reader(&*self.reader);
+        let interest = self.bus.service.pubsub.interest();
+        interest.set_listening(Audience::MOVES, false);
+        if self.holds_writes {
+            self.bus.service.end_pause(Reason::SlotMove);
+        }
+    }
+
+    async fn run(&mut self) -> Result<(), Ended> {
+        self.say("ACK").await?;
+        // Before the first slice: a shard that is taken for one knows of it.
+        let interest = self.bus.service.pubsub.interest();
+        interest.set_listening(Audience::MOVES, true);
+        self.job.advance(&[State::Established], State::Walking);
+        let slots: Vec<u16> = self.job.slots.iter().collect();
+        for slot in slots {
+            let mut position = 0;
+            loop {
+                let slice = self.walk(slot, position).await;
+                let Kind::Walked(_, next) = slice.kind else {
+                    unreachable!("it was walked")
+                };
+                self.follow_until(slice).await?;
+                if next == 0 {
+                    break;
+                }
+                position = next;
+            }
+        }
+        self.mend().await?;
+        self.say("SNAPSHOT-EOF").await?;
+        self.job.advance(&[State::Walking], State::Following);
+        self.await_word("REQUEST-PAUSE").await?;
+        self.await_calm().await?;
+        self.hold_writes().await?;
+        self.say("PAUSED").await?;
+        self.await_word("REQUEST-FAILOVER").await?;
+        self.check()?;
+        self.hold_on();
+        self.job.advance(&[State::Paused], State::Granted);
+        self.grant().await
+    }
+
+    /// Follows until there is little to be sent.
+    async fn await_calm(&mut self) -> Result<(), Ended> {
+        loop {
+            let limit = self
+                .bus
+                .service
+                .config
+                .load()
+                .slot_migration_max_failover_repl_bytes;
+            let waiting = self.reader.waiting_bytes();
+            self.follow().await?;
+            self.mend().await?;
+            if limit < 0 || waiting <= limit.cast_unsigned().max(SLICE_BYTES as u64) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Has writes wait, lets those land that run, and sends what they have left.
+    async fn hold_writes(&mut self) -> Result<(), Ended> {
+        self.holds_writes = true;
+        self.hold_on();
+        self.job.advance(&[State::Following], State::Paused);
+        if let Err(error) = self.bus.service.await_under_way() {
+            return Err(Ended::Failed(error.text().into_owned()));
+        }
+        let slice = Slice {
+            mark: self.mark(),
+            bytes: Vec::new(),
+            kind: Kind::Nothing,
+        };
+        self.log.mark(Audience::MOVES, slice.mark);
+        self.follow_until(slice).await?;
+        self.mend().await
+    }
+
+    /// Holds writes back for a while from now on.
+    fn hold_on(&self) {
+        let now_ms = clock::unix_ms();
+        let pause = &self.bus.service.pause;
+        pause.start(Reason::SlotMove, now_ms + PAUSE_MS, true, now_ms);
+    }
+
+    /// The other node may take the slots: waits until it has. If it has not for long, it does not.
+    async fn grant(&mut self) -> Result<(), Ended> {
+        commands::command(
+            &mut self.out,
+            &[b"CLUSTER", b"SYNCSLOTS", b"FAILOVER-GRANTED"],
+        );
+        // Even if that fails it may have left.
+        let sent = self.send().await;
+        let patience = (self.bus.node_timeout() * 2).max(Duration::from_millis(PAUSE_MS));
+        let began = Instant::now();
+        while began.elapsed() < patience {
+            let map = self.bus.service.slots.get().map(|slots| slots.load_full());
+            if let Some(routes) = map {
+                let map = &routes.map;
+                if has_all(map, self.job.target, &self.job.slots) {
+                    return Ok(());
+                }
+                if !has_all(map, self.job.source, &self.job.slots) {
+                    return Err(NOT_OWNED.into());
+                }
+            }
+            self.hold_on();
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+        sent?;
+        Err("Timed out waiting for the target node to take the slots".into())
+    }
+
+    fn mark(&mut self) -> u64 {
+        self.next_mark += 1;
+        self.next_mark
+    }
+
+    /// Takes the next keys of a slot.
+    async fn walk(&mut self, slot: u16, position: u64) -> Slice {
+        let shard = self.bus.service.router.shard_of_slot(slot);
+        let take = move |engine: &Engine, out: &mut Vec<u8>, now: Now| {
+            engine.write_slot(slot, position, SLICE_BYTES, out, now.unix_ms)
+        };
+        let (mark, bytes, next) = self.slice(shard, take).await;
+        Slice {
+            mark,
+            bytes,
+            kind: Kind::Walked(slot, next),
+        }
+    }
+
+    /// Has something of a shard written, and marked in the log.
+    async fn slice(
+        &mut self,
+        shard: u16,
+        take: impl Fn(&Engine, &mut Vec<u8>, Now) -> u64 + Send + 'static,
+    ) -> (u64, Vec<u8>, u64) {
+        let mark = self.mark();
+        let found = Arc::new(Mutex::new((Vec::new(), 0)));
+        let (into, log) = (Arc::clone(&found), Arc::clone(&self.log));
+        let work = move |engines: &mut [&mut Engine], now: Now| {
+            let (bytes, next) = &mut *into.lock();
+            for engine in engines {
+                *next = take(engine, bytes, now);
+            }
+            log.mark(Audience::MOVES, mark);
+        };
+        let ticket = task::send(&self.bus.service.shards, &[shard], work);
+        poll_fn(|cx| ticket.poll(cx).map(drop)).await;
+        let (bytes, next) = std::mem::take(&mut *found.lock());
+        (mark, bytes, next)
+    }
+
+    /// Sends keys again that a command has torn.
+    async fn mend(&mut self) -> Result<(), Ended> {
+        loop {
+            let torn = self.filter.torn(MENDED_TOGETHER);
+            let Some(first) = torn.first() else {
+                return Ok(());
+            };
+            let (_, shard) = self.bus.service.router.route(first);
+            let (keys, seed) = (torn.clone(), self.bus.service.router.seed());
+            let take = move |engine: &Engine, out: &mut Vec<u8>, now: Now| {
+                for key in &keys {
+                    engine.write_key(&Key::new(key, seed), out, now.unix_ms);
+                }
+                0
+            };
+            let (mark, bytes, _) = self.slice(shard, take).await;
+            let kind = Kind::Mended(torn);
+            self.follow_until(Slice { mark, bytes, kind }).await?;
+        }
+    }
+
+    /// Sends what the log has up to a slice's mark, and the slice; then all else that is there.
+    async fn follow_until(&mut self, slice: Slice) -> Result<(), Ended> {
+        let mut slice = Some(slice);
+        loop {
+            self.take_log(&mut slice)?;
+            self.exchange().await?;
+            if slice.is_none() {
+                return Ok(());
+            }
+            // Another thread is just appending.
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+
+    /// Sends what the log has.
+    async fn follow(&mut self) -> Result<(), Ended> {
+        self.take_log(&mut None)?;
+        self.exchange().await
+    }
+
+    fn take_log(&mut self, slice: &mut Option<Slice>) -> Result<(), Ended> {
+        self.log.hand_out();
+        while let Some(stretch) = self.reader.take(Duration::ZERO) {
+            for item in stretch.items {
+                match item {
+                    Item::Bytes(bytes, _) => self.taken.extend_from_slice(&bytes),
+                    Item::Mark(number, _) => {
+                        self.pass()?;
+                        if let Some(slice) = slice.take_if(|slice| slice.mark == number) {
+                            self.out.extend_from_slice(&slice.bytes);
+                            match slice.kind {
+                                Kind::Walked(slot, next) => self.filter.note_walked(slot, next),
+                                Kind::Mended(keys) => self.filter.note_mended(&keys),
+                                Kind::Nothing => {}
+                            }
+                        }
+                    }
+                }
+            }
+            self.reader.set_held(0);
+            self.pass()?;
+        }
+        Ok(())
+    }
+
+    /// Filters what was taken of the log.
+    fn pass(&mut self) -> Result<(), Ended> {
+        let passed = self.filter.pass(&self.taken, &mut self.out);
+        self.taken.clear();
+        if self.taken.capacity() > 1 << 20 {
+            self.taken = Vec::new();
+        }
+        match passed {
+            Err(filter::Flushed) => Err("Data was flushed".into()),
+            Ok(()) if self.filter.torn_bytes() > TORN_BYTES_MAX => {
+                Err("Too many keys are changed together with others".into())
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+
+    async fn say(&mut self, word: &str) -> Result<(), Ended> {
+        commands::command(&mut self.out, &[b"CLUSTER", b"SYNCSLOTS", word.as_bytes()]);
+        self.send().await
+    }
+
+    /// Sends what waits, hears what was said, and looks whether the move goes on.
+    async fn exchange(&mut self) -> Result<(), Ended> {
+        if self.said.elapsed() > ACK_EVERY {
+            commands::command(&mut self.out, &[b"CLUSTER", b"SYNCSLOTS", b"ACK"]);
+            self.said = Instant::now();
+        }
+        self.send().await?;
+        self.hear()?;
+        self.check()
+    }
+
+    fn check(&mut self) -> Result<(), Ended> {
+        if self.job.is_cancelled() {
+            return Err(Ended::Cancelled);
+        }
+        let map = self.bus.map();
+        if !map.me().is_primary() || !has_all(&map, self.job.source, &self.job.slots) {
+            return Err(NOT_OWNED.into());
+        }
+        if self.heard_at.elapsed() > self.patience {
+            return Err(io::Error::from(io::ErrorKind::TimedOut).into());
+        }
+        let waiting = self.reader.waiting_bytes();
+        self.job.waiting_bytes.store(waiting, Relaxed);
+        let config = self.bus.service.config.load();
+        let limit = config.client_output_buffer_limit.replica.hard_bytes;
+        match limit > 0 && waiting > limit {
+            true => Err("Changes come faster than the target node takes them".into()),
+            false => Ok(()),
+        }
+    }
+
+    async fn send(&mut self) -> Result<(), Ended> {
+        if self.out.is_empty() {
+            return Ok(());
+        }
+        let sending = async {
+            self.stream.write_all(&self.out).await?;
+            self.stream.flush().await
+        };
+        let sent = tokio::time::timeout(self.patience, sending).await;
+        sent.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))?;
+        self.out.clear();
+        Ok(())
+    }
+
+    /// Takes what the other node has said, without waiting.
+    fn hear(&mut self) -> Result<(), Ended> {
+        loop {
+            match self.stream.try_read(&mut self.input) {
+                Ok(0) => return Err(LOST.into()),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        while let Some(word) = filter::word(&mut self.input) {
+            self.heard_at = Instant::now();
+            self.job.note_heard();
+            match word {
+                Ok(word) if word == "ACK" => {}
+                Ok(word) => self.heard.push(word),
+                Err(text) => {
+                    return Err(Ended::Failed(format!(
+                        "Target node replied with error: {text}"
+                    )));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The answer to what was sent first.
+    async fn reply(&mut self) -> Result<Result<String, String>, Ended> {
+        let began = Instant::now();
+        loop {
+            if let Some(word) = filter::word(&mut self.input) {
+                self.heard_at = Instant::now();
+                return Ok(word);
+            }
+            let left = self.patience.saturating_sub(began.elapsed());
+            let reading = pin!(self.stream.read_buf(&mut self.input));
+            match tokio::time::timeout(left, reading).await {
+                Err(_) => return Err(io::Error::from(io::ErrorKind::TimedOut).into()),
+                Ok(Ok(0)) => return Err(LOST.into()),
+                Ok(read) => read.map(drop)?,
+            }
+        }
+    }
+
+    /// Follows until the other node says a word.
+    async fn await_word(&mut self, word: &str) -> Result<(), Ended> {
+        loop {
+            self.follow().await?;
+            if let Some(at) = self.heard.iter().position(|heard| heard == word) {
+                self.heard.remove(at);
+                return Ok(());
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! What of the log the node needs that gets slots: changes to keys that it has been sent.
+//!
+//! Keys are walked in slices, a mark in the log behind each, and each slice is sent where its mark stands. So at any
+//! place of the log it is known which keys the other node has as they were there: those up to where the walk was. Of a
+//! command there are three kinds:
+//!
+//! - all its keys are known: it is sent, and runs there as here;
+//! - none is: it is left out, as the walk will come by;
+//! - some are (SUNIONSTORE, RENAME, a transaction): it is left out, and those keys that were known are *torn*: they are
+//!   no more, until they have been sent again as they are then, by a slice of their own.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::base::hash;
+use crate::cluster::slot_set::SlotSet;
+use crate::command::declaration::{Command, Flags};
+use crate::command::keys;
+use crate::command::table::registry;
+use crate::engine::slots::walk_position;
+use crate::shard::route::Router;
+
+/// Says that a walk is over.
+const ALL: u64 = u64::MAX;
+
+/// All data were deleted: what has been sent is void.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Flushed;
+
+/// See the module.
+pub(super) struct Filter {
+    router: Router,
+    slots: SlotSet,
+    /// How far the walk over each slot is; slots that are not here have not been begun.
+    walked: HashMap<u16, u64>,
+    torn: HashSet<Vec<u8>>,
+    torn_bytes: usize,
+}
+
+/// A command in RESP: its arguments, and all its bytes.
+struct Request<'a> {
+    arguments: Vec<&'a [u8]>,
+    bytes: &'a [u8],
+}
+
+impl<'a> Request<'a> {
+    /// Cuts the first command off; none if there is none, or only a part of one.
+    fn take(bytes: &mut &'a [u8]) -> Option<Request<'a>> {
+        let all = *bytes;
+        let mut rest = all;
+        let count = length(&mut rest, b'*')?;
+        let mut arguments = Vec::with_capacity(count.min(64));
+        for _ in 0..count {
+            let len = length(&mut rest, b'$')?;
+            let argument = rest.get(..len)?;
+            rest = rest.get(len + 2..)?;
+            arguments.push(argument);
+        }
+        *bytes = rest;
+        let bytes = &all[..all.len() - rest.len()];
+        Some(Request { arguments, bytes })
+    }
+
+    fn is(&self, name: &str) -> bool {
+        let first = self.arguments.first();
+        first.is_some_and(|first| first.eq_ignore_ascii_case(name.as_bytes()))
+    }
+}
+
+/// Takes a line with a length.
+fn length(bytes: &mut &[u8], sign: u8) -> Option<usize> {
+    let end = bytes.iter().position(|byte| *byte == b'\r')?;
+    let (first, digits) = bytes.get(..end)?.split_first()?;
+    let number = std::str::from_utf8(digits).ok()?.parse().ok()?;
+    *bytes = bytes.get(end + 2..)?;
+    (*first == sign).then_some(number)
+}
+
+/// Takes the word that a node says by `CLUSTER SYNCSLOTS`, or an error that it answers; none if more has to come.
+pub(super) fn word(input: &mut Vec<u8>) -> Option<Result<String, String>> {
+    if input
+        .first()
+        .is_some_and(|byte| matches!(byte, b'-' | b'+'))
+    {
+        let end = input.windows(2).position(|end| end == b"\r\n")?;
+        let text = String::from_utf8_lossy(&input[1..end]).into_owned();
+        let is_error = input[0] == b'-';
+        input.drain(..end + 2);
+        return Some(if is_error { Err(text) } else { Ok(text) });
+    }
+    let mut bytes = input.as_slice();
+    let request = Request::take(&mut bytes)?;
+    let last = request.arguments.last().copied().unwrap_or_default();
+    let word = String::from_utf8_lossy(last).to_ascii_uppercase();
+    let taken = input.len() - bytes.len();
+    input.drain(..taken);
+    Some(Ok(word))
+}
+
+impl Filter {
+    pub(super) fn new(router: Router, slots: SlotSet) -> Filter {
+        Filter {
+            router,
+            slots,
+            walked: HashMap::new(),
+            torn: HashSet::new(),
+            torn_bytes: 0,
+        }
+    }
+
+    /// The keys of a slot before a position have been sent; 0: all of them.
+    pub(super) fn note_walked(&mut self, slot: u16, position: u64) {
+        let position = if position == 0 { ALL } else { position };
+        self.walked.insert(slot, position);
+    }
+
+    /// Keys that have to be sent again, of one shard, so many at most.
+    pub(super) fn torn(&self, most: usize) -> Vec<Vec<u8>> {
+        let shard = |key: &[u8]| self.router.route(key).1;
+        let Some(first) = self.torn.iter().next() else {
+            return Vec::new();
+        };
+        let wanted = shard(first);
+        let same = self.torn.iter().filter(|key| shard(key) == wanted);
+        same.take(most).cloned().collect()
+    }
+
+    /// Bytes of the names of those keys.
+    pub(super) fn torn_bytes(&self) -> usize {
+        self.torn_bytes
+    }
+
+    /// Keys have been sent again.
+    pub(super) fn note_mended(&mut self, keys: &[Vec<u8>]) {
+        for key in keys {
+            if self.torn.remove(key) {
+                self.torn_bytes -= key.len();
+            }
+        }
+    }
+
+    fn is_known(&self, slot: u16, key: &[u8]) -> bool {
+        let walked = self.walked.get(&slot).copied().unwrap_or(0);
+        let (hash, _) = self.router.route(key);
+        walk_position(hash) < walked && !self.torn.contains(key)
+    }
+
+    /// Appends what of these whole records is to be sent.
+    pub(super) fn pass(&mut self, mut bytes: &[u8], out: &mut Vec<u8>) -> Result<(), Flushed> {
+        while let Some(first) = Request::take(&mut bytes) {
+            if !first.is("multi") {
+                self.pass_group(&[first], out)?;
+                continue;
+            }
+            let mut group = Vec::new();
+            while let Some(next) = Request::take(&mut bytes) {
+                if next.is("exec") {
+                    break;
+                }
+                group.push(next);
+            }
+            self.pass_group(&group, out)?;
+        }
+        Ok(())
+    }
+
+    /// Appends commands that take effect together, or notes whose keys they tear.
+    fn pass_group(&mut self, group: &[Request<'_>], out: &mut Vec<u8>) -> Result<(), Flushed> {
+        let mut wanted: Vec<&[u8]> = Vec::new();
+        let (mut known, mut has_others) = (Vec::<&[u8]>::new(), false);
+        for request in group {
+            let arguments = &request.arguments;
+            let name = arguments.first().copied().unwrap_or_default();
+            let Some(command) = registry().find(name) else {
+                continue;
+            };
+            let command = match arguments.get(1) {
+                Some(second) => {
+                    let is_it =
+                        |child: &&&Command| child.name.as_bytes().eq_ignore_ascii_case(second);
+                    command
+                        .children()
+                        .iter()
+                        .find(is_it)
+                        .copied()
+                        .unwrap_or(command)
+                }
+                None => command,
+            };
+            if command.flags.has(Flags::EMPTIES) {
+                return Err(Flushed);
+            }
+            let all = keys::all(command, arguments.len(), |at| arguments[at]);
+            let named: Vec<&[u8]> = all
+                .unwrap_or_default()
+                .iter()
+                .map(|(at, _)| arguments[*at])
+                .collect();
+            let is_meant = |key: &&[u8]| self.slots.contains(hash::slot(key));
+            if !named.iter().any(is_meant) {
+                continue;
+            }
+            wanted.push(request.bytes);
+            for key in named {
+                match self.slots.contains(hash::slot(key)) && self.is_known(hash::slot(key), key) {
+                    true => known.push(key),
+                    false => has_others = true,
+                }
+            }
+        }
+        if has_others {
+            for key in known {
+                if self.torn.insert(key.to_vec()) {
+                    self.torn_bytes += key.len();
+                }
+            }
+            return Ok(());
+        }
+        let is_atomic = wanted.len() > 1;
+        if is_atomic {
+            out.extend_from_slice(b"*1\r\n$5\r\nMULTI\r\n");
+        }
+        wanted.iter().for_each(|bytes| out.extend_from_slice(bytes));
+        if is_atomic {
+            out.extend_from_slice(b"*1\r\n$4\r\nEXEC\r\n");
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::hash::Seed;
+    use crate::engine::serial::commands::command;
+
+    const SEED: Seed = Seed { k0: 1, k1: 2 };
+
+    fn stream(lines: &[&str]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for line in lines {
+            let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+            command(&mut bytes, &words);
+        }
+        bytes
+    }
+
+    fn passed(filter: &mut Filter, lines: &[&str]) -> Vec<u8> {
+        let mut out = Vec::new();
+        assert_eq!(filter.pass(&stream(lines), &mut out), Ok(()));
+        out
+    }
+
+    /// A key of tag `t` that comes before another in a walk, and that one.
+    fn two_keys() -> (String, String, u64) {
+        let place = |number: u32| {
+            let name = format!("{{t}}{number}");
+            (walk_position(SEED.hash(name.as_bytes())), name)
+        };
+        let mut all: Vec<(u64, String)> = (0..8).map(place).collect();
+        all.sort();
+        (all[0].1.clone(), all[7].1.clone(), all[4].0)
+    }
+
+    #[test]
+    fn what_the_other_node_does_not_have_yet_is_left_out_and_what_is_torn_comes_again() {
+        let slot = hash::slot(b"t");
+        let mut filter = Filter::new(Router::new(SEED, 4), [slot].into_iter().collect());
+        let (early, late, middle) = two_keys();
+        let lines = |key: &str| [format!("SET {key} 1"), format!("INCR {key}")];
+        let [set_early, _] = lines(&early);
+        let [set_late, incr_late] = lines(&late);
+        assert!(passed(&mut filter, &[&set_early]).is_empty(), "not begun");
+        filter.note_walked(slot, middle);
+        let passes = [
+            "SELECT 0",
+            &set_early,
+            "SET other 1",
+            &set_late,
+            "PUBLISH {t}a b",
+        ];
+        assert_eq!(passed(&mut filter, &passes), stream(&[&set_early]));
+        let rename = format!("RENAME {late} {early}");
+        assert!(passed(&mut filter, &[&rename]).is_empty());
+        assert_eq!(filter.torn(9), [early.as_bytes().to_vec()]);
+        assert!(passed(&mut filter, &[&set_early]).is_empty(), "torn");
+        filter.note_mended(&[early.as_bytes().to_vec()]);
+        assert_eq!(filter.torn_bytes(), 0);
+        assert_eq!(passed(&mut filter, &[&set_early]), stream(&[&set_early]));
+        filter.note_walked(slot, 0);
+        let both = ["MULTI", &set_late, "SET other 1", &incr_late, "EXEC"];
+        let sent = stream(&["MULTI", &set_late, &incr_late, "EXEC"]);
+        assert_eq!(passed(&mut filter, &both), sent);
+        let one = ["MULTI", &set_late, "SET other 1", "EXEC"];
+        assert_eq!(passed(&mut filter, &one), stream(&[&set_late]));
+        // A script may reach over slots: the other node does not have the other key.
+        let across = format!("SUNIONSTORE {late} other");
+        assert!(passed(&mut filter, &[&across]).is_empty());
+        assert_eq!(filter.torn(9).len(), 1);
+        let mut out = Vec::new();
+        let flush = stream(&["FLUSHALL"]);
+        assert_eq!(filter.pass(&flush, &mut out), Err(Flushed));
+    }
+
+    #[test]
+    fn words_are_taken_as_they_come_whole() {
+        let mut input =
+            b"+OK\r\n-ERR why\r\n*3\r\n$7\r\nCLUSTER\r\n$9\r\nSYNCSLOTS\r\n$3\r\nack\r\n*3\r\n$7\r"
+                .to_vec();
+        assert_eq!(word(&mut input), Some(Ok("OK".to_owned())));
+        assert_eq!(word(&mut input), Some(Err("ERR why".to_owned())));
+        assert_eq!(word(&mut input), Some(Ok("ACK".to_owned())));
+        assert_eq!(word(&mut input), None);
+    }
+}

@@ -1,0 +1,233 @@
+//! One move of slots, from here or to here, and how far it is.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use parking_lot::Mutex;
+
+use crate::client::shared::Shared;
+use crate::cluster::node_id::NodeId;
+use crate::cluster::slot_set::SlotSet;
+use crate::command::host::cluster::SlotMove;
+use crate::telemetry::clock;
+
+/// How far a move is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) enum State {
+    // Of slots that go from here.
+    Queued,
+    Connecting,
+    Introducing,
+    Established,
+    Walking,
+    Following,
+    Paused,
+    // Of slots that come.
+    AwaitingAck,
+    ReceivingKeys,
+    AwaitingPaused,
+    AskingForSlots,
+    // Of both.
+    Granted,
+    Done,
+    Failed,
+    Cancelled,
+}
+
+impl State {
+    /// The word for it, which is Valkey's.
+    pub(in super::super) fn word(self) -> &'static str {
+        match self {
+            State::Queued => "waiting-to-snapshot",
+            State::Connecting => "connecting",
+            State::Introducing => "reading-establish-response",
+            State::Established => "waiting-to-snapshot",
+            State::Walking => "snapshotting",
+            State::Following => "replicating",
+            State::Paused => "failover-paused",
+            State::AwaitingAck => "waiting-for-ack",
+            State::ReceivingKeys => "receiving-snapshot",
+            State::AwaitingPaused => "waiting-for-paused",
+            State::AskingForSlots => "failover-requested",
+            State::Granted => "failover-granted",
+            State::Done => "success",
+            State::Failed => "failed",
+            State::Cancelled => "cancelled",
+        }
+    }
+
+    pub(in super::super) fn is_over(self) -> bool {
+        matches!(self, State::Done | State::Failed | State::Cancelled)
+    }
+}
+
+struct Progress {
+    state: State,
+    message: String,
+    updated_s: u64,
+    acked_ms: u64,
+}
+
+/// See the module.
+pub(in super::super) struct Job {
+    pub(in super::super) name: NodeId,
+    pub(in super::super) slots: SlotSet,
+    pub(in super::super) source: NodeId,
+    pub(in super::super) target: NodeId,
+    /// Over which connection the slots come; none if they go.
+    pub(in super::super) client: Option<Arc<Shared>>,
+    /// How often databases had been emptied here when the slots began to come.
+    pub(in super::super) emptied: u64,
+    /// Bytes of changes that are still to be sent.
+    pub(in super::super) waiting_bytes: AtomicU64,
+    is_cancelled: AtomicBool,
+    written_s: AtomicU64,
+    created_s: u64,
+    progress: Mutex<Progress>,
+}
+
+impl Job {
+    /// A move that has just begun.
+    pub(in super::super) fn new(
+        name: NodeId,
+        slots: SlotSet,
+        (source, target): (NodeId, NodeId),
+        client: Option<(Arc<Shared>, u64)>,
+    ) -> Arc<Job> {
+        let (client, emptied) = client.unzip();
+        let now_ms = clock::unix_ms();
+        let state = match client {
+            None => State::Queued,
+            Some(_) => State::AwaitingAck,
+        };
+        Arc::new(Job {
+            name,
+            slots,
+            source,
+            target,
+            client,
+            emptied: emptied.unwrap_or(0),
+            waiting_bytes: AtomicU64::new(0),
+            is_cancelled: AtomicBool::new(false),
+            written_s: AtomicU64::new(now_ms / 1000),
+            created_s: now_ms / 1000,
+            progress: Mutex::new(Progress {
+                state,
+                message: String::new(),
+                updated_s: now_ms / 1000,
+                acked_ms: now_ms,
+            }),
+        })
+    }
+
+    pub(in super::super) fn state(&self) -> State {
+        self.progress.lock().state
+    }
+
+    /// Whether the slots go from here.
+    pub(in super::super) fn is_export(&self) -> bool {
+        self.client.is_none()
+    }
+
+    /// Goes on from a state to another; false, and nothing is done, if the move is in neither.
+    pub(in super::super) fn advance(&self, from: &[State], to: State) -> bool {
+        let mut progress = self.progress.lock();
+        if progress.state == to {
+            return true;
+        }
+        let may = from.contains(&progress.state);
+        if may {
+            self.put(&mut progress, to, String::new());
+        }
+        may
+    }
+
+    /// Comes to its end, unless it has.
+    pub(in super::super) fn end(&self, state: State, message: impl Into<String>) -> bool {
+        let mut progress = self.progress.lock();
+        let is_first = !progress.state.is_over();
+        if is_first {
+            self.put(&mut progress, state, message.into());
+        }
+        is_first
+    }
+
+    fn put(&self, progress: &mut Progress, state: State, message: String) {
+        let (before, word) = (progress.state.word(), state.word());
+        progress.state = state;
+        progress.updated_s = clock::unix_ms() / 1000;
+        let slots = self.ranges();
+        let name = self.name;
+        match message.is_empty() {
+            true => tracing::info!("Slot migration {name} (slots {slots}): {before} -> {word}"),
+            false => tracing::warn!("Slot migration {name} (slots {slots}) {word}: {message}"),
+        }
+        progress.message = message;
+    }
+
+    /// The slots as text.
+    pub(in super::super) fn ranges(&self) -> String {
+        let ranges = self.slots.ranges();
+        let texts: Vec<String> = ranges
+            .map(|(first, last)| format!("{first}-{last}"))
+            .collect();
+        texts.join(" ")
+    }
+
+    /// `CLUSTER SYNCSLOTS ESTABLISH …`.
+    pub(in super::super) fn words(&self) -> Vec<Vec<u8>> {
+        let words = ["CLUSTER", "SYNCSLOTS", "ESTABLISH", "SOURCE"];
+        let mut words: Vec<Vec<u8>> = words.map(|word| word.as_bytes().to_vec()).into();
+        words.push(self.source.as_bytes().to_vec());
+        words.push(b"NAME".to_vec());
+        words.push(self.name.as_bytes().to_vec());
+        words.push(b"SLOTSRANGE".to_vec());
+        for (first, last) in self.slots.ranges() {
+            words.push(first.to_string().into_bytes());
+            words.push(last.to_string().into_bytes());
+        }
+        words
+    }
+
+    /// Whether it is time to write down again that the slots come: once a second.
+    pub(in super::super) fn is_due_again(&self) -> bool {
+        let second = clock::unix_ms() / 1000;
+        self.written_s.swap(second, Relaxed) != second
+    }
+
+    /// The other node was heard of.
+    pub(in super::super) fn note_heard(&self) {
+        self.progress.lock().acked_ms = clock::unix_ms();
+    }
+
+    /// Milliseconds since the other node was heard of.
+    pub(in super::super) fn silent_ms(&self) -> u64 {
+        clock::unix_ms().saturating_sub(self.progress.lock().acked_ms)
+    }
+
+    pub(in super::super) fn cancel(&self) {
+        self.is_cancelled.store(true, Relaxed);
+    }
+
+    pub(in super::super) fn is_cancelled(&self) -> bool {
+        self.is_cancelled.load(Relaxed)
+    }
+
+    /// As CLUSTER GETSLOTMIGRATIONS shows it.
+    pub(in super::super) fn view(&self) -> SlotMove {
+        let progress = self.progress.lock();
+        SlotMove {
+            name: self.name,
+            is_export: self.is_export(),
+            slots: self.slots.clone(),
+            source: self.source,
+            target: self.target,
+            created_s: self.created_s,
+            updated_s: progress.updated_s,
+            acked_s: progress.acked_ms / 1000,
+            state: progress.state.word(),
+            message: progress.message.clone(),
+            waiting_bytes: self.waiting_bytes.load(Relaxed),
+        }
+    }
+}

@@ -1,0 +1,469 @@
+//! Slots that move to another node, or come from one, in one piece: clients find them where they were until all is
+//! there, and then at the other node. The words are those of Valkey 9.
+//!
+//! ```text
+//! job      one move, and how far it is
+//! export   the way of slots that go: on a thread of its own, one move after the other
+//! filter   what of the log goes with them
+//! ```
+//!
+//! Slots that come have no thread: the other node is a client whose commands are run though the slots are not this
+//! node's, and whose `CLUSTER SYNCSLOTS` are answered with what it is to do next.
+
+mod export;
+mod filter;
+mod job;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use self::job::{Job, State};
+use super::Bus;
+use crate::client::shared::Shared;
+use crate::cluster::change::Change;
+use crate::cluster::map::ClusterMap;
+use crate::cluster::node_id::NodeId;
+use crate::cluster::slot_set::SlotSet;
+use crate::command::host::cluster::{Cluster, MoveAnswer, MoveWord, SlotMove};
+use crate::engine::record::{self, Audience, Head, Records};
+use crate::script::stack;
+
+/// Moves under way at once, from here and to here: each is looked at ten times a second.
+const UNDER_WAY_MAX: usize = 1024;
+
+const FLUSHED: &str = "Data was flushed";
+
+const DISAGREES: &str = "ERR Target node does not agree about current slot ownership";
+
+/// All moves of this node that are under way, and the last ones that have ended.
+#[derive(Default)]
+pub(super) struct Moves {
+    /// The latest first.
+    jobs: Mutex<VecDeque<Arc<Job>>>,
+    /// Moves from here that have not begun.
+    queue: Mutex<Queue>,
+    /// Moves to this server, or to the primary that it follows, of which it is not known that they have ended.
+    unfinished: Mutex<BTreeMap<NodeId, SlotSet>>,
+    /// Slots whose keys are being deleted, as they are not this node's any more.
+    deleting: Mutex<Vec<SlotSet>>,
+}
+
+#[derive(Default)]
+struct Queue {
+    waiting: VecDeque<Arc<Job>>,
+    /// Whether a thread takes from it.
+    is_served: bool,
+}
+
+impl Moves {
+    pub(super) fn views(&self) -> Vec<SlotMove> {
+        self.jobs.lock().iter().map(|job| job.view()).collect()
+    }
+
+    fn under_way(&self) -> Vec<Arc<Job>> {
+        let jobs = self.jobs.lock();
+        let under_way = jobs.iter().filter(|job| !job.state().is_over());
+        under_way.cloned().collect()
+    }
+
+    /// Adds a move, unless there are too many.
+    fn add(&self, job: &Arc<Job>) -> Result<(), String> {
+        if self.under_way().len() >= UNDER_WAY_MAX {
+            return Err("ERR Too many slot migrations are under way".to_owned());
+        }
+        self.jobs.lock().push_front(Arc::clone(job));
+        Ok(())
+    }
+
+    /// Forgets moves that have ended, but for so many.
+    fn trim(&self, kept: usize) {
+        let mut left = kept;
+        self.jobs.lock().retain(|job| {
+            let stays = !job.state().is_over() || left > 0;
+            left -= usize::from(job.state().is_over() && stays);
+            stays
+        });
+    }
+
+    /// The move that comes over a client's connection.
+    fn of_client(&self, client: &Shared) -> Option<Arc<Job>> {
+        let is_its = |job: &&Arc<Job>| job.client.as_ref().is_some_and(|one| one.id == client.id);
+        self.jobs.lock().iter().find(is_its).cloned()
+    }
+
+    /// Ends all moves from here; whether there were any.
+    pub(super) fn cancel(&self) -> bool {
+        let mut exports = self.under_way();
+        exports.retain(|job| job.is_export());
+        for job in &exports {
+            job.cancel();
+        }
+        !exports.is_empty()
+    }
+
+    /// A command of a move to here has failed.
+    pub(super) fn fail_import(&self, client: &Shared, reply: &[u8]) {
+        let Some(job) = self.of_client(client) else {
+            return;
+        };
+        let reply = String::from_utf8_lossy(reply);
+        let reply = reply.trim_start_matches('-').trim_end();
+        let why = match reply {
+            FLUSHED => FLUSHED.to_owned(),
+            _ if reply.starts_with("OOM") => {
+                "Ran out of memory (OOM) during slot import".to_owned()
+            }
+            _ => format!("A command failed during slot import: {reply}"),
+        };
+        fail(&job, why);
+    }
+
+    /// See [`Cluster::replay_move`].
+    pub(super) fn note_unfinished(&self, name: NodeId, slots: Option<SlotSet>) {
+        let mut unfinished = self.unfinished.lock();
+        match slots {
+            // A primary that is not trusted may make up names.
+            Some(slots) if unfinished.len() < UNDER_WAY_MAX => {
+                unfinished.insert(name, slots);
+            }
+            Some(_) => {}
+            None => {
+                unfinished.remove(&name);
+            }
+        }
+    }
+
+    pub(super) fn begin_deleting(&self, slots: &SlotSet) {
+        self.deleting.lock().push(slots.clone());
+    }
+
+    pub(super) fn end_deleting(&self, slots: &SlotSet) {
+        let mut deleting = self.deleting.lock();
+        if let Some(at) = deleting.iter().position(|other| other == slots) {
+            deleting.swap_remove(at);
+        }
+    }
+
+    fn is_deleting(&self, slots: &SlotSet) -> bool {
+        self.deleting.lock().iter().any(|other| meet(other, slots))
+    }
+}
+
+fn meet(one: &SlotSet, other: &SlotSet) -> bool {
+    one.iter().any(|slot| other.contains(slot))
+}
+
+/// Ends a move to here, and its connection.
+fn fail(job: &Job, why: impl Into<String>) {
+    job.end(State::Failed, why);
+    if let Some(client) = &job.client {
+        client.kill();
+    }
+}
+
+/// Whether a node has all of these slots.
+fn has_all(map: &ClusterMap, node: NodeId, slots: &SlotSet) -> bool {
+    let has = |slot| map.owner(slot).is_some_and(|owner| owner.id == node);
+    slots.iter().all(has)
+}
+
+impl Bus {
+    /// See [`Cluster::move_slots`].
+    pub(super) fn begin_moves(&'static self, moves: Vec<(SlotSet, NodeId)>) -> Result<(), String> {
+        let map = self.map();
+        let me = map.me().id;
+        let under_way = self.moves.under_way();
+        for slot in moves.iter().flat_map(|(slots, _)| slots.iter()) {
+            if under_way.iter().any(|job| job.slots.contains(slot)) {
+                return Err(format!("ERR I am already migrating slot {slot}."));
+            }
+            if map.migrating.contains_key(&slot) || map.importing.contains_key(&slot) {
+                return Err(format!(
+                    "ERR Slot {slot} is being moved by CLUSTER SETSLOT."
+                ));
+            }
+        }
+        for (slots, _) in &moves {
+            let mut owners = slots
+                .iter()
+                .map(|slot| map.owner(slot).map(|owner| owner.id));
+            let first = owners.next().flatten();
+            if !owners.all(|owner| owner == first) {
+                return Err("ERR Requested slots span multiple shards".to_owned());
+            }
+            if first != Some(me) || !map.me().is_primary() {
+                return Err("ERR Slots are not served by this node.".to_owned());
+            }
+        }
+        for (slots, target) in moves {
+            let name = NodeId::from_random(rand::random());
+            let job = Job::new(name, slots, (me, target), None);
+            self.moves.add(&job)?;
+            tracing::info!(
+                "Slot migration {name} of slots {} to node {target} begins",
+                job.ranges()
+            );
+            self.moves.queue.lock().waiting.push_back(job);
+        }
+        self.serve_queue()
+    }
+
+    /// Has a thread take from the queue until it is empty, unless one does.
+    fn serve_queue(&'static self) -> Result<(), String> {
+        let mut queue = self.moves.queue.lock();
+        if queue.is_served {
+            return Ok(());
+        }
+        // Passing through shards, it may come to run a script that was queued for one.
+        let started = stack::spawn("basalt-slots".to_owned(), move || {
+            loop {
+                let mut queue = self.moves.queue.lock();
+                let Some(job) = queue.waiting.pop_front() else {
+                    queue.is_served = false;
+                    return;
+                };
+                drop(queue);
+                export::carry(self, &job);
+            }
+        });
+        match started {
+            Ok(_) => queue.is_served = true,
+            Err(error) => {
+                let why = format!("ERR The thread that moves slots can not be made: {error}");
+                for job in queue.waiting.drain(..) {
+                    job.end(State::Failed, why.clone());
+                }
+                return Err(why);
+            }
+        }
+        Ok(())
+    }
+
+    /// See [`Cluster::hear_move`].
+    pub(super) fn hear(
+        &'static self,
+        client: &Arc<Shared>,
+        word: MoveWord,
+    ) -> Result<MoveAnswer, String> {
+        if let MoveWord::Establish {
+            source,
+            name,
+            slots,
+        } = word
+        {
+            return self.establish(client, source, name, slots);
+        }
+        let Some(job) = self.moves.of_client(client) else {
+            return Err(format!(
+                "ERR CLUSTER SYNCSLOTS {} should only be used by slot migration clients",
+                word.name()
+            ));
+        };
+        job.note_heard();
+        if job.emptied != self.emptied() {
+            return Err(FLUSHED.to_owned());
+        }
+        let (from, to, answer) = match word {
+            MoveWord::Ack => {
+                job.advance(&[State::AwaitingAck], State::ReceivingKeys);
+                return Ok(MoveAnswer::Word("ACK"));
+            }
+            MoveWord::SnapshotEnd => (
+                State::ReceivingKeys,
+                State::AwaitingPaused,
+                MoveAnswer::Word("REQUEST-PAUSE"),
+            ),
+            MoveWord::Paused => (
+                State::AwaitingPaused,
+                State::AskingForSlots,
+                MoveAnswer::Word("REQUEST-FAILOVER"),
+            ),
+            MoveWord::Granted | MoveWord::Establish { .. } => {
+                (State::AskingForSlots, State::Granted, MoveAnswer::Done)
+            }
+        };
+        // A source need not have said ACK first.
+        if !job.advance(&[from, State::AwaitingAck], to) {
+            return Err(
+                "ERR The slot migration is not in a state in which this is said".to_owned(),
+            );
+        }
+        if to == State::Granted {
+            self.take(&job)?;
+        }
+        Ok(answer)
+    }
+
+    /// How often a database of a shard was emptied.
+    fn emptied(&self) -> u64 {
+        let all = self.service.all_published.iter();
+        all.map(|published| published.emptied.get()).sum()
+    }
+
+    /// Takes slots that have come whole.
+    fn take(&'static self, job: &Arc<Job>) -> Result<(), String> {
+        let change = Change::TakeSlots {
+            slots: job.slots.clone(),
+            from: job.source,
+        };
+        let taken = Cluster::change(&self, change);
+        match taken {
+            Ok(_) => {
+                job.end(State::Done, "");
+                self.log_end(job.name, true);
+            }
+            Err(ref why) => {
+                job.end(State::Failed, why.clone());
+            }
+        }
+        taken.map(drop)
+    }
+
+    /// A node wants to move slots here.
+    fn establish(
+        &'static self,
+        client: &Arc<Shared>,
+        source: NodeId,
+        name: NodeId,
+        slots: SlotSet,
+    ) -> Result<MoveAnswer, String> {
+        let map = self.map();
+        if source == map.me().id {
+            return Err("ERR Source node is target node itself".to_owned());
+        }
+        if !map.me().is_primary() || slots.is_empty() || !has_all(&map, source, &slots) {
+            return Err(DISAGREES.to_owned());
+        }
+        let under_way = self.moves.under_way();
+        for slot in slots.iter() {
+            if under_way.iter().any(|job| job.slots.contains(slot)) {
+                return Err(format!("ERR I am already importing slot {slot}."));
+            }
+            if map.importing.contains_key(&slot) {
+                return Err(format!(
+                    "ERR Slot {slot} is being moved by CLUSTER SETSLOT."
+                ));
+            }
+        }
+        let has_keys = |slot: u16| {
+            let shard = usize::from(self.service.router.shard_of_slot(slot));
+            self.service.all_published[shard].has_keys_in_slot(slot)
+        };
+        let is_deleting = self.moves.is_deleting(&slots);
+        if is_deleting || slots.iter().any(has_keys) {
+            // What is left of another time would come among the keys.
+            if !is_deleting {
+                self.delete_keys(slots);
+            }
+            return Err("TRYAGAIN Keys of these slots are being deleted".to_owned());
+        }
+        let job = Job::new(
+            name,
+            slots,
+            (source, map.me().id),
+            Some((Arc::clone(client), self.emptied())),
+        );
+        self.moves.add(&job)?;
+        self.log_begin(&job);
+        tracing::info!(
+            "Slot migration {name} of slots {} from node {source} begins",
+            job.ranges()
+        );
+        Ok(MoveAnswer::Agreed)
+    }
+
+    /// See [`Cluster::import_ended`].
+    pub(super) fn end_import(&'static self, client: &Shared) {
+        let Some(job) = self.moves.of_client(client) else {
+            return;
+        };
+        job.end(
+            State::Failed,
+            "Connection lost to source. Check CLUSTER GETSLOTMIGRATIONS on the source node for more information.",
+        );
+        if job.state() != State::Done {
+            let deletion = self.deletion(job.slots.clone());
+            self.runtime.spawn(async move {
+                deletion.await;
+                self.log_end(job.name, false);
+            });
+        }
+    }
+
+    /// Writes down that slots come, for the append-only file and the replicas: should this node not live to see the
+    /// end, what has come goes.
+    fn log_begin(&self, job: &Job) {
+        let words = job.words();
+        self.log_words(&words);
+    }
+
+    /// Writes down that no more comes.
+    fn log_end(&self, name: NodeId, has_come: bool) {
+        let state = if has_come { "SUCCESS" } else { "FAILED" };
+        let words = ["CLUSTER", "SYNCSLOTS", "FINISH", "STATE", state, "NAME"];
+        let mut words: Vec<Vec<u8>> = words.map(|word| word.as_bytes().to_vec()).into();
+        words.push(name.as_bytes().to_vec());
+        words.extend([b"MESSAGE".to_vec(), Vec::new()]);
+        self.log_words(&words);
+    }
+
+    fn log_words(&self, words: &[Vec<u8>]) {
+        let is_primary = self.map().me().is_primary();
+        if !is_primary || !self.service.pubsub.interest().is_logging() {
+            return;
+        }
+        let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+        let head = Head {
+            stamp: 0,
+            db: record::ANY_DB,
+            audience: Audience::BOTH,
+        };
+        let mut records = Records::default();
+        records.push_bytes(head, &words);
+        self.service.log_records(&mut records, false);
+    }
+
+    /// Deletes what has come of moves that were not finished when this server, or the primary that it followed, ended.
+    pub(super) async fn delete_unfinished(&'static self) {
+        let map = self.map();
+        if !map.me().is_primary() {
+            return;
+        }
+        let unfinished = std::mem::take(&mut *self.moves.unfinished.lock());
+        for (name, slots) in unfinished {
+            let is_others = |slot: &u16| map.owners[usize::from(*slot)] != map.myself;
+            let others: SlotSet = slots.iter().filter(is_others).collect();
+            if !others.is_empty() {
+                tracing::warn!("Slot migration {name} was not finished: what had come is deleted");
+                self.deletion(others).await;
+            }
+            self.log_end(name, false);
+        }
+    }
+
+    /// Ends moves to here that have become void, and forgets old ones.
+    pub(super) fn look_at_moves(&'static self) {
+        let config = self.service.config.load_full();
+        let map = self.map();
+        for job in self.moves.under_way() {
+            if !job.is_export() && job.is_due_again() {
+                // A snapshot that was taken meanwhile does not say so.
+                self.log_begin(&job);
+            }
+            if job.is_export() || job.state() == State::Granted {
+                continue;
+            }
+            if !map.me().is_primary() || !has_all(&map, job.source, &job.slots) {
+                fail(&job, "Slots are no longer owned by source node.");
+            } else if job.emptied != self.emptied() {
+                fail(&job, FLUSHED);
+            } else if job.silent_ms() > u64::from(config.repl_timeout) * 1000 {
+                fail(&job, "Timed out after too long with no interaction");
+            }
+        }
+        self.moves
+            .trim(config.cluster_slot_migration_log_max_len as usize);
+    }
+}
