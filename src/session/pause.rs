@@ -10,6 +10,8 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 
 use parking_lot::Mutex;
 
+use crate::base::hash;
+use crate::cluster::slot_set::SlotSet;
 use crate::command::Args;
 use crate::command::declaration::{Command, Flags, Run};
 use crate::engine::expire::Rest;
@@ -32,7 +34,7 @@ pub enum Reason {
     Reload,
     /// A replica takes over.
     Failover,
-    /// Slots go over to another node.
+    /// Slots go over to another node: only what may write to these waits.
     SlotMove,
 }
 
@@ -53,6 +55,8 @@ struct Held {
     spans: [Span; REASONS],
     /// Keys that move, of whatever database.
     keys: HashSet<Box<[u8]>>,
+    /// Slots that go over to another node.
+    slots: SlotSet,
 }
 
 /// See the module.
@@ -94,6 +98,12 @@ impl Pause {
             span.all_ms = until_ms;
         }
         self.follow(&held);
+    }
+
+    /// Holds back what may write to these slots, as [`Pause::start`] does.
+    pub fn hold_slots(&self, slots: &SlotSet, until_ms: u64, now_ms: u64) {
+        self.held.lock().slots.clone_from(slots);
+        self.start(Reason::SlotMove, until_ms, true, now_ms);
     }
 
     /// Ends the pause that has this reason. Commands that wait have to be nudged.
@@ -166,9 +176,15 @@ impl Pause {
         if all_ms > now_ms {
             return Some(all_ms);
         }
-        let writes_ms = held.until_ms(|span| span.writes_ms);
+        let writes_ms = held.writes_ms();
         if writes_ms > now_ms && any(&writes) {
             return Some(writes_ms);
+        }
+        let slots_ms = held.spans[Reason::SlotMove as usize].writes_ms;
+        if slots_ms > now_ms
+            && any(&|command, args| writes(command, args) && reaches(&held.slots, command, args))
+        {
+            return Some(slots_ms);
         }
         let is_held = !held.keys.is_empty()
             && any(&|command, args| match command.run {
@@ -180,9 +196,28 @@ impl Pause {
 }
 
 impl Held {
+    /// Until when all that may write waits.
+    fn writes_ms(&self) -> u64 {
+        let is_of_all = |at: &usize| *at != Reason::SlotMove as usize;
+        let all = (0..REASONS).filter(is_of_all).map(|at| self.spans[at].writes_ms);
+        all.max().unwrap_or(0)
+    }
+
     /// The latest of one end of all pauses.
     fn until_ms(&self, end: impl Fn(&Span) -> u64) -> u64 {
         self.spans.iter().map(end).max().unwrap_or(0)
+    }
+}
+
+/// Whether a command that may write may do so to one of these slots.
+fn reaches(slots: &SlotSet, command: &Command, args: &Args<'_>) -> bool {
+    match command.run {
+        // Scripts may reach keys that they do not name.
+        Run::Keys(_) if !args.keys().is_empty() => {
+            let is_there = |at: u32| slots.contains(hash::slot(args.get(at as usize)));
+            args.keys().iter().any(|key| is_there(key.argument))
+        }
+        _ => true,
     }
 }
 
@@ -202,7 +237,12 @@ fn meets(keys: &HashSet<Box<[u8]>>, command: &Command, args: &Args<'_>) -> bool 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::hash::Seed;
+    use crate::command::args::RoutedKey;
+    use crate::command::keys;
+    use crate::command::owned::OwnedArgs;
     use crate::command::table::registry;
+    use crate::shard::route::Router;
 
     fn is_held(pause: &Pause, name: &str) -> bool {
         let command = registry().find(name.as_bytes()).expect("a command");
@@ -227,6 +267,37 @@ mod tests {
         assert!(!is_held(&pause, "ping") && is_held(&pause, "flushall"));
         pause.stop(Reason::Client);
         assert!(!is_held(&pause, "flushall"));
+    }
+
+    #[test]
+    fn only_what_may_write_to_slots_that_go_over_waits() {
+        let pause = Pause::default();
+        pause.hold_slots(&[hash::slot(b"k")].into_iter().collect(), 10, 5);
+        let router = Router::new(Seed { k0: 1, k1: 2 }, 1);
+        let held = |line: &str| {
+            let words: Vec<Vec<u8>> = line.split(' ').map(|word| word.as_bytes().to_vec()).collect();
+            let command = registry().find(&words[0]).expect("a command");
+            let mut owned = OwnedArgs::of(&words);
+            let found = keys::all(command, words.len(), |at| &words[at]).expect("keys");
+            let routed: Vec<RoutedKey> = found
+                .iter()
+                .map(|(at, _)| router.routed(*at, &words[*at]))
+                .collect();
+            owned.route(&routed);
+            let scripts = Library::default();
+            pause
+                .holds(command, &owned.args(), None, &scripts, 5)
+                .is_some()
+        };
+        for line in ["SET k 1", "DEL other k", "SPOP {k}s", "FLUSHALL", "EVAL x 1 other"] {
+            assert!(held(line), "{line}");
+        }
+        for line in ["GET k", "SET other 1", "PING"] {
+            assert!(!held(line), "{line}");
+        }
+        assert!(pause.rest.stops(5), "nothing expires");
+        pause.stop(Reason::SlotMove);
+        assert!(!held("SET k 1"));
     }
 
     #[test]

@@ -314,7 +314,7 @@ impl Export {
     fn hold_on(&self) {
         let now_ms = clock::unix_ms();
         let pause = &self.bus.service.pause;
-        pause.start(Reason::SlotMove, now_ms + PAUSE_MS, true, now_ms);
+        pause.hold_slots(&self.job.slots, now_ms + PAUSE_MS, now_ms);
     }
 
     /// The other node may take the slots: waits until it has. If it has not for long, it does not.
