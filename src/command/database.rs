@@ -91,7 +91,7 @@ static DBSIZE: Command = Command::new("dbsize", Group::Server, 1)
 fn dbsize(cx: &mut ShardCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
     let db = cx.client.db;
     let count: usize = (0..cx.engine_count())
-        .map(|index| cx.keyspace(index, db).len())
+        .map(|index| cx.keyspace(index, db).shown_len())
         .sum();
     out.integer(count as i64);
     Ok(())

@@ -15,6 +15,7 @@ use super::value::{
     overwrite_text, raw_entry, string_entry, unshare_text, writable_text,
 };
 use super::{Engine, Key, Now};
+use crate::base::hash;
 use crate::structures::block::{Block, Content};
 use crate::structures::entry::{Entry, EntryRef, Value};
 use crate::structures::table::Place;
@@ -667,6 +668,13 @@ impl<'e> Keyspace<'e> {
         }
     }
 
+    /// How many keys there are for clients to see: without those of slots that are on their way to here.
+    pub fn shown_len(&self) -> usize {
+        let coming = self.engine.coming.iter();
+        let hidden: u64 = coming.map(|slot| self.keys_in_slot(*slot)).sum();
+        self.len().saturating_sub(hidden as usize)
+    }
+
     /// Visits `budget` keys of a hash slot, or a few more, from a position on, and returns the next position, 0 at the
     /// end: a walk begins with 0, and any number is safe. Keys whose time has come are among them, as Redis has it.
     ///
@@ -707,9 +715,15 @@ impl<'e> Keyspace<'e> {
         budget: usize,
         visit: impl FnMut(EntryRef<'_, Object>),
     ) -> u64 {
-        let visit = unless_over(self.now.unix_ms, visit);
-        let db = self.engine.db(self.db);
-        db.map_or(0, |db| db.table.scan_once(position, budget, visit))
+        let mut visit = unless_over(self.now.unix_ms, visit);
+        let engine = &*self.engine;
+        let db = engine.db(self.db);
+        let show = |entry: EntryRef<'_, Object>| {
+            if !engine.is_coming(entry.key()) {
+                visit(entry);
+            }
+        };
+        db.map_or(0, |db| db.table.scan_once(position, budget, show))
     }
 
     /// As [`Keyspace::scan`], and deletes the expired entries that it meets.
@@ -728,7 +742,7 @@ impl<'e> Keyspace<'e> {
         let next = db.table.scan(cursor, budget, |entry| {
             if is_due(entry) {
                 due.push(seed.hash(entry.key()));
-            } else {
+            } else if !self.engine.is_coming(entry.key()) {
                 visit(entry);
             }
         });
@@ -745,14 +759,22 @@ impl<'e> Keyspace<'e> {
     pub fn random(&mut self) -> Option<Vec<u8>> {
         const TRIES_MAX: usize = 100;
         for _ in 0..TRIES_MAX {
-            let Engine { dbs, random, .. } = &mut *self.engine;
+            let Engine {
+                dbs,
+                random,
+                coming,
+                ..
+            } = &mut *self.engine;
             let db = dbs[self.db].as_deref()?;
             let place = db.table.random(&mut || random.next_u64())?;
             let entry = db.at(place);
-            if !is_over(entry, self.now.unix_ms) {
-                return Some(entry.key().to_vec());
+            match is_over(entry, self.now.unix_ms) {
+                true => {
+                    self.expire(place);
+                }
+                false if !coming.is_empty() && coming.contains(&hash::slot(entry.key())) => {}
+                false => return Some(entry.key().to_vec()),
             }
-            self.expire(place);
         }
         None
     }

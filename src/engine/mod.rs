@@ -30,7 +30,7 @@ pub mod value;
 pub mod waiting;
 pub mod watching;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -256,6 +256,8 @@ pub struct Engine {
     order: Option<evict::order::Rules>,
     /// In a cluster, whose slots' keys are kept apart: how many shards there are.
     slot_shards: Option<u16>,
+    /// Slots whose keys are on their way to here, and which no client is shown.
+    coming: BTreeSet<u16>,
     /// What was evicted since a part of the budget last moved here.
     untraded_bytes: i64,
     /// What was tracked of flushed databases, freed in slices as well.
@@ -296,6 +298,7 @@ impl Engine {
             budget: Arc::default(),
             order: None,
             slot_shards: None,
+            coming: BTreeSet::new(),
             untraded_bytes: 0,
             doomed_tracked: Vec::new(),
             reads_before: Reads::default(),

@@ -199,7 +199,9 @@ impl Held {
     /// Until when all that may write waits.
     fn writes_ms(&self) -> u64 {
         let is_of_all = |at: &usize| *at != Reason::SlotMove as usize;
-        let all = (0..REASONS).filter(is_of_all).map(|at| self.spans[at].writes_ms);
+        let all = (0..REASONS)
+            .filter(is_of_all)
+            .map(|at| self.spans[at].writes_ms);
         all.max().unwrap_or(0)
     }
 
@@ -275,7 +277,10 @@ mod tests {
         pause.hold_slots(&[hash::slot(b"k")].into_iter().collect(), 10, 5);
         let router = Router::new(Seed { k0: 1, k1: 2 }, 1);
         let held = |line: &str| {
-            let words: Vec<Vec<u8>> = line.split(' ').map(|word| word.as_bytes().to_vec()).collect();
+            let words: Vec<Vec<u8>> = line
+                .split(' ')
+                .map(|word| word.as_bytes().to_vec())
+                .collect();
             let command = registry().find(&words[0]).expect("a command");
             let mut owned = OwnedArgs::of(&words);
             let found = keys::all(command, words.len(), |at| &words[at]).expect("keys");
@@ -289,7 +294,13 @@ mod tests {
                 .holds(command, &owned.args(), None, &scripts, 5)
                 .is_some()
         };
-        for line in ["SET k 1", "DEL other k", "SPOP {k}s", "FLUSHALL", "EVAL x 1 other"] {
+        for line in [
+            "SET k 1",
+            "DEL other k",
+            "SPOP {k}s",
+            "FLUSHALL",
+            "EVAL x 1 other",
+        ] {
             assert!(held(line), "{line}");
         }
         for line in ["GET k", "SET other 1", "PING"] {

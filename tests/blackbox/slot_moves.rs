@@ -3,6 +3,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -401,7 +402,17 @@ fn no_acknowledged_write_is_lost_while_a_slot_goes_to_and_fro() {
 /// Passes bytes on between the source and the target of a move, until a word has come by.
 struct Between {
     port: u16,
-    cut: Arc<Mutex<Option<(&'static str, bool)>>>,
+    cut: Arc<Mutex<Option<Cut>>>,
+}
+
+/// Where the connection between two ends is cut.
+#[derive(Clone, Copy)]
+struct Cut {
+    word: &'static str,
+    /// Behind the word, or before it.
+    is_behind: bool,
+    /// A process that is killed then.
+    kills: Option<u32>,
 }
 
 impl Between {
@@ -428,22 +439,45 @@ impl Between {
 
     /// Cuts the connection where a word stands that either side says: before it, or behind it.
     fn cut_at(&self, word: Option<(&'static str, bool)>) {
-        *self.cut.lock().expect("nobody panics") = word;
+        let cut = word.map(|(word, is_behind)| Cut {
+            word,
+            is_behind,
+            kills: None,
+        });
+        *self.cut.lock().expect("nobody panics") = cut;
+    }
+
+    /// Kills a process when a word has come by.
+    fn kill_at(&self, word: &'static str, pid: u32) {
+        let cut = Cut {
+            word,
+            is_behind: true,
+            kills: Some(pid),
+        };
+        *self.cut.lock().expect("nobody panics") = Some(cut);
     }
 }
 
-fn pass(mut from: TcpStream, mut to: TcpStream, when: &Mutex<Option<(&'static str, bool)>>) {
+fn pass(mut from: TcpStream, mut to: TcpStream, when: &Mutex<Option<Cut>>) {
     let mut bytes = vec![0; 1 << 16];
     while let Ok(count @ 1..) = from.read(&mut bytes) {
         let said = &bytes[..count];
         let cut = *when.lock().expect("nobody panics");
-        let found = cut.and_then(|(word, behind)| {
-            let wanted = format!("\r\n{word}\r\n").into_bytes();
-            let at = said.windows(wanted.len()).position(|part| part == wanted)?;
-            Some(if behind { count } else { at })
-        });
+        let found = cut.and_then(
+            |Cut {
+                 word, is_behind, ..
+             }| {
+                let wanted = format!("\r\n{word}\r\n").into_bytes();
+                let at = said.windows(wanted.len()).position(|part| part == wanted)?;
+                Some(if is_behind { count } else { at })
+            },
+        );
         let _ = to.write_all(&said[..found.unwrap_or(count)]);
         if found.is_some() {
+            if let Some(pid) = cut.and_then(|cut| cut.kills) {
+                let killed = Command::new("kill").args(["-9", &pid.to_string()]).status();
+                assert!(killed.is_ok_and(|status| status.success()), "it was there");
+            }
             break;
         }
     }
@@ -540,7 +574,15 @@ fn a_move_ends_when_data_are_flushed_memory_is_short_or_a_client_wants_it() {
     failed("OOM");
     check(&mut two.raw(), "CONFIG SET maxmemory 0", "OK");
     begin();
-    assert_eq!(two.raw().call("CLUSTER SETSLOT 3300 STABLE").text(), "OK");
+    for (node, direction) in [(&one, "export"), (&two, "import")] {
+        let reply = node.raw().call("CLUSTER SETSLOT 3300 STABLE").text();
+        assert!(
+            is_over(node) || reply == format!("ERR Slot {direction} in progress."),
+            "{reply}"
+        );
+    }
+    let others: i64 = (0..3).map(|_| two.raw().call("DBSIZE").integer()).sum();
+    assert!(is_over(&two) || others == 0, "what comes is not shown");
     check(&mut one.raw(), "FLUSHALL", "OK");
     eventually("both are at their end", || is_over(&one) && is_over(&two));
     assert_eq!(latest(&one, "message"), "Data was flushed");
@@ -587,6 +629,63 @@ fn a_node_that_is_killed_leaves_the_slot_and_its_keys_with_the_other() {
         migrate(one, two);
         await_end(one, "success");
         check_filled(two, keys);
+    }
+}
+
+/// Starts a node whose data and slots outlive it, in a folder.
+fn lasting(dir: &tempfile::TempDir, more: &Options) -> Options {
+    more.clone()
+        .with("dir", dir.path().to_str().expect("a plain path"))
+        .with("appendonly", "yes")
+        .with("appendfsync", "always")
+}
+
+#[test]
+fn either_end_may_be_killed_at_any_word_and_the_slot_has_one_owner_with_all_keys() {
+    if support::is_stand_in() {
+        return;
+    }
+    let keys = 300;
+    for kills_source in [false, true] {
+        let (source_dir, target_dir) = (tempfile::tempdir(), tempfile::tempdir());
+        let dirs = (source_dir.expect("a folder"), target_dir.expect("a folder"));
+        let port = free_port();
+        let between = Between::new(port);
+        let of_source = lasting(&dirs.0, &options());
+        let announced = options().with("cluster-announce-port", &between.port.to_string());
+        let of_target = lasting(&dirs.1, &announced).port(port);
+        let (mut one, mut two) = (Server::start(&of_source), Server::start(&of_target));
+        unite(&[&one, &two]);
+        fill(&one, keys);
+        for word in ["ACK", "SNAPSHOT-EOF", "PAUSED", "FAILOVER-GRANTED"] {
+            let pid = if kills_source { one.pid() } else { two.pid() };
+            between.kill_at(word, pid);
+            migrate(&one, &two);
+            let (killed, options) = match kills_source {
+                true => (&mut one, &of_source),
+                false => (&mut two, &of_target),
+            };
+            killed.wait_for_exit();
+            let options = options.clone().port(killed.port);
+            between.cut_at(None);
+            *killed = support::start_loaded(&options);
+            agree(&[&one, &two]);
+            eventually("the slot has one owner", || owns(&one) != owns(&two));
+            eventually("the other end knows", || {
+                latest(&one, "state").is_empty() || is_over(&one)
+            });
+            let (owner, other) = match owns(&one) {
+                true => (&one, &two),
+                false => (&two, &one),
+            };
+            check_filled(owner, keys);
+            eventually("what is not owned goes", || count(other) == 0);
+            if owns(&two) {
+                migrate(&two, &one);
+                await_end(&two, "success");
+                eventually("the keys go", || count(&two) == 0);
+            }
+        }
     }
 }
 

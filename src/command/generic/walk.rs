@@ -135,7 +135,7 @@ pub(super) static RANDOMKEY: Command = Command::new("randomkey", Group::Generic,
 fn random_key(cx: &mut ShardCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
     let db = cx.client.db;
     let lens: Vec<u64> = (0..cx.engine_count())
-        .map(|index| cx.keyspace(index, db).len() as u64)
+        .map(|index| cx.keyspace(index, db).shown_len() as u64)
         .collect();
     let total: u64 = lens.iter().sum();
     if total == 0 {

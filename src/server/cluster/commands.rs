@@ -28,6 +28,11 @@ impl Cluster for &'static Bus {
 
     fn change(&self, change: Change) -> Result<String, String> {
         let bus = *self;
+        if let Change::SetSlot { slot, .. } = change
+            && let Some(error) = bus.refuses_by_hand(slot)
+        {
+            return Err(error);
+        }
         let (answer, place) = bus.call(|core, now, here| {
             let answer = core.machine.change(change, now, here);
             bus.drain(core);

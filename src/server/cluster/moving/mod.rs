@@ -29,6 +29,7 @@ use crate::cluster::slot_set::SlotSet;
 use crate::command::host::cluster::{Cluster, MoveAnswer, MoveWord, SlotMove};
 use crate::engine::record::{self, Audience, Head, Records};
 use crate::script::stack;
+use crate::shard::job::Job as ShardJob;
 
 /// Moves under way at once, from here and to here: each is looked at ten times a second.
 const UNDER_WAY_MAX: usize = 1024;
@@ -241,6 +242,14 @@ impl Bus {
         Ok(())
     }
 
+    /// Why CLUSTER SETSLOT may not touch a slot, if it is on the move.
+    pub(super) fn refuses_by_hand(&self, slot: u16) -> Option<String> {
+        let under_way = self.moves.under_way();
+        let job = under_way.iter().find(|job| job.slots.contains(slot))?;
+        let direction = if job.is_export() { "export" } else { "import" };
+        Some(format!("ERR Slot {direction} in progress."))
+    }
+
     /// See [`Cluster::hear_move`].
     pub(super) fn hear(
         &'static self,
@@ -296,6 +305,25 @@ impl Bus {
         Ok(answer)
     }
 
+    /// Says whether the keys of slots are on their way to here, so that clients are not shown them.
+    fn set_coming(&self, slots: &SlotSet, is_coming: bool) {
+        for shard in 0..self.service.router.shard_count() {
+            let is_its = |slot: &u16| self.service.router.shard_of_slot(*slot) == shard;
+            let own: Vec<u16> = slots.iter().filter(is_its).collect();
+            if own.is_empty() {
+                continue;
+            }
+            self.service
+                .shards
+                .submit(ShardJob::task(&[shard], move |engines, _| {
+                    for engine in engines {
+                        own.iter()
+                            .for_each(|slot| engine.set_coming(*slot, is_coming));
+                    }
+                }));
+        }
+    }
+
     /// How often a database of a shard was emptied.
     fn emptied(&self) -> u64 {
         let all = self.service.all_published.iter();
@@ -313,6 +341,7 @@ impl Bus {
             Ok(_) => {
                 job.end(State::Done, "");
                 self.log_end(job.name, true);
+                self.set_coming(&job.slots, false);
             }
             Err(ref why) => {
                 job.end(State::Failed, why.clone());
@@ -367,6 +396,7 @@ impl Bus {
         );
         self.moves.add(&job)?;
         self.log_begin(&job);
+        self.set_coming(&job.slots, true);
         tracing::info!(
             "Slot migration {name} of slots {} from node {source} begins",
             job.ranges()
@@ -388,6 +418,7 @@ impl Bus {
             self.runtime.spawn(async move {
                 deletion.await;
                 self.log_end(job.name, false);
+                self.set_coming(&job.slots, false);
             });
         }
     }
