@@ -567,6 +567,8 @@ parameters! {
         MUTABLE, "Whether a node reads while its cluster is down.";
     cluster_allow_pubsubshard_when_down: flag(true), "cluster-allow-pubsubshard-when-down",
         MUTABLE, "Whether shard channels work while the cluster is down.";
+    auto_failover_on_shutdown: flag(false), "auto-failover-on-shutdown", MUTABLE.since("9.0"),
+        "Whether a replica takes the place of a master that is shut down, without waiting for the node timeout.";
 
     // TLS
     tls_port: number(u16, 0, 0, 65535), "tls-port", MUTABLE.asks_system(), "TLS port; 0 listens on none.";

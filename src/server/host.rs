@@ -104,6 +104,13 @@ impl Host {
         assert!(self.bus.set(bus).is_ok(), "there is one cluster");
     }
 
+    /// Tells the cluster that this server is about to end, if it is a node of one.
+    pub(super) fn leave_cluster(&self) {
+        if let Some(bus) = self.bus.get() {
+            bus.leave();
+        }
+    }
+
     /// How long a round of the background takes; none while it is paused.
     pub(super) fn round(&self) -> Option<Duration> {
         let is_paused = self.service.cron_paused.load(Relaxed);

@@ -305,6 +305,7 @@ impl Assembled {
             remove_socket(config);
             return 1;
         }
+        host.leave_cluster();
         let _ = self.stop.send(true);
         // Before any connection is closed: a client that is closed can tell from it that none can connect any more.
         host.listening.stop();

@@ -523,3 +523,61 @@ fn a_node_of_redis_server_goes_on_as_one_of_ours() {
     assert_eq!(info(&mut client, "cluster_my_epoch"), "1");
     check(&mut client, "GET k", "\"v\"");
 }
+
+/// With a node timeout that the test does not live to see, a replica takes the place of a primary that is shut down
+/// where the configuration says so, and has what was acknowledged last.
+#[test]
+fn a_primary_that_is_shut_down_has_a_replica_take_its_place() {
+    if support::is_stand_in() {
+        return;
+    }
+    let patient = || {
+        Options::shards(2)
+            .threads(1)
+            .with("cluster-enabled", "yes")
+            .with("cluster-node-timeout", "600000")
+            .with("auto-failover-on-shutdown", "yes")
+            .with("cluster-port", &free_port().to_string())
+    };
+    let mut servers: Vec<Server> = (0..4).map(|_| Server::start(&patient())).collect();
+    unite(&servers.iter().take(3).collect::<Vec<_>>());
+    let meet = format!(
+        "CLUSTER MEET 127.0.0.1 {} {}",
+        servers[0].port,
+        bus_port(&servers[0])
+    );
+    let mut replica = servers[3].raw();
+    check(&mut replica, &meet, "OK");
+    let primary = id(&servers[0]);
+    eventually("the replica knows the primary", || {
+        text(&mut servers[3].raw(), "CLUSTER NODES").contains(&primary)
+    });
+    check(&mut replica, &format!("CLUSTER REPLICATE {primary}"), "OK");
+    eventually("all know that it follows", || {
+        let is_known = |server: &Server| {
+            let nodes = text(&mut server.raw(), "CLUSTER NODES");
+            nodes
+                .lines()
+                .any(|line| line.contains("slave") && line.contains(&primary))
+        };
+        servers.iter().all(is_known)
+    });
+    eventually("the replica has the data", || {
+        text(&mut servers[3].raw(), "INFO replication").contains("master_link_status:up")
+    });
+    // Of a slot of the first node.
+    let key = "{b}k";
+    for number in 0..100 {
+        check(&mut servers[0].raw(), &format!("SET {key} {number}"), "OK");
+    }
+    let mut client = servers[0].raw();
+    client.send(b"SHUTDOWN NOSAVE\r\n");
+    assert_eq!(servers[0].wait_for_exit(), Some(0));
+    eventually("the replica leads", || {
+        text(&mut servers[3].raw(), "INFO replication").contains("role:master")
+    });
+    eventually("the cluster serves", || {
+        info(&mut servers[1].raw(), "cluster_state") == "ok"
+    });
+    assert_eq!(run(&servers[1], &["GET", key]).text(), "99");
+}

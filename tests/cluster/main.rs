@@ -57,6 +57,25 @@ fn a_replica_takes_the_place_of_a_primary_that_dies() {
 }
 
 #[test]
+fn a_primary_that_leaves_is_replaced_before_the_node_timeout() {
+    let mut world = World::new(3, 3, 1, 60_000, MILD);
+    world.settle(20_000).expect("all agree");
+    assert!(!world.leave(4), "a replica that leaves is missed by none");
+    assert!(world.leave(1));
+    world.run(100);
+    world.kill(1);
+    world.run(2_000);
+    let map = world.machine(0).map();
+    assert_eq!(
+        map.owner(8_000).map(|owner| owner.id),
+        Some(world.machine(4).id())
+    );
+    assert!(world.machine(0).is_up());
+    assert!(!world.leave(4), "it has no replica");
+    assert_eq!(world.wrong, Vec::<String>::new());
+}
+
+#[test]
 fn whatever_goes_wrong_one_owner_is_left_in_the_end() {
     for seed in 0..seeds() {
         let wrong = one_life(seed);

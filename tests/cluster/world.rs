@@ -227,6 +227,15 @@ impl World {
         self.carry_out(at);
     }
 
+    /// A server says that it ends; whether a replica is to take its place.
+    pub(crate) fn leave(&mut self, at: usize) -> bool {
+        let (now, around) = (self.clock(at), self.around(at));
+        let machine = self.servers[at].machine.as_mut();
+        let is_told = machine.is_some_and(|machine| machine.leave(now, &around));
+        self.carry_out(at);
+        is_told
+    }
+
     fn clock(&self, at: usize) -> Millis {
         self.now + self.servers[at].skew
     }

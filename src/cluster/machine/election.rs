@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use super::node::Node;
 use super::sending::{Greeting, To};
 use super::{Level, LinkId, Machine, Millis, NodeRef};
 use crate::cluster::flags::NodeFlags;
@@ -368,6 +369,30 @@ impl Machine {
         self.changed_for_good();
         self.broadcast_pong(To::All, now, local);
         self.end_manual_failover();
+    }
+
+    /// Tells all nodes that this primary has failed, as it is about to end: a replica takes its place without waiting
+    /// for the node timeout. Nothing is told if no replica could; whether it is.
+    pub fn leave(&mut self, now: Millis, local: &dyn Local) -> bool {
+        let me = self.me();
+        let could = |replica: &Node| {
+            let is_linked = replica.link.is_some_and(|link| self.links[&link].is_open);
+            is_linked && replica.is_reachable() && !replica.is(NodeFlags::NO_FAILOVER)
+        };
+        let mut replicas = self.nodes.replicas_of(self.me).into_iter();
+        let is_wanted = me.is_primary()
+            && me.slot_count > 0
+            && replicas.any(|replica| could(self.nodes.get(replica)));
+        if is_wanted {
+            let id = me.id;
+            self.log(
+                Level::Notice,
+                "A replica is to take the place of this node, which ends.",
+            );
+            self.broadcast(Body::Fail(id), local);
+        }
+        self.finish(now, Some(local));
+        is_wanted
     }
 
     // By hand.

@@ -170,6 +170,12 @@ impl Links {
         self.0.remove(&id).is_some()
     }
 
+    /// Whether a packet waits to be sent over an open link.
+    pub(super) fn has_waiting(&self) -> bool {
+        let mut open = self.0.values().filter(|link| link.is_open);
+        open.any(|link| !link.queue.is_empty())
+    }
+
     /// All links with their figures.
     pub(super) fn all(&self) -> impl Iterator<Item = (LinkId, LinkFigures)> {
         self.0.iter().map(|(id, link)| {

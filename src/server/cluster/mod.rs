@@ -77,6 +77,8 @@ const TICK: Duration = Duration::from_millis(100);
 const TRY_AGAIN_TICKS: u64 = 10;
 /// Connections of other nodes at once. A thousand nodes have one each; strangers find the rest.
 const INBOUND_MAX: usize = 4096;
+/// How long an end waits until the other nodes have been told of it.
+const FAREWELL: Duration = Duration::from_millis(500);
 /// How soon it is looked again whether the server sleeps (DEBUG SLEEP).
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 /// Says that no kind of packet is dropped.
@@ -241,6 +243,18 @@ impl Bus {
     /// Room for one more connection of another node, if there is some.
     fn admit_one(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.admitted).try_acquire_owned().ok()
+    }
+
+    /// Has a replica take this node's place, which is about to end, where `auto-failover-on-shutdown` says so.
+    pub(super) fn leave(&'static self) {
+        let is_wanted = self.service.config.load().auto_failover_on_shutdown;
+        if !is_wanted || !self.call(|core, now, here| core.machine.leave(now, here)) {
+            return;
+        }
+        let until = Instant::now() + FAREWELL;
+        while Instant::now() < until && self.core.lock().links.has_waiting() {
+            std::thread::sleep(LOOK_AGAIN);
+        }
     }
 
     /// Calls the machine, does what comes out of it, and carries out what that means for the rest of the server, unless
