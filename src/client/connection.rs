@@ -119,9 +119,10 @@ impl Connection {
     }
 
     /// Changes whether it is answered. What is replayed never is, and is not admitted as a client's commands are,
-    /// whatever it asks for.
+    /// whatever it asks for; a connection over which slots move stays one.
     pub fn set_reply_mode(&mut self, mode: ReplyMode) {
-        if !self.reply_mode.replays() {
+        let is_bound = self.reply_mode.moves_slots() && !mode.moves_slots();
+        if !self.reply_mode.replays() && !is_bound {
             self.reply_mode = mode;
         }
     }

@@ -365,6 +365,9 @@ impl Bus {
         if !map.me().is_primary() || slots.is_empty() || !has_all(&map, source, &slots) {
             return Err(DISAGREES.to_owned());
         }
+        if self.moves.of_client(client).is_some() {
+            return Err("ERR Slots come over this connection already".to_owned());
+        }
         let under_way = self.moves.under_way();
         for slot in slots.iter() {
             if under_way.iter().any(|job| job.slots.contains(slot)) {

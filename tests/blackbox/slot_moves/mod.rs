@@ -1,13 +1,11 @@
 //! Slots that move from one node to another in one piece (CLUSTER MIGRATESLOTS), under load, with everything that can
 //! go wrong on the way, and beside Valkey 9.
 
-use std::io::{Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
-use std::process::Command;
+mod broken;
+
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
 
 use crate::clustered::{TIMEOUT, agree, id, options, run, unite};
 use crate::support::{self, Options, Oracle, Server, check, eventually, free_port};
@@ -252,6 +250,52 @@ fn what_can_not_be_moved_is_refused_as_by_valkey() {
     }
 }
 
+#[test]
+fn a_connection_over_which_slots_come_is_bound_to_its_move() {
+    if support::is_stand_in() {
+        return;
+    }
+    let (one, two) = pair(&options());
+    let establish = |name: &str, slot: &str| {
+        let name = name.repeat(40);
+        format!(
+            "CLUSTER SYNCSLOTS ESTABLISH SOURCE {} NAME {name} SLOTSRANGE {slot} {slot}",
+            id(&one)
+        )
+    };
+    let mut source = two.raw();
+    check(&mut source, &establish("a", SLOT), "OK");
+    let taken = two.raw().call(&establish("b", SLOT)).text();
+    assert_eq!(taken, format!("ERR I am already importing slot {SLOT}."));
+    let ask = |word: &str| {
+        format!(
+            "*3\r\n$7\r\nCLUSTER\r\n$9\r\nSYNCSLOTS\r\n${}\r\n{word}\r\n",
+            word.len()
+        )
+    };
+    // What it asks for is not answered, and changes nothing; only what belongs to the move is.
+    source.send(b"CLIENT REPLY ON\r\nSET {b}k 1\r\nGET {b}k\r\n");
+    source.send(ask("ACK").as_bytes());
+    assert!(source.read().show().contains("\"ACK\""));
+    assert_eq!(latest(&two, "state"), "receiving-snapshot");
+    assert_eq!(count(&two), 1);
+    assert_eq!(two.raw().call("DBSIZE").integer(), 0);
+    // A word out of turn ends it.
+    source.send(ask("FAILOVER-GRANTED").as_bytes());
+    assert!(source.is_closed());
+    eventually("what had come goes", || count(&two) == 0);
+    assert_eq!(latest(&two, "state"), "failed");
+    assert!(owns(&one) && !owns(&two));
+    // Nor are slots taken over one connection twice, or by a source that does not have them.
+    let mut source = two.raw();
+    check(&mut source, &establish("c", SLOT), "OK");
+    source.send(establish("d", "1").as_bytes());
+    source.send(b"\r\n");
+    assert!(source.is_closed());
+    eventually("it has failed", || latest(&two, "state") == "failed");
+    assert_eq!(latest(&two, "name"), "c".repeat(40));
+}
+
 /// A client that changes keys of its own, and knows what they have to be by then.
 struct Writer {
     number: usize,
@@ -399,145 +443,6 @@ fn no_acknowledged_write_is_lost_while_a_slot_goes_to_and_fro() {
     eventually("the keys go", || count(&two) == 0);
 }
 
-/// Passes bytes on between the source and the target of a move, until a word has come by.
-struct Between {
-    port: u16,
-    cut: Arc<Mutex<Option<Cut>>>,
-}
-
-/// Where the connection between two ends is cut.
-#[derive(Clone, Copy)]
-struct Cut {
-    word: &'static str,
-    /// Behind the word, or before it.
-    is_behind: bool,
-    /// A process that is killed then.
-    kills: Option<u32>,
-}
-
-impl Between {
-    fn new(target: u16) -> Between {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let port = listener.local_addr().expect("it is bound").port();
-        let cut = Arc::new(Mutex::new(None));
-        let when = Arc::clone(&cut);
-        thread::spawn(move || {
-            for from in listener.incoming().flatten() {
-                let to = TcpStream::connect(("127.0.0.1", target)).expect("the target is there");
-                for (from, to) in [
-                    (from.try_clone(), to.try_clone()),
-                    (to.try_clone(), from.try_clone()),
-                ] {
-                    let (from, to) = (from.expect("a socket"), to.expect("a socket"));
-                    let when = Arc::clone(&when);
-                    thread::spawn(move || pass(from, to, &when));
-                }
-            }
-        });
-        Between { port, cut }
-    }
-
-    /// Cuts the connection where a word stands that either side says: before it, or behind it.
-    fn cut_at(&self, word: Option<(&'static str, bool)>) {
-        let cut = word.map(|(word, is_behind)| Cut {
-            word,
-            is_behind,
-            kills: None,
-        });
-        *self.cut.lock().expect("nobody panics") = cut;
-    }
-
-    /// Kills a process when a word has come by.
-    fn kill_at(&self, word: &'static str, pid: u32) {
-        let cut = Cut {
-            word,
-            is_behind: true,
-            kills: Some(pid),
-        };
-        *self.cut.lock().expect("nobody panics") = Some(cut);
-    }
-}
-
-fn pass(mut from: TcpStream, mut to: TcpStream, when: &Mutex<Option<Cut>>) {
-    let mut bytes = vec![0; 1 << 16];
-    while let Ok(count @ 1..) = from.read(&mut bytes) {
-        let said = &bytes[..count];
-        let cut = *when.lock().expect("nobody panics");
-        let found = cut.and_then(
-            |Cut {
-                 word, is_behind, ..
-             }| {
-                let wanted = format!("\r\n{word}\r\n").into_bytes();
-                let at = said.windows(wanted.len()).position(|part| part == wanted)?;
-                Some(if is_behind { count } else { at })
-            },
-        );
-        let _ = to.write_all(&said[..found.unwrap_or(count)]);
-        if found.is_some() {
-            if let Some(pid) = cut.and_then(|cut| cut.kills) {
-                let killed = Command::new("kill").args(["-9", &pid.to_string()]).status();
-                assert!(killed.is_ok_and(|status| status.success()), "it was there");
-            }
-            break;
-        }
-    }
-    // What was sent has to arrive before the end does.
-    thread::sleep(Duration::from_millis(20));
-    let _ = from.shutdown(Shutdown::Both);
-    let _ = to.shutdown(Shutdown::Both);
-}
-
-#[test]
-fn a_link_that_breaks_at_any_word_leaves_one_owner_with_all_keys() {
-    if support::is_stand_in() {
-        return;
-    }
-    let port = free_port();
-    let between = Between::new(port);
-    let announced = options()
-        .port(port)
-        .with("cluster-announce-port", &between.port.to_string());
-    let (one, two) = pair(&announced);
-    let keys = 300;
-    fill(&one, keys);
-    for word in [
-        "ESTABLISH",
-        "ACK",
-        "SNAPSHOT-EOF",
-        "REQUEST-PAUSE",
-        "PAUSED",
-        "REQUEST-FAILOVER",
-    ] {
-        for behind in [false, true] {
-            between.cut_at(Some((word, behind)));
-            migrate(&one, &two);
-            await_end(&one, "failed");
-            eventually("both know", || {
-                !latest(&two, "state").ends_with("requested")
-            });
-            assert!(owns(&one) && !owns(&two), "{word} {behind}");
-            check_filled(&one, keys);
-            // Writes go on.
-            check(&mut one.raw(), &format!("SET {TAG}w {word}"), "OK");
-            eventually("what had come goes", || count(&two) == 0);
-        }
-    }
-    // The target never hears that it may: the source waits, and keeps the slot.
-    between.cut_at(Some(("FAILOVER-GRANTED", false)));
-    migrate(&one, &two);
-    await_end(&one, "failed");
-    assert!(owns(&one) && !owns(&two));
-    // It hears it, and the source does not hear that it has: the bus tells.
-    between.cut_at(Some(("FAILOVER-GRANTED", true)));
-    eventually("what had come goes", || count(&two) == 0);
-    migrate(&one, &two);
-    await_end(&one, "success");
-    let mut client = Raw::connect(port);
-    assert_eq!(client.command(&["GET", "{b}k7"]).text(), "7");
-    check_filled(&two, keys);
-    eventually("the keys go", || count(&one) == 0);
-}
-
 #[test]
 fn a_move_ends_when_data_are_flushed_memory_is_short_or_a_client_wants_it() {
     if support::is_stand_in() {
@@ -587,106 +492,6 @@ fn a_move_ends_when_data_are_flushed_memory_is_short_or_a_client_wants_it() {
     eventually("both are at their end", || is_over(&one) && is_over(&two));
     assert_eq!(latest(&one, "message"), "Data was flushed");
     eventually("what had come goes", || count(&two) == 0);
-}
-
-#[test]
-fn a_node_that_is_killed_leaves_the_slot_and_its_keys_with_the_other() {
-    if support::is_stand_in() {
-        return;
-    }
-    let keys = 20_000;
-    for kills_source in [false, true] {
-        let dir = tempfile::tempdir().expect("a folder");
-        let kept = options()
-            .with("dir", dir.path().to_str().expect("a plain path"))
-            .with("appendonly", "yes")
-            .with("appendfsync", "always");
-        let (kept, lost) = (Server::start(&kept), kept);
-        let other = start();
-        let (one, two) = match kills_source {
-            true => (&kept, &other),
-            false => (&other, &kept),
-        };
-        unite(&[one, two]);
-        fill(one, keys);
-        migrate(one, two);
-        eventually("keys come", || count(two) > 0);
-        kept.signal("KILL");
-        let port = kept.port;
-        let mut kept = kept;
-        kept.wait_for_exit();
-        drop(kept);
-        eventually("the other knows", || is_over(&other));
-        let again = support::start_loaded(&lost.port(port));
-        let (one, two) = match kills_source {
-            true => (&again, &other),
-            false => (&other, &again),
-        };
-        agree(&[one, two]);
-        assert!(owns(one) && !owns(two));
-        check_filled(one, keys);
-        eventually("what had come goes", || count(two) == 0);
-        migrate(one, two);
-        await_end(one, "success");
-        check_filled(two, keys);
-    }
-}
-
-/// Starts a node whose data and slots outlive it, in a folder.
-fn lasting(dir: &tempfile::TempDir, more: &Options) -> Options {
-    more.clone()
-        .with("dir", dir.path().to_str().expect("a plain path"))
-        .with("appendonly", "yes")
-        .with("appendfsync", "always")
-}
-
-#[test]
-fn either_end_may_be_killed_at_any_word_and_the_slot_has_one_owner_with_all_keys() {
-    if support::is_stand_in() {
-        return;
-    }
-    let keys = 300;
-    for kills_source in [false, true] {
-        let (source_dir, target_dir) = (tempfile::tempdir(), tempfile::tempdir());
-        let dirs = (source_dir.expect("a folder"), target_dir.expect("a folder"));
-        let port = free_port();
-        let between = Between::new(port);
-        let of_source = lasting(&dirs.0, &options());
-        let announced = options().with("cluster-announce-port", &between.port.to_string());
-        let of_target = lasting(&dirs.1, &announced).port(port);
-        let (mut one, mut two) = (Server::start(&of_source), Server::start(&of_target));
-        unite(&[&one, &two]);
-        fill(&one, keys);
-        for word in ["ACK", "SNAPSHOT-EOF", "PAUSED", "FAILOVER-GRANTED"] {
-            let pid = if kills_source { one.pid() } else { two.pid() };
-            between.kill_at(word, pid);
-            migrate(&one, &two);
-            let (killed, options) = match kills_source {
-                true => (&mut one, &of_source),
-                false => (&mut two, &of_target),
-            };
-            killed.wait_for_exit();
-            let options = options.clone().port(killed.port);
-            between.cut_at(None);
-            *killed = support::start_loaded(&options);
-            agree(&[&one, &two]);
-            eventually("the slot has one owner", || owns(&one) != owns(&two));
-            eventually("the other end knows", || {
-                latest(&one, "state").is_empty() || is_over(&one)
-            });
-            let (owner, other) = match owns(&one) {
-                true => (&one, &two),
-                false => (&two, &one),
-            };
-            check_filled(owner, keys);
-            eventually("what is not owned goes", || count(other) == 0);
-            if owns(&two) {
-                migrate(&two, &one);
-                await_end(&two, "success");
-                eventually("the keys go", || count(&two) == 0);
-            }
-        }
-    }
 }
 
 #[test]
