@@ -373,7 +373,7 @@ impl Session {
                 self.follow_asking(command);
             }
             self.refusal::<true>(turn, request)
-        } else if !plan.is_plain || self.pending.is_some() {
+        } else if !plan.is_plain || self.pending.is_some() || !self.is_at_home(turn, plan) {
             self.refusal_of_special(turn, request)
         } else {
             let facts = &mut self.asking::<false>(turn.config);
@@ -384,6 +384,17 @@ impl Session {
             Some(error) => {
                 self.refuse(turn, plan, &error);
                 None
+            }
+        }
+    }
+
+    /// Whether a request's keys, if it has any, are this server's without further questions: always without a cluster.
+    #[inline]
+    fn is_at_home(&self, turn: &Turn<'_>, plan: &Plan) -> bool {
+        match &turn.routes {
+            None => true,
+            Some((_, routes)) => {
+                !Manner(self.connection.manner).any(ASKING) && routes.is_plain(plan.slot)
             }
         }
     }

@@ -47,8 +47,8 @@ pub struct Plan {
     pub request: Request,
     /// Whether it has so many arguments, or so long ones, that to run it takes long.
     pub is_long: bool,
-    /// Whether all that its admission has to look at is the command: it runs on shards, and this is no node of a
-    /// cluster.
+    /// Whether all that its admission has to look at is the command, and in a cluster whose the slot is: it runs on
+    /// shards.
     pub is_plain: bool,
     /// The slot of its keys, where there is a cluster; otherwise it may be any.
     pub slot: SlotOf,
@@ -342,7 +342,7 @@ impl Batch {
             route: Route::Refused,
             request,
             is_long: false,
-            is_plain: !router.is_node(),
+            is_plain: true,
             slot: SlotOf::NONE,
             keys_first,
             keys_end: keys_first,
