@@ -15,7 +15,6 @@ static DIRECTIVES: &[(&str, &str)] = &[
         "aof-load-corrupt-tail-max-size",
         "an append-only file is loaded if its end is missing, and refused if it is corrupt",
     ),
-    ("auto-failover-on-shutdown", NO_CLUSTER),
     ("availability-zone", "no client is told of zones"),
     ("client-default-resp", FOR_TESTS),
     ("cluster-announce-client-ipv4", NO_CLUSTER),
