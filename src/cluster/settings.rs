@@ -19,6 +19,12 @@ pub struct Settings {
     pub replica_no_failover: bool,
     /// `cluster-require-full-coverage`.
     pub require_full_coverage: bool,
+    /// `cluster-blacklist-ttl`, in milliseconds: how long a forgotten node is not taken in again.
+    pub forgotten_for: Millis,
+    /// `cluster-manual-failover-timeout`.
+    pub manual_failover_timeout: Millis,
+    /// `cluster-message-gossip-perc`: percent of the nodes that a ping tells of.
+    pub gossip_percent: u32,
     /// `repl-ping-replica-period`, in milliseconds.
     pub replica_ping_period: Millis,
     /// Address that the node announces; empty: others take the one that they see.

@@ -1,7 +1,9 @@
 //! Directives of other versions, and of Valkey, that have nothing to act on here: files that name them start the
 //! server, which says so. They are no parameters: CONFIG GET does not show them.
 
-const NO_CLUSTER: &str = "cluster mode is not built yet";
+const ONE_ADDRESS: &str = "all clients are told one address of a node";
+const KEY_COUNT_ONLY: &str = "of a slot only the keys are counted";
+const OWN_HANDOVER: &str = "the end of a slot's migration has limits of its own";
 const NO_RDMA: &str = "connections come over TCP and unix sockets";
 const NO_MODULE: &str = "the module that reads it is not here";
 const NO_COMMAND_LOG: &str = "large requests and replies are not recorded";
@@ -17,22 +19,25 @@ static DIRECTIVES: &[(&str, &str)] = &[
     ),
     ("availability-zone", "no client is told of zones"),
     ("client-default-resp", FOR_TESTS),
-    ("cluster-announce-client-ipv4", NO_CLUSTER),
-    ("cluster-announce-client-ipv6", NO_CLUSTER),
-    ("cluster-announce-client-port", NO_CLUSTER),
-    ("cluster-announce-client-tls-port", NO_CLUSTER),
-    ("cluster-blacklist-ttl", NO_CLUSTER),
-    ("cluster-compatibility-sample-ratio", NO_CLUSTER),
-    ("cluster-config-save-behavior", NO_CLUSTER),
-    ("cluster-manual-failover-timeout", NO_CLUSTER),
-    ("cluster-message-gossip-perc", NO_CLUSTER),
-    ("cluster-slot-migration-handoff-max-lag-bytes", NO_CLUSTER),
+    ("cluster-announce-client-ipv4", ONE_ADDRESS),
+    ("cluster-announce-client-ipv6", ONE_ADDRESS),
+    ("cluster-announce-client-port", ONE_ADDRESS),
+    ("cluster-announce-client-tls-port", ONE_ADDRESS),
+    (
+        "cluster-compatibility-sample-ratio",
+        "what a cluster would refuse is not counted",
+    ),
+    (
+        "cluster-config-save-behavior",
+        "the file is safe on disk before other nodes hear of what is in it",
+    ),
+    ("cluster-slot-migration-handoff-max-lag-bytes", OWN_HANDOVER),
     (
         "cluster-slot-migration-sync-buffer-drain-timeout",
-        NO_CLUSTER,
+        OWN_HANDOVER,
     ),
-    ("cluster-slot-migration-write-pause-timeout", NO_CLUSTER),
-    ("cluster-slot-stats-enabled", NO_CLUSTER),
+    ("cluster-slot-migration-write-pause-timeout", OWN_HANDOVER),
+    ("cluster-slot-stats-enabled", KEY_COUNT_ONLY),
     ("commandlog-large-reply-max-len", NO_COMMAND_LOG),
     ("commandlog-large-request-max-len", NO_COMMAND_LOG),
     ("commandlog-reply-larger-than", NO_COMMAND_LOG),
@@ -59,7 +64,7 @@ static DIRECTIVES: &[(&str, &str)] = &[
         "scripts find what Redis 7.4 has",
     ),
     ("lua-enable-insecure-api", "scripts find what Redis 7.4 has"),
-    ("memory-tracking-per-slot", NO_CLUSTER),
+    ("memory-tracking-per-slot", KEY_COUNT_ONLY),
     ("min-io-threads-avoid-copy-reply", OTHER_DESIGN),
     ("min-string-size-avoid-copy-reply", OTHER_DESIGN),
     ("min-string-size-avoid-copy-reply-threaded", OTHER_DESIGN),

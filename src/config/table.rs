@@ -567,6 +567,12 @@ parameters! {
         MUTABLE, "Whether a node reads while its cluster is down.";
     cluster_allow_pubsubshard_when_down: flag(true), "cluster-allow-pubsubshard-when-down",
         MUTABLE, "Whether shard channels work while the cluster is down.";
+    cluster_blacklist_ttl: number(u32, 60, 0, INT_MAX), "cluster-blacklist-ttl",
+        MUTABLE.since("9.0"), "Seconds that a forgotten node is not taken in again.";
+    cluster_manual_failover_timeout: number(u32, 5000, 1, INT_MAX), "cluster-manual-failover-timeout",
+        MUTABLE.since("9.0"), "Milliseconds that a failover on request may take.";
+    cluster_message_gossip_perc: number(u32, 10, 1, 100), "cluster-message-gossip-perc",
+        MUTABLE.since("9.0").hidden(), "Percent of the nodes that a ping tells of.";
     auto_failover_on_shutdown: flag(false), "auto-failover-on-shutdown", MUTABLE.since("9.0"),
         "Whether a replica takes the place of a master that is shut down, without waiting for the node timeout.";
 

@@ -142,6 +142,9 @@ impl World {
                 replica_validity_factor: 10,
                 require_full_coverage: true,
                 replica_ping_period: 10_000,
+                forgotten_for: 60_000,
+                manual_failover_timeout: 5_000,
+                gossip_percent: 10,
                 port: 6379,
                 bus_port: 16379,
                 ..Settings::default()

@@ -11,9 +11,6 @@ use crate::cluster::output::Output;
 use crate::cluster::settings::Local;
 use crate::cluster::slot_set::SlotSet;
 
-/// Milliseconds that a forgotten node is not taken in again, so that all others can be told to forget it.
-const FORGOTTEN_FOR: Millis = 60_000;
-
 type Answer = Result<String, String>;
 
 fn ok() -> Answer {
@@ -117,7 +114,7 @@ impl Machine {
         if self.my_primary() == Some(node) {
             return refuse("Can't forget my master!");
         }
-        self.forgotten.insert(id, now + FORGOTTEN_FOR);
+        self.forgotten.insert(id, now + self.settings.forgotten_for);
         self.forget(node);
         ok()
     }

@@ -11,9 +11,6 @@ use crate::cluster::output::Output;
 use crate::cluster::packet::{Body, Header};
 use crate::cluster::settings::Local;
 
-/// Milliseconds that a manual failover may take.
-const MANUAL_TIMEOUT: Millis = 5_000;
-
 /// A primary has its writes wait for longer than the failover may take by this factor: the new one's word has to come.
 const PAUSE_FACTOR: u64 = 2;
 
@@ -407,7 +404,7 @@ impl Machine {
         self.end_manual_failover();
         // An election that was not won is not waited for.
         self.election = Election::default();
-        self.manual.until = Some(now + MANUAL_TIMEOUT);
+        self.manual.until = Some(now + self.settings.manual_failover_timeout);
         if !needs_agreement {
             self.manual.may_start = true;
             self.due.failover = true;
@@ -428,10 +425,11 @@ impl Machine {
             return;
         }
         self.end_manual_failover();
-        self.manual.until = Some(now + MANUAL_TIMEOUT);
+        self.manual.until = Some(now + self.settings.manual_failover_timeout);
         self.manual.replica = Some(replica);
-        self.outputs
-            .push(Output::Pause(now + MANUAL_TIMEOUT * PAUSE_FACTOR));
+        self.outputs.push(Output::Pause(
+            now + self.settings.manual_failover_timeout * PAUSE_FACTOR,
+        ));
         let title = self.nodes.get(replica).title();
         self.log(
             Level::Notice,

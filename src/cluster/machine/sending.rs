@@ -11,9 +11,6 @@ use crate::cluster::settings::Local;
 /// Nodes that a ping tells of at least, if there are so many.
 const GOSSIP_MIN: usize = 3;
 
-/// One of so many nodes is told of in each ping, so that within the validity of a failure report a majority has told.
-const GOSSIP_SHARE: usize = 10;
-
 /// Draws for each node that a ping is to tell of: some are drawn that cannot be told of.
 const DRAWS_PER_NODE: usize = 3;
 
@@ -179,7 +176,9 @@ impl Machine {
     fn news(&mut self, receiver: Option<NodeRef>, now: Millis) -> News {
         let count = self.nodes.len();
         let others = count.saturating_sub(2);
-        let wanted = (count / GOSSIP_SHARE).max(GOSSIP_MIN).min(others);
+        // With a tenth of them, a majority tells of a failure within the time that reports are valid.
+        let wanted = count * self.settings.gossip_percent as usize / 100;
+        let wanted = wanted.max(GOSSIP_MIN).min(others);
         let mut told: Vec<NodeRef> = Vec::with_capacity(wanted);
         let mut draws = wanted * DRAWS_PER_NODE;
         while told.len() < wanted && draws > 0 {
