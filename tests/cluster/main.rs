@@ -22,7 +22,7 @@ const MILD: Faults = Faults {
 
 fn seeds() -> u64 {
     let wanted = std::env::var("BASALT_CLUSTER_SEEDS").ok();
-    wanted.and_then(|count| count.parse().ok()).unwrap_or(40)
+    wanted.and_then(|count| count.parse().ok()).unwrap_or(25)
 }
 
 #[test]
