@@ -260,20 +260,11 @@ impl Session {
         }
         let writes = request.command.flags.has(Flags::WRITE);
         let manner = self.manner(request.command);
-        Some(SlotPass {
-            map,
-            version: if routes.is_plain(slot) {
-                routes.version
-            } else {
-                0
-            },
-            slot,
-            manner: if writes {
-                manner.or(Manner::WRITES)
-            } else {
-                manner
-            },
-        })
+        let manner = match writes {
+            true => manner.or(Manner::WRITES),
+            false => manner,
+        };
+        Some(SlotPass::new(map, routes, slot, manner))
     }
 
     /// The slot of the keys of a request, and for a script whether it says that it writes, where that matters.
@@ -298,16 +289,8 @@ impl Session {
         (slot, manner): (SlotOf, Manner),
     ) -> Option<SlotPass> {
         let (map, routes) = turn.routes.as_ref()?;
-        Some(SlotPass {
-            map,
-            version: if routes.is_plain(slot) {
-                routes.version
-            } else {
-                0
-            },
-            slot,
-            manner: manner.or(Manner(self.connection.manner)),
-        })
+        let manner = manner.or(Manner(self.connection.manner));
+        Some(SlotPass::new(map, routes, slot, manner))
     }
 
     /// ASKING holds for the next command, or for the next transaction with all that is queued in it.

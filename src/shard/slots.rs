@@ -45,6 +45,22 @@ impl fmt::Debug for SlotPass {
 }
 
 impl SlotPass {
+    /// A request that was admitted by a map of now. One whose slot is not plainly here is decided with its keys.
+    #[inline]
+    pub fn new(map: &'static SlotMap, routes: &Routes, slot: SlotOf, manner: Manner) -> SlotPass {
+        let version = if routes.is_plain(slot) {
+            routes.version
+        } else {
+            0
+        };
+        SlotPass {
+            map,
+            version,
+            slot,
+            manner,
+        }
+    }
+
     /// Whether it is to be decided again.
     #[inline]
     pub fn is_stale(&self) -> bool {

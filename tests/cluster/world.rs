@@ -82,10 +82,6 @@ enum Event {
         link: LinkId,
         to: usize,
     },
-    Refuse {
-        from: usize,
-        link: LinkId,
-    },
     Deliver {
         to: usize,
         link: LinkId,
@@ -320,12 +316,12 @@ impl World {
         match event {
             Event::Tick(at) => self.tick(at),
             Event::Open { from, link, to } => self.open(from, link, to),
-            Event::Refuse { from, link } | Event::Close { to: from, link } => {
-                self.servers[from].links.remove(&link);
-                if let Some(machine) = &mut self.servers[from].machine {
+            Event::Close { to, link } => {
+                self.servers[to].links.remove(&link);
+                if let Some(machine) = &mut self.servers[to].machine {
                     machine.closed(link);
                 }
-                self.carry_out(from);
+                self.carry_out(to);
             }
             Event::Deliver { to, link, packet } => self.deliver(to, link, packet),
         }
@@ -388,7 +384,7 @@ impl World {
 
     fn open(&mut self, from: usize, link: LinkId, to: usize) {
         if !self.can_reach(from, to) {
-            return self.happen(Event::Refuse { from, link });
+            return self.happen(Event::Close { to: from, link });
         }
         let (from_ip, to_ip) = (self.servers[from].ip.clone(), self.servers[to].ip.clone());
         let (now, around) = (self.clock(from), self.around(from));
@@ -460,7 +456,7 @@ impl World {
                 let when = self.now + self.delay();
                 match to {
                     Some(to) => self.at(when, Event::Open { from: at, link, to }),
-                    None => self.at(when, Event::Refuse { from: at, link }),
+                    None => self.at(when, Event::Close { to: at, link }),
                 }
             }
             Output::Close(link) => {

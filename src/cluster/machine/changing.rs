@@ -150,9 +150,7 @@ impl Machine {
         if local.has_keys() {
             return refuse("DB must be empty to perform CLUSTER FLUSHSLOTS.");
         }
-        for slot in self.me().slots.clone().iter() {
-            self.assign(slot, None);
-        }
+        self.take_all_slots(self.me);
         self.slots_changed()
     }
 
@@ -278,7 +276,7 @@ impl Machine {
             return refuse("I'm a replica but my master is unknown to me");
         };
         let node = self.nodes.get(primary);
-        let is_linked = node.link.is_some_and(|link| self.links[&link].is_open);
+        let is_linked = self.is_linked(node);
         if how == Failover::Agreed && (node.is(NodeFlags::FAILED) || !is_linked) {
             return refuse("Master is down or failed, please use CLUSTER FAILOVER FORCE");
         }
@@ -314,9 +312,7 @@ impl Machine {
         self.migrating.clear();
         self.importing.clear();
         self.end_manual_failover();
-        for slot in self.me().slots.clone().iter() {
-            self.assign(slot, None);
-        }
+        self.take_all_slots(self.me);
         for node in self.nodes.refs() {
             if node != self.me {
                 self.forget(node);

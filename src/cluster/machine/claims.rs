@@ -16,6 +16,13 @@ impl Machine {
         self.due.map = true;
     }
 
+    /// Takes all slots from a node: they have no owner then.
+    pub(super) fn take_all_slots(&mut self, node: NodeRef) {
+        for slot in self.nodes.get(node).slots.clone().iter() {
+            self.assign(slot, None);
+        }
+    }
+
     fn is_unclaimed(&self, slot: u16) -> bool {
         self.nodes.owner(slot).is_none() || self.unclaimed.contains(slot)
     }
@@ -111,8 +118,7 @@ impl Machine {
     pub(super) fn replicate(&mut self, primary: NodeRef) {
         let me = self.nodes.get_mut(self.me);
         if me.is_primary() {
-            me.flags.clear(NodeFlags::PRIMARY.or(NodeFlags::MIGRATE_TO));
-            me.flags.set(NodeFlags::REPLICA);
+            me.demote();
             self.migrating.clear();
             self.importing.clear();
         }

@@ -373,8 +373,7 @@ impl Machine {
     pub fn leave(&mut self, now: Millis, local: &dyn Local) -> bool {
         let me = self.me();
         let could = |replica: &Node| {
-            let is_linked = replica.link.is_some_and(|link| self.links[&link].is_open);
-            is_linked && replica.is_reachable() && !replica.is(NodeFlags::NO_FAILOVER)
+            self.is_linked(replica) && replica.is_reachable() && !replica.is(NodeFlags::NO_FAILOVER)
         };
         let mut replicas = self.nodes.replicas_of(self.me).into_iter();
         let is_wanted = me.is_primary()

@@ -3,7 +3,6 @@
 use super::{Level, Machine, Millis, NodeRef};
 use crate::base::hash::SLOTS;
 use crate::cluster::flags::NodeFlags;
-use crate::cluster::output::Output;
 use crate::cluster::packet::Body;
 use crate::cluster::settings::Local;
 
@@ -120,6 +119,5 @@ impl Machine {
             false => (Level::Warning, "fail"),
         };
         self.log(level, format!("Cluster state changed: {word}"));
-        self.outputs.push(Output::Publish);
     }
 }

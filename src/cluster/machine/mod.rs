@@ -326,6 +326,12 @@ impl Machine {
         me.primary.filter(|_| me.is_replica())
     }
 
+    /// Whether the link that this node opens to another is open.
+    fn is_linked(&self, node: &Node) -> bool {
+        let link = node.link.and_then(|link| self.links.get(&link));
+        link.is_some_and(|link| link.is_open)
+    }
+
     fn quorum(&self) -> usize {
         self.size / 2 + 1
     }
@@ -340,18 +346,13 @@ impl Machine {
 
     /// Forgets a node and all that hangs on it.
     fn forget(&mut self, node: NodeRef) {
-        let gone = self.nodes.get(node);
-        let slots = gone.slots.clone();
-        for slot in slots.iter() {
-            self.unclaimed.remove(slot);
-        }
+        self.take_all_slots(node);
         self.migrating.retain(|_, to| *to != node);
         self.importing.retain(|_, from| *from != node);
         if self.manual.replica == Some(node) {
             self.end_manual_failover();
         }
-        let links: Vec<LinkId> = self.links_of(node);
-        for link in links {
+        for link in self.links_of(node) {
             self.links.remove(&link);
             self.outputs.push(Output::Close(link));
         }

@@ -144,6 +144,13 @@ impl Node {
         self.is(NodeFlags::REPLICA)
     }
 
+    /// Makes a replica of a primary.
+    pub(super) fn demote(&mut self) {
+        self.flags
+            .clear(NodeFlags::PRIMARY.or(NodeFlags::MIGRATE_TO));
+        self.flags.set(NodeFlags::REPLICA);
+    }
+
     /// Whether it works, as far as is known.
     pub(super) fn is_reachable(&self) -> bool {
         !self.is(NodeFlags::FAILED.or(NodeFlags::MAYBE_FAILED))

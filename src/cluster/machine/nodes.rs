@@ -98,9 +98,13 @@ impl Nodes {
         Some(place)
     }
 
-    /// Forgets a node: its slots have no owner then, its replicas no primary, and what it reports does not count.
+    /// Forgets a node that owns no slot: its replicas have no primary then, and what it reports does not count.
     pub(super) fn remove(&mut self, node: NodeRef) {
-        self.unassign_all(node);
+        debug_assert_eq!(
+            self.get(node).slot_count,
+            0,
+            "slots have owners that are known"
+        );
         self.follow(node, None);
         for replica in self.replicas_of(node) {
             self.get_mut(replica).primary = None;
@@ -151,15 +155,6 @@ impl Nodes {
                 node.flags.set(NodeFlags::MIGRATE_TO);
             }
         }
-    }
-
-    /// Takes all slots from a node; how many there were.
-    pub(super) fn unassign_all(&mut self, node: NodeRef) -> u16 {
-        let slots = self.get(node).slots.clone();
-        for slot in slots.iter() {
-            self.assign(slot, None);
-        }
-        slots.len()
     }
 
     /// Says whom a node follows. A primary that has had replicas may be given another one's.

@@ -6,7 +6,7 @@ use super::{Level, Link, LinkId, Machine, Millis, NodeRef, draw};
 use crate::cluster::flags::NodeFlags;
 use crate::cluster::node_id::NodeId;
 use crate::cluster::output::Output;
-use crate::cluster::packet::{Body, Extension, Gossip, Header, News, Packet};
+use crate::cluster::packet::{Body, Extension, Gossip, Header, Message, News, Packet};
 use crate::cluster::settings::Local;
 
 /// Milliseconds that another node's clock may be ahead of this one's, when it tells of a pong.
@@ -33,11 +33,7 @@ impl Machine {
             self.note_header(sender, &packet.header, now);
         }
         match (&packet.body, sender) {
-            (Body::Ping(news), _) => {
-                self.answer_ping(link, &found, packet, sender, news, now, local);
-                self.take_greeting(link, &found, packet, sender, news, now, local);
-            }
-            (Body::Meet(news), _) => {
+            (Body::Ping(news) | Body::Meet(news), _) => {
                 self.answer_ping(link, &found, packet, sender, news, now, local);
                 self.take_greeting(link, &found, packet, sender, news, now, local);
             }
@@ -75,7 +71,7 @@ impl Machine {
         self.finish(now, Some(local));
     }
 
-    fn deliver(&mut self, message: crate::cluster::packet::Message, is_shard: bool) {
+    fn deliver(&mut self, message: Message, is_shard: bool) {
         self.outputs.push(Output::Deliver { message, is_shard });
     }
 
@@ -303,14 +299,8 @@ impl Machine {
             return self.set_primary(sender);
         };
         if self.nodes.get(sender).is_primary() {
-            for slot in self.nodes.get(sender).slots.clone().iter() {
-                self.assign(slot, None);
-            }
-            let demoted = self.nodes.get_mut(sender);
-            demoted
-                .flags
-                .clear(NodeFlags::PRIMARY.or(NodeFlags::MIGRATE_TO));
-            demoted.flags.set(NodeFlags::REPLICA);
+            self.take_all_slots(sender);
+            self.nodes.get_mut(sender).demote();
             self.changed();
             self.due.state = true;
         }

@@ -92,8 +92,9 @@ impl Machine {
             .collect();
         let is_free = |node: &NodeRef| {
             let node = self.nodes.get(*node);
-            let is_open = node.link.is_some_and(|link| self.links[&link].is_open);
-            is_open && node.ping_sent == 0 && !node.is(NodeFlags::MYSELF.or(NodeFlags::HANDSHAKE))
+            self.is_linked(node)
+                && node.ping_sent == 0
+                && !node.is(NodeFlags::MYSELF.or(NodeFlags::HANDSHAKE))
         };
         let free = drawn.into_iter().filter(is_free);
         if let Some(oldest) = free.min_by_key(|node| self.nodes.get(*node).pong_received) {

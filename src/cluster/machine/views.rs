@@ -7,7 +7,7 @@ use super::{Machine, Millis, NodeRef, Nodes, draw};
 use crate::base::hash::SLOTS;
 use crate::base::random::Random;
 use crate::cluster::flags::NodeFlags;
-use crate::cluster::kind::{KINDS, Kind};
+use crate::cluster::kind::KINDS;
 use crate::cluster::map::{ClusterMap, NodeView, UNOWNED};
 use crate::cluster::node_id::NodeId;
 use crate::cluster::output::LinkId;
@@ -94,9 +94,6 @@ impl Machine {
 
     fn view(&self, at: NodeRef, place: impl Fn(NodeRef) -> u16) -> NodeView {
         let node = self.nodes.get(at);
-        let is_open = node
-            .link
-            .is_some_and(|link| self.links.get(&link).is_some_and(|link| link.is_open));
         NodeView {
             id: node.id,
             shard_id: node.shard_id,
@@ -116,7 +113,7 @@ impl Machine {
             offset: node.offset,
             ping_sent: node.ping_sent,
             pong_received: node.pong_received,
-            is_linked: at == self.me || is_open,
+            is_linked: at == self.me || self.is_linked(node),
             failure_reports: node.reports.len(),
         }
     }
@@ -177,12 +174,6 @@ impl Machine {
     #[must_use]
     pub fn id(&self) -> NodeId {
         self.me().id
-    }
-
-    /// Messages that were sent, and that were received, of a kind.
-    #[must_use]
-    pub fn messages(&self, kind: Kind) -> (u64, u64) {
-        (self.sent[kind as usize], self.received[kind as usize])
     }
 
     /// Messages that were sent, and that were received, of all kinds.
