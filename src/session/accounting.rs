@@ -352,6 +352,13 @@ impl Session {
     /// CLIENT REPLY OFF and SKIP: takes the reply that was just written out again.
     #[inline]
     pub(super) fn apply_reply_mode(&mut self, out: &mut Out, mark: Position) {
+        if self.connection.reply_mode != ReplyMode::On {
+            self.take_back(out, mark);
+        }
+    }
+
+    #[cold]
+    fn take_back(&mut self, out: &mut Out, mark: Position) {
         match self.connection.reply_mode {
             ReplyMode::On => {}
             ReplyMode::Off | ReplyMode::Nobody | ReplyMode::Primary => out.truncate(mark),

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::Session;
 use super::batch::{Admitted, Plan, Route};
-use super::turn::Turn;
+use super::turn::{Turn, TurnRoutes};
 use crate::cluster::route::{self, Manner, SlotOf, Verdict};
 use crate::command::Args;
 use crate::command::acl::check::{self, Asker, Place};
@@ -30,10 +30,10 @@ struct Asking<'s, const CHECKED: bool> {
     config: &'s Config,
     /// The request, where more is looked at than its command.
     request: Option<(&'static Command, Args<'s>)>,
-    denial: Option<CommandError>,
     /// In a cluster: whose the slots are, the slot of the request, and how it comes.
     routed: Option<(&'s Routes, SlotOf, Manner)>,
-    elsewhere: Option<String>,
+    /// Why the client's user may not run it, or where it has to go.
+    reason: Option<Box<CommandError>>,
 }
 
 impl<const CHECKED: bool> Asking<'_, CHECKED> {
@@ -50,10 +50,11 @@ impl<const CHECKED: bool> Asking<'_, CHECKED> {
                 verdict => verdict,
             };
             if let Verdict::Refuse(refusal) = verdict {
-                self.elsewhere = Some(routes.refusal_text(refusal, manner, self.config));
+                let text = routes.refusal_text(refusal, manner, self.config);
+                self.reason = Some(Box::new(CommandError::Elsewhere(text)));
             }
         }
-        self.elsewhere.is_some()
+        self.reason.is_some()
     }
 
     /// Looks for the keys of a command that a transaction queues, so that it is refused as early as Redis does. What is
@@ -83,6 +84,11 @@ impl<const CHECKED: bool> Asking<'_, CHECKED> {
 }
 
 impl<const CHECKED: bool> Asking<'_, CHECKED> {
+    fn why(&self) -> CommandError {
+        let reason = self.reason.as_deref();
+        reason.cloned().expect("the request was looked at")
+    }
+
     /// Where the client is, as far as protected commands ask.
     fn peer(&self) -> Peer {
         match self.session.connection.shared.is_local() {
@@ -122,14 +128,15 @@ impl<const CHECKED: bool> Facts for Asking<'_, CHECKED> {
     #[inline]
     fn is_denied(&mut self) -> bool {
         if let (true, Some((command, args))) = (CHECKED, self.request) {
-            self.denial = self.session.denial(self.config, command, &args);
+            let denial = self.session.denial(self.config, command, &args);
+            self.reason = denial.map(Box::new);
         }
-        self.denial.is_some()
+        self.reason.is_some()
     }
 
     #[cold]
     fn denial(&self) -> CommandError {
-        self.denial.clone().expect("it was denied")
+        self.why()
     }
 
     #[inline]
@@ -142,7 +149,7 @@ impl<const CHECKED: bool> Facts for Asking<'_, CHECKED> {
 
     #[cold]
     fn redirection(&self) -> CommandError {
-        CommandError::Elsewhere(self.elsewhere.clone().unwrap_or_default())
+        self.why()
     }
 
     #[inline]
@@ -222,9 +229,8 @@ impl Session {
             session: self,
             config,
             request: None,
-            denial: None,
             routed: None,
-            elsewhere: None,
+            reason: None,
         }
     }
 
@@ -235,7 +241,7 @@ impl Session {
         turn: &'r Turn<'_>,
         request: Admitted<'_>,
     ) -> Option<(&'r Routes, SlotOf, Manner)> {
-        let (_, routes) = turn.routes.as_ref()?;
+        let routes = &turn.routes.as_ref()?.then;
         let (slot, manner) = match &self.pending {
             Some(pending) if is_exec(request.command) => pending.transaction().slot(),
             _ => self.script_slot(turn, request),
@@ -252,8 +258,13 @@ impl Session {
 
     /// How a request was admitted that names keys, in a cluster.
     #[inline]
-    pub(super) fn pass(&self, turn: &Turn<'_>, request: Admitted<'_>) -> Option<SlotPass> {
-        let (map, routes) = turn.routes.as_ref()?;
+    pub(super) fn pass_of(&self, turn: &Turn<'_>, request: Admitted<'_>) -> Option<SlotPass> {
+        self.pass(turn.routes.as_ref()?, request)
+    }
+
+    /// As [`Session::pass_of`], by the map of these routes.
+    #[cold]
+    pub(super) fn pass(&self, routes: &TurnRoutes, request: Admitted<'_>) -> Option<SlotPass> {
         let slot = request.plan.slot;
         if slot.is_none() {
             return None;
@@ -264,7 +275,7 @@ impl Session {
             true => manner.or(Manner::WRITES),
             false => manner,
         };
-        Some(SlotPass::new(map, routes, slot, manner))
+        Some(SlotPass::new(routes.map, &routes.then, slot, manner))
     }
 
     /// The slot of the keys of a request, and for a script whether it says that it writes, where that matters.
@@ -272,7 +283,7 @@ impl Session {
     pub(super) fn script_slot(&self, turn: &Turn<'_>, request: Admitted<'_>) -> (SlotOf, Manner) {
         let slot = request.plan.slot;
         let writes = match &turn.routes {
-            Some((_, routes)) if request.plan.route == Route::Script && !routes.is_plain(slot) => {
+            Some(routes) if request.plan.route == Route::Script && !routes.then.is_plain(slot) => {
                 let args = turn.batch.args(request.plan);
                 script::declared(request.command, &args, &self.service.scripts)
                     .is_some_and(|flags| flags.has(Flags::WRITE))
@@ -288,9 +299,9 @@ impl Session {
         turn: &Turn<'_>,
         (slot, manner): (SlotOf, Manner),
     ) -> Option<SlotPass> {
-        let (map, routes) = turn.routes.as_ref()?;
+        let routes = turn.routes.as_ref()?;
         let manner = manner.or(Manner(self.connection.manner));
-        Some(SlotPass::new(map, routes, slot, manner))
+        Some(SlotPass::new(routes.map, &routes.then, slot, manner))
     }
 
     /// ASKING holds for the next command, or for the next transaction with all that is queued in it.
@@ -376,8 +387,8 @@ impl Session {
     fn is_at_home(&self, turn: &Turn<'_>, plan: &Plan) -> bool {
         match &turn.routes {
             None => true,
-            Some((_, routes)) => {
-                !Manner(self.connection.manner).any(ASKING) && routes.is_plain(plan.slot)
+            Some(routes) => {
+                !Manner(self.connection.manner).any(ASKING) && routes.then.is_plain(plan.slot)
             }
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::batch::{self, Admitted, Gathering, Route};
-use super::turn::Turn;
+use super::turn::{InHand, Turn};
 use super::{Ran, Session};
 use crate::client::connection::ReplyMode;
 use crate::command::Out;
@@ -64,13 +64,27 @@ impl Session {
             return self.queue(turn, request, (&[shard], true));
         }
         let (config, now) = (turn.config, turn.now);
-        let pass = self.pass(turn, request);
-        let Some((batch, engine)) = turn.hold(shard) else {
+        let Some(InHand {
+            batch,
+            engine,
+            routes,
+        }) = turn.hold(shard)
+        else {
             return self.queue(turn, request, (&[shard], false));
         };
         let mut view = self.view();
+        // A command that waits takes it along.
+        let pass = match routes {
+            Some(routes)
+                if request.command.flags.has(Flags::BLOCKING)
+                    || !routes.are_settled(request.plan.slot) =>
+            {
+                self.pass(routes, request)
+            }
+            _ => None,
+        };
         let context = ExecutionContext {
-            pass,
+            pass: pass.as_ref(),
             ..self.context((config, now), shard)
         };
         let batch::Parts { args, out, .. } = batch.parts(request.plan);
@@ -124,8 +138,9 @@ impl Session {
                 continue;
             };
             let mut view = self.view();
+            let pass = self.pass_of(turn, request);
             let context = ExecutionContext {
-                pass: self.pass(turn, request),
+                pass: pass.as_ref(),
                 ..self.context((turn.config, turn.now), wanted[0])
             };
             let batch::Parts { args, out, .. } = turn.batch.parts(request.plan);
@@ -171,7 +186,7 @@ impl Session {
                     Err(error) => return fail(turn, error),
                 };
                 let routes = turn.routes.as_ref();
-                let routes = routes.map(|(_, routes)| Arc::clone(routes));
+                let routes = routes.map(|routes| Arc::clone(&routes.then));
                 Gathering {
                     next,
                     gather: Gather {
@@ -349,7 +364,9 @@ impl Session {
         let blocks = request.command.flags.has(Flags::BLOCKING);
         let blocker = blocks.then_some(&self.connection.shared);
         let job = self.job(turn, request, wanted[0]);
-        let job = job.with_blocker(blocker).admitted(self.pass(turn, request));
+        let job = job
+            .with_blocker(blocker)
+            .admitted(self.pass_of(turn, request));
         let mut queued = self.queued(wanted, job);
         queued.is_offloaded = is_offloaded;
         Ran::Queued(Job::send(queued, &turn.under_way))

@@ -7,6 +7,7 @@ use arc_swap::Guard;
 use super::batch::{Batch, Plan, Route};
 use super::service::Service;
 use crate::client::under_way::UnderWay;
+use crate::cluster::route::SlotOf;
 use crate::command::host::cluster::{Routes, SlotMap};
 use crate::config::Config;
 use crate::engine::{Engine, Now};
@@ -33,6 +34,39 @@ const HOLD_NOTED_NS: u64 = 2_000;
 /// A shard in hand.
 pub(super) type HeldShard = ShardGuard<'static, Engine, Job>;
 
+/// Whose which slot is, by the map of the moment when a turn began.
+pub(super) struct TurnRoutes {
+    /// The maps of all times.
+    pub map: &'static SlotMap,
+    /// The one of that moment.
+    pub then: Guard<Arc<Routes>>,
+}
+
+impl TurnRoutes {
+    fn load(map: &'static SlotMap) -> TurnRoutes {
+        TurnRoutes {
+            map,
+            then: map.load(),
+        }
+    }
+
+    /// Whether a request for this slot still runs here without further questions. Its shard is in hand.
+    #[inline]
+    pub(super) fn are_settled(&self, slot: SlotOf) -> bool {
+        self.then.is_plain(slot) && self.map.version() == self.then.version
+    }
+}
+
+/// What a command on one shard works on.
+pub(super) struct InHand<'h> {
+    /// The requests, and their replies.
+    pub batch: &'h mut Batch,
+    /// The shard.
+    pub engine: &'h mut Engine,
+    /// As [`Turn::routes`].
+    pub routes: Option<&'h TurnRoutes>,
+}
+
 /// See the module.
 pub(super) struct Turn<'t> {
     /// The requests, and their replies.
@@ -44,7 +78,7 @@ pub(super) struct Turn<'t> {
     /// What this thread counts.
     pub counters: &'static ThreadCounters,
     /// Whose which slot is, in a cluster, for all of them, if that matters to them.
-    pub routes: Option<(&'static SlotMap, Guard<Arc<Routes>>)>,
+    pub routes: Option<TurnRoutes>,
     /// Whether there are monitors.
     pub is_monitored: bool,
     shards: &'static Shards,
@@ -79,8 +113,11 @@ impl<'t> Turn<'t> {
             now,
             counters,
             // What a primary or a file has, and slots on their way to here, is run whatever node has the slots by now.
-            routes: (service.slots.get().filter(|_| !is_sent_on))
-                .map(|slots| (slots, slots.load())),
+            routes: service
+                .slots
+                .get()
+                .filter(|_| !is_sent_on)
+                .map(TurnRoutes::load),
             is_monitored: service.pubsub.is_monitored(),
             shards: &service.shards,
             held: None,
@@ -99,9 +136,9 @@ impl<'t> Turn<'t> {
         self.batch.plans.get(self.batch.next).copied()
     }
 
-    /// Takes a shard, unless it is in hand already; false if it stays held by others. The batch and the shard.
+    /// Takes a shard, unless it is in hand already; none if it stays held by others.
     #[inline]
-    pub(super) fn hold(&mut self, shard: u16) -> Option<(&mut Batch, &mut Engine)> {
+    pub(super) fn hold(&mut self, shard: u16) -> Option<InHand<'_>> {
         if self
             .held
             .as_ref()
@@ -111,7 +148,11 @@ impl<'t> Turn<'t> {
             self.held = Some((shard, self.shards.take_spinning(shard, SPINS)?));
         }
         let (_, engine) = self.held.as_mut()?;
-        Some((self.batch, engine))
+        Some(InHand {
+            batch: self.batch,
+            engine,
+            routes: self.routes.as_ref(),
+        })
     }
 
     /// Lets go of the shard in hand.

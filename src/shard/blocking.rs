@@ -126,7 +126,7 @@ impl Waiter {
             config: Arc::clone(context.config),
             place: context.place,
             wait,
-            pass: context.pass,
+            pass: context.pass.copied(),
             reply: Mutex::new(None),
             protocol,
             memory_bytes: 0,

@@ -67,9 +67,9 @@ impl Router {
     /// The key at an argument position, with its slot; that is 0 where there is one shard and no cluster.
     #[inline]
     pub fn routed_in_slot(&self, argument: usize, key: &[u8]) -> (RoutedKey, SlotOf) {
-        let slot = self.slot(key);
+        let (hash, slot) = self.place(key);
         let routed = RoutedKey {
-            hash: self.seed.hash(key),
+            hash,
             argument: argument as u32,
             shard: slot & self.mask,
             engine_index: 0,
@@ -80,7 +80,14 @@ impl Router {
     /// A key's hash and shard.
     #[inline]
     pub fn route(&self, key: &[u8]) -> (u64, u16) {
-        (self.seed.hash(key), self.slot(key) & self.mask)
+        let (hash, slot) = self.place(key);
+        (hash, slot & self.mask)
+    }
+
+    /// A key's hash and slot. Not inlined, so that both come back in registers.
+    #[inline(never)]
+    fn place(&self, key: &[u8]) -> (u64, u16) {
+        (self.seed.hash(key), self.slot(key))
     }
 
     /// The shard that has the keys of a slot.

@@ -26,8 +26,8 @@ pub struct ExecutionContext<'a> {
     pub blocker: Option<&'a Arc<Shared>>,
     /// Whether the command can be run again on a thread of its own.
     pub may_offload: bool,
-    /// How it was admitted, if it names keys, in a cluster.
-    pub pass: Option<SlotPass>,
+    /// How it was admitted, if it names keys, in a cluster, and that is to be looked at again.
+    pub pass: Option<&'a SlotPass>,
 }
 
 /// Runs the handler; true when it answered with an error.

@@ -47,7 +47,7 @@ pub fn run(
 ) -> Outcome {
     if let Some(pass) = context.pass
         && pass.is_stale()
-        && let Some(text) = redirection(&pass, &mut engines, client, context, args)
+        && let Some(text) = redirection(pass, &mut engines, client, context, args)
     {
         out.error(text);
         return Outcome::Refused;

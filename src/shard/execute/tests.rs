@@ -70,7 +70,7 @@ impl World {
             place: ShardPlace { index: 0, count: 1 },
             blocker: Some(&self.shared),
             may_offload: false,
-            pass,
+            pass: pass.as_ref(),
         };
         let (mut client, mut outcome) = (ClientView::default(), Outcome::Refused);
         let mut out = Out::new(Protocol::Resp2);

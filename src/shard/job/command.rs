@@ -132,7 +132,7 @@ impl CommandJob {
             place: self.place,
             blocker: self.blocker.as_ref(),
             may_offload,
-            pass: self.pass,
+            pass: self.pass.as_ref(),
         };
         let mut next = Next::Answer;
         let (client, out) = (&mut self.client, &mut self.out);
