@@ -576,6 +576,15 @@ fn a_primary_that_is_shut_down_has_a_replica_take_its_place() {
     eventually("the replica leads", || {
         text(&mut servers[3].raw(), "INFO replication").contains("role:master")
     });
+    let heir = id(&servers[3]);
+    eventually("the others know that it leads", || {
+        let knows = |server: &Server| {
+            let nodes = text(&mut server.raw(), "CLUSTER NODES");
+            let mut lines = nodes.lines();
+            lines.any(|line| line.starts_with(&heir) && line.contains(" master "))
+        };
+        servers[1..3].iter().all(knows)
+    });
     eventually("the cluster serves", || {
         info(&mut servers[1].raw(), "cluster_state") == "ok"
     });
