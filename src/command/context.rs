@@ -430,6 +430,19 @@ impl<'a> ShardCx<'a> {
         }
     }
 
+    /// Elements of collections with deadlines up to this are not there any more, see
+    /// [`Keyspace::elements_due_ms`](crate::engine::keyspace::Keyspace::elements_due_ms).
+    pub fn elements_due_ms(&self) -> u64 {
+        let engine = match &self.engines {
+            Engines::One(engine) => &**engine,
+            Engines::Many(engines) => &*engines[0],
+        };
+        match engine.rest.shows_all(engine.effects.client()) {
+            true => 0,
+            false => self.now.unix_ms,
+        }
+    }
+
     /// Whether data are being loaded, so that nothing is due.
     pub fn is_loading(&self) -> bool {
         match &self.engines {

@@ -53,6 +53,7 @@ pub mod database;
 pub mod debug;
 pub mod declaration;
 pub mod element;
+mod element_deadline;
 pub mod error;
 pub mod generic;
 pub mod geo;

@@ -52,6 +52,8 @@ impl Event {
     pub const EXPIRED: Event = Event::new(b'x', "expired");
     /// Fields of a hash deleted because their time had come.
     pub const HEXPIRED: Event = Event::new(b'h', "hexpired");
+    /// Members of a set deleted because their time had come.
+    pub const SEXPIRED: Event = Event::new(b's', "sexpired");
     /// A key deleted to make room.
     pub const EVICTED: Event = Event::new(b'e', "evicted");
     /// A key deleted.
@@ -362,9 +364,15 @@ impl Effects {
         }
     }
 
-    /// Logs that the time of a hash's field had come.
-    pub(super) fn log_expired_field(&mut self, db: usize, key: &[u8], field: &[u8]) {
-        self.log_bytes(db, &[b"HDEL", key, field]);
+    /// Logs that the time of an element of a collection had come: the command that removes it.
+    pub(super) fn log_expired_element(
+        &mut self,
+        db: usize,
+        removal: &[u8],
+        key: &[u8],
+        element: &[u8],
+    ) {
+        self.log_bytes(db, &[removal, key, element]);
     }
 
     #[cold]

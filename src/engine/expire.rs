@@ -5,8 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use super::db::{gone_at, next_due};
 use super::effect::Event;
 use super::own_deadlines::OwnDeadlines;
-use super::value::hash;
-use super::value::{Object, Trash};
+use super::value::{DataType, Kind, Object, Trash, deadlines};
 use super::{Engine, Leaving, Now};
 use crate::alloc::account;
 use crate::structures::entry::EntryRef;
@@ -16,10 +15,10 @@ use crate::structures::wheel;
 /// Wheel items looked at per database and slice; keeps a slice well under 100 µs.
 const ITEMS_PER_SLICE: usize = 64;
 
-/// Fields of large hashes that are deleted per database and slice.
+/// Elements of large collections that are deleted per database and slice.
 const FIELDS_PER_SLICE: usize = 256;
 
-/// Due fields that a command deletes which comes across their hash; it does not see the others.
+/// Due elements that a command deletes which comes across their collection; it does not see the others.
 pub(super) const FIELDS_PER_LOOKUP: usize = 32;
 
 /// Until when no key is deleted because its time has come, though no client sees it any more (CLIENT PAUSE), and
@@ -87,7 +86,7 @@ pub(super) fn is_over(entry: EntryRef<'_, Object>, now_ms: u64) -> bool {
     entry
         .deadline()
         .is_some_and(|deadline_ms| gone_at(deadline_ms) <= now_ms)
-        || hash::is_over(entry, now_ms)
+        || deadlines::is_over(entry, now_ms)
 }
 
 impl Engine {
@@ -308,14 +307,18 @@ impl Engine {
             self.discard(trash);
             return true;
         }
-        if hash::next_field_deadline(entry).is_none_or(|deadline_ms| deadline_ms > now_ms) {
+        if deadlines::next_element_deadline(entry).is_none_or(|deadline_ms| deadline_ms > now_ms) {
             return false;
         }
+        let (event, removal): (Event, &[u8]) = match Kind(entry.kind()).data_type() {
+            DataType::Set => (Event::SEXPIRED, b"SREM"),
+            _ => (Event::HEXPIRED, b"HDEL"),
+        };
         let published = &self.published;
         let is_logging = self.effects.is_logging();
         let mut names = Vec::new();
         let count = db.edit(place, |entry| {
-            hash::expire_some(entry, now_ms, fields_max, |name, deadline_ms| {
+            deadlines::expire_some(entry, now_ms, fields_max, |name, deadline_ms| {
                 published.note_lag(now_ms.saturating_sub(deadline_ms));
                 if is_logging {
                     account::apart(|| names.push(name.to_vec()));
@@ -325,16 +328,17 @@ impl Engine {
         account::apart(|| {
             let entry = db.at(place);
             for name in &names {
-                self.effects.log_expired_field(index, entry.key(), name);
+                self.effects
+                    .log_expired_element(index, removal, entry.key(), name);
             }
         });
         let entry = db.at(place);
-        // What is left of a hash that is over is seen by no client: it goes with the key.
-        let left = hash::is_empty_or_over(entry, now_ms);
+        // What is left of a collection that is over is seen by no client: it goes with the key.
+        let left = deadlines::is_empty_or_over(entry, now_ms);
         let count = count + left.unwrap_or(0);
         published.expired_fields.add(count as u64);
         if count > 0 {
-            self.effects.expired(index, entry.key(), Event::HEXPIRED);
+            self.effects.expired(index, entry.key(), event);
             self.waiters.key_changed(index, entry.key());
             let stamp = self.effects.stamp();
             self.watches.key_changed(index, entry.key(), stamp);

@@ -74,10 +74,10 @@ impl<'e> Keyspace<'e> {
         deadline_ms <= self.now.unix_ms && !rest.is_loading() && !rest.follows()
     }
 
-    /// Fields with deadlines up to this are not there any more: none while data are loaded, as what follows may take a
+    /// Elements with deadlines up to this are not there any more: none while data are loaded, as what follows may take a
     /// deadline away again, and none for a primary.
     #[inline]
-    pub fn fields_due_ms(&self) -> u64 {
+    pub fn elements_due_ms(&self) -> u64 {
         let engine = &self.engine;
         match engine.rest.shows_all(engine.effects.client()) {
             true => 0,
@@ -606,6 +606,18 @@ impl<'e> Keyspace<'e> {
         {
             db.note_under_way(place);
         }
+    }
+
+    /// Deletes a collection that a change has left without an element that is not due. Where some lie there that are,
+    /// that is logged: what is logged of the change leaves them.
+    pub fn delete_over(&mut self, place: Place) {
+        if is_over(self.entry(place), self.now.unix_ms) {
+            let engine = &mut *self.engine;
+            if let Some(db) = engine.dbs[self.db].as_deref() {
+                engine.effects.log_expired(self.db, db.at(place).key());
+            }
+        }
+        self.delete(place);
     }
 
     /// Deletes a collection that the change recorded last has emptied, and records that it is gone.

@@ -29,6 +29,7 @@ mod long_arguments;
 mod long_values;
 mod migrate;
 mod monitor;
+mod newest;
 mod observability;
 mod operating;
 mod private;

@@ -61,7 +61,7 @@ impl Signature {
                 }
             }
             DataType::Set => {
-                SetRef::of(entry).for_each(|member| member.with_bytes(|member| self.xor(member)))
+                SetRef::of(entry, 0).for_each(|member| member.with_bytes(|member| self.xor(member)))
             }
             DataType::SortedSet => {
                 for (member, score) in SortedSet::of(entry).iter() {

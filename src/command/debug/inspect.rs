@@ -171,7 +171,7 @@ fn htstats_key(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandR
     }
     let entry = keyspace.entry(place);
     let count = match keyspace.kind(place).data_type() {
-        DataType::Set => SetRef::of(entry).len(),
+        DataType::Set => SetRef::of(entry, now_ms).len(),
         DataType::SortedSet => SortedSet::of(entry).len(),
         _ => HashRef::of(entry, now_ms).map_or(0, |hash| hash.len()),
     };

@@ -72,6 +72,8 @@ const TEMPLATES: &[&str] = &[
     "LREM $k 0 $v",
     "LMOVE $k $k LEFT RIGHT",
     "LMPOP 2 $k $k LEFT COUNT 2",
+    "LMOVEM $k $k LEFT LEFT COUNT 3 OBO",
+    "LMOVEM $k $k RIGHT LEFT COUNT 2 BULK",
     "LPUSHX $k $v",
     "RPUSHX $k $v",
     "RPOPLPUSH $k $k",
@@ -97,6 +99,11 @@ const TEMPLATES: &[&str] = &[
     "SPOP $k",
     "SPOP $k 2",
     "SMOVE $k $k $f",
+    "SPEXPIRE $k $t MEMBERS 2 $f $n",
+    "SEXPIRE $k 9 MEMBERS 1 $f",
+    "SEXPIREAT $k 1700000009 MEMBERS 1 $n",
+    "SPEXPIREAT $k 1700000009000 MEMBERS 1 $f",
+    "SPERSIST $k MEMBERS 1 $f",
     "SUNIONSTORE $k $k $k",
     "SINTERSTORE $k $k $k",
     "SDIFFSTORE $k $k $k",
@@ -368,6 +375,7 @@ fn undone_and_committed(seed: u64, rounds: usize) {
 /// Rows that write keys and are not drawn: they wait, ask other servers, or take what a server has dumped.
 const NOT_DRAWN: &[&str] = &[
     "blmove",
+    "blmovem",
     "blmpop",
     "blpop",
     "brpop",

@@ -32,6 +32,8 @@ const LISTS: &[&str] = &[
     "LMOVE $k $k LEFT RIGHT",
     "LMOVE $k $k RIGHT RIGHT",
     "LMPOP 1 $k RIGHT COUNT 20",
+    "LMOVEM $k $k LEFT LEFT COUNT 30 OBO",
+    "LMOVEM $k $k RIGHT LEFT COUNT 30 BULK",
 ];
 
 const HASHES: &[&str] = &[
@@ -55,6 +57,9 @@ const SETS: &[&str] = &[
     "SPOP $k 1490",
     "SMOVE $k $k $f",
     "SMOVE $k other $f",
+    "SPEXPIRE $k $t MEMBERS 2 $f $n",
+    "SPEXPIRE $k 0 MEMBERS 2 $f $f",
+    "SPERSIST $k MEMBERS 1 $f",
 ];
 
 const SORTED_SETS: &[&str] = &[

@@ -1,9 +1,9 @@
 //! Reading or setting fields and doing something about their deadlines, or about the fields, in one step.
 
-use super::expire::{COMPLEXITY, Tally, field_deadline, log_fields, log_given, take_deadline};
+use super::expire::{COMPLEXITY, Tally, log_given, take_deadline};
 use super::{
-    ACCESSED_AND_UPDATED, BAD_COUNT, HDEL_EVENT, HEXPIRE_EVENT, HPERSIST_EVENT, HSET_EVENT,
-    UPDATED, at, delete_if_empty, edit, field_at, named_fields, rules,
+    ACCESSED_AND_UPDATED, BAD_COUNT, FIELDS, HDEL_EVENT, HEXPIRE_EVENT, HPERSIST_EVENT, HSET_EVENT,
+    UPDATED, at, delete_if_empty, edit, field_at, rules,
 };
 use crate::base::number::parse_i64;
 use crate::command::Args;
@@ -11,6 +11,7 @@ use crate::command::Out;
 use crate::command::context::ShardCx;
 use crate::command::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
 use crate::command::element::reply_item;
+use crate::command::element_deadline::{self, log_names};
 use crate::command::error::{CommandError, shown};
 use crate::command::options::TimeForm;
 use crate::engine::value::DataType;
@@ -37,7 +38,7 @@ fn hgetdel(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
     let key = args.key(1);
     let mut keyspace = cx.at(&key);
     let found = keyspace.find_typed(&key, DataType::Hash)?;
-    let names = named_fields(args, 2, BAD_COUNT)?;
+    let names = FIELDS.read(args, 2, BAD_COUNT)?;
     out.array(names.len());
     let mut deleted = false;
     let mut gone = Vec::new();
@@ -55,7 +56,7 @@ fn hgetdel(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
     if let Some(place) = found.filter(|_| deleted) {
         keyspace.wrote(key.bytes, HDEL_EVENT);
         delete_if_empty(&mut keyspace, &key, place);
-        log_fields(cx, &[b"HDEL", key.bytes], &gone);
+        log_names(cx, &[b"HDEL", key.bytes], &gone);
     }
     Ok(())
 }
@@ -89,13 +90,13 @@ fn hgetex(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
     let found = keyspace.find_typed(&key, DataType::Hash)?;
     let (change, word_at) = match TimeForm::of(args.get(2)) {
         Some(form) => {
-            let at_ms = field_deadline(args, 3, form, rules.now_ms, "hgetex")?;
+            let at_ms = element_deadline::given(args, 3, form, rules.now_ms, "hgetex")?;
             (Change::Give(at_ms), 4)
         }
         None if args.is(2, "persist") => (Change::Persist, 3),
         None => (Change::Nothing, 2),
     };
-    let names = named_fields(args, word_at, BAD_COUNT)?;
+    let names = FIELDS.read(args, word_at, BAD_COUNT)?;
     out.array(names.len());
     let (mut tally, mut persisted) = (Tally::default(), false);
     let mut touched = Vec::new();
@@ -134,7 +135,7 @@ fn hgetex(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
             let mut count = itoa::Buffer::new();
             let count = count.format(touched.len()).as_bytes();
             let head: [&[u8]; 4] = [b"HPERSIST", key.bytes, b"FIELDS", count];
-            log_fields(cx, &head, &touched);
+            log_names(cx, &head, &touched);
         }
         Change::Give(at_ms) => log_given(cx, key.bytes, at_ms, None, &touched),
         _ => {}
@@ -222,7 +223,13 @@ impl SetEx {
                 if at + 1 >= args.len() {
                     return Err("ERR missing expire time".into());
                 }
-                request.at_ms = Some(field_deadline(args, at + 1, form, now_ms, "hsetex")?);
+                request.at_ms = Some(element_deadline::given(
+                    args,
+                    at + 1,
+                    form,
+                    now_ms,
+                    "hsetex",
+                )?);
                 at += 1;
             } else if presence.is_some() {
                 if request.presence.is_some() {

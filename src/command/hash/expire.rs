@@ -1,20 +1,19 @@
 //! When a field's time comes: setting, asking and taking back.
 
 use super::{
-    BAD_COUNT, HDEL_EVENT, HEXPIRE_EVENT, HPERSIST_EVENT, UPDATED, delete_if_empty, edit, field_at,
-    named_fields, read, rules,
+    BAD_COUNT, FIELDS, HDEL_EVENT, HEXPIRE_EVENT, HPERSIST_EVENT, UPDATED, delete_if_empty, edit,
+    field_at, read, rules,
 };
 use crate::command::Args;
 use crate::command::Out;
 use crate::command::context::ShardCx;
 use crate::command::declaration::{Command, CommandResult, Flags, Group, KeySpec};
-use crate::command::error::CommandError;
+use crate::command::element_deadline::{self, Condition, log_names};
 use crate::command::options::TimeForm;
 use crate::engine::Key;
 use crate::engine::keyspace::Keyspace;
 use crate::engine::value::DataType;
-use crate::engine::value::hash::{FIELD_DEADLINE_MAX, HashRules};
-use crate::structures::block::Content;
+use crate::engine::value::hash::HashRules;
 use crate::structures::table::Place;
 
 pub(super) const COMPLEXITY: &str = "O(N), N being the count of fields named.";
@@ -67,59 +66,6 @@ pub(super) static HPEXPIREAT: Command = Command::new("hpexpireat", Group::Hash, 
     )
     .complexity(COMPLEXITY)
     .on_keys(|cx, args, out| expire(cx, args, out, TimeForm::UnixMillis));
-
-/// The deadline that an argument gives to fields. The past is allowed: it deletes them.
-pub(super) fn field_deadline(
-    args: &Args<'_>,
-    time_at: usize,
-    form: TimeForm,
-    now_ms: u64,
-    command: &'static str,
-) -> Result<u64, CommandError> {
-    let time = u64::try_from(args.integer(time_at)?)
-        .map_err(|_| "ERR invalid expire time, must be >= 0")?;
-    let start_ms = if form.is_relative() { now_ms } else { 0 };
-    let ms = match form {
-        TimeForm::Seconds | TimeForm::UnixSeconds => time.checked_mul(1000),
-        TimeForm::Millis | TimeForm::UnixMillis => Some(time),
-    };
-    ms.and_then(|ms| ms.checked_add(start_ms))
-        .filter(|at_ms| *at_ms <= FIELD_DEADLINE_MAX)
-        .ok_or(CommandError::InvalidExpire(command))
-}
-
-/// On which deadline of before the new one depends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Condition {
-    Always,
-    None,
-    Some,
-    Later,
-    Sooner,
-}
-
-impl Condition {
-    fn of(args: &Args<'_>, at: usize) -> Condition {
-        match () {
-            () if args.is(at, "nx") => Condition::None,
-            () if args.is(at, "xx") => Condition::Some,
-            () if args.is(at, "gt") => Condition::Later,
-            () if args.is(at, "lt") => Condition::Sooner,
-            () => Condition::Always,
-        }
-    }
-
-    /// A field without deadline counts as one that expires never.
-    fn allows(self, before: Option<u64>, at_ms: u64) -> bool {
-        match self {
-            Condition::Always => true,
-            Condition::None => before.is_none(),
-            Condition::Some => before.is_some(),
-            Condition::Later => before.is_some_and(|before_ms| at_ms > before_ms),
-            Condition::Sooner => before.is_none_or(|before_ms| at_ms < before_ms),
-        }
-    }
-}
 
 /// What became of fields that were given a deadline.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -178,10 +124,10 @@ fn expire(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out, form: TimeForm) 
     let key = args.key(1);
     let mut keyspace = cx.at(&key);
     let found = keyspace.find_typed(&key, DataType::Hash)?;
-    let at_ms = field_deadline(args, 2, form, now_ms, command)?;
+    let at_ms = element_deadline::given(args, 2, form, now_ms, command)?;
     let condition = Condition::of(args, 3);
     let word_at = 3 + usize::from(condition != Condition::Always);
-    let names = named_fields(
+    let names = FIELDS.read(
         args,
         word_at,
         "ERR Parameter `numFields` should be greater than 0",
@@ -227,21 +173,14 @@ pub(super) fn log_given(
         return;
     }
     if at_ms <= cx.now.unix_ms {
-        return log_fields(cx, &[b"HDEL", key], names);
+        return log_names(cx, &[b"HDEL", key], names);
     }
     let (mut deadline, mut count) = (itoa::Buffer::new(), itoa::Buffer::new());
     let deadline = deadline.format(at_ms).as_bytes();
     let mut head: Vec<&[u8]> = vec![b"HPEXPIREAT", key, deadline];
     head.extend(condition);
     head.extend([b"FIELDS", count.format(names.len()).as_bytes()]);
-    log_fields(cx, &head, names);
-}
-
-/// Logs a command with fields at its end.
-pub(super) fn log_fields(cx: &mut ShardCx<'_>, head: &[&[u8]], names: &[&[u8]]) {
-    let all = head.iter().chain(names);
-    let request: Vec<Content<'_>> = all.map(|part| Content::from(*part)).collect();
-    cx.log_instead(request);
+    log_names(cx, &head, names);
 }
 
 /// Takes the deadline of a field that has one away.
@@ -271,7 +210,7 @@ fn persist(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
     let key = args.key(1);
     let mut keyspace = cx.at(&key);
     let found = keyspace.find_typed(&key, DataType::Hash)?;
-    let names = named_fields(args, 2, BAD_COUNT)?;
+    let names = FIELDS.read(args, 2, BAD_COUNT)?;
     out.array(names.len());
     let mut changed = false;
     for name in names {
@@ -342,7 +281,7 @@ pub(super) static HPEXPIRETIME: Command = Command::new("hpexpiretime", Group::Ha
     .complexity(COMPLEXITY)
     .on_keys(|cx, args, out| time_left(cx, args, out, TimeForm::UnixMillis));
 
-/// -2: no such field; -1: no deadline; seconds are rounded up, as Redis does for fields.
+/// -2: no such field; -1: no deadline.
 fn time_left(
     cx: &mut ShardCx<'_>,
     args: &Args<'_>,
@@ -353,7 +292,7 @@ fn time_left(
     let key = args.key(1);
     let mut keyspace = cx.at(&key);
     let hash = read(&mut keyspace, &key)?;
-    let names = named_fields(args, 2, BAD_COUNT)?;
+    let names = FIELDS.read(args, 2, BAD_COUNT)?;
     out.array(names.len());
     for name in names {
         let Some(field) = hash.and_then(|hash| hash.get(name)) else {
@@ -364,36 +303,7 @@ fn time_left(
             out.integer(-1);
             continue;
         };
-        let ms = if form.is_relative() {
-            at_ms.saturating_sub(now_ms)
-        } else {
-            at_ms
-        };
-        out.integer(match form {
-            TimeForm::Seconds | TimeForm::UnixSeconds => ms.div_ceil(1000),
-            TimeForm::Millis | TimeForm::UnixMillis => ms,
-        } as i64);
+        out.integer(element_deadline::shown(at_ms, form, now_ms));
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod unit_tests {
-    use super::Condition;
-
-    #[test]
-    fn conditions_compare_with_the_deadline_before() {
-        for (condition, none, sooner, same, later) in [
-            (Condition::Always, true, true, true, true),
-            (Condition::None, true, false, false, false),
-            (Condition::Some, false, true, true, true),
-            (Condition::Later, false, false, false, true),
-            (Condition::Sooner, true, true, false, false),
-        ] {
-            assert_eq!(condition.allows(None, 10), none, "{condition:?}");
-            assert_eq!(condition.allows(Some(20), 10), sooner, "{condition:?}");
-            assert_eq!(condition.allows(Some(10), 10), same, "{condition:?}");
-            assert_eq!(condition.allows(Some(5), 10), later, "{condition:?}");
-        }
-    }
 }

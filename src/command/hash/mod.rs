@@ -23,12 +23,10 @@ mod set;
 mod tests;
 mod whole;
 
-use super::Args;
 use super::context::ShardCx;
 use super::declaration::{Command, KeyFlags, KeySpec};
-use super::error::CommandError;
+use super::element_deadline::Named;
 use crate::base::hash::Seed;
-use crate::base::number::parse_i64;
 use crate::config::Config;
 use crate::engine::Key;
 use crate::engine::Now;
@@ -115,7 +113,7 @@ fn read<'k>(
 /// The hash at a place.
 #[inline]
 fn at<'k>(keyspace: &'k Keyspace<'_>, place: Place) -> Option<HashRef<'k>> {
-    HashRef::of(keyspace.entry(place), keyspace.fields_due_ms())
+    HashRef::of(keyspace.entry(place), keyspace.elements_due_ms())
 }
 
 /// A field of the hash that a look-up found, or did not find, and where.
@@ -142,30 +140,16 @@ fn edit<R>(
 /// Deletes the key of a hash whose last field went.
 fn delete_if_empty(keyspace: &mut Keyspace<'_>, key: &Key<'_>, place: Place) {
     if at(keyspace, place).is_none_or(HashRef::is_empty) {
-        keyspace.delete(place);
+        keyspace.delete_over(place);
         keyspace.wrote(key.bytes, Event::DEL);
     }
 }
 
-/// The names behind `FIELDS count`, the word being expected at an argument. Nothing may follow them.
-fn named_fields<'a>(
-    args: &Args<'a>,
-    word_at: usize,
-    bad_count: &'static str,
-) -> Result<impl ExactSizeIterator<Item = &'a [u8]> + use<'a>, CommandError> {
-    if word_at >= args.len() || !args.is(word_at, "fields") {
-        return Err("ERR Mandatory argument FIELDS is missing or not at the right position".into());
-    }
-    if word_at + 1 >= args.len() {
-        return Err(bad_count.into());
-    }
-    let count = parse_i64(args.get(word_at + 1)).filter(|count| *count >= 1);
-    let count = count.ok_or(bad_count)?;
-    let names = args.from(word_at + 2);
-    if count as u64 != names.len() as u64 {
-        return Err("ERR The `numfields` parameter must match the number of arguments".into());
-    }
-    Ok(names)
-}
+/// The names of fields.
+const FIELDS: Named = Named {
+    word: "fields",
+    missing: "ERR Mandatory argument FIELDS is missing or not at the right position",
+    mismatch: "ERR The `numfields` parameter must match the number of arguments",
+};
 
 const BAD_COUNT: &str = "ERR Number of fields must be a positive integer";

@@ -4,7 +4,7 @@
 //! push       LPUSH RPUSH LPUSHX RPUSHX
 //! edit       LINSERT LSET LREM LTRIM
 //! pop        LPOP RPOP LMPOP, and BLPOP BRPOP BLMPOP, which wait
-//! transfer   LMOVE RPOPLPUSH, and BLMOVE BRPOPLPUSH, which wait
+//! transfer   LMOVE LMOVEM RPOPLPUSH, and BLMOVE BLMOVEM BRPOPLPUSH, which wait
 //! read       LLEN LINDEX LRANGE LPOS
 //! ```
 //!
@@ -32,6 +32,7 @@ use crate::structures::table::Place;
 
 pub(super) static TABLE: &[&Command] = &[
     &transfer::BLMOVE,
+    &transfer::BLMOVEM,
     &pop::BLMPOP,
     &pop::BLPOP,
     &pop::BRPOP,
@@ -40,6 +41,7 @@ pub(super) static TABLE: &[&Command] = &[
     &edit::LINSERT,
     &read::LLEN,
     &transfer::LMOVE,
+    &transfer::LMOVEM,
     &pop::LMPOP,
     &pop::LPOP,
     &read::LPOS,

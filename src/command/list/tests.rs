@@ -289,3 +289,120 @@ fn elements_of_16_bytes_take_18_and_a_half_at_most() {
         assert!(each <= 18.5, "{each} bytes each after {command}");
     }
 }
+
+#[test]
+fn lmovem_moves_several_elements_in_either_order() {
+    // What is left of `1 2 3 4`, what the target `x` became, and the reply, for each pair of ends.
+    for (ends, order, left, target, reply) in [
+        ("LEFT LEFT", "OBO", "3 4", "2 1 x", "2 1"),
+        ("LEFT RIGHT", "OBO", "3 4", "x 1 2", "1 2"),
+        ("RIGHT LEFT", "OBO", "1 2", "3 4 x", "3 4"),
+        ("RIGHT RIGHT", "OBO", "1 2", "x 4 3", "4 3"),
+        ("LEFT LEFT", "BULK", "3 4", "1 2 x", "1 2"),
+        ("LEFT RIGHT", "BULK", "3 4", "x 1 2", "1 2"),
+        ("RIGHT LEFT", "BULK", "1 2", "3 4 x", "3 4"),
+        ("RIGHT RIGHT", "BULK", "1 2", "x 3 4", "3 4"),
+    ] {
+        let shown = |words: &str| {
+            let words = words.split(' ').enumerate();
+            let lines: Vec<String> = words
+                .map(|(number, word)| format!("{}) \"{word}\"", number + 1))
+                .collect();
+            lines.join("\n")
+        };
+        for count in ["COUNT", "EXACTLY"] {
+            on_every_setup(|cli| {
+                cli.run("RPUSH l 1 2 3 4");
+                cli.run("RPUSH t x");
+                cli.check(
+                    &format!("LMOVEM l t {ends} {count} 2 {order}"),
+                    &shown(reply),
+                );
+                cli.check("LRANGE l 0 -1", &shown(left));
+                cli.check("LRANGE t 0 -1", &shown(target));
+                cli.check(&format!("BLMOVEM t l {ends} 0 {count} 3 {order}"), &{
+                    let moved: Vec<&str> = target.split(' ').collect();
+                    let moved: Vec<&str> = match (ends, order) {
+                        ("LEFT LEFT" | "RIGHT RIGHT", "OBO") => moved.into_iter().rev().collect(),
+                        _ => moved,
+                    };
+                    shown(&moved.join(" "))
+                });
+                cli.check("EXISTS t", "(integer) 0");
+            });
+        }
+    }
+}
+
+#[test]
+fn lmovem_turns_a_single_list_in_place() {
+    for (line, list) in [
+        ("LMOVEM l l LEFT LEFT EXACTLY 2 OBO", "b a c d"),
+        ("LMOVEM l l RIGHT RIGHT EXACTLY 3 OBO", "a d c b"),
+        ("LMOVEM l l LEFT RIGHT COUNT 3 OBO", "d a b c"),
+        ("LMOVEM l l RIGHT LEFT COUNT 3 OBO", "b c d a"),
+        ("LMOVEM l l LEFT RIGHT COUNT 3 BULK", "d a b c"),
+        ("LMOVEM l l LEFT LEFT COUNT 3 BULK", "a b c d"),
+        ("LMOVEM l l LEFT RIGHT COUNT 9 BULK", "a b c d"),
+        ("LMOVEM l l LEFT LEFT COUNT 9 OBO", "d c b a"),
+        ("LMOVEM l l LEFT RIGHT", "b c d a"),
+    ] {
+        on_every_setup(|cli| {
+            cli.run("RPUSH l a b c d");
+            cli.run("EXPIRE l 100");
+            cli.run(line);
+            let words = list.split(' ').enumerate();
+            let shown: Vec<String> = words
+                .map(|(number, word)| format!("{}) \"{word}\"", number + 1))
+                .collect();
+            cli.check("LRANGE l 0 -1", &shown.join("\n"));
+            cli.check("TTL l", "(integer) 100");
+        });
+    }
+}
+
+#[test]
+fn lmovem_says_what_is_wrong_and_moves_nothing() {
+    const WRONG: &str = "(error) WRONGTYPE Operation against a key holding the wrong kind of value";
+    const SYNTAX: &str = "(error) ERR syntax error";
+    const COUNT: &str = "(error) ERR count should be greater than 0";
+    on_every_setup(|cli| {
+        let empty = "(empty array)";
+        cli.run("RPUSH l a b");
+        cli.run("SET s v");
+        cli.check_all(&[
+            ("LMOVEM none t LEFT LEFT", empty),
+            ("LMOVEM none t LEFT LEFT COUNT 2 OBO", empty),
+            ("LMOVEM none t LEFT LEFT EXACTLY 2 OBO", "(nil)"),
+            ("LMOVEM l t LEFT LEFT EXACTLY 3 BULK", "(nil)"),
+            ("LMOVEM l t UP LEFT", SYNTAX),
+            ("LMOVEM l t LEFT DOWN", SYNTAX),
+            ("LMOVEM l t LEFT LEFT COUNT 2", SYNTAX),
+            ("LMOVEM l t LEFT LEFT COUNT", SYNTAX),
+            ("LMOVEM l t LEFT LEFT SOME 2 OBO", SYNTAX),
+            ("LMOVEM l t LEFT LEFT COUNT 2 TWICE", SYNTAX),
+            ("LMOVEM l t LEFT LEFT COUNT 2 OBO x", SYNTAX),
+            ("LMOVEM l t LEFT LEFT COUNT 0 OBO", COUNT),
+            ("LMOVEM l t LEFT LEFT COUNT -1 OBO", COUNT),
+            ("LMOVEM l t LEFT LEFT EXACTLY x OBO", COUNT),
+            (
+                "LMOVEM l t LEFT LEFT EXACTLY 9223372036854775808 OBO",
+                COUNT,
+            ),
+            ("LMOVEM s t LEFT LEFT", WRONG),
+            ("LMOVEM l s LEFT LEFT", WRONG),
+            ("LMOVEM none s LEFT LEFT", empty),
+            (
+                "BLMOVEM l t LEFT LEFT x",
+                "(error) ERR timeout is not a float or out of range",
+            ),
+            (
+                "BLMOVEM l t LEFT LEFT -1",
+                "(error) ERR timeout is negative",
+            ),
+            ("BLMOVEM l t LEFT LEFT 0 COUNT 1", SYNTAX),
+            ("EXISTS t", "(integer) 0"),
+            ("LRANGE l 0 -1", "1) \"a\"\n2) \"b\""),
+        ]);
+    });
+}

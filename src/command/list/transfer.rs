@@ -1,10 +1,13 @@
-//! Moving an element from list to list: LMOVE RPOPLPUSH, and BLMOVE BRPOPLPUSH, which wait for one.
+//! Moving an element from list to list: LMOVE RPOPLPUSH, and BLMOVE BRPOPLPUSH, which wait for one; several by LMOVEM,
+//! and BLMOVEM, which waits.
 //!
 //! The shards of both lists are in hand, so no client sees the element in neither or in both. The lists may be one:
 //! then it turns.
 
+use super::edit::at;
 use super::{POPPED, PUSHED, end_named, limits, popped_event, pushed_event, took};
 use crate::alloc::account;
+use crate::base::number;
 use crate::command::context::{ShardCx, Wait};
 use crate::command::declaration::{Command, CommandResult, Flags, Group, KeySpec};
 use crate::command::element::reply_item;
@@ -90,7 +93,7 @@ fn move_element(
     });
     let (element, left) = popped.expect("a list is never empty");
     let is_same = source.bytes == target.bytes;
-    push(cx, &target, to, element.as_item());
+    push_all(cx, &target, to, std::slice::from_ref(&element));
     let mut keyspace = cx.at(&source);
     if is_same {
         keyspace.wrote(source.bytes, popped_event(from));
@@ -124,16 +127,25 @@ impl Moved {
             Moved::Block(block) => Item::Block(block),
         }
     }
+
+    fn as_content(&self) -> Content<'_> {
+        match self {
+            Moved::Bytes(bytes) => bytes.into(),
+            Moved::Block(block) => block.into(),
+        }
+    }
 }
 
-fn push(cx: &mut ShardCx<'_>, key: &Key<'_>, end: End, element: Item<'_>) {
+fn push_all(cx: &mut ShardCx<'_>, key: &Key<'_>, end: End, elements: &[Moved]) {
     let limits = limits(cx);
     let mut keyspace = cx.at(key);
     let place = keyspace
         .find_write(key)
         .unwrap_or_else(|| keyspace.create(key, || list::empty_entry(key.bytes)));
     keyspace.edit(place, |entry| {
-        list::push_element(entry, end, element, &limits)
+        for element in elements {
+            list::push_element(entry, end, element.as_item(), &limits);
+        }
     });
     // The move counts once, where the element was taken.
     keyspace.followed(key.bytes, pushed_event(end));
@@ -189,6 +201,11 @@ fn move_or_wait(
         }
         return Ok(());
     }
+    wait(cx, until_ms, out);
+    Ok(())
+}
+
+fn wait(cx: &mut ShardCx<'_>, until_ms: Option<u64>, out: &mut Out) {
     if cx.may_block() {
         cx.wait(Wait {
             needs_all: true,
@@ -198,5 +215,228 @@ fn move_or_wait(
         // The end of the time answers the null of arrays; here Redis answers that of strings.
         out.null();
     }
+}
+
+const SEVERAL_COMPLEXITY: &str = "O(N) for N elements moved.";
+
+/// `LMOVEM source destination <LEFT | RIGHT> <LEFT | RIGHT> [<COUNT count | EXACTLY count> <OBO | BULK>]`
+pub(super) static LMOVEM: Command = Command::new("lmovem", Group::List, -5)
+    .writes(SOURCE_AND_TARGET)
+    .flags(Flags::DENYOOM)
+    .doc(
+        "8.10.0",
+        "source destination <LEFT | RIGHT> <LEFT | RIGHT> [<COUNT count | EXACTLY exactly> <OBO | BULK>]",
+        "Takes elements from an end of a list and adds them at an end of another, or of the same.",
+    )
+    .complexity(SEVERAL_COMPLEXITY)
+    .takes_long()
+    .on_keys(lmovem);
+
+fn lmovem(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    let order = Order::read(args, 5)?;
+    if !order.execute(cx, args, out)? {
+        match order.needs_all {
+            true => out.null(),
+            false => out.array(0),
+        }
+    }
     Ok(())
+}
+
+/// `BLMOVEM source destination <LEFT | RIGHT> <LEFT | RIGHT> timeout [<COUNT count | EXACTLY count> <OBO | BULK>]`
+pub(super) static BLMOVEM: Command = Command::new("blmovem", Group::List, -6)
+    .writes(SOURCE_AND_TARGET)
+    .flags(Flags::DENYOOM.or(Flags::BLOCKING))
+    .doc(
+        "8.10.0",
+        "source destination <LEFT | RIGHT> <LEFT | RIGHT> timeout [<COUNT count | EXACTLY exactly> <OBO | BULK>]",
+        "As LMOVEM, and waits for elements while there are none, or fewer than EXACTLY so many.",
+    )
+    .complexity(SEVERAL_COMPLEXITY)
+    .takes_long()
+    .on_keys(blmovem);
+
+fn blmovem(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    let order = Order::read(args, 6)?;
+    let until_ms = blocking_timeout(args, 5, cx.now)?;
+    if !order.execute(cx, args, out)? {
+        wait(cx, until_ms, out);
+    }
+    Ok(())
+}
+
+/// What LMOVEM is to do.
+#[derive(Clone, Copy, Debug)]
+struct Order {
+    from: End,
+    to: End,
+    count: usize,
+    /// Nothing is moved if there are fewer.
+    needs_all: bool,
+    /// Elements stay in their order; else each one moves by itself.
+    in_bulk: bool,
+}
+
+impl Order {
+    /// Reads the two ends, and what stands from `at` on.
+    fn read(args: &Args<'_>, at: usize) -> Result<Order, CommandError> {
+        let mut order = Order {
+            from: end_named(args, 3)?,
+            to: end_named(args, 4)?,
+            count: 1,
+            needs_all: false,
+            in_bulk: false,
+        };
+        if args.len() == at {
+            return Ok(order);
+        }
+        if args.len() != at + 3 {
+            return Err(CommandError::Syntax);
+        }
+        order.needs_all = args.is(at, "exactly");
+        order.in_bulk = args.is(at + 2, "bulk");
+        let has_words = order.needs_all || args.is(at, "count");
+        if !has_words || !(order.in_bulk || args.is(at + 2, "obo")) {
+            return Err(CommandError::Syntax);
+        }
+        order.count = number::parse_i64(args.get(at + 1))
+            .and_then(|count| usize::try_from(count).ok())
+            .filter(|count| *count > 0)
+            .ok_or("ERR count should be greater than 0")?;
+        Ok(order)
+    }
+
+    /// Moves elements and answers them in the order of the target; false if there are not enough.
+    fn execute(
+        self,
+        cx: &mut ShardCx<'_>,
+        args: &Args<'_>,
+        out: &mut Out,
+    ) -> Result<bool, CommandError> {
+        let (source, target, limits) = (args.key(1), args.key(2), limits(cx));
+        if cx
+            .at(&source)
+            .find_typed(&source, DataType::List)?
+            .is_none()
+        {
+            return Ok(false);
+        }
+        cx.at(&target).find_typed(&target, DataType::List)?;
+        let scales = cx.scales();
+        // Looked up again: an expired target that was just deleted may have moved the source.
+        let mut keyspace = cx.at(&source);
+        let place = keyspace
+            .find_write(&source)
+            .expect("found above, at the same moment");
+        let len = at(&keyspace, place).len();
+        if self.needs_all && len < self.count {
+            return Ok(false);
+        }
+        let count = self.count.min(len);
+        scales.weigh(count)?;
+        // In the order in which they leave the source.
+        let mut moved = Vec::with_capacity(count);
+        at(&keyspace, place).visit(self.from, 0, count, |element| {
+            moved.push(Moved::of(element))
+        });
+        let is_same = source.bytes == target.bytes;
+        let changes_nothing = is_same && self.in_bulk && (self.from == self.to || count == len);
+        if !changes_nothing {
+            let first = match self.from {
+                End::Front => 0,
+                End::Back => len - count,
+            };
+            keyspace.edit(place, |entry| {
+                list::remove_range(entry, first, count, &limits)
+            });
+        }
+        // Each one pushed in front of the one before turns them round, and so does taking them from the back.
+        let comes_reversed = self.to == End::Front;
+        let goes_reversed = match self.in_bulk {
+            true => self.from == End::Back,
+            false => comes_reversed,
+        };
+        if goes_reversed {
+            moved.reverse();
+        }
+        out.array(count);
+        moved
+            .iter()
+            .for_each(|element| reply_item(element.as_item(), out));
+        if changes_nothing {
+            return Ok(true);
+        }
+        if comes_reversed {
+            moved.reverse();
+        }
+        push_all(cx, &target, self.to, &moved);
+        let left = len - count;
+        let mut keyspace = cx.at(&source);
+        if is_same {
+            keyspace.wrote(source.bytes, popped_event(self.from));
+        } else {
+            let place = keyspace
+                .find_write(&source)
+                .expect("emptied, but not deleted yet");
+            took(&mut keyspace, &source, place, popped_event(self.from), left);
+        }
+        self.log(cx, &source, &target, &moved, left);
+        Ok(true)
+    }
+
+    /// Logs what servers of before LMOVEM know: for two lists what goes and what comes. One that was emptied meanwhile
+    /// would lose its deadline, so in a single list elements move one by one, or are set where they stand.
+    fn log(
+        &self,
+        cx: &mut ShardCx<'_>,
+        source: &Key<'_>,
+        target: &Key<'_>,
+        pushed: &[Moved],
+        left: usize,
+    ) {
+        /// Elements that one record adds.
+        const LOGGED_TOGETHER_MAX: usize = 1024;
+        if !cx.is_logged() {
+            return;
+        }
+        if source.bytes == target.bytes {
+            let key = source.bytes;
+            for (number, element) in pushed.iter().enumerate() {
+                if self.from == self.to {
+                    let mut digits = itoa::Buffer::new();
+                    let index = match self.to {
+                        End::Front => pushed.len() - 1 - number,
+                        End::Back => left + number,
+                    };
+                    let index = digits.format(index).as_bytes();
+                    let element = element.as_content();
+                    cx.log_instead([b"LSET".into(), key.into(), index.into(), element]);
+                } else {
+                    let [from, to] = [self.from, self.to].map(|end| match end {
+                        End::Front => b"LEFT".into(),
+                        End::Back => Content::from(b"RIGHT"),
+                    });
+                    cx.log_instead([b"LMOVE".into(), key.into(), key.into(), from, to]);
+                }
+            }
+            return;
+        }
+        let [pop, push]: [&[u8]; 2] = [
+            match self.from {
+                End::Front => b"LPOP",
+                End::Back => b"RPOP",
+            },
+            match self.to {
+                End::Front => b"LPUSH",
+                End::Back => b"RPUSH",
+            },
+        ];
+        cx.log_taken(pop, source.bytes, pushed.len());
+        for some in pushed.chunks(LOGGED_TOGETHER_MAX) {
+            let head = [push.into(), Content::from(target.bytes)].into_iter();
+            let elements = some.iter().map(Moved::as_content);
+            let request: Vec<Content<'_>> = head.chain(elements).collect();
+            cx.log_instead(request);
+        }
+    }
 }

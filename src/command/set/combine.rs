@@ -16,6 +16,7 @@ use crate::engine::effect::Event;
 use crate::engine::value::DataType;
 use crate::engine::value::object::detached;
 use crate::engine::value::set::{self, Members, SetRef};
+use crate::structures::hyperloglog::Registers;
 use crate::structures::listpack::Element;
 
 /// What becomes of the sets.
@@ -130,7 +131,33 @@ pub(super) static SINTERCARD: Command = Command::new("sintercard", Group::Set, -
     )
     .complexity(INTERSECTION_COST)
     .takes_long()
-    .on_keys(sintercard);
+    .on_keys(|cx, args, out| cardinality(cx, args, out, Operation::Intersection));
+
+/// `SUNIONCARD numkeys key [key ...] [APPROX] [LIMIT limit]`
+pub(super) static SUNIONCARD: Command = Command::new("sunioncard", Group::Set, -3)
+    .reads(&[KeySpec::counted(1, KeyFlags::RO.or(KeyFlags::ACCESS))])
+    .flags(Flags::MOVABLEKEYS)
+    .doc(
+        "8.10.0",
+        "numkeys key [key ...] [APPROX] [LIMIT limit]",
+        "Counts the members that any of several sets has.",
+    )
+    .complexity(SUM_COST)
+    .takes_long()
+    .on_keys(|cx, args, out| cardinality(cx, args, out, Operation::Union));
+
+/// `SDIFFCARD numkeys key [key ...] [LIMIT limit]`
+pub(super) static SDIFFCARD: Command = Command::new("sdiffcard", Group::Set, -3)
+    .reads(&[KeySpec::counted(1, KeyFlags::RO.or(KeyFlags::ACCESS))])
+    .flags(Flags::MOVABLEKEYS)
+    .doc(
+        "8.10.0",
+        "numkeys key [key ...] [LIMIT limit]",
+        "Counts the members of a set that none of several others has.",
+    )
+    .complexity(SUM_COST)
+    .takes_long()
+    .on_keys(|cx, args, out| cardinality(cx, args, out, Operation::Difference));
 
 fn reply(
     cx: &mut ShardCx<'_>,
@@ -149,7 +176,7 @@ fn reply(
     combine(operation, &sources, cx, |member| {
         let is_new = seen
             .as_mut()
-            .is_none_or(|seen| member.with_bytes(|member| seen.insert(member)));
+            .is_none_or(|seen| member.with_bytes(|member| seen.insert(member, 0)));
         if is_new {
             count += 1;
             reply_element(member, out);
@@ -179,7 +206,7 @@ fn store(
         });
         entry
     });
-    let count = SetRef::of(entry.view()).len();
+    let count = SetRef::of(entry.view(), limits.now_ms).len();
     let mut keyspace = cx.at(&target);
     let found = keyspace.find_write(&target);
     if count > 0 {
@@ -193,7 +220,12 @@ fn store(
     Ok(())
 }
 
-fn sintercard(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+fn cardinality(
+    cx: &mut ShardCx<'_>,
+    args: &Args<'_>,
+    out: &mut Out,
+    operation: Operation,
+) -> CommandResult {
     let numkeys = args
         .integer(1)
         .ok()
@@ -203,9 +235,14 @@ fn sintercard(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRe
     if numkeys > args.len() - 2 {
         return Err("ERR Number of keys can't be greater than number of args".into());
     }
-    let mut limit = 0;
+    let (mut limit, mut is_rough) = (0, false);
     let mut at = 2 + numkeys;
     while at < args.len() {
+        if operation == Operation::Union && args.is(at, "approx") {
+            is_rough = true;
+            at += 1;
+            continue;
+        }
         if !args.is(at, "limit") || at + 1 >= args.len() {
             return Err(CommandError::Syntax);
         }
@@ -218,15 +255,47 @@ fn sintercard(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRe
     }
     look_up(cx, args, args.keys())?;
     let sources = sources(cx, args, args.keys());
-    cx.scales()
-        .weigh(visited(Operation::Intersection, &sources))?;
+    cx.scales().weigh(visited(operation, &sources))?;
+    let limit = if limit == 0 { usize::MAX } else { limit };
     let mut count = 0;
-    intersect(&sources, |_| {
+    let mut counts = |_: Element<'_>| {
         count += 1;
         count != limit
-    });
+    };
+    match operation {
+        Operation::Intersection => intersect(&sources, counts),
+        Operation::Difference => subtract(&sources, cx, counts),
+        Operation::Union if is_rough => {
+            count = limit.min(estimated_union(&sources));
+        }
+        Operation::Union => {
+            let mut seen = (sources.len() > 1).then(|| Members::new(cx.seed()));
+            let mut goes_on = true;
+            for set in sources.iter().filter_map(|source| source.set) {
+                if !goes_on {
+                    break;
+                }
+                set.while_each(|member| {
+                    let is_new = seen
+                        .as_mut()
+                        .is_none_or(|seen| member.with_bytes(|member| seen.insert(member, 0)));
+                    goes_on = !is_new || counts(member);
+                    goes_on
+                });
+            }
+        }
+    }
     out.integer(count as i64);
     Ok(())
+}
+
+/// About how many members a union has, without the memory that it would take: with a standard error of 0.81 %.
+fn estimated_union(sources: &[Source<'_>]) -> usize {
+    let mut registers = Registers::new();
+    for set in sources.iter().filter_map(|source| source.set) {
+        set.for_each(|member| member.with_bytes(|member| registers.add(member)));
+    }
+    usize::try_from(registers.count()).unwrap_or(usize::MAX)
 }
 
 /// One of the sets that a command reads; none where there is no such key.
@@ -253,9 +322,12 @@ fn look_up(cx: &mut ShardCx<'_>, args: &Args<'_>, keys: &[RoutedKey]) -> Command
 
 /// The sets under keys that have just been looked up.
 fn sources<'c>(cx: &'c ShardCx<'_>, args: &Args<'c>, keys: &[RoutedKey]) -> Vec<Source<'c>> {
+    let due_ms = cx.elements_due_ms();
     let source = |routed: &RoutedKey| Source {
         key: args.get(routed.argument as usize),
-        set: cx.peek(routed, &args.key_of(routed)).map(SetRef::of),
+        set: cx
+            .peek(routed, &args.key_of(routed))
+            .map(|entry| SetRef::of(entry, due_ms)),
     };
     keys.iter().map(source).collect()
 }
@@ -286,7 +358,10 @@ fn combine(
                 set.for_each(&mut f);
             }
         }
-        Operation::Difference => subtract(sources, cx, f),
+        Operation::Difference => subtract(sources, cx, |member| {
+            f(member);
+            true
+        }),
     }
 }
 
@@ -306,12 +381,12 @@ fn intersect(sources: &[Source<'_>], mut f: impl FnMut(Element<'_>) -> bool) {
     }
 }
 
-/// Calls `f` with the members of the first set that no other has.
+/// Calls `f` with the members of the first set that no other has, as long as it returns true.
 ///
 /// Either each of the first set's members is looked for in the others, which takes N steps for each of them; or the
 /// first is copied and all others' members are taken out of the copy, which takes as many steps as there are members.
 /// A member found soon ends its search, so the first way is thought to take half of what it may.
-fn subtract(sources: &[Source<'_>], cx: &ShardCx<'_>, mut f: impl FnMut(Element<'_>)) {
+fn subtract(sources: &[Source<'_>], cx: &ShardCx<'_>, mut f: impl FnMut(Element<'_>) -> bool) {
     let Some((first, others)) = sources.split_first() else {
         return;
     };
@@ -327,24 +402,20 @@ fn subtract(sources: &[Source<'_>], cx: &ShardCx<'_>, mut f: impl FnMut(Element<
     if searching <= removing {
         // What is taken out is found soonest in the largest.
         others.sort_by_key(|other| std::cmp::Reverse(other.len()));
-        set.for_each(|member| {
-            if !others.iter().any(|other| other.has(member)) {
-                f(member);
-            }
-        });
+        set.while_each(|member| others.iter().any(|other| other.has(member)) || f(member));
         return;
     }
     let mut left = Members::new(cx.seed());
     set.for_each(|member| {
-        member.with_bytes(|member| left.insert(member));
+        member.with_bytes(|member| left.insert(member, 0));
     });
     for other in others {
-        if left.is_empty() {
+        if left.total() == 0 {
             break;
         }
         other.for_each(|member| {
-            member.with_bytes(|member| left.remove(member));
+            member.with_bytes(|member| left.remove(member, 0));
         });
     }
-    left.for_each(|member| f(Element::Bytes(member)));
+    SetRef::Table(&left, 0).while_each(f);
 }

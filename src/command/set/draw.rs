@@ -1,6 +1,6 @@
 //! Members by chance, with and without taking them out.
 
-use super::{event, limits, took_out};
+use super::{at, event, limits, took_out};
 use crate::alloc::account;
 use crate::base::number;
 use crate::command::Args;
@@ -12,7 +12,7 @@ use crate::command::error::CommandError;
 use crate::engine::effect::Event;
 use crate::engine::value::DataType;
 use crate::engine::value::object::detached;
-use crate::engine::value::set::{self, SetRef};
+use crate::engine::value::set;
 use crate::structures::block::Content;
 use crate::structures::listpack::Element;
 
@@ -51,17 +51,17 @@ fn spop(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
 }
 
 fn spop_one(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    let key = args.key(1);
+    let (key, due_ms) = (args.key(1), cx.elements_due_ms());
     let mut keyspace = cx.at(&key);
     let Some(place) = keyspace.find_typed(&key, DataType::Set)? else {
         out.null();
         return Ok(());
     };
     let mut random = keyspace.engine().random.fork();
-    let set = SetRef::of(keyspace.entry(place));
+    let set = at(&keyspace, place);
     let member = set::random_member(set, &mut random).map(|member| member.to_vec());
     if let Some(member) = member {
-        keyspace.edit(place, |entry| set::remove(entry, &member));
+        keyspace.edit(place, |entry| set::remove(entry, &member, due_ms));
         took_out(&mut keyspace, &key, place, SPOP_EVENT);
         cx.log_instead([b"SREM".into(), key.bytes.into(), (&member).into()]);
         out.bulk(&member);
@@ -82,7 +82,7 @@ fn spop_many(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRes
         out.set(0);
         return Ok(());
     };
-    let set = SetRef::of(keyspace.entry(place));
+    let set = at(&keyspace, place);
     scales.weigh(count.min(set.len()))?;
     if count >= set.len() {
         out.set(set.len());
@@ -111,7 +111,7 @@ fn spop_many(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRes
         keyspace.adopt(&key, Some(place), left);
     } else {
         keyspace.edit(place, |entry| {
-            set::take_many(entry, count, &mut random, take);
+            set::take_many(entry, count, &mut random, limits.now_ms, take);
         });
     }
     keyspace.wrote(key.bytes, SPOP_EVENT);
@@ -147,7 +147,7 @@ fn srandmember(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandR
     let mut keyspace = cx.at(&key);
     let found = keyspace.read_typed(&key, DataType::Set)?;
     let mut random = keyspace.engine().random.fork();
-    let set = found.map(|place| SetRef::of(keyspace.entry(place)));
+    let set = found.map(|place| at(&keyspace, place));
     match (set, count) {
         (None, None) => out.null(),
         (Some(set), None) => match set::random_member(set, &mut random) {

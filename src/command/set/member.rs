@@ -1,6 +1,6 @@
 //! Adding, removing, moving, asking for and listing members.
 
-use super::{event, limits, took_out};
+use super::{SREM_EVENT, at, event, lapsed, limits, log_lapsed, took_out};
 use crate::command::Args;
 use crate::command::Out;
 use crate::command::context::ShardCx;
@@ -8,12 +8,11 @@ use crate::command::declaration::{Command, CommandResult, Flags, Group, KeyFlags
 use crate::command::element::reply_element;
 use crate::command::scan;
 use crate::engine::effect::Event;
-use crate::engine::value::set::{self, SetRef};
+use crate::engine::value::set;
 use crate::engine::value::{DataType, Object};
 use crate::structures::entry::Entry;
 
 const SADD_EVENT: Event = event("sadd");
-const SREM_EVENT: Event = event("srem");
 
 const READ: &[KeySpec] = &[KeySpec::one(1, KeyFlags::RO)];
 
@@ -32,9 +31,10 @@ pub(super) static SADD: Command = Command::new("sadd", Group::Set, -3)
     .on_keys(sadd);
 
 fn sadd(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    let limits = limits(cx);
+    let (limits, is_logged) = (limits(cx), cx.is_logged());
     let key = args.key(1);
     let count = args.len() - 2;
+    let mut revived = Vec::new();
     let mut keyspace = cx.at(&key);
     let add_all = |entry: &mut Entry<Object>| {
         let new = args
@@ -43,10 +43,13 @@ fn sadd(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
         new.count()
     };
     let added = match keyspace.find_typed(&key, DataType::Set)? {
-        Some(place) => keyspace.edit(place, |entry| {
-            set::expect_members(entry, count, &limits);
-            add_all(entry)
-        }),
+        Some(place) => {
+            revived = lapsed(&keyspace, place, is_logged, args.from(2));
+            keyspace.edit(place, |entry| {
+                set::expect_members(entry, count, &limits);
+                add_all(entry)
+            })
+        }
         None => {
             let mut added = 0;
             keyspace.create(&key, || {
@@ -60,6 +63,7 @@ fn sadd(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     if added > 0 {
         keyspace.wrote(key.bytes, SADD_EVENT);
     }
+    log_lapsed(cx, args, key.bytes, &revived);
     out.integer(added as i64);
     Ok(())
 }
@@ -79,14 +83,16 @@ pub(super) static SREM: Command = Command::new("srem", Group::Set, -3)
     .on_keys(srem);
 
 fn srem(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    let key = args.key(1);
+    let (key, due_ms) = (args.key(1), cx.elements_due_ms());
     let mut keyspace = cx.at(&key);
     let Some(place) = keyspace.find_typed(&key, DataType::Set)? else {
         out.integer(0);
         return Ok(());
     };
     let removed = keyspace.edit(place, |entry| {
-        let there = args.from(2).filter(|member| set::remove(entry, member));
+        let there = args
+            .from(2)
+            .filter(|member| set::remove(entry, member, due_ms));
         there.count()
     });
     if removed > 0 {
@@ -111,14 +117,14 @@ pub(super) static SMOVE: Command = Command::new("smove", Group::Set, 4)
     .on_keys(smove);
 
 fn smove(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    let limits = limits(cx);
+    let (limits, is_logged) = (limits(cx), cx.is_logged());
     let (source, target, member) = (args.key(1), args.key(2), args.get(3));
     let mut from = cx.at(&source);
     let Some(place) = from.find_typed(&source, DataType::Set)? else {
         out.integer(0);
         return Ok(());
     };
-    let is_member = SetRef::of(from.entry(place)).contains(member);
+    let is_member = at(&from, place).contains(member);
     cx.at(&target).find_typed(&target, DataType::Set)?;
     if !is_member || source.bytes == target.bytes {
         out.integer(i64::from(is_member));
@@ -127,16 +133,18 @@ fn smove(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
     let mut from = cx.at(&source);
     // Looked up anew: a target whose time had come went away meanwhile, and places with it.
     if let Some(place) = from.find_write(&source) {
-        from.edit(place, |entry| set::remove(entry, member));
+        from.edit(place, |entry| set::remove(entry, member, limits.now_ms));
         took_out(&mut from, &source, place, SREM_EVENT);
     }
     let mut to = cx.at(&target);
     let found = to.find_write(&target);
     let place = found
         .unwrap_or_else(|| to.create(&target, || set::new_entry(target.bytes, member, 1, &limits)));
+    let revived = lapsed(&to, place, is_logged, std::iter::once(member));
     if to.edit(place, |entry| set::add(entry, member, &limits)) {
         to.wrote(target.bytes, SADD_EVENT);
     }
+    log_lapsed(cx, args, target.bytes, &revived);
     out.integer(1);
     Ok(())
 }
@@ -157,7 +165,7 @@ fn sismember(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRes
     let key = args.key(1);
     let mut keyspace = cx.at(&key);
     let found = keyspace.read_typed(&key, DataType::Set)?;
-    let set = found.map(|place| SetRef::of(keyspace.entry(place)));
+    let set = found.map(|place| at(&keyspace, place));
     let is_member = set.is_some_and(|set| set.contains(args.get(2)));
     out.integer(i64::from(is_member));
     Ok(())
@@ -179,7 +187,7 @@ fn smismember(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRe
     let key = args.key(1);
     let mut keyspace = cx.at(&key);
     let found = keyspace.read_typed(&key, DataType::Set)?;
-    let set = found.map(|place| SetRef::of(keyspace.entry(place)));
+    let set = found.map(|place| at(&keyspace, place));
     out.array(args.len() - 2);
     for member in args.from(2) {
         out.integer(i64::from(set.is_some_and(|set| set.contains(member))));
@@ -198,7 +206,7 @@ fn scard(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
     let key = args.key(1);
     let mut keyspace = cx.at(&key);
     let found = keyspace.read_typed(&key, DataType::Set)?;
-    let count = found.map_or(0, |place| SetRef::of(keyspace.entry(place)).len());
+    let count = found.map_or(0, |place| at(&keyspace, place).len());
     out.integer(count as i64);
     Ok(())
 }
@@ -219,7 +227,7 @@ fn smembers(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResu
         out.set(0);
         return Ok(());
     };
-    let set = SetRef::of(keyspace.entry(place));
+    let set = at(&keyspace, place);
     scales.weigh(set.len())?;
     out.set(set.len());
     set.for_each(|member| reply_element(member, out));
@@ -250,7 +258,7 @@ fn sscan(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
     let options = scan::Options::parse(args, 3)?;
     let mut found = Out::new(out.protocol());
     let mut count = 0;
-    let set = SetRef::of(keyspace.entry(place));
+    let set = at(&keyspace, place);
     let next = set.scan(cursor, options.count, |member| {
         if member.with_bytes(|member| options.fits(member)) {
             count += 1;

@@ -4,17 +4,21 @@
 //! this file  what all of them share
 //! member     SADD SREM SMOVE SISMEMBER SMISMEMBER SCARD SMEMBERS SSCAN
 //! draw       SPOP SRANDMEMBER
-//! combine    SINTER SINTERCARD SUNION SDIFF, and their STORE forms
+//! expire     SEXPIRE SPEXPIRE SEXPIREAT SPEXPIREAT SPERSIST STTL SPTTL SEXPIRETIME SPEXPIRETIME
+//! combine    SINTER SUNION SDIFF, their STORE forms, and SINTERCARD SUNIONCARD SDIFFCARD
 //! ```
 
 mod combine;
 mod draw;
+mod expire;
 mod member;
 #[cfg(test)]
 mod tests;
 
+use super::Args;
 use super::context::ShardCx;
 use super::declaration::Command;
+use super::element_deadline::log_names;
 use crate::base::hash::Seed;
 use crate::config::Config;
 use crate::engine::Key;
@@ -28,7 +32,11 @@ pub(super) static TABLE: &[&Command] = &[
     &member::SADD,
     &member::SCARD,
     &combine::SDIFF,
+    &combine::SDIFFCARD,
     &combine::SDIFFSTORE,
+    &expire::SEXPIRE,
+    &expire::SEXPIREAT,
+    &expire::SEXPIRETIME,
     &combine::SINTER,
     &combine::SINTERCARD,
     &combine::SINTERSTORE,
@@ -36,13 +44,22 @@ pub(super) static TABLE: &[&Command] = &[
     &member::SMEMBERS,
     &member::SMISMEMBER,
     &member::SMOVE,
+    &expire::SPERSIST,
+    &expire::SPEXPIRE,
+    &expire::SPEXPIREAT,
+    &expire::SPEXPIRETIME,
     &draw::SPOP,
+    &expire::SPTTL,
     &draw::SRANDMEMBER,
     &member::SREM,
     &member::SSCAN,
+    &expire::STTL,
     &combine::SUNION,
+    &combine::SUNIONCARD,
     &combine::SUNIONSTORE,
 ];
+
+const SREM_EVENT: Event = event("srem");
 
 /// An event of sets (class `s`).
 const fn event(name: &'static str) -> Event {
@@ -51,11 +68,11 @@ const fn event(name: &'static str) -> Event {
 
 /// The limits of small sets, as they are configured now.
 pub(in crate::command) fn limits(cx: &ShardCx<'_>) -> Limits {
-    limits_of(cx.config, cx.seed())
+    limits_of(cx.config, cx.seed(), cx.elements_due_ms())
 }
 
-/// The limits of small sets under a configuration.
-pub(in crate::command) fn limits_of(config: &Config, seed: Seed) -> Limits {
+/// The limits of small sets under a configuration, at a moment.
+pub(in crate::command) fn limits_of(config: &Config, seed: Seed, now_ms: u64) -> Limits {
     let count = |limit: u64| usize::try_from(limit).unwrap_or(usize::MAX);
     Limits {
         // No intset of gibibytes, whatever is configured.
@@ -63,14 +80,46 @@ pub(in crate::command) fn limits_of(config: &Config, seed: Seed) -> Limits {
         listpack_entries: count(config.set_max_listpack_entries),
         listpack_value: count(config.set_max_listpack_value),
         seed,
+        now_ms,
+    }
+}
+
+/// The set at a place.
+fn at<'k>(keyspace: &'k Keyspace<'_>, place: Place) -> SetRef<'k> {
+    SetRef::of(keyspace.entry(place), keyspace.elements_due_ms())
+}
+
+/// Those members that lie in a set though their time has come, where that is to be logged: to add one is to make a new
+/// one, but to a replica, whose clock may be behind, it is there.
+fn lapsed<'a>(
+    keyspace: &Keyspace<'_>,
+    place: Place,
+    is_logged: bool,
+    members: impl Iterator<Item = &'a [u8]>,
+) -> Vec<&'a [u8]> {
+    let (set, due_ms) = (at(keyspace, place), keyspace.elements_due_ms());
+    let has_due = set.next_deadline().is_some_and(|at_ms| at_ms <= due_ms);
+    if !is_logged || !has_due {
+        return Vec::new();
+    }
+    let all = SetRef::of(keyspace.entry(place), 0);
+    let is_lapsed = |member: &&[u8]| all.contains(member) && !set.contains(member);
+    members.filter(is_lapsed).collect()
+}
+
+/// Logs that lapsed members are gone, in front of the command that adds them anew.
+fn log_lapsed(cx: &mut ShardCx<'_>, args: &Args<'_>, key: &[u8], lapsed: &[&[u8]]) {
+    if !lapsed.is_empty() {
+        log_names(cx, &[b"SREM", key], lapsed);
+        cx.log_instead(args.contents(0));
     }
 }
 
 /// Records that members were taken out of a set, and deletes it if none are left.
 fn took_out(keyspace: &mut Keyspace<'_>, key: &Key<'_>, place: Place, event: Event) {
-    let is_empty = SetRef::of(keyspace.entry(place)).is_empty();
+    let is_empty = at(keyspace, place).is_empty();
     if is_empty {
-        keyspace.delete(place);
+        keyspace.delete_over(place);
     }
     keyspace.wrote(key.bytes, event);
     if is_empty {

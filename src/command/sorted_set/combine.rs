@@ -238,12 +238,13 @@ fn sources<'c>(
     keys: &[RoutedKey],
     weights: &[f64],
 ) -> Vec<Source<'c>> {
+    let due_ms = cx.elements_due_ms();
     let source = |(number, routed): (usize, &RoutedKey)| {
         let entry = cx.peek(routed, &args.key_of(routed));
         Source {
             set: entry.and_then(|entry| match Kind(entry.kind()).data_type() {
                 DataType::SortedSet => Some(Read::Sorted(SortedSet::of(entry))),
-                DataType::Set => Some(Read::Plain(SetRef::of(entry))),
+                DataType::Set => Some(Read::Plain(SetRef::of(entry, due_ms))),
                 _ => None,
             }),
             weight: weights.get(number).copied().unwrap_or(1.0),

@@ -3,7 +3,7 @@
 use super::{Db, WANTS_CHANGES};
 use crate::engine::evict::order::VOLATILE_BIT;
 use crate::engine::value::Object;
-use crate::engine::value::hash::next_field_deadline;
+use crate::engine::value::deadlines::next_element_deadline;
 use crate::structures::entry::EntryRef;
 use crate::structures::table::Place;
 use crate::structures::wheel::Wheel;
@@ -19,7 +19,7 @@ pub(in crate::engine) fn gone_at(deadline_ms: u64) -> u64 {
 
 /// When something of an entry is due next: all of it, or fields.
 pub(in crate::engine) fn next_due(entry: EntryRef<'_, Object>) -> Option<u64> {
-    match (entry.deadline().map(gone_at), next_field_deadline(entry)) {
+    match (entry.deadline().map(gone_at), next_element_deadline(entry)) {
         (Some(whole_ms), Some(field_ms)) => Some(whole_ms.min(field_ms)),
         (whole_ms, field_ms) => whole_ms.or(field_ms),
     }

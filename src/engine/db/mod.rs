@@ -14,7 +14,7 @@ use super::restored_access::RestoredAccess;
 use super::snapshot::Saving;
 use super::snapshot::large::Large;
 use super::undo::log::{Before, Image, Log, Sharing, copy};
-use super::value::hash::next_field_deadline;
+use super::value::deadlines::next_element_deadline;
 use super::value::object::{entry_bytes, note_entry_bytes, under_way};
 use super::value::undone::{take_journal, undo};
 use super::value::{Body, Journal, Object, Part, Trash};
@@ -443,7 +443,7 @@ impl Db {
             self.note_entering(hash, entry.view().key());
         }
         let deadline = entry.view().deadline();
-        let field_deadline = next_field_deadline(entry.view());
+        let field_deadline = next_element_deadline(entry.view());
         let class = match self.order {
             Some(_) => self.class_of(entry.view()),
             None => 0,
@@ -487,7 +487,7 @@ impl Db {
             self.save_unsaved(place);
         }
         let deadline = entry.view().deadline();
-        let field_deadline = next_field_deadline(entry.view());
+        let field_deadline = next_element_deadline(entry.view());
         if self.order.is_some() {
             self.reclass(place, self.class_of(entry.view()));
         }
@@ -503,7 +503,7 @@ impl Db {
             self.note_large(hash, place);
         }
         let before = old.view().deadline();
-        self.move_field_deadline(hash, next_field_deadline(old.view()), field_deadline);
+        self.move_field_deadline(hash, next_element_deadline(old.view()), field_deadline);
         if before.is_none() && deadline.is_none() {
             return old;
         }
@@ -550,7 +550,7 @@ impl Db {
                 .forget(self.seed.hash(old.view().key()));
         }
         self.count_deadline(old.view().deadline(), None);
-        self.field_volatile_count -= usize::from(next_field_deadline(old.view()).is_some());
+        self.field_volatile_count -= usize::from(next_element_deadline(old.view()).is_some());
         self.publish();
         old
     }
@@ -569,7 +569,7 @@ impl Db {
         self.charged(|db| {
             let mut entry = db.table.edit(place);
             let bytes_before = entry_bytes(entry.view()) as i64;
-            let deadline_before = next_field_deadline(entry.view());
+            let deadline_before = next_element_deadline(entry.view());
             let reading = account::charged_bytes();
             let result = change(&mut entry);
             if let Some(kept) = image {
@@ -582,7 +582,7 @@ impl Db {
                 true => entry_bytes(entry.view()),
                 false => 0,
             };
-            let deadline = next_field_deadline(entry.view());
+            let deadline = next_element_deadline(entry.view());
             if deadline != deadline_before {
                 let hash = db.seed.hash(entry.view().key());
                 drop(entry);

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! strings                SET
-//! lists, sets, …         RPUSH, SADD, ZADD, HSET, a few elements each; fields with a deadline: HPEXPIREAT
+//! lists, sets, …         RPUSH, SADD, ZADD, HSET, a few elements each; deadlines of elements: HPEXPIREAT, SPEXPIREAT
 //! streams                XADD, XSETID, XGROUP CREATE, XGROUP CREATECONSUMER, XCLAIM
 //! sketches               RESTORE; so are streams that no commands make as they are
 //! deadline               PEXPIREAT behind all
@@ -13,11 +13,11 @@
 use super::Form;
 use super::frame;
 use super::pieces::{self, Shape};
+use super::set;
 use super::writer::Writer;
 use crate::base::number::F64Buffer;
 use crate::engine::value::hash::HashRef;
 use crate::engine::value::list::ListRef;
-use crate::engine::value::set::SetRef;
 use crate::engine::value::sorted_set::SortedSet;
 use crate::engine::value::stream::consumer::Pending;
 use crate::engine::value::stream::group::Group;
@@ -70,7 +70,7 @@ pub fn select_db(out: &mut Vec<u8>, db: usize) {
     command(out, &[b"SELECT", itoa::Buffer::new().format(db).as_bytes()]);
 }
 
-/// Appends what makes an entry, as it is at a moment: fields of hashes whose time has come are left out.
+/// Appends what makes an entry, as it is at a moment: elements whose time has come are left out.
 pub fn entry(out: &mut Vec<u8>, entry: EntryRef<'_, Object>, now_ms: u64) {
     let key = entry.key();
     match Kind(entry.kind()).data_type() {
@@ -92,12 +92,19 @@ pub fn entry(out: &mut Vec<u8>, entry: EntryRef<'_, Object>, now_ms: u64) {
             });
         }
         DataType::Set => {
-            let set = SetRef::of(entry);
+            let set = set::live(entry, now_ms);
             let mut run = Run::new(b"SADD", key, 1, set.len() as u64);
             set.for_each(|member| {
                 run.next(out);
                 member.with_bytes(|bytes| argument(out, bytes));
             });
+            if set.next_deadline().is_some() {
+                set.for_each_with_deadline(|member, deadline| {
+                    if let Some(at_ms) = deadline {
+                        member.with_bytes(|member| member_deadline(out, key, member, at_ms));
+                    }
+                });
+            }
         }
         DataType::SortedSet => {
             let set = SortedSet::of(entry);
@@ -212,6 +219,13 @@ fn element(
                 field_deadline(out, key, piece.name, piece.number);
             }
         }
+        pieces::Form::VolatileSet => {
+            head(out, 3, b"SADD", key);
+            argument(out, piece.name);
+            if piece.number != u64::MAX {
+                member_deadline(out, key, piece.name, piece.number);
+            }
+        }
         pieces::Form::Set | pieces::Form::List(_) | pieces::Form::Stream | pieces::Form::Sketch => {
             next(b"SADD", 1);
             argument(out, piece.name);
@@ -263,6 +277,14 @@ fn field_deadline(out: &mut Vec<u8>, key: &[u8], name: &[u8], at_ms: u64) {
     head(out, 6, b"HPEXPIREAT", key);
     integer(out, at_ms);
     argument(out, b"FIELDS");
+    argument(out, b"1");
+    argument(out, name);
+}
+
+fn member_deadline(out: &mut Vec<u8>, key: &[u8], name: &[u8], at_ms: u64) {
+    head(out, 6, b"SPEXPIREAT", key);
+    integer(out, at_ms);
+    argument(out, b"MEMBERS");
     argument(out, b"1");
     argument(out, name);
 }

@@ -178,7 +178,7 @@ pub struct Limits {
 /// members begin large, unless they come packed: thresholds may be set so high that this would take for ever.
 const SEARCHED_MAX: usize = 4096;
 
-/// Writes an entry's value, behind its type, as it is at a moment: fields of hashes whose time has come are left out.
+/// Writes an entry's value, behind its type, as it is at a moment: elements whose time has come are left out.
 pub fn write(entry: EntryRef<'_, Object>, now_ms: u64, writer: &mut Writer) {
     match Kind(entry.kind()).data_type() {
         DataType::String => {
@@ -190,7 +190,7 @@ pub fn write(entry: EntryRef<'_, Object>, now_ms: u64, writer: &mut Writer) {
             }
         }
         DataType::List => list::write(entry, writer),
-        DataType::Set => set::write(entry, writer),
+        DataType::Set => set::write(entry, now_ms, writer),
         DataType::SortedSet => sorted_set::write(entry, writer),
         DataType::Hash => hash::write(entry, now_ms, writer),
         DataType::Stream => stream::write(entry, writer),
@@ -256,7 +256,12 @@ fn read_value(
         types::STREAM_LISTPACKS | types::STREAM_LISTPACKS_2 | types::STREAM_LISTPACKS_3 => {
             stream::read(form, key, reader)
         }
-        types::MODULE_2 => sketch::read(key, reader),
+        types::MODULE_2 => match reader.length()? {
+            number if number == set::lapsing_number() => {
+                set::read_lapsing(key, reader, &limits.set)
+            }
+            number => sketch::read(number, key, reader),
+        },
         _ => Err(Malformed("a value of an unknown type")),
     }
 }

@@ -24,9 +24,13 @@ const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxy
 
 /// The number that stands for a type.
 pub(super) fn number_of(data_type: DataType) -> u64 {
+    number_named(data_type.name())
+}
+
+/// The number that stands for a name.
+pub(super) fn number_named(name: &str) -> u64 {
     let letter = |byte: u8| LETTERS.iter().position(|letter| *letter == byte);
-    let name = data_type.name().bytes();
-    let number = name.fold(0, |number, byte| {
+    let number = name.bytes().fold(0, |number, byte| {
         number << 6 | letter(byte).unwrap_or(0) as u64
     });
     number << 10 | VERSION

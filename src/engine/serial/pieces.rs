@@ -1,7 +1,7 @@
 //! Large collections by the piece, in the forms that [`super::write`] gives them as a whole.
 
 use super::writer::Writer;
-use super::{V12, nodes, pages, stream, types};
+use super::{V12, nodes, pages, set, stream, types};
 use crate::engine::value::{Body, Collection, ElementRef, Kind, Object, Piece};
 use crate::structures::entry::{EntryRef, Value};
 
@@ -13,13 +13,15 @@ pub struct Shape {
     pub(super) count: u64,
     /// The collection's own.
     pub(super) deadline: Option<u64>,
-    /// Fields whose time had come by then are left out.
+    /// Elements whose time had come by then are left out.
     now_ms: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Form {
     Set,
+    /// Of which members have deadlines.
+    VolatileSet,
     SortedSet,
     Hash,
     /// No deadline of a field is sooner than this.
@@ -73,7 +75,15 @@ impl Shape {
                 shape.form = Form::Stream;
                 shape.count = stream.node_count() as u64;
             }
-            Collection::Set(_) => {}
+            Collection::Set(members) => {
+                match members.len(now_ms) {
+                    0 => shape.now_ms = 0,
+                    live => shape.count = live as u64,
+                }
+                if members.next_deadline().is_some() {
+                    shape.form = Form::VolatileSet;
+                }
+            }
             Collection::Bloom(_)
             | Collection::Cuckoo(_)
             | Collection::CountMin(_)
@@ -91,6 +101,10 @@ impl Shape {
         let shape = Shape::of(entry, now_ms);
         match shape.form {
             Form::Set => writer.kind(types::SET),
+            Form::VolatileSet => {
+                set::begin_lapsing(writer);
+                return shape;
+            }
             Form::SortedSet => writer.kind(types::ZSET_2),
             Form::Hash => writer.kind(types::HASH),
             Form::VolatileHash(earliest) => {
@@ -115,7 +129,7 @@ impl Shape {
 
     /// Whether an element is left out, as its time had come.
     pub(super) fn leaves_out(&self, piece: &ElementRef<'_>) -> bool {
-        let has_deadline = matches!(self.form, Form::Hash | Form::VolatileHash(_));
+        let has_deadline = !matches!(self.form, Form::SortedSet);
         has_deadline && piece.number <= self.now_ms
     }
 
@@ -137,7 +151,7 @@ impl Shape {
 
     /// Writes what follows the last piece.
     pub fn end(&self, writer: &mut Writer) {
-        if matches!(self.form, Form::Sketch) {
+        if matches!(self.form, Form::Sketch | Form::VolatileSet) {
             pages::end(writer);
         }
     }
@@ -163,6 +177,10 @@ impl Shape {
                 writer.length(behind);
                 writer.string(piece.name);
                 writer.item(piece.value);
+            }
+            Form::VolatileSet => {
+                let deadline = Some(piece.number).filter(|at_ms| *at_ms != u64::MAX);
+                set::lapsing_member(piece.name, deadline, writer);
             }
             Form::Set | Form::List(_) | Form::Stream | Form::Sketch => writer.string(piece.name),
         }

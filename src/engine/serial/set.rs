@@ -4,13 +4,21 @@
 //! 2   SET        count | string …
 //! 11  INTSET     string with an intset
 //! 20  LISTPACK   string with a listpack; since version 11, so it is not written for others
+//! 7   MODULE_2   name and version, as of sketches | ( 2 | 1 + deadline or 0 | 5 | string ) … | 0
 //! ```
+//!
+//! The last is that of sets of which members have deadlines. No form of Redis before 8.12 has these, and that of 8.12 is
+//! not documented; a value of a module can be passed by whatever reads files.
 
 use super::packed::distinct;
+use super::pages::{self, END, STRING};
 use super::reader::Reader;
 use super::writer::Writer;
 use super::{Form, Malformed, SEARCHED_MAX, V11, types};
-use crate::engine::value::set::{Limits, SetRef, add, empty_intset, expect_members, reserve};
+use crate::engine::value::deadlines::ELEMENT_DEADLINE_MAX;
+use crate::engine::value::set::{
+    Limits, SetRef, add, empty_intset, empty_table, expect_members, reserve, set_deadline,
+};
 use crate::engine::value::{DataType, Encoding, Kind, Object};
 use crate::structures::entry::{Entry, EntryRef};
 use crate::structures::intset::Intset;
@@ -19,9 +27,49 @@ use crate::structures::listpack::{Element, Listpack};
 const INTSET: Kind = Kind::new(DataType::Set, Encoding::Intset);
 const LISTPACK: Kind = Kind::new(DataType::Set, Encoding::Listpack);
 
-/// Writes a set, behind its type.
-pub(super) fn write(entry: EntryRef<'_, Object>, writer: &mut Writer) {
-    match SetRef::of(entry) {
+/// The name of the form for members with deadlines.
+const LAPSING: &str = "set-lapse";
+/// A number follows.
+const NUMBER: u64 = 2;
+
+/// The number that stands for sets of which members have deadlines.
+pub(super) fn lapsing_number() -> u64 {
+    pages::number_named(LAPSING)
+}
+
+/// Writes the beginning of a set of which members have deadlines, behind which these follow, one by one.
+pub(super) fn begin_lapsing(writer: &mut Writer) {
+    writer.kind(types::MODULE_2);
+    writer.length(lapsing_number());
+}
+
+/// Writes a member of such a set.
+pub(super) fn lapsing_member(member: &[u8], deadline: Option<u64>, writer: &mut Writer) {
+    writer.length(NUMBER);
+    writer.length(deadline.map_or(0, |at_ms| at_ms + 1));
+    writer.length(STRING);
+    writer.string(member);
+}
+
+/// A set as it is at a moment. One of which all is due is about to go, but until then it is one.
+pub(super) fn live(entry: EntryRef<'_, Object>, now_ms: u64) -> SetRef<'_> {
+    let live = SetRef::of(entry, now_ms);
+    match live.is_empty() {
+        true => SetRef::of(entry, 0),
+        false => live,
+    }
+}
+
+/// Writes a set, behind its type, without the members that are due.
+pub(super) fn write(entry: EntryRef<'_, Object>, now_ms: u64, writer: &mut Writer) {
+    match live(entry, now_ms) {
+        set if set.next_deadline().is_some() => {
+            begin_lapsing(writer);
+            set.for_each_with_deadline(|member, deadline| {
+                member.with_bytes(|member| lapsing_member(member, deadline, writer));
+            });
+            pages::end(writer);
+        }
         SetRef::Intset(numbers) => {
             writer.kind(types::SET_INTSET);
             writer.string(numbers.bytes());
@@ -80,6 +128,43 @@ pub(super) fn read(
             }
             Ok(members.entry)
         }
+    }
+}
+
+/// Reads a set of which members may have deadlines, behind the number that stands for it.
+pub(super) fn read_lapsing(
+    key: &[u8],
+    reader: &mut Reader<'_>,
+    limits: &Limits,
+) -> Result<Entry<Object>, Malformed> {
+    let limits = Limits {
+        // Nothing is due yet: what is goes when the set is in its place.
+        now_ms: 0,
+        ..*limits
+    };
+    let mut entry = empty_table(key, limits.seed);
+    let mut is_empty = true;
+    loop {
+        match reader.length()? {
+            END if is_empty => return Err(Malformed::EMPTY),
+            END => return Ok(entry),
+            NUMBER => {}
+            _ => return Err(Malformed("a part of a set of another kind")),
+        }
+        let deadline = match reader.length()? {
+            0 => None,
+            more if more - 1 <= ELEMENT_DEADLINE_MAX => Some(more - 1),
+            _ => return Err(Malformed("a deadline beyond all time")),
+        };
+        if reader.length()? != STRING {
+            return Err(Malformed("a part of a set of another kind"));
+        }
+        let member = reader.string()?;
+        if !add(&mut entry, &member, &limits) {
+            return Err(Malformed::TWICE);
+        }
+        set_deadline(&mut entry, &member, deadline, &limits);
+        is_empty = false;
     }
 }
 

@@ -49,9 +49,12 @@ pub fn parts(entry: EntryRef<'_, Object>) -> (Vec<u8>, Vec<u8>) {
     }
 }
 
-/// Reads a sketch.
-pub(super) fn read(key: &[u8], reader: &mut Reader<'_>) -> Result<Entry<Object>, Malformed> {
-    let number = reader.length()?;
+/// Reads a sketch behind the number that stands for its type.
+pub(super) fn read(
+    number: u64,
+    key: &[u8],
+    reader: &mut Reader<'_>,
+) -> Result<Entry<Object>, Malformed> {
     let data_type = SKETCHES
         .into_iter()
         .find(|data_type| number_of(*data_type) == number)

@@ -1,6 +1,7 @@
 //! What a key can hold: the types, their encodings, and how handlers see them.
 
 pub mod body;
+pub mod deadlines;
 pub mod hash;
 pub mod hyperloglog;
 pub mod kind;

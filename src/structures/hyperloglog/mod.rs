@@ -70,6 +70,13 @@ impl Registers {
         &self.0
     }
 
+    /// Counts an element.
+    pub fn add(&mut self, element: &[u8]) {
+        let (index, value) = hash::register_of(element);
+        let register = &mut self.0[index];
+        *register = value.max(*register);
+    }
+
     /// The cardinality of all that was merged.
     pub fn count(&self) -> u64 {
         let mut counts = estimate::Histogram::new();

@@ -226,7 +226,7 @@ pub fn limits(config: &Config, seed: Seed, now: Now) -> Limits {
         string_bytes_max: usize::try_from(config.proto_max_bulk_len)
             .map_or(u32::MAX as usize, |bytes| bytes.min(u32::MAX as usize)),
         list: list::limits(config.list_max_listpack_size, config.list_compress_depth),
-        set: set::limits_of(config, seed),
+        set: set::limits_of(config, seed, now.unix_ms),
         sorted_set: sorted_set::limits_of(config, seed),
         hash: hash::rules_of(config, seed, now),
     }

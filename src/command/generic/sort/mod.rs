@@ -296,7 +296,8 @@ fn elements(
     let backwards = options.unsorted && options.descending;
     match data_type {
         DataType::Set => {
-            SetRef::of(entry).for_each(|member| member.with_bytes(|member| texts.push(member)));
+            SetRef::of(entry, keyspace.elements_due_ms())
+                .for_each(|member| member.with_bytes(|member| texts.push(member)));
             let range = options.range(texts.len());
             return (texts, range);
         }

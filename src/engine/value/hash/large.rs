@@ -1,18 +1,15 @@
 //! A hash that outgrew its entry: a table of fields, each with its value and perhaps a deadline, and an index of the
-//! deadlines, soonest first.
-//!
-//! Invariant: the index names exactly the fields that have deadlines. Two fields with one deadline and nearly equal
-//! hashes have one item of it in common, see `deadlines`.
+//! deadlines.
 
-use super::deadlines::{DEADLINE_MAX, Deadlines, Due};
 use crate::alloc::slabs::Mover;
 use crate::base::hash::Seed;
 use crate::engine::value::body::{Body, ElementRef, Journal, ShowBefore, Standing};
+use crate::engine::value::deadlines::{ELEMENT_DEADLINE_MAX, ElementDeadlines, is_live};
 use crate::structures::block::{Content, Kept, LONG_BYTES_MIN};
 use crate::structures::entry::{Entry, EntryRef, Value};
 use crate::structures::item::Item;
 use crate::structures::listpack::Element;
-use crate::structures::table::{Place, Table};
+use crate::structures::table::Table;
 use crate::structures::undo_log::UndoLog;
 
 /// A field: its name is the key of the record. A long value is a block, which replies share.
@@ -27,11 +24,7 @@ const KIND: u8 = 0;
 /// See the module.
 pub struct HashTable {
     fields: Table<Record>,
-    deadlines: Deadlines,
-    /// The soonest of them, `u64::MAX` when there is none.
-    next_ms: u64,
-    /// Fields with a deadline.
-    volatile_count: usize,
+    deadlines: ElementDeadlines,
     /// What undoes its changes, while somebody wants to know: for each field, what there was of it.
     changes: Option<UndoLog>,
 }
@@ -89,12 +82,6 @@ fn set_value(record: &mut Record, value: Content<'_>) {
     }
 }
 
-fn is_live(record: RecordRef<'_>, now_ms: u64) -> bool {
-    record
-        .deadline()
-        .is_none_or(|deadline_ms| deadline_ms > now_ms)
-}
-
 impl HashTable {
     /// A hash without fields.
     pub fn new(seed: Seed) -> HashTable {
@@ -107,9 +94,7 @@ impl HashTable {
         fields.reserve(count);
         HashTable {
             fields,
-            deadlines: Deadlines::default(),
-            next_ms: u64::MAX,
-            volatile_count: 0,
+            deadlines: ElementDeadlines::default(),
             changes: None,
         }
     }
@@ -121,33 +106,22 @@ impl HashTable {
 
     /// Fields whose time has not come.
     pub fn len(&self, now_ms: u64) -> usize {
-        self.total() - self.due(now_ms)
-    }
-
-    fn due(&self, now_ms: u64) -> usize {
-        if self.next_ms > now_ms {
-            return 0;
-        }
-        self.deadlines.due(now_ms)
+        self.total() - self.deadlines.due(now_ms)
     }
 
     /// Whether no field is left that is not due.
     pub fn is_over(&self, now_ms: u64) -> bool {
-        self.volatile_count == self.total()
-            && self
-                .deadlines
-                .last()
-                .is_none_or(|due| due.deadline_ms() <= now_ms)
+        self.deadlines.is_over(self.total(), now_ms)
     }
 
     /// The soonest deadline of any field.
     pub fn next_deadline(&self) -> Option<u64> {
-        (self.next_ms != u64::MAX).then_some(self.next_ms)
+        self.deadlines.next()
     }
 
     /// How many fields have a deadline.
     pub fn deadline_count(&self) -> usize {
-        self.volatile_count
+        self.deadlines.count()
     }
 
     /// The record of a field that is not due.
@@ -178,10 +152,9 @@ impl HashTable {
         if let Some(changes) = &mut self.changes {
             keep_record(changes, self.fields.at(place));
         }
-        let before = self.fields.at(place).deadline();
         let was_live = is_live(self.fields.at(place), now_ms);
-        if before.is_some() && (deadline == FieldDeadline::Clear || !was_live) {
-            self.move_deadline(place, hash, before, None);
+        if deadline == FieldDeadline::Clear || !was_live {
+            self.deadlines.change(&mut self.fields, place, hash, None);
         }
         set_value(&mut self.fields.edit(place), value);
         !was_live
@@ -190,14 +163,14 @@ impl HashTable {
     /// Adds a field of which is known that there is none of its name.
     pub fn push(&mut self, field: &[u8], value: &[u8], deadline: Option<u64>) {
         let hash = self.fields.hash(field);
-        let deadline = deadline.map(|deadline_ms| deadline_ms.min(DEADLINE_MAX));
+        let deadline = deadline.map(|deadline_ms| deadline_ms.min(ELEMENT_DEADLINE_MAX));
         if let Some(changes) = &mut self.changes {
             keep_absence(changes, field);
         }
         self.fields
             .insert_new(hash, new_record(field, value.into(), deadline));
         if let Some(deadline_ms) = deadline {
-            self.note(deadline_ms, hash);
+            self.deadlines.note(deadline_ms, hash);
         }
     }
 
@@ -207,8 +180,8 @@ impl HashTable {
         let Some(place) = self.fields.find(hash, field) else {
             return self.push(field, value, deadline);
         };
-        let before = self.fields.at(place).deadline();
-        self.move_deadline(place, hash, before, deadline);
+        self.deadlines
+            .change(&mut self.fields, place, hash, deadline);
         set_value(&mut self.fields.edit(place), value.into());
     }
 
@@ -224,7 +197,7 @@ impl HashTable {
         let record = self.fields.remove(place);
         let record = record.view();
         if let Some(deadline_ms) = record.deadline() {
-            self.forget(deadline_ms, hash);
+            self.deadlines.forget(&self.fields, deadline_ms, hash);
         }
         is_live(record, now_ms)
     }
@@ -239,59 +212,13 @@ impl HashTable {
         if !is_live(record, now_ms) {
             return false;
         }
-        let before = record.deadline();
-        let deadline = deadline.map(|deadline_ms| deadline_ms.min(DEADLINE_MAX));
+        let deadline = deadline.map(|deadline_ms| deadline_ms.min(ELEMENT_DEADLINE_MAX));
         if let Some(changes) = &mut self.changes {
             keep_record(changes, record);
         }
-        self.move_deadline(place, hash, before, deadline);
+        self.deadlines
+            .change(&mut self.fields, place, hash, deadline);
         true
-    }
-
-    fn move_deadline(&mut self, place: Place, hash: u64, from: Option<u64>, to: Option<u64>) {
-        if from == to {
-            return;
-        }
-        self.fields.edit(place).set_deadline(to);
-        if let Some(deadline_ms) = to {
-            self.note(deadline_ms, hash);
-        }
-        if let Some(deadline_ms) = from {
-            self.forget(deadline_ms, hash);
-        }
-    }
-
-    /// A field has this deadline now.
-    fn note(&mut self, deadline_ms: u64, hash: u64) {
-        self.volatile_count += 1;
-        self.deadlines.insert(Due::new(deadline_ms, hash));
-        self.next_ms = self.next_ms.min(deadline_ms);
-    }
-
-    /// A field no longer has this deadline, or is gone.
-    fn forget(&mut self, deadline_ms: u64, hash: u64) {
-        self.volatile_count -= 1;
-        let due = Due::new(deadline_ms, hash);
-        if self.find_due(due).is_some() {
-            // Another field has the item too.
-            return;
-        }
-        self.deadlines.remove(due);
-        if deadline_ms == self.next_ms {
-            self.note_next();
-        }
-    }
-
-    /// A field that an item of the index stands for.
-    fn find_due(&self, due: Due) -> Option<Place> {
-        self.fields.find_by_hash(due.hash(), |record| {
-            record.deadline() == Some(due.deadline_ms())
-                && due.is_of(self.fields.hash(record.key()))
-        })
-    }
-
-    fn note_next(&mut self) {
-        self.next_ms = self.deadlines.first().map_or(u64::MAX, Due::deadline_ms);
     }
 
     /// Deletes some of the fields that are due, `budget` at most, and shows the name and the deadline of each; says how
@@ -302,26 +229,18 @@ impl HashTable {
         budget: usize,
         mut deleted: impl FnMut(Element<'_>, u64),
     ) -> usize {
-        let mut count = 0;
-        while count < budget
-            && let Some(due) = self.deadlines.first()
-            && due.deadline_ms() <= now_ms
-        {
-            // Several fields may have the item in common.
-            while let Some(place) = self.find_due(due) {
-                if let Some(changes) = &mut self.changes {
-                    keep_record(changes, self.fields.at(place));
-                }
-                let name = Element::Bytes(self.fields.at(place).key());
-                deleted(name, due.deadline_ms());
-                drop(self.fields.remove(place));
-                self.volatile_count -= 1;
-                count += 1;
+        let HashTable {
+            fields,
+            deadlines,
+            changes,
+        } = self;
+        deadlines.expire_some(fields, now_ms, budget, |record| {
+            if let Some(changes) = changes {
+                keep_record(changes, record);
             }
-            self.deadlines.pop_first();
-        }
-        self.note_next();
-        count
+            let deadline_ms = record.deadline().unwrap_or(now_ms);
+            deleted(Element::Bytes(record.key()), deadline_ms);
+        })
     }
 
     /// Shows every field that is not due.
@@ -356,19 +275,7 @@ impl HashTable {
     /// Panics unless the index names exactly the fields that have deadlines. For tests; reads everything.
     #[cfg(test)]
     pub(super) fn check_invariants(&self) {
-        self.fields.check_invariants();
-        let (mut wanted, mut volatile) = (std::collections::BTreeSet::new(), 0);
-        self.fields.for_each(|record| {
-            if let Some(deadline_ms) = record.deadline() {
-                volatile += 1;
-                wanted.insert(Due::new(deadline_ms, self.fields.hash(record.key())));
-            }
-        });
-        self.deadlines.check_invariants();
-        assert!(self.deadlines.iter().eq(wanted.iter().copied()));
-        assert_eq!(volatile, self.volatile_count);
-        let next = wanted.first().map(|due| due.deadline_ms());
-        assert_eq!(next, self.next_deadline());
+        self.deadlines.check_invariants(&self.fields);
     }
 }
 
@@ -383,8 +290,6 @@ impl Body for HashTable {
                     .with_bytes(|value| new_record(record.key(), value.into(), record.deadline()))
             }),
             deadlines: self.deadlines.clone(),
-            next_ms: self.next_ms,
-            volatile_count: self.volatile_count,
             changes: None,
         }
     }
@@ -468,10 +373,7 @@ impl Body for HashTable {
     }
 
     fn free_some(&mut self, budget: usize) -> bool {
-        if !self.deadlines.is_empty() {
-            for _ in 0..budget {
-                self.deadlines.pop_first();
-            }
+        if self.deadlines.free_some(budget) {
             return true;
         }
         self.fields

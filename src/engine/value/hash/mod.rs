@@ -7,11 +7,10 @@
 //!
 //! A hash becomes large when it has more fields, or a longer one, than [`HashRules`] allow, and never becomes small
 //! again. A field whose deadline has passed is not there, for readers that look through [`HashRef`] or [`HashMut`]; the
-//! engine deletes it a little later, see [`expire_some`].
+//! engine deletes it a little later, see [`deadlines`](super::deadlines).
 //!
 //! Invariant: a hash in the keyspace has at least one field, if only one that is due.
 
-mod deadlines;
 pub(super) mod large;
 mod small;
 #[cfg(test)]
@@ -19,6 +18,7 @@ mod tests;
 
 pub use large::{FieldDeadline, HashTable};
 
+use super::deadlines::ELEMENT_DEADLINE_MAX;
 use super::kind::{DataType, Encoding, Kind};
 use super::object::{Collection, Object};
 use crate::base::hash::Seed;
@@ -36,9 +36,6 @@ pub const LISTPACK: Kind = Kind::new(DataType::Hash, Encoding::Listpack);
 pub const LISTPACKEX: Kind = Kind::new(DataType::Hash, Encoding::Listpackex);
 /// A large hash.
 pub const HASHTABLE: Kind = Kind::new(DataType::Hash, Encoding::Hashtable);
-
-/// The latest deadline of a field, as in Redis.
-pub const FIELD_DEADLINE_MAX: u64 = deadlines::DEADLINE_MAX;
 
 /// Up to where a hash stays small, and what a change needs to know besides.
 #[derive(Clone, Copy)]
@@ -116,13 +113,9 @@ impl<'a> Layout<'a> {
     }
 }
 
-/// The soonest deadline of a field of an entry, if it is a hash with such; else costs next to nothing.
+/// The soonest deadline of a field of an entry, if it is a hash with such.
 #[inline]
-pub fn next_field_deadline(entry: EntryRef<'_, Object>) -> Option<u64> {
-    let kind = Kind(entry.kind());
-    if kind != LISTPACKEX && kind != HASHTABLE {
-        return None;
-    }
+pub(super) fn next_field_deadline(entry: EntryRef<'_, Object>) -> Option<u64> {
     match Layout::of(entry)? {
         Layout::Small(_, Form::Pairs) => None,
         Layout::Small(triples, Form::Triples) => small::next_deadline(triples),
@@ -131,7 +124,7 @@ pub fn next_field_deadline(entry: EntryRef<'_, Object>) -> Option<u64> {
 }
 
 /// If an entry is a hash without any field that is not due: how many due ones there are.
-pub fn is_empty_or_over(entry: EntryRef<'_, Object>, now_ms: u64) -> Option<usize> {
+pub(super) fn is_empty_or_over(entry: EntryRef<'_, Object>, now_ms: u64) -> Option<usize> {
     match Layout::of(entry)? {
         Layout::Small(pack, Form::Pairs) => pack.is_empty().then_some(0),
         Layout::Small(pack, Form::Triples) => {
@@ -142,16 +135,9 @@ pub fn is_empty_or_over(entry: EntryRef<'_, Object>, now_ms: u64) -> Option<usiz
     }
 }
 
-/// Whether an entry is a hash of which every field is due.
-#[inline]
-pub fn is_over(entry: EntryRef<'_, Object>, now_ms: u64) -> bool {
-    next_field_deadline(entry).is_some_and(|deadline_ms| deadline_ms <= now_ms)
-        && is_empty_or_over(entry, now_ms).is_some()
-}
-
 /// Deletes some of the fields of a hash that are due, `budget` at most if it is large, and shows the name and the
 /// deadline of each; says how many. The hash may be empty afterwards.
-pub fn expire_some(
+pub(super) fn expire_some(
     entry: &mut Entry<Object>,
     now_ms: u64,
     budget: usize,
@@ -466,7 +452,7 @@ impl<'e> HashMut<'e> {
     /// Gives a field another deadline, or none; false if there is no such field.
     pub fn set_deadline(&mut self, name: &[u8], deadline: Option<u64>) -> bool {
         let now_ms = self.rules.now_ms;
-        let deadline = deadline.map(|deadline_ms| deadline_ms.min(FIELD_DEADLINE_MAX));
+        let deadline = deadline.map(|deadline_ms| deadline_ms.min(ELEMENT_DEADLINE_MAX));
         if let Some(table) = large_mut(self.entry) {
             return table.set_deadline(name, deadline, now_ms);
         }

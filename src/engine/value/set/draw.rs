@@ -35,7 +35,7 @@ pub fn random_member<'a>(set: SetRef<'a>, random: &mut Random) -> Option<Element
             let at = pack.nth(random.index(pack.len()) as isize)?;
             Some(pack.get(at))
         }
-        SetRef::Table(members) => members.random(random).map(Element::Bytes),
+        SetRef::Table(members, now_ms) => members.random(random, now_ms).map(Element::Bytes),
     }
 }
 
@@ -72,12 +72,13 @@ pub fn sample(set: SetRef<'_>, count: usize, random: &mut Random, mut f: impl Fn
     if count >= len {
         return set.for_each(f);
     }
-    if let SetRef::Table(members) = set
+    if let SetRef::Table(members, now_ms) = set
+        && members.total() == len
         && count.saturating_mul(WALK_COSTS_DRAWS) <= len
     {
         let mut drawn = HashSet::with_capacity(count);
         while drawn.len() < count {
-            if let Some(member) = members.random(random)
+            if let Some(member) = members.random(random, now_ms)
                 && drawn.insert(member)
             {
                 f(Element::Bytes(member));
@@ -101,7 +102,9 @@ pub fn leaves_few(set: SetRef<'_>, count: usize) -> bool {
     /// Taken members for each one left.
     const TAKEN_PER_LEFT_MAX: usize = 5;
     let left = set.len().saturating_sub(count);
-    matches!(set, SetRef::Table(_)) && left.saturating_mul(TAKEN_PER_LEFT_MAX) <= count
+    // A new set would have no deadlines.
+    let can_move = matches!(set, SetRef::Table(members, _) if members.deadline_count() == 0);
+    can_move && left.saturating_mul(TAKEN_PER_LEFT_MAX) <= count
 }
 
 /// A set of all but `count` members of another one, with its key and deadline, in the encoding of a new one. Calls `f`
@@ -113,7 +116,7 @@ pub fn left_of(
     limits: &Limits,
     mut f: impl FnMut(Element<'_>),
 ) -> Entry<Object> {
-    let set = SetRef::of(entry);
+    let set = SetRef::of(entry, limits.now_ms);
     let mut choice = Choice {
         unseen: set.len(),
         wanted: count,
@@ -135,9 +138,10 @@ pub fn take_many(
     entry: &mut Entry<Object>,
     count: usize,
     random: &mut Random,
+    now_ms: u64,
     mut f: impl FnMut(Element<'_>),
 ) {
-    let len = SetRef::of(entry.view()).len();
+    let len = SetRef::of(entry.view(), now_ms).len();
     debug_assert!(count < len);
     let mut choice = Choice {
         unseen: len,
@@ -151,7 +155,7 @@ pub fn take_many(
                 listpack::EMPTY.as_slice()
             };
             let mut left = empty.to_vec();
-            SetRef::of(entry.view()).for_each(|member| {
+            SetRef::of(entry.view(), now_ms).for_each(|member| {
                 if choice.takes(random) {
                     f(member);
                 } else if let (INTSET, Element::Integer(number)) = (kind, member) {
@@ -164,8 +168,22 @@ pub fn take_many(
         }
         _ => {
             let members = members_mut(entry);
-            for _ in 0..count {
-                members.take_random(random, |member| f(Element::Bytes(member)));
+            if members.total() == len {
+                for _ in 0..count {
+                    members.take_random(random, now_ms, |member| f(Element::Bytes(member)));
+                }
+                return;
+            }
+            // Draws would hit members that are due, perhaps most of the time.
+            let mut chosen = Vec::with_capacity(count);
+            members.for_each(now_ms, |member| {
+                if choice.takes(random) {
+                    chosen.push(member.to_vec());
+                }
+            });
+            for member in &chosen {
+                members.remove(member, now_ms);
+                f(Element::Bytes(member));
             }
         }
     }

@@ -1,25 +1,32 @@
-//! The members of a large set: a table of one allocation each. Knows nothing of entries, limits or smaller encodings.
+//! The members of a large set: a table of one allocation each, and an index of their deadlines. Knows nothing of
+//! entries, limits or smaller encodings.
 
 use crate::alloc::slabs::Mover;
 use crate::base::hash::Seed;
 use crate::base::random::Random;
+use crate::engine::value::deadlines::{ELEMENT_DEADLINE_MAX, ElementDeadlines, is_live};
 use crate::engine::value::{Body, ElementRef, Journal, ShowBefore, Standing};
 use crate::structures::entry::Entry;
+use crate::structures::listpack::Element;
 use crate::structures::table::{Place, Table};
 use crate::structures::undo_log::UndoLog;
 
 /// See the module.
 pub struct Members {
     table: Table<Entry<()>>,
+    deadlines: ElementDeadlines,
     /// What undoes its changes, while somebody wants to know.
     changes: Option<UndoLog>,
 }
 
-/// A change that is undone by taking a member out.
-const ADDED: u8 = 0;
+/// There was no such member.
+const ABSENT: u8 = 0;
 
-/// A change that is undone by adding a member.
-const REMOVED: u8 = 1;
+/// There was one, with a deadline or [`NO_DEADLINE`].
+const PRESENT: u8 = 1;
+
+/// Above all deadlines.
+const NO_DEADLINE: u64 = u64::MAX;
 
 /// Members that are freed in the time of one segment of the table.
 const MEMBERS_PER_SEGMENT: usize = 256;
@@ -29,6 +36,7 @@ impl Members {
     pub fn new(seed: Seed) -> Members {
         Members {
             table: Table::new(seed),
+            deadlines: ElementDeadlines::default(),
             changes: None,
         }
     }
@@ -38,97 +46,236 @@ impl Members {
         self.table.reserve(count);
     }
 
-    /// How many there are.
-    pub fn len(&self) -> usize {
+    /// All members, with those that are due and not deleted yet.
+    pub fn total(&self) -> usize {
         self.table.len()
     }
 
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.table.is_empty()
+    /// Members whose time has not come.
+    pub fn len(&self, now_ms: u64) -> usize {
+        self.total() - self.deadlines.due(now_ms)
+    }
+
+    /// Whether no member is left that is not due.
+    pub fn is_over(&self, now_ms: u64) -> bool {
+        self.deadlines.is_over(self.total(), now_ms)
+    }
+
+    /// The soonest deadline of any member.
+    #[inline]
+    pub fn next_deadline(&self) -> Option<u64> {
+        self.deadlines.next()
+    }
+
+    /// How many members have a deadline.
+    pub fn deadline_count(&self) -> usize {
+        self.deadlines.count()
     }
 
     /// Whether this is one of them.
     #[inline]
-    pub fn contains(&self, member: &[u8]) -> bool {
-        self.table.find(self.table.hash(member), member).is_some()
+    pub fn contains(&self, member: &[u8], now_ms: u64) -> bool {
+        let place = self.table.find(self.table.hash(member), member);
+        place.is_some_and(|place| is_live(self.table.at(place), now_ms))
     }
 
-    /// Adds a member, unless it is there already.
+    /// The deadline of a member, if it has one, if there is one.
+    pub fn deadline(&self, member: &[u8], now_ms: u64) -> Option<Option<u64>> {
+        let place = self.table.find(self.table.hash(member), member)?;
+        let record = self.table.at(place);
+        is_live(record, now_ms).then(|| record.deadline())
+    }
+
+    /// Adds a member, unless it is there already. One that is due is there no more, and leaves no deadline behind.
     #[inline]
-    pub fn insert(&mut self, member: &[u8]) -> bool {
+    pub fn insert(&mut self, member: &[u8], now_ms: u64) -> bool {
         let hash = self.table.hash(member);
-        let is_new = self.table.find(hash, member).is_none();
-        if is_new {
-            if let Some(changes) = &mut self.changes {
-                keep(changes, member, ADDED);
-            }
-            self.table.insert_new(hash, new_member(member));
-        }
-        is_new
-    }
-
-    /// Takes a member out, if it is there.
-    #[inline]
-    pub fn remove(&mut self, member: &[u8]) -> bool {
-        match self.table.find(self.table.hash(member), member) {
+        match self.table.find(hash, member) {
+            Some(place) if is_live(self.table.at(place), now_ms) => false,
             Some(place) => {
-                if let Some(changes) = &mut self.changes {
-                    keep(changes, member, REMOVED);
-                }
-                self.table.remove(place);
+                self.keep(member, self.table.at(place).deadline(), PRESENT);
+                self.deadlines.change(&mut self.table, place, hash, None);
                 true
             }
-            None => false,
+            None => {
+                if self.changes.is_some() {
+                    self.keep(member, None, ABSENT);
+                }
+                self.table.insert_new(hash, new_member(member, None));
+                true
+            }
         }
+    }
+
+    /// Makes a member what it was.
+    fn put_back(&mut self, member: &[u8], deadline: Option<u64>) {
+        let hash = self.table.hash(member);
+        match self.table.find(hash, member) {
+            Some(place) => self
+                .deadlines
+                .change(&mut self.table, place, hash, deadline),
+            None => {
+                self.table.insert_new(hash, new_member(member, deadline));
+                if let Some(deadline_ms) = deadline {
+                    self.deadlines.note(deadline_ms, hash);
+                }
+            }
+        }
+    }
+
+    /// Gives a member another deadline, or none; false if there is no such member or it is due.
+    pub fn set_deadline(&mut self, member: &[u8], deadline: Option<u64>, now_ms: u64) -> bool {
+        let hash = self.table.hash(member);
+        let Some(place) = self.table.find(hash, member) else {
+            return false;
+        };
+        let record = self.table.at(place);
+        if !is_live(record, now_ms) {
+            return false;
+        }
+        self.keep(member, record.deadline(), PRESENT);
+        let deadline = deadline.map(|deadline_ms| deadline_ms.min(ELEMENT_DEADLINE_MAX));
+        self.deadlines
+            .change(&mut self.table, place, hash, deadline);
+        true
+    }
+
+    /// Takes a member out, if it is there. One that is due stays until it expires, which is logged.
+    #[inline]
+    pub fn remove(&mut self, member: &[u8], now_ms: u64) -> bool {
+        let place = self.table.find(self.table.hash(member), member);
+        let place = place.filter(|place| is_live(self.table.at(*place), now_ms));
+        if let Some(place) = place {
+            self.take(place, |_| {});
+        }
+        place.is_some()
+    }
+
+    /// Takes the member at a place out, and shows it to `f`.
+    #[inline]
+    fn take(&mut self, place: Place, f: impl FnOnce(&[u8])) {
+        let taken = self.table.remove(place);
+        let taken = taken.view();
+        if self.changes.is_some() {
+            self.keep(taken.key(), taken.deadline(), PRESENT);
+        }
+        if let Some(deadline_ms) = taken.deadline() {
+            let hash = self.table.hash(taken.key());
+            self.deadlines.forget(&self.table, deadline_ms, hash);
+        }
+        f(taken.key());
+    }
+
+    /// Writes down what a member was before it changes, if somebody wants to know.
+    #[cold]
+    fn keep(&mut self, member: &[u8], deadline: Option<u64>, change: u8) {
+        if let Some(changes) = &mut self.changes {
+            changes.keep(member, deadline.unwrap_or(NO_DEADLINE), change);
+        }
+    }
+
+    /// Deletes some of the members that are due, `budget` at most, and shows each and its deadline; says how many.
+    pub fn expire_some(
+        &mut self,
+        now_ms: u64,
+        budget: usize,
+        mut deleted: impl FnMut(Element<'_>, u64),
+    ) -> usize {
+        let Members {
+            table,
+            deadlines,
+            changes,
+        } = self;
+        deadlines.expire_some(table, now_ms, budget, |record| {
+            let deadline_ms = record.deadline().unwrap_or(now_ms);
+            if let Some(changes) = changes {
+                changes.keep(record.key(), deadline_ms, PRESENT);
+            }
+            deleted(Element::Bytes(record.key()), deadline_ms);
+        })
     }
 
     /// Calls `f` with every member.
-    pub fn for_each(&self, mut f: impl FnMut(&[u8])) {
-        self.table.for_each(|member| f(member.key()));
+    pub fn for_each(&self, now_ms: u64, mut f: impl FnMut(&[u8])) {
+        self.for_each_with_deadline(now_ms, |member, _| f(member));
+    }
+
+    /// Calls `f` with every member and its deadline.
+    pub fn for_each_with_deadline(&self, now_ms: u64, mut f: impl FnMut(&[u8], Option<u64>)) {
+        self.table.for_each(|member| {
+            if is_live(member, now_ms) {
+                f(member.key(), member.deadline());
+            }
+        });
     }
 
     /// Calls `f` with some `budget` members from a cursor on, and returns the next cursor, as [`Table::scan`] does.
-    pub fn scan(&self, cursor: u64, budget: usize, mut f: impl FnMut(&[u8])) -> u64 {
-        self.table.scan(cursor, budget, |member| f(member.key()))
+    pub fn scan(&self, cursor: u64, budget: usize, now_ms: u64, mut f: impl FnMut(&[u8])) -> u64 {
+        self.table.scan(cursor, budget, |member| {
+            if is_live(member, now_ms) {
+                f(member.key());
+            }
+        })
     }
 
     /// A member drawn at random, each as likely.
-    pub fn random(&self, random: &mut Random) -> Option<&[u8]> {
-        let place = self.place(random)?;
+    pub fn random(&self, random: &mut Random, now_ms: u64) -> Option<&[u8]> {
+        let place = self.place(random, now_ms)?;
         Some(self.table.at(place).key())
     }
 
     /// Takes a member out that is drawn at random, and shows it to `f`.
-    pub fn take_random(&mut self, random: &mut Random, f: impl FnOnce(&[u8])) {
-        if let Some(place) = self.place(random) {
-            let taken = self.table.remove(place);
-            if let Some(changes) = &mut self.changes {
-                keep(changes, taken.view().key(), REMOVED);
-            }
-            f(taken.view().key());
+    pub fn take_random(&mut self, random: &mut Random, now_ms: u64, f: impl FnOnce(&[u8])) {
+        if let Some(place) = self.place(random, now_ms) {
+            self.take(place, f);
         }
     }
 
-    fn place(&self, random: &mut Random) -> Option<Place> {
-        self.table.random(&mut || random.next_u64())
+    /// Where a member is that is not due, each as likely.
+    fn place(&self, random: &mut Random, now_ms: u64) -> Option<Place> {
+        let (total, live) = (self.total(), self.len(now_ms));
+        if live == total {
+            return self.table.random(&mut || random.next_u64());
+        }
+        if live > total / 2 {
+            // Every second draw hits, or more.
+            loop {
+                let place = self.table.random(&mut || random.next_u64())?;
+                if is_live(self.table.at(place), now_ms) {
+                    return Some(place);
+                }
+            }
+        }
+        let mut left = random.index(live.max(1));
+        let mut chosen = None;
+        self.for_each(now_ms, |member| {
+            if left == 0 {
+                chosen = self.table.find(self.table.hash(member), member);
+            }
+            left = left.wrapping_sub(1);
+        });
+        chosen
+    }
+
+    /// Panics unless the index of deadlines is right. For tests; reads everything.
+    #[cfg(test)]
+    pub(super) fn check_invariants(&self) {
+        self.deadlines.check_invariants(&self.table);
     }
 }
 
 #[inline]
-fn new_member(member: &[u8]) -> Entry<()> {
-    Entry::bytes(0, member, b"", None)
-}
-
-#[cold]
-fn keep(changes: &mut UndoLog, member: &[u8], change: u8) {
-    changes.keep(member, 0, change);
+fn new_member(member: &[u8], deadline: Option<u64>) -> Entry<()> {
+    Entry::bytes(0, member, b"", deadline)
 }
 
 impl Body for Members {
     fn duplicate(&self) -> Members {
         Members {
-            table: self.table.duplicate(|member| new_member(member.key())),
+            table: self
+                .table
+                .duplicate(|member| new_member(member.key(), member.deadline())),
+            deadlines: self.deadlines.clone(),
             changes: None,
         }
     }
@@ -138,10 +285,20 @@ impl Body for Members {
     }
 
     fn relocate_some(&mut self, from: Standing, budget: usize, mover: &mut Mover) -> Standing {
+        const DEADLINES: u64 = 1;
+        if from.part == DEADLINES {
+            let at = self.deadlines.relocate_some(from.at, budget / 4, mover);
+            let part = if at == 0 { 0 } else { DEADLINES };
+            return Standing { part, at };
+        }
         let table = &mut self.table;
-        table
-            .relocate_some(from.single(), budget, mover, |_| {})
-            .into()
+        match table.relocate_some(from.single(), budget, mover, |_| {}) {
+            0 if !self.deadlines.is_empty() => Standing {
+                part: DEADLINES,
+                at: 0,
+            },
+            next => next.into(),
+        }
     }
 
     fn undo_log(&mut self) -> Option<&mut Option<UndoLog>> {
@@ -151,14 +308,19 @@ impl Body for Members {
     fn undo(&mut self, journal: &Journal) {
         for change in journal.changes_to(0) {
             match change.mark {
-                ADDED => self.remove(change.bytes),
-                _ => self.insert(change.bytes),
-            };
+                ABSENT => {
+                    self.remove(change.bytes, 0);
+                }
+                _ => {
+                    let deadline = Some(change.number).filter(|at_ms| *at_ms != NO_DEADLINE);
+                    self.put_back(change.bytes, deadline);
+                }
+            }
         }
     }
 
     fn elements(&self) -> Option<usize> {
-        Some(self.len())
+        Some(self.total())
     }
 
     fn element_hash(&self, name: &[u8]) -> u64 {
@@ -172,19 +334,23 @@ impl Body for Members {
         show: &mut dyn for<'a> FnMut(ElementRef<'a>),
     ) -> u64 {
         self.table.scan_once(position, budget, |member| {
-            show(ElementRef::new(member.key(), b"", 0));
+            let number = member.deadline().unwrap_or(NO_DEADLINE);
+            show(ElementRef::new(member.key(), b"", number));
         })
     }
 
     fn each_before(&self, changes: &Journal, from: usize, show: &mut ShowBefore<'_>) {
         for change in changes.changes_to(from) {
-            let was_there = change.mark == REMOVED;
-            let piece = ElementRef::new(change.bytes, b"", 0);
+            let was_there = change.mark == PRESENT;
+            let piece = ElementRef::new(change.bytes, b"", change.number);
             show(change.bytes, was_there.then_some(piece));
         }
     }
 
     fn free_some(&mut self, budget: usize) -> bool {
+        if self.deadlines.free_some(budget) {
+            return true;
+        }
         self.table.drain_some((budget / MEMBERS_PER_SEGMENT).max(1))
     }
 }

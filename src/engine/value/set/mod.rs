@@ -7,7 +7,8 @@
 //! ```
 //!
 //! A set begins as the first of these that its first member and the number of members to come allow, and moves down
-//! the list when it breaks a limit; taking members out never moves it back. The limits are handed in: this module does
+//! the list when it breaks a limit, or when a member gets a deadline, which only a table can keep; taking members out
+//! never moves it back. The limits are handed in: this module does
 //! not know where they come from. Where Redis changed its mind about limits, version 7.2 is followed.
 //!
 //! Invariants: a listpack holds no member twice, and integers in it are packed as such; no key keeps an empty set.
@@ -29,7 +30,7 @@ use crate::structures::listpack::{self, Element, Listpack, ListpackMut};
 
 const INTSET: Kind = Kind::new(DataType::Set, Encoding::Intset);
 const LISTPACK: Kind = Kind::new(DataType::Set, Encoding::Listpack);
-const HASHTABLE: Kind = Kind::new(DataType::Set, Encoding::Hashtable);
+pub(super) const HASHTABLE: Kind = Kind::new(DataType::Set, Encoding::Hashtable);
 
 /// Up to where sets stay small, and the key of the hashes of those that do not.
 #[derive(Clone, Copy)]
@@ -42,30 +43,64 @@ pub struct Limits {
     pub listpack_value: usize,
     /// For the tables of large sets.
     pub seed: Seed,
+    /// The moment: members whose deadline has passed are not there.
+    pub now_ms: u64,
 }
 
-/// A set to be read.
+/// The soonest deadline of a member of a large set, if any has one.
+#[inline]
+pub(super) fn next_member_deadline(entry: EntryRef<'_, Object>) -> Option<u64> {
+    members_of(entry)?.next_deadline()
+}
+
+/// If a large set has no member that is not due: how many due ones there are.
+pub(super) fn is_empty_or_over(entry: EntryRef<'_, Object>, now_ms: u64) -> Option<usize> {
+    let members = members_of(entry)?;
+    members.is_over(now_ms).then(|| members.total())
+}
+
+/// See [`deadlines::expire_some`](super::deadlines::expire_some).
+pub(super) fn expire_some(
+    entry: &mut Entry<Object>,
+    now_ms: u64,
+    budget: usize,
+    deleted: impl FnMut(Element<'_>, u64),
+) -> usize {
+    members_mut(entry).expire_some(now_ms, budget, deleted)
+}
+
+fn members_of<'a>(entry: EntryRef<'a, Object>) -> Option<&'a Members> {
+    match entry.value() {
+        Value::Object(object) => match &object.body {
+            Collection::Set(members) => Some(members),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// A set to be read, at one moment.
 #[derive(Clone, Copy)]
 pub enum SetRef<'a> {
     /// Integers, ascending.
     Intset(Intset<'a>),
     /// Few and short members.
     Listpack(Listpack<'a>),
-    /// All others.
-    Table(&'a Members),
+    /// All others, and the moment.
+    Table(&'a Members, u64),
 }
 
 impl<'a> SetRef<'a> {
-    /// The set in an entry, whose type has been checked.
+    /// The set in an entry, whose type has been checked, at a moment.
     #[inline]
-    pub fn of(entry: EntryRef<'a, Object>) -> SetRef<'a> {
+    pub fn of(entry: EntryRef<'a, Object>, now_ms: u64) -> SetRef<'a> {
         match entry.value() {
             Value::Bytes(bytes) if Kind(entry.kind()) == INTSET => {
                 SetRef::Intset(Intset::new(bytes))
             }
             Value::Bytes(bytes) => SetRef::Listpack(Listpack::new(bytes)),
             Value::Object(object) => match &object.body {
-                Collection::Set(members) => SetRef::Table(members),
+                Collection::Set(members) => SetRef::Table(members, now_ms),
                 _ => unreachable!("the type was checked"),
             },
             Value::Integer(_) | Value::Block(_) => unreachable!("the type was checked"),
@@ -78,7 +113,7 @@ impl<'a> SetRef<'a> {
         match self {
             SetRef::Intset(numbers) => numbers.len(),
             SetRef::Listpack(pack) => pack.len(),
-            SetRef::Table(members) => members.len(),
+            SetRef::Table(members, now_ms) => members.len(now_ms),
         }
     }
 
@@ -95,7 +130,7 @@ impl<'a> SetRef<'a> {
                 number::parse_i64(member).is_some_and(|number| numbers.contains(number))
             }
             SetRef::Listpack(pack) => pack.find(member, 1).is_some(),
-            SetRef::Table(members) => members.contains(member),
+            SetRef::Table(members, now_ms) => members.contains(member, now_ms),
         }
     }
 
@@ -108,6 +143,33 @@ impl<'a> SetRef<'a> {
         }
     }
 
+    /// The deadline of a member, if it has one, if there is one.
+    pub fn deadline(self, member: &[u8]) -> Option<Option<u64>> {
+        match self {
+            SetRef::Table(members, now_ms) => members.deadline(member, now_ms),
+            small => small.contains(member).then_some(None),
+        }
+    }
+
+    /// Calls `f` with every member and its deadline.
+    pub fn for_each_with_deadline(self, mut f: impl FnMut(Element<'_>, Option<u64>)) {
+        match self {
+            SetRef::Table(members, now_ms) => members
+                .for_each_with_deadline(now_ms, |member, deadline| {
+                    f(Element::Bytes(member), deadline)
+                }),
+            small => small.for_each(|member| f(member, None)),
+        }
+    }
+
+    /// The soonest deadline of any member.
+    pub fn next_deadline(self) -> Option<u64> {
+        match self {
+            SetRef::Table(members, _) => members.next_deadline(),
+            _ => None,
+        }
+    }
+
     /// Calls `f` with every member.
     pub fn for_each(self, mut f: impl FnMut(Element<'_>)) {
         match self {
@@ -117,7 +179,9 @@ impl<'a> SetRef<'a> {
                     .for_each(|number| f(Element::Integer(number)));
             }
             SetRef::Listpack(pack) => pack.iter().for_each(f),
-            SetRef::Table(members) => members.for_each(|member| f(Element::Bytes(member))),
+            SetRef::Table(members, now_ms) => {
+                members.for_each(now_ms, |member| f(Element::Bytes(member)));
+            }
         }
     }
 
@@ -131,10 +195,10 @@ impl<'a> SetRef<'a> {
             SetRef::Listpack(pack) => {
                 pack.iter().all(f);
             }
-            SetRef::Table(members) => {
+            SetRef::Table(members, now_ms) => {
                 let (mut cursor, mut goes_on) = (0, true);
                 while goes_on {
-                    cursor = members.scan(cursor, SLICE, |member| {
+                    cursor = members.scan(cursor, SLICE, now_ms, |member| {
                         goes_on = goes_on && f(Element::Bytes(member));
                     });
                     goes_on = goes_on && cursor != 0;
@@ -146,8 +210,8 @@ impl<'a> SetRef<'a> {
     /// Calls `f` with some `budget` members from a cursor on, and returns the next cursor; small sets are shown whole.
     pub fn scan(self, cursor: u64, budget: usize, mut f: impl FnMut(Element<'_>)) -> u64 {
         match self {
-            SetRef::Table(members) => {
-                members.scan(cursor, budget, |member| f(Element::Bytes(member)))
+            SetRef::Table(members, now_ms) => {
+                members.scan(cursor, budget, now_ms, |member| f(Element::Bytes(member)))
             }
             small => {
                 small.for_each(f);
@@ -164,13 +228,7 @@ pub fn new_entry(key: &[u8], first: &[u8], count: usize, limits: &Limits) -> Ent
     } else if count <= limits.listpack_entries {
         Entry::bytes(LISTPACK.0, key, &listpack::EMPTY, None)
     } else {
-        let members = Members::new(limits.seed);
-        Entry::object(
-            HASHTABLE.0,
-            key,
-            Object::boxed(Collection::Set(members)),
-            None,
-        )
+        empty_table(key, limits.seed)
     }
 }
 
@@ -204,13 +262,13 @@ pub fn add(entry: &mut Entry<Object>, member: &[u8], limits: &Limits) -> bool {
     match Kind(entry.view().kind()) {
         INTSET => add_to_intset(entry, member, limits),
         LISTPACK => add_to_listpack(entry, member, limits),
-        _ => members_mut(entry).insert(member),
+        _ => members_mut(entry).insert(member, limits.now_ms),
     }
 }
 
 fn add_to_intset(entry: &mut Entry<Object>, member: &[u8], limits: &Limits) -> bool {
     let Some(number) = number::parse_i64(member) else {
-        let numbers = SetRef::of(entry.view());
+        let numbers = SetRef::of(entry.view(), limits.now_ms);
         let stays_small = numbers.len() < limits.listpack_entries
             && member.len().max(widest(numbers)) <= limits.listpack_value;
         if stays_small {
@@ -221,7 +279,7 @@ fn add_to_intset(entry: &mut Entry<Object>, member: &[u8], limits: &Limits) -> b
             entry.set_bytes(&bytes);
             return add_to_listpack(entry, member, limits);
         }
-        return to_table(entry, limits).insert(member);
+        return to_table(entry, limits).insert(member, limits.now_ms);
     };
     let mut numbers = IntsetMut::new(entry);
     let is_new = numbers.add(number);
@@ -252,13 +310,41 @@ fn add_to_listpack(entry: &mut Entry<Object>, member: &[u8], limits: &Limits) ->
     if stays_small {
         pack.push_back(member);
     } else {
-        to_table(entry, limits).insert(member);
+        to_table(entry, limits).insert(member, limits.now_ms);
     }
     true
 }
 
+/// Gives a member another deadline, or none; false if there is no such member. A set with a deadline is large.
+pub fn set_deadline(
+    entry: &mut Entry<Object>,
+    member: &[u8],
+    deadline: Option<u64>,
+    limits: &Limits,
+) -> bool {
+    if Kind(entry.view().kind()) != HASHTABLE {
+        let is_member = SetRef::of(entry.view(), limits.now_ms).contains(member);
+        if !is_member || deadline.is_none() {
+            return is_member;
+        }
+        to_table(entry, limits);
+    }
+    members_mut(entry).set_deadline(member, deadline, limits.now_ms)
+}
+
+/// A large set without members.
+pub fn empty_table(key: &[u8], seed: Seed) -> Entry<Object> {
+    let members = Members::new(seed);
+    Entry::object(
+        HASHTABLE.0,
+        key,
+        Object::boxed(Collection::Set(members)),
+        None,
+    )
+}
+
 /// Takes a member out, if it is there.
-pub fn remove(entry: &mut Entry<Object>, member: &[u8]) -> bool {
+pub fn remove(entry: &mut Entry<Object>, member: &[u8], now_ms: u64) -> bool {
     match Kind(entry.view().kind()) {
         INTSET => {
             number::parse_i64(member).is_some_and(|number| IntsetMut::new(entry).remove(number))
@@ -271,7 +357,7 @@ pub fn remove(entry: &mut Entry<Object>, member: &[u8]) -> bool {
             }
             found.is_some()
         }
-        _ => members_mut(entry).remove(member),
+        _ => members_mut(entry).remove(member, now_ms),
     }
 }
 
@@ -279,8 +365,8 @@ pub fn remove(entry: &mut Entry<Object>, member: &[u8]) -> bool {
 #[cold]
 fn to_table<'e>(entry: &'e mut Entry<Object>, limits: &Limits) -> &'e mut Members {
     let mut members = Members::new(limits.seed);
-    SetRef::of(entry.view()).for_each(|member| {
-        member.with_bytes(|member| members.insert(member));
+    SetRef::of(entry.view(), limits.now_ms).for_each(|member| {
+        member.with_bytes(|member| members.insert(member, limits.now_ms));
     });
     entry.set_kind(HASHTABLE.0);
     entry.set_object(Object::boxed(Collection::Set(members)));

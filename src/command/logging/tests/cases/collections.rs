@@ -87,6 +87,39 @@ pub(super) const LISTS: &[Case] = &[
         ],
     ),
     (
+        "lmovem",
+        &[
+            (
+                "LMOVEM newer:list l LEFT RIGHT COUNT 2 OBO",
+                "LPOP newer:list 2 | RPUSH l a b",
+            ),
+            ("LMOVEM newer:list l RIGHT LEFT EXACTLY 3 BULK", NOTHING),
+            (
+                "LMOVEM l newer:list LEFT LEFT COUNT 2 BULK",
+                "LPOP l 2 | LPUSH newer:list b a",
+            ),
+            (
+                "LMOVEM newer:list newer:list LEFT LEFT COUNT 2 OBO",
+                "LSET newer:list 1 a | LSET newer:list 0 b",
+            ),
+            (
+                "LMOVEM newer:list newer:list LEFT RIGHT COUNT 2 BULK",
+                "LMOVE newer:list newer:list LEFT RIGHT | LMOVE newer:list newer:list LEFT RIGHT",
+            ),
+            (
+                "LMOVEM newer:list newer:list LEFT LEFT COUNT 2 BULK",
+                NOTHING,
+            ),
+        ],
+    ),
+    (
+        "blmovem",
+        &[(
+            "BLMOVEM newer:list newer:other LEFT LEFT 0 EXACTLY 3 BULK",
+            "LPOP newer:list 3 | LPUSH newer:other c b a",
+        )],
+    ),
+    (
         "blmove",
         &[
             ("BLMOVE l new LEFT RIGHT 0", "LMOVE l new LEFT RIGHT"),
@@ -130,6 +163,52 @@ pub(super) const SETS: &[Case] = &[
             ("SINTERSTORE to st single", ITSELF),
             ("SINTERSTORE to st si", ITSELF),
             ("SINTERSTORE to st si", NOTHING),
+        ],
+    ),
+    (
+        "sexpire",
+        &[
+            (
+                "SEXPIRE newer:set 100 MEMBERS 3 a none b",
+                "SPEXPIREAT newer:set {+100000} MEMBERS 2 a b",
+            ),
+            ("SEXPIRE newer:set 10 GT MEMBERS 1 a", NOTHING),
+            ("SEXPIRE newer:set 0 MEMBERS 2 a none", "SREM newer:set a"),
+        ],
+    ),
+    (
+        "spexpire",
+        &[(
+            "SPEXPIRE newer:set 100 NX MEMBERS 1 a",
+            "SPEXPIREAT newer:set {+100} MEMBERS 1 a",
+        )],
+    ),
+    (
+        "sexpireat",
+        &[
+            (
+                "SEXPIREAT newer:set 1 MEMBERS 3 a b c",
+                "SREM newer:set a b c",
+            ),
+            ("SEXPIREAT newer:set 1 MEMBERS 1 a", NOTHING),
+        ],
+    ),
+    (
+        "spexpireat",
+        &[(
+            "SPEXPIREAT newer:set 9999999999000 MEMBERS 2 a none",
+            "SPEXPIREAT newer:set 9999999999000 MEMBERS 1 a",
+        )],
+    ),
+    (
+        "spersist",
+        &[
+            ("SPERSIST newer:set MEMBERS 1 a", NOTHING),
+            (
+                "SEXPIRE newer:set 100 MEMBERS 1 a",
+                "SPEXPIREAT newer:set {+100000} MEMBERS 1 a",
+            ),
+            ("SPERSIST newer:set MEMBERS 2 a c", ITSELF),
         ],
     ),
     (

@@ -1,8 +1,8 @@
-//! Which fields of a large hash expire when, soonest first.
+//! Which elements of a large collection expire when, soonest first.
 //!
 //! An item is a deadline with most of a name's hash, in 12 bytes; items lie sorted in pages, so that one costs 14 to 16
 //! bytes with all that is around it. What an item leaves out of the hash is what a table does not look at when it is
-//! asked for all entries of a hash; two fields may therefore have one item in common, which is kept once.
+//! asked for all entries of a hash; two elements may therefore have one item in common, which is kept once.
 //!
 //! Invariants: items are sorted within a page and from page to page; no page is empty; a page's name in the map is not
 //! above its first item and above all items of the pages before.
@@ -24,14 +24,14 @@ const PAGE_ITEMS_MIN: usize = PAGE_ITEMS_MAX / 8;
 const SPARSE_PART: usize = 4;
 
 /// The latest deadline that is kept.
-pub(super) const DEADLINE_MAX: u64 = (1 << 46) - 1;
+pub(in crate::engine::value) const DEADLINE_MAX: u64 = (1 << 46) - 1;
 
 /// The bits of a hash that an item keeps.
 const HASH: u64 = !(0x3_ffff << 16);
 
 /// A deadline and a hash; compares by the deadline first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Due([u32; 3]);
+pub(in crate::engine::value) struct Due([u32; 3]);
 
 impl Due {
     /// A number by which it is found again.
@@ -46,7 +46,7 @@ impl Due {
     }
 
     /// An item of a deadline of at most [`DEADLINE_MAX`].
-    pub(super) fn new(deadline_ms: u64, hash: u64) -> Due {
+    pub(in crate::engine::value) fn new(deadline_ms: u64, hash: u64) -> Due {
         let kept = u128::from(hash >> 34 << 16 | hash & 0xffff);
         let all = u128::from(deadline_ms.min(DEADLINE_MAX)) << 46 | kept;
         Due([(all >> 64) as u32, (all >> 32) as u32, all as u32])
@@ -58,25 +58,25 @@ impl Due {
     }
 
     /// The deadline, in Unix milliseconds.
-    pub(super) fn deadline_ms(self) -> u64 {
+    pub(in crate::engine::value) fn deadline_ms(self) -> u64 {
         (self.all() >> 46) as u64
     }
 
     /// The hash; bits that are not kept are zero.
-    pub(super) fn hash(self) -> u64 {
+    pub(in crate::engine::value) fn hash(self) -> u64 {
         let kept = self.all() as u64 & ((1 << 46) - 1);
         kept >> 16 << 34 | kept & 0xffff
     }
 
     /// Whether an item of this hash would look alike.
-    pub(super) fn is_of(self, hash: u64) -> bool {
+    pub(in crate::engine::value) fn is_of(self, hash: u64) -> bool {
         self.hash() == hash & HASH
     }
 }
 
 /// See the module.
 #[derive(Clone, Default)]
-pub(super) struct Deadlines {
+pub(in crate::engine::value) struct Deadlines {
     pages: BTreeMap<Due, Vec<Due>>,
     len: usize,
 }
@@ -84,27 +84,27 @@ pub(super) struct Deadlines {
 impl Deadlines {
     /// Items.
     #[cfg(test)]
-    pub(super) fn len(&self) -> usize {
+    pub(in crate::engine::value) fn len(&self) -> usize {
         self.len
     }
 
     /// Whether there is none.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(in crate::engine::value) fn is_empty(&self) -> bool {
         self.len == 0
     }
 
     /// The soonest item.
-    pub(super) fn first(&self) -> Option<Due> {
+    pub(in crate::engine::value) fn first(&self) -> Option<Due> {
         self.pages.values().next()?.first().copied()
     }
 
     /// The last item.
-    pub(super) fn last(&self) -> Option<Due> {
+    pub(in crate::engine::value) fn last(&self) -> Option<Due> {
         self.pages.values().next_back()?.last().copied()
     }
 
     /// Items that are due at a moment.
-    pub(super) fn due(&self, now_ms: u64) -> usize {
+    pub(in crate::engine::value) fn due(&self, now_ms: u64) -> usize {
         let mut count = 0;
         for page in self.pages.values() {
             let due = page.partition_point(|due| due.deadline_ms() <= now_ms);
@@ -117,7 +117,7 @@ impl Deadlines {
     }
 
     /// Adds an item, unless it is there.
-    pub(super) fn insert(&mut self, due: Due) {
+    pub(in crate::engine::value) fn insert(&mut self, due: Due) {
         let before = self.pages.range(..=due).next_back().map(|(name, _)| *name);
         let name = before.unwrap_or_else(|| {
             // It comes before all, so the first page takes its name.
@@ -155,7 +155,12 @@ impl Deadlines {
 
     /// Moves some pages, and the places where they stand, out of sparse slabs of the allocator, from a position on: 0,
     /// or where the last call said to go on; 0 again at the end.
-    pub(super) fn relocate_some(&mut self, from: u128, budget: usize, mover: &mut Mover) -> u128 {
+    pub(in crate::engine::value) fn relocate_some(
+        &mut self,
+        from: u128,
+        budget: usize,
+        mover: &mut Mover,
+    ) -> u128 {
         mover.begin();
         let mut pages = self.pages.range(Due::at(from)..);
         let mut names = Vec::with_capacity(budget);
@@ -186,7 +191,7 @@ impl Deadlines {
     }
 
     /// Takes an item out, if it is there.
-    pub(super) fn remove(&mut self, due: Due) {
+    pub(in crate::engine::value) fn remove(&mut self, due: Due) {
         let Some((&name, page)) = self.pages.range_mut(..=due).next_back() else {
             return;
         };
@@ -199,7 +204,7 @@ impl Deadlines {
     }
 
     /// Takes the soonest item out.
-    pub(super) fn pop_first(&mut self) -> Option<Due> {
+    pub(in crate::engine::value) fn pop_first(&mut self) -> Option<Due> {
         let (&name, page) = self.pages.iter_mut().next()?;
         let due = page.remove(0);
         self.len -= 1;
@@ -242,7 +247,7 @@ impl Deadlines {
 
     /// Panics unless the invariants hold. For tests.
     #[cfg(test)]
-    pub(super) fn check_invariants(&self) {
+    pub(in crate::engine::value) fn check_invariants(&self) {
         let mut before: Option<Due> = None;
         let mut len = 0;
         for (name, page) in &self.pages {
@@ -257,7 +262,7 @@ impl Deadlines {
 
     /// All items in order. For tests.
     #[cfg(test)]
-    pub(super) fn iter(&self) -> impl Iterator<Item = Due> {
+    pub(in crate::engine::value) fn iter(&self) -> impl Iterator<Item = Due> {
         self.pages.values().flatten().copied()
     }
 }

@@ -1,0 +1,242 @@
+//! Elements that expire by themselves: the fields of hashes and the members of sets.
+//!
+//! A large collection is a table whose records may have deadlines, with an index of these, soonest first
+//! ([`ElementDeadlines`]); how a small one keeps them is its own affair. An element whose deadline has passed is not
+//! there for readers; the engine deletes it a little later ([`expire_some`]), from the wheel's item that its key has for
+//! the soonest deadline ([`next_element_deadline`]).
+//!
+//! Invariant: the index names exactly the records that have deadlines. Two of one deadline and nearly equal hashes have
+//! one item in common, see [`pages`].
+
+pub(super) mod pages;
+
+use super::kind::Kind;
+use super::object::Object;
+use super::{hash, set};
+use crate::alloc::slabs::Mover;
+use crate::structures::entry::{Entry, EntryRef};
+use crate::structures::listpack::Element;
+use crate::structures::table::{Place, Table};
+use pages::{Deadlines, Due};
+
+/// The latest deadline of an element, as in Redis.
+pub const ELEMENT_DEADLINE_MAX: u64 = pages::DEADLINE_MAX;
+
+/// The soonest deadline of an element of an entry, if it is a collection with such; else costs next to nothing.
+#[inline]
+pub fn next_element_deadline(entry: EntryRef<'_, Object>) -> Option<u64> {
+    match Kind(entry.kind()) {
+        hash::LISTPACKEX | hash::HASHTABLE => hash::next_field_deadline(entry),
+        set::HASHTABLE => set::next_member_deadline(entry),
+        _ => None,
+    }
+}
+
+/// If an entry is a collection without any element that is not due: how many due ones there are.
+pub fn is_empty_or_over(entry: EntryRef<'_, Object>, now_ms: u64) -> Option<usize> {
+    match Kind(entry.kind()) {
+        set::HASHTABLE => set::is_empty_or_over(entry, now_ms),
+        _ => hash::is_empty_or_over(entry, now_ms),
+    }
+}
+
+/// Whether an entry is a collection of which every element is due.
+#[inline]
+pub fn is_over(entry: EntryRef<'_, Object>, now_ms: u64) -> bool {
+    next_element_deadline(entry).is_some_and(|deadline_ms| deadline_ms <= now_ms)
+        && is_empty_or_over(entry, now_ms).is_some()
+}
+
+/// Deletes some of the elements of a collection that are due, `budget` at most if it is large, and shows the name and
+/// the deadline of each; says how many. The collection may be empty afterwards.
+pub fn expire_some(
+    entry: &mut Entry<Object>,
+    now_ms: u64,
+    budget: usize,
+    deleted: impl FnMut(Element<'_>, u64),
+) -> usize {
+    match Kind(entry.view().kind()) {
+        set::HASHTABLE => set::expire_some(entry, now_ms, budget, deleted),
+        _ => hash::expire_some(entry, now_ms, budget, deleted),
+    }
+}
+
+/// Whether the time of a record has not come.
+#[inline]
+pub(super) fn is_live<O>(record: EntryRef<'_, O>, now_ms: u64) -> bool {
+    record
+        .deadline()
+        .is_none_or(|deadline_ms| deadline_ms > now_ms)
+}
+
+/// Which records of a table have deadlines, and when.
+#[derive(Clone)]
+pub(super) struct ElementDeadlines {
+    index: Deadlines,
+    /// The soonest of them, `u64::MAX` when there is none.
+    next_ms: u64,
+    /// Records with a deadline.
+    count: usize,
+}
+
+impl Default for ElementDeadlines {
+    fn default() -> ElementDeadlines {
+        ElementDeadlines {
+            index: Deadlines::default(),
+            next_ms: u64::MAX,
+            count: 0,
+        }
+    }
+}
+
+impl ElementDeadlines {
+    /// How many records have one.
+    #[inline]
+    pub(super) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// The soonest.
+    #[inline]
+    pub(super) fn next(&self) -> Option<u64> {
+        (self.next_ms != u64::MAX).then_some(self.next_ms)
+    }
+
+    /// How many are due at a moment.
+    #[inline]
+    pub(super) fn due(&self, now_ms: u64) -> usize {
+        match self.next_ms > now_ms {
+            true => 0,
+            false => self.index.due(now_ms),
+        }
+    }
+
+    /// Whether all of so many records are due.
+    pub(super) fn is_over(&self, total: usize, now_ms: u64) -> bool {
+        let last = self.index.last();
+        self.count == total && last.is_none_or(|due| due.deadline_ms() <= now_ms)
+    }
+
+    /// Gives a record another deadline, or none.
+    pub(super) fn change<O: Send + 'static>(
+        &mut self,
+        table: &mut Table<Entry<O>>,
+        place: Place,
+        hash: u64,
+        to: Option<u64>,
+    ) {
+        let from = table.at(place).deadline();
+        if from == to {
+            return;
+        }
+        table.edit(place).set_deadline(to);
+        if let Some(deadline_ms) = to {
+            self.note(deadline_ms, hash);
+        }
+        if let Some(deadline_ms) = from {
+            self.forget(table, deadline_ms, hash);
+        }
+    }
+
+    /// A record has this deadline now.
+    pub(super) fn note(&mut self, deadline_ms: u64, hash: u64) {
+        self.count += 1;
+        self.index.insert(Due::new(deadline_ms, hash));
+        self.next_ms = self.next_ms.min(deadline_ms);
+    }
+
+    /// A record no longer has this deadline, or is gone.
+    pub(super) fn forget<O: Send + 'static>(
+        &mut self,
+        table: &Table<Entry<O>>,
+        deadline_ms: u64,
+        hash: u64,
+    ) {
+        self.count -= 1;
+        let due = Due::new(deadline_ms, hash);
+        if find(table, due).is_some() {
+            // Another record has the item too.
+            return;
+        }
+        self.index.remove(due);
+        if deadline_ms == self.next_ms {
+            self.note_next();
+        }
+    }
+
+    fn note_next(&mut self) {
+        self.next_ms = self.index.first().map_or(u64::MAX, Due::deadline_ms);
+    }
+
+    /// Deletes some of the records that are due, `budget` at most, and shows each before it goes; says how many.
+    pub(super) fn expire_some<O: Send + 'static>(
+        &mut self,
+        table: &mut Table<Entry<O>>,
+        now_ms: u64,
+        budget: usize,
+        mut goes: impl FnMut(EntryRef<'_, O>),
+    ) -> usize {
+        let mut count = 0;
+        while count < budget
+            && let Some(due) = self.index.first()
+            && due.deadline_ms() <= now_ms
+        {
+            // Several records may have the item in common.
+            while let Some(place) = find(table, due) {
+                goes(table.at(place));
+                drop(table.remove(place));
+                self.count -= 1;
+                count += 1;
+            }
+            self.index.pop_first();
+        }
+        self.note_next();
+        count
+    }
+
+    /// Moves some of the index out of sparse slabs, see [`Deadlines::relocate_some`].
+    pub(super) fn relocate_some(&mut self, from: u128, budget: usize, mover: &mut Mover) -> u128 {
+        self.index.relocate_some(from, budget, mover)
+    }
+
+    /// Frees a bounded part of the index; false if nothing of it was left. What is left is none any more.
+    pub(super) fn free_some(&mut self, budget: usize) -> bool {
+        if self.index.is_empty() {
+            return false;
+        }
+        for _ in 0..budget {
+            self.index.pop_first();
+        }
+        true
+    }
+
+    /// Whether no item is there.
+    pub(super) fn is_empty(&self) -> bool {
+        self.index.is_empty()
+    }
+
+    /// Panics unless the index names exactly the records that have deadlines. For tests; reads everything.
+    #[cfg(test)]
+    pub(super) fn check_invariants<O: Send + 'static>(&self, table: &Table<Entry<O>>) {
+        table.check_invariants();
+        let (mut wanted, mut count) = (std::collections::BTreeSet::new(), 0);
+        table.for_each(|record| {
+            if let Some(deadline_ms) = record.deadline() {
+                count += 1;
+                wanted.insert(Due::new(deadline_ms, table.hash(record.key())));
+            }
+        });
+        self.index.check_invariants();
+        assert!(self.index.iter().eq(wanted.iter().copied()));
+        assert_eq!(count, self.count);
+        let next = wanted.first().map(|due| due.deadline_ms());
+        assert_eq!(next, self.next());
+    }
+}
+
+/// A record that an item of the index stands for.
+fn find<O: Send + 'static>(table: &Table<Entry<O>>, due: Due) -> Option<Place> {
+    table.find_by_hash(due.hash(), |record| {
+        record.deadline() == Some(due.deadline_ms()) && due.is_of(table.hash(record.key()))
+    })
+}
