@@ -151,15 +151,16 @@ pub(super) static HSETEX: Command = Command::new("hsetex", Group::Hash, -6)
     .keeps_blocks(5, 1)
     .doc(
         "8.0.0",
-        "key [FNX | FXX] \
+        "key [NX | XX] [FNX | FXX] \
          [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL] \
          FIELDS <numfields:integer field value [field value ...]>",
         "Sets fields of a hash together with their deadlines.",
     )
     .complexity("O(N), N being the count of fields.")
+    .history(&[("8.12.0", "Knows `NX` and `XX`.")])
     .on_keys(hsetex);
 
-/// Which fields must be there for HSETEX to do anything.
+/// What must be there for HSETEX to do anything: none of the fields or all of them, or the key.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Presence {
     None,
@@ -169,6 +170,7 @@ enum Presence {
 /// A request of HSETEX, read.
 struct SetEx {
     presence: Option<Presence>,
+    key_presence: Option<Presence>,
     keeps: bool,
     at_ms: Option<u64>,
     first: usize,
@@ -181,6 +183,7 @@ impl SetEx {
         let arity = || CommandError::Arity("hsetex");
         let mut request = SetEx {
             presence: None,
+            key_presence: None,
             keeps: false,
             at_ms: None,
             first: 0,
@@ -210,6 +213,11 @@ impl SetEx {
                 () if args.is(at, "fxx") => Some(Presence::All),
                 () => None,
             };
+            let key_presence = match () {
+                () if args.is(at, "nx") => Some(Presence::None),
+                () if args.is(at, "xx") => Some(Presence::All),
+                () => None,
+            };
             if form.is_some() || keeps {
                 if request.keeps || request.at_ms.is_some() {
                     return Err(
@@ -236,6 +244,11 @@ impl SetEx {
                     return Err("ERR Only one of FXX or FNX arguments can be specified".into());
                 }
                 request.presence = presence;
+            } else if key_presence.is_some() {
+                if request.key_presence.is_some() {
+                    return Err("ERR Only one of NX or XX arguments can be specified".into());
+                }
+                request.key_presence = key_presence;
             } else if !keeps {
                 let word = shown(args.get(at)).into_owned();
                 return Err(format!("ERR unknown argument: {word}").into());
@@ -268,7 +281,13 @@ fn hsetex(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
     let found = keyspace.find_typed(&key, DataType::Hash)?;
     let hash = found.and_then(|place| at(&keyspace, place));
     let is_there = |name: &[u8]| hash.is_some_and(|hash| hash.get(name).is_some());
+    let key_allows = match request.key_presence {
+        None => true,
+        Some(Presence::None) => found.is_none(),
+        Some(Presence::All) => found.is_some(),
+    };
     let allowed = match request.presence {
+        _ if !key_allows => false,
         None => true,
         Some(Presence::None) => !pairs.clone().any(|(name, _)| is_there(name)),
         Some(Presence::All) => pairs.clone().all(|(name, _)| is_there(name)),

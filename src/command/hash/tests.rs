@@ -340,9 +340,25 @@ fn hsetex_sets_values_with_deadlines() {
                 "(error) ERR Only one of FXX or FNX arguments can be specified",
             ),
             (
-                "HSETEX h NX FIELDS 1 a 1",
-                "(error) ERR unknown argument: NX",
+                "HSETEX h NY FIELDS 1 a 1",
+                "(error) ERR unknown argument: NY",
             ),
+            (
+                "HSETEX h NX XX FIELDS 1 a 1",
+                "(error) ERR Only one of NX or XX arguments can be specified",
+            ),
+            (
+                "HSETEX h XX FNX XX FIELDS 1 a 1",
+                "(error) ERR Only one of NX or XX arguments can be specified",
+            ),
+            ("HSETEX h NX FIELDS 1 z 1", "(integer) 0"),
+            ("HSETEX nokey XX FIELDS 1 z 1", "(integer) 0"),
+            ("HSETEX nokey XX FNX FIELDS 1 z 1", "(integer) 0"),
+            ("HSETEX h XX FNX FIELDS 1 a 1", "(integer) 0"),
+            ("HSETEX h XX FXX EX 10 FIELDS 1 a 7", "(integer) 1"),
+            ("HSETEX h2 NX EX 10 FNX FIELDS 1 a 7", "(integer) 1"),
+            ("HTTL h2 FIELDS 1 a", "1) (integer) 10"),
+            ("DEL h2", "(integer) 1"),
             (
                 "HSETEX h EX x FIELDS 1 a 1",
                 "(error) ERR value is not an integer or out of range",
