@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use super::db::{gone_at, next_due};
 use super::effect::Event;
 use super::own_deadlines::OwnDeadlines;
-use super::value::{DataType, Kind, Object, Trash, deadlines};
+use super::value::{DataType, Kind, Object, Trash, lapse};
 use super::{Engine, Leaving, Now};
 use crate::alloc::account;
 use crate::structures::entry::EntryRef;
@@ -86,7 +86,15 @@ pub(super) fn is_over(entry: EntryRef<'_, Object>, now_ms: u64) -> bool {
     entry
         .deadline()
         .is_some_and(|deadline_ms| gone_at(deadline_ms) <= now_ms)
-        || deadlines::is_over(entry, now_ms)
+        || lapse::is_over(entry, now_ms)
+}
+
+/// The event of elements that were deleted because they were due, and the command that deletes them elsewhere.
+fn said_of_lapsed(entry: EntryRef<'_, Object>) -> (Event, &'static [u8]) {
+    match Kind(entry.kind()).data_type() {
+        DataType::Set => (Event::SEXPIRED, b"SREM"),
+        _ => (Event::HEXPIRED, b"HDEL"),
+    }
 }
 
 impl Engine {
@@ -307,18 +315,15 @@ impl Engine {
             self.discard(trash);
             return true;
         }
-        if deadlines::next_element_deadline(entry).is_none_or(|deadline_ms| deadline_ms > now_ms) {
+        if lapse::next_element_deadline(entry).is_none_or(|deadline_ms| deadline_ms > now_ms) {
             return false;
         }
-        let (event, removal): (Event, &[u8]) = match Kind(entry.kind()).data_type() {
-            DataType::Set => (Event::SEXPIRED, b"SREM"),
-            _ => (Event::HEXPIRED, b"HDEL"),
-        };
+        let (event, removal) = said_of_lapsed(entry);
         let published = &self.published;
         let is_logging = self.effects.is_logging();
         let mut names = Vec::new();
         let count = db.edit(place, |entry| {
-            deadlines::expire_some(entry, now_ms, fields_max, |name, deadline_ms| {
+            lapse::expire_some(entry, now_ms, fields_max, |name, deadline_ms| {
                 published.note_lag(now_ms.saturating_sub(deadline_ms));
                 if is_logging {
                     account::apart(|| names.push(name.to_vec()));
@@ -334,7 +339,7 @@ impl Engine {
         });
         let entry = db.at(place);
         // What is left of a collection that is over is seen by no client: it goes with the key.
-        let left = deadlines::is_empty_or_over(entry, now_ms);
+        let left = lapse::is_empty_or_over(entry, now_ms);
         let count = count + left.unwrap_or(0);
         published.expired_fields.add(count as u64);
         if count > 0 {
@@ -353,6 +358,16 @@ impl Engine {
         let trash = db.charged(|db| db.delete(place));
         self.discard(trash);
         true
+    }
+
+    /// A collection is about to be deleted since a change left no element that is not due. Where some lie there that
+    /// are, the key's end is logged: what is logged of the change leaves them.
+    pub(super) fn log_left_due(&mut self, index: usize, place: Place, now: Now) {
+        if let Some(db) = self.dbs[index].as_deref()
+            && is_over(db.at(place), now.unix_ms)
+        {
+            self.effects.log_expired(index, db.at(place).key());
+        }
     }
 
     /// Keeps a large value until the token is let go, and a huge one for the background; small ones are freed already.

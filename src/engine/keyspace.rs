@@ -74,8 +74,8 @@ impl<'e> Keyspace<'e> {
         deadline_ms <= self.now.unix_ms && !rest.is_loading() && !rest.follows()
     }
 
-    /// Elements with deadlines up to this are not there any more: none while data are loaded, as what follows may take a
-    /// deadline away again, and none for a primary.
+    /// Elements with deadlines up to this are not there any more: none while data are loaded, as what follows may take
+    /// a deadline away again, and none for a primary.
     #[inline]
     pub fn elements_due_ms(&self) -> u64 {
         let engine = &self.engine;
@@ -608,15 +608,9 @@ impl<'e> Keyspace<'e> {
         }
     }
 
-    /// Deletes a collection that a change has left without an element that is not due. Where some lie there that are,
-    /// that is logged: what is logged of the change leaves them.
+    /// Deletes a collection that a change has left without an element that is not due.
     pub fn delete_over(&mut self, place: Place) {
-        if is_over(self.entry(place), self.now.unix_ms) {
-            let engine = &mut *self.engine;
-            if let Some(db) = engine.dbs[self.db].as_deref() {
-                engine.effects.log_expired(self.db, db.at(place).key());
-            }
-        }
+        self.engine.log_left_due(self.db, place, self.now);
         self.delete(place);
     }
 

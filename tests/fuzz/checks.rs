@@ -190,6 +190,7 @@ fn limits() -> serial::Limits {
             listpack_entries: 4,
             listpack_value: 16,
             seed,
+            now_ms: 0,
         },
         sorted_set: value::sorted_set::Limits {
             members: 4,

@@ -89,7 +89,7 @@ fn at<'k>(keyspace: &'k Keyspace<'_>, place: Place) -> SetRef<'k> {
     SetRef::of(keyspace.entry(place), keyspace.elements_due_ms())
 }
 
-/// Those members that lie in a set though their time has come, where that is to be logged: to add one is to make a new
+/// The named members that lie in a set though their time has come, if that is to be logged: to add one is to make a new
 /// one, but to a replica, whose clock may be behind, it is there.
 fn lapsed<'a>(
     keyspace: &Keyspace<'_>,

@@ -3,7 +3,7 @@
 use super::{Db, WANTS_CHANGES};
 use crate::engine::evict::order::VOLATILE_BIT;
 use crate::engine::value::Object;
-use crate::engine::value::deadlines::next_element_deadline;
+use crate::engine::value::lapse::next_element_deadline;
 use crate::structures::entry::EntryRef;
 use crate::structures::table::Place;
 use crate::structures::wheel::Wheel;

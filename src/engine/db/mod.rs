@@ -14,7 +14,7 @@ use super::restored_access::RestoredAccess;
 use super::snapshot::Saving;
 use super::snapshot::large::Large;
 use super::undo::log::{Before, Image, Log, Sharing, copy};
-use super::value::deadlines::next_element_deadline;
+use super::value::lapse::next_element_deadline;
 use super::value::object::{entry_bytes, note_entry_bytes, under_way};
 use super::value::undone::{take_journal, undo};
 use super::value::{Body, Journal, Object, Part, Trash};

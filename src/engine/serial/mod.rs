@@ -17,6 +17,7 @@
 pub mod commands;
 pub mod frame;
 mod hash;
+mod lapsing;
 mod list;
 mod nodes;
 mod packed;
@@ -257,9 +258,7 @@ fn read_value(
             stream::read(form, key, reader)
         }
         types::MODULE_2 => match reader.length()? {
-            number if number == set::lapsing_number() => {
-                set::read_lapsing(key, reader, &limits.set)
-            }
+            number if number == lapsing::number() => set::read_lapsing(key, reader, &limits.set),
             number => sketch::read(number, key, reader),
         },
         _ => Err(Malformed("a value of an unknown type")),

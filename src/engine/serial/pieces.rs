@@ -1,7 +1,7 @@
 //! Large collections by the piece, in the forms that [`super::write`] gives them as a whole.
 
 use super::writer::Writer;
-use super::{V12, nodes, pages, set, stream, types};
+use super::{V12, lapsing, nodes, pages, stream, types};
 use crate::engine::value::{Body, Collection, ElementRef, Kind, Object, Piece};
 use crate::structures::entry::{EntryRef, Value};
 
@@ -102,7 +102,7 @@ impl Shape {
         match shape.form {
             Form::Set => writer.kind(types::SET),
             Form::VolatileSet => {
-                set::begin_lapsing(writer);
+                lapsing::begin(writer);
                 return shape;
             }
             Form::SortedSet => writer.kind(types::ZSET_2),
@@ -180,7 +180,7 @@ impl Shape {
             }
             Form::VolatileSet => {
                 let deadline = Some(piece.number).filter(|at_ms| *at_ms != u64::MAX);
-                set::lapsing_member(piece.name, deadline, writer);
+                lapsing::member(piece.name, deadline, writer);
             }
             Form::Set | Form::List(_) | Form::Stream | Form::Sketch => writer.string(piece.name),
         }

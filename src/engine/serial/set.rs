@@ -4,12 +4,10 @@
 //! 2   SET        count | string …
 //! 11  INTSET     string with an intset
 //! 20  LISTPACK   string with a listpack; since version 11, so it is not written for others
-//! 7   MODULE_2   name and version, as of sketches | ( 2 | 1 + deadline or 0 | 5 | string ) … | 0
+//! 7   MODULE_2   of which members have deadlines, see [`lapsing`]
 //! ```
-//!
-//! The last is that of sets of which members have deadlines. No form of Redis before 8.12 has these, and that of 8.12 is
-//! not documented; a value of a module can be passed by whatever reads files.
 
+use super::lapsing;
 use super::packed::distinct;
 use super::pages::{self, END, STRING};
 use super::reader::Reader;
@@ -27,30 +25,6 @@ use crate::structures::listpack::{Element, Listpack};
 const INTSET: Kind = Kind::new(DataType::Set, Encoding::Intset);
 const LISTPACK: Kind = Kind::new(DataType::Set, Encoding::Listpack);
 
-/// The name of the form for members with deadlines.
-const LAPSING: &str = "set-lapse";
-/// A number follows.
-const NUMBER: u64 = 2;
-
-/// The number that stands for sets of which members have deadlines.
-pub(super) fn lapsing_number() -> u64 {
-    pages::number_named(LAPSING)
-}
-
-/// Writes the beginning of a set of which members have deadlines, behind which these follow, one by one.
-pub(super) fn begin_lapsing(writer: &mut Writer) {
-    writer.kind(types::MODULE_2);
-    writer.length(lapsing_number());
-}
-
-/// Writes a member of such a set.
-pub(super) fn lapsing_member(member: &[u8], deadline: Option<u64>, writer: &mut Writer) {
-    writer.length(NUMBER);
-    writer.length(deadline.map_or(0, |at_ms| at_ms + 1));
-    writer.length(STRING);
-    writer.string(member);
-}
-
 /// A set as it is at a moment. One of which all is due is about to go, but until then it is one.
 pub(super) fn live(entry: EntryRef<'_, Object>, now_ms: u64) -> SetRef<'_> {
     let live = SetRef::of(entry, now_ms);
@@ -64,9 +38,9 @@ pub(super) fn live(entry: EntryRef<'_, Object>, now_ms: u64) -> SetRef<'_> {
 pub(super) fn write(entry: EntryRef<'_, Object>, now_ms: u64, writer: &mut Writer) {
     match live(entry, now_ms) {
         set if set.next_deadline().is_some() => {
-            begin_lapsing(writer);
+            lapsing::begin(writer);
             set.for_each_with_deadline(|member, deadline| {
-                member.with_bytes(|member| lapsing_member(member, deadline, writer));
+                member.with_bytes(|member| lapsing::member(member, deadline, writer));
             });
             pages::end(writer);
         }
@@ -148,7 +122,7 @@ pub(super) fn read_lapsing(
         match reader.length()? {
             END if is_empty => return Err(Malformed::EMPTY),
             END => return Ok(entry),
-            NUMBER => {}
+            lapsing::NUMBER => {}
             _ => return Err(Malformed("a part of a set of another kind")),
         }
         let deadline = match reader.length()? {

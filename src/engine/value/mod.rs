@@ -5,6 +5,7 @@ pub mod deadlines;
 pub mod hash;
 pub mod hyperloglog;
 pub mod kind;
+pub mod lapse;
 pub mod list;
 pub mod object;
 pub mod set;

@@ -1,65 +1,21 @@
 //! Elements that expire by themselves: the fields of hashes and the members of sets.
 //!
 //! A large collection is a table whose records may have deadlines, with an index of these, soonest first
-//! ([`ElementDeadlines`]); how a small one keeps them is its own affair. An element whose deadline has passed is not
-//! there for readers; the engine deletes it a little later ([`expire_some`]), from the wheel's item that its key has for
-//! the soonest deadline ([`next_element_deadline`]).
+//! (`ElementDeadlines`); how a small one keeps them is its own affair. An element whose deadline has passed is not
+//! there for readers; the engine deletes it a little later, see [`lapse`](super::lapse).
 //!
 //! Invariant: the index names exactly the records that have deadlines. Two of one deadline and nearly equal hashes have
 //! one item in common, see [`pages`].
 
 pub(super) mod pages;
 
-use super::kind::Kind;
-use super::object::Object;
-use super::{hash, set};
 use crate::alloc::slabs::Mover;
 use crate::structures::entry::{Entry, EntryRef};
-use crate::structures::listpack::Element;
 use crate::structures::table::{Place, Table};
 use pages::{Deadlines, Due};
 
 /// The latest deadline of an element, as in Redis.
 pub const ELEMENT_DEADLINE_MAX: u64 = pages::DEADLINE_MAX;
-
-/// The soonest deadline of an element of an entry, if it is a collection with such; else costs next to nothing.
-#[inline]
-pub fn next_element_deadline(entry: EntryRef<'_, Object>) -> Option<u64> {
-    match Kind(entry.kind()) {
-        hash::LISTPACKEX | hash::HASHTABLE => hash::next_field_deadline(entry),
-        set::HASHTABLE => set::next_member_deadline(entry),
-        _ => None,
-    }
-}
-
-/// If an entry is a collection without any element that is not due: how many due ones there are.
-pub fn is_empty_or_over(entry: EntryRef<'_, Object>, now_ms: u64) -> Option<usize> {
-    match Kind(entry.kind()) {
-        set::HASHTABLE => set::is_empty_or_over(entry, now_ms),
-        _ => hash::is_empty_or_over(entry, now_ms),
-    }
-}
-
-/// Whether an entry is a collection of which every element is due.
-#[inline]
-pub fn is_over(entry: EntryRef<'_, Object>, now_ms: u64) -> bool {
-    next_element_deadline(entry).is_some_and(|deadline_ms| deadline_ms <= now_ms)
-        && is_empty_or_over(entry, now_ms).is_some()
-}
-
-/// Deletes some of the elements of a collection that are due, `budget` at most if it is large, and shows the name and
-/// the deadline of each; says how many. The collection may be empty afterwards.
-pub fn expire_some(
-    entry: &mut Entry<Object>,
-    now_ms: u64,
-    budget: usize,
-    deleted: impl FnMut(Element<'_>, u64),
-) -> usize {
-    match Kind(entry.view().kind()) {
-        set::HASHTABLE => set::expire_some(entry, now_ms, budget, deleted),
-        _ => hash::expire_some(entry, now_ms, budget, deleted),
-    }
-}
 
 /// Whether the time of a record has not come.
 #[inline]

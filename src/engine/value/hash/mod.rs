@@ -7,7 +7,7 @@
 //!
 //! A hash becomes large when it has more fields, or a longer one, than [`HashRules`] allow, and never becomes small
 //! again. A field whose deadline has passed is not there, for readers that look through [`HashRef`] or [`HashMut`]; the
-//! engine deletes it a little later, see [`deadlines`](super::deadlines).
+//! engine deletes it a little later, see [`lapse`](super::lapse).
 //!
 //! Invariant: a hash in the keyspace has at least one field, if only one that is due.
 

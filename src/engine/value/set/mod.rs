@@ -59,7 +59,7 @@ pub(super) fn is_empty_or_over(entry: EntryRef<'_, Object>, now_ms: u64) -> Opti
     members.is_over(now_ms).then(|| members.total())
 }
 
-/// See [`deadlines::expire_some`](super::deadlines::expire_some).
+/// See [`lapse::expire_some`](super::lapse::expire_some).
 pub(super) fn expire_some(
     entry: &mut Entry<Object>,
     now_ms: u64,

@@ -1,0 +1,46 @@
+//! What becomes due of an entry besides all of it: the elements of collections that have deadlines of their own.
+
+use super::kind::Kind;
+use super::object::Object;
+use super::{hash, set};
+use crate::structures::entry::{Entry, EntryRef};
+use crate::structures::listpack::Element;
+
+/// The soonest deadline of an element of an entry, if it is a collection with such; else costs next to nothing.
+#[inline]
+pub fn next_element_deadline(entry: EntryRef<'_, Object>) -> Option<u64> {
+    match Kind(entry.kind()) {
+        hash::LISTPACKEX | hash::HASHTABLE => hash::next_field_deadline(entry),
+        set::HASHTABLE => set::next_member_deadline(entry),
+        _ => None,
+    }
+}
+
+/// If an entry is a collection without any element that is not due: how many due ones there are.
+pub fn is_empty_or_over(entry: EntryRef<'_, Object>, now_ms: u64) -> Option<usize> {
+    match Kind(entry.kind()) {
+        set::HASHTABLE => set::is_empty_or_over(entry, now_ms),
+        _ => hash::is_empty_or_over(entry, now_ms),
+    }
+}
+
+/// Whether an entry is a collection of which every element is due.
+#[inline]
+pub fn is_over(entry: EntryRef<'_, Object>, now_ms: u64) -> bool {
+    next_element_deadline(entry).is_some_and(|deadline_ms| deadline_ms <= now_ms)
+        && is_empty_or_over(entry, now_ms).is_some()
+}
+
+/// Deletes some of the elements of a collection that are due, `budget` at most if it is large, and shows the name and
+/// the deadline of each; says how many. The collection may be empty afterwards.
+pub fn expire_some(
+    entry: &mut Entry<Object>,
+    now_ms: u64,
+    budget: usize,
+    deleted: impl FnMut(Element<'_>, u64),
+) -> usize {
+    match Kind(entry.view().kind()) {
+        set::HASHTABLE => set::expire_some(entry, now_ms, budget, deleted),
+        _ => hash::expire_some(entry, now_ms, budget, deleted),
+    }
+}
