@@ -171,6 +171,8 @@ pub struct Wait {
     pub data_type: DataType,
     /// The request is run again when one of its keys went away or changed its type, too.
     pub when_gone: bool,
+    /// The request waits for a key to be loaded, and is not run again while another client does.
+    pub when_loaded: bool,
     /// The request waits for the first of its keys and needs the shards of all; else it waits for all and is run with
     /// those that are at hand, see [`ShardCx::holds`].
     pub needs_all: bool,
@@ -188,6 +190,7 @@ impl Wait {
         Wait {
             data_type,
             when_gone: false,
+            when_loaded: false,
             needs_all: false,
             until_ms,
             on_timeout: super::Out::null_array,

@@ -62,6 +62,7 @@ pub mod host;
 pub mod hyperloglog;
 pub mod introspect;
 pub mod keys;
+mod lease;
 pub mod list;
 pub mod logging;
 pub mod options;

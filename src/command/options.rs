@@ -86,17 +86,8 @@ impl Expiry {
     /// be repeated, and its last value counts, but two different ones do not go together.
     pub fn accept(&mut self, args: &Args<'_>, at: usize, bare: BareWord) -> Option<usize> {
         let word = args.get(at);
-        if let Some(form) = TimeForm::of(word) {
-            let fits = match self {
-                Expiry::Unsaid => true,
-                Expiry::Given(before, _) => *before == form,
-                _ => false,
-            };
-            if !fits || at + 1 >= args.len() {
-                return None;
-            }
-            *self = Expiry::Given(form, at + 1);
-            return Some(at + 2);
+        if TimeForm::of(word).is_some() {
+            return self.accept_time(args, at);
         }
         if !word.eq_ignore_ascii_case(bare.word.as_bytes())
             || (*self != Expiry::Unsaid && *self != bare.means)
@@ -105,6 +96,21 @@ impl Expiry {
         }
         *self = bare.means;
         Some(at + 1)
+    }
+
+    /// As [`Expiry::accept`], for commands that take no bare word.
+    pub fn accept_time(&mut self, args: &Args<'_>, at: usize) -> Option<usize> {
+        let form = TimeForm::of(args.get(at))?;
+        let fits = match self {
+            Expiry::Unsaid => true,
+            Expiry::Given(before, _) => *before == form,
+            _ => false,
+        };
+        if !fits || at + 1 >= args.len() {
+            return None;
+        }
+        *self = Expiry::Given(form, at + 1);
+        Some(at + 2)
     }
 
     /// The time that was given, if any, as Unix milliseconds.

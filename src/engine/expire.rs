@@ -146,8 +146,11 @@ impl Engine {
                 next_ms = 0;
             }
         }
-        self.published.next_deadline_ms.set(next_ms);
-        more
+        let (more_leases, lease_end_ms) = self.end_leases(now);
+        self.published
+            .next_deadline_ms
+            .set(next_ms.min(lease_end_ms));
+        more || more_leases
     }
 
     /// Where there is a primary: of all deadlines, only those that clients gave here lead to anything.
@@ -186,8 +189,11 @@ impl Engine {
                 db.charged(|db| db.own_deadlines = (!own.is_empty()).then_some(own));
             }
         }
-        self.published.next_deadline_ms.set(next_ms);
-        more
+        let (more_leases, lease_end_ms) = self.end_leases(now);
+        self.published
+            .next_deadline_ms
+            .set(next_ms.min(lease_end_ms));
+        more || more_leases
     }
 
     /// Deletes a key whose deadline was given here, if that has come; when it comes, if it is later.
@@ -306,7 +312,7 @@ impl Engine {
         {
             self.effects.expired(index, entry.key(), Event::EXPIRED);
             self.effects.log_expired(index, entry.key());
-            self.waiters.key_changed(index, entry.key());
+            self.waiters.wake(index, entry.key());
             let stamp = self.effects.stamp();
             self.watches.key_changed(index, entry.key(), stamp);
             self.published.note_lag(now_ms - deadline_ms);
@@ -344,7 +350,7 @@ impl Engine {
         published.expired_fields.add(count as u64);
         if count > 0 {
             self.effects.expired(index, entry.key(), event);
-            self.waiters.key_changed(index, entry.key());
+            self.waiters.wake(index, entry.key());
             let stamp = self.effects.stamp();
             self.watches.key_changed(index, entry.key(), stamp);
         }

@@ -13,6 +13,7 @@ pub mod hot_counts;
 pub mod keyspace;
 mod large_values;
 pub mod largest;
+pub mod leases;
 pub mod migration;
 mod miss_ratio;
 mod own_deadlines;
@@ -283,7 +284,7 @@ impl Engine {
             effects: Effects::default(),
             random: Random::new(random_seed),
             deferred: Deferred::default(),
-            waiters: waiting::Waiters::published_in(Arc::clone(&published)),
+            waiters: waiting::Waiters::published_in(Arc::clone(&published), seed),
             watches: watching::Watches::published_in(Arc::clone(&published)),
             published,
             shard: 0,
@@ -517,6 +518,7 @@ impl Engine {
     pub fn flush_db(&mut self, index: usize) -> usize {
         self.void_caches();
         self.published.emptied.add(1);
+        self.waiters.void_leases(index);
         let Some(mut db) = self.dbs[index].take() else {
             return 0;
         };

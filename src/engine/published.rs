@@ -100,6 +100,27 @@ impl SlotsInUse {
 /// Upper bounds of the expiry lag buckets, in milliseconds; the last bucket is open.
 pub const LAG_BOUNDS_MS: [u64; 10] = [1, 5, 10, 20, 50, 100, 250, 500, 1_000, 5_000];
 
+/// What is published of the leases of a shard.
+#[derive(Debug, Default)]
+pub struct PublishedLeases {
+    /// Leases that were given.
+    pub given: Counter,
+    /// Leases that are in force now.
+    pub in_force: Counter,
+    /// Clients that wait for a key to be loaded.
+    pub waiting: Counter,
+    /// Leases that ended with a value.
+    pub filled: Counter,
+    /// Leases that were given up.
+    pub dropped: Counter,
+    /// Leases whose time was over.
+    pub void_by_time: Counter,
+    /// Leases that ended as their key changed.
+    pub void_by_change: Counter,
+    /// Values that were answered past their fresh time.
+    pub stale_served: Counter,
+}
+
 /// What a shard takes and what it may take, side by side on one line: they are compared whenever it may have grown.
 #[derive(Debug)]
 #[repr(C, align(16))]
@@ -162,6 +183,8 @@ pub struct Published {
     pub waited_keys: Counter,
     /// Keys that somebody waits for who also wants to know when the key goes.
     pub waited_keys_when_gone: Counter,
+    /// Who loads missing keys.
+    pub leases: PublishedLeases,
     /// Keys that somebody watches.
     pub watched_keys: Counter,
     /// No armed deadline lies before this time (Unix ms); `u64::MAX` when none is armed.
@@ -207,6 +230,7 @@ impl Published {
             ghost_hits: Counter::default(),
             waited_keys: Counter::default(),
             waited_keys_when_gone: Counter::default(),
+            leases: PublishedLeases::default(),
             watched_keys: Counter::default(),
             next_deadline_ms: Counter::default(),
             expiry_lag: Default::default(),

@@ -31,8 +31,7 @@ use crate::command::declaration::{Command, Flags};
 use crate::command::owned::OwnedArgs;
 use crate::command::{Args, Out};
 use crate::config::Config;
-use crate::engine::value::{DataType, Kind};
-use crate::engine::waiting::{self, Interest, Place, Waiting};
+use crate::engine::waiting::{self, Held, Interest, Place, Waiting};
 use crate::engine::{Engine, Key, Now, engine_of};
 use crate::resp::reply::Protocol;
 
@@ -200,6 +199,7 @@ impl Waiter {
         let interest = Interest {
             data_type: self.wait.data_type,
             when_gone: self.wait.when_gone,
+            when_loaded: self.wait.when_loaded,
         };
         for routed in self.awaited() {
             if let Some(engine) = engine_of(engines, routed.shard) {
@@ -223,7 +223,7 @@ impl Waiter {
         // There was nothing after all. It goes on waiting where it stands; those behind it were held up.
         for routed in self.awaited() {
             if let Some(engine) = engine_of(engines, routed.shard) {
-                engine.waiters.key_changed(self.client.db, self.key(routed));
+                engine.waiters.wake(self.client.db, self.key(routed));
             }
         }
     }
@@ -241,7 +241,7 @@ impl Waiter {
         let (db, key) = (self.client.db, self.key(routed));
         if engine.waiters.remove(db, key, self.id) {
             // Those behind it may have been held up by it.
-            engine.waiters.key_changed(db, key);
+            engine.waiters.wake(db, key);
         }
     }
 
@@ -451,8 +451,11 @@ fn serve_key(engines: &mut [&mut Engine], index: usize, place: &Place, now: Now)
             engine.waiters.remove(place.0, &place.1, id);
             continue;
         }
-        let held_now = *held.get_or_insert_with(|| data_type_of(engine, place, now));
+        let held_now = *held.get_or_insert_with(|| held_by(engine, place, now));
         if !waiting.interest.is_met_by(held_now) {
+            if held_now.is_loading() && engine.waiters.all_when_loaded(place) {
+                return;
+            }
             nth += 1;
             continue;
         }
@@ -471,13 +474,16 @@ fn serve_key(engines: &mut [&mut Engine], index: usize, place: &Place, now: Now)
     }
 }
 
-/// What a key holds, if it is there.
-fn data_type_of(engine: &mut Engine, place: &Place, now: Now) -> Option<DataType> {
+/// What a key holds, and whether a client loads it.
+fn held_by(engine: &mut Engine, place: &Place, now: Now) -> Held {
     let key = Key::new(&place.1, engine.seed());
     let mut keyspace = engine.keyspace(place.0, now).untouched();
-    let found = keyspace.find_write(&key)?;
-    let kind: Kind = keyspace.kind(found);
-    Some(kind.data_type())
+    let found = keyspace.find_write(&key);
+    let data_type = found.map(|found| keyspace.kind(found).data_type());
+    Held {
+        data_type,
+        is_leased: engine.waiters.is_leased(place, now),
+    }
 }
 
 fn index_of(engines: &[&mut Engine], shard: u16) -> u16 {

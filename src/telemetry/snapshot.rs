@@ -20,7 +20,7 @@ use crate::client::memory::CLIENT_MEMORY;
 use crate::client::shared::mailbox;
 use crate::command::host::MemoryReport;
 use crate::command::table::registry;
-use crate::engine::published::LAG_BOUNDS_MS;
+use crate::engine::published::{LAG_BOUNDS_MS, PublishedLeases};
 use crate::pubsub;
 
 /// Buckets of the expiry lag, the open one included.
@@ -74,6 +74,40 @@ pub struct Baseline {
     rounds: RoundFigures,
 }
 
+/// What leases did since the start, of all shards.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LeaseFigures {
+    /// Leases that were given.
+    pub given: u64,
+    /// Leases that are in force now.
+    pub in_force: u64,
+    /// Clients that wait for a key to be loaded.
+    pub waiting: u64,
+    /// Leases that ended with a value.
+    pub filled: u64,
+    /// Leases that were given up.
+    pub dropped: u64,
+    /// Leases whose time was over.
+    pub void_by_time: u64,
+    /// Leases that ended as their key changed.
+    pub void_by_change: u64,
+    /// Values that were answered past their fresh time.
+    pub stale_served: u64,
+}
+
+impl LeaseFigures {
+    fn add(&mut self, of_shard: &PublishedLeases) {
+        self.given += of_shard.given.get();
+        self.in_force += of_shard.in_force.get();
+        self.waiting += of_shard.waiting.get();
+        self.filled += of_shard.filled.get();
+        self.dropped += of_shard.dropped.get();
+        self.void_by_time += of_shard.void_by_time.get();
+        self.void_by_change += of_shard.void_by_change.get();
+        self.stale_served += of_shard.stale_served.get();
+    }
+}
+
 /// See the module.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
@@ -123,6 +157,8 @@ pub struct Snapshot {
     pub dirty: u64,
     /// Keys that somebody waits for.
     pub waited_keys: u64,
+    /// Who loads missing keys.
+    pub leases: LeaseFigures,
     /// Keys that transactions to be watch.
     pub watched_keys: u64,
     /// Keys that somebody waits for who also wants to know when the key goes.
@@ -296,6 +332,7 @@ impl Snapshot {
             expire_ns: telemetry.expire_ns.load(Relaxed),
             dirty: 0,
             waited_keys: 0,
+            leases: LeaseFigures::default(),
             watched_keys: 0,
             waited_keys_when_gone: 0,
             lag: [0; LAG_BUCKETS],
@@ -344,6 +381,7 @@ impl Snapshot {
         for published in service.all_published() {
             self.dirty += published.dirty.get();
             self.waited_keys += published.waited_keys.get();
+            self.leases.add(&published.leases);
             self.watched_keys += published.watched_keys.get();
             self.waited_keys_when_gone += published.waited_keys_when_gone.get();
             self.lag_sum_ms += published.expiry_lag_sum_ms.get();

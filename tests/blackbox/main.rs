@@ -22,6 +22,7 @@ mod held;
 mod introspect;
 mod keys;
 mod kills;
+mod leases;
 mod limits;
 mod lists;
 mod loading;

@@ -150,8 +150,8 @@ fn documents_name_what_exists() {
     let mut all = BTreeSet::new();
     tree(root(), &mut all);
     let words = words();
-    let canary = "`engine/nosuch.rs`, `engine/keyspace.rs::Nosuch1`, `Budget::nosuch2`, `engine/keyspace.rs`, `Budget::ask`, \
-                  `nosuch_three()`, `engine/{keyspace,nosuch4}.rs`";
+    let canary = "`engine/nosuch.rs`, `engine/db/mod.rs::Nosuch1`, `Budget::nosuch2`, `engine/db/mod.rs`, `Budget::ask`, \
+                  `nosuch_three()`, `engine/{published,nosuch4}.rs`";
     assert_eq!(
         missing(canary, &all, &words).len(),
         5,

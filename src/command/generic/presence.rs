@@ -39,6 +39,8 @@ fn delete(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
             keyspace.delete(place);
             keyspace.wrote(key.bytes, Event::DEL);
             deleted += 1;
+        } else {
+            keyspace.missed_deletion(key.bytes);
         }
     }
     out.integer(deleted);

@@ -18,6 +18,8 @@ const TEMPLATES: &[&str] = &[
     "SETEX $k 9 $v",
     "PSETEX $k $t $v",
     "SETNX $k $v",
+    "LFILL $k $n $v",
+    "LDROP $k $n",
     "GETSET $k $v",
     "GETDEL $k",
     "GETEX $k PX $t",

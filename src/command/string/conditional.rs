@@ -82,6 +82,7 @@ fn delex(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
     let key = args.key(1);
     let mut keyspace = cx.at(&key);
     let Some(place) = keyspace.find_write(&key) else {
+        keyspace.missed_deletion(key.bytes);
         out.integer(0);
         return Ok(());
     };

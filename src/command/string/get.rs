@@ -44,6 +44,7 @@ fn getdel(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
     let key = args.key(1);
     let mut keyspace = cx.at(&key);
     let Some(place) = keyspace.find_read(&key) else {
+        keyspace.missed_deletion(key.bytes);
         out.null();
         return Ok(());
     };

@@ -350,7 +350,7 @@ impl Engine {
         }
         self.effects.expired(index, entry.key(), Event::EVICTED);
         self.effects.log_evicted(index, entry.key());
-        self.waiters.key_changed(index, entry.key());
+        self.waiters.wake(index, entry.key());
         let stamp = self.effects.stamp();
         self.watches.key_changed(index, entry.key(), stamp);
         self.published.evicted.add(1);

@@ -54,7 +54,7 @@ pub(super) enum DbChange {
 pub(super) struct Attempt {
     changes: Vec<DbChange>,
     effects: effect::Mark,
-    counts: [u64; 8],
+    counts: [u64; COUNTS],
     /// How late keys were deleted, kept before the first one is.
     lag: Option<Box<[u64; LAGS]>>,
 }
@@ -70,6 +70,9 @@ pub(crate) fn drop_room() {
     SPARE.take();
     log::drop_room();
 }
+
+/// Counters that go back with an attempt.
+const COUNTS: usize = 14;
 
 /// Counters of how late keys were deleted.
 const LAGS: usize = super::published::LAG_BOUNDS_MS.len() + 3;
@@ -94,7 +97,8 @@ impl Attempt {
 }
 
 /// The counters that go back with an attempt.
-fn counts(published: &Published) -> [&crate::base::counter::Counter; 8] {
+fn counts(published: &Published) -> [&crate::base::counter::Counter; COUNTS] {
+    let leases = &published.leases;
     [
         &published.hits,
         &published.misses,
@@ -104,6 +108,12 @@ fn counts(published: &Published) -> [&crate::base::counter::Counter; 8] {
         &published.dirty,
         &published.commands,
         &published.evicted,
+        &leases.given,
+        &leases.filled,
+        &leases.dropped,
+        &leases.void_by_time,
+        &leases.void_by_change,
+        &leases.stale_served,
     ]
 }
 
@@ -137,6 +147,7 @@ impl Engine {
             None => Box::new(attempt),
         });
         self.watches.begin_attempt();
+        self.waiters.begin_attempt();
         self.dbs[..self.dbs_end]
             .iter_mut()
             .flatten()
@@ -180,6 +191,7 @@ impl Engine {
             return;
         };
         self.watches.commit_attempt();
+        self.waiters.commit_attempt();
         for index in 0..self.dbs_end {
             if let Some(db) = self.dbs[index].as_deref_mut()
                 && let Some(mut log) = db.take_log()
@@ -257,7 +269,7 @@ impl Engine {
             }
         }
         self.effects.back_to(effects);
-        self.waiters.forget_ready();
+        self.waiters.undo_attempt();
         self.watches.undo_attempt();
         for (counter, kept) in counts(&self.published).into_iter().zip(kept_counts) {
             counter.set(kept);

@@ -55,7 +55,7 @@ const fn section(
 /// The section that comes only when it is named.
 const ON_DEMAND: &str = "debug";
 
-static SECTIONS: [Section; 16] = [
+static SECTIONS: [Section; 17] = [
     section("server", "Server", true, |source, lines| {
         fields::write(fields::server::SERVER, source, lines);
     }),
@@ -89,6 +89,9 @@ static SECTIONS: [Section; 16] = [
         fields::write(fields::CLUSTER, source, lines);
     }),
     section("basalt", "Basalt", true, basalt),
+    section("leases", "Leases", true, |source, lines| {
+        fields::write(fields::LEASES, source, lines);
+    }),
     section("missratio", "Missratio", true, miss_ratio),
     section("keyspace", "Keyspace", true, keyspace),
     section(ON_DEMAND, "Debug", false, |source, lines| {

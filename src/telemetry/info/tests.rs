@@ -51,6 +51,7 @@ fn info_alone_shows_the_default_sections() {
             "Errorstats",
             "Cluster",
             "Basalt",
+            "Leases",
             "Missratio",
             "Keyspace"
         ]

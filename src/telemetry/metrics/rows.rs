@@ -434,6 +434,50 @@ pub(super) static KEYSPACE: &[Row] = &[
     ),
 ];
 
+/// Who loads missing keys.
+pub(super) static LEASES: &[Row] = &[
+    info_gauge(
+        "basalt_leases_in_force",
+        "Keys that a client is loading.",
+        "leases_in_force",
+    ),
+    info_gauge(
+        "basalt_leases_waiting_clients",
+        "Clients that wait for a key to be loaded.",
+        "leases_waiting",
+    ),
+    info_counter(
+        "basalt_leases_given_total",
+        "Leases given to clients that load a key.",
+        "leases_given",
+    ),
+    info_counter(
+        "basalt_leases_filled_total",
+        "Leases that ended with a value.",
+        "leases_filled",
+    ),
+    info_counter(
+        "basalt_leases_dropped_total",
+        "Leases that were given up.",
+        "leases_dropped",
+    ),
+    info_counter(
+        "basalt_leases_void_by_time_total",
+        "Leases whose time was over.",
+        "leases_void_by_time",
+    ),
+    info_counter(
+        "basalt_leases_void_by_change_total",
+        "Leases that ended as their key changed.",
+        "leases_void_by_change",
+    ),
+    info_counter(
+        "basalt_leases_stale_served_total",
+        "Values answered past their fresh time.",
+        "leases_stale_served",
+    ),
+];
+
 /// Runs of scripts that were out of the ordinary.
 pub(super) static SCRIPTS: &[Row] = &[
     counter(

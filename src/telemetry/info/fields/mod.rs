@@ -127,7 +127,7 @@ pub(super) fn write(fields: &[Field], source: &Source<'_>, lines: &mut Lines) {
 fn with_numbers() -> impl Iterator<Item = &'static Field> {
     let of_saving = persistence::ALWAYS.iter().chain(persistence::APPENDING);
     let counted = CLIENTS.iter().chain(STATS).chain(memory::MEMORY);
-    let of_server = server::SERVER.iter().chain(CLUSTER);
+    let of_server = server::SERVER.iter().chain(CLUSTER).chain(LEASES);
     of_server.chain(counted).chain(of_saving)
 }
 
@@ -196,6 +196,20 @@ pub(super) static CLIENTS: &[Field] = &[
     count("total_blocking_keys_on_nokey", |s| {
         s.snapshot.waited_keys_when_gone
     }),
+];
+
+/// The section about leases.
+pub(super) static LEASES: &[Field] = &[
+    count("leases_in_force", |s| s.snapshot.leases.in_force),
+    count("leases_waiting", |s| s.snapshot.leases.waiting),
+    count("leases_given", |s| s.snapshot.leases.given),
+    count("leases_filled", |s| s.snapshot.leases.filled),
+    count("leases_dropped", |s| s.snapshot.leases.dropped),
+    count("leases_void_by_time", |s| s.snapshot.leases.void_by_time),
+    count("leases_void_by_change", |s| {
+        s.snapshot.leases.void_by_change
+    }),
+    count("leases_stale_served", |s| s.snapshot.leases.stale_served),
 ];
 
 /// The section of counts since the start.

@@ -6,12 +6,17 @@
 //! Invariants: no queue is empty; a waiter stands in the queue of a key once; without waiters no memory is taken, and
 //! with few of them little, however many there were.
 
+mod loading;
+
 use std::any::Any;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
+use super::Now;
+use super::leases::Leases;
 use super::published::Published;
 use super::value::DataType;
+use crate::base::hash::Seed;
 use crate::base::maps;
 
 /// Somebody who waits.
@@ -39,12 +44,32 @@ pub struct Interest {
     pub data_type: DataType,
     /// Or it is gone, or holds another type.
     pub when_gone: bool,
+    /// Of a client that waits for the key to be loaded: while another one loads it, the key is not worth a look unless
+    /// it is there.
+    pub when_loaded: bool,
 }
 
 impl Interest {
     /// Whether a key that holds this, or nothing, is worth a look.
-    pub fn is_met_by(self, held: Option<DataType>) -> bool {
-        held == Some(self.data_type) || self.when_gone
+    pub fn is_met_by(self, held: Held) -> bool {
+        let is_awaited = held.data_type == Some(self.data_type) || self.when_gone;
+        is_awaited && !(self.when_loaded && held.is_loading())
+    }
+}
+
+/// What a key with waiters is found to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// What it holds, if it is there.
+    pub data_type: Option<DataType>,
+    /// Whether a client has a lease of it.
+    pub is_leased: bool,
+}
+
+impl Held {
+    /// Whether there is nothing yet for those who wait for the key to be loaded.
+    pub fn is_loading(self) -> bool {
+        self.data_type.is_none() && self.is_leased
     }
 }
 
@@ -60,10 +85,51 @@ pub struct Waiting {
 /// A database and a key in it.
 pub type Place = (usize, Box<[u8]>);
 
+/// The clients that wait for one key, and how many of them wait for what.
+#[derive(Default)]
+struct Queue {
+    waiting: VecDeque<Waiting>,
+    when_gone: usize,
+    when_loaded: usize,
+}
+
+impl Queue {
+    /// Puts a waiter at the end, unless it is there already: a request that names a key twice comes twice in a row.
+    fn push(&mut self, waiting: Waiting) -> bool {
+        let id = waiting.waiter.id();
+        let is_new = self
+            .waiting
+            .back()
+            .is_none_or(|last| last.waiter.id() != id);
+        if is_new {
+            self.when_gone += usize::from(waiting.interest.when_gone);
+            self.when_loaded += usize::from(waiting.interest.when_loaded);
+            self.waiting.push_back(waiting);
+        }
+        is_new
+    }
+
+    /// Takes a waiter out. Of many, the first is served and goes first.
+    fn take(&mut self, id: u64) -> Option<Waiting> {
+        let at = self
+            .waiting
+            .iter()
+            .position(|waiting| waiting.waiter.id() == id)?;
+        let waiting = self.waiting.remove(at)?;
+        self.when_gone -= usize::from(waiting.interest.when_gone);
+        self.when_loaded -= usize::from(waiting.interest.when_loaded);
+        Some(waiting)
+    }
+}
+
 /// See the module.
 #[derive(Default)]
 pub struct Waiters {
-    queues: HashMap<Place, VecDeque<Waiting>>,
+    queues: HashMap<Place, Queue>,
+    /// Who loads keys that are missing.
+    pub(super) leases: Leases,
+    /// A change of a key is worth a look: some client waits, or has a lease.
+    is_attentive: bool,
     ready: Vec<Place>,
     /// Who brings waiters to further shards; it does so once this one is let go.
     pub caller: Option<Arc<dyn Caller>>,
@@ -72,27 +138,36 @@ pub struct Waiters {
     published: Option<Arc<Published>>,
 }
 
-fn any_when_gone(queue: &VecDeque<Waiting>) -> bool {
-    queue.iter().any(|waiting| waiting.interest.when_gone)
-}
-
 impl Waiters {
     /// No waiters yet; how many keys somebody waits for will be published there.
-    pub fn published_in(published: Arc<Published>) -> Waiters {
+    pub fn published_in(published: Arc<Published>, seed: Seed) -> Waiters {
         Waiters {
+            leases: Leases::published_in(Arc::clone(&published), seed),
             published: Some(published),
             ..Waiters::default()
         }
     }
 
-    /// Publishes the counts after a change of a queue in which somebody waited, or not, for its key to go.
-    fn publish(&self, before: bool, after: bool) {
+    /// Publishes the counts after a queue changed in which so many waited for its key to go, and to be loaded.
+    fn publish(&self, before: (usize, usize), after: (usize, usize)) {
         if let Some(published) = &self.published {
             published.waited_keys.set(self.queues.len() as u64);
-            let count = published.waited_keys_when_gone.get();
-            let count = (count + u64::from(after)).saturating_sub(u64::from(before));
-            published.waited_keys_when_gone.set(count);
+            let (was_any, is_any) = (u64::from(before.0 > 0), u64::from(after.0 > 0));
+            let count = published.waited_keys_when_gone.get() + is_any;
+            published
+                .waited_keys_when_gone
+                .set(count.saturating_sub(was_any));
+            let count = published.leases.waiting.get() + after.1 as u64;
+            published
+                .leases
+                .waiting
+                .set(count.saturating_sub(before.1 as u64));
         }
+    }
+
+    /// Notes whether changes of keys are worth a look.
+    pub(super) fn note_attention(&mut self) {
+        self.is_attentive = !self.queues.is_empty() || !self.leases.is_empty();
     }
 
     /// Whether no client waits.
@@ -103,15 +178,16 @@ impl Waiters {
 
     /// Puts a waiter at the end of a key's queue, unless it stands there already.
     pub fn add(&mut self, db: usize, key: &[u8], waiting: Waiting) {
-        let queue = self.queues.entry((db, key.into()));
-        let queue = queue.or_insert_with(|| VecDeque::with_capacity(1));
-        let id = waiting.waiter.id();
-        let before = any_when_gone(queue);
-        if queue.iter().all(|other| other.waiter.id() != id) {
-            queue.push_back(waiting);
+        let queue = self.queues.entry((db, key.into())).or_default();
+        let before = (queue.when_gone, queue.when_loaded);
+        let is_for_loading = waiting.interest.when_loaded;
+        queue.push(waiting);
+        let after = (queue.when_gone, queue.when_loaded);
+        if is_for_loading {
+            self.leases.note_waited(db, key);
         }
-        let after = any_when_gone(queue);
         self.publish(before, after);
+        self.note_attention();
     }
 
     /// Takes a waiter out of a key's queue; true if it stood there.
@@ -121,49 +197,77 @@ impl Waiters {
         let Some(queue) = self.queues.get_mut(&place) else {
             return false;
         };
-        let before = queue.len();
-        let before_when_gone = any_when_gone(queue);
-        queue.retain(|waiting| waiting.waiter.id() != id);
-        let found = queue.len() < before;
-        let after_when_gone = any_when_gone(queue);
-        if queue.is_empty() {
+        let before = (queue.when_gone, queue.when_loaded);
+        let found = queue.take(id).is_some();
+        let after = (queue.when_gone, queue.when_loaded);
+        if queue.waiting.is_empty() {
             self.queues.remove(&place);
             maps::shrink(&mut self.queues);
         }
-        self.publish(before_when_gone, after_when_gone);
+        self.publish(before, after);
+        self.note_attention();
         found
     }
 
     /// Goes over all waiters, with the places where they wait.
     pub fn each(&self, mut look: impl FnMut(&Place, &Waiting)) {
         for (place, queue) in &self.queues {
-            queue.iter().for_each(|waiting| look(place, waiting));
+            queue
+                .waiting
+                .iter()
+                .for_each(|waiting| look(place, waiting));
         }
+    }
+
+    /// Whether all who wait for a key wait for it to be loaded.
+    pub fn all_when_loaded(&self, place: &Place) -> bool {
+        let queue = self.queues.get(place);
+        queue.is_none_or(|queue| queue.when_loaded == queue.waiting.len())
+    }
+
+    /// Whether a client has a lease of a key.
+    pub fn is_leased(&self, place: &Place, now: Now) -> bool {
+        !self.leases.is_empty() && self.leases.are_in_force(place.0, &place.1, now)
     }
 
     /// The `index`th waiter of a key.
     pub fn nth(&self, place: &Place, index: usize) -> Option<&Waiting> {
-        self.queues.get(place)?.get(index)
+        self.queues.get(place)?.waiting.get(index)
     }
 
-    /// A key changed: the clients that wait for it are to be looked at.
+    /// A key changed, or a client wanted it gone: its lease ends, and the clients that wait for it are to be looked at.
     #[inline]
     pub fn key_changed(&mut self, db: usize, key: &[u8]) {
-        if !self.queues.is_empty() {
+        if self.is_attentive {
             self.note(db, key);
         }
     }
 
     #[cold]
     fn note(&mut self, db: usize, key: &[u8]) {
+        if !self.leases.is_empty() {
+            self.leases.void(db, key);
+            self.note_attention();
+        }
+        self.wake(db, key);
+    }
+
+    /// The clients that wait for a key are to be looked at, if any do: nothing that a client did has changed it.
+    pub fn wake(&mut self, db: usize, key: &[u8]) -> bool {
+        if self.queues.is_empty() {
+            return false;
+        }
         let place: Place = (db, key.into());
-        if self.queues.contains_key(&place) && !self.ready.contains(&place) {
+        let is_waited = self.queues.contains_key(&place);
+        if is_waited && !self.ready.contains(&place) {
             self.ready.push(place);
         }
+        is_waited
     }
 
     /// A whole database changed (FLUSHDB, SWAPDB).
     pub fn database_changed(&mut self, db: usize) {
+        self.void_leases(db);
         for place in self.queues.keys() {
             if place.0 == db && !self.ready.contains(place) {
                 self.ready.push(place.clone());
@@ -225,6 +329,7 @@ mod tests {
             interest: Interest {
                 data_type: DataType::List,
                 when_gone: false,
+                when_loaded: false,
             },
         }
     }
@@ -251,7 +356,7 @@ mod tests {
     #[test]
     fn how_many_keys_somebody_waits_for_is_published() {
         let published = Arc::new(Published::new(1));
-        let mut waiters = Waiters::published_in(Arc::clone(&published));
+        let mut waiters = Waiters::published_in(Arc::clone(&published), Seed { k0: 1, k1: 2 });
         let shown = || {
             (
                 published.waited_keys.get(),
@@ -277,7 +382,7 @@ mod tests {
     #[test]
     fn waiters_stand_in_the_order_in_which_they_came_and_once() {
         let mut waiters = Waiters::default();
-        for id in [3, 1, 2, 1] {
+        for id in [3, 1, 2, 2] {
             waiters.add(0, b"k", waiting(id));
         }
         let place: Place = (0, b"k"[..].into());

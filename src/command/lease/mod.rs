@@ -1,0 +1,212 @@
+//! Leases: a key that is missing, or stale, is loaded by one client, and the others wait for it or go on without.
+//!
+//! ```text
+//! mod    LGET LFILL LDROP
+//! ```
+//!
+//! What a lease is, and what ends it, stands in [`engine::leases`](crate::engine::leases). Clients without leases see
+//! ordinary strings. A lease is nothing that others execute: LFILL is logged as the SET that it amounts to.
+
+#[cfg(test)]
+mod tests;
+
+use super::context::{ShardCx, Wait};
+use super::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
+use super::error::CommandError;
+use super::options::Expiry;
+use super::string::reply_text;
+use super::{Args, Out};
+use crate::engine::effect::Event;
+use crate::engine::keyspace::Deadline;
+use crate::engine::leases::Standing;
+use crate::engine::value::DataType;
+
+pub(super) static TABLE: &[&Command] = &[&LDROP, &LFILL, &LGET];
+
+/// How a key was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Hit,
+    Miss,
+    Busy,
+}
+
+/// The end of a reply: how the key was found, and the token that the client has now, or 0.
+#[inline]
+fn end_reply(state: State, token: u64, out: &mut Out) {
+    out.simple(match state {
+        State::Hit => "hit",
+        State::Miss => "miss",
+        State::Busy => "busy",
+    });
+    out.integer(token as i64);
+}
+
+/// The reply to who loads a key that is missing, or finds another client loading it.
+fn reply_nothing(state: State, token: u64, out: &mut Out) {
+    out.array(3);
+    out.null();
+    end_reply(state, token, out);
+}
+
+/// `LGET key LEASE milliseconds [WAIT milliseconds]`
+static LGET: Command = Command::new("lget", Group::String, -4)
+    .reads(KeySpec::FIRST_READ)
+    .flags(Flags::FAST.or(Flags::BLOCKING))
+    .doc(
+        "8.6.0",
+        "key LEASE lease-milliseconds [WAIT wait-milliseconds]",
+        "Answers the string that a key holds, or a token to the one client that is to load it.",
+    )
+    .on_keys(lget);
+
+fn lget(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    let options = GetOptions::parse(args, cx.now.unix_ms)?;
+    let key = args.key(1);
+    if let Some(text) = cx.at(&key).read_text(&key)? {
+        out.array(3);
+        reply_text(text, out);
+        end_reply(State::Hit, 0, out);
+        return Ok(());
+    }
+    let (now, db) = (cx.now, cx.client.db);
+    let mut keyspace = cx.at(&key);
+    let engine = keyspace.engine();
+    let is_free = engine.waiters.lease_of(db, &key, now) == Standing::Free;
+    if is_free {
+        if engine.rest.follows() {
+            // What a replica is told to store comes from its primary.
+            return Err(CommandError::ReadOnly);
+        }
+        let until_ms = options.lease_until_ms;
+        let token = engine
+            .waiters
+            .give_lease(db, &key, until_ms, &mut engine.random);
+        reply_nothing(State::Miss, token, out);
+        return Ok(());
+    }
+    match options.wait_until_ms {
+        Some(until_ms) if cx.may_block() => cx.wait(Wait {
+            when_gone: true,
+            when_loaded: true,
+            on_timeout: |out| reply_nothing(State::Busy, 0, out),
+            ..Wait::new(DataType::String, Some(until_ms))
+        }),
+        _ => reply_nothing(State::Busy, 0, out),
+    }
+    Ok(())
+}
+
+/// What LGET is to do where it finds nothing.
+struct GetOptions {
+    lease_until_ms: u64,
+    /// Until when it waits for another client that loads the key.
+    wait_until_ms: Option<u64>,
+}
+
+impl GetOptions {
+    #[inline]
+    fn parse(args: &Args<'_>, now_ms: u64) -> Result<GetOptions, CommandError> {
+        let mut options = GetOptions {
+            lease_until_ms: 0,
+            wait_until_ms: None,
+        };
+        let mut at = 2;
+        while at < args.len() {
+            let has_value = at + 1 < args.len();
+            if has_value && args.is(at, "lease") {
+                options.lease_until_ms = lease_until_ms(args.integer(at + 1)?, now_ms)?;
+            } else if has_value && args.is(at, "wait") {
+                options.wait_until_ms = wait_until_ms(args, at + 1, now_ms)?;
+            } else {
+                return Err(CommandError::Syntax);
+            }
+            at += 2;
+        }
+        match options.lease_until_ms {
+            0 => Err(CommandError::Syntax),
+            _ => Ok(options),
+        }
+    }
+}
+
+fn lease_until_ms(lease_ms: i64, now_ms: u64) -> Result<u64, CommandError> {
+    let until_ms = lease_ms.checked_add(now_ms as i64);
+    match until_ms {
+        Some(until_ms) if lease_ms > 0 => Ok(until_ms as u64),
+        _ => Err("ERR invalid lease time in 'lget' command".into()),
+    }
+}
+
+/// The end of a wait; none where it is of no time at all.
+#[cold]
+fn wait_until_ms(args: &Args<'_>, at: usize, now_ms: u64) -> Result<Option<u64>, CommandError> {
+    let wait_ms = args
+        .integer(at)
+        .map_err(|_| "ERR timeout is not an integer or out of range")?;
+    match (wait_ms, wait_ms.checked_add(now_ms as i64)) {
+        (..0, _) => Err("ERR timeout is negative".into()),
+        (0, _) => Ok(None),
+        (_, Some(until_ms)) => Ok(Some(until_ms as u64)),
+        (_, None) => Err("ERR timeout is out of range".into()),
+    }
+}
+
+/// `LFILL key token value [expiry]`
+static LFILL: Command = Command::new("lfill", Group::String, -4)
+    .writes(&[KeySpec::one(1, KeyFlags::OW.or(KeyFlags::UPDATE))])
+    .flags(Flags::DENYOOM.or(Flags::FAST))
+    .keeps_block(3)
+    .doc(
+        "8.6.0",
+        "key token value [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds]",
+        "Makes a key hold the string that was loaded for it, unless the token is void.",
+    )
+    .on_keys(lfill);
+
+fn lfill(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    let token = args.integer(2)?;
+    let mut expiry = Expiry::Unsaid;
+    let mut at = 4;
+    while at < args.len() {
+        at = expiry.accept_time(args, at).ok_or(CommandError::Syntax)?;
+    }
+    let deadline = expiry.on_replace(args, cx.now, "lfill")?;
+    let (key, now, db) = (args.key(1), cx.now, cx.client.db);
+    let mut keyspace = cx.at(&key);
+    let found = keyspace.find_write(&key);
+    let waiters = &mut keyspace.engine().waiters;
+    if !waiters.fill_lease(db, &key, token as u64, now) {
+        out.integer(0);
+        return Ok(());
+    }
+    keyspace.put_text(&key, found, args.content(3), deadline);
+    keyspace.wrote(key.bytes, Event::string("set"));
+    if matches!(deadline, Deadline::At(_)) {
+        keyspace.wrote(key.bytes, Event::generic("expire"));
+    }
+    cx.log_string(key.bytes, args.content(3), deadline);
+    out.integer(1);
+    Ok(())
+}
+
+/// `LDROP key token`
+static LDROP: Command = Command::new("ldrop", Group::String, 3)
+    .reads(&[KeySpec::one(1, KeyFlags::RO)])
+    .flags(Flags::FAST)
+    .doc(
+        "8.6.0",
+        "key token",
+        "Gives up loading a key; the first client that waits for it loads it next.",
+    )
+    .on_keys(ldrop);
+
+fn ldrop(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    let token = args.integer(2)?;
+    let (key, now, db) = (args.key(1), cx.now, cx.client.db);
+    let mut keyspace = cx.at(&key).untouched();
+    let waiters = &mut keyspace.engine().waiters;
+    let is_dropped = waiters.drop_lease(db, &key, token as u64, now);
+    out.integer(i64::from(is_dropped));
+    Ok(())
+}

@@ -1,0 +1,106 @@
+//! Keys that no name leads to: walks over a database, and keys drawn at random. What is expired is not shown.
+
+use super::Keyspace;
+use crate::base::hash;
+use crate::engine::Engine;
+use crate::engine::expire::is_over;
+use crate::engine::value::Object;
+use crate::structures::entry::EntryRef;
+
+impl Keyspace<'_> {
+    /// Visits a bounded number of entries from a cursor on; expired ones are left out. Returns the next cursor.
+    pub fn scan(
+        &mut self,
+        cursor: u64,
+        budget: usize,
+        visit: impl FnMut(EntryRef<'_, Object>),
+    ) -> u64 {
+        let visit = unless_over(self.now.unix_ms, visit);
+        let db = self.engine.db(self.db);
+        db.map_or(0, |db| db.table.scan(cursor, budget, visit))
+    }
+
+    /// Visits some entries from a position on, and those that are there from the first call to the last exactly once;
+    /// expired ones are left out. Returns the next position, 0 at the end.
+    pub fn scan_once(
+        &mut self,
+        position: u64,
+        budget: usize,
+        visit: impl FnMut(EntryRef<'_, Object>),
+    ) -> u64 {
+        let mut visit = unless_over(self.now.unix_ms, visit);
+        let engine = &*self.engine;
+        let db = engine.db(self.db);
+        let show = |entry: EntryRef<'_, Object>| {
+            if !engine.is_coming(entry.key()) {
+                visit(entry);
+            }
+        };
+        db.map_or(0, |db| db.table.scan_once(position, budget, show))
+    }
+
+    /// As [`Keyspace::scan`], and deletes the expired entries that it meets.
+    pub fn scan_expiring(
+        &mut self,
+        cursor: u64,
+        budget: usize,
+        mut visit: impl FnMut(EntryRef<'_, Object>),
+    ) -> u64 {
+        let (now_ms, seed) = (self.now.unix_ms, self.engine.seed());
+        let Some(db) = self.engine.db(self.db) else {
+            return 0;
+        };
+        let is_due = |entry: EntryRef<'_, Object>| is_over(entry, now_ms);
+        let mut due = Vec::new();
+        let next = db.table.scan(cursor, budget, |entry| {
+            if is_due(entry) {
+                due.push(seed.hash(entry.key()));
+            } else if !self.engine.is_coming(entry.key()) {
+                visit(entry);
+            }
+        });
+        for hash in due {
+            let db = self.engine.db(self.db);
+            if let Some(place) = db.and_then(|db| db.table.find_by_hash(hash, is_due)) {
+                self.expire(place);
+            }
+        }
+        next
+    }
+
+    /// A key drawn at random, nearly evenly; expired ones are skipped.
+    pub fn random(&mut self) -> Option<Vec<u8>> {
+        const TRIES_MAX: usize = 100;
+        for _ in 0..TRIES_MAX {
+            let Engine {
+                dbs,
+                random,
+                coming,
+                ..
+            } = &mut *self.engine;
+            let db = dbs[self.db].as_deref()?;
+            let place = db.table.random(&mut || random.next_u64())?;
+            let entry = db.at(place);
+            match is_over(entry, self.now.unix_ms) {
+                true => {
+                    self.expire(place);
+                }
+                false if !coming.is_empty() && coming.contains(&hash::slot(entry.key())) => {}
+                false => return Some(entry.key().to_vec()),
+            }
+        }
+        None
+    }
+}
+
+/// Leaves out what is expired.
+fn unless_over(
+    now_ms: u64,
+    mut visit: impl FnMut(EntryRef<'_, Object>),
+) -> impl FnMut(EntryRef<'_, Object>) {
+    move |entry| {
+        if !is_over(entry, now_ms) {
+            visit(entry);
+        }
+    }
+}

@@ -1,0 +1,326 @@
+//! Leases of this shard's keys: which client may load a key that is missing or stale, and until when.
+//!
+//! A lease is a random number, the token, that LGET gives to one client and that LFILL has to show. Every change of the
+//! key ends the lease, and so does a deletion where there was no key to delete: a client that read the old row before
+//! another one changed it cannot store it any more. Leases lie beside the queues of [`waiting`](super::waiting), as
+//! those who wait for a key to be loaded are to be served when its lease ends.
+//!
+//! A lease knows its key by the hash alone. Two keys with one hash would have one lease: one of them would be busy
+//! while the other is loaded, and a change of either would end it. Both are safe, so the names need not be kept.
+//!
+//! Invariants: no more than [`LEASES_MAX`] leases are in force; without leases no memory is taken.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use super::published::Published;
+use super::{Engine, Now};
+use crate::alloc::account;
+use crate::base::hash::Seed;
+use crate::base::maps;
+
+/// Leases of a shard that are in force at a time. Of more, those go first that would end first: to end one is always
+/// safe.
+pub(super) const LEASES_MAX: usize = 1 << 13;
+
+/// Leases that are ended in one slice because their time is over.
+const ENDED_PER_SLICE: usize = 64;
+
+/// A database, and the hash of a key in it.
+pub(super) type Leased = (usize, u64);
+
+#[derive(Clone, Debug)]
+pub(super) struct Lease {
+    pub(super) token: u64,
+    /// The first moment, in Unix milliseconds, at which it is over.
+    pub(super) until_ms: u64,
+    /// The key, once a client waits for it.
+    pub(super) waited: Option<Box<[u8]>>,
+}
+
+/// Whether a key is being loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// By no client.
+    Free,
+    /// By the client that has the token.
+    Leased,
+    /// The time of a lease is just over, and those who waited come first.
+    Promised,
+}
+
+/// What undoes a change, while an attempt is on.
+#[derive(Debug)]
+pub(super) enum Undo {
+    Given(Leased),
+    Ended(Leased, Lease),
+}
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Leases {
+    pub(super) by_key: HashMap<Leased, Lease>,
+    pub(super) by_end: BTreeSet<(u64, usize, u64)>,
+    /// What undoes the changes of the attempt that is on.
+    pub(super) undo: Option<Vec<Undo>>,
+    seed: Option<Seed>,
+    pub(super) published: Option<Arc<Published>>,
+}
+
+/// How a lease ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    Filled,
+    Dropped,
+    Time,
+    Change,
+}
+
+impl Leases {
+    /// No leases yet; their figures will be published there.
+    pub(super) fn published_in(published: Arc<Published>, seed: Seed) -> Leases {
+        Leases {
+            seed: Some(seed),
+            published: Some(published),
+            ..Leases::default()
+        }
+    }
+
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_key.is_empty()
+    }
+
+    pub(super) fn charged<R>(&mut self, change: impl FnOnce(&mut Leases) -> R) -> R {
+        let before = account::charged_bytes();
+        let result = change(self);
+        if let Some(published) = &self.published {
+            published.add_used(account::charged_bytes() - before);
+            published.leases.in_force.set(self.by_key.len() as u64);
+        }
+        result
+    }
+
+    pub(super) fn insert(&mut self, leased: Leased, lease: Lease) {
+        self.by_end.insert((lease.until_ms, leased.0, leased.1));
+        if let Some(before) = self.by_key.insert(leased, lease) {
+            self.by_end.remove(&(before.until_ms, leased.0, leased.1));
+        }
+    }
+
+    fn remove(&mut self, leased: Leased) -> Option<Lease> {
+        let lease = self.by_key.remove(&leased)?;
+        self.by_end.remove(&(lease.until_ms, leased.0, leased.1));
+        maps::shrink(&mut self.by_key);
+        if self.by_end.is_empty() {
+            self.by_end = BTreeSet::new();
+        }
+        Some(lease)
+    }
+
+    /// Ends a lease; the key, if clients wait for it.
+    pub(super) fn end(&mut self, leased: Leased, end: End) -> Option<Box<[u8]>> {
+        if let (Some(published), true) = (&self.published, self.by_key.contains_key(&leased)) {
+            let figures = &published.leases;
+            match end {
+                End::Filled => figures.filled.add(1),
+                End::Dropped => figures.dropped.add(1),
+                End::Time => figures.void_by_time.add(1),
+                End::Change => figures.void_by_change.add(1),
+            }
+        }
+        let ended = self.charged(|leases| {
+            let lease = leases.remove(leased)?;
+            // What goes on is copied: the shard gets back what it has paid for.
+            account::apart(|| {
+                if let Some(undo) = &mut leases.undo {
+                    undo.push(Undo::Ended(leased, lease.clone()));
+                }
+                lease.waited.clone()
+            })
+        });
+        ended
+    }
+
+    /// Notes that a client waits for a key, to be served when its lease ends.
+    pub(super) fn note_waited(&mut self, db: usize, key: &[u8]) {
+        let leased = (db, self.hash(key));
+        self.charged(|leases| {
+            if let Some(lease) = leases.by_key.get_mut(&leased)
+                && lease.waited.is_none()
+            {
+                lease.waited = Some(key.into());
+            }
+        });
+    }
+
+    fn hash(&self, key: &[u8]) -> u64 {
+        self.seed.map_or(0, |seed| seed.hash(key))
+    }
+
+    /// Ends the lease of a key that changed.
+    pub(super) fn void(&mut self, db: usize, key: &[u8]) {
+        let leased = (db, self.hash(key));
+        self.end(leased, End::Change);
+    }
+
+    /// Ends all leases of a database; the keys that clients wait for are looked at by other means.
+    pub(super) fn void_db(&mut self, db: usize) {
+        let all: Vec<Leased> = self.by_key.keys().copied().collect();
+        for leased in all.into_iter().filter(|leased| leased.0 == db) {
+            self.end(leased, End::Change);
+        }
+    }
+
+    /// Whether a key of a queue is leased.
+    pub(super) fn are_in_force(&self, db: usize, key: &[u8], now: Now) -> bool {
+        let lease = self.by_key.get(&(db, self.hash(key)));
+        lease.is_some_and(|lease| lease.until_ms > now.unix_ms)
+    }
+
+    pub(super) fn begin_attempt(&mut self) {
+        self.undo = Some(Vec::new());
+    }
+
+    pub(super) fn undo_attempt(&mut self) {
+        let changes = self.undo.take().unwrap_or_default();
+        self.charged(|leases| {
+            for change in changes.iter().rev() {
+                match change {
+                    Undo::Given(leased) => {
+                        leases.remove(*leased);
+                    }
+                    // Copied, so that the shard pays for what it has, and not for what the attempt kept.
+                    Undo::Ended(leased, lease) => leases.insert(*leased, lease.clone()),
+                }
+            }
+        });
+    }
+}
+
+impl Engine {
+    /// Ends some leases whose time is over; true while more are. The next moment at which one is, if any will be.
+    pub(super) fn end_leases(&mut self, now: Now) -> (bool, u64) {
+        for _ in 0..ENDED_PER_SLICE {
+            let Some(&(until_ms, db, hash)) = self.waiters.leases.by_end.first() else {
+                return (false, u64::MAX);
+            };
+            if until_ms > now.unix_ms {
+                return (false, until_ms);
+            }
+            let waited = self.waiters.leases.end((db, hash), End::Time);
+            self.waiters.note_attention();
+            if let Some(key) = waited {
+                self.waiters.wake(db, &key);
+            }
+        }
+        (true, 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::Key;
+
+    const SEED: Seed = Seed { k0: 1, k1: 2 };
+
+    fn now(unix_ms: u64) -> Now {
+        Now { unix_ms }
+    }
+
+    fn give(engine: &mut Engine, name: &[u8], until_ms: u64) -> u64 {
+        let key = Key::new(name, SEED);
+        engine
+            .waiters
+            .give_lease(0, &key, until_ms, &mut engine.random)
+    }
+
+    fn fills(engine: &mut Engine, name: &[u8], token: u64, at_ms: u64) -> bool {
+        let key = Key::new(name, SEED);
+        engine.waiters.fill_lease(0, &key, token, now(at_ms))
+    }
+
+    #[test]
+    fn a_token_is_good_once_and_until_its_time_is_over() {
+        let mut engine = Engine::new(1, SEED, 1);
+        let token = give(&mut engine, b"a", 100);
+        assert!(token != 0 && token >> 63 == 0);
+        assert!(!fills(&mut engine, b"a", token ^ 1, 50), "another token");
+        assert!(!fills(&mut engine, b"b", token, 50), "another key");
+        assert!(fills(&mut engine, b"a", token, 99));
+        assert!(!fills(&mut engine, b"a", token, 99), "a second time");
+        let token = give(&mut engine, b"a", 100);
+        assert!(!fills(&mut engine, b"a", token, 100), "its time is over");
+    }
+
+    #[test]
+    fn a_change_of_the_key_ends_its_lease_and_no_other() {
+        let mut engine = Engine::new(1, SEED, 1);
+        let (one, other) = (give(&mut engine, b"a", 100), give(&mut engine, b"b", 100));
+        engine.waiters.key_changed(0, b"a");
+        engine.waiters.key_changed(1, b"b");
+        engine.waiters.wake(0, b"b");
+        assert!(!fills(&mut engine, b"a", one, 1));
+        assert!(fills(&mut engine, b"b", other, 1));
+        let figures = &engine.published().leases;
+        assert_eq!((figures.given.get(), figures.in_force.get()), (2, 0));
+        assert_eq!((figures.filled.get(), figures.void_by_change.get()), (1, 1));
+    }
+
+    #[test]
+    fn of_too_many_leases_those_go_that_would_end_first() {
+        let mut engine = Engine::new(1, SEED, 1);
+        let names: Vec<String> = (0..=LEASES_MAX).map(|number| number.to_string()).collect();
+        let mut tokens = Vec::new();
+        for (number, name) in names.iter().enumerate() {
+            tokens.push(give(&mut engine, name.as_bytes(), 1_000 + number as u64));
+        }
+        assert_eq!(engine.published().leases.in_force.get(), LEASES_MAX as u64);
+        assert!(engine.used_bytes() < 200 * LEASES_MAX as i64);
+        assert!(!fills(&mut engine, names[0].as_bytes(), tokens[0], 1));
+        for (name, token) in names.iter().zip(&tokens).skip(1) {
+            assert!(fills(&mut engine, name.as_bytes(), *token, 1));
+        }
+        assert_eq!(engine.used_bytes(), 0);
+    }
+
+    #[test]
+    fn an_attempt_that_is_undone_leaves_leases_as_they_were() {
+        let mut engine = Engine::new(1, SEED, 1);
+        let kept = give(&mut engine, b"a", 100);
+        let changed = give(&mut engine, b"b", 100);
+        engine.begin_attempt();
+        assert!(fills(&mut engine, b"a", kept, 1));
+        engine.waiters.key_changed(0, b"b");
+        let token = give(&mut engine, b"c", 100);
+        engine.undo_attempt();
+        assert!(fills(&mut engine, b"a", kept, 1));
+        assert!(fills(&mut engine, b"b", changed, 1));
+        assert!(!fills(&mut engine, b"c", token, 1), "no client has seen it");
+        assert_eq!(engine.used_bytes(), 0);
+    }
+
+    #[test]
+    fn leases_end_in_slices_when_their_time_is_over() {
+        let mut engine = Engine::new(1, SEED, 1);
+        for number in 0..200u64 {
+            give(
+                &mut engine,
+                number.to_string().as_bytes(),
+                10 + number % 2 * 1_000,
+            );
+        }
+        assert_eq!(engine.published().next_deadline_ms.get(), 10);
+        while engine.expire_slice(now(10)) {}
+        assert_eq!(engine.published().leases.in_force.get(), 100);
+        assert_eq!(engine.published().next_deadline_ms.get(), 1_010);
+        while engine.expire_slice(now(2_000)) {}
+        let figures = &engine.published().leases;
+        assert_eq!(
+            (figures.in_force.get(), figures.void_by_time.get()),
+            (0, 200)
+        );
+        assert_eq!(engine.published().next_deadline_ms.get(), u64::MAX);
+    }
+}
