@@ -256,7 +256,7 @@ impl Saving {
         let mut lagging = primary.lagging();
         while !lagging.is_empty() && clock::unix_ms() < until_ms && waits_until_ms.load(SeqCst) != 0
         {
-            primary.ask_for_acknowledgements();
+            primary.ask_for_acknowledgements(None);
             std::thread::sleep(REPLICAS_LOOK);
             lagging = primary.lagging();
         }

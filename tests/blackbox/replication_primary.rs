@@ -182,6 +182,62 @@ impl Socket {
     }
 }
 
+/// Answers each request for an acknowledgement as redis-server does, with the offset in front of the request; says
+/// nothing otherwise, until the server is gone. The stream's first byte follows the snapshot of this offset.
+fn acknowledge_when_asked(mut socket: Socket, mut offset: u64) {
+    let mut line = Vec::new();
+    let mut next = |socket: &mut Socket| {
+        line.clear();
+        let read = socket.0.read_until(b'\n', &mut line).unwrap_or(0);
+        let text = String::from_utf8_lossy(&line).trim().to_owned();
+        (read > 0).then_some((text, read as u64))
+    };
+    while let Some((head, mut len)) = next(&mut socket) {
+        let count: usize = head.trim_start_matches('*').parse().expect("a count");
+        let mut words = Vec::new();
+        for at in 0..2 * count {
+            let Some((word, read)) = next(&mut socket) else {
+                return;
+            };
+            len += read;
+            if at % 2 == 1 {
+                words.push(word);
+            }
+        }
+        if words.get(1).is_some_and(|word| word == "GETACK") {
+            let said = format!(
+                "*3\r\n$8\r\nREPLCONF\r\n$3\r\nACK\r\n${}\r\n{offset}\r\n",
+                offset.to_string().len()
+            );
+            if socket.0.get_mut().write_all(said.as_bytes()).is_err() {
+                return;
+            }
+        }
+        offset += len;
+    }
+}
+
+#[test]
+fn a_replica_that_answers_only_when_asked_and_with_the_offset_before_the_question_ends_each_wait() {
+    let server = Server::start(&primary().threads(4));
+    let (socket, offset) = Socket::attach(&server, &mut server.raw());
+    let replica = std::thread::spawn(move || acknowledge_when_asked(socket, offset));
+    std::thread::scope(|scope| {
+        for number in 0..4 {
+            let mut client = server.raw();
+            scope.spawn(move || {
+                for round in 0..100 {
+                    client.send(format!("SET k{number} {round}\r\nWAIT 1 0\r\n").as_bytes());
+                    assert_eq!(client.read().show(), "OK");
+                    assert_eq!(client.read().show(), "(integer) 1");
+                }
+            });
+        }
+    });
+    drop(server);
+    replica.join().expect("the stand-in ends with the server");
+}
+
 #[test]
 fn a_replica_that_never_reads_is_given_up_and_holds_nobody_up() {
     let Some(Oracle(replica)) = Oracle::start() else {

@@ -143,8 +143,9 @@ pub trait Primary: Send + Sync {
     fn wake_at_acknowledgement(&self, waker: &Waker);
     /// Whether fewer replicas follow than writes ask for.
     fn lacks_replicas(&self, config: &Config) -> bool;
-    /// Has replicas say at once what they have.
-    fn ask_for_acknowledgements(&self);
+    /// Has replicas say at once whether they have what was written before a position of the log, or all that was
+    /// written by now, unless they have been asked for it already.
+    fn ask_for_acknowledgements(&self, written: Option<u64>);
     /// Puts a command into the stream that no client ran here (DEBUG REPLICATE); the position of the log behind it.
     fn replicate(&self, arguments: &[&[u8]]) -> u64;
     /// Replicas that do not have, as far as they said, all that was written.

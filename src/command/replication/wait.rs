@@ -76,7 +76,9 @@ fn block(
     has_come: fn(&dyn Server, &Connection, Wanted, bool, &mut Out) -> Option<CommandResult>,
 ) {
     if wanted.replicas > 0 {
-        cx.server.primary().ask_for_acknowledgements();
+        let written = cx.client.shared.log_position.load(Relaxed);
+        let primary = cx.server.primary();
+        primary.ask_for_acknowledgements(Some(written));
     }
     cx.after = After::Block(Block {
         until_ms,

@@ -32,7 +32,7 @@ impl Primary for Alone {
     fn lacks_replicas(&self, config: &Config) -> bool {
         config.wants_replicas()
     }
-    fn ask_for_acknowledgements(&self) {}
+    fn ask_for_acknowledgements(&self, _: Option<u64>) {}
     fn wake_at_acknowledgement(&self, _: &std::task::Waker) {}
 
     fn replicate(&self, _: &[&[u8]]) -> u64 {

@@ -66,8 +66,11 @@ pub struct Primary {
     syncing: Syncing,
     /// Opens when a replica has more than before, or comes.
     acknowledged: Gate,
-    /// The position of the log behind the last request for acknowledgements.
+    /// The position of the log before the last request for acknowledgements: answers to it count for what was written
+    /// by then.
     asked: AtomicU64,
+    /// The position behind that request.
+    asked_end: AtomicU64,
     pinged_ms: AtomicU64,
     /// Since when there is no replica.
     alone_since_ms: AtomicU64,
@@ -92,6 +95,7 @@ impl Primary {
             syncing: Syncing::default(),
             acknowledged: Gate::default(),
             asked: AtomicU64::new(0),
+            asked_end: AtomicU64::new(0),
             pinged_ms: AtomicU64::new(now_ms),
             alone_since_ms: AtomicU64::new(now_ms),
         };
@@ -392,11 +396,18 @@ impl ask::Primary for Primary {
         self.stream.source() != Source::Link && good.load(Relaxed) < wanted
     }
 
-    fn ask_for_acknowledgements(&self) {
-        let is_new = self.stream.log_tail() != self.asked.load(Relaxed);
-        if is_new && self.stream.source() == Source::Log && !self.peers.lock().is_empty() {
-            let position = self.stream.tell(&[b"REPLCONF", b"GETACK", b"*"]);
-            self.asked.store(position, Relaxed);
+    fn ask_for_acknowledgements(&self, written: Option<u64>) {
+        let before = self.stream.log_tail();
+        let is_asked = match written {
+            Some(position) => position <= self.asked.load(Relaxed),
+            None => before == self.asked_end.load(Relaxed),
+        };
+        if !is_asked && self.stream.source() == Source::Log && !self.peers.lock().is_empty() {
+            // Redis answers with the offset in front of the question, which has to be told from the writes before it.
+            self.stream.catch_up();
+            let end = self.stream.tell(&[b"REPLCONF", b"GETACK", b"*"]);
+            self.asked.fetch_max(before, Relaxed);
+            self.asked_end.fetch_max(end, Relaxed);
         }
     }
 

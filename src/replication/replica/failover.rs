@@ -170,7 +170,7 @@ impl Follower {
             return Poll::Ready(None);
         }
         let primary = self.service.server().primary();
-        primary.ask_for_acknowledgements();
+        primary.ask_for_acknowledgements(None);
         let end = primary.stream().offset;
         let mut replicas = primary.replicas().into_iter();
         let found = replicas.find(|replica| {
