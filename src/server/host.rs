@@ -26,7 +26,7 @@ use crate::command::host::replica::Replica;
 use crate::command::host::scripts::{LogChange, Scripts};
 use crate::command::host::{
     Awaited, DryRun, Exit, HotKeysReport, HotKeysRequest, HotKeysTop, LatencyEvent, MemoryReport,
-    Reload, Server, SlowlogEntry, SlowlogMoment,
+    Reload, Server, SlowlogEntry, SlowlogMoment, Told,
 };
 use crate::config::Config;
 use crate::config::live::{self, Peer};
@@ -515,8 +515,10 @@ impl Server for Host {
         pause.start(Reason::Client, until_ms, writes_only, now_ms);
         let service = Arc::clone(&self.service);
         Awaited {
-            begin: Arc::new(move |done| UnderWay::when_over(&service.under_way, || done(Ok(())))),
-            text: Some("OK"),
+            begin: Arc::new(move |done| {
+                UnderWay::when_over(&service.under_way, || done(Ok(String::new())));
+            }),
+            told: Told::Text("OK"),
         }
     }
 

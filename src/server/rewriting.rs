@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::command::error::CommandError;
-use crate::command::host::{Awaited, Done};
+use crate::command::host::{Awaited, Done, Told};
 use crate::persist::aof::{Aof, Rewriting};
 use crate::persist::snapshot::{Snapshots, run_on_all};
 use crate::session::service::Service;
@@ -29,8 +29,8 @@ pub(super) fn rewrite(
         snapshots.run(move || match aof.rewrite() {
             Rewriting::Started | Rewriting::Scheduled => match aof.running() {
                 // What comes behind the reply is not in the snapshot.
-                Some(running) => running.when_cut(move || done(Ok(()))),
-                None => done(Ok(())),
+                Some(running) => running.when_cut(move || done(Ok(String::new()))),
+                None => done(Ok(String::new())),
             },
             Rewriting::UnderWay => done(Err(
                 "ERR Background append only file rewriting already in progress".into(),
@@ -43,7 +43,7 @@ pub(super) fn rewrite(
     };
     Ok(Some(Awaited {
         begin: Arc::new(begin),
-        text: Some("Background append only file rewriting started"),
+        told: Told::Text("Background append only file rewriting started"),
     }))
 }
 

@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 use super::rewriting;
 use crate::command::error::CommandError;
-use crate::command::host::{Awaited, Done, Exit, Reload};
+use crate::command::host::{Awaited, Done, Exit, Reload, Told};
 use crate::config::values::ShutdownOptions;
 use crate::persist::aof::Aof;
 use crate::persist::load::progress::Progress;
@@ -94,8 +94,8 @@ impl Saving {
         self.refuse_if_saving()?;
         match self.saver.in_background(may_wait) {
             Ok(Begun::Runs(running)) => Ok(Some(Awaited {
-                begin: Arc::new(move |done| running.when_cut(move || done(Ok(())))),
-                text: Some("Background saving started"),
+                begin: Arc::new(move |done| running.when_cut(move || done(Ok(String::new())))),
+                told: Told::Text("Background saving started"),
             })),
             Ok(Begun::Scheduled) => Ok(None),
             Err(_) if self.saver.running().is_some() => Err(IN_PROGRESS.into()),
@@ -138,7 +138,7 @@ impl Saving {
             saving.exit(exit).map_err(|()| failed.into())
         };
         Awaited {
-            text: None,
+            told: Told::Nothing,
             ..self.on_thread("", work)
         }
     }
@@ -185,11 +185,11 @@ impl Saving {
         let begin = move |done: Done| {
             let (saving, work) = (Arc::clone(&saving), work.clone());
             let saver = Arc::clone(&saving.saver);
-            saver.run(move || done(work(&saving)));
+            saver.run(move || done(work(&saving).map(|()| String::new())));
         };
         Awaited {
             begin: Arc::new(begin),
-            text: Some(text),
+            told: Told::Text(text),
         }
     }
 

@@ -12,8 +12,8 @@ use crate::command::Out;
 use crate::command::context::{After, Engines, Gather, Outbox, SessionCx, ShardPlace};
 use crate::command::declaration::{Flags, Run};
 use crate::command::error::{CommandError, write_failure};
-use crate::command::host::Awaited;
 use crate::command::host::migration::Migration;
+use crate::command::host::{Awaited, Told};
 use crate::config::Config;
 use crate::engine::Now;
 use crate::shard::QueuedJob;
@@ -376,16 +376,17 @@ impl Session {
     #[cold]
     fn wait_for(&mut self, turn: &mut Turn<'_>, request: Admitted<'_>, awaited: &Awaited) -> Ran {
         let (mut job, ticket) = self.awaited(turn, request);
-        let text = awaited.text;
+        let told = awaited.told;
         let shared = Arc::clone(&self.connection.shared);
         // The end of the server may be long in coming: others are told that somebody waits for it.
-        shared.set_sleeping(text.is_none());
+        shared.set_sleeping(told == Told::Nothing);
         (awaited.begin)(Box::new(move |result| {
             shared.set_sleeping(false);
             if let Work::Command(reply) = &mut job.work {
-                match (result, text) {
-                    (Ok(()), Some(text)) => reply.out.simple(text),
-                    (Ok(()), None) => reply.ended = Ended::Stop,
+                match (result, told) {
+                    (Ok(_), Told::Text(text)) => reply.out.simple(text),
+                    (Ok(text), Told::ByWork) => reply.out.simple(text),
+                    (Ok(_), Told::Nothing) => reply.ended = Ended::Stop,
                     (Err(error), _) => {
                         reply.ended = Ended::Answered { failed: true };
                         reply.out.error(error.text().as_bytes());

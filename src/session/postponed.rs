@@ -1,11 +1,14 @@
 //! Commands of a transaction that sleep, or ask the system for what may take time: they run in their order once the
 //! shards of the transaction are let go, and their replies stand where they stood among the commands.
 
+use std::sync::mpsc;
+
 use super::Session;
 use crate::command::Out;
 use crate::command::context::{After, Outbox, SessionCx};
-use crate::command::declaration::Run;
+use crate::command::declaration::{CommandResult, Run};
 use crate::command::error::write_failure;
+use crate::command::host::{Awaited, Told};
 use crate::pubsub::outgoing::Outgoing;
 use crate::resp::reply::{Filling, Mark};
 use crate::shard::unit::context::UnitOutcome;
@@ -46,17 +49,11 @@ impl Session {
                 after: After::Nothing,
                 outbox: Outbox::Open(outgoing),
             };
-            let result = handler(&mut cx, &args, &mut reply);
+            let mut result = handler(&mut cx, &args, &mut reply);
             match cx.after {
                 After::Nothing => {}
                 After::Block(block) => sit_out(&block, &mut reply),
-                // A transaction waits for nothing.
-                After::Await(awaited) => {
-                    (awaited.begin)(Box::new(drop));
-                    if let Some(text) = awaited.text {
-                        reply.simple(text);
-                    }
-                }
+                After::Await(awaited) => result = sit_out_work(&awaited, &mut reply),
                 After::Configured if !matches!(outcome.after, After::Nothing) => {}
                 after => outcome.after = after,
             }
@@ -74,4 +71,25 @@ impl Session {
         }
         places
     }
+}
+
+/// Begins work for which a transaction waits only where the reply is what the work has to say.
+fn sit_out_work(awaited: &Awaited, reply: &mut Out) -> CommandResult {
+    match awaited.told {
+        Told::Nothing => (awaited.begin)(Box::new(drop)),
+        Told::Text(text) => {
+            (awaited.begin)(Box::new(drop));
+            reply.simple(text);
+        }
+        Told::ByWork => {
+            let (said, hears) = mpsc::channel();
+            (awaited.begin)(Box::new(move |result| {
+                // The one that hears waits below.
+                let _ = said.send(result);
+            }));
+            let ended = || Err("ERR the server is stopping".into());
+            reply.simple(hears.recv().unwrap_or_else(|_| ended())?);
+        }
+    }
+    Ok(())
 }

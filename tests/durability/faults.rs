@@ -606,3 +606,33 @@ fn rewrites_that_begin_by_themselves_wait_after_failures_and_a_request_does_not(
     });
     survives(server, client, &options, count);
 }
+
+#[test]
+fn a_change_of_the_cluster_that_waits_for_the_disk_holds_up_no_other_client() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let options = options(dir.path())
+        .threads(1)
+        .with("cluster-enabled", "yes")
+        .with("cluster-port", &crate::support::free_port().to_string());
+    let server = Server::start(&options);
+    let (mut changes, mut other) = (server.raw(), server.raw());
+    check(&mut changes, "CLUSTER ADDSLOTSRANGE 0 16383", "OK");
+    // A sync takes five seconds, in which the thread that serves both clients has other work.
+    let Some(_tracer) = Tracer::attach(&server, "fsync:delay_enter=5000000", &[]) else {
+        return;
+    };
+    changes.send(b"CLUSTER SAVECONFIG\r\n");
+    check(&mut other, "PING", "PONG");
+    changes.stream().set_nonblocking(true).expect("a socket");
+    let early = changes
+        .stream()
+        .peek(&mut [0])
+        .map_err(|error| error.kind());
+    changes.stream().set_nonblocking(false).expect("a socket");
+    assert_eq!(
+        early,
+        Err(std::io::ErrorKind::WouldBlock),
+        "nothing is on the disk yet"
+    );
+    assert_eq!(changes.read().show(), "OK");
+}

@@ -6,7 +6,7 @@
 
 use core::net::IpAddr;
 
-use super::super::context::SessionCx;
+use super::super::context::{After, SessionCx};
 use super::super::declaration::{Command, CommandResult, Flags};
 use super::super::error::CommandError;
 use super::super::host::cluster::Cluster;
@@ -48,14 +48,9 @@ pub(super) fn changeable<'s>(cx: &SessionCx<'s>) -> Result<&'s dyn Cluster, Comm
     }
 }
 
-fn apply(cx: &SessionCx<'_>, change: Change, out: &mut Out) -> CommandResult {
-    match changeable(cx)?.change(change) {
-        Ok(text) => {
-            out.simple(text);
-            Ok(())
-        }
-        Err(text) => Err(text.into()),
-    }
+fn apply(cx: &mut SessionCx<'_>, change: Change) -> CommandResult {
+    cx.after = After::Await(changeable(cx)?.change(change));
+    Ok(())
 }
 
 pub(super) fn slot_at(args: &Args<'_>, at: usize) -> Result<u16, CommandError> {
@@ -136,9 +131,9 @@ pub(super) static ADDSLOTS: Command = Command::sub("cluster|addslots", "addslots
     .postponed_if(|_| true)
     .on_session(add_slots);
 
-fn add_slots(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+fn add_slots(cx: &mut SessionCx<'_>, args: &Args<'_>, _: &mut Out) -> CommandResult {
     let slots = listed(cx, args, Wanted::Unassigned)?;
-    apply(cx, Change::AddSlots(slots), out)
+    apply(cx, Change::AddSlots(slots))
 }
 
 /// `CLUSTER ADDSLOTSRANGE start-slot end-slot [start-slot end-slot ...]`
@@ -154,9 +149,9 @@ pub(super) static ADDSLOTSRANGE: Command =
         .postponed_if(|_| true)
         .on_session(add_ranges);
 
-fn add_ranges(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+fn add_ranges(cx: &mut SessionCx<'_>, args: &Args<'_>, _: &mut Out) -> CommandResult {
     let slots = ranged(cx, args, Wanted::Unassigned)?;
-    apply(cx, Change::AddSlots(slots), out)
+    apply(cx, Change::AddSlots(slots))
 }
 
 /// `CLUSTER BUMPEPOCH`
@@ -171,8 +166,8 @@ pub(super) static BUMPEPOCH: Command = Command::sub("cluster|bumpepoch", "bumpep
     .postponed_if(|_| true)
     .on_session(bump_epoch);
 
-fn bump_epoch(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
-    apply(cx, Change::BumpEpoch, out)
+fn bump_epoch(cx: &mut SessionCx<'_>, _: &Args<'_>, _: &mut Out) -> CommandResult {
+    apply(cx, Change::BumpEpoch)
 }
 
 /// `CLUSTER DELSLOTS slot [slot ...]`
@@ -187,9 +182,9 @@ pub(super) static DELSLOTS: Command = Command::sub("cluster|delslots", "delslots
     .postponed_if(|_| true)
     .on_session(delete_slots);
 
-fn delete_slots(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+fn delete_slots(cx: &mut SessionCx<'_>, args: &Args<'_>, _: &mut Out) -> CommandResult {
     let slots = listed(cx, args, Wanted::Assigned)?;
-    apply(cx, Change::DelSlots(slots), out)
+    apply(cx, Change::DelSlots(slots))
 }
 
 /// `CLUSTER DELSLOTSRANGE start-slot end-slot [start-slot end-slot ...]`
@@ -205,9 +200,9 @@ pub(super) static DELSLOTSRANGE: Command =
         .postponed_if(|_| true)
         .on_session(delete_ranges);
 
-fn delete_ranges(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+fn delete_ranges(cx: &mut SessionCx<'_>, args: &Args<'_>, _: &mut Out) -> CommandResult {
     let slots = ranged(cx, args, Wanted::Assigned)?;
-    apply(cx, Change::DelSlots(slots), out)
+    apply(cx, Change::DelSlots(slots))
 }
 
 /// `CLUSTER FAILOVER [FORCE | TAKEOVER]`
@@ -221,7 +216,7 @@ pub(super) static FAILOVER: Command = Command::sub("cluster|failover", "failover
     .postponed_if(|_| true)
     .on_session(fail_over);
 
-fn fail_over(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+fn fail_over(cx: &mut SessionCx<'_>, args: &Args<'_>, _: &mut Out) -> CommandResult {
     changeable(cx)?;
     let how = match args.len() {
         2 => Failover::Agreed,
@@ -230,7 +225,7 @@ fn fail_over(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandR
         3 => return Err(CommandError::Syntax),
         _ => return Err(wrong_count(args)),
     };
-    apply(cx, Change::Failover(how), out)
+    apply(cx, Change::Failover(how))
 }
 
 /// `CLUSTER FLUSHSLOTS`
@@ -240,8 +235,8 @@ pub(super) static FLUSHSLOTS: Command = Command::sub("cluster|flushslots", "flus
     .postponed_if(|_| true)
     .on_session(flush_slots);
 
-fn flush_slots(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
-    apply(cx, Change::FlushSlots, out)
+fn flush_slots(cx: &mut SessionCx<'_>, _: &Args<'_>, _: &mut Out) -> CommandResult {
+    apply(cx, Change::FlushSlots)
 }
 
 /// `CLUSTER FORGET node-id`
@@ -255,10 +250,10 @@ pub(super) static FORGET: Command = Command::sub("cluster|forget", "forget", GRO
     .postponed_if(|_| true)
     .on_session(forget);
 
-fn forget(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+fn forget(cx: &mut SessionCx<'_>, args: &Args<'_>, _: &mut Out) -> CommandResult {
     changeable(cx)?;
     let node = NodeId::from_text(args.get(2)).ok_or_else(|| unknown(args.get(2)))?;
-    apply(cx, Change::Forget(node), out)
+    apply(cx, Change::Forget(node))
 }
 
 /// `CLUSTER MEET ip port [cluster-bus-port]`
@@ -273,7 +268,7 @@ pub(super) static MEET: Command = Command::sub("cluster|meet", "meet", GROUP, -4
     .postponed_if(|_| true)
     .on_session(meet);
 
-fn meet(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+fn meet(cx: &mut SessionCx<'_>, args: &Args<'_>, _: &mut Out) -> CommandResult {
     changeable(cx)?;
     if args.len() > 5 {
         return Err(wrong_count(args));
@@ -296,7 +291,7 @@ fn meet(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
         return Err(format!("ERR Invalid node address specified: {place}").into());
     };
     let ip = ip.to_string();
-    apply(cx, Change::Meet { ip, port, bus_port }, out)
+    apply(cx, Change::Meet { ip, port, bus_port })
 }
 
 /// `CLUSTER REPLICATE node-id`
@@ -310,10 +305,10 @@ pub(super) static REPLICATE: Command = Command::sub("cluster|replicate", "replic
     .postponed_if(|_| true)
     .on_session(replicate);
 
-fn replicate(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+fn replicate(cx: &mut SessionCx<'_>, args: &Args<'_>, _: &mut Out) -> CommandResult {
     changeable(cx)?;
     let node = NodeId::from_text(args.get(2)).ok_or_else(|| unknown(args.get(2)))?;
-    apply(cx, Change::Replicate(node), out)
+    apply(cx, Change::Replicate(node))
 }
 
 /// `CLUSTER RESET [HARD | SOFT]`
@@ -328,7 +323,7 @@ pub(super) static RESET: Command = Command::sub("cluster|reset", "reset", GROUP,
     .postponed_if(|_| true)
     .on_session(reset);
 
-fn reset(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+fn reset(cx: &mut SessionCx<'_>, args: &Args<'_>, _: &mut Out) -> CommandResult {
     changeable(cx)?;
     let is_hard = match args.len() {
         2 => false,
@@ -337,7 +332,7 @@ fn reset(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
         3 => return Err(CommandError::Syntax),
         _ => return Err(wrong_count(args)),
     };
-    apply(cx, Change::Reset { is_hard }, out)
+    apply(cx, Change::Reset { is_hard })
 }
 
 /// `CLUSTER SAVECONFIG`
@@ -347,8 +342,8 @@ pub(super) static SAVECONFIG: Command = Command::sub("cluster|saveconfig", "save
     .postponed_if(|_| true)
     .on_session(save_config);
 
-fn save_config(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
-    apply(cx, Change::SaveConfig, out)
+fn save_config(cx: &mut SessionCx<'_>, _: &Args<'_>, _: &mut Out) -> CommandResult {
+    apply(cx, Change::SaveConfig)
 }
 
 /// `CLUSTER SET-CONFIG-EPOCH config-epoch`
@@ -363,12 +358,12 @@ pub(super) static SET_CONFIG_EPOCH: Command =
         .postponed_if(|_| true)
         .on_session(set_config_epoch);
 
-fn set_config_epoch(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+fn set_config_epoch(cx: &mut SessionCx<'_>, args: &Args<'_>, _: &mut Out) -> CommandResult {
     changeable(cx)?;
     let epoch = args.integer(2)?;
     let given = u64::try_from(epoch);
     let given = given.map_err(|_| format!("ERR Invalid config epoch specified: {epoch}"))?;
-    apply(cx, Change::SetConfigEpoch(given), out)
+    apply(cx, Change::SetConfigEpoch(given))
 }
 
 /// `CLUSTER SETSLOT slot <IMPORTING node-id | MIGRATING node-id | NODE node-id | STABLE>`
@@ -382,7 +377,7 @@ pub(super) static SETSLOT: Command = Command::sub("cluster|setslot", "setslot", 
     .postponed_if(|_| true)
     .on_session(set_slot);
 
-fn set_slot(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+fn set_slot(cx: &mut SessionCx<'_>, args: &Args<'_>, _: &mut Out) -> CommandResult {
     let map = changeable(cx)?.map();
     if !map.me().is_primary() {
         return Err("ERR Please use SETSLOT only with masters.".into());
@@ -415,7 +410,7 @@ fn set_slot(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRe
             "ERR Invalid CLUSTER SETSLOT action or number of arguments. Try CLUSTER HELP".into(),
         );
     };
-    apply(cx, Change::SetSlot { slot, to }, out)
+    apply(cx, Change::SetSlot { slot, to })
 }
 
 fn not_known(name: &[u8]) -> CommandError {

@@ -20,6 +20,7 @@ use crate::cluster::map::{ClusterMap, NodeView};
 use crate::cluster::node_id::NodeId;
 use crate::cluster::route::{Manner, Refusal, SlotOf, Verdict, WhenDown};
 use crate::cluster::{route, slot_set::SlotSet};
+use crate::command::host::Awaited;
 use crate::config::Config;
 use crate::config::values::EndpointType;
 
@@ -29,9 +30,9 @@ pub trait Cluster: Send + Sync {
     fn map(&self) -> Arc<ClusterMap>;
     /// The map with the times of pings and pongs, the links and the offsets as they are now.
     fn view(&self) -> ClusterMap;
-    /// Changes the cluster. What is answered: the text of the reply, as `OK`, or the whole text of an error, as
-    /// `ERR Slot 1 is already busy`. No shard may be in hand: it may look at them, and waits for the disk.
-    fn change(&self, change: Change) -> Result<String, String>;
+    /// Changes the cluster, on a thread that may wait for the disk. The answer is the text of the reply, as `OK`, or
+    /// the whole text of an error, as `ERR Slot 1 is already busy`. No shard may be in hand.
+    fn change(&self, change: Change) -> Awaited;
     /// Sends a message that was published here to the other nodes, or to those of this shard.
     fn publish(&self, channel: &[u8], payload: &[u8], is_shard: bool);
     /// What went over the bus so far.
@@ -326,6 +327,7 @@ impl SlotMap {
 pub(crate) mod tests {
     use super::*;
     use crate::cluster::map::tests::{OTHER, THIRD, map};
+    use crate::command::host::Told;
 
     /// A cluster that stays as it is.
     pub(crate) struct Fixed(pub(crate) ClusterMap);
@@ -337,12 +339,16 @@ pub(crate) mod tests {
         fn view(&self) -> ClusterMap {
             self.0.clone()
         }
-        fn change(&self, change: Change) -> Result<String, String> {
-            match change {
+        fn change(&self, change: Change) -> Awaited {
+            let answer = match change {
                 Change::SaveConfig => {
-                    Err("ERR error saving the cluster node config: No space left".to_owned())
+                    Err("ERR error saving the cluster node config: No space left".into())
                 }
                 change => Ok(format!("{change:?}")),
+            };
+            Awaited {
+                begin: Arc::new(move |done| done(answer.clone())),
+                told: Told::ByWork,
             }
         }
         fn publish(&self, _: &[u8], _: &[u8], _: bool) {}

@@ -195,21 +195,32 @@ pub trait Server: Send + Sync {
     fn hot_keys_top(&self, count: usize) -> HotKeysTop;
 }
 
-/// What is called once, when awaited work is done or has failed.
-pub type Done = Box<dyn FnOnce(Result<(), CommandError>) + Send>;
+/// What is called once, when awaited work is done, with what it has to say, or has failed.
+pub type Done = Box<dyn FnOnce(Result<String, CommandError>) + Send>;
+
+/// What is answered once awaited work is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// A text that is known before: a transaction answers it at once.
+    Text(&'static str),
+    /// What the work has to say.
+    ByWork,
+    /// Nothing: the server stops.
+    Nothing,
+}
 
 /// Work that others do, and a reply waits for.
 #[derive(Clone)]
 pub struct Awaited {
     /// Begins it, or waits for it if it has begun.
     pub begin: Arc<dyn Fn(Done) + Send + Sync>,
-    /// The reply if all goes well; none, if the server stops then.
-    pub text: Option<&'static str>,
+    /// The reply if all goes well.
+    pub told: Told,
 }
 
 impl std::fmt::Debug for Awaited {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Awaited").field(&self.text).finish()
+        f.debug_tuple("Awaited").field(&self.told).finish()
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::command::context::{After, Outbox, SessionCx};
 use crate::command::declaration::{Categories, Command, CommandResult, Flags, Group, always};
 use crate::command::error::CommandError;
+use crate::command::host::Told;
 use crate::command::host::primary::{ReplicaFacts, ReplicaState};
 use crate::command::host::replica::Failover;
 use crate::command::{Args, Out};
@@ -98,9 +99,9 @@ fn replicaof(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandR
         }
     };
     let change = cx.server.replica().follow(target)?;
-    match (&cx.outbox, change.text) {
+    match (&cx.outbox, change.told) {
         // A transaction waits for nothing, and the commands behind this one see whom the server follows.
-        (Outbox::Pending(..), Some(text)) => {
+        (Outbox::Pending(..), Told::Text(text)) => {
             (change.begin)(Box::new(drop));
             out.simple(text);
         }

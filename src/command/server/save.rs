@@ -122,7 +122,7 @@ fn shutdown(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRe
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::host::Awaited;
+    use crate::command::host::{Awaited, Told};
     use crate::command::testing::Terminal;
 
     #[test]
@@ -146,7 +146,10 @@ mod tests {
         );
         assert!(matches!(
             cli.after,
-            After::Await(Awaited { text: None, .. })
+            After::Await(Awaited {
+                told: Told::Nothing,
+                ..
+            })
         ));
     }
 }

@@ -23,6 +23,7 @@ mod transcript;
 use std::fmt::Write as _;
 use std::io::IoSlice;
 use std::sync::Arc;
+use std::sync::mpsc;
 
 use super::Out;
 use super::args::{Args, RoutedKey};
@@ -37,6 +38,7 @@ use crate::base::text::{self, split_arguments};
 use crate::client::connection::Connection;
 use crate::client::registry::Registry;
 use crate::client::shared::Shared;
+use crate::command::host::Told;
 use crate::command::host::cluster::Cluster;
 use crate::config::Config;
 use crate::config::values::ClusterMode;
@@ -324,8 +326,14 @@ impl Terminal {
                 self.server.pubsub.post_gathered(&mut outgoing);
                 if let After::Await(awaited) = &self.after {
                     // Nothing else is under way here.
-                    (awaited.begin)(Box::new(|done| done.expect("it is done")));
-                    awaited.text.into_iter().for_each(|text| out.simple(text));
+                    let (said, hears) = mpsc::channel();
+                    (awaited.begin)(Box::new(move |done| said.send(done).expect("heard below")));
+                    let done = hears.recv().expect("it is over")?;
+                    match awaited.told {
+                        Told::Text(text) => out.simple(text),
+                        Told::ByWork => out.simple(done),
+                        Told::Nothing => {}
+                    }
                 }
                 result
             }

@@ -10,6 +10,7 @@ use crate::client::shared::Shared;
 use crate::command::catalogue::Commands;
 use crate::command::declaration::CommandResult;
 use crate::command::error::CommandError;
+use crate::command::host::Told;
 use crate::command::host::cluster::Cluster;
 use crate::command::host::primary::Primary;
 use crate::command::host::replica::Replica;
@@ -51,8 +52,8 @@ impl Default for NoServer {
 
 pub(super) fn done(text: &'static str) -> Awaited {
     Awaited {
-        begin: Arc::new(|done| done(Ok(()))),
-        text: Some(text),
+        begin: Arc::new(|done| done(Ok(String::new()))),
+        told: Told::Text(text),
     }
 }
 
@@ -127,7 +128,7 @@ impl Server for NoServer {
     }
     fn shut_down(&self, _: Exit) -> Awaited {
         Awaited {
-            text: None,
+            told: Told::Nothing,
             ..done("")
         }
     }

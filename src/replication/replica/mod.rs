@@ -41,7 +41,7 @@ use crate::client::shared::{Peer, Unblocked};
 use crate::command::error::CommandError;
 use crate::command::host::replica as ask;
 use crate::command::host::replica::{Failover, LinkState, Upstream};
-use crate::command::host::{Awaited, Done};
+use crate::command::host::{Awaited, Done, Told};
 use crate::persist::aof::Aof;
 use crate::persist::snapshot::run_on_all;
 use crate::replication::stream::{Source, Stream};
@@ -293,7 +293,7 @@ impl Follower {
             }
             target = order.target;
             self.stream.end_change();
-            (order.done)(Ok(()));
+            (order.done)(Ok(String::new()));
         }
     }
 
@@ -622,8 +622,8 @@ impl ask::Replica for Follower {
                 "REPLICAOF would result into synchronization with the master we are already connected with. No operation performed."
             );
             return Ok(Awaited {
-                begin: Arc::new(|done| done(Ok(()))),
-                text: Some("OK Already connected to specified master"),
+                begin: Arc::new(|done| done(Ok(String::new()))),
+                told: Told::Text("OK Already connected to specified master"),
             });
         }
         if let Some(Target { host, port }) = &target {
@@ -631,7 +631,7 @@ impl ask::Replica for Follower {
         }
         Ok(Awaited {
             begin: Arc::new(move |done| self.go(target.clone(), done)),
-            text: Some("OK"),
+            told: Told::Text("OK"),
         })
     }
 

@@ -11,10 +11,36 @@ use crate::cluster::node_id::NodeId;
 use crate::cluster::output::LinkId;
 use crate::cluster::packet::Message;
 use crate::cluster::slot_set::SlotSet;
+use crate::command::error::CommandError;
 use crate::command::host::cluster::{
     Cluster, LinkDirection, LinkView, MoveAnswer, MoveWord, SlotMove, Traffic,
 };
+use crate::command::host::{Awaited, Done, Told};
 use crate::telemetry::log;
+
+impl Bus {
+    /// Makes a change and waits until it is on the disk and felt everywhere.
+    pub(super) fn change_now(&'static self, change: Change) -> Result<String, String> {
+        if let Change::SetSlot { slot, .. } = change
+            && let Some(error) = self.refuses_by_hand(slot)
+        {
+            return Err(error);
+        }
+        let (answer, place) = self.call(|core, now, here| {
+            let answer = core.machine.change(change, now, here);
+            self.drain(core);
+            let answer = match &core.unsaved {
+                Some(why) if answer.is_ok() => {
+                    Err(format!("ERR error saving the cluster node config: {why}"))
+                }
+                _ => answer,
+            };
+            (answer, self.effects.last())
+        });
+        self.effects.wait(place);
+        answer
+    }
+}
 
 /// What commands see of the bus.
 impl Cluster for &'static Bus {
@@ -26,26 +52,17 @@ impl Cluster for &'static Bus {
         self.core.lock().machine.map()
     }
 
-    fn change(&self, change: Change) -> Result<String, String> {
+    fn change(&self, change: Change) -> Awaited {
         let bus = *self;
-        if let Change::SetSlot { slot, .. } = change
-            && let Some(error) = bus.refuses_by_hand(slot)
-        {
-            return Err(error);
+        let begin = move |done: Done| {
+            let change = change.clone();
+            bus.runtime
+                .spawn_blocking(move || done(bus.change_now(change).map_err(CommandError::from)));
+        };
+        Awaited {
+            begin: Arc::new(begin),
+            told: Told::ByWork,
         }
-        let (answer, place) = bus.call(|core, now, here| {
-            let answer = core.machine.change(change, now, here);
-            bus.drain(core);
-            let answer = match &core.unsaved {
-                Some(why) if answer.is_ok() => {
-                    Err(format!("ERR error saving the cluster node config: {why}"))
-                }
-                _ => answer,
-            };
-            (answer, bus.effects.last())
-        });
-        bus.effects.wait(place);
-        answer
     }
 
     fn publish(&self, channel: &[u8], payload: &[u8], is_shard: bool) {

@@ -26,7 +26,7 @@ use crate::cluster::change::Change;
 use crate::cluster::map::ClusterMap;
 use crate::cluster::node_id::NodeId;
 use crate::cluster::slot_set::SlotSet;
-use crate::command::host::cluster::{Cluster, MoveAnswer, MoveWord, SlotMove};
+use crate::command::host::cluster::{MoveAnswer, MoveWord, SlotMove};
 use crate::engine::record::{self, Audience, Head, Records};
 use crate::script::stack;
 use crate::shard::job::Job as ShardJob;
@@ -336,7 +336,7 @@ impl Bus {
             slots: job.slots.clone(),
             from: job.source,
         };
-        let taken = Cluster::change(&self, change);
+        let taken = self.change_now(change);
         match taken {
             Ok(_) => {
                 job.end(State::Done, "");
