@@ -28,10 +28,16 @@ impl Seed {
     }
 }
 
+/// The 64-bit XXH3 of `bytes`, which is the same in every process.
+#[must_use]
+pub fn digest(bytes: &[u8]) -> u64 {
+    xxh3_64(bytes)
+}
+
 /// The 64-bit XXH3 of `bytes` in sixteen hexadecimal digits: what clients know as the digest of a value.
 #[must_use]
 pub fn digest_hex(bytes: &[u8]) -> [u8; 16] {
-    hex::array(&xxh3_64(bytes).to_be_bytes())
+    hex::array(&digest(bytes).to_be_bytes())
 }
 
 /// How many slots a cluster has.

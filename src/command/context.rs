@@ -158,6 +158,7 @@ pub struct ShardCx<'a> {
     keys: &'a [RoutedKey],
     used_last: usize,
     may_block: bool,
+    has_waited: bool,
     may_leave: bool,
     leaves: bool,
     wait: Option<Wait>,
@@ -173,6 +174,10 @@ pub struct Wait {
     pub when_gone: bool,
     /// The request waits for a key to be loaded, and is not run again while another client does.
     pub when_loaded: bool,
+    /// One request at a time can have what is waited for: where the first finds nothing, those behind it do not either.
+    pub in_turn: bool,
+    /// The request may set alarms, see [`look_again`](crate::engine::waiting::Waiters::look_again).
+    pub looks_again: bool,
     /// The request waits for the first of its keys and needs the shards of all; else it waits for all and is run with
     /// those that are at hand, see [`ShardCx::holds`].
     pub needs_all: bool,
@@ -191,6 +196,8 @@ impl Wait {
             data_type,
             when_gone: false,
             when_loaded: false,
+            in_turn: false,
+            looks_again: false,
             needs_all: false,
             until_ms,
             on_timeout: super::Out::null_array,
@@ -272,6 +279,7 @@ impl<'a> ShardCx<'a> {
             keys: args.keys(),
             used_last: 0,
             may_block: false,
+            has_waited: false,
             may_leave: false,
             leaves: false,
             wait: None,
@@ -287,6 +295,16 @@ impl<'a> ShardCx<'a> {
     /// Whether the request may wait. In a transaction or a script it may not, and answers as if its time were over.
     pub fn may_block(&self) -> bool {
         self.may_block
+    }
+
+    /// Says that the request has waited, and that its turn has come.
+    pub fn note_waited(&mut self) {
+        self.has_waited = true;
+    }
+
+    /// Whether it has. Else requests that wait in turn for the same come first.
+    pub fn has_waited(&self) -> bool {
+        self.has_waited
     }
 
     /// Says that the command can be run again on a thread that serves no other client.

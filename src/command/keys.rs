@@ -19,6 +19,11 @@ pub fn positions<'a>(
     argument: impl Fn(usize) -> &'a [u8],
     mut found: impl FnMut(usize, KeyFlags),
 ) -> Result<(), KeysError> {
+    let all_count = argument_count;
+    let argument_count = match command.options_at_end {
+        Some(find) => all_count - find(all_count, &argument).min(all_count),
+        None => all_count,
+    };
     for spec in command.keys {
         let Some(begin) = begin(command, spec, argument_count, &argument) else {
             continue;
@@ -66,7 +71,7 @@ pub fn positions<'a>(
         }
     }
     if let Some(find) = command.key_finder
-        && let Some((at, flags)) = find(argument_count, &argument)
+        && let Some((at, flags)) = find(all_count, &argument)
     {
         found(at, flags);
     }
@@ -100,16 +105,27 @@ pub fn all<'a>(
     Ok(found)
 }
 
-/// Where the key of a command stands that has one in every request, and never another.
+/// Where the key of a request stands whose command has one in every request, and no other: further keys that others of
+/// its requests have stand behind a word that is not among the arguments of this one.
 #[inline]
-pub fn only(command: &Command) -> Option<usize> {
-    match (command.keys, command.key_finder) {
-        ([spec], None) => match (&spec.begin, &spec.find) {
-            (BeginSearch::Index(at), FindKeys::Range { last: 0, .. }) => Some(*at as usize),
-            _ => None,
-        },
-        _ => None,
-    }
+pub fn only<'a>(
+    command: &Command,
+    argument_count: usize,
+    argument: impl Fn(usize) -> &'a [u8],
+) -> Option<usize> {
+    let ([spec, others @ ..], None) = (command.keys, command.key_finder) else {
+        return None;
+    };
+    let (BeginSearch::Index(at), FindKeys::Range { last: 0, .. }) = (&spec.begin, &spec.find)
+    else {
+        return None;
+    };
+    let is_missing = |other: &KeySpec| match other.begin {
+        BeginSearch::Keyword(word, from @ 1..) => (from as usize..argument_count)
+            .all(|at| !argument(at).eq_ignore_ascii_case(word.as_bytes())),
+        _ => false,
+    };
+    others.iter().all(is_missing).then_some(*at as usize)
 }
 
 /// The flags of a key where they depend on the arguments: SET with GET also reads, BITFIELD may only read.

@@ -185,6 +185,21 @@ pub fn blocking_timeout_ms(
     until_ms(timeout_ms, now)
 }
 
+/// What `WAIT milliseconds` says: the Unix time in milliseconds at which the wait ends; none where it is of no time at
+/// all, for which BLPOP and its like wait for ever.
+#[cold]
+pub fn wait_until_ms(args: &Args<'_>, at: usize, now_ms: u64) -> Result<Option<u64>, CommandError> {
+    let wait_ms = args
+        .integer(at)
+        .map_err(|_| "ERR timeout is not an integer or out of range")?;
+    match (wait_ms, wait_ms.checked_add(now_ms as i64)) {
+        (..0, _) => Err("ERR timeout is negative".into()),
+        (0, _) => Ok(None),
+        (_, Some(until_ms)) => Ok(Some(until_ms as u64)),
+        (_, None) => Err("ERR timeout is out of range".into()),
+    }
+}
+
 fn until_ms(timeout_ms: i64, now: Now) -> Result<Option<u64>, CommandError> {
     match timeout_ms {
         ..0 => Err("ERR timeout is negative".into()),

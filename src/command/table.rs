@@ -21,6 +21,8 @@ static FAMILIES: &[&[&Command]] = &[
     super::lease::TABLE,
     super::bitmap::TABLE,
     super::hash::TABLE,
+    super::lock::TABLE,
+    super::rate::TABLE,
     super::sorted_set::TABLE,
     super::stream::TABLE,
     super::geo::TABLE,

@@ -146,6 +146,9 @@ impl Engine {
                 next_ms = 0;
             }
         }
+        if let Some(alarm_ms) = self.waiters.go_off(now.unix_ms) {
+            next_ms = next_ms.min(alarm_ms);
+        }
         let (more_leases, lease_end_ms) = self.end_leases(now);
         self.published
             .next_deadline_ms

@@ -4,16 +4,19 @@
 //! `Send`, because the thread that holds the shard's token runs it for that moment, and is never touched by two
 //! threads at once. What other threads may read without the token is in [`published::Published`].
 
+mod alarms;
 pub mod db;
 pub mod defrag;
 pub mod effect;
 pub mod evict;
 pub mod expire;
+pub mod fences;
 pub mod hot_counts;
 pub mod keyspace;
 mod large_values;
 pub mod largest;
 pub mod leases;
+mod locks;
 pub mod migration;
 mod miss_ratio;
 mod own_deadlines;
@@ -238,6 +241,8 @@ pub struct Engine {
     pub rest: Arc<expire::Rest>,
     /// How often the server's hottest keys were used of late.
     pub hot_counts: Arc<hot_counts::HotCounts>,
+    /// Where the fences of locks come from; the same for all shards.
+    pub fence_source: Arc<fences::FenceSource>,
     /// Databases that FLUSHALL, FLUSHDB or SWAPDB gave up, freed in slices.
     doomed: Vec<(Db, i64)>,
     /// Databases that were given up before a snapshot was through with them.
@@ -291,6 +296,7 @@ impl Engine {
             reuse: None,
             rest: Arc::default(),
             hot_counts: Arc::default(),
+            fence_source: Arc::default(),
             doomed: Vec::new(),
             flushed_unsaved: Vec::new(),
             left_unsaved: VecDeque::new(),

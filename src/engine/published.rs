@@ -121,6 +121,30 @@ pub struct PublishedLeases {
     pub stale_served: Counter,
 }
 
+/// What a shard counted of locks.
+#[derive(Debug, Default)]
+pub struct PublishedLocks {
+    /// Locks that an owner got.
+    pub taken: Counter,
+    /// Locks that an owner got who had waited for them.
+    pub handed_over: Counter,
+    /// Times that an owner took a lock which it had.
+    pub retaken: Counter,
+    /// Locks that their owner released.
+    pub released: Counter,
+}
+
+/// What a shard counted of rates and of queues of what is due.
+#[derive(Debug, Default)]
+pub struct PublishedRates {
+    /// Requests that CL.THROTTLE let through.
+    pub let_through: Counter,
+    /// Requests that it did not.
+    pub limited: Counter,
+    /// Members that were taken out as they were due.
+    pub due_taken: Counter,
+}
+
 /// What a shard takes and what it may take, side by side on one line: they are compared whenever it may have grown.
 #[derive(Debug)]
 #[repr(C, align(16))]
@@ -185,6 +209,10 @@ pub struct Published {
     pub waited_keys_when_gone: Counter,
     /// Who loads missing keys.
     pub leases: PublishedLeases,
+    /// Locks.
+    pub locks: PublishedLocks,
+    /// Rates, and what is due.
+    pub rates: PublishedRates,
     /// Keys that somebody watches.
     pub watched_keys: Counter,
     /// No armed deadline lies before this time (Unix ms); `u64::MAX` when none is armed.
@@ -231,6 +259,8 @@ impl Published {
             waited_keys: Counter::default(),
             waited_keys_when_gone: Counter::default(),
             leases: PublishedLeases::default(),
+            locks: PublishedLocks::default(),
+            rates: PublishedRates::default(),
             watched_keys: Counter::default(),
             next_deadline_ms: Counter::default(),
             expiry_lag: Default::default(),

@@ -47,6 +47,7 @@ use crate::config::{Config, Startup, error};
 use crate::engine::Engine;
 use crate::engine::evict::budget::Budget;
 use crate::engine::expire::Rest;
+use crate::engine::fences::FenceSource;
 use crate::engine::hot_counts::HotCounts;
 use crate::engine::record::Log;
 use crate::persist::aof::Aof;
@@ -470,7 +471,7 @@ fn build_on(
     let pubsub = Arc::new(PubSub::default());
     pubsub.configure(&config);
     let rest = Arc::<Rest>::default();
-    let hot_counts = Arc::<HotCounts>::default();
+    let (hot_counts, fence_source): (Arc<HotCounts>, Arc<FenceSource>) = Default::default();
     let dispatcher = Arc::<WaiterDispatcher>::default();
     let mut engines: Vec<Engine> = (0..shard_count)
         .map(|shard| {
@@ -481,6 +482,7 @@ fn build_on(
             }
             engine.rest = Arc::clone(&rest);
             engine.hot_counts = Arc::clone(&hot_counts);
+            engine.fence_source = Arc::clone(&fence_source);
             let follower = Arc::clone(&pubsub);
             engine.effects.set_follower(pubsub.interest(), follower);
             engine.effects.set_log(Arc::clone(&log));
@@ -508,6 +510,7 @@ fn build_on(
         all_published,
         budget,
         hot_counts,
+        fence_source,
         router: Router::new(seed, shard_count as u16)
             .of_node(config.cluster_enabled == ClusterMode::Yes),
         config: ArcSwap::new(config),

@@ -365,7 +365,7 @@ impl Batch {
         }
         if matches!(command.run, Run::Keys(_))
             && !command.may_need_all_shards()
-            && let Some(at) = keys::only(command)
+            && let Some(at) = keys::only(command, count, argument)
             && at < count
         {
             let (key, slot) = router.routed_in_slot(at, argument(at));

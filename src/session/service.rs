@@ -21,6 +21,7 @@ use crate::command::host::cluster::{Cluster, SlotMap};
 use crate::command::host::migration::Migration;
 use crate::config::Config;
 use crate::engine::evict::budget::Budget;
+use crate::engine::fences::FenceSource;
 use crate::engine::hot_counts::HotCounts;
 use crate::engine::published::Published;
 use crate::engine::record::{Log, Records};
@@ -46,6 +47,8 @@ pub struct Service {
     pub budget: Arc<Budget>,
     /// How often the hottest keys were used of late, for the shards that have them.
     pub hot_counts: Arc<HotCounts>,
+    /// Where the fences of locks come from.
+    pub fence_source: Arc<FenceSource>,
     /// Who owns a key.
     pub router: Router,
     /// The configuration as it is now.

@@ -57,7 +57,7 @@ pub struct Waiter {
     memory_bytes: usize,
 }
 
-/// What a place in the queue of a key takes in the shard, beside the key's name.
+/// What a place in the queue of a key takes in the shard, beside the key's name; an alarm takes less.
 const WAITING_BYTES: usize = 160;
 
 /// The reply of a request that waited.
@@ -131,7 +131,8 @@ impl Waiter {
             memory_bytes: 0,
         };
         let names = waiter.awaited().iter().map(|key| waiter.key(key).len());
-        let places: usize = names.map(|len| len + WAITING_BYTES).sum();
+        let copies = 1 + usize::from(waiter.wait.looks_again);
+        let places: usize = names.map(|len| copies * (len + WAITING_BYTES)).sum();
         waiter.memory_bytes = size_of::<Waiter>() + waiter.args.memory_bytes() + places;
         connection.hold(waiter.memory_bytes);
         Arc::new(waiter)
@@ -200,6 +201,7 @@ impl Waiter {
             data_type: self.wait.data_type,
             when_gone: self.wait.when_gone,
             when_loaded: self.wait.when_loaded,
+            in_turn: self.wait.in_turn,
         };
         for routed in self.awaited() {
             if let Some(engine) = engine_of(engines, routed.shard) {
@@ -325,6 +327,7 @@ impl Waiter {
             let mut cx =
                 handler::begin(self.command, Engines::of(engines), &client, context, &args);
             cx.allow_blocking();
+            cx.note_waited();
             let failed = handler::answer(self.command, &mut cx, &args, &mut out);
             (failed, cx.take_wait().is_none())
         };
@@ -438,12 +441,13 @@ pub(super) fn serve(engines: &mut [&mut Engine], now: Now) {
 }
 
 fn serve_key(engines: &mut [&mut Engine], index: usize, place: &Place, now: Now) {
-    let mut nth = 0;
+    let mut behind = None;
+    let mut turn_is_over = false;
     // What the key holds, until a client is served that could change that.
     let mut held = None;
     loop {
         let engine = &mut *engines[index];
-        let Some(waiting) = engine.waiters.nth(place, nth).cloned() else {
+        let Some(waiting) = engine.waiters.next(place, behind).cloned() else {
             return;
         };
         let id = waiting.waiter.id();
@@ -451,15 +455,22 @@ fn serve_key(engines: &mut [&mut Engine], index: usize, place: &Place, now: Now)
             engine.waiters.remove(place.0, &place.1, id);
             continue;
         }
+        if turn_is_over && waiting.interest.in_turn {
+            if engine.waiters.are_all_in_turn(place) {
+                return;
+            }
+            behind = Some(id);
+            continue;
+        }
         let held_now = *held.get_or_insert_with(|| held_by(engine, place, now));
         if !waiting.interest.is_met_by(held_now) {
             if held_now.is_loading() && engine.waiters.all_when_loaded(place) {
                 return;
             }
-            nth += 1;
+            behind = Some(id);
             continue;
         }
-        let Ok(waiter) = waiting.waiter.into_any().downcast::<Waiter>() else {
+        let Ok(waiter) = Arc::clone(&waiting.waiter).into_any().downcast::<Waiter>() else {
             unreachable!("only this module makes waiters")
         };
         held = None;
@@ -468,7 +479,10 @@ fn serve_key(engines: &mut [&mut Engine], index: usize, place: &Place, now: Now)
                 waiter.leave(engines);
                 engines[index].waiters.remove(place.0, &place.1, id);
             }
-            Try::NotYet => nth += 1,
+            Try::NotYet => {
+                behind = Some(id);
+                turn_is_over |= waiting.interest.in_turn;
+            }
             Try::Called => return,
         }
     }

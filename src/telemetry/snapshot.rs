@@ -163,6 +163,8 @@ pub struct Snapshot {
     pub watched_keys: u64,
     /// Keys that somebody waits for who also wants to know when the key goes.
     pub waited_keys_when_gone: u64,
+    /// Locks, rates and what is due.
+    pub locks: Locks,
     /// Expired keys by how late they were deleted.
     pub lag: [u64; LAG_BUCKETS],
     /// Sum of the lags.
@@ -201,6 +203,42 @@ pub struct Snapshot {
     pub errors: Vec<(Box<str>, u64)>,
     /// All error replies.
     pub error_count: u64,
+}
+
+/// What was counted of locks, of rates and of queues of what is due.
+#[derive(Clone, Debug, Default)]
+pub struct Locks {
+    /// Locks that an owner got.
+    pub taken: u64,
+    /// Locks that an owner got who had waited for them.
+    pub handed_over: u64,
+    /// Times that an owner took a lock which it had.
+    pub retaken: u64,
+    /// Locks that their owner released.
+    pub released: u64,
+    /// Requests that CL.THROTTLE let through.
+    pub let_through: u64,
+    /// Requests that it did not.
+    pub limited: u64,
+    /// Members that were taken out as they were due.
+    pub due_taken: u64,
+}
+
+impl Locks {
+    fn of(service: &dyn Observed) -> Locks {
+        let mut sum = Locks::default();
+        for published in service.all_published() {
+            let (locks, rates) = (&published.locks, &published.rates);
+            sum.taken += locks.taken.get();
+            sum.handed_over += locks.handed_over.get();
+            sum.retaken += locks.retaken.get();
+            sum.released += locks.released.get();
+            sum.let_through += rates.let_through.get();
+            sum.limited += rates.limited.get();
+            sum.due_taken += rates.due_taken.get();
+        }
+        sum
+    }
 }
 
 /// What eviction did since the start, and how memory stands against its limit.
@@ -335,6 +373,7 @@ impl Snapshot {
             leases: LeaseFigures::default(),
             watched_keys: 0,
             waited_keys_when_gone: 0,
+            locks: Locks::of(service),
             lag: [0; LAG_BUCKETS],
             lag_sum_ms: 0,
             lag_max_ms: 0,

@@ -74,6 +74,42 @@ fn a_comparing_release_leaves_the_lock_of_another_alone() {
     check(&mut bob, "GET lock", "\"bob\"");
 }
 
+/// What no time limit prevents, and what a fence is for: Ann sleeps past the end of her lock, wakes, and writes what
+/// she made of a row that Bob has changed meanwhile.
+#[test]
+fn a_holder_that_slept_overwrites_the_next_ones_write_unless_hers_has_a_fence() {
+    if crate::support::is_stand_in() {
+        return;
+    }
+    let server = server();
+    let (mut ann, mut bob) = (server.raw(), server.raw());
+    let fence_of = |raw: &mut Raw, line: &str| raw.call(line).items()[0].integer();
+    for is_fenced in [false, true] {
+        check(&mut ann, "SET stock 10", "OK");
+        let anns = fence_of(&mut ann, "LOCK lock ann 20");
+        check(&mut ann, "GET stock", "\"10\"");
+        let bobs = fence_of(&mut bob, "LOCK lock bob 600000 WAIT 600000");
+        assert!(bobs > anns, "{bobs} after {anns}");
+        check(&mut bob, "GET stock", "\"10\"");
+        check(&mut bob, &format!("SET stock 9 FENCE lock {bobs}"), "OK");
+        // Ann still believes in her lock, and takes one from the ten that she has read.
+        match is_fenced {
+            false => check(&mut ann, "SET stock 9", "OK"),
+            true => check(&mut ann, &format!("SET stock 9 FENCE lock {anns}"), "(nil)"),
+        }
+        check(&mut bob, "UNLOCK lock bob", "(integer) 0");
+        // Two were sold. Without a fence the second sale is lost; with one, Ann learns of it and sells again.
+        if is_fenced {
+            let anns = fence_of(&mut ann, "LOCK lock ann 600000");
+            check(&mut ann, "GET stock", "\"9\"");
+            check(&mut ann, &format!("SET stock 8 FENCE lock {anns}"), "OK");
+            check(&mut ann, "UNLOCK lock ann", "(integer) 0");
+        }
+        let expected = if is_fenced { "\"8\"" } else { "\"9\"" };
+        check(&mut bob, "GET stock", expected);
+    }
+}
+
 #[test]
 fn a_watched_lock_that_changes_hands_is_not_deleted() {
     let server = server();

@@ -18,3 +18,4 @@ mod redlock;
 mod scripted;
 mod single;
 mod storm;
+mod waiting;

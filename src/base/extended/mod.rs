@@ -51,6 +51,13 @@ impl Extended {
         exponent: EXPONENT_MIN,
     };
 
+    /// The largest one.
+    pub const MAX: Self = Self {
+        negative: false,
+        mantissa: u64::MAX,
+        exponent: EXPONENT_MAX,
+    };
+
     /// Reads a number as C's `strtold` does, to the last byte: decimal, hexadecimal, `inf`; no leading
     /// blanks, no NaN. Numbers too large, or too small to be told from zero, are refused.
     pub fn parse(text: &[u8]) -> Option<Self> {
@@ -90,6 +97,29 @@ impl Extended {
     /// Whether it is not an infinity.
     pub fn is_finite(self) -> bool {
         self.exponent != INFINITE
+    }
+
+    /// The number with the other sign.
+    pub fn negated(self) -> Self {
+        Self {
+            negative: !self.negative,
+            ..self
+        }
+    }
+
+    /// Whether it is less than another one. Zeros of both signs are equal.
+    pub fn is_less_than(self, other: Self) -> bool {
+        let is_zero = |number: Self| number.mantissa == 0 && number.is_finite();
+        let size = |number: Self| (number.exponent, number.mantissa);
+        match (
+            self.negative && !is_zero(self),
+            other.negative && !is_zero(other),
+        ) {
+            (true, false) => true,
+            (false, true) => false,
+            (false, false) => size(self) < size(other),
+            (true, true) => size(self) > size(other),
+        }
     }
 
     /// The sum, unless it is infinite or no number.

@@ -58,7 +58,7 @@ impl Refused {
 /// Whether a user may run a command on its one key for certain, which most requests are; of others [`refused`] knows.
 #[inline]
 pub fn is_plainly_allowed(user: &User, command: &'static Command, args: &Args<'_>) -> bool {
-    let Some(at) = keys::only(command) else {
+    let Some(at) = keys::only(command, args.len(), |at| args.get(at)) else {
         return false;
     };
     let flags = command.keys[0].flags;
@@ -93,7 +93,7 @@ pub fn refused(
         None => sort_refusal(user, command, args, wanted),
     };
     // Most commands have one key, or none.
-    if let Some(at) = keys::only(command)
+    if let Some(at) = keys::only(command, args.len(), |at| args.get(at))
         && at < args.len()
     {
         let key = args.get(at);

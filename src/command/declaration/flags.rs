@@ -217,6 +217,8 @@ bit_set! {
         TOPK = "@topk";
         /// Digests of numbers.
         TDIGEST = "@tdigest";
+        /// Locks.
+        LOCK = "@lock";
     }
 }
 
@@ -251,7 +253,8 @@ impl Categories {
         .or(Categories::CUCKOO)
         .or(Categories::CMS)
         .or(Categories::TOPK)
-        .or(Categories::TDIGEST);
+        .or(Categories::TDIGEST)
+        .or(Categories::LOCK);
 }
 
 bit_set! {

@@ -49,6 +49,8 @@ pub struct KeySpec {
     pub flags: KeyFlags,
     /// A remark for COMMAND INFO.
     pub notes: Option<&'static str>,
+    /// Whether COMMAND INFO shows it.
+    pub is_listed: bool,
 }
 
 impl KeySpec {
@@ -72,6 +74,7 @@ impl KeySpec {
             },
             flags,
             notes: None,
+            is_listed: true,
         }
     }
 
@@ -86,6 +89,7 @@ impl KeySpec {
             },
             flags,
             notes: None,
+            is_listed: true,
         }
     }
 
@@ -98,6 +102,13 @@ impl KeySpec {
     /// The specification with keys that begin after a word.
     pub const fn after_keyword(mut self, word: &'static str, from: i32) -> KeySpec {
         self.begin = BeginSearch::Keyword(word, from);
+        self
+    }
+
+    /// The specification, of which COMMAND INFO says nothing: keys of an option that a command of Redis has here alone,
+    /// so that clients go on to route the command as they know it. Only behind all that are listed.
+    pub const fn unlisted(mut self) -> KeySpec {
+        self.is_listed = false;
         self
     }
 

@@ -42,6 +42,9 @@ pub type KeyFinder = for<'a> fn(usize, &dyn Fn(usize) -> &'a [u8]) -> Option<(us
 /// Finds the word behind which a command's keys begin, where a word before it, which is a name, may read the same.
 pub type KeywordFinder = for<'a> fn(usize, &dyn Fn(usize) -> &'a [u8]) -> Option<usize>;
 
+/// How many arguments at the end of a request are options, given the number of arguments and a way to read them.
+pub type TailFinder = for<'a> fn(usize, &dyn Fn(usize) -> &'a [u8]) -> usize;
+
 /// How a command meets the shards.
 #[derive(Clone, Copy)]
 pub enum Run {
@@ -111,6 +114,7 @@ pub enum Group {
     CountMin,
     TopK,
     TDigest,
+    Lock,
 }
 
 impl Group {
@@ -139,6 +143,7 @@ impl Group {
             Group::CountMin => "cms",
             Group::TopK => "topk",
             Group::TDigest => "tdigest",
+            Group::Lock => "lock",
         }
     }
 }
@@ -209,6 +214,8 @@ pub struct Command {
     pub key_finder: Option<KeyFinder>,
     /// Finds the word that `keys` only name.
     pub keyword_finder: Option<KeywordFinder>,
+    /// How many arguments at the end belong to no key specification.
+    pub options_at_end: Option<TailFinder>,
     needs_all_shards: Option<fn(&Args<'_>) -> bool>,
     secrets: Option<fn(&Args<'_>, usize) -> bool>,
     postponed: Option<fn(&Args<'_>) -> bool>,
@@ -252,6 +259,7 @@ impl Command {
             run: Run::Session(not_declared),
             key_finder: None,
             keyword_finder: None,
+            options_at_end: None,
             needs_all_shards: None,
             secrets: None,
             postponed: None,
@@ -408,6 +416,12 @@ impl Command {
         self
     }
 
+    /// Specifications that count from the last argument do so from before the options at the end.
+    pub const fn ends_with_options(mut self, finder: TailFinder) -> Command {
+        self.options_at_end = Some(finder);
+        self
+    }
+
     /// All shards are in hand, not only those of the declared keys, for requests of this kind: they make keys of data,
     /// see [`ShardCx::at_derived`].
     pub const fn on_all_shards_if(mut self, test: fn(&Args<'_>) -> bool) -> Command {
@@ -484,6 +498,12 @@ impl Command {
     pub const fn with_subcommands(mut self, children: &'static [&'static Command]) -> Command {
         self.subcommands = children;
         self
+    }
+
+    /// Where its keys stand, as COMMAND INFO has it.
+    pub fn listed_keys(&self) -> &'static [KeySpec] {
+        let unlisted = self.keys.iter().position(|spec| !spec.is_listed);
+        &self.keys[..unlisted.unwrap_or(self.keys.len())]
     }
 
     /// Whether this request must have every shard in hand at once.
@@ -598,6 +618,7 @@ impl Command {
             Group::CountMin => Categories::CMS,
             Group::TopK => Categories::TOPK,
             Group::TDigest => Categories::TDIGEST,
+            Group::Lock => Categories::LOCK,
             Group::Server | Group::Cluster | Group::Sentinel => Categories::NONE,
         };
         // A row that names subjects itself belongs to those alone (WAIT, SORT); a container to none.

@@ -94,6 +94,16 @@ const TEMPLATES: &[&str] = &[
     "HGETEX $k PX $t FIELDS 1 $f",
     "HSETEX $k PX $t FIELDS 1 $f $v",
     "HINCRBYFLOAT $k $f 0.5",
+    "LOCK $k $f $t",
+    "LOCK $k $f 9",
+    "LOCKEXTEND $k $f $t",
+    "UNLOCK $k $f",
+    "SET $k $v FENCE $k 1700000000000000",
+    "INCREX $k BYINT $n UBOUND 9 SATURATE PX $t",
+    "INCREX $k BYFLOAT 0.5 EX 9 ENX",
+    "CL.THROTTLE $k 3 1 2",
+    "ZPOPDUE $k COUNT 2",
+    "BZPOPDUE $k $k 1",
     "HGETALL $k",
     "SADD $k $n $n $n",
     "SADD $k $f $f $f $f $f",
@@ -293,6 +303,12 @@ pub(super) fn script(random: &mut Random) -> Vec<String> {
     lines
 }
 
+/// A fence that was drawn in vain is never drawn again.
+fn level_fences(undone: &Terminal, plain: &Terminal) {
+    let last = undone.engines[0].fence_source.last();
+    plain.engines[0].fence_source.raise(last);
+}
+
 fn undone_and_committed(seed: u64, rounds: usize) {
     let mut random = Random::new(seed);
     let shard_count = if seed.is_multiple_of(2) { 1 } else { 4 };
@@ -303,10 +319,7 @@ fn undone_and_committed(seed: u64, rounds: usize) {
         plain.advance_ms(passed);
         let now = (cli.now_ms, cli.connection.db);
         // What is over goes first, so that it cannot go in the middle of the comparison.
-        for engine in &mut cli.engines {
-            while engine.expire_slice(crate::engine::Now { unix_ms: now.0 }) {}
-        }
-        for engine in &mut plain.engines {
+        for engine in cli.engines.iter_mut().chain(&mut plain.engines) {
             while engine.expire_slice(crate::engine::Now { unix_ms: now.0 }) {}
         }
         let before = dataset(&mut cli);
@@ -323,6 +336,7 @@ fn undone_and_committed(seed: u64, rounds: usize) {
             .iter_mut()
             .for_each(crate::engine::Engine::undo_attempt);
         cli.connection.db = now.1;
+        level_fences(&cli, &plain);
         assert_eq!(
             counters(&cli),
             counted,

@@ -128,7 +128,7 @@ fn field_at<'k>(
 
 /// Changes the hash at a place. `change` must not make anything that outlives it, replies above all.
 #[inline]
-fn edit<R>(
+pub(super) fn edit<R>(
     keyspace: &mut Keyspace<'_>,
     place: Place,
     rules: &HashRules,

@@ -6,6 +6,7 @@ use crate::command::Out;
 use crate::command::context::ShardCx;
 use crate::command::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
 use crate::command::error::CommandError;
+use crate::engine::fences::FenceNote;
 use crate::engine::value::DataType;
 use crate::engine::value::hash::{FieldDeadline, HashRef, new_hash};
 
@@ -130,6 +131,13 @@ pub(super) static HDEL: Command = Command::new("hdel", Group::Hash, -3)
 fn hdel(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     let rules = rules(cx);
     let key = args.key(1);
+    if cx.client.insists
+        && let Some(FenceNote(fence)) = FenceNote::parse(args.get(2))
+    {
+        let db = cx.client.db;
+        cx.at(&key).engine().note_fence(db, key.bytes, fence);
+        cx.log_anyway();
+    }
     let mut keyspace = cx.at(&key);
     let Some(place) = keyspace.find_typed(&key, DataType::Hash)? else {
         out.integer(0);

@@ -56,8 +56,8 @@ fn reply(command: &'static Command, out: &mut Out) {
     for tip in command.tips {
         out.bulk(tip.as_bytes());
     }
-    out.set(command.keys.len());
-    for spec in command.keys {
+    out.set(command.listed_keys().len());
+    for spec in command.listed_keys() {
         reply_spec(spec, out);
     }
     match listed_children(command).count() {
@@ -160,7 +160,7 @@ impl Legacy {
     /// does not fit makes the keys movable.
     fn of(command: &Command) -> Legacy {
         let mut legacy = Legacy::default();
-        if let [spec] = command.keys
+        if let [spec] = command.listed_keys()
             && let (BeginSearch::Index(first), FindKeys::Range { last, step, .. }) =
                 (spec.begin, spec.find)
         {
@@ -171,7 +171,7 @@ impl Legacy {
                 is_movable: spec.flags.has(KeyFlags::INCOMPLETE),
             };
         }
-        for spec in command.keys {
+        for spec in command.listed_keys() {
             let (BeginSearch::Index(first), FindKeys::Range { last, step: 1, .. }) =
                 (spec.begin, spec.find)
             else {

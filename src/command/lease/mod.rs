@@ -13,7 +13,7 @@ mod tests;
 use super::context::{ShardCx, Wait};
 use super::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
 use super::error::CommandError;
-use super::options::Expiry;
+use super::options::{Expiry, wait_until_ms};
 use super::string::reply_text;
 use super::{Args, Out};
 use crate::engine::effect::Event;
@@ -135,20 +135,6 @@ fn lease_until_ms(lease_ms: i64, now_ms: u64) -> Result<u64, CommandError> {
     match until_ms {
         Some(until_ms) if lease_ms > 0 => Ok(until_ms as u64),
         _ => Err("ERR invalid lease time in 'lget' command".into()),
-    }
-}
-
-/// The end of a wait; none where it is of no time at all.
-#[cold]
-fn wait_until_ms(args: &Args<'_>, at: usize, now_ms: u64) -> Result<Option<u64>, CommandError> {
-    let wait_ms = args
-        .integer(at)
-        .map_err(|_| "ERR timeout is not an integer or out of range")?;
-    match (wait_ms, wait_ms.checked_add(now_ms as i64)) {
-        (..0, _) => Err("ERR timeout is negative".into()),
-        (0, _) => Ok(None),
-        (_, Some(until_ms)) => Ok(Some(until_ms as u64)),
-        (_, None) => Err("ERR timeout is out of range".into()),
     }
 }
 

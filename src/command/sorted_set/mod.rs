@@ -9,12 +9,14 @@
 //! count      ZCOUNT ZLEXCOUNT ZREMRANGEBYRANK ZREMRANGEBYSCORE ZREMRANGEBYLEX
 //! combine    ZUNION ZINTER ZDIFF, their STORE forms, ZINTERCARD
 //! pop        ZPOPMIN ZPOPMAX ZMPOP and their blocking forms
+//! due        ZPOPDUE BZPOPDUE
 //! ```
 
 pub(super) mod add;
 mod bounds;
 mod combine;
 mod count;
+mod due;
 mod member;
 mod pop;
 mod range;
@@ -43,6 +45,7 @@ use crate::structures::table::Place;
 
 pub(super) static TABLE: &[&Command] = &[
     &pop::BZMPOP,
+    &due::BZPOPDUE,
     &pop::BZPOPMAX,
     &pop::BZPOPMIN,
     &add::ZADD,
@@ -57,6 +60,7 @@ pub(super) static TABLE: &[&Command] = &[
     &count::ZLEXCOUNT,
     &pop::ZMPOP,
     &member::ZMSCORE,
+    &due::ZPOPDUE,
     &pop::ZPOPMAX,
     &pop::ZPOPMIN,
     &member::ZRANDMEMBER,

@@ -7,6 +7,7 @@ use crate::command::Out;
 use crate::command::context::ShardCx;
 use crate::command::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
 use crate::command::error::CommandError;
+use crate::command::lock;
 use crate::command::options::{Expiry, KEEPTTL, TimeForm};
 use crate::engine::effect::Event;
 use crate::engine::keyspace::Deadline;
@@ -20,13 +21,16 @@ pub(super) static SET: Command = Command::new("set", Group::String, -3)
         1,
         KeyFlags::RW.or(KeyFlags::ACCESS).or(KeyFlags::UPDATE).or(KeyFlags::VARIABLE_FLAGS),
     )
-    .note("RW and ACCESS due to the optional `GET` argument")])
+    .note("RW and ACCESS due to the optional `GET` argument"),
+    KeySpec::one(1, KeyFlags::RO.or(KeyFlags::ACCESS)).after_keyword("FENCE", 3).unlisted()])
+    .finds_keyword(fence_at)
     .flags(Flags::DENYOOM)
     .keeps_block(2)
     .doc(
         "1.0.0",
         "key value [NX | XX | IFEQ ifeq-value | IFNE ifne-value | IFDEQ ifdeq-digest | IFDNE ifdne-digest] [GET] \
-         [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL]",
+         [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL] \
+         [FENCE <lock:string fence:integer>]",
         "Makes a key hold a string, whatever it held before.",
     )
     .history(&[
@@ -65,6 +69,25 @@ struct SetOptions {
     condition: Condition,
     expiry: Expiry,
     get: bool,
+    /// Where the lock stands that must be held, with its fence behind it.
+    lock_at: Option<usize>,
+}
+
+/// Where `FENCE` stands in a request of SET; behind its end if it does not. Words that are operands of other options
+/// may read the same.
+fn fence_at<'a>(count: usize, argument: &dyn Fn(usize) -> &'a [u8]) -> Option<usize> {
+    let mut at = 3;
+    while at < count && !argument(at).eq_ignore_ascii_case(b"fence") {
+        at += 1 + operands(argument(at));
+    }
+    Some(at)
+}
+
+/// How many operands follow an option of SET.
+fn operands(option: &[u8]) -> usize {
+    const WITH_ONE: [&str; 8] = ["ex", "px", "exat", "pxat", "ifeq", "ifne", "ifdeq", "ifdne"];
+    let is = |word: &&str| option.eq_ignore_ascii_case(word.as_bytes());
+    usize::from(WITH_ONE.iter().any(is))
 }
 
 impl SetOptions {
@@ -73,6 +96,7 @@ impl SetOptions {
             condition: Condition::Always,
             expiry: Expiry::Unsaid,
             get: false,
+            lock_at: None,
         };
         let mut at = 3;
         while at < args.len() {
@@ -91,7 +115,7 @@ impl SetOptions {
             self.expiry,
             Expiry::Unsaid | Expiry::Keep | Expiry::Given(TimeForm::UnixMillis, _)
         );
-        is_known && is_absolute && !self.get
+        is_known && is_absolute && !self.get && self.lock_at.is_none()
     }
 
     fn accept(&mut self, args: &Args<'_>, at: usize) -> Option<usize> {
@@ -101,6 +125,10 @@ impl SetOptions {
         if args.is(at, "get") {
             self.get = true;
             return Some(at + 1);
+        }
+        if args.is(at, "fence") && self.lock_at.is_none() && at + 2 < args.len() {
+            self.lock_at = Some(at + 1);
+            return Some(at + 3);
         }
         let (condition, next) = if args.is(at, "nx") {
             (Condition::IfAbsent, at + 1)
@@ -121,6 +149,13 @@ impl SetOptions {
 fn set_with_options(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     let options = SetOptions::parse(args)?;
     let deadline = options.expiry.on_replace(args, cx.now, "set")?;
+    let is_fenced_off = match options.lock_at {
+        Some(at) => {
+            let fence = args.integer(at + 1)?;
+            !lock::is_held_with(cx, &args.key(at), fence)?
+        }
+        None => false,
+    };
     let key = args.key(1);
     let mut keyspace = cx.at(&key);
     let found = if options.get {
@@ -133,6 +168,7 @@ fn set_with_options(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> Com
         _ => None,
     };
     let holds = match (options.condition, found) {
+        _ if is_fenced_off => false,
         (Condition::Always, _) => true,
         (Condition::IfAbsent, found) => found.is_none(),
         (Condition::IfPresent, found) => found.is_some(),

@@ -43,6 +43,7 @@ use crate::command::host::cluster::Cluster;
 use crate::config::Config;
 use crate::config::values::ClusterMode;
 use crate::engine::effect::Effect;
+use crate::engine::fences::FenceSource;
 use crate::engine::keyspace::Keyspace;
 use crate::engine::record::{self, Audience, Records};
 use crate::engine::value::{DataType, Encoding, Kind};
@@ -88,8 +89,10 @@ impl Terminal {
     /// A terminal with `shard_count` shards (a power of two) and a protocol.
     pub(crate) fn with(shard_count: usize, protocol: Protocol) -> Terminal {
         assert!(shard_count.is_power_of_two(), "shards are a power of two");
+        let fence_source = Arc::<FenceSource>::default();
         let engine = |number: usize| {
             let mut engine = Engine::new(DATABASES, SEED, number as u64 + 1);
+            engine.fence_source = Arc::clone(&fence_source);
             engine.effects.set_recording(true);
             engine.shard = number as u16;
             engine
@@ -517,7 +520,7 @@ fn row(command: &Command) -> String {
     let flags = Flags::ALL
         .iter()
         .filter(|(flag, _)| command.flags.has(*flag) && !Flags::INTERNAL.has(*flag));
-    let keys: Vec<String> = command.keys.iter().map(key_spec).collect();
+    let keys: Vec<String> = command.listed_keys().iter().map(key_spec).collect();
     let mut text = format!(
         "{} | {} | {} | {} | {}",
         command.full_name,

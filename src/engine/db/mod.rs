@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::Key;
 use super::evict::order::{Order, VOLATILE_BIT, size_class, with_class};
+use super::fences::{ByKey, Fence, Fences};
 use super::largest::{LARGE_BYTES_MIN, Largest, may_be_large};
 use super::own_deadlines::OwnDeadlines;
 use super::published::{Published, PublishedDb};
@@ -55,6 +56,8 @@ pub struct Db {
     saving: Option<Box<Saving>>,
     /// In a cluster: the keys of each slot.
     by_slot: Option<Box<SlotKeys>>,
+    /// Fences of the locks among the keys.
+    fences: Fences,
 }
 
 /// Changes may yet be undone.
@@ -63,6 +66,8 @@ const KEEPS_IMAGES: u8 = 1;
 const IS_SAVING: u8 = 2;
 /// Keys are known by their slots.
 const IS_BY_SLOT: u8 = 4;
+/// Some keys are locks that have fences.
+const HAS_FENCES: u8 = 8;
 /// An entry that changes where it is has to be looked at before.
 const WANTS_CHANGES: u8 = KEEPS_IMAGES | IS_SAVING;
 
@@ -87,12 +92,64 @@ impl Db {
             log: None,
             saving: None,
             by_slot: None,
+            fences: Fences::default(),
         }
     }
 
     /// From now on changes can be undone.
     pub(super) fn keep_images(&mut self) {
         self.hooks |= KEEPS_IMAGES;
+    }
+
+    /// The fence of the lock under a key, if it has one.
+    pub(super) fn fence(&self, key: &[u8]) -> Option<Fence> {
+        match self.hooks & HAS_FENCES {
+            0 => None,
+            _ => self.fences.of(key),
+        }
+    }
+
+    /// All fences as they are now, for a snapshot.
+    pub(super) fn fences_at_cut(&self) -> Option<Arc<ByKey>> {
+        (self.hooks & HAS_FENCES != 0).then(|| self.fences.at_cut())
+    }
+
+    /// Gives the lock under a key, which is there, a fence.
+    pub(super) fn put_fence(&mut self, key: &[u8], fence: Fence) {
+        self.hooks |= HAS_FENCES;
+        if self.keeps_images() {
+            self.fences.keep_changes();
+        }
+        self.charged(|db| db.fences.put(key, fence));
+    }
+
+    /// A key that may be a lock leaves, or gets another value.
+    #[cold]
+    #[inline(never)]
+    fn drop_fence(&mut self, key: &[u8]) {
+        if self.keeps_images() {
+            self.fences.keep_changes();
+        }
+        self.fences.remove(key);
+        self.settle_fences();
+    }
+
+    fn settle_fences(&mut self) {
+        match self.fences.is_empty() {
+            true => self.hooks &= !HAS_FENCES,
+            false => self.hooks |= HAS_FENCES,
+        }
+    }
+
+    /// What an attempt did to fences stays.
+    pub(super) fn commit_fences(&mut self) {
+        self.fences.forget_changes();
+    }
+
+    /// Goes back to the fences of before the attempt.
+    pub(super) fn undo_fences(&mut self) {
+        self.charged(|db| db.fences.undo());
+        self.settle_fences();
     }
 
     /// No more; what was kept, oldest first.
@@ -493,6 +550,9 @@ impl Db {
         }
         let is_large = may_be_large(entry.view());
         let old = self.table.replace(place, entry);
+        if self.hooks & HAS_FENCES != 0 {
+            self.drop_fence(old.view().key());
+        }
         if self.is_saving() {
             self.forget_under_way(old.view());
         }
@@ -539,7 +599,7 @@ impl Db {
             self.save_unsaved(place);
         }
         let old = self.table.remove(place);
-        if self.hooks & (IS_SAVING | IS_BY_SLOT) != 0 {
+        if self.hooks & (IS_SAVING | IS_BY_SLOT | HAS_FENCES) != 0 {
             self.note_left(old.view());
         }
         if may_be_large(old.view()) {
@@ -661,6 +721,7 @@ impl Db {
         self.sweep = None;
         self.order = None;
         self.by_slot = None;
+        self.fences = Fences::default();
         self.table.drain_some(segments)
     }
 }

@@ -11,7 +11,7 @@
 
 use smallvec::SmallVec;
 
-use super::{Db, IS_BY_SLOT};
+use super::{Db, HAS_FENCES, IS_BY_SLOT};
 use crate::base::hash::{SLOTS, slot};
 use crate::engine::published::PublishedDb;
 use crate::engine::short_hash::{self, is_at, places, shorten};
@@ -130,6 +130,9 @@ impl Db {
     pub(super) fn note_left(&mut self, entry: EntryRef<'_, Object>) {
         if self.is_saving() {
             self.forget_under_way(entry);
+        }
+        if self.hooks & HAS_FENCES != 0 {
+            self.drop_fence(entry.key());
         }
         if let Some(by_slot) = &mut self.by_slot
             && let Some(slot) = by_slot.remove(entry.key(), self.seed.hash(entry.key()))

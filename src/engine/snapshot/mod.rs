@@ -27,6 +27,7 @@ mod walk;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use super::fences::ByKey;
 use super::serial::pieces::Shape;
 use super::value::{Object, Piece};
 use crate::alloc::account;
@@ -167,7 +168,7 @@ pub trait Outlet: Send + Sync {
 }
 
 /// One database at the cut.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DbAtCut {
     /// Number of the database.
     pub number: usize,
@@ -175,6 +176,8 @@ pub struct DbAtCut {
     pub keys: u64,
     /// Keys with a deadline.
     pub volatile_keys: u64,
+    /// The fences of locks, of each shard that has any.
+    pub fences: Vec<Arc<ByKey>>,
 }
 
 /// What a database knows of the snapshot that it has a part in.

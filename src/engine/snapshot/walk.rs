@@ -197,6 +197,7 @@ impl Engine {
                 number,
                 keys: db.len() as u64,
                 volatile_keys: db.volatile_count() as u64,
+                fences: db.fences_at_cut().into_iter().collect(),
             });
         }
         captured

@@ -72,7 +72,7 @@ pub(crate) fn drop_room() {
 }
 
 /// Counters that go back with an attempt.
-const COUNTS: usize = 14;
+const COUNTS: usize = 21;
 
 /// Counters of how late keys were deleted.
 const LAGS: usize = super::published::LAG_BOUNDS_MS.len() + 3;
@@ -114,6 +114,13 @@ fn counts(published: &Published) -> [&crate::base::counter::Counter; COUNTS] {
         &leases.void_by_time,
         &leases.void_by_change,
         &leases.stale_served,
+        &published.locks.taken,
+        &published.locks.handed_over,
+        &published.locks.retaken,
+        &published.locks.released,
+        &published.rates.let_through,
+        &published.rates.limited,
+        &published.rates.due_taken,
     ]
 }
 
@@ -193,9 +200,11 @@ impl Engine {
         self.watches.commit_attempt();
         self.waiters.commit_attempt();
         for index in 0..self.dbs_end {
-            if let Some(db) = self.dbs[index].as_deref_mut()
-                && let Some(mut log) = db.take_log()
-            {
+            let Some(db) = self.dbs[index].as_deref_mut() else {
+                continue;
+            };
+            if let Some(mut log) = db.take_log() {
+                db.commit_fences();
                 for image in log.drain() {
                     self.forget(image.before);
                 }
@@ -264,6 +273,7 @@ impl Engine {
             for image in db.take_images().into_iter().rev() {
                 gone.extend(db.restore(image).and_then(Trash::from_entry));
             }
+            db.undo_fences();
             for trash in gone {
                 self.keep_trash(trash);
             }

@@ -3,16 +3,22 @@
 //! Every change of a key with waiters makes the key ready; the thread with the shard in hand serves the waiters once
 //! its command is over. What a waiter is, and how it is served, is decided in the layer above.
 //!
+//! Most waiters are looked at each in its turn, as one may find what another one did not. Those that wait *in turn* for
+//! what one of them can have at a time, a lock, are not: where the first finds nothing, those behind it do not either.
+//!
 //! Invariants: no queue is empty; a waiter stands in the queue of a key once; without waiters no memory is taken, and
-//! with few of them little, however many there were.
+//! with few of them little, however many there were. To come and to leave take as long whatever stands in the queue.
 
 mod loading;
 
 use std::any::Any;
-use std::collections::{HashMap, VecDeque};
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 
 use super::Now;
+use super::alarms::Alarms;
 use super::leases::Leases;
 use super::published::Published;
 use super::value::DataType;
@@ -21,7 +27,7 @@ use crate::base::maps;
 
 /// Somebody who waits.
 pub trait Waiter: Send + Sync {
-    /// A number that no other waiter ever has.
+    /// A number that no other waiter ever has; who comes to a key later has a larger one.
     fn id(&self) -> u64;
 
     /// Whether it still waits; who does not is dropped from the queues.
@@ -47,6 +53,8 @@ pub struct Interest {
     /// Of a client that waits for the key to be loaded: while another one loads it, the key is not worth a look unless
     /// it is there.
     pub when_loaded: bool,
+    /// Nothing is there for this waiter where there was nothing for one before it that waits in turn.
+    pub in_turn: bool,
 }
 
 impl Interest {
@@ -82,43 +90,31 @@ pub struct Waiting {
     pub interest: Interest,
 }
 
+/// Alarms that go off in one slice.
+const ALARMS_PER_SLICE: usize = 256;
+
 /// A database and a key in it.
 pub type Place = (usize, Box<[u8]>);
 
-/// The clients that wait for one key, and how many of them wait for what.
+/// Waiters of one key by their numbers, which are in the order of their coming, and how many of them wait for what.
 #[derive(Default)]
 struct Queue {
-    waiting: VecDeque<Waiting>,
+    waiters: BTreeMap<u64, Waiting>,
+    /// How many of them also wait for the key to go.
     when_gone: usize,
     when_loaded: usize,
+    /// How many of them wait in turn.
+    in_turn: usize,
 }
 
 impl Queue {
-    /// Puts a waiter at the end, unless it is there already: a request that names a key twice comes twice in a row.
-    fn push(&mut self, waiting: Waiting) -> bool {
-        let id = waiting.waiter.id();
-        let is_new = self
-            .waiting
-            .back()
-            .is_none_or(|last| last.waiter.id() != id);
-        if is_new {
-            self.when_gone += usize::from(waiting.interest.when_gone);
-            self.when_loaded += usize::from(waiting.interest.when_loaded);
-            self.waiting.push_back(waiting);
-        }
-        is_new
-    }
-
-    /// Takes a waiter out. Of many, the first is served and goes first.
-    fn take(&mut self, id: u64) -> Option<Waiting> {
-        let at = self
-            .waiting
-            .iter()
-            .position(|waiting| waiting.waiter.id() == id)?;
-        let waiting = self.waiting.remove(at)?;
-        self.when_gone -= usize::from(waiting.interest.when_gone);
-        self.when_loaded -= usize::from(waiting.interest.when_loaded);
-        Some(waiting)
+    fn count(&mut self, interest: Interest, by: isize) {
+        let step = |count: &mut usize, counts: bool| {
+            *count = count.wrapping_add_signed(by * isize::from(counts));
+        };
+        step(&mut self.when_gone, interest.when_gone);
+        step(&mut self.when_loaded, interest.when_loaded);
+        step(&mut self.in_turn, interest.in_turn);
     }
 }
 
@@ -130,6 +126,8 @@ pub struct Waiters {
     pub(super) leases: Leases,
     /// A change of a key is worth a look: some client waits, or has a lease.
     is_attentive: bool,
+    /// When keys are looked at again.
+    alarms: Alarms,
     ready: Vec<Place>,
     /// Who brings waiters to further shards; it does so once this one is let go.
     pub caller: Option<Arc<dyn Caller>>,
@@ -180,10 +178,13 @@ impl Waiters {
     pub fn add(&mut self, db: usize, key: &[u8], waiting: Waiting) {
         let queue = self.queues.entry((db, key.into())).or_default();
         let before = (queue.when_gone, queue.when_loaded);
-        let is_for_loading = waiting.interest.when_loaded;
-        queue.push(waiting);
+        let (id, interest) = (waiting.waiter.id(), waiting.interest);
+        if let Entry::Vacant(place) = queue.waiters.entry(id) {
+            place.insert(waiting);
+            queue.count(interest, 1);
+        }
         let after = (queue.when_gone, queue.when_loaded);
-        if is_for_loading {
+        if interest.when_loaded {
             self.leases.note_waited(db, key);
         }
         self.publish(before, after);
@@ -198,23 +199,27 @@ impl Waiters {
             return false;
         };
         let before = (queue.when_gone, queue.when_loaded);
-        let found = queue.take(id).is_some();
+        let found = queue.waiters.remove(&id);
+        if let Some(waiting) = &found {
+            queue.count(waiting.interest, -1);
+        }
         let after = (queue.when_gone, queue.when_loaded);
-        if queue.waiting.is_empty() {
+        if queue.waiters.is_empty() {
             self.queues.remove(&place);
             maps::shrink(&mut self.queues);
+            self.alarms.clear(&place);
         }
         self.publish(before, after);
         self.note_attention();
-        found
+        found.is_some()
     }
 
     /// Goes over all waiters, with the places where they wait.
     pub fn each(&self, mut look: impl FnMut(&Place, &Waiting)) {
         for (place, queue) in &self.queues {
             queue
-                .waiting
-                .iter()
+                .waiters
+                .values()
                 .for_each(|waiting| look(place, waiting));
         }
     }
@@ -222,7 +227,7 @@ impl Waiters {
     /// Whether all who wait for a key wait for it to be loaded.
     pub fn all_when_loaded(&self, place: &Place) -> bool {
         let queue = self.queues.get(place);
-        queue.is_none_or(|queue| queue.when_loaded == queue.waiting.len())
+        queue.is_none_or(|queue| queue.when_loaded == queue.waiters.len())
     }
 
     /// Whether a client has a lease of a key.
@@ -230,9 +235,58 @@ impl Waiters {
         !self.leases.is_empty() && self.leases.are_in_force(place.0, &place.1, now)
     }
 
-    /// The `index`th waiter of a key.
-    pub fn nth(&self, place: &Place, index: usize) -> Option<&Waiting> {
-        self.queues.get(place)?.waiting.get(index)
+    /// The next waiter of a key behind the one with a number; the first one behind none.
+    pub fn next(&self, place: &Place, behind: Option<u64>) -> Option<&Waiting> {
+        let from = behind.map_or(Unbounded, Excluded);
+        let mut rest = self.queues.get(place)?.waiters.range((from, Unbounded));
+        rest.next().map(|(_, waiting)| waiting)
+    }
+
+    /// Whether all who wait for a key do so in turn.
+    pub fn are_all_in_turn(&self, place: &Place) -> bool {
+        let queue = self.queues.get(place);
+        queue.is_none_or(|queue| queue.in_turn == queue.waiters.len())
+    }
+
+    /// How many wait for a key in turn.
+    pub fn waiting_in_turn(&self, db: usize, key: &[u8]) -> usize {
+        if self.queues.is_empty() {
+            return 0;
+        }
+        let queue = self.queues.get(&(db, key.into()));
+        queue.map_or(0, |queue| queue.in_turn)
+    }
+
+    /// Whether any of them is not gone.
+    pub fn is_awaited_in_turn(&self, db: usize, key: &[u8]) -> bool {
+        if self.queues.is_empty() {
+            return false;
+        }
+        let Some(queue) = self.queues.get(&(db, key.into())) else {
+            return false;
+        };
+        let waits = |waiting: &Waiting| waiting.interest.in_turn && waiting.waiter.is_waiting();
+        queue.waiters.values().any(waits)
+    }
+
+    /// Has a key looked at again at a Unix time in milliseconds, if a client waits for it then.
+    pub fn look_again(&mut self, db: usize, key: &[u8], at_ms: u64) {
+        self.alarms.set(&Arc::new((db, key.into())), at_ms);
+        if let Some(published) = &self.published {
+            let next_ms = &published.next_deadline_ms;
+            next_ms.set(next_ms.get().min(at_ms));
+        }
+    }
+
+    /// Lets alarms go off whose time has come, some of them at a time; when the next one does.
+    pub(super) fn go_off(&mut self, now_ms: u64) -> Option<u64> {
+        for _ in 0..ALARMS_PER_SLICE {
+            let Some(place) = self.alarms.pop_due(now_ms) else {
+                break;
+            };
+            self.wake(place.0, &place.1);
+        }
+        self.alarms.next_ms()
     }
 
     /// A key changed, or a client wanted it gone: its lease ends, and the clients that wait for it are to be looked at.
@@ -330,6 +384,7 @@ mod tests {
                 data_type: DataType::List,
                 when_gone: false,
                 when_loaded: false,
+                in_turn: false,
             },
         }
     }
@@ -382,20 +437,65 @@ mod tests {
     #[test]
     fn waiters_stand_in_the_order_in_which_they_came_and_once() {
         let mut waiters = Waiters::default();
-        for id in [3, 1, 2, 2] {
+        for id in [1, 3, 1, 4] {
             waiters.add(0, b"k", waiting(id));
         }
         let place: Place = (0, b"k"[..].into());
         let order = |waiters: &Waiters| -> Vec<u64> {
-            (0..)
-                .map_while(|index| waiters.nth(&place, index))
-                .map(|waiting| waiting.waiter.id())
-                .collect()
+            let mut behind = None;
+            let next = || {
+                behind = Some(waiters.next(&place, behind)?.waiter.id());
+                behind
+            };
+            std::iter::from_fn(next).collect()
         };
-        assert_eq!(order(&waiters), [3, 1, 2]);
+        assert_eq!(order(&waiters), [1, 3, 4]);
         assert!(waiters.remove(0, b"k", 1) && !waiters.remove(0, b"k", 1));
-        assert_eq!(order(&waiters), [3, 2]);
-        assert!(waiters.remove(0, b"k", 3) && waiters.remove(0, b"k", 2));
+        assert_eq!(order(&waiters), [3, 4]);
+        assert!(waiters.remove(0, b"k", 3) && waiters.remove(0, b"k", 4));
+        assert!(waiters.is_empty());
+    }
+
+    #[test]
+    fn those_who_wait_in_turn_are_told_from_the_others() {
+        let mut waiters = Waiters::default();
+        let place: Place = (0, b"k"[..].into());
+        let mut patient = waiting(1);
+        patient.interest.in_turn = true;
+        waiters.add(0, b"k", patient);
+        assert!(waiters.are_all_in_turn(&place));
+        waiters.add(0, b"k", waiting(2));
+        assert!(!waiters.are_all_in_turn(&place));
+        let shown = |waiters: &Waiters| {
+            let key = b"k";
+            (
+                waiters.waiting_in_turn(0, key),
+                waiters.is_awaited_in_turn(0, key),
+            )
+        };
+        assert_eq!(shown(&waiters), (1, true));
+        waiters.remove(0, b"k", 1);
+        assert_eq!(shown(&waiters), (0, false));
+        assert!(!waiters.is_awaited_in_turn(0, b"other"));
+    }
+
+    #[test]
+    fn a_million_wait_for_one_key_and_leave_in_any_order() {
+        const COUNT: u64 = 1_000_000;
+        let mut waiters = Waiters::default();
+        let one: Arc<dyn Waiter> = Arc::new(Numbered(0));
+        let interest = waiting(0).interest;
+        for id in 0..COUNT {
+            let waiter: Arc<dyn Waiter> = match id {
+                0 => Arc::clone(&one),
+                _ => Arc::new(Numbered(id)),
+            };
+            waiters.add(0, b"k", Waiting { waiter, interest });
+        }
+        // A factor without 2 and 5 visits each number once.
+        for step in 0..COUNT {
+            assert!(waiters.remove(0, b"k", step * 7_919 % COUNT));
+        }
         assert!(waiters.is_empty());
     }
 }

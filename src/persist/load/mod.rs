@@ -25,13 +25,16 @@ mod values;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::Read;
+use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::base::lossless;
 use crate::engine::Now;
+use crate::engine::fences::Fence;
 use crate::engine::serial::reader::Reader;
 use crate::persist::rdb::decode::{Aside, Bounds, Decoder, Next, Stretch};
+use crate::persist::rdb::encode;
 use crate::persist::rdb::fault::Fault;
 use crate::script::functions::Functions;
 use crate::session::service::Service;
@@ -247,12 +250,15 @@ impl Loader {
             now,
             rules,
             workers,
+            fences: Vec::new(),
             keys_max: progress.total_bytes() / ENTRY_BYTES_MIN,
             loaded: &mut loaded,
             progress,
         };
         let read = running.read(&mut decoder);
+        let fences = mem::take(&mut running.fences);
         let ended = running.workers.end();
+        self.note_fences(fences);
         let offset = decoder.record_offset();
         // What was found in keys comes before whatever stopped the reading behind them.
         let (tally, error) = ended;
@@ -279,6 +285,19 @@ impl Loader {
     }
 }
 
+impl Loader {
+    /// Gives locks that are there now their fences.
+    fn note_fences(&self, fences: Vec<(usize, Vec<u8>, Fence)>) {
+        for (db, key, fence) in fences {
+            let (routed, _) = self.service.router.routed_in_slot(0, &key);
+            let mut engine = room::take(&self.shards, routed.shard);
+            if db < engine.database_count() {
+                engine.note_fence(db, &key, fence);
+            }
+        }
+    }
+}
+
 /// Bytes that a key takes in a file at least: room is made for no more keys than it can have, whatever it says.
 const ENTRY_BYTES_MIN: u64 = 4;
 
@@ -290,6 +309,8 @@ struct Running<'r, 'p> {
     now: Now,
     rules: Rules,
     workers: Workers,
+    /// Of locks, with the database and the key of each.
+    fences: Vec<(usize, Vec<u8>, Fence)>,
     /// The most keys that room is still made for.
     keys_max: u64,
     loaded: &'r mut Loaded,
@@ -305,6 +326,11 @@ impl Running<'_, '_> {
                     self.hand_on(stretch)?;
                     self.progress.reached(decoder.offset());
                     return Ok(());
+                }
+                Next::Aside(Aside::Aux(name, value)) if name == encode::LOCK.as_bytes() => {
+                    if let Some((db, key, fence)) = encode::parse_fence(&value) {
+                        self.fences.push((db, key.to_vec(), fence));
+                    }
                 }
                 Next::Aside(Aside::Aux(name, value)) => self.note_field(&name, &value),
                 Next::Aside(Aside::Function(raw)) => self.load_function(&raw)?,
@@ -352,6 +378,7 @@ impl Running<'_, '_> {
                     number() as f64 / (1024.0 * 1024.0)
                 );
             }
+            encode::LAST_FENCE => self.service.fence_source.raise(number()),
             "aof-base" | "aof-preamble" if number() != 0 => tracing::info!("RDB is base AOF"),
             name if name.starts_with('%') => tracing::info!("RDB '{name}': {value}"),
             _ => tracing::trace!("RDB field '{name}': {value}"),

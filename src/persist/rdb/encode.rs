@@ -2,6 +2,7 @@
 //! the checksum.
 
 use super::opcode;
+use crate::engine::fences::{Fence, FenceNote};
 use crate::engine::restored_access::Access;
 use crate::engine::serial::pieces::Shape;
 use crate::engine::serial::writer::Writer;
@@ -54,6 +55,31 @@ pub fn own_fields(now_ms: u64, used_bytes: u64, is_aof_base: bool) -> Vec<(&'sta
         ("used-mem", used_bytes.to_string()),
         ("aof-base", u8::from(is_aof_base).to_string()),
     ]
+}
+
+/// The name of the field that tells the last fence that was drawn for a lock.
+pub const LAST_FENCE: &str = "basalt-fence";
+
+/// The name of the fields that tell the fence of a lock: its database, its [`FenceNote`] and its key, by spaces.
+pub const LOCK: &str = "basalt-lock";
+
+/// The fence of a lock, as a field that other servers skip.
+pub fn fence(out: &mut Vec<u8>, db: usize, key: &[u8], fence: Fence) {
+    append(out, |writer| {
+        let mut value = format!("{db} {} ", FenceNote(fence).text()).into_bytes();
+        value.extend_from_slice(key);
+        writer.byte(opcode::AUX);
+        writer.string(LOCK.as_bytes());
+        writer.string(&value);
+    });
+}
+
+/// Reads the value of such a field.
+pub fn parse_fence(value: &[u8]) -> Option<(usize, &[u8], Fence)> {
+    let mut parts = value.splitn(3, |byte| *byte == b' ');
+    let db = std::str::from_utf8(parts.next()?).ok()?.parse().ok()?;
+    let FenceNote(fence) = FenceNote::parse(parts.next()?)?;
+    Some((db, parts.next()?, fence))
 }
 
 /// A library of functions.
@@ -235,6 +261,27 @@ mod tests {
         let (body, sum) = out.split_at(out.len() - 8);
         assert_eq!(body, expected);
         assert_eq!(sum, checksum::crc64(body).to_le_bytes());
+    }
+
+    #[test]
+    fn fences_are_fields_that_are_read_as_they_were_written() {
+        let (key, told) = (
+            b"a key\r\n \xff",
+            Fence::of(1_700_000_000_000_000, b"owner"),
+        );
+        let mut out = Vec::new();
+        fence(&mut out, 15, key, told);
+        assert_eq!(out[..13], *b"\xfa\x0bbasalt-lock");
+        assert_eq!(parse_fence(&out[14..]), Some((15, &key[..], told)));
+        for broken in [
+            &b""[..],
+            b"1",
+            b"x basalt:fence:1:0 k",
+            b"1 k",
+            b"1 basalt:fence:1:0",
+        ] {
+            assert_eq!(parse_fence(broken), None);
+        }
     }
 
     #[test]

@@ -30,6 +30,7 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::engine::fences::Fence;
 use crate::engine::snapshot::{DbAtCut, Outlet};
 use crate::engine::{Engine, Now};
 use crate::persist::rdb::encode::Options;
@@ -105,6 +106,8 @@ pub struct Cut {
     pub used_bytes: u64,
     /// Whether fields of hashes have deadlines.
     pub has_field_deadlines: bool,
+    /// The last fence that was drawn.
+    pub last_fence: u64,
     /// Sources of the libraries of functions.
     functions: Vec<Code>,
     /// What the header says of where the data come from.
@@ -115,6 +118,14 @@ impl Cut {
     /// Keys of all databases.
     pub fn keys(&self) -> u64 {
         self.dbs.iter().map(|db| db.keys).sum()
+    }
+
+    /// The fences of all locks: with the database and the key of each.
+    fn fences(&self) -> impl Iterator<Item = (usize, &[u8], Fence)> {
+        self.dbs.iter().flat_map(|db| {
+            let all = db.fences.iter().flat_map(|by_key| by_key.iter());
+            all.map(|(key, fence)| (db.number, &**key, *fence))
+        })
     }
 }
 
@@ -389,6 +400,7 @@ impl Snapshots {
         let writer = Writer::new(Arc::clone(&running.outgoing), sink);
         writer.begin(&cut, running.purpose, config.aof_timestamp_enabled);
         self.walk(running, &writer);
+        writer.follow(&cut);
         let ended = writer.end();
         figures.keys_processed.store(0, Relaxed);
         figures.keys_total.store(0, Relaxed);
@@ -422,6 +434,7 @@ impl Snapshots {
                 now,
                 used_bytes,
                 flushes: flushes(service),
+                last_fence: service.fence_source.last(),
                 functions: match contents.functions {
                     true => service.scripts.functions.codes(),
                     false => Vec::new(),
@@ -471,6 +484,7 @@ fn capture(engine: &mut Engine, outlet: &Arc<dyn Outlet>, cut: &mut Cut) {
             Some(db) => {
                 db.keys += of_shard.keys;
                 db.volatile_keys += of_shard.volatile_keys;
+                db.fences.extend(of_shard.fences);
             }
             None => cut.dbs.push(of_shard),
         }

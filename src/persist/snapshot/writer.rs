@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 
 use super::outgoing::Outgoing;
 use super::{BaseForm, Cut, Failure, Purpose, Sink};
+use crate::engine::fences::{Fence, FenceNote};
 use crate::engine::serial::commands;
 use crate::engine::snapshot::Chunk;
 use crate::persist::rdb::crc64;
@@ -82,7 +83,13 @@ impl Writer {
         if !is_aof_base {
             fields.extend(cut.origin.iter().cloned());
         }
+        if cut.last_fence > 0 {
+            fields.push((encode::LAST_FENCE, cut.last_fence.to_string()));
+        }
         encode::header(&mut out, &options, &fields);
+        for (db, key, fence) in cut.fences() {
+            encode::fence(&mut out, db, key, fence);
+        }
         for code in &cut.functions {
             encode::function(&mut out, code.as_bytes(), &options);
         }
@@ -101,6 +108,30 @@ impl Writer {
         }
         for code in &cut.functions {
             commands::command(&mut out, &[b"FUNCTION", b"LOAD", code.as_bytes()]);
+        }
+        self.write(out);
+    }
+
+    /// Writes what comes behind the keys.
+    pub(super) fn follow(&self, cut: &Cut) {
+        if self.outgoing.is_over() || self.outgoing.form() != BaseForm::Commands {
+            return;
+        }
+        let mut out = Vec::new();
+        if cut.last_fence > 0 {
+            let note = FenceNote(Fence {
+                number: cut.last_fence,
+                owner: 0,
+            });
+            commands::select_db(&mut out, 0);
+            commands::command(&mut out, &[b"HDEL", b"", note.text().as_bytes()]);
+        }
+        for (db, key, fence) in cut.fences() {
+            commands::select_db(&mut out, db);
+            commands::command(
+                &mut out,
+                &[b"HDEL", key, FenceNote(fence).text().as_bytes()],
+            );
         }
         self.write(out);
     }

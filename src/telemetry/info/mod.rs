@@ -55,7 +55,7 @@ const fn section(
 /// The section that comes only when it is named.
 const ON_DEMAND: &str = "debug";
 
-static SECTIONS: [Section; 17] = [
+static SECTIONS: [Section; 18] = [
     section("server", "Server", true, |source, lines| {
         fields::write(fields::server::SERVER, source, lines);
     }),
@@ -91,6 +91,9 @@ static SECTIONS: [Section; 17] = [
     section("basalt", "Basalt", true, basalt),
     section("leases", "Leases", true, |source, lines| {
         fields::write(fields::LEASES, source, lines);
+    }),
+    section("locks", "Locks", true, |source, lines| {
+        fields::write(fields::LOCKS, source, lines);
     }),
     section("missratio", "Missratio", true, miss_ratio),
     section("keyspace", "Keyspace", true, keyspace),

@@ -52,6 +52,7 @@ fn info_alone_shows_the_default_sections() {
             "Cluster",
             "Basalt",
             "Leases",
+            "Locks",
             "Missratio",
             "Keyspace"
         ]

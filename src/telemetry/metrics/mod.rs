@@ -204,6 +204,7 @@ fn keyspace(page: &mut Page, source: &Source<'_>) {
     let snapshot = source.snapshot;
     rows::write(rows::KEYSPACE, source, page);
     rows::write(rows::LEASES, source, page);
+    rows::write(rows::LOCKS, source, page);
     for (name, bytes) in &snapshot.memory.largest {
         page.labelled_gauge(
             "basalt_largest_value_bytes",

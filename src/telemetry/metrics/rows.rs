@@ -158,6 +158,45 @@ fn slowest(source: &Source<'_>) -> (u64, u64) {
         .unwrap_or_default()
 }
 
+/// Locks, rates and queues of what is due.
+pub(super) static LOCKS: &[Row] = &[
+    info_counter(
+        "basalt_locks_taken_total",
+        "Locks that an owner got.",
+        "locks_taken",
+    ),
+    info_counter(
+        "basalt_locks_handed_over_total",
+        "Locks that an owner got who had waited for them.",
+        "locks_handed_over",
+    ),
+    info_counter(
+        "basalt_locks_retaken_total",
+        "Times that an owner took a lock which it had.",
+        "locks_retaken",
+    ),
+    info_counter(
+        "basalt_locks_released_total",
+        "Locks that their owner released.",
+        "locks_released",
+    ),
+    info_counter(
+        "basalt_throttle_let_through_total",
+        "Requests that CL.THROTTLE let through.",
+        "throttle_let_through",
+    ),
+    info_counter(
+        "basalt_throttle_limited_total",
+        "Requests that CL.THROTTLE did not let through.",
+        "throttle_limited",
+    ),
+    info_counter(
+        "basalt_due_members_taken_total",
+        "Members of queues that were taken out as they were due.",
+        "due_members_taken",
+    ),
+];
+
 /// Connections, commands, bytes, slow commands.
 pub(super) static TRAFFIC: &[Row] = &[
     gauge("redis_connected_clients", "Connections now.", |s| {

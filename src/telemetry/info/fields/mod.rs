@@ -127,8 +127,9 @@ pub(super) fn write(fields: &[Field], source: &Source<'_>, lines: &mut Lines) {
 fn with_numbers() -> impl Iterator<Item = &'static Field> {
     let of_saving = persistence::ALWAYS.iter().chain(persistence::APPENDING);
     let counted = CLIENTS.iter().chain(STATS).chain(memory::MEMORY);
-    let of_server = server::SERVER.iter().chain(CLUSTER).chain(LEASES);
-    of_server.chain(counted).chain(of_saving)
+    let of_server = server::SERVER.iter().chain(CLUSTER);
+    let of_caches = LEASES.iter().chain(LOCKS);
+    of_server.chain(counted).chain(of_saving).chain(of_caches)
 }
 
 /// The number in a row, not rounded; none where it is a text, or no such row is known.
@@ -210,6 +211,17 @@ pub(super) static LEASES: &[Field] = &[
         s.snapshot.leases.void_by_change
     }),
     count("leases_stale_served", |s| s.snapshot.leases.stale_served),
+];
+
+/// The section of locks, rates and queues of what is due.
+pub(super) static LOCKS: &[Field] = &[
+    count("locks_taken", |s| s.snapshot.locks.taken),
+    count("locks_handed_over", |s| s.snapshot.locks.handed_over),
+    count("locks_retaken", |s| s.snapshot.locks.retaken),
+    count("locks_released", |s| s.snapshot.locks.released),
+    count("throttle_let_through", |s| s.snapshot.locks.let_through),
+    count("throttle_limited", |s| s.snapshot.locks.limited),
+    count("due_members_taken", |s| s.snapshot.locks.due_taken),
 ];
 
 /// The section of counts since the start.

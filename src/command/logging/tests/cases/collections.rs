@@ -320,6 +320,22 @@ pub(super) const SORTED_SETS: &[Case] = &[
         &[("BZPOPMAX no z 0", "ZPOPMAX z"), ("BZPOPMAX no 0", NOTHING)],
     ),
     (
+        "zpopdue",
+        &[
+            ("ZPOPDUE z COUNT 2", "ZPOPMIN z 2"),
+            ("ZPOPDUE z", "ZPOPMIN z 1"),
+            ("ZPOPDUE no", NOTHING),
+        ],
+    ),
+    (
+        "bzpopdue",
+        &[
+            ("BZPOPDUE no z 0", "ZPOPMIN z 1"),
+            ("BZPOPDUE no z 0 COUNT 100", "ZPOPMIN z 3"),
+            ("BZPOPDUE no 0", NOTHING),
+        ],
+    ),
+    (
         "bzmpop",
         &[
             ("BZMPOP 0 1 z MIN COUNT 100", "ZPOPMIN z 4"),

@@ -78,12 +78,69 @@ pub(super) fn all() -> impl Iterator<Item = &'static Case> {
         SETS,
         SORTED_SETS,
         HASHES,
+        LOCKS,
         STREAMS,
         OTHERS,
     ]
     .into_iter()
     .flatten()
 }
+
+const LOCKS: &[Case] = &[
+    (
+        "lock",
+        &[
+            ("LOCK lk me 60000", SOMETHING),
+            ("LOCK lk me 1000", "HINCRBY lk me 1"),
+            (
+                "LOCK lk me 90000",
+                "HINCRBY lk me 1 | PEXPIREAT lk {+90000}",
+            ),
+            ("LOCK lk other 1000", NOTHING),
+            ("LOCK lk other 1000 WAIT 5", NOTHING),
+            ("SET s v FENCE lk 1", NOTHING),
+        ],
+    ),
+    (
+        "lockextend",
+        &[
+            ("LOCK lk me 60000", SOMETHING),
+            ("LOCKEXTEND lk me 5000", "PEXPIREAT lk {+5000}"),
+            ("LOCKEXTEND lk other 5000", NOTHING),
+        ],
+    ),
+    (
+        "unlock",
+        &[
+            ("LOCK lk me 60000", SOMETHING),
+            ("LOCK lk me 60000", "HINCRBY lk me 1"),
+            ("UNLOCK lk me", "HINCRBY lk me -1"),
+            ("UNLOCK lk other", NOTHING),
+            ("UNLOCK lk me", "DEL lk"),
+            ("UNLOCK lk me", NOTHING),
+        ],
+    ),
+    (
+        "increx",
+        &[
+            ("INCREX n", "SET n 11 KEEPTTL"),
+            ("INCREX n BYINT 5 PX 5000", "SET n 16 PXAT {+5000}"),
+            ("INCREX n EX 9 ENX", "SET n 17 KEEPTTL"),
+            ("INCREX n PERSIST", "SET n 18"),
+            ("INCREX n UBOUND 1", NOTHING),
+            ("INCREX n UBOUND 1 SATURATE", "SET n 1 KEEPTTL"),
+            ("INCREX f BYFLOAT 0.5", "SET f 2 KEEPTTL"),
+        ],
+    ),
+    (
+        "cl.throttle",
+        &[
+            ("CL.THROTTLE th 0 1 5", SOMETHING),
+            ("CL.THROTTLE th 0 1 5", NOTHING),
+            ("CL.THROTTLE th 1 1 5 0", NOTHING),
+        ],
+    ),
+];
 
 const STRINGS: &[Case] = &[
     (

@@ -1,0 +1,17 @@
+//! Counters and rates, which say how often something may happen.
+//!
+//! ```text
+//! increx    INCREX: a counter with bounds and a deadline
+//! throttle  CL.THROTTLE: a rate with bursts
+//! ```
+//!
+//! Both keep what they know in an ordinary string.
+
+mod increx;
+#[cfg(test)]
+mod tests;
+mod throttle;
+
+use super::declaration::Command;
+
+pub(super) static TABLE: &[&Command] = &[&throttle::THROTTLE, &increx::INCREX];

@@ -1,0 +1,83 @@
+//! When keys are to be looked at again though nothing changes: a lock that clients wait for ends, the next member of a
+//! queue is due.
+//!
+//! A handler that finds that its time has not come sets the alarm of its key and waits ([`Waiters::look_again`]). When
+//! the time has come the key counts as changed, so that those who wait for it are served; no client polls, and no timer
+//! belongs to a client.
+//!
+//! [`Waiters::look_again`]: super::waiting::Waiters::look_again
+//!
+//! Invariants: a key has one alarm at most, the last one that was set; without alarms no memory is taken.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use crate::base::maps;
+
+/// A database and a key in it.
+type Place = (usize, Box<[u8]>);
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Alarms {
+    by_place: HashMap<Arc<Place>, u64>,
+    by_time: BTreeSet<(u64, Arc<Place>)>,
+}
+
+impl Alarms {
+    pub(super) fn set(&mut self, place: &Arc<Place>, at_ms: u64) {
+        if let Some(before) = self.by_place.insert(Arc::clone(place), at_ms) {
+            self.by_time.remove(&(before, Arc::clone(place)));
+        }
+        self.by_time.insert((at_ms, Arc::clone(place)));
+    }
+
+    /// The key is waited for no more.
+    pub(super) fn clear(&mut self, place: &Place) {
+        if self.by_place.is_empty() {
+            return;
+        }
+        if let Some((place, at_ms)) = self.by_place.remove_entry(place) {
+            self.by_time.remove(&(at_ms, place));
+            maps::shrink(&mut self.by_place);
+        }
+    }
+
+    /// Takes the next key whose time has come.
+    pub(super) fn pop_due(&mut self, now_ms: u64) -> Option<Arc<Place>> {
+        let (at_ms, _) = self.by_time.first()?;
+        if *at_ms > now_ms {
+            return None;
+        }
+        let (_, place) = self.by_time.pop_first()?;
+        self.by_place.remove(&place);
+        maps::shrink(&mut self.by_place);
+        Some(place)
+    }
+
+    /// When the next one goes off.
+    pub(super) fn next_ms(&self) -> Option<u64> {
+        self.by_time.first().map(|(at_ms, _)| *at_ms)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_alarm_of_a_key_counts_and_goes_off_once() {
+        let mut alarms = Alarms::default();
+        let [a, b] = [b"a", b"b"].map(|key| Arc::new((0, Box::from(&key[..]))));
+        alarms.set(&a, 10);
+        alarms.set(&b, 20);
+        alarms.set(&a, 30);
+        assert_eq!(alarms.next_ms(), Some(20));
+        assert_eq!(alarms.pop_due(19), None);
+        assert_eq!(alarms.pop_due(25), Some(b));
+        assert_eq!((alarms.pop_due(25), alarms.next_ms()), (None, Some(30)));
+        alarms.clear(&a);
+        assert_eq!((alarms.pop_due(99), alarms.next_ms()), (None, None));
+        assert_eq!(alarms.by_place.capacity(), 0);
+    }
+}
