@@ -40,7 +40,7 @@ use crate::session::pause::Reason;
 use crate::session::service::Service;
 use crate::sys::watchdog;
 use crate::telemetry::memory;
-use crate::telemetry::{clock, histogram, info, log, snapshot};
+use crate::telemetry::{clock, findings, histogram, info, log, snapshot};
 
 /// How often all shards are visited when fewer keys are to be tracked than are.
 const LIMIT_ROUNDS: usize = 8;
@@ -479,13 +479,8 @@ impl Server for Host {
         let config = self.service.config.load();
         let telemetry = &self.service.telemetry;
         let mut text = telemetry.latency.doctor(&config, clock::unix_ms() / 1_000);
-        let advice = [
-            telemetry.hot_keys.advice(),
-            memory::advice_on_largest(&self.memory()),
-        ];
-        for advice in advice.iter().flatten() {
-            text.push_str(&format!("\n- {advice}\n"));
-        }
+        let situation = findings::latency::Situation::of(&*self.service);
+        text.push_str(&findings::latency::text(&situation));
         text
     }
 
@@ -497,7 +492,7 @@ impl Server for Host {
     }
 
     fn memory_doctor(&self) -> String {
-        memory::doctor(&self.memory(), self.service.clients.count() as u64)
+        findings::memory::text(&findings::memory::Situation::of(&*self.service))
     }
 
     fn latency_reset(&self, events: &[String]) -> usize {

@@ -389,21 +389,30 @@ impl HotKeys {
         }
     }
 
-    /// What LATENCY DOCTOR says: a key that so much of the traffic goes to that its shard is the limit.
-    pub fn advice(&self) -> Option<String> {
+    /// A key that so much of the traffic goes to that its shard is the limit, if there is one.
+    pub fn hottest(&self) -> Option<HotKey> {
         const NOTABLE_PERCENT: u64 = 20;
         const COMMANDS_MIN: u64 = 10_000;
         let top = self.top(1);
         let (key, commands) = top.by_commands.first()?;
         let percent = (commands * 100).checked_div(top.commands)?;
-        (top.commands >= COMMANDS_MIN && percent >= NOTABLE_PERCENT).then(|| {
-            format!(
-                "One key, {}, takes {percent} % of all uses of keys. They meet on its shard, however many there are: keep \
-                 copies of it under several names, or in the clients. HOTKEYS TOP shows the hottest keys.",
-                shown(key)
-            )
+        (top.commands >= COMMANDS_MIN && percent >= NOTABLE_PERCENT).then(|| HotKey {
+            key: key.clone(),
+            shown: shown(key),
+            percent,
         })
     }
+}
+
+/// A key that stands out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HotKey {
+    /// The key.
+    pub key: Vec<u8>,
+    /// The key for people.
+    pub shown: String,
+    /// The part of all uses of keys that it takes.
+    pub percent: u64,
 }
 
 fn end_if_over(session: &mut Option<Session>, now_ms: u64) {

@@ -170,7 +170,7 @@ impl Latency {
         Some(text)
     }
 
-    /// LATENCY DOCTOR: what was seen, and what may help.
+    /// LATENCY DOCTOR: what was seen. What may help is said by [`super::findings::latency`].
     pub fn doctor(&self, config: &Config, now_s: u64) -> String {
         let events = self.events.lock();
         let threshold_ms = config.latency_monitor_threshold;
@@ -202,56 +202,8 @@ impl Latency {
                 series.max_ms
             );
         }
-        text.push_str("\nWhat may help:\n\n");
-        for advice in advice(config, &events) {
-            let _ = writeln!(text, "- {advice}");
-        }
         text
     }
-}
-
-fn advice(config: &Config, events: &BTreeMap<&'static str, Series>) -> Vec<String> {
-    let mut advice = Vec::new();
-    let threshold_us = config.latency_monitor_threshold.saturating_mul(1_000);
-    if events.contains_key(COMMAND) || events.contains_key(FAST_COMMAND) {
-        if config.slowlog_log_slower_than < 0 {
-            advice.push(format!(
-                "The slow log is off, so nothing says which commands were slow. CONFIG SET \
-                 slowlog-log-slower-than {threshold_us} turns it on."
-            ));
-        } else if threshold_us > 0 && config.slowlog_log_slower_than > threshold_us {
-            advice.push(format!(
-                "The slow log only notes commands slower than the threshold of the latency monitor. CONFIG SET \
-                 slowlog-log-slower-than {threshold_us} makes both agree."
-            ));
-        } else {
-            advice.push("SLOWLOG GET shows which commands were slow.".to_owned());
-        }
-    }
-    if events.contains_key(COMMAND) {
-        advice.push(
-            "Commands that visit many elements or keys (KEYS, large ranges, MSET of thousands of keys) hold their \
-             shards while they run: ask for less at a time, or use SCAN."
-                .to_owned(),
-        );
-    }
-    if events.contains_key(FAST_COMMAND) {
-        advice.push(
-            "A command that is fast by nature was slow: the machine is likely short of CPU. Look for other busy \
-             processes and for a limit on CPU time, and compare `threads` with the number of cores."
-                .to_owned(),
-        );
-    }
-    if events.contains_key(EXPIRE_CYCLE) {
-        advice.push(
-            "Deleting expired keys was much work: many keys, or large ones, have one and the same deadline. It goes in \
-             slices between which others run, and the samples are their sums, so nobody waited for so long; INFO's \
-             eventloop_* fields and the command events tell of waits. A little randomness in times to live spreads \
-             the work."
-                .to_owned(),
-        );
-    }
-    advice
 }
 
 impl Series {
@@ -449,6 +401,5 @@ mod tests {
             report.contains("1. command: 1 latency spikes (average 20 ms, mean deviation 0 ms")
         );
         assert!(report.contains("2. expire-cycle: 1 latency spikes"));
-        assert!(report.contains("slowlog-log-slower-than 5000"));
     }
 }

@@ -191,7 +191,7 @@ pub fn report(
 }
 
 /// Bytes of the largest value of each type.
-fn largest(service: &dyn Observed) -> Vec<(&'static str, u64)> {
+pub fn largest(service: &dyn Observed) -> Vec<(&'static str, u64)> {
     let dbs = || {
         service
             .all_published()
@@ -203,19 +203,6 @@ fn largest(service: &dyn Observed) -> Vec<(&'static str, u64)> {
         (*name, most.unwrap_or(0))
     });
     rows.filter(|(_, bytes)| *bytes > 0).collect()
-}
-
-/// What LATENCY DOCTOR says of values so large that a command on one of them holds its shard for long.
-pub fn advice_on_largest(report: &MemoryReport) -> Option<String> {
-    const SLOW_BYTES: u64 = 8 << 20;
-    let (name, bytes) = report.largest.iter().max_by_key(|(_, bytes)| *bytes)?;
-    (*bytes >= SLOW_BYTES).then(|| {
-        format!(
-            "The largest value is a {name} of {}. A command over all of it holds its shard, and its reply takes \
-             bandwidth: MEMORY BIGKEYS names the largest values of each type.",
-            human(*bytes)
-        )
-    })
 }
 
 /// What the allocator holds.
@@ -303,88 +290,6 @@ pub fn purge() -> bool {
     done
 }
 
-/// MEMORY DOCTOR: what stands out, for people.
-pub fn doctor(report: &MemoryReport, client_count: u64) -> String {
-    const LITTLE_BYTES: u64 = 5 << 20;
-    const NOTABLE_BYTES: u64 = 10 << 20;
-    const CLIENT_BYTES: u64 = 200 << 10;
-    const LARGE_PART: f64 = 0.1;
-    if report.used < LITTLE_BYTES {
-        return format!(
-            "Only {} are in use: too little to judge how memory is used. Ask again once there is data.\n",
-            human(report.used)
-        );
-    }
-    let exceeds = |part: u64, whole: u64, ratio: f64| {
-        part > whole + NOTABLE_BYTES && part as f64 > whole as f64 * ratio
-    };
-    let mut findings = Vec::new();
-    if report.peak as f64 > report.used as f64 * 1.5 {
-        findings.push(format!(
-            "Memory use was {} at its peak and is {} now. Pages that are only partly free stay with the process, so \
-             its resident set may be larger than the data needs; they are filled again when data comes. MEMORY PURGE \
-             gives back what is wholly free.",
-            human(report.peak),
-            human(report.used)
-        ));
-    }
-    if exceeds(report.rss, report.used, 1.4) {
-        findings.push(format!(
-            "The resident set ({}) is much larger than what is in use ({}): see whether there was a peak, or whether \
-             values of many different sizes come and go.",
-            human(report.rss),
-            human(report.used)
-        ));
-    }
-    if exceeds(report.allocator_active, report.allocator_allocated, 1.1) {
-        findings.push(
-            "The allocator's pages are filled unevenly (external fragmentation above 1.1), usually after many values \
-             were deleted. New values of the same sizes fill the gaps."
-                .to_owned(),
-        );
-    }
-    if exceeds(report.allocator_resident, report.allocator_active, 1.1) {
-        findings.push(
-            "The allocator keeps free pages that it has not yet given back. It does so by itself within seconds; \
-             MEMORY PURGE does so at once."
-                .to_owned(),
-        );
-    }
-    if exceeds(report.rss, report.allocator_resident, 1.1) {
-        findings.push(
-            "The process has memory that does not come from the allocator: stacks of threads, the program, or huge \
-             pages that the kernel joined."
-                .to_owned(),
-        );
-    }
-    if client_count > 0 && report.clients / client_count > CLIENT_BYTES {
-        findings.push(format!(
-            "Clients hold {} on average. CLIENT LIST shows which have much unread input (qbuf) or unsent output (omem).",
-            human(report.clients / client_count)
-        ));
-    }
-    let largest = report.largest.iter().max_by_key(|(_, bytes)| *bytes);
-    if let Some((name, bytes)) = largest
-        && *bytes >= NOTABLE_BYTES
-        && *bytes as f64 >= report.dataset as f64 * LARGE_PART
-    {
-        findings.push(format!(
-            "One {name} alone takes {} of the {} that all data take. Eviction and expiry can only give it up whole; \
-             MEMORY BIGKEYS names the largest values of each type.",
-            human(*bytes),
-            human(report.dataset)
-        ));
-    }
-    if findings.is_empty() {
-        return "Nothing stands out in how memory is used.\n".to_owned();
-    }
-    let mut text = "What stands out in how memory is used:\n\n".to_owned();
-    for finding in findings {
-        text.push_str(&format!(" * {finding}\n\n"));
-    }
-    text
-}
-
 /// A number of bytes as INFO shows it to people.
 pub fn human(bytes: u64) -> String {
     const UNITS: [char; 6] = ['B', 'K', 'M', 'G', 'T', 'P'];
@@ -410,42 +315,6 @@ mod tests {
             shown,
             ["0B", "1023B", "1.00K", "919.05K", "11.82M", "23.54G"]
         );
-    }
-
-    #[test]
-    fn the_doctor_names_what_stands_out_and_nothing_else() {
-        let mut report = MemoryReport {
-            used: 1 << 20,
-            ..MemoryReport::default()
-        };
-        assert!(doctor(&report, 1).contains("too little"));
-        let used = 100 << 20;
-        report = MemoryReport {
-            used,
-            peak: used,
-            allocator_allocated: used,
-            allocator_active: used,
-            allocator_resident: used,
-            rss: used,
-            ..MemoryReport::default()
-        };
-        assert_eq!(
-            doctor(&report, 1),
-            "Nothing stands out in how memory is used.\n"
-        );
-        report.dataset = 50 << 20;
-        report.largest = vec![("string", 20_000), ("list", 20 << 20)];
-        let text = doctor(&report, 1);
-        assert!(text.contains("One list alone takes 20.00M of the 50.00M"));
-        let advice = advice_on_largest(&report).expect("it is large");
-        assert!(advice.contains("a list of 20.00M"), "{advice}");
-        report.largest = vec![("string", 20_000)];
-        assert_eq!(advice_on_largest(&report), None);
-        report.peak = 2 * used;
-        report.clients = 1 << 20;
-        let text = doctor(&report, 2);
-        assert!(text.contains("at its peak") && text.contains("on average"));
-        assert_eq!(text.matches(" * ").count(), 2);
     }
 
     #[test]

@@ -15,7 +15,9 @@
 //! replication                figures of replication
 //! scrapes                    how often the metrics were asked for
 //! curve                      what hit ratio other sizes of memory would have
+//! history                    an hour of seconds and a day of minutes of what is published
 //! observed snapshot          what is read of a server; all its figures of one moment, summed
+//! findings                   what stands out, and what mends it
 //! info metrics               the snapshot as text: for INFO, for Prometheus
 //! exporter log               the HTTP endpoint; lines for people
 //! ```
@@ -25,8 +27,10 @@ pub mod counters;
 pub mod errors;
 pub mod event_loop;
 pub mod exporter;
+pub mod findings;
 pub mod handshakes;
 pub mod histogram;
+pub mod history;
 mod hot_lists;
 pub mod hotkeys;
 pub mod info;
@@ -55,6 +59,7 @@ use crate::base::random;
 use crate::config::Config;
 use event_loop::Rounds;
 use handshakes::Handshakes;
+use history::History;
 use hotkeys::HotKeys;
 use latency::{Latency, Pass};
 use observed::Observed;
@@ -96,6 +101,8 @@ pub struct Telemetry {
     pub handshakes: Handshakes,
     /// Scrapes of the metrics.
     pub scrapes: Scrapes,
+    /// What was before.
+    pub history: History,
     used_at_start: u64,
     peak_used: AtomicU64,
     expire_ns: AtomicU64,
@@ -158,6 +165,7 @@ impl Telemetry {
             rounds: Rounds::default(),
             handshakes: Handshakes::default(),
             scrapes: Scrapes::default(),
+            history: History::default(),
             used_at_start: used,
             peak_used: AtomicU64::new(used),
             expire_ns: AtomicU64::new(0),

@@ -265,6 +265,11 @@ pub struct Eviction {
 }
 
 impl Eviction {
+    /// Of this moment.
+    pub fn now(service: &dyn Observed) -> Eviction {
+        Eviction::of(service, clock::unix_ms())
+    }
+
     fn of(service: &dyn Observed, now_ms: u64) -> Eviction {
         let budget = service.budget();
         let (exceeded_ms, exceeded_total_ms) = budget.exceeded_ms(now_ms);

@@ -1,0 +1,315 @@
+//! The past: the last hour, second by second, and the last day, minute by minute, of all rows of [`series`].
+//!
+//! The background takes a reading a second from what is published anyhow, so that a page that is opened after an
+//! incident shows it. Rates, shares and percentiles are those of the second between two readings. A minute keeps the
+//! mean of its seconds, or the worst of them where that is what one looks for. Memory is bounded and comes in blocks of
+//! a minute, so that a server which has just started has none of it:
+//!
+//! ```text
+//! seconds   block | block | … 60 + 1 blocks of 60 points      point: the time, a value for each series,
+//! minutes   block | block | … 24 + 1 blocks of 60 points             commands a second for each class of latency
+//! ```
+
+pub mod series;
+
+use std::collections::VecDeque;
+
+use parking_lot::Mutex;
+
+use super::clock::Ticks;
+use super::counters::BUCKETS;
+use super::histogram::{Buckets, upper_ns};
+use super::observed::Observed;
+use series::{Fold, READ_EACH, Read, SERIES};
+
+/// Classes of latency: those of the commands' own buckets up to 8 s, the last one with all that took longer.
+pub const CLASSES: usize = 24;
+
+/// Values of a point.
+const WIDTH: usize = SERIES.len() + CLASSES;
+
+/// Points of a block.
+const BLOCK_POINTS: usize = 60;
+
+/// Blocks of the last hour, the one that is being filled included.
+const SECONDS_BLOCKS: usize = 61;
+
+/// Blocks of the last day.
+const MINUTES_BLOCKS: usize = 25;
+
+/// Bytes of a block, with some for the allocator.
+const BLOCK_BYTES: usize = BLOCK_POINTS * (WIDTH * size_of::<f32>() + size_of::<u64>()) + 128;
+
+/// Bytes that the past takes at most.
+pub const BYTES_MAX: usize = (SECONDS_BLOCKS + MINUTES_BLOCKS) * BLOCK_BYTES;
+
+const _: () = assert!(BYTES_MAX <= 8 << 20);
+
+/// Which past is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// An hour of seconds.
+    Second,
+    /// A day of minutes.
+    Minute,
+}
+
+/// The upper bound of a class of latency in nanoseconds; none for the last one.
+pub fn class_bound_ns(class: usize) -> Option<u64> {
+    (class + 1 < CLASSES).then(|| upper_ns(class))
+}
+
+/// A moment of the past.
+#[derive(Clone, Copy, Debug)]
+pub struct Point<'a> {
+    /// Unix time in seconds: of the reading, or of the end of the minute.
+    pub at_s: u64,
+    values: &'a [f32],
+}
+
+impl Point<'_> {
+    /// A row's value, by its place in [`SERIES`]; none where there was nothing to say, such as a percentile of nothing.
+    pub fn value(&self, series: usize) -> Option<f64> {
+        let value = *self.values[..SERIES.len()].get(series)?;
+        (!value.is_nan()).then_some(f64::from(value))
+    }
+
+    /// Commands a second of a class of latency.
+    pub fn class(&self, class: usize) -> f64 {
+        let value = self.values.get(SERIES.len() + class);
+        value.map_or(0.0, |value| f64::from(*value))
+    }
+}
+
+/// What a reading found: sums and gauges as they are.
+#[derive(Clone, Debug)]
+pub struct Reading {
+    /// For each row up to [`READ_EACH`] figures.
+    figures: Vec<[f64; READ_EACH]>,
+    /// Runs of all commands by duration.
+    buckets: Buckets,
+}
+
+impl Reading {
+    /// The figures of this moment.
+    fn of(service: &dyn Observed) -> Reading {
+        let source = series::Source::gather(service);
+        let mut buckets = [0; BUCKETS];
+        for command in &source.snapshot.commands {
+            for (sum, count) in buckets.iter_mut().zip(command.buckets) {
+                *sum += count;
+            }
+        }
+        Reading {
+            figures: SERIES.iter().map(|row| row.figures(&source)).collect(),
+            buckets,
+        }
+    }
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct History {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    seconds: Ring,
+    minutes: Ring,
+    minute: Minute,
+    before: Option<(Ticks, Reading)>,
+    read_s: u64,
+}
+
+impl History {
+    /// Takes a reading, if none was taken in this second of Unix time.
+    pub fn sample(&self, service: &dyn Observed, now_s: u64) {
+        if self.inner.lock().read_s == now_s {
+            return;
+        }
+        let (reading, now) = (Reading::of(service), Ticks::now());
+        let mut inner = self.inner.lock();
+        inner.read_s = now_s;
+        let before = inner.before.replace((now, reading.clone()));
+        if let Some((then, before)) = before {
+            let interval_s = now.since_ns(then) as f64 / 1e9;
+            inner.add(now_s, &values(&before, &reading, interval_s));
+        }
+    }
+
+    /// Calls with all points from a time on, oldest first.
+    pub fn each(&self, step: Step, since_s: u64, mut visit: impl FnMut(Point<'_>)) {
+        let inner = self.inner.lock();
+        let ring = match step {
+            Step::Second => &inner.seconds,
+            Step::Minute => &inner.minutes,
+        };
+        ring.each(since_s, &mut visit);
+    }
+}
+
+impl Inner {
+    fn add(&mut self, at_s: u64, values: &[f32; WIDTH]) {
+        // A clock that was put back would have time run twice: what it has not come to yet goes.
+        if self.seconds.newest_s().is_some_and(|newest| newest > at_s) {
+            self.seconds.forget_after(at_s);
+            self.minutes.forget_after(at_s);
+            self.minute = Minute::default();
+        }
+        self.seconds.add(SECONDS_BLOCKS, at_s, values);
+        if let Some((end_s, mean)) = self.minute.add(at_s, values) {
+            self.minutes.add(MINUTES_BLOCKS, end_s, &mean);
+        }
+    }
+}
+
+/// The values of the time between two readings.
+fn values(before: &Reading, now: &Reading, interval_s: f64) -> [f32; WIDTH] {
+    let rate = |then: f64, now: f64| match interval_s > 0.0 {
+        // Sums shrink when statistics are reset.
+        true => (now - then).max(0.0) / interval_s,
+        false => 0.0,
+    };
+    let ran: Buckets =
+        std::array::from_fn(|class| now.buckets[class].saturating_sub(before.buckets[class]));
+    let mut values = [f32::NAN; WIDTH];
+    for (index, row) in SERIES.iter().enumerate() {
+        let (then, now) = (before.figures[index], now.figures[index]);
+        let more = |at: usize| (now[at] - then[at]).max(0.0);
+        let value = match row.read {
+            Read::Gauge(_) | Read::Field(_) => now[0],
+            Read::Rate(_) | Read::FieldRate(_) => rate(then[0], now[0]),
+            Read::Share(_) => 100.0 * more(0) / (more(0) + more(1)),
+            Read::Mean(_) => more(0) / more(1),
+            Read::Percentile(percent) => series::percentile_us(&ran, percent),
+        };
+        values[index] = value as f32;
+    }
+    for (class, count) in ran.iter().enumerate() {
+        let place = &mut values[SERIES.len() + class.min(CLASSES - 1)];
+        let before = if place.is_nan() { 0.0 } else { *place };
+        *place = before + rate(0.0, *count as f64) as f32;
+    }
+    values
+}
+
+/// The seconds of a minute that is not over yet, folded into one point.
+#[derive(Debug)]
+struct Minute {
+    number: u64,
+    folded: Box<[(f64, u32); WIDTH]>,
+}
+
+impl Default for Minute {
+    fn default() -> Minute {
+        Minute {
+            number: 0,
+            folded: Box::new([(0.0, 0); WIDTH]),
+        }
+    }
+}
+
+impl Minute {
+    /// Adds a second; the end and the values of the minute that it has ended, if it has.
+    fn add(&mut self, at_s: u64, values: &[f32; WIDTH]) -> Option<(u64, [f32; WIDTH])> {
+        let number = at_s / 60;
+        let ended = (self.number != number && self.number != 0).then(|| {
+            let value = |index: usize| {
+                let (sum, count) = self.folded[index];
+                match (fold_of(index), count) {
+                    (_, 0) => f32::NAN,
+                    (Fold::Mean, count) => (sum / f64::from(count)) as f32,
+                    (Fold::Max, _) => sum as f32,
+                }
+            };
+            ((self.number + 1) * 60, std::array::from_fn(value))
+        });
+        if self.number != number {
+            *self = Minute {
+                number,
+                ..Minute::default()
+            };
+        }
+        for (index, value) in values
+            .iter()
+            .enumerate()
+            .filter(|(_, value)| !value.is_nan())
+        {
+            let (sum, count) = &mut self.folded[index];
+            let value = f64::from(*value);
+            *sum = match fold_of(index) {
+                Fold::Mean => *sum + value,
+                Fold::Max => sum.max(value),
+            };
+            *count += 1;
+        }
+        ended
+    }
+}
+
+fn fold_of(index: usize) -> Fold {
+    SERIES.get(index).map_or(Fold::Mean, |row| row.fold)
+}
+
+/// Points in the order of their times, in blocks of which the oldest goes when there are too many.
+#[derive(Debug, Default)]
+struct Ring {
+    blocks: VecDeque<Block>,
+}
+
+#[derive(Debug)]
+struct Block {
+    times_s: Vec<u64>,
+    values: Box<[f32]>,
+}
+
+impl Ring {
+    fn add(&mut self, blocks_max: usize, at_s: u64, values: &[f32; WIDTH]) {
+        let is_full = |block: &Block| block.times_s.len() == BLOCK_POINTS;
+        if self.blocks.back().is_none_or(is_full) {
+            // The oldest block serves again.
+            let mut block = match self.blocks.len() < blocks_max {
+                true => Block {
+                    times_s: Vec::with_capacity(BLOCK_POINTS),
+                    values: vec![0.0; BLOCK_POINTS * WIDTH].into_boxed_slice(),
+                },
+                false => self.blocks.pop_front().expect("there is at least one"),
+            };
+            block.times_s.clear();
+            self.blocks.push_back(block);
+        }
+        let block = self.blocks.back_mut().expect("one has room");
+        let start = block.times_s.len() * WIDTH;
+        block.values[start..start + WIDTH].copy_from_slice(values);
+        block.times_s.push(at_s);
+    }
+
+    fn newest_s(&self) -> Option<u64> {
+        self.blocks.back()?.times_s.last().copied()
+    }
+
+    fn forget_after(&mut self, at_s: u64) {
+        for block in &mut self.blocks {
+            let kept = block.times_s.partition_point(|time_s| *time_s <= at_s);
+            block.times_s.truncate(kept);
+        }
+        self.blocks.retain(|block| !block.times_s.is_empty());
+    }
+
+    fn each(&self, since_s: u64, visit: &mut dyn FnMut(Point<'_>)) {
+        for block in &self.blocks {
+            for (at_s, values) in block.times_s.iter().zip(block.values.chunks_exact(WIDTH)) {
+                if *at_s >= since_s {
+                    visit(Point {
+                        at_s: *at_s,
+                        values,
+                    });
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
