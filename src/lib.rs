@@ -10,11 +10,13 @@ pub mod client;
 pub mod cluster;
 pub mod command;
 pub mod config;
+pub mod console;
 pub mod engine;
 pub mod net;
 pub mod persist;
 pub mod pubsub;
 pub mod replication;
+pub mod report;
 pub mod resp;
 pub mod script;
 pub mod server;
@@ -24,6 +26,7 @@ pub mod structures;
 pub mod sys;
 pub mod telemetry;
 pub mod tls;
+pub mod top;
 
 #[cfg(not(any(loom, asan, miri)))]
 #[global_allocator]

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use basalt::config::{self, Action, ConfigError, Startup};
 use basalt::persist::aof::check;
 use basalt::persist::rdb::check as check_snapshot;
-use basalt::server;
+use basalt::{report, server, top};
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os();
@@ -73,6 +73,8 @@ fn run_tool(program: &OsStr, arguments: &[OsString]) -> Option<ExitCode> {
     match first.and_then(OsStr::to_str) {
         Some("check-aof") => Some(check_aof(&arguments[1..])),
         Some("check-rdb") => Some(check_rdb(&arguments[1..])),
+        Some("top") => Some(end(top::run(&arguments[1..]))),
+        Some("report") => Some(end(report::run(&arguments[1..]).map(|text| print(&text)))),
         Some("help") => {
             print(&config::help::help());
             Some(ExitCode::SUCCESS)
@@ -99,6 +101,17 @@ fn check_aof(arguments: &[OsString]) -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         // A reader that has gone, as in `| head`, has not seen all.
         Ok(false) | Err(_) => ExitCode::FAILURE,
+    }
+}
+
+/// The exit code of a program, which says on standard error why it failed.
+fn end(ended: Result<(), String>) -> ExitCode {
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(text) => {
+            eprintln!("{}", text.trim_end());
+            ExitCode::FAILURE
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! No Redis, no I/O: numbers, hashes, checksums, patterns, randomness.
 
+pub mod base64;
 pub mod checksum;
 pub mod counter;
 pub mod extended;
@@ -8,6 +9,7 @@ pub mod glob;
 mod grisu;
 pub mod hash;
 pub mod hex;
+pub mod info;
 pub mod lossless;
 pub mod maps;
 pub mod number;

@@ -4,6 +4,7 @@
 //! The rules are Redis's (inline commands, configuration files and MONITOR all share them). Knows no
 //! command and no protocol.
 
+use std::fmt::Write as _;
 use std::ops::Range;
 
 use super::hex;
@@ -177,6 +178,40 @@ impl<const N: usize> Folded<N> {
 #[inline]
 pub fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t'..=b'\r')
+}
+
+/// A text that shows what is in it: what is no text, or would not be seen, or would have a terminal or an eye take it
+/// for something else, is escaped.
+pub fn visible(bytes: &[u8]) -> String {
+    let mut shown = String::new();
+    for chunk in bytes.utf8_chunks() {
+        for each in chunk.valid().chars() {
+            match each.is_control() || is_invisible(each) {
+                true => shown.extend(each.escape_default()),
+                false => shown.push(each),
+            }
+        }
+        for byte in chunk.invalid() {
+            // Writing to a String can not fail.
+            let _ = write!(shown, "\\x{byte:02x}");
+        }
+    }
+    shown
+}
+
+/// Characters that change how others are shown, or are not seen: marks of direction, joiners, line separators.
+fn is_invisible(each: char) -> bool {
+    matches!(
+        each,
+        '\u{ad}'
+            | '\u{61c}'
+            | '\u{200b}'..='\u{200f}'
+            | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}'
+            | '\u{feff}'
+            | '\u{fff9}'..='\u{fffb}'
+            | '\u{e0000}'..='\u{e007f}'
+    )
 }
 
 #[cfg(test)]

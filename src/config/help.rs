@@ -23,7 +23,8 @@ pub fn help() -> String {
         .about(env!("CARGO_PKG_DESCRIPTION"))
         .override_usage(
             "basalt [FILE | -] [--directive value …]\n       basalt check-rdb FILE\n       basalt check-aof [--fix | \
-             --truncate-to-timestamp SECONDS] FILE\n       basalt help",
+             --truncate-to-timestamp SECONDS] FILE\n       basalt top [-h HOST] [-p PORT]\n       basalt report FILE\n       \
+             basalt help",
         )
         .disable_help_flag(true)
         .arg(
@@ -44,6 +45,8 @@ const TOOLS: &str = "\
 Tools:
   check-rdb FILE   Say what is in a snapshot and whether it is good
   check-aof FILE   Say whether an append-only file, or its manifest, is good; --fix cuts off what is not
+  top              Show how a server is, second by second: basalt, Redis or Valkey (top --help)
+  report FILE      Write one page of how a server is and was, to attach to an incident (report --help)
   help             Print this
 ";
 

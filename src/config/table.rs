@@ -391,7 +391,11 @@ parameters! {
     metrics_auth: text("", values::metrics_auth), "metrics-auth", MUTABLE.sensitive().since("basalt"),
         "user:password, or user:#SHA-256 in hexadecimal digits, that /metrics asks for; empty for none.";
     metrics_key_names: flag(false), "metrics-key-names", MUTABLE.since("basalt"),
-        "Whether /metrics names the hottest and the largest keys.";
+        "Whether /metrics and the console name keys and clients to everybody.";
+    console: flag(true), "console", MUTABLE.since("basalt"),
+        "Whether the metrics port shows the console, and answers its API.";
+    console_hosts: text("", values::host_names), "console-hosts", MUTABLE.since("basalt"),
+        "Names by which browsers reach the console, beside localhost, addresses and the machine's own.";
 
     // Scripts
     busy_reply_threshold: number(i64, 5000, 0, LONG_MAX), "busy-reply-threshold",

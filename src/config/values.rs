@@ -290,6 +290,15 @@ pub(super) fn metrics_auth(text: &str) -> Result<(), &'static str> {
     }
 }
 
+/// Names of hosts, parted by spaces.
+pub(super) fn host_names(text: &str) -> Result<(), &'static str> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+    match text.bytes().all(|byte| is_plain(byte) || byte == b' ') {
+        true => Ok(()),
+        false => Err("names of hosts, parted by spaces, have letters, digits, dots and hyphens"),
+    }
+}
+
 /// Accepts any text.
 pub fn any_text(_: &str) -> Result<(), &'static str> {
     Ok(())

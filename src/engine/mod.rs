@@ -24,6 +24,7 @@ pub mod published;
 pub mod record;
 mod replace;
 pub mod restored_access;
+mod sampling;
 pub mod serial;
 mod short_hash;
 pub mod slots;

@@ -17,6 +17,7 @@ use crate::cluster::route::Manner;
 use crate::command::acl::check::{self, Asker, Place};
 use crate::config::Config;
 use crate::config::values::{AS_BIND, TlsAuthClientsUser};
+use crate::console::Console;
 use crate::net::connection::{Handed, Owner};
 use crate::net::stream::Stream;
 use crate::net::{connection, listener};
@@ -154,7 +155,8 @@ pub(super) fn metrics(config: &Config, service: &Arc<Service>) -> Result<Option<
             "Port {wanted} is taken, so that metrics are served on port {port}; metrics-port chooses one"
         );
     }
-    match exporter::start(listeners, Arc::clone(service) as _) {
+    let console = Arc::new(Console::new(Arc::clone(service) as _));
+    match exporter::start(listeners, Arc::clone(service) as _, console) {
         Ok(served) => Ok(Some(Metrics {
             port,
             _served: served,

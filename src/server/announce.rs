@@ -124,6 +124,9 @@ fn addresses(config: &Config, metrics_port: Option<u16>) -> String {
         };
         let urls = at(named, scheme, port, "/metrics");
         all.push(format!("metrics {urls}"));
+        if config.console {
+            all.push(format!("console {}", at(named, scheme, port, "/")));
+        }
     }
     all.join("; ")
 }

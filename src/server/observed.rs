@@ -8,6 +8,7 @@ use crate::client::registry::Registry;
 use crate::command::host::cluster::Cluster;
 use crate::config::Config;
 use crate::engine::evict::budget::Budget;
+use crate::engine::largest::LARGE_BYTES_MIN;
 use crate::engine::published::Published;
 use crate::engine::value::DataType;
 use crate::pubsub;
@@ -15,7 +16,7 @@ use crate::script;
 use crate::session::service::Service;
 use crate::telemetry::Telemetry;
 use crate::telemetry::counters;
-use crate::telemetry::observed::{BigKey, Observed, ScriptFigures, TokenFigures};
+use crate::telemetry::observed::{BigKey, Drawn, Observed, ScriptFigures, TokenFigures};
 use crate::telemetry::replication::Facts;
 
 impl Observed for Service {
@@ -76,6 +77,42 @@ impl Observed for Service {
             }
         }
         found
+    }
+
+    fn sample(&self, shard: usize, draws: usize) -> Option<Vec<Drawn>> {
+        let published = self.all_published.get(shard)?;
+        let mut engine = self.shards.try_take(shard as u16)?;
+        let mut all = Vec::new();
+        for db in 0..engine.database_count() {
+            let keys = published.dbs[db].keys.get();
+            if keys == 0 {
+                continue;
+            }
+            let mut found = Drawn {
+                keys,
+                ..Drawn::default()
+            };
+            engine.sample(db, draws, |key, data_type, bytes| {
+                found.draws += 1;
+                if bytes < LARGE_BYTES_MIN {
+                    let name = name_of(data_type);
+                    found.drawn.push((key.to_vec(), name, bytes));
+                }
+            });
+            for (kind, type_name) in DataType::ALL {
+                let Some(keys) = engine.db(db) else { continue };
+                keys.each_large(kind, |key, bytes| {
+                    found.large.push(BigKey {
+                        bytes,
+                        type_name,
+                        db,
+                        key: key.to_vec(),
+                    });
+                });
+            }
+            all.push(found);
+        }
+        Some(all)
     }
 
     fn clients(&self) -> &Registry {
@@ -145,4 +182,10 @@ impl Observed for Service {
     fn telemetry(&self) -> &Telemetry {
         &self.telemetry
     }
+}
+
+fn name_of(data_type: DataType) -> &'static str {
+    let mut types = DataType::ALL.iter();
+    let found = types.find(|(each, _)| *each == data_type);
+    found.map_or("", |(_, name)| name)
 }

@@ -1,4 +1,5 @@
-//! The HTTP endpoint: `/metrics`, `/health` and `/ready`, on a thread and a small runtime of its own.
+//! The HTTP endpoint: `/metrics`, `/health` and `/ready`, on a thread and a small runtime of its own; a [`Site`] has
+//! the other pages.
 //!
 //! It reads published counters only, so a scrape waits for no shard, and no scrape, however slow, takes time from a
 //! thread that serves clients. Connections, headers and the time to send and to take them are bounded. No client waits
@@ -18,7 +19,8 @@ use std::time::Duration;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use http_body_util::Full;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{
     ACCEPT_ENCODING, ALLOW, AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue,
@@ -34,11 +36,11 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::AbortHandle;
-use tokio::time::Sleep;
+use tokio::time::{Instant, Sleep};
 
 use super::metrics;
 use super::observed::Observed;
-use crate::base::{hex, lossless};
+use crate::base::{base64, hex, lossless};
 use crate::tls::handshake;
 
 /// Connections served at once.
@@ -64,6 +66,43 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// After which a connection is closed in any case, so that one that reads slowly does not keep its place for ever.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// What is sent as an answer: a text at once, or events as they come.
+pub type Body = UnsyncBoxBody<Bytes, Infallible>;
+
+/// What is served beside the endpoint's own pages.
+pub trait Site: Send + Sync {
+    /// The answer to a request for any other path; none if there is no such page.
+    fn answer(&self, request: &Request<Incoming>, visit: Visit) -> Option<Answer>;
+}
+
+/// Who asks, and for how long it can be answered.
+#[derive(Clone, Copy, Debug)]
+pub struct Visit {
+    /// The address of the client.
+    pub peer: IpAddr,
+    /// When the connection is closed in any case.
+    pub ends: Instant,
+}
+
+/// An answer of a site.
+#[derive(Debug)]
+pub struct Answer {
+    /// The answer.
+    pub response: Response<Body>,
+    /// How long it is put off.
+    pub after: Duration,
+}
+
+/// No other pages.
+#[derive(Clone, Copy, Debug)]
+pub struct NoSite;
+
+impl Site for NoSite {
+    fn answer(&self, _: &Request<Incoming>, _: Visit) -> Option<Answer> {
+        None
+    }
+}
 
 /// The running endpoint. Dropping it stops it.
 #[derive(Debug)]
@@ -92,7 +131,11 @@ impl Drop for Handle {
 }
 
 /// Serves on these sockets until the handle is dropped.
-pub fn start(listeners: Vec<TcpListener>, service: Arc<dyn Observed>) -> io::Result<Handle> {
+pub fn start(
+    listeners: Vec<TcpListener>,
+    service: Arc<dyn Observed>,
+    site: Arc<dyn Site>,
+) -> io::Result<Handle> {
     for listener in &listeners {
         listener.set_nonblocking(true)?;
     }
@@ -106,7 +149,7 @@ pub fn start(listeners: Vec<TcpListener>, service: Arc<dyn Observed>) -> io::Res
         .build()?;
     let thread = std::thread::Builder::new()
         .name("basalt-metrics".to_owned())
-        .spawn(move || runtime.block_on(serve(listeners, service, stopped)))?;
+        .spawn(move || runtime.block_on(serve(listeners, service, site, stopped)))?;
     Ok(Handle {
         addresses,
         stop,
@@ -117,70 +160,80 @@ pub fn start(listeners: Vec<TcpListener>, service: Arc<dyn Observed>) -> io::Res
 async fn serve(
     listeners: Vec<TcpListener>,
     service: Arc<dyn Observed>,
+    site: Arc<dyn Site>,
     mut stopped: watch::Receiver<bool>,
 ) {
     let places = Arc::<Places>::default();
-    let scrapes = Arc::new(Semaphore::new(1));
+    let turns = Arc::new(Semaphore::new(1));
     for listener in listeners {
         // The socket was made on this machine a moment ago; a runtime that takes no socket can serve nothing.
         let Ok(listener) = tokio::net::TcpListener::from_std(listener) else {
             continue;
         };
-        let (service, places) = (Arc::clone(&service), Arc::clone(&places));
-        tokio::spawn(accept(listener, service, places, Arc::clone(&scrapes)));
+        let shared = Served {
+            service: Arc::clone(&service),
+            site: Arc::clone(&site),
+            turns: Arc::clone(&turns),
+        };
+        tokio::spawn(accept(listener, shared, Arc::clone(&places)));
     }
     // An error says that the handle is gone, which means the same.
     let _ = stopped.wait_for(|stopped| *stopped).await;
 }
 
-async fn accept(
-    listener: tokio::net::TcpListener,
+/// What all connections have in common.
+#[derive(Clone)]
+struct Served {
     service: Arc<dyn Observed>,
-    places: Arc<Places>,
-    scrapes: Arc<Semaphore>,
-) {
+    site: Arc<dyn Site>,
+    /// What takes some time to make is made in its turn.
+    turns: Arc<Semaphore>,
+}
+
+async fn accept(listener: tokio::net::TcpListener, shared: Served, places: Arc<Places>) {
     loop {
         let Ok((stream, peer)) = listener.accept().await else {
             // Out of descriptors: what helps is that some connection ends.
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
-        let (service, scrapes) = (Arc::clone(&service), Arc::clone(&scrapes));
+        let shared = shared.clone();
+        let visit = Visit {
+            peer: peer.ip().to_canonical(),
+            ends: Instant::now() + CONNECTION_TIMEOUT,
+        };
         let number = places.next_number();
         let own_places = Arc::clone(&places);
         let task = tokio::spawn(async move {
-            let served = serve_one(stream, &*service, &scrapes);
+            let served = serve_one(stream, &shared, visit);
             // What goes wrong on a connection ends it and concerns no other.
             let _ = tokio::time::timeout(CONNECTION_TIMEOUT, served).await;
             own_places.leave(number);
         });
-        places.take(number, peer.ip().to_canonical(), task.abort_handle());
+        places.take(number, visit.peer, task.abort_handle());
     }
 }
 
 /// Serves one connection, by TLS if the configuration says so.
-async fn serve_one(stream: TcpStream, service: &dyn Observed, scrapes: &Semaphore) {
-    if !service.config().metrics_tls {
-        return converse(stream, service, scrapes).await;
+async fn serve_one(stream: TcpStream, shared: &Served, visit: Visit) {
+    if !shared.service.config().metrics_tls {
+        return converse(stream, shared, visit).await;
     }
-    let Some(contexts) = service.tls() else {
+    let Some(contexts) = shared.service.tls() else {
         return;
     };
     let shaken = handshake::accept(stream, Arc::clone(&contexts.anonymous));
     if let Ok(Ok(done)) = tokio::time::timeout(HEAD_TIMEOUT, shaken).await
         && let Ok(channel) = done.open()
     {
-        converse(channel, service, scrapes).await;
+        converse(channel, shared, visit).await;
     }
 }
 
-/// Answers the requests of a connection. A scrape is made in its turn, and whatever else is ready comes between two of
-/// them: so a probe waits for one or two, however many are asked for.
-async fn converse(
-    stream: impl AsyncRead + AsyncWrite + Unpin,
-    service: &dyn Observed,
-    scrapes: &Semaphore,
-) {
+/// Answers the requests of a connection. A scrape, or a page of the site, is made in its turn, and whatever else is
+/// ready comes between two of them: so a probe waits for one or two, however many are asked for.
+async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin, shared: &Served, visit: Visit) {
+    let service = &*shared.service;
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
@@ -189,13 +242,27 @@ async fn converse(
         .serve_connection(
             TokioIo::new(Impatient::new(stream)),
             service_fn(move |request: Request<Incoming>| async move {
-                if request.uri().path() != "/metrics" {
+                if matches!(request.uri().path(), "/health" | "/ready") {
                     return Ok::<_, Infallible>(answer(&request, service));
                 }
                 // The semaphore is never closed.
-                let _turn = scrapes.acquire().await;
-                let response = answer(&request, service);
+                let turn = shared.turns.acquire().await;
+                let of_site = match request.uri().path() {
+                    "/metrics" => None,
+                    _ => shared.site.answer(&request, visit),
+                };
+                let after = of_site
+                    .as_ref()
+                    .map_or(Duration::ZERO, |answer| answer.after);
+                let response = match of_site {
+                    Some(answer) => answer.response,
+                    None => answer(&request, service),
+                };
                 tokio::task::yield_now().await;
+                drop(turn);
+                if !after.is_zero() {
+                    tokio::time::sleep(after).await;
+                }
                 Ok(response)
             }),
         );
@@ -315,7 +382,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Impatient<S> {
     }
 }
 
-fn answer(request: &Request<Incoming>, service: &dyn Observed) -> Response<Full<Bytes>> {
+fn answer(request: &Request<Incoming>, service: &dyn Observed) -> Response<Body> {
     let path = request.uri().path();
     if !matches!(path, "/" | "/metrics" | "/health" | "/ready") {
         return text(
@@ -354,7 +421,7 @@ fn answer(request: &Request<Incoming>, service: &dyn Observed) -> Response<Full<
 }
 
 /// A page, compressed if the request asks for that and there is enough of it.
-fn page(asked: &HeaderMap, page: Vec<u8>) -> Response<Full<Bytes>> {
+pub fn page(asked: &HeaderMap, page: Vec<u8>) -> Response<Body> {
     let compressed = match takes_gzip(asked) && page.len() >= COMPRESSED_BYTES_MIN {
         true => gzip(&page).ok(),
         false => None,
@@ -396,14 +463,20 @@ fn takes_gzip(asked: &HeaderMap) -> bool {
     of_gzip.or(of_any).unwrap_or(false)
 }
 
-/// Whether a request shows the user and the password that are asked for (`metrics-auth`). Digests are compared, so the
-/// time that takes tells nothing of the password.
-fn may_read(request: &Request<Incoming>, asked: &str) -> bool {
+/// Whether a request shows the user and the password that are asked for (`metrics-auth`), or none are.
+pub fn may_read(request: &Request<Incoming>, asked: &str) -> bool {
+    asked.is_empty() || shows_auth(request.headers(), asked)
+}
+
+/// Whether headers show the user and the password of `metrics-auth`. Digests are compared, so the time that takes tells
+/// nothing of the password.
+pub fn shows_auth(headers: &HeaderMap, asked: &str) -> bool {
     let Some((user, secret)) = asked.split_once(':') else {
-        return true;
+        return false;
     };
-    let header = request.headers().get(AUTHORIZATION);
-    let shown = header.and_then(|header| decode_base64(header.as_bytes().strip_prefix(b"Basic ")?));
+    let header = headers.get(AUTHORIZATION);
+    let shown =
+        header.and_then(|header| base64::decode(header.as_bytes().strip_prefix(b"Basic ")?));
     let Some(shown) = shown else {
         return false;
     };
@@ -421,35 +494,9 @@ fn may_read(request: &Request<Incoming>, asked: &str) -> bool {
     wanted == hexadecimal(&[shown_user, b":", shown.as_bytes()].concat())
 }
 
-fn decode_base64(text: &[u8]) -> Option<Vec<u8>> {
-    let text = text.trim_ascii().trim_ascii_end();
-    let unpadded = text
-        .iter()
-        .rposition(|byte| *byte != b'=')
-        .map_or(0, |at| at + 1);
-    let (mut bits, mut held, mut bytes) = (0u32, 0, Vec::new());
-    for byte in &text[..unpadded] {
-        let value = match byte {
-            b'A'..=b'Z' => byte - b'A',
-            b'a'..=b'z' => byte - b'a' + 26,
-            b'0'..=b'9' => byte - b'0' + 52,
-            b'+' => 62,
-            b'/' => 63,
-            _ => return None,
-        };
-        bits = bits << 6 | u32::from(value);
-        held += 6;
-        if held >= 8 {
-            held -= 8;
-            bytes.push((bits >> held) as u8);
-            bits &= (1 << held) - 1;
-        }
-    }
-    Some(bytes)
-}
-
-fn text(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(body.into()));
+/// A plain text as an answer.
+pub fn text(status: StatusCode, body: impl Into<Bytes>) -> Response<Body> {
+    let mut response = Response::new(Full::new(body.into()).boxed_unsync());
     *response.status_mut() = status;
     let kind = HeaderValue::from_static("text/plain; charset=utf-8");
     response.headers_mut().insert(CONTENT_TYPE, kind);
@@ -474,7 +521,8 @@ mod tests {
             telemetry,
         ));
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
-        let handle = start(vec![listener], Arc::clone(&service) as _).expect("a thread");
+        let handle =
+            start(vec![listener], Arc::clone(&service) as _, Arc::new(NoSite)).expect("a thread");
         (handle, service)
     }
 

@@ -43,6 +43,9 @@ pub trait Observed: Send + Sync {
     /// The largest values with their keys, but for those of shards that are held just now: the one look that takes
     /// shards, for those who want names (`metrics-key-names`).
     fn big_keys(&self) -> Vec<BigKey>;
+    /// Some of a shard's entries, drawn at random; none where the shard is held just now. As [`Observed::big_keys`], it
+    /// is a look that takes a shard, for who looks at what memory is made of.
+    fn sample(&self, shard: usize, draws: usize) -> Option<Vec<Drawn>>;
     /// What TLS handshakes begin with, if there is something that needs it.
     fn tls(&self) -> Option<Arc<Contexts>>;
     /// What the server remembers of itself.
@@ -60,6 +63,19 @@ pub struct BigKey {
     pub db: usize,
     /// The key.
     pub key: Vec<u8>,
+}
+
+/// What was drawn of a database of a shard.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Drawn {
+    /// Keys that there are.
+    pub keys: u64,
+    /// Keys that were drawn at random, but for large ones: the key, the name of its type, its bytes.
+    pub drawn: Vec<(Vec<u8>, &'static str, u64)>,
+    /// How many were drawn, with those that are large.
+    pub draws: u64,
+    /// The large ones that are known.
+    pub large: Vec<BigKey>,
 }
 
 /// Scripts and functions.

@@ -10,6 +10,7 @@ mod cluster_slots;
 mod clustered;
 mod concurrency;
 mod connection;
+mod console;
 mod core_faults;
 mod debug;
 mod due_queues;

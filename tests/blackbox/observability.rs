@@ -223,7 +223,17 @@ fn no_name_of_a_key_or_a_client_stands_on_the_metrics_port_unless_that_is_asked_
     support::eventually("hot keys by rank", || {
         page().contains("basalt_hot_key_commands_ratio{rank=\"1\"}")
     });
-    for path in ["/", "/metrics", "/health", "/ready", "/secret"] {
+    for path in [
+        "/",
+        "/metrics",
+        "/health",
+        "/ready",
+        "/secret",
+        "/keys",
+        "/clients",
+        "/report",
+        "/api/v1/slow-log",
+    ] {
         let page = support::http(port, path);
         let line = page.lines().find(|line| line.contains("secret"));
         assert_eq!(line, None, "{path}");

@@ -157,6 +157,7 @@ pub(crate) const MAY_IMPORT: &[(&str, &[&str])] = &[
         &[
             "cluster",
             "acl",
+            "console",
             "replication",
             "base",
             "resp",
@@ -176,6 +177,20 @@ pub(crate) const MAY_IMPORT: &[(&str, &[&str])] = &[
             "tls",
         ],
     ),
-    ("main", &["config", "persist", "server"]),
+    (
+        "console",
+        &[
+            "acl",
+            "base",
+            "client",
+            "cluster",
+            "command",
+            "config",
+            "telemetry",
+        ],
+    ),
+    ("top", &["base"]),
+    ("report", &["base"]),
+    ("main", &["config", "persist", "report", "server", "top"]),
     ("lib", &["alloc"]),
 ];

@@ -51,7 +51,7 @@ fn is_for_snapshot(client: &Shared) -> bool {
 }
 
 /// Letters for what a connection is and does, `N` if there is nothing to say.
-pub(super) fn flags(client: &Shared) -> String {
+pub fn flags(client: &Shared) -> String {
     let tracking = client.tracking_options();
     let letters = [
         ('S', client.peer() == Peer::Replica),

@@ -19,6 +19,7 @@ mod tracking;
 
 use std::sync::atomic::Ordering::Relaxed;
 
+pub use kind::flags;
 pub(super) use list::describe;
 
 use super::context::SessionCx;

@@ -13,6 +13,7 @@
 //! No user data at notice and above, but for what reports and errors quote of them ([`quoted`]). What is not printable
 //! is escaped, so that no client can forge a line.
 
+pub mod recent;
 mod shape;
 mod syslog;
 
@@ -37,6 +38,7 @@ use super::clock;
 use crate::base::lossless;
 use crate::config::Config;
 use crate::config::values::{Coded, LogFormat, LogLevel, LogTimestampFormat};
+use recent::{Kept, Recent};
 use shape::Line;
 use syslog::Syslog;
 
@@ -67,6 +69,8 @@ static IS_LINE_OPEN: AtomicBool = AtomicBool::new(false);
 static OUTPUT: OnceLock<Output> = OnceLock::new();
 
 static SYSLOG: OnceLock<Syslog> = OnceLock::new();
+
+static KEPT: Kept = Kept::new();
 
 /// Where the socket of syslog is.
 const SYSLOG_PATH: &str = "/dev/log";
@@ -245,6 +249,11 @@ impl<S: Subscriber> Layer<S> for Lines {
             rank: rank(*event.metadata().level()),
             message: &text.message,
         };
+        KEPT.add(
+            clock::unix_ms(),
+            LEVELS[usize::from(line.rank)],
+            line.message,
+        );
         // A log that can not be written must not stop the server.
         let _ = write(&line.text(LogFormat::decode(FORMAT.load(Relaxed).into())));
         if let Some(syslog) = SYSLOG.get() {
@@ -280,6 +289,14 @@ fn write(line: &str) -> io::Result<()> {
         }
     }
 }
+
+/// At most so many of the last lines, oldest first.
+pub fn latest(count: usize) -> Vec<Recent> {
+    KEPT.latest(count)
+}
+
+/// Names of levels by their numbers.
+const LEVELS: [&str; 4] = ["debug", "verbose", "notice", "warning"];
 
 /// Redis's number of a level.
 fn rank(level: Level) -> u8 {

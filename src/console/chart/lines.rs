@@ -1,0 +1,286 @@
+//! Lines over time.
+
+use std::fmt::Write as _;
+
+use maud::{Markup, PreEscaped, html};
+
+use super::{HEIGHT, WIDTH, ages, ceiling, framed, shown};
+use crate::telemetry::history::series::{self, Fold, SERIES, Unit};
+use crate::telemetry::history::{History, Step};
+
+/// Columns of a picture: seconds, or minutes, that fall into one become one point.
+const COLUMNS: usize = 240;
+
+/// A span of the past.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    /// As an address names it.
+    pub(crate) name: &'static str,
+    /// As a page does.
+    pub(crate) title: &'static str,
+    pub(crate) seconds: u64,
+    pub(crate) step: Step,
+}
+
+/// The spans that a page can show.
+pub(crate) static SPANS: [Span; 3] = [
+    Span {
+        name: "5m",
+        title: "5 minutes",
+        seconds: 300,
+        step: Step::Second,
+    },
+    Span {
+        name: "1h",
+        title: "1 hour",
+        seconds: 3_600,
+        step: Step::Second,
+    },
+    Span {
+        name: "1d",
+        title: "1 day",
+        seconds: 86_400,
+        step: Step::Minute,
+    },
+];
+
+/// One line: a series, and what the legend calls it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Line {
+    pub(crate) series: &'static str,
+    pub(crate) label: &'static str,
+}
+
+/// A picture.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Chart {
+    /// What it shows, for who does not see it.
+    pub(crate) says: &'static str,
+    pub(crate) unit: Unit,
+    pub(crate) lines: &'static [Line],
+    /// Values are shown by their logarithm.
+    pub(crate) is_logarithmic: bool,
+}
+
+/// A line's points: places across from 0 to [`COLUMNS`], and values.
+type Points = Vec<(usize, f64)>;
+
+/// The picture, with a legend that has the latest values.
+pub(crate) fn draw(chart: &Chart, history: &History, span: Span, now_s: u64) -> Markup {
+    let all: Vec<(Points, Option<f64>)> = chart
+        .lines
+        .iter()
+        .map(|line| points(line.series, history, span, now_s))
+        .collect();
+    let values = || {
+        all.iter()
+            .flat_map(|(points, _)| points)
+            .map(|(_, value)| *value)
+    };
+    let scale = Scale::of(values(), chart);
+    let legend = html! {
+        ul class="legend" {
+            @for (number, (line, (_, latest))) in chart.lines.iter().zip(&all).enumerate() {
+                li {
+                    span class={ "key k" (number) } aria-hidden="true" {}
+                    (line.label) " "
+                    @match latest {
+                        Some(latest) => data value=(latest) data-series=(line.series) { (shown(*latest, chart.unit)) },
+                        None => span class="quiet" { "–" },
+                    }
+                }
+            }
+        }
+    };
+    if values().next().is_none() {
+        return html! { (legend) p class="empty" { "Nothing yet." } };
+    }
+    let mut paths = String::new();
+    let is_alone = chart.lines.len() == 1;
+    for (number, (points, _)) in all.iter().enumerate() {
+        let gap = COLUMNS / 60;
+        let (line, area) = path(points, &scale, gap);
+        if is_alone {
+            let _ = write!(paths, "<path class=\"area f{number}\" d=\"{area}\"/>");
+        }
+        let _ = write!(paths, "<path class=\"line l{number}\" d=\"{line}\"/>");
+    }
+    let ends: Vec<String> = chart
+        .lines
+        .iter()
+        .zip(&all)
+        .filter_map(|(line, (_, latest))| {
+            Some(format!("{}: {}", line.label, shown((*latest)?, chart.unit)))
+        })
+        .collect();
+    let label = format!(
+        "{} over the last {}. Now: {}.",
+        chart.says,
+        span.title,
+        ends.join(", ")
+    );
+    let picture = html! {
+        svg viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } preserveAspectRatio="none" role="img" aria-label=(label) {
+            path class="grid" d={ "M0 " (HEIGHT / 2.0) "H" (WIDTH) "M0 1H" (WIDTH) } {}
+            (PreEscaped(paths))
+        }
+    };
+    html! {
+        (framed(&scale.labels(chart.unit), &ages(span.seconds), &picture))
+        (legend)
+    }
+}
+
+/// The points of a series, and its latest value if that is of the last moments.
+fn points(name: &str, history: &History, span: Span, now_s: u64) -> (Points, Option<f64>) {
+    let Some(index) = series::find(name) else {
+        return (Points::new(), None);
+    };
+    let since_s = now_s.saturating_sub(span.seconds);
+    let mut sums = vec![(0.0_f64, 0_u32); COLUMNS + 1];
+    let is_worst = SERIES[index].fold == Fold::Max;
+    history.each(span.step, since_s, |point| {
+        let Some(value) = point.value(index) else {
+            return;
+        };
+        let age = point.at_s.min(now_s) - since_s;
+        let column = (age as usize * COLUMNS) / span.seconds as usize;
+        let (sum, count) = &mut sums[column.min(COLUMNS)];
+        *sum = if is_worst {
+            sum.max(value)
+        } else {
+            *sum + value
+        };
+        *count += 1;
+    });
+    let mut latest = None;
+    history.each(Step::Second, now_s.saturating_sub(5), |point| {
+        latest = point.value(index)
+    });
+    let found = sums.iter().enumerate().filter(|(_, (_, count))| *count > 0);
+    let value = |(column, (sum, count)): (usize, &(f64, u32))| match is_worst {
+        true => (column, *sum),
+        false => (column, sum / f64::from(*count)),
+    };
+    (found.map(value).collect(), latest)
+}
+
+/// How values become heights.
+struct Scale {
+    low: f64,
+    high: f64,
+    is_logarithmic: bool,
+}
+
+impl Scale {
+    fn of(values: impl Iterator<Item = f64>, chart: &Chart) -> Scale {
+        let (mut low, mut high) = (f64::INFINITY, 0.0_f64);
+        for value in values {
+            low = low.min(value);
+            high = high.max(value);
+        }
+        match chart.is_logarithmic {
+            true => {
+                let down = low.max(0.1).log10().floor();
+                Scale {
+                    low: down,
+                    high: high.max(0.2).log10().ceil().max(down + 2.0),
+                    is_logarithmic: true,
+                }
+            }
+            false => Scale {
+                low: 0.0,
+                high: ceiling(high, chart.unit),
+                is_logarithmic: false,
+            },
+        }
+    }
+
+    /// How far from the top.
+    fn y(&self, value: f64) -> f64 {
+        let value = match self.is_logarithmic {
+            true => value.max(1e-9).log10(),
+            false => value,
+        };
+        let part = (value - self.low) / (self.high - self.low);
+        (HEIGHT - part.clamp(0.0, 1.0) * (HEIGHT - 4.0) - 2.0).round()
+    }
+
+    fn labels(&self, unit: Unit) -> Vec<String> {
+        let middle = (self.low + self.high) / 2.0;
+        [self.high, middle, self.low]
+            .map(|value| match self.is_logarithmic {
+                true => shown(10_f64.powf(value), unit),
+                false => shown(value, unit),
+            })
+            .to_vec()
+    }
+}
+
+/// A line, and the area below it; both are broken where there is nothing for longer than a gap.
+fn path(points: &Points, scale: &Scale, gap: usize) -> (String, String) {
+    let x = |column: usize| (column as f64 * WIDTH / COLUMNS as f64).round();
+    let (mut line, mut area) = (String::new(), String::new());
+    let mut before: Option<usize> = None;
+    for (column, value) in points {
+        let (x_at, y_at) = (x(*column), scale.y(*value));
+        let goes_on = before.is_some_and(|before| column - before <= gap);
+        // Writing to a String can not fail.
+        let _ = match goes_on {
+            true => {
+                let _ = write!(area, "L{x_at} {y_at}");
+                write!(line, "L{x_at} {y_at}")
+            }
+            false => {
+                if let Some(before) = before {
+                    let _ = write!(area, "L{} {HEIGHT}Z", x(before));
+                }
+                let _ = write!(area, "M{x_at} {HEIGHT}L{x_at} {y_at}");
+                // A point that stands alone is seen, too.
+                write!(line, "M{x_at} {y_at}h1")
+            }
+        };
+        before = Some(*column);
+    }
+    if let Some(before) = before {
+        let _ = write!(area, "L{} {HEIGHT}Z", x(before));
+    }
+    (line, area)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scale(high: f64) -> Scale {
+        Scale {
+            low: 0.0,
+            high,
+            is_logarithmic: false,
+        }
+    }
+
+    #[test]
+    fn a_line_is_broken_where_there_is_nothing() {
+        let points = vec![(0, 0.0), (1, 10.0), (2, 5.0), (200, 5.0)];
+        let (line, area) = path(&points, &scale(10.0), 4);
+        assert_eq!(line, "M0 298h1L4 2L8 150M833 150h1");
+        assert_eq!(area.matches('Z').count(), 2);
+    }
+
+    #[test]
+    fn a_scale_by_logarithm_has_whole_powers_at_its_ends() {
+        let chart = Chart {
+            says: "",
+            unit: Unit::Microseconds,
+            lines: &[],
+            is_logarithmic: true,
+        };
+        let scale = Scale::of([3.0, 40_000.0].into_iter(), &chart);
+        assert_eq!(
+            scale.labels(Unit::Microseconds),
+            ["100 ms", "316 µs", "1 µs"]
+        );
+        assert!(scale.y(3.0) > scale.y(40_000.0));
+    }
+}

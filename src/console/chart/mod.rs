@@ -1,0 +1,177 @@
+//! Pictures of figures, as SVG that the server makes: no script draws them, so they are there in a report too.
+//!
+//! A picture is stretched to whatever room there is; what is to be read beside it (scales, legends) is HTML. Colours
+//! are classes of the style sheet, so that they follow light and dark.
+
+pub(super) mod curve;
+pub(super) mod heat;
+pub(super) mod lines;
+
+use maud::{Markup, html};
+
+use crate::telemetry::history::series::Unit;
+
+/// Units of a picture across and down.
+const WIDTH: f64 = 1_000.0;
+const HEIGHT: f64 = 300.0;
+
+/// A figure with its unit, short enough for a label.
+pub(super) fn shown(value: f64, unit: Unit) -> String {
+    match unit {
+        Unit::Bytes => bytes(value),
+        Unit::BytesPerSecond => format!("{}/s", bytes(value)),
+        Unit::Microseconds => time_us(value),
+        Unit::Seconds => format!("{} s", number(value)),
+        Unit::Percent => format!("{} %", number(value)),
+        Unit::PerSecond => format!("{}/s", number(value)),
+        Unit::Count => number(value),
+    }
+}
+
+/// A number with three digits and what it is multiplied by.
+pub(super) fn number(value: f64) -> String {
+    scaled(value, 1_000.0, &["", " k", " M", " G", " T"])
+}
+
+/// Bytes in the largest unit that they fill.
+pub(super) fn bytes(value: f64) -> String {
+    scaled(value, 1_024.0, &[" B", " KiB", " MiB", " GiB", " TiB"])
+}
+
+/// Microseconds in the largest unit of time that they fill.
+pub(super) fn time_us(value: f64) -> String {
+    match value.abs() {
+        size if size < 1e3 => format!("{} µs", digits(value)),
+        size if size < 1e6 => format!("{} ms", digits(value / 1e3)),
+        _ => format!("{} s", digits(value / 1e6)),
+    }
+}
+
+/// Seconds as people say them.
+pub(super) fn duration(seconds: u64) -> String {
+    match seconds {
+        0..60 => format!("{seconds} s"),
+        60..3_600 => format!("{} min {} s", seconds / 60, seconds % 60),
+        3_600..86_400 => format!("{} h {} min", seconds / 3_600, seconds % 3_600 / 60),
+        _ => format!("{} d {} h", seconds / 86_400, seconds % 86_400 / 3_600),
+    }
+}
+
+fn scaled(value: f64, step: f64, names: &[&str]) -> String {
+    let (mut left, mut power) = (value, 0);
+    // What would be rounded up to a thousand goes to the next name.
+    while left.abs() >= step - 0.5 && power + 1 < names.len() {
+        left /= step;
+        power += 1;
+    }
+    format!("{}{}", digits(left), names[power])
+}
+
+/// Three digits, without zeros behind the point.
+fn digits(value: f64) -> String {
+    let places = match value.abs() {
+        size if size >= 99.95 => 0,
+        size if size >= 9.995 => 1,
+        _ => 2,
+    };
+    let text = format!("{value:.places$}");
+    match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text,
+    }
+}
+
+/// The upper end of a scale for values up to this: the next of 1, 2, 2.5 and 5 times a power.
+fn ceiling(value: f64, unit: Unit) -> f64 {
+    if value <= 0.0 {
+        return 1.0;
+    }
+    let base: f64 = match unit {
+        Unit::Bytes | Unit::BytesPerSecond => 1_024.0,
+        _ => 1_000.0,
+    };
+    let whole = base.powf((value.ln() / base.ln()).floor());
+    let steps = [
+        1.0, 2.0, 2.5, 5.0, 10.0, 20.0, 25.0, 50.0, 100.0, 200.0, 250.0, 500.0, base,
+    ];
+    let found = steps
+        .iter()
+        .map(|step| step * whole)
+        .find(|end| *end >= value);
+    let end = found.unwrap_or(whole * base);
+    // A whole is never more than all of it.
+    if unit == Unit::Percent && end > 50.0 && value <= 100.0 {
+        100.0
+    } else {
+        end
+    }
+}
+
+/// A picture between its scales: labels down the left side from the top, and along the bottom from the left.
+fn framed(down: &[String], across: &[String], picture: &Markup) -> Markup {
+    html! {
+        div class="plot" {
+            div class="down" aria-hidden="true" { @for label in down { span { (label) } } }
+            div class="picture" { (picture) }
+            div class="across" aria-hidden="true" { @for label in across { span { (label) } } }
+        }
+    }
+}
+
+/// Labels of a time axis: how long ago it was.
+fn ages(span_s: u64) -> Vec<String> {
+    let label = |part: u64| match span_s * (4 - part) / 4 {
+        0 => "now".to_owned(),
+        age if span_s > 7_200 => format!("−{} h", age / 3_600),
+        age if span_s > 600 => format!("−{} min", age / 60),
+        age if age % 60 == 0 => format!("−{} min", age / 60),
+        age => format!("−{}:{:02} min", age / 60, age % 60),
+    };
+    (0..=4).map(label).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_short_and_have_their_unit() {
+        assert_eq!(shown(0.0, Unit::PerSecond), "0/s");
+        assert_eq!(shown(1_234_567.0, Unit::PerSecond), "1.23 M/s");
+        assert_eq!(shown(999.6, Unit::Count), "1 k");
+        assert_eq!(shown(1_023.0, Unit::Bytes), "1023 B");
+        assert_eq!(shown(3.5 * 1_048_576.0, Unit::Bytes), "3.5 MiB");
+        assert_eq!(shown(12.34, Unit::Microseconds), "12.3 µs");
+        assert_eq!(shown(2_500_000.0, Unit::Microseconds), "2.5 s");
+        assert_eq!(shown(97.123, Unit::Percent), "97.1 %");
+        assert_eq!(duration(59), "59 s");
+        assert_eq!(duration(90_061), "1 d 1 h");
+    }
+
+    #[test]
+    fn a_scale_ends_at_a_round_figure_that_all_values_fit_under() {
+        for (value, unit, end) in [
+            (0.0, Unit::Count, 1.0),
+            (0.3, Unit::Count, 0.5),
+            (7.0, Unit::Count, 10.0),
+            (101.0, Unit::PerSecond, 200.0),
+            (99.0, Unit::Percent, 100.0),
+            (140.0, Unit::Percent, 200.0),
+            (1_500_000.0, Unit::Bytes, 2_097_152.0),
+            (600_000.0, Unit::Bytes, 1_048_576.0),
+        ] {
+            let found = ceiling(value, unit);
+            assert!((found - end).abs() < 1e-6 * end, "{value}: {found}");
+        }
+    }
+
+    #[test]
+    fn ages_go_from_the_oldest_to_now() {
+        assert_eq!(
+            ages(300),
+            ["−5 min", "−3:45 min", "−2:30 min", "−1:15 min", "now"]
+        );
+        assert_eq!(ages(3_600)[0], "−60 min");
+        assert_eq!(ages(86_400)[1], "−18 h");
+    }
+}

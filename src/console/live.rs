@@ -1,0 +1,160 @@
+//! Panels sent anew while a page is open, as server-sent events: one each second, with the panels that are due.
+//!
+//! What is sent is made when it is asked for, so a reader that takes nothing has nothing made for it; pages that show
+//! the same to the same eyes are sent the same text, which is made once. A stream ends by itself before its connection
+//! would be closed, and the browser comes again.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http_body_util::BodyExt;
+use hyper::body::{Body as HttpBody, Bytes, Frame};
+use parking_lot::Mutex;
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
+
+use super::pages::{self, Page, View};
+use super::query::Query;
+use super::viewer::Viewer;
+use crate::telemetry::clock;
+use crate::telemetry::exporter::Body;
+use crate::telemetry::observed::Observed;
+
+/// How long before its connection is closed a stream ends.
+const SPARE: Duration = Duration::from_secs(5);
+
+/// After how many milliseconds a browser comes again.
+const RETRY_MS: u64 = 1_000;
+
+/// Texts of one second that are remembered: no more than there are pages and spans.
+const MADE_MAX: usize = 64;
+
+/// See the module.
+pub(super) struct Live {
+    service: Arc<dyn Observed>,
+    made: Mutex<Made>,
+}
+
+/// What was made in a second for who has not signed in.
+#[derive(Default)]
+struct Made {
+    second: u64,
+    texts: Vec<(Key, Bytes)>,
+}
+
+/// What a text depends on beside the second.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Key {
+    path: &'static str,
+    range: String,
+    names_for_all: bool,
+}
+
+impl Live {
+    pub(super) fn new(service: Arc<dyn Observed>) -> Live {
+        Live {
+            service,
+            made: Mutex::default(),
+        }
+    }
+
+    /// The events of a page; none if there is no such page.
+    pub(super) fn open(
+        live: &Arc<Live>,
+        viewer: Viewer,
+        query: &Query,
+        connection_ends: Instant,
+    ) -> Option<Body> {
+        let page = pages::find(query.get("page")?)?;
+        let mut ticks = interval(Duration::from_secs(1));
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let events = Events {
+            live: Arc::clone(live),
+            viewer,
+            page,
+            range: pages::span_name(query).to_owned(),
+            ticks,
+            ends: connection_ends - SPARE,
+            has_begun: false,
+        };
+        Some(events.boxed_unsync())
+    }
+
+    /// The event of a second.
+    fn event(&self, page: &'static Page, range: &str, viewer: &Viewer, second: u64) -> Bytes {
+        if viewer.user.is_some() {
+            return self.make(page, range, viewer, second);
+        }
+        let key = Key {
+            path: page.path,
+            range: range.to_owned(),
+            names_for_all: viewer.names_for_all,
+        };
+        let mut made = self.made.lock();
+        if made.second != second {
+            *made = Made {
+                second,
+                texts: Vec::new(),
+            };
+        }
+        if let Some((_, text)) = made.texts.iter().find(|(each, _)| *each == key) {
+            return text.clone();
+        }
+        let text = self.make(page, range, viewer, second);
+        if made.texts.len() < MADE_MAX {
+            made.texts.push((key, text.clone()));
+        }
+        text
+    }
+
+    fn make(&self, page: &'static Page, range: &str, viewer: &Viewer, second: u64) -> Bytes {
+        let query = Query::parse(&format!("range={range}"));
+        let view = View::new(&*self.service, viewer.clone(), query);
+        // JSON has no line of its own in it, so that it is one line of data.
+        Bytes::from(format!(
+            "data: {}\n\n",
+            pages::fragments(page, &view, second)
+        ))
+    }
+}
+
+/// A stream of events.
+struct Events {
+    live: Arc<Live>,
+    viewer: Viewer,
+    page: &'static Page,
+    range: String,
+    ticks: Interval,
+    ends: Instant,
+    has_begun: bool,
+}
+
+impl HttpBody for Events {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let now = match self.ticks.poll_tick(cx) {
+            Poll::Ready(now) => now,
+            Poll::Pending => return Poll::Pending,
+        };
+        let is_on = self.live.service.config().console;
+        if now >= self.ends || !is_on {
+            return Poll::Ready(None);
+        }
+        if !std::mem::replace(&mut self.has_begun, true) {
+            let begin = format!("retry: {RETRY_MS}\n\n");
+            return Poll::Ready(Some(Ok(Frame::data(Bytes::from(begin)))));
+        }
+        let second = clock::unix_ms() / 1_000;
+        let event = self
+            .live
+            .event(self.page, &self.range, &self.viewer, second);
+        Poll::Ready(Some(Ok(Frame::data(event))))
+    }
+}

@@ -1,0 +1,251 @@
+//! The console: pages that show at the metrics port how the server is, and the same as JSON.
+//!
+//! Everything that is shown is read from what is published, by the thread that serves metrics: no shard is taken but
+//! for the two looks at keys ([`Observed::big_keys`], [`Observed::sample`]), and those pass over a shard that is held.
+//! Nothing can be changed here, and no value is shown.
+//!
+//! ```text
+//! hosts          by which names a browser may ask
+//! viewer         who asks, and what the rules of that user show
+//! query          what stands behind the question mark
+//! facts          lists that are no figures of INFO: clients, keys, slots, directives
+//! api            the facts as JSON, a row for each path
+//! chart          pictures, as SVG
+//! pages          the facts as pages, in panels, a row for each
+//! live           panels sent anew, as events, while a page is open
+//! ```
+
+mod api;
+mod chart;
+mod facts;
+mod hosts;
+mod live;
+mod pages;
+mod query;
+mod viewer;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
+use hyper::{Method, Request, Response, StatusCode};
+
+use crate::telemetry::exporter::{self, Answer, Body, Site, Visit};
+use crate::telemetry::observed::Observed;
+use live::Live;
+use pages::View;
+use query::Query;
+use viewer::SignIn;
+
+/// See the module.
+pub struct Console {
+    service: Arc<dyn Observed>,
+    live: Arc<Live>,
+}
+
+/// What the browser may do with a page of the console: load from here, and nothing else.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
+                      base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
+
+/// What it may do with a report, whose styles are in the page.
+const REPORT_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; \
+                             frame-ancestors 'none'";
+
+/// [`REPORT_POLICY`] within a report, for a browser that opens its file; what only a header can say is left out.
+const REPORT_META: &str =
+    "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
+
+/// Where a browser is asked for a user.
+const SIGN_IN: &str = "/sign-in";
+
+/// A file that pages are made with.
+struct Asset {
+    path: &'static str,
+    kind: &'static str,
+    text: &'static str,
+}
+
+static ASSETS: [Asset; 3] = [
+    Asset {
+        path: "/console.css",
+        kind: "text/css; charset=utf-8",
+        text: include_str!("assets/console.css"),
+    },
+    Asset {
+        path: "/console.js",
+        kind: "text/javascript; charset=utf-8",
+        text: include_str!("assets/console.js"),
+    },
+    Asset {
+        path: "/icon.svg",
+        kind: "image/svg+xml",
+        text: include_str!("assets/icon.svg"),
+    },
+];
+
+impl Console {
+    /// The console of a server.
+    pub fn new(service: Arc<dyn Observed>) -> Console {
+        let live = Arc::new(Live::new(Arc::clone(&service)));
+        Console { service, live }
+    }
+}
+
+impl Site for Console {
+    fn answer(&self, request: &Request<Incoming>, visit: Visit) -> Option<Answer> {
+        let config = self.service.config();
+        if !config.console {
+            return None;
+        }
+        let path = request.uri().path();
+        let asset = ASSETS.iter().find(|asset| asset.path == path);
+        let is_known = asset.is_some()
+            || path == SIGN_IN
+            || path == pages::EVENTS
+            || pages::find(path).is_some()
+            || path == pages::REPORT
+            || api::find(path).is_some();
+        if !is_known {
+            return None;
+        }
+        let headers = request.headers();
+        let mut answer = Answer {
+            response: self.respond(request, visit, asset),
+            after: Duration::ZERO,
+        };
+        if answer.response.status() == StatusCode::UNAUTHORIZED
+            && headers.contains_key(header::AUTHORIZATION)
+        {
+            answer.after = viewer::failed(&*self.service, headers, visit.peer);
+        }
+        Some(answer)
+    }
+}
+
+impl Console {
+    fn respond(
+        &self,
+        request: &Request<Incoming>,
+        visit: Visit,
+        asset: Option<&Asset>,
+    ) -> Response<Body> {
+        let (path, headers) = (request.uri().path(), request.headers());
+        let config = self.service.config();
+        if !matches!(*request.method(), Method::GET | Method::HEAD) {
+            let mut response = plain(StatusCode::METHOD_NOT_ALLOWED, "Only GET and HEAD.\n");
+            let allowed = HeaderValue::from_static("GET, HEAD");
+            response.headers_mut().insert(header::ALLOW, allowed);
+            return response;
+        }
+        if let Err(text) = hosts::check(request, &config) {
+            return plain(StatusCode::MISDIRECTED_REQUEST, text);
+        }
+        if let Some(asset) = asset {
+            let mut response = exporter::page(headers, asset.text.as_bytes().to_vec());
+            set(&mut response, header::CONTENT_TYPE, asset.kind);
+            set(&mut response, header::CACHE_CONTROL, "max-age=3600");
+            return guarded(response, POLICY);
+        }
+        let viewer = match viewer::sign_in(&*self.service, headers) {
+            SignIn::As(viewer) => viewer,
+            SignIn::Refused => return ask_for_user("This user, or this password, is not known.\n"),
+        };
+        let may_look = viewer.user.is_some() || exporter::may_read(request, &config.metrics_auth);
+        if path == SIGN_IN {
+            return match viewer.user {
+                Some(_) => see_other("/"),
+                None => ask_for_user("Sign in as a user of this server (ACL).\n"),
+            };
+        }
+        if !may_look {
+            return ask_for_user("A user and a password are needed.\n");
+        }
+        let query = Query::parse(request.uri().query().unwrap_or_default());
+        if path == pages::EVENTS {
+            return match Live::open(&self.live, viewer, &query, visit.ends) {
+                Some(body) => events(body),
+                None => plain(StatusCode::NOT_FOUND, "There is no such page.\n"),
+            };
+        }
+        if let Some(endpoint) = api::find(path) {
+            let view = View::new(&*self.service, viewer, query);
+            return match (endpoint.answer)(&view) {
+                Ok(value) => json(headers, StatusCode::OK, &value),
+                Err((status, text)) => json(headers, status, &serde_json::json!({ "error": text })),
+            };
+        }
+        let view = View::new(&*self.service, viewer, query);
+        let (text, policy) = match pages::find(path) {
+            Some(page) => (pages::render(page, &view), POLICY),
+            None => (pages::report(&view), REPORT_POLICY),
+        };
+        let mut response = exporter::page(headers, text.into_bytes());
+        set(
+            &mut response,
+            header::CONTENT_TYPE,
+            "text/html; charset=utf-8",
+        );
+        set(&mut response, header::CACHE_CONTROL, "no-store");
+        guarded(response, policy)
+    }
+}
+
+fn set(response: &mut Response<Body>, name: HeaderName, value: &'static str) {
+    let value = HeaderValue::from_static(value);
+    response.headers_mut().insert(name, value);
+}
+
+/// With what keeps other sites, and what a name may try, from doing anything with a page.
+fn guarded(mut response: Response<Body>, policy: &'static str) -> Response<Body> {
+    set(&mut response, header::CONTENT_SECURITY_POLICY, policy);
+    set(&mut response, header::X_CONTENT_TYPE_OPTIONS, "nosniff");
+    set(&mut response, header::X_FRAME_OPTIONS, "DENY");
+    set(&mut response, header::REFERRER_POLICY, "no-referrer");
+    let of_origin = HeaderName::from_static("cross-origin-resource-policy");
+    set(&mut response, of_origin, "same-origin");
+    response
+}
+
+fn plain(status: StatusCode, text: impl Into<Bytes>) -> Response<Body> {
+    guarded(exporter::text(status, text), POLICY)
+}
+
+fn json(asked: &HeaderMap, status: StatusCode, value: &serde_json::Value) -> Response<Body> {
+    // The three characters stand within texts only; a program that puts an answer into a page does no harm then.
+    let text = value.to_string().replace('<', "\\u003c");
+    let mut text = text.replace('>', "\\u003e").replace('&', "\\u0026");
+    text.push('\n');
+    let mut response = exporter::page(asked, text.into_bytes());
+    *response.status_mut() = status;
+    set(&mut response, header::CONTENT_TYPE, "application/json");
+    set(&mut response, header::CACHE_CONTROL, "no-store");
+    guarded(response, POLICY)
+}
+
+fn events(body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    set(&mut response, header::CONTENT_TYPE, "text/event-stream");
+    set(&mut response, header::CACHE_CONTROL, "no-store");
+    // The next stream begins on a connection that is new, so that it is not cut short.
+    set(&mut response, header::CONNECTION, "close");
+    guarded(response, POLICY)
+}
+
+fn ask_for_user(text: &'static str) -> Response<Body> {
+    let mut response = plain(StatusCode::UNAUTHORIZED, text);
+    set(
+        &mut response,
+        header::WWW_AUTHENTICATE,
+        "Basic realm=\"basalt\", charset=\"UTF-8\"",
+    );
+    response
+}
+
+fn see_other(place: &'static str) -> Response<Body> {
+    let mut response = Response::new(Full::new(Bytes::new()).boxed_unsync());
+    *response.status_mut() = StatusCode::SEE_OTHER;
+    set(&mut response, header::LOCATION, place);
+    guarded(response, POLICY)
+}

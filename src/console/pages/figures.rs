@@ -1,0 +1,93 @@
+//! Figures of INFO on a page: shown for people, with the field and its value beside for programs.
+
+use jiff::Timestamp;
+use maud::{Markup, html};
+
+use super::super::chart::lines::{Chart, draw};
+use super::super::chart::{self, duration};
+use super::View;
+use crate::telemetry::history::series::Unit;
+
+/// One figure, by the field of INFO.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Figure {
+    pub(super) title: &'static str,
+    pub(super) field: &'static str,
+    pub(super) how: How,
+}
+
+/// How a figure is shown.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum How {
+    /// A number with its unit.
+    Number(Unit),
+    /// Seconds as people say them.
+    Duration,
+    /// A point in time, in Unix seconds.
+    Time,
+    /// Yes or no.
+    Flag,
+    /// As it is: `ok` is good, and `err` is bad.
+    Text,
+}
+
+pub(super) const fn figure(title: &'static str, field: &'static str, how: How) -> Figure {
+    Figure { title, field, how }
+}
+
+/// A figure's value.
+pub(super) fn value(view: &View<'_>, figure: &Figure) -> Markup {
+    let text = view.info.text(figure.field);
+    let Some(text) = text else {
+        return html! { span class="quiet" { "–" } };
+    };
+    let number = view.info.number(figure.field);
+    let shown = match (figure.how, number) {
+        (How::Number(unit), Some(number)) => chart::shown(number, unit),
+        (How::Duration, Some(number)) if number < 0.0 => "–".to_owned(),
+        (How::Duration, Some(number)) => duration(number as u64),
+        (How::Time, Some(number)) => {
+            let at_s = number as u64;
+            format!(
+                "{} ({} ago)",
+                time(at_s),
+                duration(view.now_s.saturating_sub(at_s))
+            )
+        }
+        (How::Flag, Some(number)) => if number == 0.0 { "no" } else { "yes" }.to_owned(),
+        (How::Text, _) | (_, None) => text.to_owned(),
+    };
+    let class = match (figure.how, text) {
+        (How::Text, "ok" | "up") => "good",
+        (How::Text, "err" | "down") => "bad",
+        _ => "plain",
+    };
+    html! { data class=(class) value=(text) data-field=(figure.field) { (shown) } }
+}
+
+/// Figures in a list.
+pub(super) fn list(view: &View<'_>, figures: &[Figure]) -> Markup {
+    html! {
+        dl class="figures" {
+            @for figure in figures {
+                div { dt { (figure.title) } dd { (value(view, figure)) } }
+            }
+        }
+    }
+}
+
+/// A picture over time.
+pub(super) fn over_time(view: &View<'_>, chart: &Chart) -> Markup {
+    draw(
+        chart,
+        &view.service.telemetry().history,
+        view.span(),
+        view.now_s,
+    )
+}
+
+/// A moment as people write it, in UTC.
+pub(super) fn time(at_s: u64) -> String {
+    let at = Timestamp::from_second(at_s.cast_signed()).unwrap_or_default();
+    at.strftime("%Y-%m-%d %H:%M:%S").to_string()
+}

@@ -1,0 +1,152 @@
+//! What is saved, and how that goes.
+
+use maud::{Markup, html};
+
+use super::super::chart::lines::{Chart, Line};
+use super::super::chart::{number, time_us};
+use super::figures::{Figure, How, figure, list, over_time};
+use super::overview::bar;
+use super::{Panel, View, panel};
+use crate::telemetry::history::series::Unit;
+use crate::telemetry::persistence::DURATION_BOUNDS_US;
+
+use std::sync::atomic::Ordering::Relaxed;
+
+pub(super) static PANELS: &[Panel] = &[
+    panel("snapshots", "Snapshots", 1, |view| list(view, SNAPSHOTS)),
+    panel("unsaved", "Changes since the last snapshot", 2, |view| {
+        over_time(view, &UNSAVED)
+    }),
+    panel("aof", "The append-only file", 1, |view| {
+        list(view, APPENDING)
+    }),
+    panel("growth", "Growth of the append-only file", 2, |view| {
+        over_time(view, &GROWTH)
+    }),
+    panel("size", "Size of the append-only file", 2, |view| {
+        over_time(view, &SIZE)
+    }),
+    panel("sync-time", "What a sync took", 2, |view| {
+        over_time(view, &SYNCS)
+    }),
+    panel("syncs", "Syncs by how long they took", 5, syncs).wide(),
+];
+
+static SNAPSHOTS: &[Figure] = &[
+    figure("Last one ended", "rdb_last_save_time", How::Time),
+    figure("It went", "rdb_last_bgsave_status", How::Text),
+    figure("It took", "rdb_last_bgsave_time_sec", How::Duration),
+    figure("One is written now", "rdb_bgsave_in_progress", How::Flag),
+    figure(
+        "Part that is written",
+        "current_fork_perc",
+        How::Number(Unit::Percent),
+    ),
+    figure(
+        "Changes since",
+        "rdb_changes_since_last_save",
+        How::Number(Unit::Count),
+    ),
+    figure("Written so far", "rdb_saves", How::Number(Unit::Count)),
+];
+
+static APPENDING: &[Figure] = &[
+    figure("On", "aof_enabled", How::Flag),
+    figure("Last write", "aof_last_write_status", How::Text),
+    figure("Size", "aof_current_size", How::Number(Unit::Bytes)),
+    figure(
+        "Size after the last rewrite",
+        "aof_base_size",
+        How::Number(Unit::Bytes),
+    ),
+    figure("It is rewritten now", "aof_rewrite_in_progress", How::Flag),
+    figure("Last rewrite", "aof_last_bgrewrite_status", How::Text),
+    figure(
+        "Waits to be written",
+        "aof_buffer_length",
+        How::Number(Unit::Bytes),
+    ),
+    figure(
+        "Syncs that were late",
+        "aof_delayed_fsync",
+        How::Number(Unit::Count),
+    ),
+];
+
+const fn one(says: &'static str, unit: Unit, lines: &'static [Line]) -> Chart {
+    Chart {
+        says,
+        unit,
+        lines,
+        is_logarithmic: false,
+    }
+}
+
+static UNSAVED: Chart = one(
+    "Changes that no snapshot has",
+    Unit::Count,
+    &[Line {
+        series: "unsaved_changes",
+        label: "Changes",
+    }],
+);
+
+static GROWTH: Chart = one(
+    "Growth of the append-only file",
+    Unit::BytesPerSecond,
+    &[Line {
+        series: "aof_growth",
+        label: "Growth",
+    }],
+);
+
+static SIZE: Chart = one(
+    "Size of the append-only file",
+    Unit::Bytes,
+    &[Line {
+        series: "aof_size",
+        label: "Size",
+    }],
+);
+
+static SYNCS: Chart = one(
+    "What a sync of the append-only file took",
+    Unit::Microseconds,
+    &[Line {
+        series: "sync_time",
+        label: "Mean of a second",
+    }],
+);
+
+fn syncs(view: &View<'_>) -> Markup {
+    let fsync = &view.service.telemetry().persistence.aof.fsync;
+    let counts: Vec<u64> = fsync
+        .counts
+        .iter()
+        .map(|count| count.load(Relaxed))
+        .collect();
+    let all: u64 = counts.iter().sum();
+    if all == 0 {
+        return html! { p class="empty" { "There was no sync yet." } };
+    }
+    let bounds = DURATION_BOUNDS_US
+        .iter()
+        .map(|bound_us| format!("up to {}", time_us(*bound_us as f64)));
+    let bounds = bounds.chain(std::iter::once("longer".to_owned()));
+    html! {
+        table {
+            thead { tr {
+                th scope="col" { "Took" } th scope="col" class="number" { "Syncs" } th scope="col" { "Part" }
+            } }
+            tbody {
+                @for (bound, count) in bounds.zip(&counts) {
+                    tr {
+                        th scope="row" { (bound) }
+                        td class="number" { (number(*count as f64)) }
+                        td { (bar(*count as f64 / all as f64)) }
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Who follows whom, as a picture, and how far behind.
+
+use maud::{Markup, html};
+
+use super::super::chart::bytes;
+use super::super::chart::lines::{Chart, Line};
+use super::super::facts::replication::picture;
+use super::figures::{Figure, How, figure, list, over_time};
+use super::{Panel, View, panel};
+use crate::telemetry::history::series::Unit;
+
+pub(super) static PANELS: &[Panel] = &[
+    panel("picture", "Who follows whom", 1, drawn).wide(),
+    panel(
+        "behind",
+        "How far the slowest replica is behind",
+        2,
+        |view| over_time(view, &BEHIND),
+    ),
+    panel("lag", "When it was last heard of", 2, |view| {
+        over_time(view, &LAG)
+    }),
+    panel("traffic", "The stream", 2, |view| over_time(view, &TRAFFIC)),
+    panel("stream", "Offsets and the backlog", 1, |view| {
+        list(view, STREAM)
+    }),
+];
+
+static BEHIND: Chart = Chart {
+    says: "Bytes that the slowest replica was not sent",
+    unit: Unit::Bytes,
+    lines: &[Line {
+        series: "replication_behind",
+        label: "Behind",
+    }],
+    is_logarithmic: false,
+};
+
+static LAG: Chart = Chart {
+    says: "Seconds since the replica was heard of that is furthest behind",
+    unit: Unit::Seconds,
+    lines: &[Line {
+        series: "replication_lag",
+        label: "Lag",
+    }],
+    is_logarithmic: false,
+};
+
+static TRAFFIC: Chart = Chart {
+    says: "Bytes of the stream a second",
+    unit: Unit::BytesPerSecond,
+    lines: &[
+        Line {
+            series: "replication_out",
+            label: "To replicas",
+        },
+        Line {
+            series: "replication_in",
+            label: "From the primary",
+        },
+    ],
+    is_logarithmic: false,
+};
+
+static STREAM: &[Figure] = &[
+    figure("Replicas", "connected_slaves", How::Number(Unit::Count)),
+    figure("Offset", "master_repl_offset", How::Text),
+    figure("Link to the primary", "master_link_status", How::Text),
+    figure(
+        "Primary was heard of",
+        "master_last_io_seconds_ago",
+        How::Duration,
+    ),
+    figure(
+        "Backlog holds",
+        "repl_backlog_histlen",
+        How::Number(Unit::Bytes),
+    ),
+    figure(
+        "Backlog may hold",
+        "repl_backlog_size",
+        How::Number(Unit::Bytes),
+    ),
+    figure(
+        "Full synchronizations",
+        "sync_full",
+        How::Number(Unit::Count),
+    ),
+    figure("Partial ones", "sync_partial_ok", How::Number(Unit::Count)),
+    figure(
+        "Partial ones refused",
+        "sync_partial_err",
+        How::Number(Unit::Count),
+    ),
+];
+
+fn drawn(view: &View<'_>) -> Markup {
+    let picture = picture(view);
+    html! {
+        div class="chain" {
+            @if let Some((address, link)) = &picture.primary {
+                div class="node" { span class="tag" { "primary" } span class="name" { (address) } }
+                div class={ "edge " (if *link == "connected" { "good" } else { "bad" }) } { (link) }
+            }
+            div class="node myself" {
+                span class="tag" { (picture.role) }
+                span { "this server" }
+                span class="quiet" { "offset " data value=(picture.offset) data-field="master_repl_offset" { (picture.offset) } }
+            }
+            @if picture.replicas.is_empty() {
+                p class="empty" { "No replica follows." }
+            } @else {
+                ul class="fan" {
+                    @for replica in &picture.replicas {
+                        li {
+                            div class={ "edge " (if replica.state == "online" { "good" } else { "bad" }) } {
+                                (replica.state) ", heard of " (replica.lag_s) " s ago, " (bytes(replica.behind as f64)) " behind"
+                            }
+                            div class="node" {
+                                span class="tag" { "replica" }
+                                span class="name" { (replica.address) }
+                                span class="quiet" { "offset " (replica.offset) }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

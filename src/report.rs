@@ -1,0 +1,210 @@
+//! `basalt report FILE.html`: asks the metrics port of a running server for its report, and writes it to a file.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::{Arg, Command};
+
+use crate::base::base64;
+use crate::base::text::visible;
+
+/// How long the server may take to be reached, and to say some more.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Bytes of an answer that are taken.
+const ANSWER_BYTES_MAX: u64 = 64 << 20;
+
+/// Runs the program; the error is for people.
+pub fn run(arguments: &[OsString]) -> Result<String, String> {
+    let name = [OsString::from("basalt report")];
+    let given = match command().try_get_matches_from(name.iter().chain(arguments)) {
+        Ok(given) => given,
+        Err(error) if !error.use_stderr() => return Ok(error.to_string()),
+        Err(error) => return Err(error.to_string()),
+    };
+    let text = |name: &str| given.get_one::<String>(name).cloned();
+    let host = text("host").unwrap_or_default();
+    let port: u16 = given.get_one("port").copied().unwrap_or_default();
+    let password = text("pass").or_else(|| std::env::var("REDISCLI_AUTH").ok());
+    let user = password.map(|password| {
+        let user = text("user").unwrap_or_else(|| "default".to_owned());
+        format!("{user}:{password}")
+    });
+    let range = text("range").unwrap_or_default();
+    let file: PathBuf = given.get_one("FILE").cloned().unwrap_or_default();
+    let page = fetch(
+        (&host, port),
+        &format!("/report?range={range}"),
+        user.as_deref(),
+    )?;
+    write(&file, &page).map_err(|error| format!("{}: {error}", file.display()))?;
+    Ok(format!("{}: {} bytes", file.display(), page.len()))
+}
+
+fn command() -> Command {
+    let option = |name: &'static str, short: char, value: &'static str, help: &'static str| {
+        Arg::new(name)
+            .long(name)
+            .short(short)
+            .value_name(value)
+            .help(help)
+    };
+    Command::new("basalt report")
+        .about("Writes one page of how a server is and was, to attach to an incident")
+        .disable_help_flag(true)
+        .arg(
+            Arg::new("FILE")
+                .required(true)
+                .value_parser(clap::value_parser!(PathBuf))
+                .help("The file to write"),
+        )
+        .arg(option("host", 'h', "HOST", "Where the server is").default_value("127.0.0.1"))
+        .arg(
+            option("port", 'p', "PORT", "Its metrics port")
+                .default_value("9121")
+                .value_parser(clap::value_parser!(u16)),
+        )
+        .arg(option(
+            "pass",
+            'a',
+            "PASSWORD",
+            "A password; REDISCLI_AUTH may say it, too",
+        ))
+        .arg(
+            Arg::new("user")
+                .long("user")
+                .value_name("USER")
+                .help("The user of the password"),
+        )
+        .arg(
+            Arg::new("range")
+                .long("range")
+                .value_parser(["5m", "1h", "1d"])
+                .default_value("1h")
+                .help("How far back pictures go"),
+        )
+        .arg(
+            Arg::new("help")
+                .long("help")
+                .action(clap::ArgAction::Help)
+                .help("Print this"),
+        )
+}
+
+/// The body of what is answered at a path, if that is a page.
+fn fetch((host, port): (&str, u16), path: &str, user: Option<&str>) -> Result<Vec<u8>, String> {
+    let place = format!("{host}:{port}");
+    let failed = |error: io::Error| format!("{place}: {error}");
+    let mut stream = connect(host, port).map_err(failed)?;
+    let authorization = user.map_or(String::new(), |user| {
+        format!(
+            "Authorization: Basic {}\r\n",
+            base64::encode(user.as_bytes())
+        )
+    });
+    // HTTP 1.0, as its answer has no parts and ends with the connection.
+    let request = format!(
+        "GET {path} HTTP/1.0\r\nHost: {}\r\n{authorization}\r\n",
+        host_header(host)
+    );
+    stream.write_all(request.as_bytes()).map_err(failed)?;
+    let mut answer = Vec::new();
+    stream
+        .take(ANSWER_BYTES_MAX)
+        .read_to_end(&mut answer)
+        .map_err(failed)?;
+    body(&answer).map_err(|why| format!("{place}: {why}"))
+}
+
+/// An address of IPv6 stands in brackets.
+fn host_header(host: &str) -> String {
+    match host.contains(':') {
+        true => format!("[{host}]"),
+        false => host.to_owned(),
+    }
+}
+
+fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
+    let mut failure = io::Error::new(io::ErrorKind::NotFound, "there is no such host");
+    for address in (host, port).to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, PATIENCE) {
+            Ok(stream) => {
+                stream.set_read_timeout(Some(PATIENCE))?;
+                stream.set_write_timeout(Some(PATIENCE))?;
+                return Ok(stream);
+            }
+            Err(error) => failure = error,
+        }
+    }
+    Err(failure)
+}
+
+/// The body of an answer; what the server says where it has no page.
+fn body(answer: &[u8]) -> Result<Vec<u8>, String> {
+    let split = answer.windows(4).position(|four| four == b"\r\n\r\n");
+    let Some(split) = split.filter(|_| answer.starts_with(b"HTTP/1.")) else {
+        return Err(
+            "no HTTP is spoken there: is it the metrics port (metrics-port), without TLS?"
+                .to_owned(),
+        );
+    };
+    let (head, body) = (&answer[..split], &answer[split + 4..]);
+    let status = head.split(|byte| *byte == b' ').nth(1).unwrap_or_default();
+    match status {
+        b"200" => Ok(body.to_vec()),
+        _ => Err(format!(
+            "{} {}",
+            visible(status),
+            visible(body.trim_ascii())
+        )),
+    }
+}
+
+/// Written aside and then put in place, so that a file is a whole report or what it was.
+fn write(file: &Path, page: &[u8]) -> io::Result<()> {
+    let mut aside = file.as_os_str().to_owned();
+    aside.push(".part");
+    let aside = PathBuf::from(aside);
+    fs::write(&aside, page)?;
+    fs::rename(&aside, file).inspect_err(|_| {
+        // What is left aside is of no use.
+        let _ = fs::remove_file(&aside);
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_is_taken_and_anything_else_is_said() {
+        assert_eq!(
+            body(b"HTTP/1.0 200 OK\r\na: b\r\n\r\n<html>"),
+            Ok(b"<html>".to_vec())
+        );
+        let refused = body(b"HTTP/1.1 401 Unauthorized\r\n\r\nA user and a password are needed.\n");
+        assert_eq!(
+            refused,
+            Err("401 A user and a password are needed.".to_owned())
+        );
+        for strange in [
+            &b""[..],
+            b"-ERR wrong number of arguments\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\n",
+        ] {
+            assert!(body(strange).is_err(), "{strange:?}");
+        }
+    }
+
+    #[test]
+    fn addresses_of_ipv6_stand_in_brackets() {
+        assert_eq!(
+            (host_header("::1"), host_header("cache")),
+            ("[::1]".to_owned(), "cache".to_owned())
+        );
+    }
+}

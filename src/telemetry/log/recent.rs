@@ -1,0 +1,73 @@
+//! The last lines of the log, for who looks at the server and not at its file. Bounded in lines and in bytes.
+
+use std::collections::VecDeque;
+
+use parking_lot::Mutex;
+
+/// Lines that are kept.
+pub const LINES_MAX: usize = 200;
+
+/// Bytes of a line that are kept.
+const LINE_BYTES_MAX: usize = 400;
+
+/// A line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recent {
+    /// Unix time in milliseconds.
+    pub at_ms: u64,
+    /// Name of the level.
+    pub level: &'static str,
+    /// What it said.
+    pub text: String,
+}
+
+/// The kept lines, oldest first.
+#[derive(Debug)]
+pub(super) struct Kept(Mutex<VecDeque<Recent>>);
+
+impl Kept {
+    pub(super) const fn new() -> Kept {
+        Kept(Mutex::new(VecDeque::new()))
+    }
+
+    pub(super) fn add(&self, at_ms: u64, level: &'static str, text: &str) {
+        let cut = text.floor_char_boundary(LINE_BYTES_MAX);
+        let mut kept = self.0.lock();
+        if kept.len() == LINES_MAX {
+            kept.pop_front();
+        }
+        kept.push_back(Recent {
+            at_ms,
+            level,
+            text: match cut < text.len() {
+                true => format!("{}…", &text[..cut]),
+                false => text.to_owned(),
+            },
+        });
+    }
+
+    pub(super) fn latest(&self, count: usize) -> Vec<Recent> {
+        let kept = self.0.lock();
+        let left_out = kept.len().saturating_sub(count);
+        kept.iter().skip(left_out).cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_lines_are_kept_each_cut_at_a_whole_character() {
+        let kept = Kept::new();
+        for number in 0..LINES_MAX as u64 + 10 {
+            kept.add(number, "notice", &format!("line {number}"));
+        }
+        kept.add(999, "warning", &"ä".repeat(LINE_BYTES_MAX));
+        let lines = kept.latest(usize::MAX);
+        assert_eq!((lines.len(), lines[0].at_ms), (LINES_MAX, 11));
+        let last = &kept.latest(1)[0];
+        assert_eq!((last.at_ms, last.level), (999, "warning"));
+        assert_eq!(last.text.chars().count(), LINE_BYTES_MAX / 2 + 1);
+    }
+}

@@ -1,0 +1,211 @@
+//! `basalt top`: how a server is, on a terminal, second by second. It asks over the Redis protocol, so it shows basalt,
+//! Redis and Valkey, each as far as it knows of itself. It knows nothing of the server in this program.
+//!
+//! ```text
+//! wire      a connection that asks and waits for the answer
+//! figures   what INFO said twice, and what that makes a second
+//! screen    the figures as lines and boxes
+//! ```
+
+mod figures;
+mod screen;
+mod wire;
+
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+
+use figures::Figures;
+use screen::{Order, State};
+use wire::{Connection, Place, WireError};
+
+/// Columns and rows of what is printed where there is no terminal.
+const PRINTED: (u16, u16) = (110, 38);
+
+/// How often keys are looked for.
+const KEYS_EVERY: Duration = Duration::from_millis(200);
+
+/// Runs the program; the error is for people.
+pub fn run(arguments: &[std::ffi::OsString]) -> Result<(), String> {
+    let name = [std::ffi::OsString::from("basalt top")];
+    let given = match command().try_get_matches_from(name.iter().chain(arguments)) {
+        Ok(given) => given,
+        Err(error) if !error.use_stderr() => {
+            print(&error.to_string());
+            return Ok(());
+        }
+        Err(error) => return Err(error.to_string()),
+    };
+    let place = place(&given)?;
+    let seconds: f64 = *given.get_one("interval").unwrap_or(&1.0);
+    let interval = Duration::try_from_secs_f64(seconds.clamp(0.1, 3_600.0)).unwrap_or(KEYS_EVERY);
+    let mut watch = Watch::begin(place).map_err(|error| error.to_string())?;
+    match given.get_flag("once") || !std::io::stdout().is_terminal() {
+        true => once(&mut watch, interval),
+        false => until_ended(&mut watch, interval),
+    }
+}
+
+fn command() -> Command {
+    let option = |name: &'static str, short: char, value: &'static str, help: &'static str| {
+        Arg::new(name)
+            .long(name)
+            .short(short)
+            .value_name(value)
+            .help(help)
+    };
+    Command::new("basalt top")
+        .about("Shows how a server is, second by second: basalt, Redis or Valkey")
+        .disable_help_flag(true)
+        .arg(option("host", 'h', "HOST", "Where the server is").default_value("127.0.0.1"))
+        .arg(
+            option("port", 'p', "PORT", "Its port")
+                .default_value("6379")
+                .value_parser(clap::value_parser!(u16)),
+        )
+        .arg(option("socket", 's', "PATH", "Its unix socket, in place of host and port"))
+        .arg(option("pass", 'a', "PASSWORD", "Its password; REDISCLI_AUTH may say it, too"))
+        .arg(Arg::new("user").long("user").value_name("USER").help("The user of the password"))
+        .arg(
+            option("interval", 'i', "SECONDS", "How often it is asked")
+                .default_value("1")
+                .value_parser(clap::value_parser!(f64)),
+        )
+        .arg(
+            Arg::new("once")
+                .long("once")
+                .action(ArgAction::SetTrue)
+                .help("Print what one interval shows, and end; so it is, too, where there is no terminal"),
+        )
+        .arg(Arg::new("help").long("help").action(ArgAction::Help).help("Print this"))
+}
+
+fn place(given: &ArgMatches) -> Result<Place, String> {
+    let text = |name: &str| given.get_one::<String>(name).cloned();
+    let password = text("pass").or_else(|| std::env::var("REDISCLI_AUTH").ok());
+    let user = text("user");
+    if user.is_some() && password.is_none() {
+        return Err("A user needs a password: -a, or REDISCLI_AUTH".to_owned());
+    }
+    Ok(Place {
+        host: text("host").unwrap_or_default(),
+        port: given.get_one("port").copied().unwrap_or_default(),
+        socket: text("socket"),
+        user,
+        password,
+    })
+}
+
+fn print(text: &str) {
+    use std::io::Write;
+    // A reader that has gone, as in `| head`, is no failure.
+    let _ = writeln!(std::io::stdout(), "{}", text.trim_end());
+}
+
+/// A server that is watched.
+struct Watch {
+    place: Place,
+    connection: Option<Connection>,
+    state: State,
+}
+
+impl Watch {
+    fn begin(place: Place) -> Result<Watch, WireError> {
+        let connection = Connection::open(&place)?;
+        let state = State::new(place.shown());
+        let mut watch = Watch {
+            place,
+            connection: Some(connection),
+            state,
+        };
+        watch.ask()?;
+        Ok(watch)
+    }
+
+    /// Asks how the server is.
+    fn ask(&mut self) -> Result<(), WireError> {
+        let connection = match &mut self.connection {
+            Some(connection) => connection,
+            None => self.connection.insert(Connection::open(&self.place)?),
+        };
+        match Figures::ask(connection) {
+            Ok(figures) => {
+                self.state.add(figures);
+                Ok(())
+            }
+            Err(error) => {
+                self.connection = None;
+                Err(error)
+            }
+        }
+    }
+
+    /// As [`Watch::ask`]; what goes wrong stands on the screen, and the server is asked again the next time.
+    fn look(&mut self) {
+        self.state.trouble = self.ask().err().map(|error| error.to_string());
+    }
+}
+
+fn once(watch: &mut Watch, interval: Duration) -> Result<(), String> {
+    std::thread::sleep(interval);
+    watch.ask().map_err(|error| error.to_string())?;
+    let (columns, rows) = PRINTED;
+    let backend = TestBackend::new(columns, rows);
+    let Ok(mut terminal) = Terminal::new(backend);
+    let Ok(drawn) = terminal.draw(|frame| screen::draw(frame, &watch.state));
+    let cells = drawn.buffer.content();
+    for row in cells.chunks(usize::from(columns)) {
+        let line: String = row.iter().map(ratatui::buffer::Cell::symbol).collect();
+        print(&line);
+    }
+    Ok(())
+}
+
+fn until_ended(watch: &mut Watch, interval: Duration) -> Result<(), String> {
+    let mut terminal = ratatui::try_init().map_err(|error| error.to_string())?;
+    let ended = follow(watch, interval, &mut terminal);
+    ratatui::restore();
+    ended.map_err(|error| error.to_string())
+}
+
+fn follow(
+    watch: &mut Watch,
+    interval: Duration,
+    terminal: &mut ratatui::DefaultTerminal,
+) -> std::io::Result<()> {
+    let mut asked = Instant::now();
+    loop {
+        terminal.draw(|frame| screen::draw(frame, &watch.state))?;
+        let left = interval.saturating_sub(asked.elapsed());
+        if event::poll(left.min(KEYS_EVERY))?
+            && let Event::Key(key) = event::read()?
+            && key.kind == KeyEventKind::Press
+        {
+            match key.code {
+                KeyCode::Char('q') | KeyCode::Esc => return Ok(()),
+                KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => {
+                    return Ok(());
+                }
+                KeyCode::Char('p') => watch.state.is_paused = !watch.state.is_paused,
+                KeyCode::Left => watch.state.order = watch.state.order.before(),
+                KeyCode::Right => watch.state.order = watch.state.order.next(),
+                KeyCode::Char('t') => watch.state.order = Order::Time,
+                KeyCode::Char('n') => watch.state.order = Order::Calls,
+                _ => {}
+            }
+        }
+        if asked.elapsed() >= interval {
+            asked = Instant::now();
+            if !watch.state.is_paused {
+                watch.look();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
