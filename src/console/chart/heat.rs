@@ -41,8 +41,8 @@ pub(crate) fn draw(history: &History, span: Span, now_s: u64) -> Markup {
     let (width, height) = (WIDTH / COLUMNS as f64, HEIGHT / rows as f64);
     let mut paths = vec![String::new(); STRENGTHS];
     for (column, classes) in cells.iter().enumerate() {
-        for class in first..=last {
-            let Some(strength) = strength(classes[class], most) else {
+        for (class, count) in classes.iter().enumerate().take(last + 1).skip(first) {
+            let Some(strength) = strength(*count, most) else {
                 continue;
             };
             let (x, y) = (column as f64 * width, (last - class) as f64 * height);
