@@ -274,9 +274,11 @@ fn median(samples: &[Sample]) -> Sample {
         ops_per_s: of(|sample| sample.ops_per_s),
         p50_us: of(|sample| sample.p50_us),
         p99_us: of(|sample| sample.p99_us),
+        p999_us: of(|sample| sample.p999_us),
         cpu_us_per_op: of(|sample| sample.cpu_us_per_op),
         switches_per_op: of(|sample| sample.switches_per_op),
         foreign_cores: of(|sample| sample.foreign_cores),
+        load_cores: of(|sample| sample.load_cores),
     }
 }
 
@@ -299,7 +301,7 @@ fn run_redis_benchmark(job: &Job, server: &Process, cores: &str) -> Option<Sampl
             std::iter::once("MSET".to_owned()).chain(pairs).collect()
         }
         Kind::Ping => vec!["PING".to_owned()],
-        Kind::SetFresh => return None,
+        _ => return None,
     };
     let per_ms = if job.pipeline == 1 { 90 } else { 700 } / if words.len() > 5 { 4 } else { 1 };
     let requests = (job.time.as_millis() as usize * per_ms).max(job.clients * job.pipeline * 4);
@@ -351,9 +353,11 @@ fn run_redis_benchmark(job: &Job, server: &Process, cores: &str) -> Option<Sampl
         ops_per_s: fields[6],
         p50_us: fields[3] * 1000.0,
         p99_us: fields[1] * 1000.0,
+        p999_us: f64::NAN,
         cpu_us_per_op: server_s * 1e6 / ops,
         switches_per_op: after.1.saturating_sub(before.1) as f64 / ops,
         foreign_cores: ((process::machine_busy_s() - busy - server_s) / wall - 1.0).max(0.0),
+        load_cores: f64::NAN,
     })
 }
 

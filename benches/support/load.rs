@@ -13,6 +13,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::process;
+use super::workload::{Shape, Sizes, Workload};
 
 /// Keys drawn for a pool: about 390,000 distinct ones of a million.
 const POOL_KEYS: usize = 500_000;
@@ -30,10 +31,23 @@ pub(crate) enum Kind {
     HotGet,
     HotSet,
     Ping,
+    /// Nine GETs, then a SET.
+    Mixed,
+    /// Keys by Zipf's law with exponent 0.99.
+    ZipfGet,
+    ZipfSet,
+    /// A transaction of four SETs.
+    Multi4,
+    EvalGet,
+    /// An LPUSH, and an RPOP from the same list.
+    PushPop,
+    /// memcached's own protocol.
+    MemcachedGet,
+    MemcachedSet,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Kind; 9] = [
+    pub(crate) const ALL: [Kind; 17] = [
         Kind::Get,
         Kind::Set,
         Kind::SetFresh,
@@ -43,6 +57,14 @@ impl Kind {
         Kind::HotGet,
         Kind::HotSet,
         Kind::Ping,
+        Kind::Mixed,
+        Kind::ZipfGet,
+        Kind::ZipfSet,
+        Kind::Multi4,
+        Kind::EvalGet,
+        Kind::PushPop,
+        Kind::MemcachedGet,
+        Kind::MemcachedSet,
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -56,6 +78,14 @@ impl Kind {
             Kind::HotGet => "GET hot key",
             Kind::HotSet => "SET hot key",
             Kind::Ping => "PING",
+            Kind::Mixed => "GET 90, SET 10",
+            Kind::ZipfGet => "GET Zipf 0.99",
+            Kind::ZipfSet => "SET Zipf 0.99",
+            Kind::Multi4 => "MULTI of 4",
+            Kind::EvalGet => "EVAL of one GET",
+            Kind::PushPop => "LPUSH and RPOP",
+            Kind::MemcachedGet => "get",
+            Kind::MemcachedSet => "set",
         }
     }
 
@@ -67,13 +97,26 @@ impl Kind {
         }
     }
 
-    fn lines_in_reply(self) -> usize {
+    /// Lines of the reply to the request of this number.
+    fn lines_in_reply(self, number: usize) -> usize {
         match self {
-            Kind::Get | Kind::HotGet => 2,
+            Kind::Mixed => 1 + usize::from(!is_set(number)),
+            Kind::Get | Kind::HotGet | Kind::ZipfGet | Kind::EvalGet => 2,
             Kind::Mget10 => 21,
+            // MULTI, four times QUEUED, the length, four times OK.
+            Kind::Multi4 => 10,
+            // The length, then the element.
+            Kind::PushPop => 3,
+            // VALUE, the value, END.
+            Kind::MemcachedGet => 3,
             _ => 1,
         }
     }
+}
+
+/// Whether the mixed request of this number is a SET.
+fn is_set(number: usize) -> bool {
+    number.is_multiple_of(10)
 }
 
 /// One measurement to make.
@@ -93,10 +136,13 @@ pub(crate) struct Sample {
     pub(crate) ops_per_s: f64,
     pub(crate) p50_us: f64,
     pub(crate) p99_us: f64,
+    pub(crate) p999_us: f64,
     pub(crate) cpu_us_per_op: f64,
     pub(crate) switches_per_op: f64,
     /// Cores busy with neither the server nor the load.
     pub(crate) foreign_cores: f64,
+    /// Cores that the load took, which has one: near that, it is the load that is measured.
+    pub(crate) load_cores: f64,
 }
 
 /// Runs a job in a process of its own on the given cores, against a server here.
@@ -130,7 +176,7 @@ pub(crate) fn run(job: &Job, port: u16, pid: u32, cores: &str) -> Sample {
         .split_whitespace()
         .filter_map(|word| word.parse().ok())
         .collect();
-    assert_eq!(fields.len(), 6, "the load said {text:?}");
+    assert_eq!(fields.len(), 8, "the load said {text:?}");
     Sample {
         ops_per_s: fields[0],
         p50_us: fields[1],
@@ -138,6 +184,8 @@ pub(crate) fn run(job: &Job, port: u16, pid: u32, cores: &str) -> Sample {
         cpu_us_per_op: fields[3],
         switches_per_op: fields[4],
         foreign_cores: fields[5],
+        p999_us: fields[6],
+        load_cores: fields[7],
     }
 }
 
@@ -204,6 +252,8 @@ pub(crate) fn worker(arguments: &[String]) {
             server * 1e6 / ops,
             switches / ops,
             foreign,
+            histogram.quantile(0.999),
+            own / wall,
         ]
     });
     let words: Vec<String> = sample.iter().map(|number| format!("{number:.6}")).collect();
@@ -251,7 +301,7 @@ async fn connection(port: u16, pool: &'static Pool, start: usize, state: Rc<Stat
     while !state.stopped.get() {
         let sent = Instant::now();
         stream.write_all(pool.batch(batch)).await.expect("send");
-        let mut lines = pool.lines_in_batch;
+        let mut lines = pool.lines[batch];
         while lines > 0 {
             let count = stream.read(&mut buffer).await.expect("a reply");
             assert!(
@@ -272,7 +322,8 @@ async fn connection(port: u16, pool: &'static Pool, start: usize, state: Rc<Stat
 struct Pool {
     bytes: Vec<u8>,
     ends: Vec<usize>,
-    lines_in_batch: usize,
+    /// Of the replies to each batch.
+    lines: Vec<usize>,
 }
 
 impl Pool {
@@ -280,6 +331,20 @@ impl Pool {
         let commands = (POOL_KEYS / kind.keys_in_one()).max(pipeline * 50);
         let mut bytes = Vec::new();
         let mut ends = Vec::new();
+        let mut lines = Vec::new();
+        let mut lines_in_batch = 0;
+        let ranked = Workload {
+            name: "popular",
+            shape: Shape::Zipf,
+            alpha: 0.99,
+            sizes: Sizes::Fixed(value_bytes),
+            ranks: keys,
+            requests: commands,
+            seed: 1,
+        };
+        let is_ranked = matches!(kind, Kind::ZipfGet | Kind::ZipfSet);
+        let mut ranked = is_ranked.then(|| ranked.keys());
+        let mut popular = || key(ranked.as_mut().and_then(Iterator::next).unwrap_or(0) as usize);
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;
         let mut draw = |bound: usize| {
             state ^= state << 13;
@@ -303,6 +368,32 @@ impl Pool {
                 }
                 Kind::HotGet => process::encode_into(&mut bytes, &["GET", &key(7)]),
                 Kind::HotSet => process::encode_into(&mut bytes, &["SET", &key(7), &value]),
+                Kind::Mixed if is_set(index) => {
+                    process::encode_into(&mut bytes, &["SET", &key(draw(keys)), &value]);
+                }
+                Kind::Mixed => process::encode_into(&mut bytes, &["GET", &key(draw(keys))]),
+                Kind::ZipfGet => process::encode_into(&mut bytes, &["GET", &popular()]),
+                Kind::ZipfSet => process::encode_into(&mut bytes, &["SET", &popular(), &value]),
+                Kind::Multi4 => {
+                    process::encode_into(&mut bytes, &["MULTI"]);
+                    for _ in 0..4 {
+                        process::encode_into(&mut bytes, &["SET", &key(draw(keys)), &value]);
+                    }
+                    process::encode_into(&mut bytes, &["EXEC"]);
+                }
+                Kind::EvalGet => {
+                    let script = "return redis.call('GET', KEYS[1])";
+                    process::encode_into(&mut bytes, &["EVAL", script, "1", &key(draw(keys))]);
+                }
+                Kind::PushPop => {
+                    let list = format!("list:{:04}", draw(1000));
+                    process::encode_into(&mut bytes, &["LPUSH", &list, &value]);
+                    process::encode_into(&mut bytes, &["RPOP", &list]);
+                }
+                Kind::MemcachedGet => {
+                    bytes.extend_from_slice(format!("get {}\r\n", key(draw(keys))).as_bytes());
+                }
+                Kind::MemcachedSet => memcached_set(&mut bytes, &key(draw(keys)), &value),
                 Kind::Ping => process::encode_into(&mut bytes, &["PING"]),
                 Kind::Mget10 => {
                     let mut words = vec!["MGET".to_owned()];
@@ -318,15 +409,13 @@ impl Pool {
                     process::encode_into(&mut bytes, &words);
                 }
             }
+            lines_in_batch += kind.lines_in_reply(index);
             if index % pipeline == 0 {
                 ends.push(bytes.len());
+                lines.push(std::mem::take(&mut lines_in_batch));
             }
         }
-        Pool {
-            bytes,
-            ends,
-            lines_in_batch: pipeline * kind.lines_in_reply(),
-        }
+        Pool { bytes, ends, lines }
     }
 
     fn batches(&self) -> usize {
@@ -337,6 +426,11 @@ impl Pool {
         let start = if index == 0 { 0 } else { self.ends[index - 1] };
         &self.bytes[start..self.ends[index]]
     }
+}
+
+/// A request of memcached's.
+pub(crate) fn memcached_set(out: &mut Vec<u8>, key: &str, value: &str) {
+    out.extend_from_slice(format!("set {key} 0 0 {}\r\n{value}\r\n", value.len()).as_bytes());
 }
 
 /// A key of 16 bytes, the same as redis-benchmark's `key:__rand_int__`.

@@ -28,30 +28,42 @@ pub(crate) fn basalt_binary(told: Option<&str>) -> PathBuf {
 }
 
 impl Process {
-    /// `cores` as taskset takes them.
+    /// A server that takes directives as arguments; `cores` as taskset takes them.
     pub(crate) fn start(name: &str, binary: &Path, cores: &str, arguments: &[String]) -> Process {
+        let is_basalt = binary.ends_with("basalt");
+        let own: &[&str] = match is_basalt {
+            true => &["--metrics-port", "0"],
+            false => &["--appendonly", "no"],
+        };
+        let common = [
+            "--bind",
+            "127.0.0.1",
+            "--save",
+            "",
+            "--enable-debug-command",
+            "yes",
+        ];
+        let common = common.iter().chain(own).map(|word| (*word).to_owned());
+        let all: Vec<String> = common.chain(arguments.iter().cloned()).collect();
+        Process::start_bare(name, binary, cores, "--port", &all)
+    }
+
+    /// Any server, which is told its port behind this word.
+    pub(crate) fn start_bare(
+        name: &str,
+        binary: &Path,
+        cores: &str,
+        port_word: &str,
+        arguments: &[String],
+    ) -> Process {
         let port = TcpListener::bind("127.0.0.1:0")
             .expect("a port")
             .local_addr()
             .expect("its number")
             .port();
-        let is_basalt = binary.ends_with("basalt");
         let mut command = Command::new("taskset");
         command.args(["-c", cores]).arg(binary);
-        command.args([
-            "--port",
-            &port.to_string(),
-            "--bind",
-            "127.0.0.1",
-            "--save",
-            "",
-        ]);
-        command.args(["--enable-debug-command", "yes"]);
-        if is_basalt {
-            command.args(["--metrics-port", "0"]);
-        } else {
-            command.args(["--appendonly", "no"]);
-        }
+        command.args([port_word, &port.to_string()]);
         command
             .args(arguments)
             .stdin(Stdio::null())

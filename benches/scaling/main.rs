@@ -1,0 +1,210 @@
+//! Throughput over threads: what basalt and its peers do with 1, 2, 4, … threads, and how far that is from as many
+//! times what one thread does.
+//!
+//! ```text
+//! cargo bench --bench scaling -- [--quick|--short] [--threads 1,2,4] [--keys 200000] [--ms 500] [--rounds 1]
+//!     [--only WORD] [--together] [--basalt PATH] [--redis PATH] [--valkey PATH] [--memcached PATH] [--no-redis]
+//!     [--no-valkey] [--no-memcached] [--out DIR]
+//! cargo bench --bench scaling -- bundle DIR
+//! ```
+//!
+//! Half of the machine's cores make the load, one process each; the servers have the others, as many as they have
+//! threads. A row in which the load's cores were nearly all busy is marked: there the load was the bound. With
+//! `--together`, servers and load have all cores, and more threads than cores are allowed: then only CPU a command and
+//! switches say something. `bundle` leaves a folder that does all this on a machine without cargo (`bundle.rs`).
+
+mod bundle;
+mod chart;
+mod rows;
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::time::Duration;
+
+use rows::{Outcome, Scenario, Server};
+use support::arguments::Arguments;
+use support::load::{self, Job, Sample};
+use support::peers;
+use support::process;
+
+/// The share of its cores above which the load counts as the bound.
+const LOAD_BOUND: f64 = 0.9;
+
+/// What this run measures, and with which cores.
+struct Plan {
+    keys: usize,
+    rounds: usize,
+    time: Duration,
+    threads: Vec<usize>,
+    load_cores: Vec<String>,
+    is_together: bool,
+}
+
+fn main() {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    if words.first().is_some_and(|word| word == "--load-worker") {
+        load::worker(&words[1..]);
+        return;
+    }
+    let Some(arguments) = Arguments::read() else {
+        return;
+    };
+    if arguments.has("bundle") {
+        bundle::make(&arguments);
+        return;
+    }
+    let plan = plan(&arguments);
+    let scenarios = rows::scenarios(&arguments);
+    let mut outcomes = Vec::new();
+    for &threads in &plan.threads {
+        for setting in rows::settings(&arguments) {
+            let wanted: Vec<&Scenario> = scenarios
+                .iter()
+                .filter(|scenario| scenario.setting == setting)
+                .collect();
+            if !wanted.is_empty() {
+                measure(&arguments, &plan, threads, setting, &wanted, &mut outcomes);
+            }
+        }
+    }
+    let heading = peers::heading(&peers::all(&arguments, &[]));
+    let load = format!(
+        "\nLoad on {} cores, {} keys of 16 bytes, values of 64; median of {} rounds of {} ms in turns.\n\n",
+        plan.load_cores.len(),
+        plan.keys,
+        plan.rounds,
+        plan.time.as_millis()
+    );
+    let table = rows::table(&outcomes);
+    peers::keep(&arguments, "scaling.json", &rows::json(&outcomes));
+    peers::keep(&arguments, "scaling.svg", &chart::draw(&outcomes));
+    peers::publish(&arguments, "scaling.md", &(heading + &load + &table));
+}
+
+fn plan(arguments: &Arguments) -> Plan {
+    let cores = process::core_count();
+    let is_together = arguments.has("--together");
+    let for_load = if is_together {
+        cores
+    } else {
+        (cores / 2).max(1)
+    };
+    let most = (cores - for_load).max(1);
+    let powers = (0..)
+        .map(|power| 1 << power)
+        .take_while(|threads| *threads <= most);
+    let own: Vec<String> = powers.map(|threads: usize| threads.to_string()).collect();
+    let is_brief = arguments.has("--short");
+    Plan {
+        keys: arguments.sized("--keys", 200_000, 20_000),
+        rounds: arguments.number("--rounds", "1"),
+        time: Duration::from_millis(
+            arguments.sized("--ms", if is_brief { 150 } else { 500 }, 100) as u64,
+        ),
+        threads: arguments.numbers("--threads", &own.join(",")),
+        load_cores: (cores - for_load..cores)
+            .map(|core| core.to_string())
+            .collect(),
+        is_together,
+    }
+}
+
+/// Starts the servers of a setting with so many threads, and measures rows on them in turns.
+fn measure(
+    arguments: &Arguments,
+    plan: &Plan,
+    threads: usize,
+    setting: rows::Setting,
+    wanted: &[&Scenario],
+    outcomes: &mut Vec<Outcome>,
+) {
+    let all = process::core_count() - 1;
+    let cores = match plan.is_together {
+        true => format!("0-{all}"),
+        false => format!("0-{}", threads.min(all.max(1)) - 1),
+    };
+    let servers = Server::start_all(arguments, setting, threads, &cores, plan.keys);
+    for scenario in wanted {
+        let mut samples = vec![Vec::new(); servers.len()];
+        for round in 0..plan.rounds {
+            for at in peers::order(servers.len(), round) {
+                if let Some(kind) = servers[at].kind(scenario) {
+                    samples[at].push(one(plan, scenario, kind, &servers[at]));
+                }
+            }
+        }
+        for (server, samples) in servers.iter().zip(samples) {
+            if samples.is_empty() {
+                continue;
+            }
+            let of = |read: fn(&Sample) -> f64| peers::median(samples.iter().map(read).collect());
+            let one_thread = outcomes.iter().find(|earlier: &&Outcome| {
+                earlier.scenario == scenario.name()
+                    && earlier.server == server.name
+                    && earlier.threads == 1
+            });
+            let ops_per_s = of(|sample| sample.ops_per_s);
+            let of_one = one_thread.map_or(ops_per_s, |one| one.ops_per_s);
+            let outcome = Outcome {
+                scenario: scenario.name(),
+                server: server.name.clone(),
+                threads,
+                ops_per_s,
+                cpu_us_per_op: of(|sample| sample.cpu_us_per_op),
+                p50_us: of(|sample| sample.p50_us),
+                p99_us: of(|sample| sample.p99_us),
+                p999_us: of(|sample| sample.p999_us),
+                switches_per_op: of(|sample| sample.switches_per_op),
+                efficiency: ops_per_s / (of_one * threads as f64),
+                is_load_bound: of(|sample| sample.load_cores)
+                    > LOAD_BOUND * plan.load_cores.len() as f64,
+            };
+            eprintln!("{}", outcome.row());
+            outcomes.push(outcome);
+        }
+    }
+}
+
+/// One sample of all the load's processes together.
+fn one(plan: &Plan, scenario: &Scenario, kind: load::Kind, server: &Server) -> Sample {
+    let processes = plan.load_cores.len().min(scenario.clients);
+    let job = Job {
+        kind,
+        pipeline: scenario.pipeline,
+        clients: scenario.clients / processes,
+        keys: plan.keys,
+        value_bytes: rows::VALUE_BYTES,
+        time: plan.time,
+    };
+    let parts: Vec<Sample> = std::thread::scope(|scope| {
+        let run = |core: &String| {
+            let (job, core) = (&job, core.clone());
+            let (port, pid) = (server.process.port, server.process.pid());
+            scope.spawn(move || load::run(job, port, pid, &core))
+        };
+        let running: Vec<_> = plan.load_cores[..processes].iter().map(run).collect();
+        let join =
+            |one: std::thread::ScopedJoinHandle<'_, Sample>| one.join().expect("the load ends");
+        running.into_iter().map(join).collect()
+    });
+    let sum = |read: fn(&Sample) -> f64| parts.iter().map(read).sum::<f64>();
+    let worst = |read: fn(&Sample) -> f64| parts.iter().map(read).fold(0.0, f64::max);
+    // Each of them has seen all that the server did meanwhile, and divided it by its own part of the commands.
+    let of_server = |read: fn(&Sample) -> f64| {
+        let seen = parts
+            .iter()
+            .map(|part| read(part) * part.ops_per_s)
+            .sum::<f64>();
+        seen / parts.len() as f64 / sum(|part| part.ops_per_s)
+    };
+    Sample {
+        ops_per_s: sum(|part| part.ops_per_s),
+        p50_us: worst(|part| part.p50_us),
+        p99_us: worst(|part| part.p99_us),
+        p999_us: worst(|part| part.p999_us),
+        cpu_us_per_op: of_server(|part| part.cpu_us_per_op),
+        switches_per_op: of_server(|part| part.switches_per_op),
+        foreign_cores: worst(|part| part.foreign_cores),
+        load_cores: sum(|part| part.load_cores),
+    }
+}
