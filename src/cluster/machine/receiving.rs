@@ -19,6 +19,19 @@ const TOLD: NodeFlags = NodeFlags::PRIMARY
     .or(NodeFlags::FAILED)
     .or(NodeFlags::NO_FAILOVER);
 
+/// A packet that has come, and on which way.
+#[derive(Clone, Copy)]
+struct Arrival<'a> {
+    packet: &'a Packet,
+    /// Who has sent it, if that is a node that is known.
+    sender: Option<NodeRef>,
+    id: LinkId,
+    /// The link as it was when the packet came.
+    link: &'a Link,
+    now: Millis,
+    local: &'a dyn Local,
+}
+
 impl Machine {
     /// A packet has come over a link. Nothing that a node unknown here says counts, but for MEET.
     pub fn receive(&mut self, link: LinkId, packet: &Packet, now: Millis, local: &dyn Local) {
@@ -32,14 +45,20 @@ impl Machine {
         if let Some(sender) = sender {
             self.note_header(sender, &packet.header, now);
         }
+        let arrival = Arrival {
+            packet,
+            sender,
+            id: link,
+            link: &found,
+            now,
+            local,
+        };
         match (&packet.body, sender) {
             (Body::Ping(news) | Body::Meet(news), _) => {
-                self.answer_ping(link, &found, packet, sender, news, now, local);
-                self.take_greeting(link, &found, packet, sender, news, now, local);
+                self.answer_ping(arrival, news);
+                self.take_greeting(arrival, news);
             }
-            (Body::Pong(news), _) => {
-                self.take_greeting(link, &found, packet, sender, news, now, local)
-            }
+            (Body::Pong(news), _) => self.take_greeting(arrival, news),
             (_, None) => {}
             (Body::Fail(failed), Some(sender)) => self.take_verdict(*failed, sender, now),
             (Body::Publish(message), Some(_)) => self.deliver(message.clone(), false),
@@ -131,20 +150,10 @@ impl Machine {
     }
 
     /// Answers a ping or a MEET. A node that says MEET is got to know, and what it tells is believed.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "one packet and all that is known of it"
-    )]
-    fn answer_ping(
-        &mut self,
-        id: LinkId,
-        link: &Link,
-        packet: &Packet,
-        sender: Option<NodeRef>,
-        news: &News,
-        now: Millis,
-        local: &dyn Local,
-    ) {
+    fn answer_ping(&mut self, arrival: Arrival<'_>, news: &News) {
+        let Arrival {
+            packet, link, now, ..
+        } = arrival;
         let is_meet = matches!(packet.body, Body::Meet(_));
         let own_ip = &self.me().address.ip;
         let is_unknown = is_meet || own_ip.is_empty();
@@ -161,7 +170,7 @@ impl Machine {
             self.nodes.get_mut(self.me).address.ip = ip;
             self.changed();
         }
-        if is_meet && sender.is_none() {
+        if is_meet && arrival.sender.is_none() {
             let address = self.address_of(link, &packet.header);
             self.shake_hands(address, NodeFlags::NONE, now);
             for gossip in &news.gossip {
@@ -169,7 +178,7 @@ impl Machine {
             }
             self.changed();
         }
-        self.ping(id, Greeting::Pong, now, local);
+        self.ping(arrival.id, Greeting::Pong, now, arrival.local);
     }
 
     fn address_of(&self, link: &Link, header: &Header) -> Address {
@@ -181,22 +190,16 @@ impl Machine {
     }
 
     /// What a ping, a pong or a MEET tells: of the sender, its slots, and others.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "one packet and all that is known of it"
-    )]
-    fn take_greeting(
-        &mut self,
-        id: LinkId,
-        link: &Link,
-        packet: &Packet,
-        sender: Option<NodeRef>,
-        news: &News,
-        now: Millis,
-        local: &dyn Local,
-    ) {
+    fn take_greeting(&mut self, arrival: Arrival<'_>, news: &News) {
+        let Arrival {
+            packet,
+            mut sender,
+            id,
+            link,
+            now,
+            local,
+        } = arrival;
         let header = &packet.header;
-        let mut sender = sender;
         if let Some(node) = link.node.filter(|_| !link.is_inbound)
             && self.nodes.get(node).is(NodeFlags::HANDSHAKE)
         {
