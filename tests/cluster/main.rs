@@ -4,6 +4,7 @@
 //! Held: one owner a slot an epoch; one vote an epoch, saved before it leaves; all views agree within a bound after
 //! everything is well again; a write that all replicas of its shard had when it was acknowledged is not lost.
 
+mod collisions;
 mod world;
 
 use world::{Faults, World};

@@ -1,8 +1,11 @@
 //! Slots that change hands, and the epochs that say whose claim is newer.
 
-use super::{Level, Machine, NodeRef, SlotSet};
+use std::cmp::Ordering;
+
+use super::{Level, Machine, Millis, NodeRef, SlotSet};
 use crate::cluster::flags::NodeFlags;
 use crate::cluster::output::Output;
+use crate::cluster::packet::Header;
 use crate::cluster::settings::Local;
 
 impl Machine {
@@ -184,18 +187,54 @@ impl Machine {
         self.log(Level::Notice, format!("New configEpoch set to {epoch}"));
     }
 
-    /// Another primary has the epoch of this one: that with the smaller name takes a new one.
-    pub(super) fn settle_collision(&mut self, other: NodeRef) {
-        let (me, other) = (self.me(), self.nodes.get(other));
-        let collide =
-            me.config_epoch == other.config_epoch && me.is_primary() && other.is_primary();
-        if collide && other.id > me.id {
-            let title = other.title();
-            self.take_next_epoch();
-            self.log(
-                Level::Verbose,
-                format!("configEpoch collision with node {title}"),
-            );
+    /// Another primary may have the epoch of this one: one of the two takes a later one then.
+    ///
+    /// With Redis that is the one with the smaller name. Two primaries of one shard claim the same slots, though, and
+    /// the later epoch says whose data are kept: there the one with more of the stream goes first. The other one waits
+    /// for that, but goes by the names in the end, as the first may be a server that knows no other rule. Such a server
+    /// goes at once if it has the smaller name; so one that goes against the names leaves an epoch out, and is the
+    /// later one even if both go.
+    pub(super) fn settle_collision(
+        &mut self,
+        other: NodeRef,
+        header: &Header,
+        now: Millis,
+        local: &dyn Local,
+    ) {
+        let (me, node) = (self.me(), self.nodes.get(other));
+        let collide = me.is_primary()
+            && node.is_primary()
+            && header.config_epoch == me.config_epoch
+            && node.config_epoch == me.config_epoch;
+        if !collide {
+            self.nodes.get_mut(other).collides_since = None;
+            return;
         }
+        let is_next_by_name = me.id < node.id;
+        let by_data = match me.shard_id == node.shard_id {
+            true => local.offset().cmp(&header.offset),
+            false => Ordering::Equal,
+        };
+        let timeout = self.settings.node_timeout;
+        let since = *self.nodes.get_mut(other).collides_since.get_or_insert(now);
+        let goes = match by_data {
+            Ordering::Equal => is_next_by_name,
+            Ordering::Greater => true,
+            Ordering::Less => is_next_by_name && now.saturating_sub(since) > timeout,
+        };
+        if !goes {
+            return;
+        }
+        if !is_next_by_name {
+            self.current_epoch = self.current_epoch.saturating_add(1);
+        }
+        self.take_next_epoch();
+        let node = self.nodes.get_mut(other);
+        node.collides_since = None;
+        let title = node.title();
+        self.log(
+            Level::Verbose,
+            format!("configEpoch collision with node {title}"),
+        );
     }
 }

@@ -45,6 +45,8 @@ pub(super) struct Node {
     pub(super) voted_at: Option<Millis>,
     /// Since when it is a primary without replicas that work.
     pub(super) orphaned_since: Option<Millis>,
+    /// Since when it is seen to be a primary with the epoch of this one.
+    pub(super) collides_since: Option<Millis>,
     /// Primaries that report it as failing, and when they last did.
     pub(super) reports: BTreeMap<NodeRef, Millis>,
     /// Greetings of it without a shard's name since the last one with it.
@@ -125,6 +127,7 @@ impl Node {
             failed_at: 0,
             voted_at: None,
             orphaned_since: None,
+            collides_since: None,
             reports: BTreeMap::new(),
             nameless_greetings: 0,
             link: None,

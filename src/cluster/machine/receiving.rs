@@ -235,12 +235,7 @@ impl Machine {
         }
         self.note_role(sender, header);
         self.note_slots(sender, header, local);
-        if self.me().is_primary()
-            && self.nodes.get(sender).is_primary()
-            && header.config_epoch == self.me().config_epoch
-        {
-            self.settle_collision(sender);
-        }
+        self.settle_collision(sender, header, now, local);
         for gossip in &news.gossip {
             self.take_gossip(sender, gossip, now, local);
         }
