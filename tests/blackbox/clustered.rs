@@ -437,6 +437,21 @@ fn a_node_that_can_not_save_is_silent_until_it_can() {
 }
 
 #[test]
+fn a_bus_without_tls_on_a_public_address_is_warned_of() {
+    if support::is_stand_in() {
+        return;
+    }
+    let is_warned = |server: &Server| {
+        server
+            .log()
+            .contains("can join the cluster and take its slots")
+    };
+    let public = Server::start(&options().with("bind", "0.0.0.0"));
+    eventually("the log says so", || is_warned(&public));
+    assert!(!is_warned(&start()), "others can not reach it");
+}
+
+#[test]
 fn a_replica_that_is_reset_is_alone_and_empty() {
     if support::is_stand_in() {
         return;

@@ -5,6 +5,7 @@
 //! everything is well again; a write that all replicas of its shard had when it was acknowledged is not lost.
 
 mod collisions;
+mod hostile;
 mod world;
 
 use world::{Faults, World};
@@ -73,6 +74,34 @@ fn a_primary_that_leaves_is_replaced_before_the_node_timeout() {
     );
     assert!(world.machine(0).is_up());
     assert!(!world.leave(4), "it has no replica");
+    assert_eq!(world.wrong, Vec::<String>::new());
+}
+
+#[test]
+fn a_node_that_comes_back_with_another_address_is_found_there() {
+    let mut world = World::new(4, 3, 1, NODE_TIMEOUT, MILD);
+    world.settle(10_000).expect("all agree");
+    for at in [0, 4] {
+        world.kill(at);
+        world.move_to(at, &format!("10.9.9.{}", at + 1));
+    }
+    world.run(500);
+    for at in [0, 4] {
+        world.start(at);
+    }
+    world.run(NODE_TIMEOUT);
+    world.settle(60_000).expect("all agree again");
+    for at in [0, 4] {
+        let name = world.machine(at).id();
+        for other in [1, 2, 3, 5] {
+            let map = world.machine(other).map();
+            let found = map.find(name.as_bytes()).expect("it is known");
+            assert_eq!(found.ip, format!("10.9.9.{}", at + 1), "by {other}");
+            assert!(found.is_linked, "{other} has a link to it");
+        }
+    }
+    let primary = world.servers[3].follows;
+    assert_eq!(primary, Some(0), "its replica follows it to there");
     assert_eq!(world.wrong, Vec::<String>::new());
 }
 

@@ -288,6 +288,11 @@ impl World {
         }
     }
 
+    /// Gives a server that is down another address.
+    pub(crate) fn move_to(&mut self, at: usize, ip: &str) {
+        ip.clone_into(&mut self.servers[at].ip);
+    }
+
     /// A server does nothing for a time, as under SIGSTOP.
     pub(crate) fn freeze(&mut self, at: usize, millis: Millis) {
         self.servers[at].stopped_until = self.now + millis;

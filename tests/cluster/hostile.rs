@@ -1,0 +1,355 @@
+//! Packets that no node should send. A stranger's change nothing but for MEET, whatever their fields hold; those of
+//! nodes that are known may say what they like, and the machine stands.
+
+use std::collections::BTreeMap;
+
+use basalt::base::random::Random;
+use basalt::cluster::Millis;
+use basalt::cluster::flags::NodeFlags;
+use basalt::cluster::machine::Machine;
+use basalt::cluster::node_id::NodeId;
+use basalt::cluster::output::{LinkId, Output};
+use basalt::cluster::packet::{Body, Extension, Gossip, Header, Message, News, Packet, WirePorts};
+use basalt::cluster::saved::{Saved, SavedNode};
+use basalt::cluster::settings::{Local, PrimaryLink, Settings};
+use basalt::cluster::slot_set::SlotSet;
+use basalt::cluster::wire::decode::decode;
+use basalt::cluster::wire::encode::encode;
+use basalt::cluster::wire::reader::Reader;
+
+const BEGIN: Millis = 1_000_000;
+/// Nodes that the machine knows, itself the first.
+const KNOWN: u8 = 5;
+/// One that it does not.
+const STRANGER: u8 = 9;
+/// Bytes of a header, and where a packet says of which kind it is.
+const HEADER_BYTES: usize = 2256;
+const KIND: usize = 12;
+/// Kinds of messages that there are.
+const KINDS: u16 = 11;
+
+struct Empty;
+
+impl Local for Empty {
+    fn offset(&self) -> u64 {
+        0
+    }
+    fn keys_in_slot(&self, _: u16) -> u64 {
+        0
+    }
+    fn has_keys(&self) -> bool {
+        false
+    }
+    fn primary_link(&self) -> Option<PrimaryLink> {
+        None
+    }
+}
+
+fn name(at: u8) -> NodeId {
+    NodeId::from_random([at; 20])
+}
+
+/// The first of three primaries; the others have a replica each.
+fn machine(seed: u64) -> Machine {
+    let nodes = (0..KNOWN).map(|at| {
+        let primary = (at > 2).then(|| name(at - 2));
+        let role = match primary {
+            Some(_) => NodeFlags::REPLICA,
+            None => NodeFlags::PRIMARY,
+        };
+        let first = u16::from(at) * 5000;
+        SavedNode {
+            id: name(at),
+            ip: format!("10.0.0.{at}"),
+            port: 1,
+            tls_port: 0,
+            bus_port: 2,
+            hostname: String::new(),
+            human_name: String::new(),
+            shard_id: None,
+            flags: match at {
+                0 => role.or(NodeFlags::MYSELF),
+                _ => role,
+            },
+            primary,
+            ping_sent: 0,
+            pong_received: 0,
+            config_epoch: u64::from(at),
+            slots: match primary {
+                Some(_) => SlotSet::default(),
+                None => (first..first + 5000).collect(),
+            },
+        }
+    });
+    let saved = Saved {
+        nodes: nodes.collect(),
+        current_epoch: 3,
+        last_vote_epoch: 0,
+        migrating: BTreeMap::new(),
+        importing: BTreeMap::new(),
+    };
+    let settings = Settings {
+        node_timeout: 2_000,
+        manual_failover_timeout: 5_000,
+        forgotten_for: 60_000,
+        gossip_percent: 10,
+        allow_replica_migration: true,
+        ..Settings::default()
+    };
+    let machine = Machine::new(settings, Some(saved), seed, BEGIN);
+    machine.expect("one of the nodes is this one")
+}
+
+fn packet(sender: u8, body: Body) -> Packet {
+    Packet {
+        header: Header {
+            sender: name(sender),
+            ports: WirePorts {
+                main: 1,
+                other: 0,
+                bus: 2,
+            },
+            ip: String::new(),
+            current_epoch: 7,
+            config_epoch: 7,
+            offset: 7,
+            slots: (0..16_384).collect(),
+            primary: None,
+            flags: NodeFlags::PRIMARY,
+            is_up: true,
+            is_paused: false,
+            is_forced: false,
+        },
+        body,
+    }
+}
+
+fn bodies(random: &mut Random) -> Vec<Body> {
+    let node = |random: &mut Random| name(random.below(u64::from(STRANGER) + 1) as u8);
+    let news = |random: &mut Random| News {
+        gossip: (0..random.below(4))
+            .map(|_| Gossip {
+                node: node(random),
+                ping_sent_s: random.next_u64() as u32,
+                pong_received_s: random.next_u64() as u32,
+                ip: format!("10.0.0.{}", random.below(20)),
+                ports: WirePorts {
+                    main: 1,
+                    other: 0,
+                    bus: random.next_u64() as u16,
+                },
+                flags: NodeFlags(random.next_u64() as u16),
+            })
+            .collect(),
+        extensions: match random.below(3) {
+            0 => vec![Extension::Forgotten {
+                node: node(random),
+                ttl_ms: 1_000 * random.below(9),
+            }],
+            1 => vec![Extension::ShardId(node(random))],
+            _ => vec![Extension::Hostname("h.example".to_owned())],
+        },
+    };
+    let message = Message {
+        channel: b"c".to_vec(),
+        payload: b"p".to_vec(),
+    };
+    vec![
+        Body::Ping(news(random)),
+        Body::Pong(news(random)),
+        Body::Fail(node(random)),
+        Body::Publish(message.clone()),
+        Body::PublishShard(message),
+        Body::VoteRequest,
+        Body::Vote,
+        Body::Update {
+            node: node(random),
+            config_epoch: random.next_u64(),
+            slots: (0..16_384).collect(),
+        },
+        Body::ManualFailoverStart,
+        Body::Module,
+    ]
+}
+
+/// What of a machine a packet may change, but for when its nodes were heard.
+fn state(machine: &Machine) -> (String, Saved) {
+    let map = machine.map();
+    let mut text = format!("{} {} {}", map.is_up, map.current_epoch, map.size);
+    for node in &map.nodes {
+        text += &format!(
+            "\n{} {}:{}@{} {:?} {:?} {} {} {:?}",
+            node.id,
+            node.ip,
+            node.port,
+            node.bus_port,
+            node.flags,
+            node.primary_id,
+            node.config_epoch,
+            node.offset,
+            node.slots.ranges().collect::<Vec<_>>(),
+        );
+    }
+    (text, machine.saved())
+}
+
+/// Gives a machine bytes as they come over a link. How many packets there were, and how many were refused.
+fn feed(machine: &mut Machine, link: LinkId, bytes: &[u8], now: Millis) -> (usize, usize) {
+    let (mut taken, mut refused, mut reader) = (0, 0, Reader::default());
+    let is_known = |id: &NodeId| (0..KNOWN).any(|at| name(at) == *id);
+    let mut packets = Vec::new();
+    // A stream that can not go on is closed by the driver.
+    let _ = reader.feed(bytes, is_known, |packet| packets.push(packet));
+    assert!(reader.memory_bytes() <= bytes.len().next_power_of_two() + 65_536);
+    for packet in packets {
+        match packet {
+            Ok(packet) => {
+                taken += 1;
+                machine.receive(link, &packet, now, &Empty);
+            }
+            Err(_) => refused += 1,
+        }
+    }
+    (taken, refused)
+}
+
+/// What the machine wants done because of what a stranger has sent: answers to pings alone, and no line in the log.
+fn is_harmless(outputs: Vec<Output>) -> bool {
+    outputs.iter().all(|output| match output {
+        Output::Send(_, packet) => matches!(packet.body, Body::Pong(_)),
+        _ => false,
+    })
+}
+
+#[test]
+fn strangers_change_nothing_whatever_their_fields_hold() {
+    let mut machine = machine(1);
+    machine.tick(BEGIN, &Empty);
+    machine.outputs();
+    let before = state(&machine);
+    let link = machine.accepted("10.0.0.99", "10.0.0.0", BEGIN);
+    let (mut taken, mut refused) = (0, 0);
+    for body in bodies(&mut Random::new(1)) {
+        let good = encode(&packet(STRANGER, body));
+        let mut variants = vec![good.clone()];
+        // Each byte but those of slots, and the first, the last and one of these.
+        let fields = (0..82).chain(1000..1001).chain(2127..good.len());
+        for at in fields {
+            for value in [0, 1, 0x7f, 0x80, 0xff] {
+                let mut bytes = good.clone();
+                bytes[at] = value;
+                let is_meet = bytes[KIND..KIND + 2] == [0, 2];
+                if !is_meet {
+                    variants.push(bytes);
+                }
+            }
+        }
+        // Each length, said truly: shorter by what there is behind the header, and longer.
+        for length in HEADER_BYTES..good.len() + 200 {
+            let mut bytes = good.clone();
+            bytes.resize(length, 0xff);
+            bytes[4..8].copy_from_slice(&(length as u32).to_be_bytes());
+            variants.push(bytes);
+        }
+        for bytes in variants {
+            let counts = feed(&mut machine, link, &bytes, BEGIN);
+            taken += counts.0;
+            refused += counts.1;
+            assert!(is_harmless(machine.outputs()), "{:?}", decode(&bytes));
+        }
+    }
+    // What other servers of tomorrow and today may send: all kinds that there are not, short headers among them.
+    let good = encode(&packet(STRANGER, Body::Vote));
+    for kind in (KINDS..64).chain([0x8000, 0x8004, 0x8005, 0xffff]) {
+        let mut bytes = good.clone();
+        bytes[KIND..KIND + 2].copy_from_slice(&kind.to_be_bytes());
+        assert_eq!(feed(&mut machine, link, &bytes, BEGIN), (0, 1), "{kind}");
+    }
+    assert!(is_harmless(machine.outputs()));
+    assert!(state(&machine) == before, "{}", state(&machine).0);
+    assert!(taken > 1_000 && refused > 1_000, "{taken} {refused}");
+}
+
+#[test]
+fn a_packet_that_is_refused_changes_nothing_though_its_sender_is_known() {
+    let mut machine = machine(2);
+    machine.tick(BEGIN, &Empty);
+    machine.outputs();
+    let before = state(&machine);
+    let link = machine.accepted("10.0.0.1", "10.0.0.0", BEGIN);
+    for body in bodies(&mut Random::new(2)) {
+        let mut bytes = encode(&packet(1, body));
+        bytes.push(0);
+        let length = bytes.len() as u32;
+        bytes[4..8].copy_from_slice(&length.to_be_bytes());
+        let mut of_tomorrow = bytes.clone();
+        of_tomorrow[9] = 2;
+        assert_eq!(feed(&mut machine, link, &bytes, BEGIN), (0, 1));
+        assert_eq!(feed(&mut machine, link, &of_tomorrow, BEGIN), (0, 1));
+    }
+    assert!(machine.outputs().is_empty());
+    assert!(state(&machine) == before, "{}", state(&machine).0);
+}
+
+/// One machine under packets of all kinds and of all nodes, mutated too, until none is left to send.
+fn one_siege(seed: u64) {
+    let mut random = Random::new(seed);
+    let mut machine = machine(seed);
+    let mut links = BTreeMap::new();
+    let mut now = BEGIN;
+    for _ in 0..300 {
+        let sender = random.below(u64::from(STRANGER) + 1) as u8;
+        let mut drawn = bodies(&mut random);
+        drawn.push(match &drawn[0] {
+            Body::Ping(news) => Body::Meet(news.clone()),
+            other => other.clone(),
+        });
+        let body = drawn.swap_remove(random.index(drawn.len()));
+        let mut sent = packet(sender, body);
+        sent.header.current_epoch = random.next_u64() >> random.below(64);
+        sent.header.config_epoch = random.next_u64() >> random.below(64);
+        if random.below(3) == 0 {
+            sent.header.primary = Some(name(random.below(10) as u8));
+        }
+        sent.header.flags = NodeFlags(random.next_u64() as u16);
+        let mut bytes = encode(&sent);
+        for _ in 0..random.below(3) {
+            let at = random.index(bytes.len());
+            bytes[at] = random.next_u64() as u8;
+        }
+        let inbound = *links
+            .entry(sender)
+            .or_insert_with(|| machine.accepted("10.0.0.9", "10.0.0.0", now));
+        feed(&mut machine, inbound, &bytes, now);
+        now += random.below(300);
+        machine.tick(now, &Empty);
+        for output in machine.outputs() {
+            match output {
+                Output::Connect { link, ip, .. } if random.below(2) == 0 => {
+                    machine.opened(link, &ip, "10.0.0.0", now, &Empty);
+                    links.insert(random.below(10) as u8, link);
+                }
+                Output::Connect { link, .. } => machine.closed(link),
+                Output::Close(closed) => links.retain(|_, link| *link != closed),
+                _ => {}
+            }
+        }
+        let map = machine.map();
+        assert!(map.nodes.len() <= 200, "seed {seed}: {}", map.nodes.len());
+        for (place, node) in map.nodes.iter().enumerate() {
+            let all_its_own = node
+                .slots
+                .iter()
+                .all(|slot| usize::from(map.owners[usize::from(slot)]) == place);
+            assert!(all_its_own, "seed {seed}: {}", node.id);
+        }
+        assert_eq!(machine.id(), name(0), "seed {seed}");
+    }
+}
+
+#[test]
+fn whatever_nodes_send_the_machine_stands() {
+    for seed in 0..super::seeds() {
+        one_siege(seed);
+    }
+}
