@@ -6,79 +6,16 @@ Each replica is stopped and basalt started in its place, with its folder and its
 data it is asked for CLUSTER FAILOVER, and the former primary, a replica by now, is replaced too. Meanwhile writers set
 keys of their own to numbers that only grow, by redis-py's cluster client, and read them back. A value below the last
 number that was acknowledged is a lost write, one that was never sent a wrong answer; either fails the script."""
-import os, socket, subprocess, sys, tempfile, threading, time
+import os, sys, tempfile, threading, time
 
 import redis
 from redis.cluster import ClusterNode, RedisCluster
 
+from nodes import Node, create, free_ports, until
+
 BASALT = os.path.realpath(sys.argv[1])
 WRITERS = int(sys.argv[2]) if len(sys.argv) > 2 else 8
 KEYS = 50
-
-
-def free_ports(count):
-    """Ports whose bus port, 10000 above, is free too."""
-    found = []
-    for port in range(21000, 30000):
-        try:
-            for at in (port, port + 10000):
-                with socket.socket() as probe:
-                    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                    probe.bind(("127.0.0.1", at))
-        except OSError:
-            continue
-        found.append(port)
-        if len(found) == count:
-            return found
-    raise SystemExit("no free ports")
-
-
-class Node:
-    def __init__(self, port, folder):
-        self.port, self.folder = port, os.path.join(folder, str(port))
-        os.mkdir(self.folder)
-        self.client = redis.Redis(port=port, decode_responses=True, socket_timeout=10)
-
-    def start(self, binary, *more):
-        log = open(os.path.join(self.folder, "log"), "ab")
-        self.process = subprocess.Popen(
-            [binary, "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--dir", self.folder,
-             "--cluster-enabled", "yes", "--cluster-node-timeout", "3000", "--repl-diskless-sync-delay", "0", *more],
-            stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        until(self.answers, f"{self.port} answers")
-
-    def answers(self):
-        try:
-            return self.client.ping()
-        except redis.exceptions.RedisError:
-            return False
-
-    def stop(self):
-        try:
-            self.client.shutdown(nosave=True)
-        except redis.exceptions.RedisError:
-            pass
-        self.process.wait()
-
-    def info(self):
-        return self.client.info("replication")
-
-    def has_all(self):
-        try:
-            return self.info().get("master_link_status") == "up"
-        except redis.exceptions.RedisError:
-            return False
-
-    def leads(self):
-        return self.info()["role"] == "master"
-
-
-def until(true, what, seconds=60):
-    end = time.time() + seconds
-    while not true():
-        if time.time() > end:
-            raise SystemExit(f"waited for nothing: {what}")
-        time.sleep(0.05)
 
 
 class Writer(threading.Thread):
@@ -125,11 +62,7 @@ def main():
     ports = [node.port for node in nodes]
     for node in nodes:
         node.start("redis-server")
-    create = ["redis-cli", "--cluster", "create", *(f"127.0.0.1:{port}" for port in ports), "--cluster-replicas", "1",
-              "--cluster-yes"]
-    subprocess.run(create, stdout=subprocess.DEVNULL, check=True)
-    until(lambda: all(node.client.cluster("info")["cluster_state"] == "ok" for node in nodes), "the cluster")
-    until(lambda: all(node.has_all() for node in nodes if not node.leads()), "the replicas")
+    create(nodes)
     writers = [Writer(number, ports) for number in range(WRITERS)]
     for writer in writers:
         writer.start()
@@ -145,17 +78,8 @@ def main():
     for node in [node for node in nodes if not node.leads()]:
         replace(node)
         primary = next(other for other in nodes if other.port == int(node.info()["master_port"]))
-        # Agreed with the primary; one that does not come about in five seconds is asked for again.
-        for _ in range(5):
-            node.client.execute_command("CLUSTER FAILOVER")
-            end = time.time() + 6
-            while not node.leads() and time.time() < end:
-                time.sleep(0.02)
-            if node.leads():
-                break
-        assert node.leads(), f"{node.port} did not take the place of {primary.port}"
+        node.take_the_place_of(primary)
         print(f"{time.time() - begun:5.1f} s  {node.port} leads in the place of {primary.port}", flush=True)
-        until(lambda: not primary.leads() and primary.has_all(), f"{primary.port} follows")
         replace(primary)
     time.sleep(1)
     for writer in writers:
