@@ -246,11 +246,11 @@ fn reads_of_primary(map: &ClusterMap, owner: u16, manner: Manner) -> bool {
         && map.me().primary == Some(owner)
 }
 
-/// Whether a shard channel of a slot is served here: the slot is this node's, or its primary's.
+/// Whether a shard channel of a slot is served here: the slot is this node's, or its primary's, or on the way here.
 #[must_use]
 pub fn serves_channel(map: &ClusterMap, slot: u16) -> bool {
     let owner = map.owners[usize::from(slot)];
-    owner == map.myself || map.me().primary == Some(owner)
+    owner == map.myself || map.me().primary == Some(owner) || map.importing.contains_key(&slot)
 }
 
 /// Whether a client goes on waiting for a key: this node owns its slot or gets it, or follows the owner.
@@ -478,14 +478,16 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_a_key_is_told_when_its_slot_goes() {
+    fn who_waits_for_a_key_or_listens_is_told_when_its_slot_goes() {
         let mut map = map();
         let none = Manner::default();
         assert_eq!(while_waiting(&map, HERE, none), None);
         let moved = Some(Refusal::Moved(THERE, OTHER));
         assert_eq!(while_waiting(&map, THERE, none), moved);
+        assert!(!serves_channel(&map, THERE));
         map.importing.insert(THERE, OTHER);
         assert_eq!(while_waiting(&map, THERE, none), None);
+        assert!(serves_channel(&map, THERE));
         map.is_up = false;
         assert_eq!(while_waiting(&map, HERE, none), Some(Refusal::Down));
     }

@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use super::execute::handler::{self, ExecutionContext};
 use super::ownership::ShardList;
 use super::route as shards;
-use super::slots::SlotPass;
+use super::slots::{self, Scene, SlotPass};
 use crate::client::shared::{Shared, Unblocked, WaitNumber, WaitState};
 use crate::cluster::route::{self, Refusal};
 use crate::command::acl::check;
@@ -148,15 +148,18 @@ impl Waiter {
         &self.wait
     }
 
-    /// The error reply of a request whose key is another node's by now, or that waits while the cluster is down.
+    /// The error reply of a request whose key is another node's by now, or is on the way there, or that waits while the
+    /// cluster is down.
     pub fn redirection(&self, config: &Config) -> Option<String> {
         let pass = self.pass?;
         let slot = pass.slot.first()?;
         let routes = pass.map.load();
-        // Where the slot has come back meanwhile, the client asks again.
-        let owner = routes.map.owners[usize::from(slot)];
         let refusal = route::while_waiting(&routes.map, slot, pass.manner);
-        let refusal = refusal.unwrap_or(Refusal::Moved(slot, owner));
+        let refusal = refusal.unwrap_or_else(|| match routes.map.migrating.get(&slot) {
+            Some(&target) => Refusal::Ask(slot, target),
+            // Where the slot has come back meanwhile, the client asks again.
+            None => Refusal::Moved(slot, routes.map.owners[usize::from(slot)]),
+        });
         Some(routes.refusal_text(refusal, pass.manner, config))
     }
 
@@ -297,10 +300,17 @@ impl Waiter {
             self.call(engines);
             return Try::Called;
         }
+        let args = self.args.args_with(&keys);
+        if self.pass.is_some_and(|pass| pass.is_stale()) && self.has_gone(engines, args, now) {
+            let wake = self
+                .connection
+                .unblock_later(self.number, Unblocked::Redirected);
+            engines[0].deferred.wakes.extend(wake);
+            return Try::Over;
+        }
         if let Err(instead) = self.begin_serving() {
             return instead;
         }
-        let args = self.args.args_with(&keys);
         if self.connection.is_checked() && self.is_denied(&args) {
             self.end_with(Served {
                 out: Out::new(self.protocol),
@@ -351,6 +361,22 @@ impl Waiter {
             engines[0].deferred.wakes.push(waker);
         }
         Try::Over
+    }
+
+    /// Whether its keys have gone with a slot that is on the move, so that the request belongs to the other node now.
+    #[cold]
+    fn has_gone(&self, engines: &mut [&mut Engine], args: Args<'_>, now: Now) -> bool {
+        let Some(pass) = self.pass else {
+            return false;
+        };
+        let scene = Scene {
+            config: &self.config,
+            now,
+            db: self.client.db,
+        };
+        let look = || slots::presence(engines, std::iter::once(args), scene);
+        let refusal = slots::decided(&pass.map.load(), pass.slot, pass.manner, &self.config, look);
+        matches!(refusal, Some(Refusal::Ask(..)))
     }
 
     /// Whether the rules of its user, which may have changed, do not let it run the request any more.

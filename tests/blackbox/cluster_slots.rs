@@ -313,6 +313,38 @@ fn who_waits_for_a_key_or_listens_to_a_channel_is_sent_after_a_slot_that_goes() 
 }
 
 #[test]
+fn who_waits_for_a_group_is_sent_after_a_stream_that_goes_with_its_slot() {
+    let (one, two) = pair();
+    let mut here = one.raw();
+    check(&mut here, "XGROUP CREATE {bar}s g $ MKSTREAM", "OK");
+    let mut waiting = blocked(
+        &one,
+        &mut here,
+        "XREADGROUP GROUP g c BLOCK 0 STREAMS {bar}s >",
+    );
+    open(BAR, &one, &two);
+    let migrate = format!("MIGRATE 127.0.0.1 {} {{bar}}s 0 5000", two.port);
+    check(&mut here, &migrate, "OK");
+    assert_eq!(waiting.read().show(), ask(BAR, &two));
+}
+
+#[test]
+fn who_listens_to_a_channel_of_a_slot_that_comes_goes_on_when_other_slots_move() {
+    let (one, two) = pair();
+    open(BAR, &one, &two);
+    let mut listening = two.raw();
+    check(&mut listening, "ASKING", "OK");
+    let confirmed = listening.call("SSUBSCRIBE {bar}c").show();
+    assert!(confirmed.contains("ssubscribe"), "{confirmed}");
+    open(BAR + 1, &one, &two);
+    give(BAR + 1, &two, &one);
+    give(BAR, &two, &one);
+    check(&mut two.raw(), "SPUBLISH {bar}c here", "(integer) 1");
+    let message = listening.read().show();
+    assert!(message.contains("here"), "{message}");
+}
+
+#[test]
 fn a_slot_without_a_node_takes_the_cluster_down() {
     let (one, _two) = pair();
     let mut client = one.raw();
