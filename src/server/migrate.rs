@@ -25,6 +25,7 @@ use crate::command::host::migration::Migration;
 use crate::engine::migration::{Moving, State, Transfer, request};
 use crate::engine::watching::Watched;
 use crate::net::stream::Stream;
+use crate::resp::answer::Answer;
 use crate::session::service::{Migrator, Service};
 use crate::shard::QueuedJob;
 use crate::shard::job::command::Ended;
@@ -39,9 +40,6 @@ const LINK_KEPT: Duration = Duration::from_secs(10);
 
 /// Bytes for which one time-out counts.
 const CHUNK_BYTES: usize = 64 * 1024;
-
-/// The longest line that a server may reply.
-const LINE_BYTES_MAX: usize = 16 * 1024;
 
 /// How often keys that change while they move are sent again.
 const ROUNDS_MAX: usize = 8;
@@ -352,11 +350,11 @@ impl Link {
         }
         let mut refused = None;
         for _ in 0..before {
-            let line = self
-                .line(timeout)
+            let answer = self
+                .answer(timeout)
                 .await
                 .map_err(|error| Talk::Broken(Broken::new(&error, false)))?;
-            refused = refused.or(refusal(line));
+            refused = refused.or(refusal(answer));
         }
         // A connection that is not logged in, or in another database, has put nothing where it belongs.
         let is_void = refused.is_some();
@@ -364,8 +362,8 @@ impl Link {
             if key.state != State::Dumped {
                 continue;
             }
-            let line = match self.line(timeout).await {
-                Ok(line) => line,
+            let answer = match self.answer(timeout).await {
+                Ok(answer) => answer,
                 Err(error) => {
                     return Err(match refused {
                         Some(line) => Talk::RefusedAndBroken(line),
@@ -373,7 +371,7 @@ impl Link {
                     });
                 }
             };
-            match refusal(line) {
+            match refusal(answer) {
                 None if !is_void => key.state = State::Arrived,
                 line => refused = refused.or(line),
             }
@@ -384,16 +382,13 @@ impl Link {
         }
     }
 
-    /// One line of a reply, without its end.
-    async fn line(&mut self, timeout: Duration) -> io::Result<Vec<u8>> {
+    async fn answer(&mut self, timeout: Duration) -> io::Result<Answer> {
         loop {
-            if let Some(end) = self.input.windows(2).position(|end| end == b"\r\n") {
-                let line = self.input[..end].to_vec();
-                self.input.drain(..end + 2);
-                return Ok(line);
-            }
-            if self.input.len() > LINE_BYTES_MAX {
-                return Err(ErrorKind::InvalidData.into());
+            let taken = Answer::take(&mut self.input);
+            if let Some(answer) =
+                taken.map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?
+            {
+                return Ok(answer);
             }
             if within(timeout, self.stream.read_buf(&mut self.input)).await? == 0 {
                 return Err(ErrorKind::UnexpectedEof.into());
@@ -402,9 +397,12 @@ impl Link {
     }
 }
 
-/// What an error reply says.
-fn refusal(mut line: Vec<u8>) -> Option<Vec<u8>> {
-    (line.first() == Some(&b'-')).then(|| line.split_off(1))
+/// What an error says.
+fn refusal(answer: Answer) -> Option<Vec<u8>> {
+    match answer {
+        Answer::Error(text) => Some(text),
+        _ => None,
+    }
 }
 
 async fn within<R>(timeout: Duration, work: impl Future<Output = io::Result<R>>) -> io::Result<R> {

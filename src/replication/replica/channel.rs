@@ -22,6 +22,7 @@ use super::{Follower, Target};
 use crate::base::lossless;
 use crate::command::host::primary::Words;
 use crate::config::Config;
+use crate::resp::answer::Answer as Said;
 
 /// How often it is looked whether there is room again.
 const LOOK_FOR_ROOM: Duration = Duration::from_millis(100);
@@ -62,21 +63,21 @@ pub(super) async fn open(
         Words::Redis => {
             wire.send(&request(&[b"PSYNC", b"?", b"-1"]), timeout)
                 .await?;
-            let line = wire.reply(timeout).await?;
-            match handshake::answer_of(&line)? {
+            let reply = wire.answer(timeout).await?;
+            match handshake::answer_of(&reply)? {
                 Answer::Full { id, offset } => Ok(Opened {
                     wire,
                     id,
                     offset,
                     db: None,
                 }),
-                _ => Err(refusal(&line)),
+                _ => Err(refusal(&reply)),
             }
         }
         Words::Valkey => {
             wire.send(&request(&[b"SYNC"]), timeout).await?;
             let line = wire.reply(timeout).await?;
-            let told = end_offset(&line).ok_or_else(|| refusal(&line))?;
+            let told = end_offset(&line).ok_or_else(|| Refusal::Denied(shown(&line)))?;
             follow(main, &told, timeout).await?;
             let EndOffset { id, offset, db, .. } = told;
             Ok(Opened {
@@ -113,10 +114,9 @@ async fn introduce(
         said.extend([&b"ip-address"[..], &address]);
     }
     wire.send(&request(&said), timeout).await?;
-    let line = wire.reply(timeout).await?;
-    match line.starts_with(b"+") {
-        true => Ok(()),
-        false => Err(refusal(&line)),
+    match wire.answer(timeout).await? {
+        Said::Status(_) => Ok(()),
+        other => Err(refusal(&other)),
     }
 }
 
@@ -125,10 +125,10 @@ async fn follow(main: &mut Wire, told: &EndOffset, timeout: Patience<'_>) -> Res
     let client = told.client.to_string();
     let named = request(&[b"REPLCONF", b"set-rdb-client-id", client.as_bytes()]);
     main.send(&named, timeout).await?;
-    let line = main.reply(timeout).await?;
-    if !line.starts_with(b"+") {
-        return Err(refusal(&line));
-    }
+    let reply = main.answer(timeout).await?;
+    let Said::Status(_) = reply else {
+        return Err(refusal(&reply));
+    };
     let position = Position {
         id: told.id.clone(),
         next: told.offset + 1,
@@ -158,8 +158,8 @@ fn end_offset(line: &[u8]) -> Option<EndOffset> {
     })
 }
 
-fn refusal(line: &[u8]) -> Refusal {
-    Refusal::Denied(shown(line))
+fn refusal(reply: &Said) -> Refusal {
+    Refusal::Denied(reply.to_string())
 }
 
 /// Keeps what comes of the stream until there is no room: what comes then stays with the primary. Ends when the

@@ -12,6 +12,7 @@ use crate::base::lossless;
 use crate::command::host::primary::Words;
 use crate::config::Config;
 use crate::replication::history::ID_LEN;
+use crate::resp::answer::Answer as Said;
 
 /// Where the stream is to go on: its id, and the offset of the first byte that is wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,9 +62,14 @@ pub(super) async fn introduce(
     timeout: Patience<'_>,
 ) -> Result<(), Refusal> {
     wire.send(&request(&[b"PING"]), timeout).await?;
-    let reply = shown(&wire.reply(timeout).await?);
-    let wants_more = ["-NOAUTH", "-NOPERM", "-ERR operation not permitted"];
-    if !reply.starts_with('+') && !wants_more.iter().any(|text| reply.starts_with(text)) {
+    let reply = wire.answer(timeout).await?;
+    let wants_more: [&[u8]; 3] = [b"NOAUTH", b"NOPERM", b"ERR operation not permitted"];
+    let goes_on = match &reply {
+        Said::Status(_) => true,
+        Said::Error(why) => wants_more.iter().any(|text| why.starts_with(text)),
+        Said::Words(_) | Said::Other => false,
+    };
+    if !goes_on {
         return Err(Refusal::Denied(format!(
             "Error reply to PING from master: '{reply}'"
         )));
@@ -92,12 +98,9 @@ pub(super) async fn introduce(
     let all: Vec<u8> = said.iter().flat_map(|(_, words)| request(words)).collect();
     wire.send(&all, timeout).await?;
     for (name, _) in &said {
-        let reply = wire.reply(timeout).await?;
-        if reply.starts_with(b"-") {
-            tracing::info!(
-                "(Non critical) Master does not understand REPLCONF {name}: {}",
-                shown(&reply)
-            );
+        let reply = wire.answer(timeout).await?;
+        if let Said::Error(_) = reply {
+            tracing::info!("(Non critical) Master does not understand REPLCONF {name}: {reply}");
         }
     }
     Ok(())
@@ -129,11 +132,10 @@ pub(super) async fn authenticate(
             false => &[b"AUTH", &user, &password],
         };
         wire.send(&request(words), timeout).await?;
-        let reply = wire.reply(timeout).await?;
-        if reply.starts_with(b"-") {
+        let reply = wire.answer(timeout).await?;
+        if let Said::Error(_) = reply {
             return Err(Refusal::Denied(format!(
-                "Unable to AUTH to MASTER: {}",
-                shown(&reply)
+                "Unable to AUTH to MASTER: {reply}"
             )));
         }
     }
@@ -166,19 +168,15 @@ pub(super) async fn ask(
         words.push(b"FAILOVER");
     }
     wire.send(&request(&words), timeout).await?;
-    let reply = wire.reply(timeout).await?;
+    let reply = wire.answer(timeout).await?;
     let answer = answer_of(&reply)?;
     if answer == Answer::Old && hands_over {
-        let reply = shown(&reply);
         return Err(Refusal::Denied(format!(
             "The replica does not take over: {reply}"
         )));
     }
     if answer == Answer::Old {
-        tracing::warn!(
-            "Master does not support PSYNC or is in error state (reply: {})",
-            shown(&reply)
-        );
+        tracing::warn!("Master does not support PSYNC or is in error state (reply: {reply})");
         tracing::info!("Retrying with SYNC...");
         wire.send(&request(&[b"SYNC"]), timeout).await?;
     }
@@ -186,8 +184,8 @@ pub(super) async fn ask(
 }
 
 /// What an answer to PSYNC says.
-pub(super) fn answer_of(line: &[u8]) -> Result<Answer, Refusal> {
-    let text = shown(line);
+pub(super) fn answer_of(reply: &Said) -> Result<Answer, Refusal> {
+    let text = reply.to_string();
     let nonsense = || Refusal::Nonsense(format!("Unexpected reply to PSYNC from master: {text}"));
     let mut words = text.split(' ').filter(|word| !word.is_empty());
     match words.next() {
@@ -246,7 +244,15 @@ mod tests {
             id: id.to_owned(),
             offset: 12,
         };
-        let read = |text: String| answer_of(text.as_bytes());
+        let read = |text: String| {
+            let (sign, rest) = text.split_at_checked(1).unwrap_or(("", ""));
+            let rest = rest.as_bytes().to_vec();
+            answer_of(&match sign {
+                "+" => Said::Status(rest),
+                "-" => Said::Error(rest),
+                _ => Said::Other,
+            })
+        };
         assert_eq!(read(format!("+FULLRESYNC {id} 12")).expect("fine"), full);
         let other = Answer::Continue {
             id: Some(id.to_owned()),

@@ -12,6 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream, lookup_host};
 
 use crate::net::stream::Stream;
+use crate::resp::answer::Answer;
 use crate::tls::contexts::Contexts;
 use crate::tls::handshake;
 
@@ -158,7 +159,22 @@ impl Wire {
         }
     }
 
-    /// A line that is not empty: empty ones only say that the primary is there.
+    /// An answer to what was asked. Empty lines before it only say that the primary is there.
+    pub(super) async fn answer(&mut self, timeout: Patience<'_>) -> io::Result<Answer> {
+        loop {
+            let blank = |byte: &u8| matches!(byte, b'\r' | b'\n');
+            let begin = self.input.iter().position(|byte| !blank(byte));
+            self.input.drain(..begin.unwrap_or(self.input.len()));
+            let taken = Answer::take(&mut self.input);
+            let taken = taken.map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
+            if let Some(answer) = taken {
+                return Ok(answer);
+            }
+            within(timeout, self.fill()).await?;
+        }
+    }
+
+    /// A line that is not empty, where a snapshot begins or Valkey says where one ends.
     pub(super) async fn reply(&mut self, timeout: Patience<'_>) -> io::Result<Vec<u8>> {
         loop {
             let line = self.line(timeout).await?;

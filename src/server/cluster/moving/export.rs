@@ -31,6 +31,7 @@ use crate::engine::serial::commands;
 use crate::engine::{Engine, Key, Now};
 use crate::net::stream::Stream;
 use crate::persist::oplog::{Item, OpLog, Reader};
+use crate::resp::answer::Malformed;
 use crate::session::pause::Reason;
 use crate::shard::job::task;
 use crate::telemetry::clock;
@@ -71,6 +72,12 @@ enum Ended {
 impl From<&str> for Ended {
     fn from(why: &str) -> Ended {
         Ended::Failed(why.to_owned())
+    }
+}
+
+impl From<Malformed> for Ended {
+    fn from(why: Malformed) -> Ended {
+        Ended::Failed(why.to_string())
     }
 }
 
@@ -529,7 +536,7 @@ impl Export {
                 Err(error) => return Err(error.into()),
             }
         }
-        while let Some(word) = filter::word(&mut self.input) {
+        while let Some(word) = filter::word(&mut self.input)? {
             self.heard_at = Instant::now();
             self.job.note_heard();
             match word {
@@ -549,7 +556,7 @@ impl Export {
     async fn reply(&mut self) -> Result<Result<String, String>, Ended> {
         let began = Instant::now();
         loop {
-            if let Some(word) = filter::word(&mut self.input) {
+            if let Some(word) = filter::word(&mut self.input)? {
                 self.heard_at = Instant::now();
                 return Ok(word);
             }

@@ -17,6 +17,7 @@ use crate::command::declaration::{Command, Flags};
 use crate::command::keys;
 use crate::command::table::registry;
 use crate::engine::slots::walk_position;
+use crate::resp::answer::{Answer, Malformed};
 use crate::shard::route::Router;
 
 /// Says that a walk is over.
@@ -76,24 +77,16 @@ fn length(bytes: &mut &[u8], sign: u8) -> Option<usize> {
 }
 
 /// Takes the word that a node says by `CLUSTER SYNCSLOTS`, or an error that it answers; none if more has to come.
-pub(super) fn word(input: &mut Vec<u8>) -> Option<Result<String, String>> {
-    if input
-        .first()
-        .is_some_and(|byte| matches!(byte, b'-' | b'+'))
-    {
-        let end = input.windows(2).position(|end| end == b"\r\n")?;
-        let text = String::from_utf8_lossy(&input[1..end]).into_owned();
-        let is_error = input[0] == b'-';
-        input.drain(..end + 2);
-        return Some(if is_error { Err(text) } else { Ok(text) });
-    }
-    let mut bytes = input.as_slice();
-    let request = Request::take(&mut bytes)?;
-    let last = request.arguments.last().copied().unwrap_or_default();
-    let word = String::from_utf8_lossy(last).to_ascii_uppercase();
-    let taken = input.len() - bytes.len();
-    input.drain(..taken);
-    Some(Ok(word))
+pub(super) fn word(input: &mut Vec<u8>) -> Result<Option<Result<String, String>>, Malformed> {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Ok(Answer::take(input)?.map(|answer| match answer {
+        Answer::Status(said) => Ok(text(&said)),
+        Answer::Error(why) => Err(text(&why)),
+        Answer::Words(words) => {
+            Ok(text(words.last().map_or(b"", Vec::as_slice)).to_ascii_uppercase())
+        }
+        Answer::Other => Ok(String::new()),
+    }))
 }
 
 impl Filter {
@@ -306,9 +299,10 @@ mod tests {
         let mut input =
             b"+OK\r\n-ERR why\r\n*3\r\n$7\r\nCLUSTER\r\n$9\r\nSYNCSLOTS\r\n$3\r\nack\r\n*3\r\n$7\r"
                 .to_vec();
-        assert_eq!(word(&mut input), Some(Ok("OK".to_owned())));
-        assert_eq!(word(&mut input), Some(Err("ERR why".to_owned())));
-        assert_eq!(word(&mut input), Some(Ok("ACK".to_owned())));
-        assert_eq!(word(&mut input), None);
+        assert_eq!(word(&mut input), Ok(Some(Ok("OK".to_owned()))));
+        assert_eq!(word(&mut input), Ok(Some(Err("ERR why".to_owned()))));
+        assert_eq!(word(&mut input), Ok(Some(Ok("ACK".to_owned()))));
+        assert_eq!(word(&mut input), Ok(None));
+        assert_eq!(word(&mut b"HTTP/1.1\r\n".to_vec()), Err(Malformed));
     }
 }

@@ -1,0 +1,136 @@
+//! What another server answers to this one, as its client: decoded by `redis-protocol`, which is slower than the parser
+//! of requests and takes whatever a server may say. Answers are few and short here; a stream from a primary is made of
+//! requests.
+
+use std::fmt;
+
+use memchr::memmem;
+use redis_protocol::resp2::decode::decode;
+use redis_protocol::resp2::types::OwnedFrame;
+
+/// The longest answer that is waited for, in bytes. More is said by no server to what this one asks.
+const BYTES_MAX: usize = 16 * 1024;
+
+/// How many arrays may have come behind one that begins: the decoder takes stack for each that stands in another.
+const ARRAYS_MAX: usize = 64;
+
+/// An answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// A simple string, as `OK`.
+    Status(Vec<u8>),
+    /// An error, without the leading `-`.
+    Error(Vec<u8>),
+    /// An array of bulk strings: what a server says by itself looks like a request.
+    Words(Vec<Vec<u8>>),
+    /// Anything else.
+    Other,
+}
+
+/// What has come is no answer, or longer than any.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the other server does not speak the protocol")]
+pub struct Malformed;
+
+impl Answer {
+    /// Takes the answer that is first in what has come; none, if more has to come.
+    pub fn take(input: &mut Vec<u8>) -> Result<Option<Answer>, Malformed> {
+        if input.starts_with(b"*") && memmem::find_iter(input, b"\r\n*").count() > ARRAYS_MAX {
+            return Err(Malformed);
+        }
+        let Some((frame, len)) = decode(input).map_err(|_| Malformed)? else {
+            return match input.len() > BYTES_MAX {
+                true => Err(Malformed),
+                false => Ok(None),
+            };
+        };
+        input.drain(..len);
+        Ok(Some(Answer::of(frame)))
+    }
+
+    fn of(frame: OwnedFrame) -> Answer {
+        let word = |frame| match frame {
+            OwnedFrame::BulkString(word) => Some(word),
+            _ => None,
+        };
+        match frame {
+            OwnedFrame::SimpleString(text) => Answer::Status(text),
+            OwnedFrame::Error(text) => Answer::Error(text.into_bytes()),
+            OwnedFrame::Array(frames) => {
+                let words: Option<Vec<Vec<u8>>> = frames.into_iter().map(word).collect();
+                words.map_or(Answer::Other, Answer::Words)
+            }
+            _ => Answer::Other,
+        }
+    }
+}
+
+/// As on the wire where it is a line, with everything that can not be shown replaced.
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Answer::Status(text) => write!(f, "+{}", String::from_utf8_lossy(text)),
+            Answer::Error(text) => write!(f, "-{}", String::from_utf8_lossy(text)),
+            Answer::Words(_) | Answer::Other => f.write_str("neither a status nor an error"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_taken_one_by_one_as_they_come_whole() {
+        let mut input =
+            b"+OK\r\n-ERR why\r\n:7\r\n*2\r\n$7\r\nCLUSTER\r\n$3\r\nack\r\n$-1\r\n*1\r\n$3\r"
+                .to_vec();
+        let words = Answer::Words(vec![b"CLUSTER".to_vec(), b"ack".to_vec()]);
+        for expected in [
+            Answer::Status(b"OK".to_vec()),
+            Answer::Error(b"ERR why".to_vec()),
+            Answer::Other,
+            words,
+            Answer::Other,
+        ] {
+            assert_eq!(Answer::take(&mut input), Ok(Some(expected)));
+        }
+        assert_eq!(Answer::take(&mut input), Ok(None));
+        assert_eq!(input, b"*1\r\n$3\r");
+    }
+
+    #[test]
+    fn what_is_no_answer_or_has_no_end_is_refused() {
+        assert_eq!(
+            Answer::take(&mut b"HTTP/1.1 400\r\n".to_vec()),
+            Err(Malformed)
+        );
+        assert_eq!(Answer::take(&mut b"*-7\r\n".to_vec()), Err(Malformed));
+        let mut endless = b"+".to_vec();
+        endless.resize(BYTES_MAX, b'x');
+        assert_eq!(Answer::take(&mut endless), Ok(None));
+        endless.extend_from_slice(b"xx");
+        assert_eq!(Answer::take(&mut endless), Err(Malformed));
+        let nested = b"*1\r\n".repeat(BYTES_MAX / 4);
+        assert_eq!(Answer::take(&mut nested.clone()), Err(Malformed));
+        let mut behind_another = b"*2\r\n$1\r\na\r\n".to_vec();
+        behind_another.extend_from_slice(&nested);
+        assert_eq!(Answer::take(&mut behind_another), Err(Malformed));
+        // Nothing is allocated for what is only announced.
+        assert_eq!(
+            Answer::take(&mut b"*1000000000\r\n$1000000000\r\n".to_vec()),
+            Ok(None)
+        );
+    }
+
+    #[test]
+    fn it_is_shown_as_it_came() {
+        let shown = |bytes: &[u8]| {
+            let answer = Answer::take(&mut bytes.to_vec()).expect("an answer");
+            answer.expect("whole").to_string()
+        };
+        assert_eq!(shown(b"-ERR no\r\n"), "-ERR no");
+        assert_eq!(shown(b"+PONG\r\n"), "+PONG");
+        assert_eq!(shown(b":1\r\n"), "neither a status nor an error");
+    }
+}
