@@ -66,6 +66,7 @@ mod lease;
 pub mod list;
 mod lock;
 pub mod logging;
+pub mod marks;
 pub mod options;
 pub mod owned;
 pub mod prepared;
@@ -82,6 +83,7 @@ pub mod stream;
 pub mod string;
 pub mod syntax;
 pub mod table;
+mod tag;
 #[cfg(test)]
 pub(crate) mod testing;
 pub mod transaction;

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use super::db::{gone_at, next_due};
+use super::db::{Db, gone_at, next_due};
 use super::effect::Event;
 use super::own_deadlines::OwnDeadlines;
 use super::value::{DataType, Kind, Object, Trash, lapse};
@@ -97,6 +97,14 @@ fn said_of_lapsed(entry: EntryRef<'_, Object>) -> (Event, &'static [u8]) {
     }
 }
 
+impl Db {
+    /// Whether nothing of an entry is there for those who look, though it was not deleted yet: the time is over, or a
+    /// tag was invalidated.
+    pub(super) fn is_gone(&self, entry: EntryRef<'_, Object>, now_ms: u64) -> bool {
+        is_over(entry, now_ms) || self.is_invalidated(entry)
+    }
+}
+
 impl Engine {
     /// Deletes some of the keys that are due in all databases; true while more are due.
     ///
@@ -150,10 +158,13 @@ impl Engine {
             next_ms = next_ms.min(alarm_ms);
         }
         let (more_leases, lease_end_ms) = self.end_leases(now);
-        self.published
-            .next_deadline_ms
-            .set(next_ms.min(lease_end_ms));
-        more || more_leases
+        next_ms = next_ms.min(lease_end_ms);
+        let more_invalidated = self.free_invalidated();
+        if more_invalidated {
+            next_ms = 0;
+        }
+        self.published.next_deadline_ms.set(next_ms);
+        more || more_leases || more_invalidated
     }
 
     /// Where there is a primary: of all deadlines, only those that clients gave here lead to anything.
@@ -193,10 +204,13 @@ impl Engine {
             }
         }
         let (more_leases, lease_end_ms) = self.end_leases(now);
-        self.published
-            .next_deadline_ms
-            .set(next_ms.min(lease_end_ms));
-        more || more_leases
+        next_ms = next_ms.min(lease_end_ms);
+        let more_invalidated = self.free_invalidated();
+        if more_invalidated {
+            next_ms = 0;
+        }
+        self.published.next_deadline_ms.set(next_ms);
+        more || more_leases || more_invalidated
     }
 
     /// Deletes a key whose deadline was given here, if that has come; when it comes, if it is later.

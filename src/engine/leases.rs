@@ -23,6 +23,10 @@ use crate::base::maps;
 /// safe.
 pub(super) const LEASES_MAX: usize = 1 << 13;
 
+/// Tags whose invalidation is remembered while there are leases. Of more, all are forgotten, and older leases fill no
+/// key that is to have tags.
+const INVALIDATED_MAX: usize = 1024;
+
 /// Leases that are ended in one slice because their time is over.
 const ENDED_PER_SLICE: usize = 64;
 
@@ -34,6 +38,8 @@ pub(super) struct Lease {
     pub(super) token: u64,
     /// The first moment, in Unix milliseconds, at which it is over.
     pub(super) until_ms: u64,
+    /// How many tags had been invalidated when it was given, see [`Leases::note_invalidated`].
+    pub(super) given_at: u64,
     /// The key, once a client waits for it.
     pub(super) waited: Option<Box<[u8]>>,
 }
@@ -61,6 +67,12 @@ pub(super) enum Undo {
 pub(super) struct Leases {
     pub(super) by_key: HashMap<Leased, Lease>,
     pub(super) by_end: BTreeSet<(u64, usize, u64)>,
+    /// Tags that were invalidated while leases were in force, by the hashes of their names, and when: the how-manieth
+    /// that was.
+    invalidated: HashMap<Leased, u64>,
+    pub(super) invalidations: u64,
+    /// Up to this one invalidations were too many to be remembered.
+    forgotten: u64,
     /// What undoes the changes of the attempt that is on.
     pub(super) undo: Option<Vec<Undo>>,
     seed: Option<Seed>,
@@ -114,6 +126,7 @@ impl Leases {
         maps::shrink(&mut self.by_key);
         if self.by_end.is_empty() {
             self.by_end = BTreeSet::new();
+            self.invalidated = HashMap::new();
         }
         Some(lease)
     }
@@ -129,7 +142,7 @@ impl Leases {
                 End::Change => figures.void_by_change.add(1),
             }
         }
-        let ended = self.charged(|leases| {
+        self.charged(|leases| {
             let lease = leases.remove(leased)?;
             // What goes on is copied: the shard gets back what it has paid for.
             account::apart(|| {
@@ -138,8 +151,7 @@ impl Leases {
                 }
                 lease.waited.clone()
             })
-        });
-        ended
+        })
     }
 
     /// Notes that a client waits for a key, to be served when its lease ends.
@@ -170,6 +182,35 @@ impl Leases {
         for leased in all.into_iter().filter(|leased| leased.0 == db) {
             self.end(leased, End::Change);
         }
+    }
+
+    /// A tag was invalidated: what was read before must not be stored with it.
+    pub(super) fn note_invalidated(&mut self, db: usize, tag: &[u8]) {
+        if self.is_empty() {
+            return;
+        }
+        self.charged(|leases| {
+            let tag = (db, leases.hash(tag));
+            leases.invalidations += 1;
+            if leases.invalidated.len() >= INVALIDATED_MAX {
+                leases.invalidated.clear();
+                leases.forgotten = leases.invalidations;
+            }
+            leases.invalidated.insert(tag, leases.invalidations);
+        });
+    }
+
+    /// Whether one of these tags was invalidated since a lease was given.
+    pub(super) fn is_outdated<'t>(
+        &self,
+        db: usize,
+        lease: &Lease,
+        mut tags: impl Iterator<Item = &'t [u8]>,
+    ) -> bool {
+        tags.any(|tag| {
+            let at = self.invalidated.get(&(db, self.hash(tag)));
+            self.forgotten > lease.given_at || at.is_some_and(|at| *at > lease.given_at)
+        })
     }
 
     /// Whether a key of a queue is leased.
@@ -238,7 +279,10 @@ mod tests {
 
     fn fills(engine: &mut Engine, name: &[u8], token: u64, at_ms: u64) -> bool {
         let key = Key::new(name, SEED);
-        engine.waiters.fill_lease(0, &key, token, now(at_ms))
+        let no_tags = std::iter::empty();
+        engine
+            .waiters
+            .fill_lease(0, &key, token, now(at_ms), no_tags)
     }
 
     #[test]

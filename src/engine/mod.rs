@@ -12,11 +12,13 @@ pub mod evict;
 pub mod expire;
 pub mod fences;
 pub mod hot_counts;
+mod invalidation;
 pub mod keyspace;
 mod large_values;
 pub mod largest;
 pub mod leases;
 mod locks;
+pub mod marks;
 pub mod migration;
 mod miss_ratio;
 mod own_deadlines;
@@ -417,8 +419,11 @@ impl Engine {
 
     /// Whether there is a key whose time is not over. Nothing is counted, touched or deleted.
     pub fn has_key(&self, db: usize, key: &Key<'_>, now: Now) -> bool {
-        let entry = self.peek(db, key);
-        entry.is_some_and(|entry| !expire::is_over(entry, now.unix_ms))
+        let Some(db) = self.db(db) else {
+            return false;
+        };
+        let place = db.find(key);
+        place.is_some_and(|place| !db.is_gone(db.at(place), now.unix_ms))
     }
 
     /// A view on one database at one moment.

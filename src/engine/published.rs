@@ -100,6 +100,15 @@ impl SlotsInUse {
 /// Upper bounds of the expiry lag buckets, in milliseconds; the last bucket is open.
 pub const LAG_BOUNDS_MS: [u64; 10] = [1, 5, 10, 20, 50, 100, 250, 500, 1_000, 5_000];
 
+/// What is published of the tags of a shard's keys.
+#[derive(Debug, Default)]
+pub struct PublishedTags {
+    /// Tags that were invalidated while keys of this shard had them.
+    pub invalidated: Counter,
+    /// Keys deleted because a tag was invalidated.
+    pub keys_invalidated: Counter,
+}
+
 /// What is published of the leases of a shard.
 #[derive(Debug, Default)]
 pub struct PublishedLeases {
@@ -213,6 +222,8 @@ pub struct Published {
     pub locks: PublishedLocks,
     /// Rates, and what is due.
     pub rates: PublishedRates,
+    /// What became of tags.
+    pub tags: PublishedTags,
     /// Keys that somebody watches.
     pub watched_keys: Counter,
     /// No armed deadline lies before this time (Unix ms); `u64::MAX` when none is armed.
@@ -261,6 +272,7 @@ impl Published {
             leases: PublishedLeases::default(),
             locks: PublishedLocks::default(),
             rates: PublishedRates::default(),
+            tags: PublishedTags::default(),
             watched_keys: Counter::default(),
             next_deadline_ms: Counter::default(),
             expiry_lag: Default::default(),

@@ -20,7 +20,7 @@ use crate::client::memory::CLIENT_MEMORY;
 use crate::client::shared::mailbox;
 use crate::command::host::MemoryReport;
 use crate::command::table::registry;
-use crate::engine::published::{LAG_BOUNDS_MS, PublishedLeases};
+use crate::engine::published::{LAG_BOUNDS_MS, PublishedLeases, PublishedTags};
 use crate::pubsub;
 
 /// Buckets of the expiry lag, the open one included.
@@ -74,7 +74,7 @@ pub struct Baseline {
     rounds: RoundFigures,
 }
 
-/// What leases did since the start, of all shards.
+/// What leases and tags did since the start, of all shards.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LeaseFigures {
     /// Leases that were given.
@@ -93,10 +93,16 @@ pub struct LeaseFigures {
     pub void_by_change: u64,
     /// Values that were answered past their fresh time.
     pub stale_served: u64,
+    /// Tags that were invalidated, in each shard that had keys with them.
+    pub tags_invalidated: u64,
+    /// Keys deleted because a tag was invalidated.
+    pub tags_keys_invalidated: u64,
 }
 
 impl LeaseFigures {
-    fn add(&mut self, of_shard: &PublishedLeases) {
+    fn add(&mut self, of_shard: &PublishedLeases, tags: &PublishedTags) {
+        self.tags_invalidated += tags.invalidated.get();
+        self.tags_keys_invalidated += tags.keys_invalidated.get();
         self.given += of_shard.given.get();
         self.in_force += of_shard.in_force.get();
         self.waiting += of_shard.waiting.get();
@@ -425,7 +431,7 @@ impl Snapshot {
         for published in service.all_published() {
             self.dirty += published.dirty.get();
             self.waited_keys += published.waited_keys.get();
-            self.leases.add(&published.leases);
+            self.leases.add(&published.leases, &published.tags);
             self.watched_keys += published.watched_keys.get();
             self.waited_keys_when_gone += published.waited_keys_when_gone.get();
             self.lag_sum_ms += published.expiry_lag_sum_ms.get();

@@ -62,6 +62,7 @@ mod strangers;
 mod streams;
 mod strings;
 mod support;
+mod tags;
 mod tls;
 mod tls_strangers;
 mod tls_tools;

@@ -119,7 +119,10 @@ fn reencode_db(cx: &mut ShardCx<'_>, index: usize, db: usize) -> bool {
         let deadline = keyspace.entry(place).deadline();
         let mut reader = Reader::new(writer.bytes(), limits.string_bytes_max);
         match serial::read(key.bytes, deadline, &mut reader, &limits) {
-            Ok(entry) if reader.rest().is_empty() => keyspace.adopt(&key, Some(place), entry),
+            Ok(mut entry) if reader.rest().is_empty() => {
+                keyspace.inherit_marks(place, &mut entry);
+                keyspace.adopt(&key, Some(place), entry);
+            }
             _ => is_whole = false,
         }
     }

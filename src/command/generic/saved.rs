@@ -14,6 +14,7 @@ use crate::base::random::Random;
 use crate::command::testing::Terminal;
 use crate::engine::evict::Policy;
 use crate::engine::evict::budget::Budget;
+use crate::engine::marks::Marks;
 use crate::engine::serial::pieces::Shape;
 use crate::engine::serial::{self, Form, sketch, writer::Writer};
 use crate::engine::snapshot::{Begun, Chunk, Outlet, Stream};
@@ -135,7 +136,7 @@ impl Collector {
 }
 
 impl Outlet for Collector {
-    fn encode(&self, entry: EntryRef<'_, Object>, chunk: &mut Chunk) {
+    fn encode(&self, entry: EntryRef<'_, Object>, _: &Marks<'_>, chunk: &mut Chunk) {
         match entry.value() {
             Value::Block(block) => {
                 self.push(chunk, &inline_part(entry));
@@ -149,7 +150,7 @@ impl Outlet for Collector {
         true
     }
 
-    fn begin_large(&self, entry: EntryRef<'_, Object>, chunk: &mut Chunk) -> Shape {
+    fn begin_large(&self, entry: EntryRef<'_, Object>, _: &Marks<'_>, chunk: &mut Chunk) -> Shape {
         let mut writer = Writer::new(Form::Whole, false);
         let shape = Shape::begin(entry, 0, &mut writer);
         let mut bytes = first_part(entry);

@@ -75,11 +75,13 @@ fn rename(cx: &mut ShardCx<'_>, args: &Args<'_>) {
     let Some(place) = from.find_write(&source) else {
         return;
     };
+    let tags = from.tags(place);
     let entry = from.take(place);
     from.wrote(source.bytes, Event::generic("rename_from"));
     let mut to = cx.at(&target);
     let replaced = to.find_write(&target);
     to.adopt(&target, replaced, entry);
+    to.restore_tags(&target, &tags);
     to.wrote(target.bytes, Event::generic("rename_to"));
 }
 
@@ -131,10 +133,11 @@ fn copy(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     let place = from
         .find_write(&source)
         .expect("found above, at the same moment");
-    let entry = from.duplicate(place);
+    let (entry, tags) = (from.duplicate(place), from.tags(place));
     let mut to = cx.at_db(&target, target_db);
     let replaced = to.find_write(&target);
     to.adopt(&target, replaced, entry);
+    to.restore_tags(&target, &tags);
     to.wrote(target.bytes, Event::generic("copy_to"));
     out.integer(1);
     Ok(())
@@ -168,10 +171,12 @@ fn move_to_db(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRe
     let place = from
         .find_write(&key)
         .expect("found above, at the same moment");
+    let tags = from.tags(place);
     let entry = from.take(place);
     from.wrote(key.bytes, Event::generic("move_from"));
     let mut to = cx.at_db(&key, target_db);
     to.adopt(&key, None, entry);
+    to.restore_tags(&key, &tags);
     to.wrote(key.bytes, Event::generic("move_to"));
     out.integer(1);
     Ok(())

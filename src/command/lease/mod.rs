@@ -1,7 +1,7 @@
 //! Leases: a key that is missing, or stale, is loaded by one client, and the others wait for it or go on without.
 //!
 //! ```text
-//! mod    LGET LFILL LDROP
+//! mod    LGET LFILL LDROP LSTALE
 //! ```
 //!
 //! What a lease is, and what ends it, stands in [`engine::leases`](crate::engine::leases). Clients without leases see
@@ -13,20 +13,24 @@ mod tests;
 use super::context::{ShardCx, Wait};
 use super::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
 use super::error::CommandError;
+use super::marks::{MarkOptions, window_ms};
 use super::options::{Expiry, wait_until_ms};
 use super::string::reply_text;
 use super::{Args, Out};
+use crate::engine::Key;
 use crate::engine::effect::Event;
-use crate::engine::keyspace::Deadline;
+use crate::engine::keyspace::{Deadline, Keyspace};
 use crate::engine::leases::Standing;
+use crate::engine::marks::{Marks, stale_ms};
 use crate::engine::value::DataType;
 
-pub(super) static TABLE: &[&Command] = &[&LDROP, &LFILL, &LGET];
+pub(super) static TABLE: &[&Command] = &[&LDROP, &LFILL, &LGET, &LSTALE];
 
 /// How a key was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Hit,
+    Stale,
     Miss,
     Busy,
 }
@@ -36,6 +40,7 @@ enum State {
 fn end_reply(state: State, token: u64, out: &mut Out) {
     out.simple(match state {
         State::Hit => "hit",
+        State::Stale => "stale",
         State::Miss => "miss",
         State::Busy => "busy",
     });
@@ -63,14 +68,21 @@ static LGET: Command = Command::new("lget", Group::String, -4)
 fn lget(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     let options = GetOptions::parse(args, cx.now.unix_ms)?;
     let key = args.key(1);
-    if let Some(text) = cx.at(&key).read_text(&key)? {
-        out.array(3);
-        reply_text(text, out);
-        end_reply(State::Hit, 0, out);
-        return Ok(());
-    }
     let (now, db) = (cx.now, cx.client.db);
     let mut keyspace = cx.at(&key);
+    if let Some(place) = keyspace.find_read(&key) {
+        let text = keyspace.text(place)?;
+        out.array(3);
+        reply_text(text, out);
+        match keyspace.is_stale(place) {
+            false => end_reply(State::Hit, 0, out),
+            true => {
+                let token = lease_of_stale(&mut keyspace, &key, options.lease_until_ms);
+                end_reply(State::Stale, token, out);
+            }
+        }
+        return Ok(());
+    }
     let engine = keyspace.engine();
     let is_free = engine.waiters.lease_of(db, &key, now) == Standing::Free;
     if is_free {
@@ -95,6 +107,20 @@ fn lget(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
         _ => reply_nothing(State::Busy, 0, out),
     }
     Ok(())
+}
+
+/// The token for a key that is past its fresh time; 0 if another client loads it, or no client of this server can.
+#[cold]
+fn lease_of_stale(keyspace: &mut Keyspace<'_>, key: &Key<'_>, until_ms: u64) -> u64 {
+    let (now, db) = (keyspace.now(), keyspace.db_index());
+    let engine = keyspace.engine();
+    engine.published().leases.stale_served.add(1);
+    if engine.rest.follows() || engine.waiters.lease_of(db, key, now) != Standing::Free {
+        return 0;
+    }
+    engine
+        .waiters
+        .give_lease(db, key, until_ms, &mut engine.random)
 }
 
 /// What LGET is to do where it finds nothing.
@@ -138,40 +164,53 @@ fn lease_until_ms(lease_ms: i64, now_ms: u64) -> Result<u64, CommandError> {
     }
 }
 
-/// `LFILL key token value [expiry]`
+/// `LFILL key token value [expiry] [STALE milliseconds] [TAGS numtags tag [tag ...]]`
 static LFILL: Command = Command::new("lfill", Group::String, -4)
     .writes(&[KeySpec::one(1, KeyFlags::OW.or(KeyFlags::UPDATE))])
     .flags(Flags::DENYOOM.or(Flags::FAST))
     .keeps_block(3)
     .doc(
         "8.6.0",
-        "key token value [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds]",
+        "key token value [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds] \
+         [STALE stale-milliseconds] [TAGS numtags tag [tag ...]]",
         "Makes a key hold the string that was loaded for it, unless the token is void.",
     )
     .on_keys(lfill);
 
 fn lfill(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     let token = args.integer(2)?;
-    let mut expiry = Expiry::Unsaid;
+    let (mut expiry, mut options) = (Expiry::Unsaid, MarkOptions::default());
     let mut at = 4;
     while at < args.len() {
-        at = expiry.accept_time(args, at).ok_or(CommandError::Syntax)?;
+        at = match expiry.accept_time(args, at) {
+            Some(next) => next,
+            None => options.accept(args, at)?.ok_or(CommandError::Syntax)?,
+        };
     }
     let deadline = expiry.on_replace(args, cx.now, "lfill")?;
+    let (deadline, stale_ms) = options.stretch(args, deadline, "lfill")?;
     let (key, now, db) = (args.key(1), cx.now, cx.client.db);
     let mut keyspace = cx.at(&key);
     let found = keyspace.find_write(&key);
     let waiters = &mut keyspace.engine().waiters;
-    if !waiters.fill_lease(db, &key, token as u64, now) {
+    if !waiters.fill_lease(db, &key, token as u64, now, options.tags(args)) {
         out.integer(0);
         return Ok(());
     }
     keyspace.put_text(&key, found, args.content(3), deadline);
+    let marks = Marks {
+        stale_ms,
+        tags: options.tags(args).collect(),
+    };
+    if !marks.is_empty() {
+        keyspace.set_marks(&key, &marks);
+    }
     keyspace.wrote(key.bytes, Event::string("set"));
     if matches!(deadline, Deadline::At(_)) {
         keyspace.wrote(key.bytes, Event::generic("expire"));
     }
     cx.log_string(key.bytes, args.content(3), deadline);
+    cx.log_marks(key.bytes, &marks);
     out.integer(1);
     Ok(())
 }
@@ -194,5 +233,35 @@ fn ldrop(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
     let waiters = &mut keyspace.engine().waiters;
     let is_dropped = waiters.drop_lease(db, &key, token as u64, now);
     out.integer(i64::from(is_dropped));
+    Ok(())
+}
+
+/// `LSTALE key milliseconds`
+static LSTALE: Command = Command::new("lstale", Group::Generic, 3)
+    .writes(&[KeySpec::one(
+        1,
+        KeyFlags::RW.or(KeyFlags::ACCESS).or(KeyFlags::UPDATE),
+    )])
+    .flags(Flags::FAST)
+    .doc(
+        "8.6.0",
+        "key milliseconds",
+        "Says for how long before its time is over a key counts as stale; 0: never.",
+    )
+    .on_keys(lstale);
+
+fn lstale(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    let window_ms = window_ms(args, 2, "lstale")?;
+    let key = args.key(1);
+    let mut keyspace = cx.at(&key);
+    let found = keyspace.find_write(&key);
+    if let Some(place) = found
+        && stale_ms(keyspace.entry(place)) != window_ms
+    {
+        keyspace.set_stale_ms(place, window_ms);
+        keyspace.wrote(key.bytes, Event::generic("lstale"));
+        cx.log_stale(key.bytes, window_ms);
+    }
+    out.integer(i64::from(found.is_some()));
     Ok(())
 }

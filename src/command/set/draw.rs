@@ -106,8 +106,9 @@ fn spop_many(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRes
         });
     };
     if is_new {
-        let left =
+        let mut left =
             detached(|| set::left_of(keyspace.entry(place), count, &mut random, &limits, take));
+        keyspace.inherit_marks(place, &mut left);
         keyspace.adopt(&key, Some(place), left);
     } else {
         keyspace.edit(place, |entry| {

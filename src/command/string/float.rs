@@ -38,7 +38,14 @@ fn incrbyfloat(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandR
     after.print(&mut text);
     keyspace.put_bytes(&key, found, &text);
     keyspace.wrote(key.bytes, Event::string("incrbyfloat"));
+    let tags = match found {
+        Some(_) => keyspace.tags_of(&key),
+        None => Vec::new(),
+    };
     cx.log_string(key.bytes, text[..].into(), Deadline::Keep);
+    if !tags.is_empty() {
+        cx.log_tags(key.bytes, tags.iter().map(|tag| &**tag));
+    }
     out.bulk(&text);
     Ok(())
 }

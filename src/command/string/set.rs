@@ -2,15 +2,18 @@
 
 use super::conditional::Comparison;
 use super::reply_text;
+use crate::base::number;
 use crate::command::Args;
 use crate::command::Out;
 use crate::command::context::ShardCx;
 use crate::command::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
 use crate::command::error::CommandError;
 use crate::command::lock;
+use crate::command::marks::MarkOptions;
 use crate::command::options::{Expiry, KEEPTTL, TimeForm};
 use crate::engine::effect::Event;
 use crate::engine::keyspace::Deadline;
+use crate::engine::marks::Marks;
 
 pub(super) const SET_EVENT: Event = Event::string("set");
 pub(super) const EXPIRE_EVENT: Event = Event::generic("expire");
@@ -30,7 +33,7 @@ pub(super) static SET: Command = Command::new("set", Group::String, -3)
         "1.0.0",
         "key value [NX | XX | IFEQ ifeq-value | IFNE ifne-value | IFDEQ ifdeq-digest | IFDNE ifdne-digest] [GET] \
          [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL] \
-         [FENCE <lock:string fence:integer>]",
+         [FENCE <lock:string fence:integer>] [STALE stale-milliseconds] [TAGS numtags tag [tag ...]]",
         "Makes a key hold a string, whatever it held before.",
     )
     .history(&[
@@ -71,6 +74,7 @@ struct SetOptions {
     get: bool,
     /// Where the lock stands that must be held, with its fence behind it.
     lock_at: Option<usize>,
+    marks: MarkOptions,
 }
 
 /// Where `FENCE` stands in a request of SET; behind its end if it does not. Words that are operands of other options
@@ -78,14 +82,26 @@ struct SetOptions {
 fn fence_at<'a>(count: usize, argument: &dyn Fn(usize) -> &'a [u8]) -> Option<usize> {
     let mut at = 3;
     while at < count && !argument(at).eq_ignore_ascii_case(b"fence") {
-        at += 1 + operands(argument(at));
+        let has_next = at + 1 < count;
+        at += match has_next && argument(at).eq_ignore_ascii_case(b"tags") {
+            true => 2 + number_of_tags(argument(at + 1), count),
+            false => 1 + operands(argument(at)),
+        };
     }
     Some(at)
 }
 
-/// How many operands follow an option of SET.
+/// How many tags follow their number; a number that is none is refused later.
+fn number_of_tags(number: &[u8], count: usize) -> usize {
+    let number = number::parse_i64(number).and_then(|number| usize::try_from(number).ok());
+    number.map_or(0, |number| number.min(count))
+}
+
+/// How many operands follow an option of SET, but for TAGS.
 fn operands(option: &[u8]) -> usize {
-    const WITH_ONE: [&str; 8] = ["ex", "px", "exat", "pxat", "ifeq", "ifne", "ifdeq", "ifdne"];
+    const WITH_ONE: [&str; 9] = [
+        "ex", "px", "exat", "pxat", "ifeq", "ifne", "ifdeq", "ifdne", "stale",
+    ];
     let is = |word: &&str| option.eq_ignore_ascii_case(word.as_bytes());
     usize::from(WITH_ONE.iter().any(is))
 }
@@ -97,10 +113,17 @@ impl SetOptions {
             expiry: Expiry::Unsaid,
             get: false,
             lock_at: None,
+            marks: MarkOptions::default(),
         };
         let mut at = 3;
         while at < args.len() {
-            at = options.accept(args, at).ok_or(CommandError::Syntax)?;
+            at = match options.accept(args, at) {
+                Some(next) => next,
+                None => {
+                    let next = options.marks.accept(args, at)?;
+                    next.ok_or(CommandError::Syntax)?
+                }
+            };
         }
         Ok(options)
     }
@@ -115,7 +138,8 @@ impl SetOptions {
             self.expiry,
             Expiry::Unsaid | Expiry::Keep | Expiry::Given(TimeForm::UnixMillis, _)
         );
-        is_known && is_absolute && !self.get && self.lock_at.is_none()
+        let is_plain = !self.get && self.lock_at.is_none() && self.marks.are_unsaid();
+        is_known && is_absolute && is_plain
     }
 
     fn accept(&mut self, args: &Args<'_>, at: usize) -> Option<usize> {
@@ -149,6 +173,7 @@ impl SetOptions {
 fn set_with_options(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     let options = SetOptions::parse(args)?;
     let deadline = options.expiry.on_replace(args, cx.now, "set")?;
+    let (deadline, stale_ms) = options.marks.stretch(args, deadline, "set")?;
     let is_fenced_off = match options.lock_at {
         Some(at) => {
             let fence = args.integer(at + 1)?;
@@ -184,12 +209,23 @@ fn set_with_options(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> Com
     }
     if holds {
         keyspace.put_text(&key, found, args.content(2), deadline);
+        let marks = Marks {
+            stale_ms: match deadline {
+                Deadline::Keep => keyspace.stale_ms_of(&key),
+                _ => stale_ms,
+            },
+            tags: options.marks.tags(args).collect(),
+        };
+        if !marks.is_empty() {
+            keyspace.set_marks(&key, &marks);
+        }
         keyspace.wrote(key.bytes, SET_EVENT);
         if matches!(deadline, Deadline::At(_)) {
             keyspace.wrote(key.bytes, EXPIRE_EVENT);
         }
         if !options.means_the_same_elsewhere() {
             cx.log_string(key.bytes, args.content(2), deadline);
+            cx.log_marks(key.bytes, &marks);
         }
     }
     Ok(())

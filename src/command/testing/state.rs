@@ -1,5 +1,7 @@
 //! A server's data as text.
 
+use std::collections::BTreeSet;
+
 use super::Terminal;
 
 /// Everything that can be asked of a server's data, as text.
@@ -17,6 +19,11 @@ pub(crate) fn state(cli: &mut Terminal) -> String {
             let deadline = cli.run(&format!("PEXPIRETIME {key}"));
             text += &format!("{db} {key} {kind} {deadline}\n");
             text += &value(cli, &key, &kind);
+            let tags = cli.run(&format!("TAG OF {key}"));
+            let tags: BTreeSet<&str> = tags.split('"').skip(1).step_by(2).collect();
+            if !tags.is_empty() {
+                text += &format!("{tags:?}\n");
+            }
         }
     }
     cli.connection.db = db_before;

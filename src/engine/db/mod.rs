@@ -2,6 +2,7 @@
 
 mod deadlines;
 mod slots;
+pub(super) mod tags;
 
 use std::sync::Arc;
 
@@ -29,6 +30,7 @@ use crate::structures::wheel::Wheel;
 use deadlines::{Deadlines, Sweep};
 pub(super) use deadlines::{gone_at, next_due};
 use slots::SlotKeys;
+use tags::Tags;
 
 /// See the module. Mutations charge what they allocate to the shard.
 pub struct Db {
@@ -58,6 +60,8 @@ pub struct Db {
     by_slot: Option<Box<SlotKeys>>,
     /// Fences of the locks among the keys.
     fences: Fences,
+    /// Which keys have which tags, if any has one.
+    tags: Option<Box<Tags>>,
 }
 
 /// Changes may yet be undone.
@@ -93,6 +97,7 @@ impl Db {
             saving: None,
             by_slot: None,
             fences: Fences::default(),
+            tags: None,
         }
     }
 
@@ -257,6 +262,7 @@ impl Db {
                     let before = Before::Changed {
                         key,
                         deadline,
+                        words: account::apart(|| view.words().collect()),
                         journal: None,
                     };
                     (log.keep(hash, before), None)
@@ -333,10 +339,14 @@ impl Db {
         debug_assert!(!self.keeps_images());
         let found = self.table.find(hash, before.key());
         if let Before::Changed {
-            deadline, journal, ..
+            deadline,
+            words,
+            journal,
+            ..
         } = before
         {
             if let Some(place) = found {
+                self.set_words(place, &words);
                 if let Some(journal) = &journal {
                     self.edit(place, |entry| undo(entry, journal));
                 }
@@ -506,7 +516,12 @@ impl Db {
             None => 0,
         };
         let may_be_large = may_be_large(entry.view());
+        let has_words = entry.view().has_words();
         let place = self.table.insert_new(hash, entry);
+        if has_words {
+            let ids = Db::ids_of(self.at(place));
+            self.note_tagged(hash, &ids);
+        }
         if may_be_large {
             self.note_large(hash, place);
         }
@@ -549,9 +564,17 @@ impl Db {
             self.reclass(place, self.class_of(entry.view()));
         }
         let is_large = may_be_large(entry.view());
+        if entry.view().has_words() {
+            let ids = Db::ids_of(entry.view());
+            self.note_tagged(hash, &ids);
+        }
         let old = self.table.replace(place, entry);
         if self.hooks & HAS_FENCES != 0 {
             self.drop_fence(old.view().key());
+        }
+        if old.view().has_words() {
+            let ids = Db::ids_of(old.view());
+            self.note_untagged(hash, &ids);
         }
         if self.is_saving() {
             self.forget_under_way(old.view());
@@ -601,6 +624,10 @@ impl Db {
         let old = self.table.remove(place);
         if self.hooks & (IS_SAVING | IS_BY_SLOT | HAS_FENCES) != 0 {
             self.note_left(old.view());
+        }
+        if old.view().has_words() {
+            let (hash, ids) = (self.hash_of(old.view()), Db::ids_of(old.view()));
+            self.note_untagged(hash, &ids);
         }
         if may_be_large(old.view()) {
             self.forget_large(old.view());
@@ -722,6 +749,7 @@ impl Db {
         self.order = None;
         self.by_slot = None;
         self.fences = Fences::default();
+        self.tags = None;
         self.table.drain_some(segments)
     }
 }

@@ -3,6 +3,7 @@
 //! Every look-up first deletes the key if its time has come, so handlers never meet an expired key. Mutations charge
 //! the shard's memory; recording an effect stays with the handler, which knows the event's name.
 
+pub mod marks;
 mod walk;
 
 use super::db::next_due;
@@ -20,6 +21,7 @@ use super::{Engine, Key, Now};
 use crate::structures::block::{Block, Content};
 use crate::structures::entry::{Entry, EntryRef, Value};
 use crate::structures::table::Place;
+use marks::{Kept, inherit, without_tags};
 
 /// The key holds another type than the command works on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,6 +102,9 @@ impl<'e> Keyspace<'e> {
         let db = self.engine.dbs[self.db].as_deref_mut()?;
         let mut found = db.table.find_mut(key.hash, key.bytes)?;
         let place = found.place();
+        if found.view().has_words() {
+            return self.find_marked(key, place);
+        }
         if let Some(due_ms) = next_due(found.view())
             && due_ms <= self.now.unix_ms
         {
@@ -115,6 +120,36 @@ impl<'e> Keyspace<'e> {
     /// Where a key lies, be it due or not: for DEBUG.
     pub fn find_as_it_lies(&self, key: &Key<'_>) -> Option<Place> {
         self.engine.dbs[self.db].as_deref()?.find(key)
+    }
+
+    /// As [`Keyspace::find`], of a key with a stale window or tags.
+    #[cold]
+    #[inline(never)]
+    fn find_marked(&mut self, key: &Key<'_>, place: Place) -> Option<Place> {
+        if self.is_invalidated(place) {
+            return self.drop_invalidated(place);
+        }
+        let now_ms = self.now.unix_ms;
+        if next_due(self.entry(place)).is_some_and(|due_ms| due_ms <= now_ms) {
+            return self.expire(place);
+        }
+        if self.touches {
+            let db = self.engine.dbs[self.db].as_deref_mut()?;
+            db.table.find_mut(key.hash, key.bytes)?.touch();
+            self.engine.published.used_at_ms.set(now_ms);
+        }
+        Some(place)
+    }
+
+    /// Deletes a key of which a tag was invalidated. Where there is a primary, one that only reads leaves it to the
+    /// background.
+    #[cold]
+    fn drop_invalidated(&mut self, place: Place) -> Option<Place> {
+        let engine = &*self.engine;
+        if !(engine.rest.holds(self.now.unix_ms) && engine.effects.only_reads()) {
+            self.engine.delete_invalidated(self.db, place);
+        }
+        None
     }
 
     /// Deletes what is due at a place, or some of it; the place, if something is left there that is not due. While
@@ -359,7 +394,16 @@ impl<'e> Keyspace<'e> {
             (Deadline::At(at_ms), _) => Some(at_ms),
             (Deadline::Keep, Some(place)) => self.entry(place).deadline(),
         };
-        let entry = detached(|| Entry::block(Kind::RAW.0, key.bytes, value.clone(), kept));
+        let entry = detached(|| {
+            let mut entry = Entry::block(Kind::RAW.0, key.bytes, value.clone(), kept);
+            if deadline == Deadline::Keep
+                && let Some(place) = found
+                && self.entry(place).has_words()
+            {
+                inherit(self.entry(place), &mut entry, Kept::Window);
+            }
+            entry
+        });
         self.adopt(key, found, entry);
     }
 
@@ -384,7 +428,7 @@ impl<'e> Keyspace<'e> {
         } else {
             Kind::RAW
         };
-        self.put_with(key, found, Deadline::Keep, |deadline| {
+        self.put_keeping(key, found, Deadline::Keep, Kept::All, |deadline| {
             Entry::bytes(kind.0, key.bytes, value, deadline)
         });
     }
@@ -454,11 +498,24 @@ impl<'e> Keyspace<'e> {
         self.put_with(key, found, deadline, move |_| entry);
     }
 
+    /// As [`Keyspace::put_keeping`] of a value that replaces another one.
     fn put_with(
         &mut self,
         key: &Key<'_>,
         found: Option<Place>,
         deadline: Deadline,
+        make: impl FnOnce(Option<u64>) -> Entry<Object>,
+    ) {
+        self.put_keeping(key, found, deadline, Kept::Window, make);
+    }
+
+    /// Stores an entry. Where the deadline is kept, so are these marks.
+    fn put_keeping(
+        &mut self,
+        key: &Key<'_>,
+        found: Option<Place>,
+        deadline: Deadline,
+        marks: Kept,
         make: impl FnOnce(Option<u64>) -> Entry<Object>,
     ) {
         let db = self.engine.db_or_create(self.db, self.now);
@@ -468,7 +525,13 @@ impl<'e> Keyspace<'e> {
                 (Deadline::At(at_ms), _) => Some(at_ms),
                 (Deadline::Keep, Some(place)) => db.at(place).deadline(),
             };
-            let entry = make(kept);
+            let mut entry = make(kept);
+            if deadline == Deadline::Keep
+                && let Some(place) = found
+                && db.at(place).has_words()
+            {
+                inherit(db.at(place), &mut entry, marks);
+            }
             match found {
                 Some(place) => db.replace(place, key.hash, entry),
                 None => {
@@ -517,14 +580,21 @@ impl<'e> Keyspace<'e> {
     }
 
     /// Takes the entry at a place out of the database, to put it elsewhere; its memory is no longer charged here and
-    /// [`Keyspace::adopt`] charges it to the shard that gets it.
+    /// [`Keyspace::adopt`] charges it to the shard that gets it. Its tags go with the database: see
+    /// [`Keyspace::tags`].
     pub fn take(&mut self, place: Place) -> Entry<Object> {
         self.engine.leaves(self.db, place);
         let db = self
             .engine
             .db_mut(self.db)
             .expect("a place implies a database");
-        let entry = db.charged(|db| db.take(place));
+        let entry = db.charged(|db| {
+            let mut entry = db.take(place);
+            if entry.view().has_words() {
+                without_tags(&mut entry);
+            }
+            entry
+        });
         self.engine
             .published
             .add_used(-(entry_bytes(entry.view()) as i64));
@@ -535,13 +605,17 @@ impl<'e> Keyspace<'e> {
     pub fn duplicate(&self, place: Place) -> Entry<Object> {
         let entry = self.entry(place);
         let (kind, key, deadline) = (entry.kind(), entry.key(), entry.deadline());
-        match entry.value() {
+        let mut copy = match entry.value() {
             Value::Integer(number) => Entry::integer(kind, key, number, deadline),
             Value::Bytes(bytes) => Entry::bytes(kind, key, bytes, deadline),
             // Shared memory would be charged to both and freed once.
             Value::Block(block) => Entry::block(kind, key, Block::new(block), deadline),
             Value::Object(object) => Entry::object(kind, key, object.duplicate(), deadline),
+        };
+        if entry.has_words() {
+            inherit(entry, &mut copy, Kept::Window);
         }
+        copy
     }
 
     /// How often the entry at a place was used since eviction last aged it: 0 to 3.

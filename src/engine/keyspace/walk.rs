@@ -3,9 +3,10 @@
 use super::Keyspace;
 use crate::base::hash;
 use crate::engine::Engine;
-use crate::engine::expire::is_over;
+use crate::engine::db::Db;
 use crate::engine::value::Object;
 use crate::structures::entry::EntryRef;
+use crate::structures::table::Place;
 
 impl Keyspace<'_> {
     /// Visits a bounded number of entries from a cursor on; expired ones are left out. Returns the next cursor.
@@ -15,9 +16,11 @@ impl Keyspace<'_> {
         budget: usize,
         visit: impl FnMut(EntryRef<'_, Object>),
     ) -> u64 {
-        let visit = unless_over(self.now.unix_ms, visit);
-        let db = self.engine.db(self.db);
-        db.map_or(0, |db| db.table.scan(cursor, budget, visit))
+        let Some(db) = self.engine.db(self.db) else {
+            return 0;
+        };
+        db.table
+            .scan(cursor, budget, unless_gone(db, self.now.unix_ms, visit))
     }
 
     /// Visits some entries from a position on, and those that are there from the first call to the last exactly once;
@@ -28,15 +31,17 @@ impl Keyspace<'_> {
         budget: usize,
         visit: impl FnMut(EntryRef<'_, Object>),
     ) -> u64 {
-        let mut visit = unless_over(self.now.unix_ms, visit);
         let engine = &*self.engine;
-        let db = engine.db(self.db);
+        let Some(db) = engine.db(self.db) else {
+            return 0;
+        };
+        let mut visit = unless_gone(db, self.now.unix_ms, visit);
         let show = |entry: EntryRef<'_, Object>| {
             if !engine.is_coming(entry.key()) {
                 visit(entry);
             }
         };
-        db.map_or(0, |db| db.table.scan_once(position, budget, show))
+        db.table.scan_once(position, budget, show)
     }
 
     /// As [`Keyspace::scan`], and deletes the expired entries that it meets.
@@ -50,7 +55,7 @@ impl Keyspace<'_> {
         let Some(db) = self.engine.db(self.db) else {
             return 0;
         };
-        let is_due = |entry: EntryRef<'_, Object>| is_over(entry, now_ms);
+        let is_due = |entry: EntryRef<'_, Object>| db.is_gone(entry, now_ms);
         let mut due = Vec::new();
         let next = db.table.scan(cursor, budget, |entry| {
             if is_due(entry) {
@@ -60,9 +65,12 @@ impl Keyspace<'_> {
             }
         });
         for hash in due {
-            let db = self.engine.db(self.db);
-            if let Some(place) = db.and_then(|db| db.table.find_by_hash(hash, is_due)) {
-                self.expire(place);
+            let Some(db) = self.engine.db(self.db) else {
+                return 0;
+            };
+            let is_due = |entry: EntryRef<'_, Object>| db.is_gone(entry, now_ms);
+            if let Some(place) = db.table.find_by_hash(hash, is_due) {
+                self.take_gone(place);
             }
         }
         next
@@ -81,25 +89,32 @@ impl Keyspace<'_> {
             let db = dbs[self.db].as_deref()?;
             let place = db.table.random(&mut || random.next_u64())?;
             let entry = db.at(place);
-            match is_over(entry, self.now.unix_ms) {
-                true => {
-                    self.expire(place);
-                }
+            match db.is_gone(entry, self.now.unix_ms) {
+                true => self.take_gone(place),
                 false if !coming.is_empty() && coming.contains(&hash::slot(entry.key())) => {}
                 false => return Some(entry.key().to_vec()),
             }
         }
         None
     }
+
+    /// Deletes what is found to be gone.
+    fn take_gone(&mut self, place: Place) {
+        let _ = match self.is_invalidated(place) {
+            true => self.drop_invalidated(place),
+            false => self.expire(place),
+        };
+    }
 }
 
-/// Leaves out what is expired.
-fn unless_over(
+/// Leaves out what is gone.
+fn unless_gone(
+    db: &Db,
     now_ms: u64,
     mut visit: impl FnMut(EntryRef<'_, Object>),
 ) -> impl FnMut(EntryRef<'_, Object>) {
     move |entry| {
-        if !is_over(entry, now_ms) {
+        if !db.is_gone(entry, now_ms) {
             visit(entry);
         }
     }

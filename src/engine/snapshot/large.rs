@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 use super::{Begun, Chunk, Outlet, Stream};
 use crate::alloc::account;
+use crate::engine::marks::Marks;
 use crate::engine::serial::pieces::Shape;
 use crate::engine::value::{Body, Collection, ElementRef, Journal, Object, Piece};
 use crate::structures::entry::{Entry, EntryRef, Value};
@@ -112,7 +113,12 @@ pub(super) fn is_large(entry: EntryRef<'_, Object>) -> bool {
 
 impl Large {
     /// Begins with a collection as it is now.
-    pub(super) fn begin(entry: &mut Entry<Object>, db: usize, outlet: &Arc<dyn Outlet>) {
+    pub(super) fn begin(
+        entry: &mut Entry<Object>,
+        marks: &Marks<'_>,
+        db: usize,
+        outlet: &Arc<dyn Outlet>,
+    ) {
         let stream = outlet.begin_stream();
         let mut chunk = Chunk::of(db);
         chunk.stream = Some(Stream {
@@ -120,7 +126,7 @@ impl Large {
             is_last: false,
         });
         chunk.keys = 1;
-        let shape = outlet.begin_large(entry.view(), &mut chunk);
+        let shape = outlet.begin_large(entry.view(), marks, &mut chunk);
         let key = entry.view().key().into();
         let Some(object) = entry.object_mut() else {
             return;

@@ -28,6 +28,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::fences::ByKey;
+use super::marks::Marks;
 use super::serial::pieces::Shape;
 use super::value::{Object, Piece};
 use crate::alloc::account;
@@ -133,13 +134,18 @@ pub struct Begun<'a> {
 /// Where a snapshot goes. It is called with a shard's token in hand, by one thread for each shard, and never waits.
 pub trait Outlet: Send + Sync {
     /// Appends an entry to a chunk as it is to be saved.
-    fn encode(&self, entry: EntryRef<'_, Object>, chunk: &mut Chunk);
+    fn encode(&self, entry: EntryRef<'_, Object>, marks: &Marks<'_>, chunk: &mut Chunk);
 
     /// Whether a large collection can be taken by the piece.
     fn takes_pieces(&self, entry: EntryRef<'_, Object>) -> bool;
 
     /// A large collection begins, of which the pieces follow.
-    fn begin_large(&self, entry: EntryRef<'_, Object>, chunk: &mut Chunk) -> Shape;
+    fn begin_large(
+        &self,
+        entry: EntryRef<'_, Object>,
+        marks: &Marks<'_>,
+        chunk: &mut Chunk,
+    ) -> Shape;
 
     /// Appends a piece of a large collection, before which there were others; how many elements that is. Those are left
     /// out whose time had come.
@@ -216,9 +222,9 @@ impl Saving {
 
     /// Begins to save an entry by the piece; charged to no account.
     #[cold]
-    fn begin(&mut self, entry: &mut Entry<Object>) {
+    fn begin(&mut self, entry: &mut Entry<Object>, marks: &Marks<'_>) {
         account::apart(|| {
-            Large::begin(entry, self.chunk.db, &self.outlet);
+            Large::begin(entry, marks, self.chunk.db, &self.outlet);
             self.larges.insert(entry.view().key().into());
         });
     }
@@ -231,7 +237,7 @@ impl Saving {
         });
     }
 
-    fn encode(&mut self, entry: EntryRef<'_, Object>) {
+    fn encode(&mut self, entry: EntryRef<'_, Object>, marks: &Marks<'_>) {
         if self.outlet.is_given_up() {
             return;
         }
@@ -241,7 +247,7 @@ impl Saving {
             }
             self.chunk.keys += 1;
             let before = self.chunk.bytes.len();
-            self.outlet.encode(entry, &mut self.chunk);
+            self.outlet.encode(entry, marks, &mut self.chunk);
             self.encoded_bytes += self.chunk.bytes.len() - before;
             if self.chunk.is_full() {
                 let next = Chunk::of(self.chunk.db);

@@ -7,6 +7,7 @@ use super::{DbAtCut, LOOK_BYTES, Outlet, STEP_SLOTS, Saving};
 use crate::alloc::account;
 use crate::engine::Engine;
 use crate::engine::db::Db;
+use crate::engine::db::tags::marks_at_cut;
 use crate::engine::value::list::settle_late;
 use crate::engine::value::object::{entry_bytes, under_way};
 use crate::engine::value::{Object, Trash};
@@ -18,6 +19,7 @@ impl Db {
     fn begin_saving(&mut self, number: usize, outlet: Arc<dyn Outlet>) {
         debug_assert!(!self.is_saving(), "one snapshot at a time");
         self.table.flip_parity();
+        self.cut_tags();
         let saving = account::apart(|| Box::new(Saving::new(number, outlet)));
         self.set_saving(Some(saving));
     }
@@ -29,16 +31,19 @@ impl Db {
         if self.table.saved(place) {
             return;
         }
-        let (table, saving) = self.table_and_saving();
-        if let Some(saving) = saving {
+        let (table, saving, tags) = self.saving_parts();
+        if let Some(saving) = saving
+            && let Some(marks) = account::apart(|| marks_at_cut(tags, table.at(place)))
+        {
             match saving.is_by_piece(table.at(place)) {
-                true => saving.begin(&mut table.edit(place)),
+                true => saving.begin(&mut table.edit(place), &marks),
                 false => {
                     let entry = table.at(place);
                     saving.outlet.note_copied(entry_bytes(entry));
-                    saving.encode(entry);
+                    saving.encode(entry, &marks);
                 }
             }
+            account::apart(|| drop(marks));
         }
         table.mark_saved(place);
     }
@@ -122,7 +127,7 @@ impl Db {
             if self.save_larges(goes_on) {
                 return true;
             }
-            let (table, Some(saving)) = self.table_and_saving() else {
+            let (table, Some(saving), tags) = self.saving_parts() else {
                 return false;
             };
             if saving.is_walked {
@@ -139,9 +144,12 @@ impl Db {
             }
             let mut looked_at_bytes = saving.encoded_bytes;
             for (index, &place) in places.iter().enumerate() {
-                match saving.is_by_piece(table.at(place)) {
-                    true => saving.begin(&mut table.edit(place)),
-                    false => saving.encode(table.at(place)),
+                if let Some(marks) = account::apart(|| marks_at_cut(tags, table.at(place))) {
+                    match saving.is_by_piece(table.at(place)) {
+                        true => saving.begin(&mut table.edit(place), &marks),
+                        false => saving.encode(table.at(place), &marks),
+                    }
+                    account::apart(|| drop(marks));
                 }
                 table.mark_saved(place);
                 if saving.encoded_bytes - looked_at_bytes > LOOK_BYTES && index + 1 < places.len() {

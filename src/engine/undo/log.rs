@@ -32,6 +32,8 @@ pub(in crate::engine) enum Before {
         key: Box<[u8]>,
         /// When it was to expire.
         deadline: Option<u64>,
+        /// The words of the entry.
+        words: Box<[u32]>,
         /// What undoes the changes; while the collection is being edited, it has this itself.
         journal: Option<Journal>,
     },
@@ -200,6 +202,7 @@ pub(in crate::engine) fn copy(entry: EntryRef<'_, Object>, sharing: Sharing) -> 
             Value::Object(object) => Entry::object(kind, key, object.duplicate(), deadline),
         };
         copy.set_flag(entry.flags(), true);
+        copy.set_words(entry.words());
         copy
     })
 }

@@ -48,6 +48,8 @@ pub(super) enum DbChange {
     Emptied(usize, Box<Db>),
     /// Two databases were exchanged.
     Exchanged(usize, usize),
+    /// A tag of a database, by its number there, was invalidated.
+    TagInvalidated(usize, u32),
 }
 
 /// The start of an attempt.
@@ -72,7 +74,7 @@ pub(crate) fn drop_room() {
 }
 
 /// Counters that go back with an attempt.
-const COUNTS: usize = 21;
+const COUNTS: usize = 23;
 
 /// Counters of how late keys were deleted.
 const LAGS: usize = super::published::LAG_BOUNDS_MS.len() + 3;
@@ -98,7 +100,7 @@ impl Attempt {
 
 /// The counters that go back with an attempt.
 fn counts(published: &Published) -> [&crate::base::counter::Counter; COUNTS] {
-    let leases = &published.leases;
+    let (leases, tags) = (&published.leases, &published.tags);
     [
         &published.hits,
         &published.misses,
@@ -121,6 +123,8 @@ fn counts(published: &Published) -> [&crate::base::counter::Counter; COUNTS] {
         &published.rates.let_through,
         &published.rates.limited,
         &published.rates.due_taken,
+        &tags.invalidated,
+        &tags.keys_invalidated,
     ]
 }
 
@@ -254,6 +258,11 @@ impl Engine {
         for change in changes.into_iter().rev() {
             match change {
                 DbChange::Exchanged(first, second) => self.exchange(first, second),
+                DbChange::TagInvalidated(index, id) => {
+                    if let Some(db) = self.dbs[index].as_deref_mut() {
+                        db.validate_tag(id);
+                    }
+                }
                 DbChange::Emptied(index, before) => {
                     if let Some(mut db) = self.dbs[index].take() {
                         drop(db.take_images());

@@ -100,10 +100,12 @@ pub fn raw_entry(key: &[u8], value: &[u8], deadline: Option<u64>) -> Entry<Objec
     }
 }
 
-/// Whether a value is a string that lies in its entry, so that it can be overwritten where it is.
+/// Whether a value is a string that lies in its entry and is all there is of it, so that it can be overwritten in
+/// place.
 #[inline]
 pub fn is_inline_text(entry: EntryRef<'_, Object>) -> bool {
     Kind(entry.kind()).data_type() == DataType::String
+        && !entry.has_words()
         && matches!(entry.value(), Value::Integer(_) | Value::Bytes(_))
 }
 

@@ -47,15 +47,13 @@ impl Waiters {
         }
         let leased = (db, key.hash);
         self.leases.charged(|leases| {
-            let waited = None;
-            leases.insert(
-                leased,
-                Lease {
-                    token,
-                    until_ms,
-                    waited,
-                },
-            );
+            let lease = Lease {
+                token,
+                until_ms,
+                given_at: leases.invalidations,
+                waited: None,
+            };
+            leases.insert(leased, lease);
             if let Some(undo) = &mut leases.undo {
                 account::apart(|| undo.push(Undo::Given(leased)));
             }
@@ -81,10 +79,29 @@ impl Waiters {
         is_valid
     }
 
-    /// Ends the lease of a key whose value is about to be stored, if this is its token and its time is not over;
-    /// whether it was.
-    pub fn fill_lease(&mut self, db: usize, key: &Key<'_>, token: u64, now: Now) -> bool {
+    /// Ends the lease of a key whose value is about to be stored, if this is its token, its time is not over, and none
+    /// of the tags that the key is to have was invalidated meanwhile; whether it was so.
+    pub fn fill_lease<'t>(
+        &mut self,
+        db: usize,
+        key: &Key<'_>,
+        token: u64,
+        now: Now,
+        tags: impl Iterator<Item = &'t [u8]>,
+    ) -> bool {
+        if let Some(lease) = self.leases.by_key.get(&(db, key.hash))
+            && lease.token == token
+            && self.leases.is_outdated(db, lease, tags)
+        {
+            self.key_changed(db, key.bytes);
+            return false;
+        }
         self.redeem(db, key, token, now, End::Filled)
+    }
+
+    /// A tag was invalidated.
+    pub(in crate::engine) fn note_invalidated(&mut self, db: usize, tag: &[u8]) {
+        self.leases.note_invalidated(db, tag);
     }
 
     /// Ends the lease of a key whose loader gives up, likewise. The first client that waits comes next.

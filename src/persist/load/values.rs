@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread::JoinHandle;
 
+use smallvec::SmallVec;
+
 use crossbeam::channel::{self, Receiver, Sender, TrySendError};
 
 use super::room::{self, Room};
@@ -12,6 +14,7 @@ use super::{Due, LoadError, Loader, Rules};
 use crate::command::generic::dump;
 use crate::command::generic::object::is_lfu;
 use crate::config::Config;
+use crate::engine::marks::{Marks, TAG_BYTES_MAX, TAGS_MAX};
 use crate::engine::restored_access::Access;
 use crate::engine::serial::reader::Reader;
 use crate::engine::serial::{self, Limits, Malformed};
@@ -156,6 +159,22 @@ fn first(one: Option<LoadError>, other: Option<LoadError>) -> Option<LoadError> 
         .min_by_key(|error| error.offset)
 }
 
+/// What an auxiliary field says of the key behind it, see [`MARKS`](crate::persist::rdb::MARKS).
+fn marks_in(field: &[u8]) -> Option<Marks<'_>> {
+    let (stale_ms, mut rest) = field.split_first_chunk()?;
+    let mut marks = Marks {
+        stale_ms: u32::from_le_bytes(*stale_ms),
+        tags: SmallVec::new(),
+    };
+    while let Some((len, behind)) = rest.split_first_chunk() {
+        let len = usize::try_from(u32::from_le_bytes(*len)).ok()?;
+        let tag = behind.get(..len).filter(|_| len <= TAG_BYTES_MAX)?;
+        marks.tags.push(tag);
+        rest = &behind[len..];
+    }
+    (rest.is_empty() && marks.tags.len() <= TAGS_MAX).then_some(marks)
+}
+
 /// Puts stretches into shards.
 struct Placer {
     service: &'static Service,
@@ -178,6 +197,8 @@ struct Decoded<'s> {
     raw: &'s RawEntry,
     /// None once it is in its place.
     entry: Option<Entry<Object>>,
+    /// What the stale window and the tags are read from.
+    marks: Option<Cow<'s, [u8]>>,
 }
 
 impl Placer {
@@ -261,6 +282,17 @@ impl Placer {
             }
             Err(error) => return Err(malformed(&key, error)),
         };
+        let marks = match raw.marks {
+            Some((from, to)) => {
+                let mut reader = Reader::new(&bytes[from..to], self.limits.string_bytes_max);
+                let marks = reader.string().map_err(|error| malformed(&key, error))?;
+                marks_in(&marks).ok_or_else(|| {
+                    malformed(&key, Malformed("marks of a key in an unknown form"))
+                })?;
+                Some(marks)
+            }
+            None => None,
+        };
         let (hash, shard) = self.service.router.route(&key);
         Ok(Some(Decoded {
             key,
@@ -268,6 +300,7 @@ impl Placer {
             shard,
             raw,
             entry: Some(entry),
+            marks,
         }))
     }
 
@@ -328,6 +361,10 @@ impl Placer {
                 });
             }
             keyspace.adopt(&key, found, entry);
+            if let Some(marks) = one.marks.take() {
+                let marks = marks_in(&marks).unwrap_or_default();
+                keyspace.set_marks(&key, &marks);
+            }
             if let Some(access) = one.raw.used.filter(|access| self.wants(*access)) {
                 keyspace.restore_access(&key, access);
             }

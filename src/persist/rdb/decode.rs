@@ -7,7 +7,7 @@ use std::io::Read;
 
 use super::fault::Fault;
 use super::source::{STRETCH_BYTES, Source};
-use super::{VERSION_MAX, opcode};
+use super::{MARKS, VERSION_MAX, opcode};
 use crate::engine::restored_access::Access;
 use crate::engine::serial::types;
 
@@ -30,6 +30,8 @@ pub struct RawEntry {
     pub at: usize,
     /// Behind its last byte.
     pub end: usize,
+    /// Where in the stretch stands, as a string of the format, what other servers do not know of it.
+    pub marks: Option<(usize, usize)>,
 }
 
 /// Records in a row.
@@ -84,6 +86,7 @@ pub struct Decoder<'s> {
     db: usize,
     deadline: Option<u64>,
     used: Option<Access>,
+    marks: Option<(usize, usize)>,
     entries: Vec<RawEntry>,
     /// Where the record begins that is being read.
     record: u64,
@@ -121,6 +124,7 @@ impl<'s> Decoder<'s> {
             db: 0,
             deadline: None,
             used: None,
+            marks: None,
             entries: Vec::new(),
             record: 0,
             is_summed: false,
@@ -162,7 +166,8 @@ impl<'s> Decoder<'s> {
         loop {
             let is_full =
                 self.source.at() >= STRETCH_BYTES || self.entries.len() >= STRETCH_ENTRIES;
-            if is_full && self.deadline.is_none() && self.used.is_none() {
+            let is_between = self.deadline.is_none() && self.used.is_none() && self.marks.is_none();
+            if is_full && is_between {
                 return Ok(Next::Entries(self.stretch()));
             }
             self.record = self.source.offset();
@@ -226,12 +231,11 @@ impl<'s> Decoder<'s> {
                 keys: self.length()?,
                 expires: self.length()?,
             },
-            opcode::AUX => Aside::Aux(self.kept_string()?, self.kept_string()?),
-            opcode::FUNCTION => {
-                let from = self.source.at();
-                self.skip_string()?;
-                Aside::Function(self.source.since(from).to_vec())
-            }
+            opcode::AUX => match self.aux()? {
+                Some(aside) => aside,
+                None => return Ok(None),
+            },
+            opcode::FUNCTION => self.function()?,
             opcode::FUNCTION_PRE_GA => {
                 return Err(Fault::Function(
                     "Pre-release function format not supported.".to_owned(),
@@ -255,11 +259,31 @@ impl<'s> Decoder<'s> {
                     used: self.used.take(),
                     at,
                     end: self.source.at(),
+                    marks: self.marks.take(),
                 });
                 return Ok(None);
             }
         };
         Ok(Some(Next::Aside(aside)))
+    }
+
+    /// The source of a library.
+    fn function(&mut self) -> Result<Aside, Fault> {
+        let from = self.source.at();
+        self.skip_string()?;
+        Ok(Aside::Function(self.source.since(from).to_vec()))
+    }
+
+    /// A name with its value, unless that is about the key that follows.
+    fn aux(&mut self) -> Result<Option<Aside>, Fault> {
+        let name = self.kept_string()?;
+        if name != MARKS {
+            return Ok(Some(Aside::Aux(name, self.kept_string()?)));
+        }
+        let from = self.source.at();
+        self.skip_string()?;
+        self.marks = Some((from, self.source.at()));
+        Ok(None)
     }
 
     /// The checksum at the end, which files have since version 5.

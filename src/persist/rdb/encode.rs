@@ -3,6 +3,7 @@
 
 use super::opcode;
 use crate::engine::fences::{Fence, FenceNote};
+use crate::engine::marks::Marks;
 use crate::engine::restored_access::Access;
 use crate::engine::serial::pieces::Shape;
 use crate::engine::serial::writer::Writer;
@@ -137,6 +138,20 @@ pub fn entry(
         writer.key(entry.key());
         serial::write(entry, now_ms, writer);
     })
+}
+
+/// What other servers do not know of the key that follows, in a field that they pass over.
+pub fn marks(out: &mut Vec<u8>, marks: &Marks<'_>, options: &Options) {
+    let mut value = marks.stale_ms.to_le_bytes().to_vec();
+    for tag in &marks.tags {
+        value.extend_from_slice(&(tag.len() as u32).to_le_bytes());
+        value.extend_from_slice(tag);
+    }
+    with_writer(out, options, |writer| {
+        writer.byte(opcode::AUX);
+        writer.string(super::MARKS);
+        writer.string(&value);
+    });
 }
 
 /// A key that holds a string, without the string: that follows, see [`text_or_length`].

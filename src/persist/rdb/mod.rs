@@ -55,3 +55,11 @@ pub mod opcode {
     /// The end.
     pub const END: u8 = 255;
 }
+
+/// The name of the auxiliary field that says what other servers do not know of the key behind it: how long it counts as
+/// stale before its time is over, and its tags.
+///
+/// ```text
+/// milliseconds u32 | length u32 | tag | length u32 | tag | …          little-endian
+/// ```
+pub const MARKS: &[u8] = b"basalt-marks";

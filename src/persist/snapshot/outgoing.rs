@@ -9,8 +9,10 @@ use crossbeam::queue::SegQueue;
 use parking_lot::Mutex;
 
 use super::BaseForm;
+use crate::command::marks;
 use crate::config::Config;
 use crate::engine::Now;
+use crate::engine::marks::Marks;
 use crate::engine::serial::pieces::Shape;
 use crate::engine::serial::{V12, commands};
 use crate::engine::snapshot::{Begun, Chunk, Outlet};
@@ -238,13 +240,19 @@ impl Drop for Outgoing {
 }
 
 impl Outlet for Outgoing {
-    fn encode(&self, entry: EntryRef<'_, Object>, chunk: &mut Chunk) {
+    fn encode(&self, entry: EntryRef<'_, Object>, marks: &Marks<'_>, chunk: &mut Chunk) {
         let (options, now_ms) = (self.options(), self.cut_ms());
         if chunk.is_empty() {
             self.select_db(chunk);
         }
+        if self.form == BaseForm::Rdb && !marks.is_empty() {
+            encode::marks(&mut chunk.bytes, marks, &options);
+        }
         if self.form == BaseForm::Commands {
             encode_commands(entry, now_ms, chunk);
+            marks::commands(entry.key(), marks, |request| {
+                commands::command(&mut chunk.bytes, request);
+            });
         } else if let Value::Block(block) = entry.value() {
             encode::entry_without_text(&mut chunk.bytes, entry, &options);
             chunk.push_block(block);
@@ -276,16 +284,26 @@ impl Outlet for Outgoing {
     }
 
     fn takes_pieces(&self, entry: EntryRef<'_, Object>) -> bool {
-        self.form == BaseForm::Rdb || commands::takes_pieces(entry)
+        // Commands that mark a key follow those that make it.
+        let is_marked = entry.has_words();
+        self.form == BaseForm::Rdb || !is_marked && commands::takes_pieces(entry)
     }
 
-    fn begin_large(&self, entry: EntryRef<'_, Object>, chunk: &mut Chunk) -> Shape {
+    fn begin_large(
+        &self,
+        entry: EntryRef<'_, Object>,
+        marks: &Marks<'_>,
+        chunk: &mut Chunk,
+    ) -> Shape {
         self.select_db(chunk);
         if self.delay_us != 0 {
             self.keys.fetch_add(1, Relaxed);
         }
         if self.form == BaseForm::Commands {
             return Shape::of(entry, self.cut_ms());
+        }
+        if !marks.is_empty() {
+            encode::marks(&mut chunk.bytes, marks, &self.options());
         }
         encode::begin_large(&mut chunk.bytes, entry, self.cut_ms(), &self.options())
     }

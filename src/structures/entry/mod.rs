@@ -2,14 +2,15 @@
 //!
 //! ```text
 //! 0      1       2      3
-//! kind | flags | klen | vlen | [klen u32] | key | [vlen u32] | [deadline u48] | value
+//! kind | flags | klen | vlen | [klen u32] | key | [vlen u32] | [deadline u48] | value | [wlen u8 | words]
 //! ```
 //!
 //! `klen` and `vlen` are 255 when the length stands in a u32 of its own. The deadline is there only if
 //! one is set. The key comes before both, so that a search finds it at a fixed place. The value is one
 //! of four: bytes, whose number is `vlen`; an integer of 8 bytes; or, aligned to 8, the handle of a
 //! [`Block`] or of a boxed object of the caller's. What `kind` and three of the flags mean is the
-//! caller's affair.
+//! caller's affair, and so are the words of 32 bits that an entry may have: few entries have any, and they stand behind
+//! all else, so that the others are read as if there were no such thing.
 //!
 //! Invariants: the allocation has exactly the allocator's size class for the content, so its size is
 //! computed, never stored, and a change that stays within the class is made in place; the entry owns
@@ -17,15 +18,19 @@
 
 #![expect(unsafe_code, reason = "a packed layout behind a thin pointer")]
 
+mod relocate;
 mod splice;
 #[cfg(test)]
 mod tests;
+pub mod words;
 
 use std::alloc::{self, Layout};
 use std::marker::PhantomData;
 use std::mem::{self, ManuallyDrop};
 use std::ptr::{self, NonNull};
 use std::slice;
+
+use smallvec::SmallVec;
 
 use crate::alloc::account::size_class;
 use crate::structures::block::Block;
@@ -68,8 +73,8 @@ impl<O> Clone for Value<'_, O> {
 
 impl<O> Copy for Value<'_, O> {}
 
-/// The three flags that the caller may use.
-pub const CALLER_FLAGS: u8 = 0b1110_0000;
+/// The two flags that the caller may use.
+pub const CALLER_FLAGS: u8 = 0b1100_0000;
 
 /// The latest deadline that can be kept: in the year 10889.
 pub const DEADLINE_MAX: u64 = (1 << 48) - 1;
@@ -77,6 +82,8 @@ pub const DEADLINE_MAX: u64 = (1 << 48) - 1;
 const DEADLINE: u8 = 1;
 const VALUE_LONG: u8 = 2;
 const FORM: u8 = 0b0001_1000;
+/// Words stand behind the value.
+const WORDS: u8 = 0b0010_0000;
 
 /// Handles have the higher bit of the form, and only they.
 const FORM_BYTES: u8 = 0;
@@ -98,6 +105,8 @@ struct Shape {
     key_len: usize,
     /// Of bytes; 8 for other forms.
     value_len: usize,
+    /// Bytes of the words and of their number.
+    words_len: usize,
 }
 
 impl Shape {
@@ -115,7 +124,23 @@ impl Shape {
             flags,
             key_len,
             value_len,
+            words_len: 0,
         }
+    }
+
+    /// As it is with so many bytes behind the value.
+    #[inline]
+    fn with_words_len(mut self, words_len: usize) -> Self {
+        if words_len > 0 {
+            self.flags |= WORDS;
+            self.words_len = words_len;
+        }
+        self
+    }
+
+    #[inline]
+    fn words_at(self) -> usize {
+        self.value_at() + self.value_len
     }
 
     #[inline]
@@ -160,7 +185,7 @@ impl Shape {
 
     #[inline]
     fn class(self) -> usize {
-        size_class(self.value_at() + self.value_len)
+        size_class(self.words_at() + self.words_len)
     }
 
     #[inline]
@@ -232,7 +257,7 @@ impl<O> Entry<O> {
             value_len: value.len(),
             ..old
         };
-        if old.flags & (FORM | VALUE_LONG) == FORM_BYTES
+        if old.flags & (FORM | VALUE_LONG | WORDS) == FORM_BYTES
             && value.len() < LONG
             && new.class() == old.class()
         {
@@ -325,7 +350,7 @@ impl<O> Entry<O> {
         if has != deadline.is_some() {
             let form = old.flags & FORM;
             let new = Shape::new(form, old.key_len, old.value_len, deadline.is_some());
-            self.reshape(new, old.value_len);
+            self.reshape(new.with_words_len(old.words_len), old.value_len);
         }
         self.write_deadline(deadline);
     }
@@ -348,46 +373,6 @@ impl<O> Entry<O> {
                 .add(1)
                 .write(if on { flags | flag } else { flags & !flag })
         };
-    }
-
-    /// The entry under another key.
-    #[must_use]
-    pub fn with_key(mut self, key: &[u8]) -> Self {
-        let view = self.view();
-        let shape = self.shape();
-        let [kind, flags, ..] = view.header();
-        let (mut copy, at) = Self::build(
-            kind,
-            key,
-            shape.flags & FORM,
-            shape.value_len,
-            view.deadline(),
-        );
-        copy.set_flag(flags & CALLER_FLAGS, true);
-        // SAFETY: the same number of bytes at either place; what they may own moves with them, and is
-        // forgotten here.
-        unsafe {
-            ptr::copy_nonoverlapping(self.value_ptr(), at, shape.value_len);
-            if shape.flags & HANDLE != 0 {
-                self.forget_value();
-            }
-        }
-        copy
-    }
-
-    /// The entry in fresh memory, given by the allocator as it likes; nothing else changes.
-    #[must_use]
-    pub fn moved(mut self) -> Self {
-        let layout = self.shape().layout();
-        let to = allocate(self.shape());
-        // SAFETY: both are allocations of this layout. What the entry owns moves with its bytes, as the old ones are
-        // freed without being dropped.
-        unsafe {
-            ptr::copy_nonoverlapping(self.address.as_ptr(), to.as_ptr(), layout.size());
-            alloc::dealloc(self.address.as_ptr(), layout);
-        }
-        self.address = to;
-        self
     }
 
     /// A fresh entry whose value is yet to be written, and where.
@@ -419,19 +404,20 @@ impl<O> Entry<O> {
 
     #[inline]
     fn shape(&self) -> Shape {
-        self.view().shape()
+        self.view().whole_shape()
     }
 
     #[inline]
     fn value_ptr(&self) -> *mut u8 {
         // SAFETY: within the allocation.
-        unsafe { self.address.add(self.shape().value_at()).as_ptr() }
+        unsafe { self.address.add(self.view().shape().value_at()).as_ptr() }
     }
 
     /// Drops the value and makes room for another form, with the first `kept` bytes of the old one.
     fn set_form(&mut self, form: u8, value_len: usize, kept: usize) {
         let old = self.shape();
         let new = Shape::new(form, old.key_len, value_len, old.flags & DEADLINE != 0);
+        let new = new.with_words_len(old.words_len);
         // SAFETY: what is dropped here is no longer owned: the shape changes before anything can look,
         // as dropping cannot fail in between but for a panic, for which it is forgotten first.
         unsafe {
@@ -494,6 +480,10 @@ impl<O> Entry<O> {
         let ([kind, flags, ..], deadline) = (view.header(), view.deadline());
         let (old_layout, new_layout) = (old.layout(), new.layout());
         let from = self.address;
+        let words = match old.words_len == 0 || new.words_len != old.words_len {
+            true => None,
+            false => Some(SmallVec::<[u8; 64]>::from_slice(view.word_bytes())),
+        };
         // SAFETY: both shapes lie within their allocations; where they are the same one, only the
         // value moves, and the copies allow overlap. Neither part is overwritten before it moves: a
         // value that begins later leaves its tail first, as that ends up behind the whole old head; one
@@ -527,6 +517,9 @@ impl<O> Entry<O> {
             self.write_header(kind, flags & CALLER_FLAGS, new);
         }
         self.write_deadline(deadline);
+        if let Some(words) = words {
+            self.write_words(new, &words);
+        }
     }
 
     /// Writes what comes before the key, and the value's length behind it.
@@ -720,7 +713,7 @@ impl<'a, O> EntryRef<'a, O> {
                 size => size_class(size),
             },
         };
-        self.shape().class() + beyond
+        self.whole_shape().class() + beyond
     }
 
     #[inline]
@@ -761,6 +754,7 @@ impl<'a, O> EntryRef<'a, O> {
             flags: flags & !CALLER_FLAGS,
             key_len,
             value_len,
+            words_len: 0,
         }
     }
 }

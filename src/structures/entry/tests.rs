@@ -1,5 +1,6 @@
 //! Entries against a plain model.
 
+use super::words::WORDS_MAX;
 use super::*;
 
 struct Draw(u64);
@@ -44,6 +45,7 @@ struct Model {
     key: Vec<u8>,
     deadline: Option<u64>,
     value: Held,
+    words: Vec<u32>,
 }
 
 fn check(entry: &Entry<String>, model: &Model) {
@@ -52,6 +54,8 @@ fn check(entry: &Entry<String>, model: &Model) {
     assert_eq!(view.flags(), model.flags);
     assert_eq!(view.key(), model.key);
     assert_eq!(view.deadline(), model.deadline);
+    assert_eq!(view.has_words(), !model.words.is_empty());
+    assert!(view.words().eq(model.words.iter().copied()));
     let value = match view.value() {
         Value::Integer(value) => Held::Integer(value),
         Value::Bytes(value) => Held::Bytes(value.to_vec()),
@@ -71,6 +75,7 @@ fn any_sequence_of_changes_leaves_what_a_plain_record_would_hold() {
             key: draw.bytes(),
             deadline: draw.deadline(),
             value: Held::Bytes(b"first".to_vec()),
+            words: Vec::new(),
         };
         let mut entry = Entry::bytes(3, &model.key, b"first", model.deadline);
         for _ in 0..if cfg!(miri) { 50 } else { 400 } {
@@ -94,6 +99,7 @@ fn build(model: &Model) -> Entry<String> {
         key,
         deadline,
         value,
+        words,
     } = model.clone();
     let mut entry = match value {
         Held::Integer(value) => Entry::integer(kind, &key, value, deadline),
@@ -102,11 +108,12 @@ fn build(model: &Model) -> Entry<String> {
         Held::Object(value) => Entry::object(kind, &key, Box::new(value), deadline),
     };
     entry.set_flag(flags, true);
+    entry.set_words(words.into_iter());
     entry
 }
 
 fn change(draw: &mut Draw, entry: &mut Entry<String>, model: &mut Model) {
-    match draw.below(11) {
+    match draw.below(13) {
         0 => {
             let value = draw.bytes();
             entry.set_bytes(&value);
@@ -162,8 +169,13 @@ fn change(draw: &mut Draw, entry: &mut Entry<String>, model: &mut Model) {
             model.kind = draw.below(256) as u8;
             entry.set_kind(model.kind);
         }
+        10 | 11 => {
+            let count = [0, 0, 1, 2, 3, WORDS_MAX][draw.below(6)];
+            model.words = (0..count).map(|_| draw.below(1 << 30) as u32).collect();
+            entry.set_words(model.words.iter().copied());
+        }
         _ => {
-            let flag = 32 << draw.below(3);
+            let flag = 64 << draw.below(2);
             let on = draw.below(2) == 0;
             entry.set_flag(flag, on);
             model.flags = if on {

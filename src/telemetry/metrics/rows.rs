@@ -473,7 +473,7 @@ pub(super) static KEYSPACE: &[Row] = &[
     ),
 ];
 
-/// Who loads missing keys.
+/// Who loads missing keys, and tags.
 pub(super) static LEASES: &[Row] = &[
     info_gauge(
         "basalt_leases_in_force",
@@ -514,6 +514,16 @@ pub(super) static LEASES: &[Row] = &[
         "basalt_leases_stale_served_total",
         "Values answered past their fresh time.",
         "leases_stale_served",
+    ),
+    info_counter(
+        "basalt_tags_invalidated_total",
+        "Tags invalidated, in each shard that had keys with them.",
+        "tags_invalidated",
+    ),
+    info_counter(
+        "basalt_tags_invalidated_keys_total",
+        "Keys deleted because a tag was invalidated.",
+        "tags_keys_invalidated",
     ),
 ];
 

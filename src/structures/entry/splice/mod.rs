@@ -33,7 +33,7 @@ impl<O> Splice for Entry<O> {
         if inserted != removed {
             let value_len = at + inserted + tail;
             let new = Shape::new(old.form(), old.key_len, value_len, old.has_deadline());
-            self.reshape_around(new, at, tail);
+            self.reshape_around(new.with_words_len(old.words_len), at, tail);
         }
         let end = at + inserted;
         &mut Splice::bytes_mut(self)[at..end]

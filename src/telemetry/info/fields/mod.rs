@@ -199,7 +199,7 @@ pub(super) static CLIENTS: &[Field] = &[
     }),
 ];
 
-/// The section about leases.
+/// The section about leases and tags.
 pub(super) static LEASES: &[Field] = &[
     count("leases_in_force", |s| s.snapshot.leases.in_force),
     count("leases_waiting", |s| s.snapshot.leases.waiting),
@@ -211,6 +211,10 @@ pub(super) static LEASES: &[Field] = &[
         s.snapshot.leases.void_by_change
     }),
     count("leases_stale_served", |s| s.snapshot.leases.stale_served),
+    count("tags_invalidated", |s| s.snapshot.leases.tags_invalidated),
+    count("tags_keys_invalidated", |s| {
+        s.snapshot.leases.tags_keys_invalidated
+    }),
 ];
 
 /// The section of locks, rates and queues of what is due.

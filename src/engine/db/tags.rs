@@ -1,0 +1,405 @@
+//! Which keys of a database have which tags.
+//!
+//! ```text
+//! "user:7" ─▶ id 3 ─▶ the short hashes of its keys          an entry's words:  stale window | 3 | …
+//! ```
+//!
+//! A tag is known by a number, which stands in the entry of each key that has it ([`marks`](crate::engine::marks)),
+//! and has the [short hashes](short_hash) of its keys in [`Parted`] rows: nine bytes for each key and tag, and a little
+//! more. To invalidate a tag is to take its name away: the number is void from then on, whatever the number of keys,
+//! and a look-up that finds a key with it says that there is none. What is tagged with that name later has another
+//! number. The keys are deleted in slices afterwards, and the number is given out again when nothing has it any more:
+//! no key, and no image that may be restored ([`Db::sweep_tags`]).
+//!
+//! Invariant: a key is in the row of a tag if and only if its entry has the number. [`Db::insert`] and the like see to
+//! that, which are the only ways into the table and out of it. A database that is dropped, exchanged, or put in place
+//! of another one takes its tags with it. Without tags there is nothing, and no look at any entry but at a bit of its
+//! header.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::Db;
+use crate::base::maps;
+use crate::engine::marks::{Marks, stale_ms, tag_ids};
+use crate::engine::short_hash::{self, is_at, places, shorten};
+use crate::engine::snapshot::Saving;
+use crate::engine::value::Object;
+use crate::structures::entry::{Entry, EntryRef};
+use crate::structures::parted::Parted;
+use crate::structures::table::{Place, Table};
+
+/// The numbers of a key's tags.
+pub(in crate::engine) type Ids = SmallVec<[u32; 8]>;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    InForce,
+    /// The keys are gone for all who look, and are yet to be deleted. A snapshot whose cut came before still has them.
+    Void {
+        since_cut: bool,
+    },
+    /// The number belongs to no tag.
+    Free,
+}
+
+struct Tag {
+    name: Arc<[u8]>,
+    keys: Parted<u32>,
+    state: State,
+}
+
+/// See the module.
+#[derive(Default)]
+pub(in crate::engine) struct Tags {
+    ids: HashMap<Arc<[u8]>, u32>,
+    tags: Vec<Tag>,
+    free: Vec<u32>,
+    /// Whose keys are to be deleted.
+    void: VecDeque<u32>,
+    /// Numbers that lost their last key, some of which may have one again.
+    idle: Vec<u32>,
+}
+
+impl Tags {
+    fn get(&self, id: u32) -> Option<&Tag> {
+        self.tags.get(id as usize)
+    }
+
+    /// The number of a tag, a new one if it had none.
+    fn intern(&mut self, name: &[u8]) -> u32 {
+        if let Some(id) = self.ids.get(name) {
+            return *id;
+        }
+        let name: Arc<[u8]> = name.into();
+        let tag = Tag {
+            name: Arc::clone(&name),
+            keys: Parted::EMPTY,
+            state: State::InForce,
+        };
+        let id = match self.free.pop() {
+            Some(id) => {
+                self.tags[id as usize] = tag;
+                id
+            }
+            None => {
+                self.tags.push(tag);
+                (self.tags.len() - 1) as u32
+            }
+        };
+        self.ids.insert(name, id);
+        // Perhaps no key comes to have it.
+        self.idle.push(id);
+        id
+    }
+
+    fn add(&mut self, id: u32, short: u32) {
+        match self.tags.get_mut(id as usize) {
+            Some(tag) => tag.keys.push(short),
+            None => debug_assert!(false, "an entry has numbers that there are"),
+        }
+    }
+
+    /// Whether that was the last key of the tag.
+    fn remove(&mut self, id: u32, short: u32) -> bool {
+        let Some(tag) = self.tags.get_mut(id as usize) else {
+            debug_assert!(false, "an entry has numbers that there are");
+            return false;
+        };
+        let was_there = tag.keys.remove(short);
+        debug_assert!(was_there, "a key that leaves had come");
+        let is_last = tag.keys.is_empty();
+        if is_last {
+            self.idle.push(id);
+        }
+        is_last
+    }
+
+    fn is_void(&self, id: u32) -> bool {
+        self.get(id)
+            .is_some_and(|tag| matches!(tag.state, State::Void { .. }))
+    }
+
+    /// Gives the numbers back that no key has.
+    fn sweep(&mut self) {
+        for id in std::mem::take(&mut self.idle) {
+            let Some(tag) = self.tags.get_mut(id as usize) else {
+                continue;
+            };
+            if !tag.keys.is_empty() || tag.state == State::Free {
+                continue;
+            }
+            tag.state = State::Free;
+            let name = std::mem::take(&mut tag.name);
+            if self.ids.get(&name) == Some(&id) {
+                self.ids.remove(&name);
+                maps::shrink(&mut self.ids);
+            }
+            self.void.retain(|void| *void != id);
+            self.free.push(id);
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.free.len() == self.tags.len()
+    }
+}
+
+/// The marks of an entry for a snapshot; none if it had been invalidated before the cut.
+pub(in crate::engine) fn marks_at_cut<'t>(
+    tags: Option<&'t Tags>,
+    entry: EntryRef<'_, Object>,
+) -> Option<Marks<'t>> {
+    let mut marks = Marks::default();
+    if !entry.has_words() {
+        return Some(marks);
+    }
+    marks.stale_ms = stale_ms(entry);
+    for tag in tag_ids(entry).filter_map(|id| tags?.get(id)) {
+        if tag.state == (State::Void { since_cut: false }) {
+            return None;
+        }
+        marks.tags.push(&tag.name);
+    }
+    Some(marks)
+}
+
+/// Some keys of a tag that was invalidated.
+pub(in crate::engine) struct VoidKeys {
+    pub(in crate::engine) id: u32,
+    pub(in crate::engine) shorts: SmallVec<[u32; 64]>,
+}
+
+impl Db {
+    /// Whether a tag of an entry was invalidated, so that the key is gone for all who look.
+    #[inline]
+    pub(in crate::engine) fn is_invalidated(&self, entry: EntryRef<'_, Object>) -> bool {
+        entry.has_words() && self.has_void_tag(entry)
+    }
+
+    #[cold]
+    fn has_void_tag(&self, entry: EntryRef<'_, Object>) -> bool {
+        let tags = self.tags.as_deref();
+        tags.is_some_and(|tags| !tags.void.is_empty() && tag_ids(entry).any(|id| tags.is_void(id)))
+    }
+
+    /// A snapshot is cut: what was invalidated so far is not in it.
+    pub(in crate::engine) fn cut_tags(&mut self) {
+        if let Some(tags) = &mut self.tags {
+            for id in &tags.void {
+                tags.tags[*id as usize].state = State::Void { since_cut: false };
+            }
+        }
+    }
+
+    /// The names of an entry's tags.
+    pub(in crate::engine) fn tag_names<'t>(
+        &'t self,
+        entry: EntryRef<'t, Object>,
+    ) -> impl Iterator<Item = &'t [u8]> {
+        let tags = self.tags.as_deref();
+        tag_ids(entry).filter_map(move |id| Some(&*tags?.get(id)?.name))
+    }
+
+    /// The numbers of tags, for an entry that is about to get them.
+    pub(in crate::engine) fn intern_tags<'n>(
+        &mut self,
+        names: impl Iterator<Item = &'n [u8]>,
+    ) -> Ids {
+        self.charged(|db| {
+            db.sweep_tags();
+            let tags = db.tags.get_or_insert_default();
+            let mut ids = Ids::new();
+            for name in names {
+                let id = tags.intern(name);
+                if !ids.contains(&id) {
+                    ids.push(id);
+                }
+            }
+            ids
+        })
+    }
+
+    /// The numbers of tags that there are.
+    pub(in crate::engine) fn known_tags<'n>(&self, names: impl Iterator<Item = &'n [u8]>) -> Ids {
+        let tags = self.tags.as_deref();
+        names
+            .filter_map(|name| tags?.ids.get(name).copied())
+            .collect()
+    }
+
+    /// Gives the numbers and names back of tags that no key has. What may be restored could have one: then they stay.
+    pub(in crate::engine) fn sweep_tags(&mut self) {
+        if self.keeps_images() {
+            return;
+        }
+        if let Some(tags) = &mut self.tags {
+            tags.sweep();
+            if tags.is_empty() {
+                self.tags = None;
+            }
+        }
+    }
+
+    /// The table, the part in a snapshot, and what is known of tags.
+    pub(in crate::engine) fn saving_parts(
+        &mut self,
+    ) -> (
+        &mut Table<Entry<Object>>,
+        Option<&mut Saving>,
+        Option<&Tags>,
+    ) {
+        let tags = self.tags.as_deref();
+        (&mut self.table, self.saving.as_deref_mut(), tags)
+    }
+
+    /// Gives an entry other words.
+    pub(in crate::engine) fn set_words(&mut self, place: Place, words: &[u32]) {
+        let entry = self.at(place);
+        if entry.words().eq(words.iter().copied()) {
+            return;
+        }
+        let (hash, before) = (self.hash_of(entry), Db::ids_of(entry));
+        self.edit(place, |entry| entry.set_words(words.iter().copied()));
+        self.charged(|db| {
+            db.note_tagged(hash, words.get(1..).unwrap_or_default());
+            db.note_untagged(hash, &before);
+        });
+    }
+
+    /// An entry has come, or has got words.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn note_tagged(&mut self, hash: u64, ids: &[u32]) {
+        if let Some(tags) = &mut self.tags {
+            ids.iter().for_each(|id| tags.add(*id, shorten(hash)));
+        }
+        debug_assert!(ids.is_empty() || self.tags.is_some());
+    }
+
+    /// An entry has left, or has other words.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn note_untagged(&mut self, hash: u64, ids: &[u32]) {
+        let Some(tags) = &mut self.tags else {
+            return debug_assert!(ids.is_empty());
+        };
+        let mut any_idle = false;
+        for id in ids {
+            any_idle |= tags.remove(*id, shorten(hash));
+        }
+        if any_idle {
+            // The background gives the name back.
+            self.published.next_deadline_ms.set(0);
+        }
+    }
+
+    /// The numbers in an entry's words.
+    pub(super) fn ids_of(entry: EntryRef<'_, Object>) -> Ids {
+        tag_ids(entry).collect()
+    }
+
+    /// How many keys have a tag, with those whose time has come but which have not been deleted yet.
+    pub(in crate::engine) fn tagged_count(&self, name: &[u8]) -> usize {
+        let tag = self.tag(name);
+        tag.map_or(0, |tag| tag.keys.len())
+    }
+
+    fn tag(&self, name: &[u8]) -> Option<&Tag> {
+        let tags = self.tags.as_deref()?;
+        tags.get(*tags.ids.get(name)?)
+    }
+
+    /// Takes a tag's name away; its number, and how many keys had it.
+    pub(in crate::engine) fn invalidate_tag(&mut self, name: &[u8]) -> Option<(u32, usize)> {
+        self.charged(|db| {
+            let tags = db.tags.as_deref_mut()?;
+            let id = tags.ids.remove(name)?;
+            let tag = &mut tags.tags[id as usize];
+            tag.state = State::Void { since_cut: true };
+            let count = tag.keys.len();
+            tags.void.push_back(id);
+            Some((id, count))
+        })
+    }
+
+    /// Undoes that.
+    pub(in crate::engine) fn validate_tag(&mut self, id: u32) {
+        self.charged(|db| {
+            let Some(tags) = db.tags.as_deref_mut() else {
+                return;
+            };
+            tags.void.retain(|void| *void != id);
+            let tag = &mut tags.tags[id as usize];
+            tag.state = State::InForce;
+            tags.ids.insert(Arc::clone(&tag.name), id);
+        });
+    }
+
+    /// Keys that are to be deleted, so many at most; none if there are none left.
+    pub(in crate::engine) fn void_keys(&mut self, count: usize) -> Option<VoidKeys> {
+        loop {
+            let tags = self.tags.as_deref_mut()?;
+            let id = *tags.void.front()?;
+            let mut shorts = SmallVec::new();
+            tags.tags[id as usize].keys.following(0, count, &mut shorts);
+            if !shorts.is_empty() {
+                return Some(VoidKeys { id, shorts });
+            }
+            tags.void.pop_front();
+            tags.idle.push(id);
+        }
+    }
+
+    /// A key with this short hash that has a tag.
+    pub(in crate::engine) fn find_tagged(&self, short: u32, id: u32) -> Option<Place> {
+        let depth = self.table.depth();
+        places(short_hash::known(short), depth).find_map(|at| {
+            self.table.find_by_hash(at, |entry| {
+                is_at(self.seed.hash(entry.key()), at, depth)
+                    && tag_ids(entry).any(|other| other == id)
+            })
+        })
+    }
+
+    /// A key is not where its tag says. That is a mistake in this file; it is not to keep the background busy for ever.
+    pub(in crate::engine) fn forget_tagged(&mut self, short: u32, id: u32) {
+        debug_assert!(false, "a tag knows keys that there are");
+        if let Some(tags) = &mut self.tags {
+            tags.remove(id, short);
+        }
+    }
+
+    /// Visits keys of a tag from a position on, so many or a few more, and returns the next position, 0 at the end. One
+    /// that has the tag from the first call to the last is visited exactly once.
+    pub(in crate::engine) fn walk_tag(
+        &self,
+        name: &[u8],
+        position: u64,
+        count: usize,
+        mut visit: impl FnMut(EntryRef<'_, Object>),
+    ) -> u64 {
+        let known = self.tags.as_deref().and_then(|tags| tags.ids.get(name));
+        let (Some(tag), Some(&id)) = (self.tag(name), known) else {
+            return 0;
+        };
+        let mut shorts = Vec::new();
+        let next = tag.keys.following(position, count, &mut shorts);
+        let depth = self.table.depth();
+        let at_all = |short: &u32| places(short_hash::known(*short), depth);
+        for at in shorts.iter().flat_map(at_all) {
+            // It accepts none, so that it is shown all.
+            let found = self.table.find_by_hash(at, |entry| {
+                let is_meant = is_at(self.seed.hash(entry.key()), at, depth);
+                if is_meant && tag_ids(entry).any(|other| other == id) {
+                    visit(entry);
+                }
+                false
+            });
+            debug_assert!(found.is_none());
+        }
+        next.unwrap_or(0)
+    }
+}

@@ -1,0 +1,87 @@
+//! Tags that are invalidated: their keys are gone at once for all who look, and deleted in slices.
+
+use super::Engine;
+use super::db::Db;
+use super::effect::Event;
+use super::undo::DbChange;
+use crate::structures::table::Place;
+
+/// Keys of a tag that are deleted in one slice.
+const FREED_PER_SLICE: usize = 64;
+
+/// Keys of a shard that are deleted when their tag is invalidated, with all shards in hand: a small tag is done with.
+const FREED_AT_ONCE: usize = 16;
+
+impl Engine {
+    /// Invalidates a tag: its keys are gone for all who look. Some are deleted here, the others by the background. How
+    /// many there are.
+    pub fn invalidate_tag(&mut self, index: usize, name: &[u8]) -> usize {
+        self.waiters.note_invalidated(index, name);
+        let db = self.dbs[index].as_deref_mut();
+        let Some((id, count)) = db.and_then(|db| db.invalidate_tag(name)) else {
+            return 0;
+        };
+        if let Some(attempt) = &mut self.attempt {
+            attempt.note(DbChange::TagInvalidated(index, id));
+        }
+        self.published.tags.invalidated.add(1);
+        if self.free_invalidated_of(index, FREED_AT_ONCE) {
+            self.published.next_deadline_ms.set(0);
+        }
+        count
+    }
+
+    /// Deletes some keys of tags that were invalidated, and gives back the names of tags without keys; true while there
+    /// are more.
+    pub(super) fn free_invalidated(&mut self) -> bool {
+        let mut more = false;
+        for index in 0..self.dbs_end {
+            more |= self.free_invalidated_of(index, FREED_PER_SLICE);
+            if let Some(db) = self.dbs[index].as_deref_mut() {
+                db.charged(Db::sweep_tags);
+            }
+        }
+        more
+    }
+
+    fn free_invalidated_of(&mut self, index: usize, count: usize) -> bool {
+        let mut left = count;
+        loop {
+            let db = self.dbs[index].as_deref_mut();
+            let Some(void) = db.and_then(|db| db.charged(|db| db.void_keys(left.max(1)))) else {
+                return false;
+            };
+            if left == 0 {
+                return true;
+            }
+            left = left.saturating_sub(void.shorts.len());
+            for short in void.shorts {
+                let db = self.dbs[index].as_deref_mut();
+                let place = db.as_ref().and_then(|db| db.find_tagged(short, void.id));
+                match (place, db) {
+                    (Some(place), _) => self.delete_invalidated(index, place),
+                    (None, Some(db)) => db.forget_tagged(short, void.id),
+                    (None, None) => {}
+                }
+            }
+        }
+    }
+
+    /// Deletes a key of which a tag was invalidated.
+    #[cold]
+    pub(super) fn delete_invalidated(&mut self, index: usize, place: Place) {
+        self.leaves(index, place);
+        let Some(db) = self.dbs[index].as_deref_mut() else {
+            return;
+        };
+        let entry = db.at(place);
+        self.effects.expired(index, entry.key(), Event::DEL);
+        self.effects.log_lost(index, entry.key(), true);
+        self.waiters.key_changed(index, entry.key());
+        let stamp = self.effects.stamp();
+        self.watches.key_changed(index, entry.key(), stamp);
+        self.published.tags.keys_invalidated.add(1);
+        let trash = db.charged(|db| db.delete(place));
+        self.discard(trash);
+    }
+}
