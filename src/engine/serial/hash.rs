@@ -10,7 +10,14 @@
 //! 25  LISTPACK_EX      earliest deadline u64 | string with a listpack of field, value, deadline …
 //!                      those with a deadline first, earliest first; 0 none
 //! 22, 23               24 and 25 of a release candidate: no earliest deadline, and deadlines are absolute
+//! 22  of Valkey        count | ( field | value | deadline i64, -1 none ) …
+//! 29  TEMPLATE         count | field … | string with a listpack of values
+//! 30  TEMPLATE_REF     string with a listpack of the template's number and the values
+//! 31  TEMPLATE         count | ( field | value ) …
+//! 32  TEMPLATE_REF     the template's number | value …
 //! ```
+//!
+//! A template is a row of fields that many hashes have; a file tells it once, in front of them.
 
 use super::packed::{Packed, distinct};
 use super::reader::Reader;
@@ -132,6 +139,19 @@ pub(super) fn read(
             packed.each_group(|[field, value]| fields.add_elements(field, value, None))?;
             Ok(fields.entry)
         }
+        types::VALKEY_HASH_2 if reader.is_valkey() => {
+            let count = reader.count(10)?;
+            let mut fields = Fields::new(key, count, rules)?;
+            for _ in 0..count {
+                let (field, value) = (reader.string()?, reader.string()?);
+                let deadline = match reader.millis()? as i64 {
+                    -1 => None,
+                    at_ms => Some(checked_deadline(u64::try_from(at_ms).ok())?),
+                };
+                fields.add(&field, &value, deadline)?;
+            }
+            Ok(fields.entry)
+        }
         types::HASH_METADATA | types::HASH_METADATA_RC => {
             let earliest = if form == types::HASH_METADATA {
                 reader.millis()?
@@ -158,6 +178,64 @@ pub(super) fn read(
                 reader.millis()?;
             }
             read_pack::<3>(LISTPACKEX, key, reader, rules)
+        }
+    }
+}
+
+/// Reads a hash whose fields stand apart from its values.
+pub(super) fn read_template(
+    form: u8,
+    key: &[u8],
+    reader: &mut Reader<'_>,
+    rules: &HashRules,
+) -> Result<Entry<Object>, Malformed> {
+    const OTHER_COUNT: Malformed = Malformed("as many values as fields are due");
+    match form {
+        types::HASH_TEMPLATE_ARRAY => {
+            let count = reader.count(2)?;
+            let mut fields = Fields::new(key, count, rules)?;
+            for _ in 0..count {
+                let (field, value) = (reader.string()?, reader.string()?);
+                fields.add(&field, &value, None)?;
+            }
+            Ok(fields.entry)
+        }
+        types::HASH_TEMPLATE_ARRAY_REF => {
+            let number = reader.length()?;
+            let names = reader.template(number)?;
+            let mut fields = Fields::new(key, names.len(), rules)?;
+            for name in names {
+                fields.add(name, &reader.string()?, None)?;
+            }
+            Ok(fields.entry)
+        }
+        _ => {
+            let mut own = Vec::new();
+            if form == types::HASH_TEMPLATE_LISTPACK {
+                for _ in 0..reader.count(1)? {
+                    own.push(reader.string()?.into_owned().into_boxed_slice());
+                }
+            }
+            let bytes = reader.string()?;
+            let pack = Listpack::check(&bytes).ok_or(Malformed::PACK)?;
+            let mut values = pack.iter();
+            let names = match form {
+                types::HASH_TEMPLATE_LISTPACK => own.as_slice(),
+                _ => {
+                    let number = values.next().and_then(|number| number.integer());
+                    let number = number.and_then(|number| u64::try_from(number).ok());
+                    reader.template(number.ok_or(Malformed::PACK)?)?
+                }
+            };
+            let mut fields = Fields::new(key, names.len(), rules)?;
+            for name in names {
+                let value = values.next().ok_or(OTHER_COUNT)?;
+                value.with_bytes(|value| fields.add(name, value, None))?;
+            }
+            match values.next() {
+                None => Ok(fields.entry),
+                Some(_) => Err(OTHER_COUNT),
+            }
         }
     }
 }

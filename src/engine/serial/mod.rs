@@ -7,7 +7,8 @@
 //! ```
 //!
 //! [`write()`] chooses the oldest form that can carry a value, so that any server from 7.0 on can read it, unless it is
-//! asked for the form that loses nothing. [`read`] knows all forms that servers up to 7.4 write. A value's name, its
+//! asked for the form that loses nothing. [`read`] knows all forms that servers up to 7.4 write, and of
+//! Redis 8 and Valkey 9 those whose values are of types that exist here. A value's name, its
 //! deadline and the frame that DUMP puts around it are not part of this.
 //!
 //! What is read is foreign: every length is checked against the bytes that are left before memory is taken for it,
@@ -27,7 +28,7 @@ pub mod reader;
 mod set;
 pub mod sketch;
 mod sorted_set;
-mod stream;
+pub mod stream;
 pub mod writer;
 
 use super::value::{self, object::note_entry_bytes};
@@ -44,6 +45,10 @@ pub const V10: u16 = 10;
 pub const V11: u16 = 11;
 /// From 7.4 on: deadlines of hash fields.
 pub const V12: u16 = 12;
+/// The newest version of Redis that is read, of 8.10.
+pub const REDIS_VERSION_MAX: u16 = 16;
+/// The versions of Valkey that are read: its own format begins with the first.
+pub const VALKEY_VERSIONS: std::ops::RangeInclusive<u16> = 80..=81;
 
 /// Which of several forms to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,6 +130,24 @@ pub mod types {
     pub const HASH_METADATA: u8 = 24;
     /// A small hash with deadlines.
     pub const HASH_LISTPACK_EX: u8 = 25;
+    /// A stream of Redis 8.6, which may know what its producers added.
+    pub const STREAM_LISTPACKS_4: u8 = 26;
+    /// A stream of Redis 8.8, whose groups may have been given entries back.
+    pub const STREAM_LISTPACKS_5: u8 = 27;
+    /// An array of Redis 8.8.
+    pub const ARRAY: u8 = 28;
+    /// A small hash of Redis 8.10, its fields apart from its values.
+    pub const HASH_TEMPLATE_LISTPACK: u8 = 29;
+    /// The same; its fields were written before, once for many hashes.
+    pub const HASH_TEMPLATE_LISTPACK_REF: u8 = 30;
+    /// A hash of Redis 8.10.
+    pub const HASH_TEMPLATE_ARRAY: u8 = 31;
+    /// The same; its fields were written before, once for many hashes.
+    pub const HASH_TEMPLATE_ARRAY_REF: u8 = 32;
+    /// A limiter of rates, of Redis 8 if it is built so.
+    pub const GCRA: u8 = 33;
+    /// Of Valkey 9: a hash with deadlines, by the number that release candidates of Redis 7.4 had.
+    pub const VALKEY_HASH_2: u8 = HASH_METADATA_RC;
 }
 
 /// What a form of values is called where one is found to be broken, in the words that tools look for in logs.
@@ -142,9 +165,15 @@ pub fn form_name(form: u8) -> &'static str {
         }
         types::ZSET_LISTPACK => "Zset listpack",
         types::SET_LISTPACK => "Set listpack",
-        types::STREAM_LISTPACKS | types::STREAM_LISTPACKS_2 | types::STREAM_LISTPACKS_3 => {
-            "Stream listpack"
-        }
+        types::STREAM_LISTPACKS
+        | types::STREAM_LISTPACKS_2
+        | types::STREAM_LISTPACKS_3
+        | types::STREAM_LISTPACKS_4
+        | types::STREAM_LISTPACKS_5 => "Stream listpack",
+        types::HASH_TEMPLATE_LISTPACK
+        | types::HASH_TEMPLATE_LISTPACK_REF
+        | types::HASH_TEMPLATE_ARRAY
+        | types::HASH_TEMPLATE_ARRAY_REF => "Hash template",
         _ => "Value",
     }
 }
@@ -254,9 +283,15 @@ fn read_value(
         | types::HASH_LISTPACK_EX_RC
         | types::HASH_METADATA
         | types::HASH_LISTPACK_EX => hash::read(form, key, reader, &limits.hash),
-        types::STREAM_LISTPACKS | types::STREAM_LISTPACKS_2 | types::STREAM_LISTPACKS_3 => {
-            stream::read(form, key, reader)
-        }
+        types::HASH_TEMPLATE_LISTPACK
+        | types::HASH_TEMPLATE_LISTPACK_REF
+        | types::HASH_TEMPLATE_ARRAY
+        | types::HASH_TEMPLATE_ARRAY_REF => hash::read_template(form, key, reader, &limits.hash),
+        types::STREAM_LISTPACKS
+        | types::STREAM_LISTPACKS_2
+        | types::STREAM_LISTPACKS_3
+        | types::STREAM_LISTPACKS_4
+        | types::STREAM_LISTPACKS_5 => stream::read(form, key, reader),
         types::MODULE_2 => match reader.length()? {
             number if number == lapsing::number() => set::read_lapsing(key, reader, &limits.set),
             number => sketch::read(number, key, reader),

@@ -4,6 +4,7 @@
 //! and no frame.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use super::{Malformed, form};
 use crate::base::number;
@@ -12,10 +13,20 @@ use crate::structures::lzf;
 /// Bytes that one byte of compressed text can stand for, at most: three bytes copy up to 264.
 const EXPANSION_MAX: usize = 88;
 
+/// What values mean beyond their bytes: who wrote them, and what was written in front of them.
+#[derive(Clone, Debug, Default)]
+pub struct Origin {
+    /// Valkey of version 9 or later, whose numbers of types are others than those of Redis from 7.4 on.
+    pub is_valkey: bool,
+    /// Names of fields that hashes share, by the number that these have instead.
+    pub templates: BTreeMap<u64, Vec<Box<[u8]>>>,
+}
+
 /// Bytes that are being read.
 pub struct Reader<'a> {
     rest: &'a [u8],
     string_bytes_max: usize,
+    origin: Option<&'a Origin>,
 }
 
 /// How a string begins: its length follows, or it stands in a form of its own.
@@ -30,7 +41,27 @@ impl<'a> Reader<'a> {
         Reader {
             rest: bytes,
             string_bytes_max,
+            origin: None,
         }
+    }
+
+    /// The same, of bytes of which it is known where they come from.
+    pub fn from(self, origin: &'a Origin) -> Reader<'a> {
+        let origin = Some(origin);
+        Reader { origin, ..self }
+    }
+
+    /// Whether Valkey wrote them.
+    pub(super) fn is_valkey(&self) -> bool {
+        self.origin.is_some_and(|origin| origin.is_valkey)
+    }
+
+    /// The names of the fields that a number stands for.
+    pub(super) fn template(&self, number: u64) -> Result<&'a [Box<[u8]>], Malformed> {
+        let fields = self.origin.and_then(|origin| origin.templates.get(&number));
+        fields
+            .map(Vec::as_slice)
+            .ok_or(Malformed("a template of fields that did not come before"))
     }
 
     /// What is left.

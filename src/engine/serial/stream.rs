@@ -4,13 +4,19 @@
 //! 15  LISTPACKS      nodes | length | last id | groups
 //! 19  LISTPACKS_2    … | length | last id | first id | greatest deleted id | added | groups
 //! 21  LISTPACKS_3    as 19, and consumers have the time when they were active
+//! 26  LISTPACKS_4    as 21 | producers
+//! 27  LISTPACKS_5    as 26, and behind its consumers a group has the entries that it was given back: count | id …
 //!
 //! nodes       count | ( string with the master id | string with a listpack ) …
 //! id          two lengths; in strings and in pending lists 16 bytes big-endian
 //! groups      count | ( name | last id | read (from 19 on) | pending | consumers ) …
 //! pending     count | ( id | delivery time u64 | deliveries ) …
 //! consumers   count | ( name | seen u64 | active u64 (from 21 on) | count | id … ) …
+//! producers   seconds that they are remembered | how much of each | count | … | ids added | ids that came twice
 //! ```
+//!
+//! What stands between count and figures of producers is not documented, and there are none here: a stream that knows of
+//! any is refused, and so is one with entries that a group was given back, as each has to be some consumer's here.
 //!
 //! A pending entry stands in its group's list with its figures, and in the list of exactly one consumer.
 
@@ -117,6 +123,10 @@ pub(super) fn piece(piece: &StreamPiece<'_>, writer: &mut Writer) -> u64 {
     0
 }
 
+/// Why a stream is refused that remembers what producers added.
+pub const PRODUCERS: &str =
+    "a stream that remembers ids of producers (IDMP), which there are not here";
+
 /// Reads a stream of any form.
 pub(super) fn read(
     form: u8,
@@ -144,6 +154,13 @@ pub(super) fn read(
         }
         let group = read_group(form, reader, &stream)?;
         stream.groups.insert(&name, group);
+    }
+    if matches!(form, types::STREAM_LISTPACKS_4 | types::STREAM_LISTPACKS_5) {
+        let (_seconds, _each) = (reader.length()?, reader.length()?);
+        if reader.length()? > 0 {
+            return Err(Malformed(PRODUCERS));
+        }
+        let (_added, _twice) = (reader.length()?, reader.length()?);
     }
     Ok(stream_entry(key, stream))
 }
@@ -208,7 +225,7 @@ fn read_group(form: u8, reader: &mut Reader<'_>, stream: &Stream) -> Result<Grou
         }
         let seen_ms = reader.millis()? as i64;
         let consumer: ConsumerId = group.add_consumer(&name, seen_ms);
-        group.consumer_mut(consumer).active_ms = if form == types::STREAM_LISTPACKS_3 {
+        group.consumer_mut(consumer).active_ms = if form >= types::STREAM_LISTPACKS_3 {
             reader.millis()? as i64
         } else {
             // The best guess there is.
@@ -237,6 +254,11 @@ fn read_group(form: u8, reader: &mut Reader<'_>, stream: &Stream) -> Result<Grou
                 },
             );
         }
+    }
+    if form == types::STREAM_LISTPACKS_5 && reader.count(16)? > 0 {
+        return Err(Malformed(
+            "a stream with entries that a group was given back (XNACK)",
+        ));
     }
     if owned.len() != figures.len() {
         return Err(Malformed("an entry pending for nobody"));

@@ -220,12 +220,10 @@ impl Placer {
                     continue;
                 }
             }
-            let made = self
-                .decode(&stretch.bytes, raw)
-                .map_err(|fault| LoadError {
-                    offset: stretch.offset + raw.at as u64,
-                    fault,
-                })?;
+            let made = self.decode(stretch, raw).map_err(|fault| LoadError {
+                offset: stretch.offset + raw.at as u64,
+                fault,
+            })?;
             match made {
                 Some(one) => decoded.push(one),
                 None => tally.empty += 1,
@@ -261,13 +259,19 @@ impl Placer {
     }
 
     /// The value of a key; none if it is a collection without elements.
-    fn decode<'s>(&self, bytes: &'s [u8], raw: &'s RawEntry) -> Result<Option<Decoded<'s>>, Fault> {
+    fn decode<'s>(
+        &self,
+        stretch: &'s Stretch,
+        raw: &'s RawEntry,
+    ) -> Result<Option<Decoded<'s>>, Fault> {
+        let bytes = &stretch.bytes;
         let malformed = |key: &[u8], error: Malformed| Fault::Value {
             key: key.to_vec(),
             form: bytes[raw.at],
             why: error.0,
         };
-        let mut reader = Reader::new(&bytes[raw.at..raw.end], self.limits.string_bytes_max);
+        let mut reader = Reader::new(&bytes[raw.at..raw.end], self.limits.string_bytes_max)
+            .from(&stretch.origin);
         let form = reader.byte().map_err(|error| malformed(b"", error))?;
         let key = reader.string().map_err(|error| malformed(b"", error))?;
         let deadline = raw.deadline.map(|at_ms| at_ms.min(DEADLINE_MAX));

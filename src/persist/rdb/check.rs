@@ -148,7 +148,7 @@ impl Found {
                 self.expires += 1;
                 self.expired += u64::from(at_ms < now.unix_ms);
             }
-            match value(&stretch.bytes, raw, limits) {
+            match value(stretch, raw, limits) {
                 Ok(()) => {}
                 Err((_, Malformed::EMPTY)) => self.empty += 1,
                 Err((key, error)) => {
@@ -191,8 +191,9 @@ impl Found {
 }
 
 /// Whether a value can be read; its key and why not.
-fn value(bytes: &[u8], raw: &RawEntry, limits: &Limits) -> Result<(), (Vec<u8>, Malformed)> {
-    let mut reader = Reader::new(&bytes[raw.at..raw.end], limits.string_bytes_max);
+fn value(stretch: &Stretch, raw: &RawEntry, limits: &Limits) -> Result<(), (Vec<u8>, Malformed)> {
+    let bytes = &stretch.bytes[raw.at..raw.end];
+    let mut reader = Reader::new(bytes, limits.string_bytes_max).from(&stretch.origin);
     let form = reader.byte().map_err(|error| (Vec::new(), error))?;
     let key = reader.string().map_err(|error| (Vec::new(), error))?;
     match serial::read_as(form, &key, None, &mut reader, limits) {

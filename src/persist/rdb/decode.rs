@@ -4,12 +4,15 @@
 //! What is read is foreign: a length that is claimed takes memory only as its bytes come.
 
 use std::io::Read;
+use std::sync::Arc;
 
 use super::fault::Fault;
 use super::source::{STRETCH_BYTES, Source};
-use super::{MARKS, VERSION_MAX, opcode};
+use super::{MARKS, opcode};
 use crate::engine::restored_access::Access;
-use crate::engine::serial::types;
+use crate::engine::serial::reader::{Origin, Reader};
+use crate::engine::serial::stream::PRODUCERS;
+use crate::engine::serial::{REDIS_VERSION_MAX, VALKEY_VERSIONS, types};
 
 /// Names of aux fields and their values that are longer are not kept.
 const AUX_BYTES_MAX: usize = 64 * 1024;
@@ -43,6 +46,8 @@ pub struct Stretch {
     pub entries: Vec<RawEntry>,
     /// Where the bytes lie in the snapshot.
     pub offset: u64,
+    /// Where they come from.
+    pub origin: Arc<Origin>,
 }
 
 /// What stands beside keys.
@@ -80,6 +85,7 @@ pub enum Next {
 pub struct Decoder<'s> {
     source: Source<'s>,
     version: u16,
+    origin: Arc<Origin>,
     databases: usize,
     checks: bool,
     now_ms: u64,
@@ -118,6 +124,10 @@ impl<'s> Decoder<'s> {
         Ok(Decoder {
             source,
             version,
+            origin: Arc::new(Origin {
+                is_valkey: VALKEY_VERSIONS.contains(&version),
+                ..Origin::default()
+            }),
             databases: bounds.databases,
             checks: bounds.checks,
             now_ms: bounds.now_ms,
@@ -183,6 +193,7 @@ impl<'s> Decoder<'s> {
             bytes: self.source.take(),
             entries: std::mem::take(&mut self.entries),
             offset,
+            origin: Arc::clone(&self.origin),
         }
     }
 
@@ -246,13 +257,37 @@ impl<'s> Decoder<'s> {
                 self.skip_module()?;
                 Aside::Module(module)
             }
+            opcode::TEMPLATE if !self.origin.is_valkey => {
+                self.template()?;
+                return Ok(None);
+            }
+            opcode::KEY_METADATA if self.origin.is_valkey => {
+                return Err(Fault::Form(
+                    "Slots that are on their way to the server that saved",
+                ));
+            }
+            opcode::KEY_METADATA => {
+                if self.length()? > 0 {
+                    return Err(Fault::Form(
+                        "What a module that is not here keeps with a key",
+                    ));
+                }
+                return Ok(None);
+            }
             opcode::END => {
                 self.check_sum()?;
                 return Ok(Some(Next::End(self.stretch())));
             }
             kind => {
+                let key_at = self.source.at();
                 self.skip_string()?;
-                self.skip_value(kind)?;
+                self.skip_value(kind).map_err(|fault| match fault {
+                    Fault::Foreign { what, .. } => Fault::Foreign {
+                        key: key_of(self.source.since(key_at)),
+                        what,
+                    },
+                    fault => fault,
+                })?;
                 self.entries.push(RawEntry {
                     db: self.db,
                     deadline: self.deadline.take(),
@@ -284,6 +319,22 @@ impl<'s> Decoder<'s> {
         self.skip_string()?;
         self.marks = Some((from, self.source.at()));
         Ok(None)
+    }
+
+    /// Names that hashes behind it share.
+    fn template(&mut self) -> Result<(), Fault> {
+        let number = self.length()?;
+        let mut fields = Vec::new();
+        for _ in 0..self.length()? {
+            let from = self.source.at();
+            self.skip_string()?;
+            fields.push(key_of(self.source.since(from)).into_boxed_slice());
+        }
+        let origin = Arc::make_mut(&mut self.origin);
+        match origin.templates.insert(number, fields) {
+            None => Ok(()),
+            Some(_) => Err(Fault::Form("Two templates of fields of one number")),
+        }
     }
 
     /// The checksum at the end, which files have since version 5.
@@ -345,7 +396,7 @@ impl<'s> Decoder<'s> {
         let from = self.source.at();
         self.skip_string()?;
         let raw = self.source.since(from);
-        let mut reader = crate::engine::serial::reader::Reader::new(raw, AUX_BYTES_MAX);
+        let mut reader = Reader::new(raw, AUX_BYTES_MAX);
         Ok(reader
             .string()
             .map(|text| text.into_owned())
@@ -408,6 +459,30 @@ impl<'s> Decoder<'s> {
                 }
                 Ok(())
             }
+            types::VALKEY_HASH_2 if self.origin.is_valkey => {
+                for _ in 0..self.length()? {
+                    self.skip_strings(2)?;
+                    self.source.skip(8)?;
+                }
+                Ok(())
+            }
+            types::HASH_TEMPLATE_LISTPACK => {
+                let count = self.length()?;
+                self.skip_strings(count)?;
+                self.skip_string()
+            }
+            types::HASH_TEMPLATE_LISTPACK_REF => self.skip_string(),
+            types::HASH_TEMPLATE_ARRAY => {
+                let count = self.length()?;
+                self.skip_strings(count)?;
+                self.skip_strings(count)
+            }
+            types::HASH_TEMPLATE_ARRAY_REF => {
+                let number = self.length()?;
+                let fields = self.origin.templates.get(&number).map(Vec::len);
+                let fields = fields.ok_or(Fault::Form("A template of fields that did not come"))?;
+                self.skip_strings(fields as u64)
+            }
             types::HASH_METADATA | types::HASH_METADATA_RC => {
                 if kind == types::HASH_METADATA {
                     self.source.skip(8)?;
@@ -418,10 +493,14 @@ impl<'s> Decoder<'s> {
                 }
                 Ok(())
             }
-            types::STREAM_LISTPACKS | types::STREAM_LISTPACKS_2 | types::STREAM_LISTPACKS_3 => {
-                self.skip_stream(kind)
-            }
-            types::MODULE => Err(Fault::Module),
+            types::STREAM_LISTPACKS
+            | types::STREAM_LISTPACKS_2
+            | types::STREAM_LISTPACKS_3
+            | types::STREAM_LISTPACKS_4
+            | types::STREAM_LISTPACKS_5 => self.skip_stream(kind),
+            types::MODULE => Err(foreign("a value of a module of before Redis 4")),
+            types::ARRAY => Err(foreign("an array of Redis 8.8")),
+            types::GCRA => Err(foreign("a limiter of rates (GCRA) of Redis 8")),
             types::MODULE_2 => {
                 self.length()?;
                 self.skip_module()
@@ -449,12 +528,26 @@ impl<'s> Decoder<'s> {
             }
             for _ in 0..self.length()? {
                 self.skip_string()?;
-                let has_activity = kind == types::STREAM_LISTPACKS_3;
+                let has_activity = kind >= types::STREAM_LISTPACKS_3;
                 self.source.skip(if has_activity { 16 } else { 8 })?;
                 for _ in 0..self.length()? {
                     self.source.skip(16)?;
                 }
             }
+            if kind == types::STREAM_LISTPACKS_5 {
+                for _ in 0..self.length()? {
+                    self.source.skip(16)?;
+                }
+            }
+        }
+        if matches!(kind, types::STREAM_LISTPACKS_4 | types::STREAM_LISTPACKS_5) {
+            self.length()?;
+            self.length()?;
+            if self.length()? > 0 {
+                return Err(foreign(PRODUCERS));
+            }
+            self.length()?;
+            self.length()?;
         }
         Ok(())
     }
@@ -480,18 +573,31 @@ impl<'s> Decoder<'s> {
     }
 }
 
+/// A value of a type that does not exist here; whose it is, is said where the key is known.
+fn foreign(what: &'static str) -> Fault {
+    let key = Vec::new();
+    Fault::Foreign { key, what }
+}
+
+/// The string at the beginning of some bytes.
+fn key_of(raw: &[u8]) -> Vec<u8> {
+    let key = Reader::new(raw, raw.len().max(AUX_BYTES_MAX)).string();
+    key.map(|key| key.into_owned()).unwrap_or_default()
+}
+
 /// The version that the first bytes say, if it can be read.
 fn version_of(first: &[u8; 9]) -> Result<u16, Fault> {
     let number = |digits: &[u8]| std::str::from_utf8(digits).ok()?.parse::<u32>().ok();
+    let known = |version: u32| u16::try_from(version).ok();
     if let Some(digits) = first.strip_prefix(b"VALKEY") {
-        return Err(number(digits).map_or(Fault::Signature(*first), Fault::Valkey));
+        let version = number(digits).ok_or(Fault::Signature(*first))?;
+        let known = known(version).filter(|version| VALKEY_VERSIONS.contains(version));
+        return known.ok_or(Fault::Valkey(version));
     }
     let digits = first
         .strip_prefix(b"REDIS")
         .ok_or(Fault::Signature(*first))?;
     let version = number(digits).ok_or(Fault::Signature(*first))?;
-    match u16::try_from(version) {
-        Ok(version @ 1..=VERSION_MAX) => Ok(version),
-        _ => Err(Fault::Version(version)),
-    }
+    let known = known(version).filter(|version| (1..=REDIS_VERSION_MAX).contains(version));
+    known.ok_or(Fault::Version(version))
 }

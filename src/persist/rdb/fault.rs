@@ -2,8 +2,7 @@
 
 use std::{fmt, io};
 
-use super::VERSION_MAX;
-use crate::engine::serial::form_name;
+use crate::engine::serial::{REDIS_VERSION_MAX, VALKEY_VERSIONS, form_name};
 use crate::telemetry::log;
 
 /// What is wrong with a snapshot, see [`LoadError`](crate::persist::load::LoadError) for where.
@@ -15,7 +14,7 @@ pub enum Fault {
     Short,
     /// The file does not begin as a snapshot does; these are its first bytes.
     Signature([u8; 9]),
-    /// The file is of Valkey, of a version of its own.
+    /// The file is of Valkey, of a version of its own that is not known here.
     Valkey(u32),
     /// The file is of a newer version.
     Version(u32),
@@ -30,8 +29,13 @@ pub enum Fault {
     Database(u64),
     /// A record of no known kind.
     Opcode(u8),
-    /// A module's value, whose end only the module could find.
-    Module,
+    /// A value of a type that does not exist here and whose end can not be found: what it is.
+    Foreign {
+        /// Key of the value.
+        key: Vec<u8>,
+        /// Its type.
+        what: &'static str,
+    },
     /// A string in no known form, or a number where none can be.
     Form(&'static str),
     /// A key is in a database twice.
@@ -64,12 +68,13 @@ impl fmt::Display for Fault {
             Fault::Signature(_) => f.write_str("Wrong signature trying to load DB from file"),
             Fault::Valkey(version) => write!(
                 f,
-                "This is an RDB file of Valkey in its own format, version {version}: Valkey 9 and later write what only \
-                 Valkey reads. Save it with Valkey 8 or older, or copy the keys over the network"
+                "Can't handle RDB format version {version} of Valkey: it is of a newer server; versions {} to {} are read",
+                VALKEY_VERSIONS.start(),
+                VALKEY_VERSIONS.end()
             ),
             Fault::Version(version) => write!(
                 f,
-                "Can't handle RDB format version {version}: it is of a newer server; versions up to {VERSION_MAX} are read"
+                "Can't handle RDB format version {version}: it is of a newer server; versions up to {REDIS_VERSION_MAX} are read"
             ),
             Fault::Checksum { expected, found } => write!(
                 f,
@@ -80,7 +85,11 @@ impl fmt::Display for Fault {
                 "The RDB file has keys for database {db}, and there are fewer"
             ),
             Fault::Opcode(code) => write!(f, "Unknown RDB opcode or value type {code}"),
-            Fault::Module => f.write_str("A value of a module that is not here"),
+            Fault::Foreign { key, what } => write!(
+                f,
+                "The key '{}' holds {what}, a type that does not exist here",
+                log::quoted(key)
+            ),
             Fault::Form(why) => f.write_str(why),
             Fault::Twice { key, db } => write!(
                 f,

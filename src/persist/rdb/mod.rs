@@ -1,11 +1,12 @@
 //! The format of snapshots, which is Redis's RDB: encoding and decoding, without files.
 //!
 //! ```text
-//! file      "REDIS" version of four digits | record … | 0xff | CRC-64 u64 little-endian, 0 without one
+//! file      "REDIS" version of four digits, or "VALKEY" and three | record … | 0xff | CRC-64 u64 little-endian, 0 without one
 //! record    0xfa aux name, value              0xfe select database, number     0xfb sizes: keys, keys with a deadline
 //!           0xf5 source of functions          0xf7 what a module keeps beside keys
 //!           key: [ 0xfd u32 seconds | 0xfc u64 milliseconds ] [ 0xf8 idle seconds ] [ 0xf9 u8 frequency ]
 //!                type u8 | key | value
+//!           of Redis 8: 0xf2 template of fields: number, count, names      0xf3 what modules keep with the next key
 //! ```
 
 pub mod check;
@@ -17,19 +18,20 @@ mod source;
 /// The checksum at the end, also of stretches that are summed side by side.
 pub use crate::base::checksum as crc64;
 
-/// The newest version that is read.
-pub const VERSION_MAX: u16 = 12;
-
 /// Bytes that tell a snapshot from other files.
 pub const MAGIC_BYTES: usize = 5;
 
-/// Whether a file that begins so is a snapshot, of Redis or of Valkey; of the latter's own format is said that it is.
+/// Whether a file that begins so is a snapshot, of Redis or of Valkey.
 pub fn is_snapshot(begun: &[u8]) -> bool {
     begun.starts_with(b"REDIS") || begun.starts_with(b"VALKE")
 }
 
 /// Opcodes: first bytes of records that are no types of values.
 pub mod opcode {
+    /// The names of fields that hashes share, of Redis 8.10.
+    pub const TEMPLATE: u8 = 242;
+    /// What modules keep with the next key, of Redis 8.6; of Valkey 9, slots that are on their way to it.
+    pub const KEY_METADATA: u8 = 243;
     /// The number of a slot and what is in it, of servers of a cluster since 7.4.
     pub const SLOT_INFO: u8 = 244;
     /// A library of functions: its source.

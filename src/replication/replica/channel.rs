@@ -101,7 +101,7 @@ async fn introduce(
         handshake::announced_port(config),
         lossless::bytes_of(&config.replica_announce_ip),
     );
-    let version = crate::telemetry::info::REDIS_VERSION;
+    let version = handshake::KNOWN_VALKEY;
     let mut said: Vec<&[u8]> = vec![b"REPLCONF", b"capa", b"eof", b"rdb-only", b"1"];
     said.extend([&b"rdb-channel"[..], b"1"]);
     match main_client {

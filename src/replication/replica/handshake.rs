@@ -54,6 +54,10 @@ pub(super) enum Refusal {
     Nonsense(String),
 }
 
+/// The version of Valkey whose snapshots are read here. By it a primary of Valkey chooses their form, and refuses to send
+/// what the form of an older version can not carry.
+pub(super) const KNOWN_VALKEY: &str = "9.1.0";
+
 /// Says who this server is. `timeout` is how long each answer may take.
 pub(super) async fn introduce(
     wire: &mut Wire,
@@ -78,7 +82,7 @@ pub(super) async fn introduce(
     authenticate(wire, config, timeout).await?;
     let port = announced_port(config);
     let address = lossless::bytes_of(&config.replica_announce_ip);
-    let version = crate::telemetry::info::REDIS_VERSION;
+    let version = KNOWN_VALKEY;
     let mut said: Vec<(&str, Vec<&[u8]>)> = vec![(
         "listening-port",
         vec![b"REPLCONF", b"listening-port", port.as_bytes()],

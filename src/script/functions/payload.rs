@@ -27,7 +27,8 @@ pub(super) fn write<'a>(codes: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
 }
 
 pub(super) fn read(payload: &[u8]) -> Result<Vec<Vec<u8>>, CommandError> {
-    let bytes = frame::open(payload).ok_or("ERR DUMP payload version or checksum are wrong")?;
+    let (bytes, _) =
+        frame::open(payload).ok_or("ERR DUMP payload version or checksum are wrong")?;
     let mut reader = Reader::new(bytes, SOURCE_BYTES_MAX);
     let mut codes = Vec::new();
     while !reader.rest().is_empty() {

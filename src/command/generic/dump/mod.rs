@@ -209,8 +209,9 @@ fn log_absolute(cx: &mut ShardCx<'_>, args: &Args<'_>, at_ms: u64) {
 /// The value that a request brings, under its key.
 fn read(args: &Args<'_>, config: &Config, seed: Seed, now: Now) -> Built {
     let limits = limits(config, seed, now);
-    let value = frame::open(args.get(3)).ok_or("ERR DUMP payload version or checksum are wrong")?;
-    let mut reader = Reader::new(value, limits.string_bytes_max);
+    let (value, origin) =
+        frame::open(args.get(3)).ok_or("ERR DUMP payload version or checksum are wrong")?;
+    let mut reader = Reader::new(value, limits.string_bytes_max).from(&origin);
     let form = value.first().copied().unwrap_or(u8::MAX);
     let bad = |error: Malformed| CommandError::BadValue(form, error.0);
     let entry = serial::read(args.get(1), None, &mut reader, &limits).map_err(bad)?;

@@ -2,6 +2,7 @@
 //! afterwards, what is broken is refused at its place, and nothing ever panics.
 
 mod aof;
+mod newer;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -332,8 +333,9 @@ fn what_is_wrong_is_said_with_its_place() {
     assert!(matches!(fault(&bad).fault, Fault::Checksum { .. }));
     bad[last - 7..].fill(0);
     assert!(load(service(2), &bad).is_ok(), "saved without a checksum");
-    assert!(matches!(fault(b"VALKEY080").fault, Fault::Valkey(80)));
-    assert!(matches!(fault(b"REDIS0013").fault, Fault::Version(13)));
+    assert!(matches!(fault(b"VALKEY079").fault, Fault::Valkey(79)));
+    assert!(matches!(fault(b"VALKEY082").fault, Fault::Valkey(82)));
+    assert!(matches!(fault(b"REDIS0017").fault, Fault::Version(17)));
     assert!(matches!(fault(b"REDIS0000").fault, Fault::Version(0)));
     assert!(matches!(fault(b"*3\r\n$3\r\nS").fault, Fault::Signature(_)));
     assert!(matches!(fault(b"REDIS").fault, Fault::Short));
@@ -342,7 +344,11 @@ fn what_is_wrong_is_said_with_its_place() {
     let opcode = made(&[(&[], &[99, 0])], 10);
     assert!(matches!(fault(&opcode).fault, Fault::Opcode(99)));
     let module = made(&[(&[], &[6, 0])], 10);
-    assert!(matches!(fault(&module).fault, Fault::Module));
+    let error = fault(&module).fault;
+    assert!(
+        matches!(&error, Fault::Foreign { key, .. } if key == b"key0"),
+        "{error}"
+    );
     let module = made(&[(&[], &[7, 9, 0])], 10);
     assert!(matches!(fault(&module).fault, Fault::Value { .. }));
     let function = [b"REDIS0010", &[opcode::FUNCTION, 1, b'x'][..]].concat();

@@ -264,7 +264,7 @@ fn deadlines_of_fields_travel_in_the_forms_of_later_servers() {
                 cli.configure(|config| config.hash_max_listpack_entries = entries_max);
                 let again = dump(cli, "k");
                 assert_eq!(
-                    frame::open(&again).map(|value| value.len()),
+                    frame::open(&again).map(|(value, _)| value.len()),
                     Some(again.len() - 10)
                 );
                 assert_eq!(

@@ -145,7 +145,7 @@ fn options_are_read_before_the_key_and_the_payload_last() {
             let payload = frame::seal(value.to_vec(), 10);
             assert_eq!(restore(cli, "k", &payload, ""), bad, "{value:?}");
         }
-        let future = frame::seal(b"\x00\x03bar".to_vec(), 13);
+        let future = frame::seal(b"\x00\x03bar".to_vec(), 17);
         assert_eq!(
             restore(cli, "k", &future, ""),
             "(error) ERR DUMP payload version or checksum are wrong"

@@ -185,7 +185,7 @@ fn tampered_payloads_are_refused_or_are_values() {
         .map(|recorded| recorded.payload)
         .chain(made(&mut cli))
         .chain(ancient::all().map(|(_, value)| frame::seal(value, 10)))
-        .filter_map(|payload| frame::open(&payload).map(<[u8]>::to_vec))
+        .filter_map(|payload| frame::open(&payload).map(|(value, _)| value.to_vec()))
         .collect();
     let given = |name: &str| std::env::var(name).ok()?.parse::<u64>().ok();
     let mut random = Random::new(given("MUTATED_SEED").unwrap_or(20));

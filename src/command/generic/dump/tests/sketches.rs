@@ -96,7 +96,7 @@ fn values_of_foreign_modules_are_refused() {
         for (line, key) in [("BF.ADD bloom a", "bloom"), ("CMS.INITBYDIM c 2 2", "c")] {
             cli.run(line);
             let payload = dump(cli, key);
-            let value = frame::open(&payload).expect("whole");
+            let (value, _) = frame::open(&payload).expect("whole");
             assert_eq!(value[..2], [7, 0x81]);
             assert_eq!(u16::from_be_bytes([value[8], value[9]]) & 0x3ff, 1023);
             for (at, byte) in [(9, 4), (8, value[8] & !3), (2, value[2] ^ 1)] {

@@ -1,0 +1,184 @@
+//! What Redis 8 and Valkey 9 write and this server does not: forms of values, and records beside them.
+
+use super::*;
+
+/// A file of these parts, behind its first nine bytes.
+fn file_of(magic: &[u8; 9], parts: &[&[u8]]) -> Vec<u8> {
+    let mut file = magic.to_vec();
+    parts.iter().for_each(|part| file.extend_from_slice(part));
+    ended(file)
+}
+
+/// The fields of all hashes, with deadlines, by key.
+fn hashes(service: &Service) -> BTreeMap<Vec<u8>, BTreeMap<Vec<u8>, (Vec<u8>, Option<u64>)>> {
+    let mut found = BTreeMap::new();
+    each_entry(service, |_, entry| {
+        let mut fields = BTreeMap::new();
+        HashRef::of(entry, 0).expect("a hash").for_each(|field| {
+            let value = (field.value.to_vec(), field.deadline);
+            fields.insert(field.name.to_vec(), value);
+        });
+        found.insert(entry.key().to_vec(), fields);
+    });
+    found
+}
+
+fn strings(bytes: &[&[u8]]) -> Vec<u8> {
+    let string = |text: &&[u8]| [&[text.len() as u8], *text].concat();
+    bytes.iter().flat_map(string).collect()
+}
+
+/// A listpack of short elements: numbers below 128, and texts.
+fn pack(elements: &[&[u8]]) -> Vec<u8> {
+    let mut bytes = crate::structures::listpack::EMPTY.to_vec();
+    let mut pack = crate::structures::listpack::ListpackMut::new(&mut bytes);
+    elements.iter().for_each(|element| pack.push_back(element));
+    [&[bytes.len() as u8], &bytes[..]].concat()
+}
+
+fn user(age: &str) -> BTreeMap<Vec<u8>, (Vec<u8>, Option<u64>)> {
+    let field = |name: &str, value: &str| (name.into(), (value.into(), None));
+    [
+        field("age", age),
+        field("name", "ada"),
+        field("email", "a@b"),
+    ]
+    .into()
+}
+
+#[test]
+fn hashes_of_redis_8_10_have_their_fields_from_templates() {
+    let names = strings(&[b"age", b"name", b"email"]);
+    let template = [&[opcode::TEMPLATE, 5, 3][..], &names].concat();
+    let own_pack = [
+        &[29, 1, b'a', 3][..],
+        &names,
+        &pack(&[b"36", b"ada", b"a@b"]),
+    ]
+    .concat();
+    let pack_ref = [&[30, 1, b'b'][..], &pack(&[b"5", b"37", b"ada", b"a@b"])].concat();
+    let pairs = strings(&[b"age", b"38", b"name", b"ada", b"email", b"a@b"]);
+    let own_array = [&[31, 1, b'c', 3][..], &pairs].concat();
+    let array_ref = [&[32, 1, b'd', 5][..], &strings(&[b"39", b"ada", b"a@b"])].concat();
+    let parts: [&[u8]; 5] = [&template, &own_pack, &pack_ref, &own_array, &array_ref];
+    let file = file_of(b"REDIS0016", &parts);
+    for shards in [1, 4] {
+        let service = service(shards);
+        assert_eq!(load(service, &file).expect("all forms are known").keys, 4);
+        let found = hashes(service);
+        for (key, age) in [(b"a", "36"), (b"b", "37"), (b"c", "38"), (b"d", "39")] {
+            assert_eq!(found[&key[..]], user(age));
+        }
+    }
+    let mut report = Vec::new();
+    assert!(check::check(&mut &file[..], Now::default(), &mut report).expect("a report"));
+
+    // A reference without its template, one with other counts, two templates of one number.
+    let error = |parts: &[&[u8]]| {
+        let file = file_of(b"REDIS0016", parts);
+        load(service(2), &file).expect_err("broken").fault
+    };
+    assert!(matches!(error(&[&pack_ref]), Fault::Value { .. }));
+    assert!(matches!(error(&[&array_ref]), Fault::Form(_)));
+    assert!(matches!(error(&[&template, &template]), Fault::Form(_)));
+    for values in [
+        &[&b"5"[..], b"1", b"2"][..],
+        &[b"5", b"1", b"2", b"3", b"4"],
+        &[b"x"],
+    ] {
+        let other = [&[30, 1, b'b'][..], &pack(values)].concat();
+        assert!(matches!(error(&[&template, &other]), Fault::Value { .. }));
+    }
+    // Names of a template that claims more than there is take no memory.
+    let liar = [opcode::TEMPLATE, 5, 0x80, 0xff, 0xff, 0xff, 0xff];
+    assert!(matches!(
+        load(service(2), &[b"REDIS0016", &liar[..]].concat())
+            .expect_err("short")
+            .fault,
+        Fault::Short
+    ));
+}
+
+#[test]
+fn hashes_of_valkey_9_keep_the_deadlines_of_their_fields() {
+    let far = FAR_MS.to_le_bytes();
+    let none = (-1_i64).to_le_bytes();
+    let value = [
+        &[22, 1, b'h', 2][..],
+        &strings(&[b"a", b"1"]),
+        &far,
+        &strings(&[b"b", b"2"]),
+        &none,
+    ]
+    .concat();
+    for magic in [b"VALKEY080", b"VALKEY081"] {
+        let service = service(2);
+        let file = file_of(magic, &[&value]);
+        assert_eq!(load(service, &file).expect("it is known").keys, 1);
+        let found = &hashes(service)[&b"h"[..]];
+        assert_eq!(found[&b"a"[..]], (b"1".to_vec(), Some(FAR_MS)));
+        assert_eq!(found[&b"b"[..]], (b"2".to_vec(), None));
+    }
+    // The number has another meaning in a file of Redis.
+    assert!(load(service(2), &file_of(b"REDIS0012", &[&value])).is_err());
+    let early = [&value[..value.len() - 8], &(-2_i64).to_le_bytes()].concat();
+    let error = load(service(2), &file_of(b"VALKEY080", &[&early])).expect_err("before all time");
+    assert!(matches!(error.fault, Fault::Value { .. }), "{error}");
+}
+
+#[test]
+fn streams_of_redis_8_load_where_all_that_they_know_exists_here() {
+    let source = service(1);
+    let stream = [15, 1, b's', 0, 0, 0, 0, 0];
+    assert_eq!(
+        load(source, &file_of(b"REDIS0010", &[&stream]))
+            .expect("a stream of Redis 5")
+            .keys,
+        1
+    );
+    let mut writer = Writer::new(Form::Whole, false);
+    each_entry(source, |_, entry| {
+        crate::engine::serial::write(entry, 0, &mut writer);
+    });
+    // Type, nodes, figures and groups of none; then the seconds and the number that producers are remembered for.
+    let old = writer.bytes().to_vec();
+    assert_eq!(old[0], 21);
+    for (form, producers, loads) in [(26, 0, true), (27, 0, true), (26, 1, false), (27, 1, false)] {
+        let rest = [&old[1..], &[0x40, 100, 0x40, 100, producers, 0, 0]].concat();
+        let value = [&[form, 1, b's'][..], &rest].concat();
+        let service = service(2);
+        let loaded = load(service, &file_of(b"REDIS0014", &[&value]));
+        match loads {
+            true => assert_eq!(loaded.expect("nothing is foreign").keys, 1),
+            false => {
+                let error = loaded.expect_err("producers are foreign").to_string();
+                assert!(error.contains("'s'") && error.contains("IDMP"), "{error}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_does_not_exist_here_is_refused_by_its_type_and_key() {
+    let refused = |magic: &[u8; 9], part: &[u8]| {
+        let error = load(service(2), &file_of(magic, &[part])).expect_err("foreign");
+        error.to_string()
+    };
+    for (part, words) in [
+        (&[28, 3, b'a', b'r', b'r', 0][..], "array"),
+        (&[33, 3, b'a', b'r', b'r', 0], "GCRA"),
+        (&[6, 3, b'a', b'r', b'r', 0], "module"),
+        // The name of a module's type that is not here.
+        (&[7, 3, b'a', b'r', b'r', 9, 0], "module"),
+    ] {
+        let error = refused(b"REDIS0014", part);
+        assert!(error.contains(words) && error.contains("'arr'"), "{error}");
+    }
+    let metadata = [opcode::KEY_METADATA, 1, 0, 0, 0, 0, 0];
+    assert!(refused(b"REDIS0013", &metadata).contains("module"));
+    assert!(refused(b"VALKEY080", &[opcode::KEY_METADATA, 0]).contains("Slots"));
+    // Without any it says nothing.
+    let empty = [&[opcode::KEY_METADATA, 0][..], &[0, 1, b'k', 1, b'v']].concat();
+    let service = service(2);
+    assert!(load(service, &file_of(b"REDIS0013", &[&empty])).is_ok());
+}
