@@ -335,6 +335,105 @@ impl Shape {
     }
 }
 
+/// An area within sides that are straight lines on the map of longitudes and latitudes; where sides cross each other,
+/// what an odd number of them lies around.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Polygon {
+    vertices: Vec<Point>,
+}
+
+impl Polygon {
+    /// Of these corners, three at least, the last of which is joined to the first.
+    #[must_use]
+    pub fn new(vertices: Vec<Point>) -> Option<Polygon> {
+        (vertices.len() >= 3).then_some(Polygon { vertices })
+    }
+
+    /// How many corners it has.
+    #[must_use]
+    pub fn corners(&self) -> usize {
+        self.vertices.len()
+    }
+
+    /// The place on the globe above the mean of its corners, as points in space.
+    #[must_use]
+    pub fn center(&self) -> Point {
+        let (mut x, mut y, mut z) = (0.0, 0.0, 0.0);
+        for vertex in &self.vertices {
+            let (longitude, latitude) = (radians(vertex.longitude), radians(vertex.latitude));
+            x += latitude.cos() * longitude.cos();
+            y += latitude.cos() * longitude.sin();
+            z += latitude.sin();
+        }
+        Point {
+            longitude: degrees(y.atan2(x)),
+            latitude: degrees(z.atan2(x.hypot(y))),
+        }
+    }
+
+    /// Whether a point is within.
+    #[must_use]
+    pub fn holds(&self, point: Point) -> bool {
+        let behind = self.vertices.iter().cycle().skip(self.vertices.len() - 1);
+        let mut is_within = false;
+        for (one, two) in self.vertices.iter().zip(behind) {
+            if (one.latitude > point.latitude) == (two.latitude > point.latitude) {
+                continue;
+            }
+            // Where the side crosses the parallel of the point.
+            let share = (point.latitude - one.latitude) / (two.latitude - one.latitude);
+            let crossing = one.longitude + share * (two.longitude - one.longitude);
+            is_within ^= point.longitude < crossing;
+        }
+        is_within
+    }
+
+    /// Ranges of numbers that hold all places of it, and others: each from its first up to but not including its
+    /// second, none twice.
+    #[must_use]
+    pub fn ranges(&self) -> Vec<(u64, u64)> {
+        let mut bounds = Bounds {
+            west: f64::INFINITY,
+            east: f64::NEG_INFINITY,
+            south: f64::INFINITY,
+            north: f64::NEG_INFINITY,
+        };
+        for vertex in &self.vertices {
+            bounds.west = bounds.west.min(vertex.longitude);
+            bounds.east = bounds.east.max(vertex.longitude);
+            bounds.south = bounds.south.min(vertex.latitude);
+            bounds.north = bounds.north.max(vertex.latitude);
+        }
+        // Of cells as wide and as high as it, four hold it at most: those around the corners of its bounds.
+        let fits = |steps: u32| {
+            let cells = f64::from(1_u32 << steps);
+            bounds.east - bounds.west <= 2.0 * LONGITUDE_MAX / cells
+                && bounds.north - bounds.south <= 2.0 * LATITUDE_MAX / cells
+        };
+        let steps = (1..=STEPS_MAX).take_while(|steps| fits(*steps)).last();
+        let Some(steps) = steps else {
+            return vec![(0, 1 << (2 * STEPS_MAX))];
+        };
+        let mut cells: Vec<Cell> = Vec::with_capacity(4);
+        for longitude in [bounds.west, bounds.east] {
+            for latitude in [bounds.south, bounds.north] {
+                let corner = Point {
+                    longitude,
+                    latitude,
+                };
+                let mut cell = Cell::around(corner, steps, LATITUDE_MAX);
+                // The eastern and the northern edge of the map belong to its last cells.
+                let last = (1 << steps) - 1;
+                (cell.column, cell.row) = (cell.column.min(last), cell.row.min(last));
+                if !cells.contains(&cell) {
+                    cells.push(cell);
+                }
+            }
+        }
+        cells.into_iter().map(Cell::numbers).collect()
+    }
+}
+
 /// Columns and rows of the nine cells, in the order in which they are searched.
 const AROUND: [(i32, i32); 9] = [
     (0, 0),
@@ -368,6 +467,44 @@ mod tests {
         assert!(Point::new(180.1, 0.0).is_none());
         assert!(Point::new(0.0, 85.1).is_none());
         assert!(Point::new(f64::NAN, 0.0).is_none());
+    }
+
+    #[test]
+    fn a_polygon_holds_what_an_odd_number_of_sides_lies_around() {
+        let of = |corners: &[(f64, f64)]| {
+            let points = corners.iter().filter_map(|(x, y)| Point::new(*x, *y));
+            Polygon::new(points.collect()).expect("three at least")
+        };
+        let holds =
+            |polygon: &Polygon, x: f64, y: f64| polygon.holds(Point::new(x, y).expect("on it"));
+        let square = of(&[(12.0, 37.0), (16.0, 37.0), (16.0, 39.0), (12.0, 39.0)]);
+        assert!(holds(&square, 14.0, 38.0) && !holds(&square, 11.9, 38.0));
+        assert!(!holds(&square, 14.0, 39.1) && !holds(&square, 16.1, 38.0));
+        let bow = of(&[(0.0, 0.0), (4.0, 4.0), (4.0, 0.0), (0.0, 4.0)]);
+        assert!(holds(&bow, 1.0, 2.0) && holds(&bow, 3.0, 2.0));
+        assert!(!holds(&bow, 2.0, 1.0) && !holds(&bow, 2.0, 3.0));
+        let hollow = of(&[
+            (0.0, 0.0),
+            (10.0, 0.0),
+            (10.0, 10.0),
+            (5.0, 1.0),
+            (0.0, 10.0),
+        ]);
+        assert!(holds(&hollow, 1.0, 2.0) && !holds(&hollow, 5.0, 5.0));
+        let all = of(&[
+            (-180.0, -85.0),
+            (180.0, -85.0),
+            (180.0, 85.0),
+            (-180.0, 85.0),
+        ]);
+        assert!(holds(&all, 179.9, 84.9));
+        let number = Point::new(179.9, 84.9).expect("on it").number();
+        assert!(
+            all.ranges()
+                .iter()
+                .any(|range| (range.0..range.1).contains(&number))
+        );
+        assert!(Polygon::new(vec![Point::of_number(0); 2]).is_none());
     }
 
     fn points() -> impl Strategy<Value = Point> {
@@ -414,6 +551,40 @@ mod tests {
                 let number = point.number();
                 let is_in = |range: &(u64, u64)| (range.0..range.1).contains(&number);
                 prop_assert_eq!(shape.ranges().iter().filter(|range| is_in(range)).count(), 1);
+            }
+        }
+
+        #[test]
+        fn ranges_hold_all_that_is_within_a_polygon(
+            vertices in prop::collection::vec(points(), 3..9),
+            near in prop_oneof![Just(1.0), Just(0.01), Just(0.000_1)],
+            shares in prop::collection::vec(0.0..1.0f64, 9),
+        ) {
+            // A polygon of any size, and a point between its corners.
+            let first = vertices[0];
+            let towards = |vertex: &Point| Point {
+                longitude: first.longitude + (vertex.longitude - first.longitude) * near,
+                latitude: first.latitude + (vertex.latitude - first.latitude) * near,
+            };
+            let vertices: Vec<Point> = vertices.iter().map(towards).collect();
+            let sum: f64 = vertices.iter().zip(&shares).map(|(_, share)| share + 1e-9).sum();
+            let mix = |of: fn(&Point) -> f64| {
+                let parts = vertices.iter().zip(&shares);
+                parts.map(|(vertex, share)| of(vertex) * (share + 1e-9) / sum).sum::<f64>()
+            };
+            let point = Point {
+                longitude: mix(|vertex| vertex.longitude),
+                latitude: mix(|vertex| vertex.latitude),
+            };
+            let is_triangle = vertices.len() == 3;
+            let polygon = Polygon::new(vertices).expect("three at least");
+            if is_triangle && shares[..3].iter().all(|share| *share > 0.01) {
+                prop_assert!(polygon.holds(point), "what is mixed of three corners lies between them");
+            }
+            if polygon.holds(point) {
+                let number = point.number();
+                let is_in = |range: &(u64, u64)| (range.0..range.1).contains(&number);
+                prop_assert_eq!(polygon.ranges().iter().filter(|range| is_in(range)).count(), 1);
             }
         }
 

@@ -1,4 +1,4 @@
-//! Members within a circle or a rectangle.
+//! Members within a circle, a rectangle or a polygon.
 //!
 //! The four forms of GEORADIUS say the shape by position, GEOSEARCH and GEOSEARCHSTORE by words. All read their
 //! arguments in the order in which Redis does, as the first mistake is the one that is answered: first what stands at
@@ -8,7 +8,7 @@ use super::{point, point_of_member, point_of_score, reply_distance, reply_point,
 use crate::base::number;
 use crate::command::Args;
 use crate::command::Out;
-use crate::command::context::ShardCx;
+use crate::command::context::{Scales, ShardCx};
 use crate::command::declaration::{
     Command, CommandResult, FindKeys, Flags, Group, KeyFlags, KeySpec,
 };
@@ -16,7 +16,7 @@ use crate::command::element::reply_element;
 use crate::command::error::{CommandError, shown};
 use crate::command::sorted_set::{event, read, store};
 use crate::engine::value::sorted_set::SortedSet;
-use crate::structures::geohash::{Extent, Point, Shape};
+use crate::structures::geohash::{Extent, Point, Polygon, Shape};
 use crate::structures::listpack::Element;
 use crate::structures::ordered::Direction;
 
@@ -44,6 +44,8 @@ enum Order {
 struct Request {
     center: Option<Point>,
     extent: Option<Extent>,
+    /// In place of centre and extent.
+    polygon: Option<Polygon>,
     unit_m: f64,
     order: Order,
     /// At most so many; 0 is all.
@@ -94,6 +96,29 @@ struct Area {
     from_point: bool,
     by_radius: bool,
     by_box: bool,
+    by_polygon: bool,
+}
+
+/// Reads a polygon behind its word: the number of its corners, and each; how many arguments that is.
+fn polygon(args: &Args<'_>, at: usize) -> Result<(Polygon, usize), CommandError> {
+    let count = number::parse_i64(args.get(at))
+        .and_then(|count| i32::try_from(count).ok())
+        .and_then(|count| usize::try_from(count).ok())
+        .ok_or("ERR invalid number of vertices")?;
+    let too_few = || {
+        let name = shown(args.get(0)).to_uppercase();
+        CommandError::from(format!(
+            "ERR {name} BYPOLYGON must have at least 3 vertices"
+        ))
+    };
+    let more = args.len() - at - 1;
+    if count < 3 || count > more / 2 {
+        return Err(too_few());
+    }
+    let corners = (0..count).map(|corner| point(args, at + 1 + 2 * corner));
+    let corners: Result<Vec<Point>, CommandError> = corners.collect();
+    let polygon = Polygon::new(corners?).ok_or_else(too_few)?;
+    Ok((polygon, 1 + 2 * count))
 }
 
 /// The place of a member that a command names. What is said of it is not looked at where there is no set.
@@ -121,6 +146,7 @@ impl Request {
         let mut request = Request {
             center: None,
             extent: None,
+            polygon: None,
             unit_m: 1.0,
             order: Order::AsFound,
             count: 0,
@@ -159,10 +185,13 @@ impl Request {
             at += 1 + taken.ok_or(CommandError::Syntax)?;
         }
         request.check(form)?;
-        if is_search && !(area.from_member || area.from_point) {
+        if area.by_polygon && (area.from_member || area.from_point) {
+            return Err(CommandError::Syntax);
+        }
+        if is_search && !(area.from_member || area.from_point || area.by_polygon) {
             return Err(exactly_one("FROMMEMBER or FROMLONLAT", args));
         }
-        if is_search && !(area.by_radius || area.by_box) {
+        if is_search && !(area.by_radius || area.by_box || area.by_polygon) {
             return Err(exactly_one("BYRADIUS and BYBOX", args));
         }
         if request.any && request.count == 0 {
@@ -210,6 +239,15 @@ impl Request {
         set: Option<SortedSet<'_>>,
     ) -> Result<Option<usize>, CommandError> {
         let more = args.len() - at - 1;
+        if more >= 1 && !area.by_radius && !area.by_box && args.is(at, "bypolygon") {
+            let (polygon, taken) = polygon(args, at + 1)?;
+            self.polygon = Some(polygon);
+            area.by_polygon = true;
+            return Ok(Some(taken));
+        }
+        if area.by_polygon && (args.is(at, "byradius") || args.is(at, "bybox")) {
+            return Err(CommandError::Syntax);
+        }
         let taken = if more >= 1 && !area.from_point && args.is(at, "frommember") {
             self.center = center_of(set, args, at + 1)?;
             area.from_member = true;
@@ -277,33 +315,32 @@ impl Request {
     }
 
     /// What is in the shape, in the order that is asked for, and no more of it.
-    fn run<'a>(&self, set: SortedSet<'a>) -> Vec<Found<'a>> {
-        let (Some(center), Some(extent)) = (self.center, self.extent) else {
-            return Vec::new();
-        };
-        let shape = Shape { center, extent };
-        let enough = if self.any { self.count } else { usize::MAX };
-        let mut found = Vec::new();
-        'all: for (first, end) in shape.ranges() {
-            let from = set.rank_by_score(|score| score < first as f64);
-            for (member, score) in set.range(from, usize::MAX, Direction::Ascending) {
-                if score >= end as f64 {
-                    break;
-                }
-                let point = point_of_score(score);
-                if let Some(distance_m) = shape.distance_m(point) {
-                    found.push(Found {
-                        member,
-                        score,
-                        point,
-                        distance_m,
-                    });
-                    if found.len() >= enough {
-                        break 'all;
-                    }
-                }
+    fn run<'a>(
+        &self,
+        set: SortedSet<'a>,
+        scales: Option<Scales>,
+    ) -> Result<Vec<Found<'a>>, CommandError> {
+        let mut found = match (&self.polygon, self.center, self.extent) {
+            (Some(polygon), _, _) => {
+                let (center, ranges) = (polygon.center(), polygon.ranges());
+                let looked_at = ranges.iter().map(|(first, end)| {
+                    let rank = |number: u64| set.rank_by_score(|score| score < number as f64);
+                    rank(*end) - rank(*first)
+                });
+                // A side costs as much as an eighth of an element.
+                let looked_at: usize = looked_at.sum();
+                let sides = looked_at.saturating_mul(polygon.corners());
+                scales.map_or(Ok(()), |scales| scales.weigh(sides / 8))?;
+                self.within(set, ranges, |point| {
+                    polygon.holds(point).then(|| center.distance_m(point))
+                })
             }
-        }
+            (None, Some(center), Some(extent)) => {
+                let shape = Shape { center, extent };
+                self.within(set, shape.ranges(), |point| shape.distance_m(point))
+            }
+            _ => Vec::new(),
+        };
         let nearer = |one: &Found<'_>, two: &Found<'_>| one.distance_m.total_cmp(&two.distance_m);
         match self.order {
             Order::AsFound => {}
@@ -312,6 +349,38 @@ impl Request {
         }
         if self.count > 0 {
             found.truncate(self.count);
+        }
+        Ok(found)
+    }
+
+    /// The members of ranges that have a distance, in the order in which they are found.
+    fn within<'a>(
+        &self,
+        set: SortedSet<'a>,
+        ranges: Vec<(u64, u64)>,
+        distance_m: impl Fn(Point) -> Option<f64>,
+    ) -> Vec<Found<'a>> {
+        let enough = if self.any { self.count } else { usize::MAX };
+        let mut found = Vec::new();
+        for (first, end) in ranges {
+            let from = set.rank_by_score(|score| score < first as f64);
+            for (member, score) in set.range(from, usize::MAX, Direction::Ascending) {
+                if score >= end as f64 {
+                    break;
+                }
+                let point = point_of_score(score);
+                if let Some(distance_m) = distance_m(point) {
+                    found.push(Found {
+                        member,
+                        score,
+                        point,
+                        distance_m,
+                    });
+                    if found.len() >= enough {
+                        return found;
+                    }
+                }
+            }
         }
         found
     }
@@ -352,10 +421,15 @@ fn search(
     may_store: bool,
 ) -> CommandResult {
     let source = args.key(if form == Form::SearchStore { 2 } else { 1 });
+    let is_search = matches!(form, Form::Search | Form::SearchStore);
+    let scales = is_search.then(|| cx.scales());
     let mut keyspace = cx.at(&source);
     let set = read(&mut keyspace, &source)?;
     let request = Request::parse(args, form, may_store, set)?;
-    let found = set.map_or_else(Vec::new, |set| request.run(set));
+    let found = match set {
+        Some(set) => request.run(set, scales)?,
+        None => Vec::new(),
+    };
     let Some(target) = request.target else {
         request.reply(&found, out);
         return Ok(());
@@ -397,18 +471,25 @@ const HISTORY: &[(&str, &str)] = &[
     ("7.0.0", "Units may be written in capitals."),
 ];
 
+const SEARCH_HISTORY: &[(&str, &str)] = &[
+    ("7.0.0", "Units may be written in capitals."),
+    ("9.0.0", "Knows `BYPOLYGON`, as Valkey does."),
+];
+
 /// `GEOSEARCH key <FROMMEMBER member | FROMLONLAT longitude latitude> <BYRADIUS … | BYBOX …> …`
 pub(super) static GEOSEARCH: Command = Command::new("geosearch", Group::Geo, -7)
     .reads(KeySpec::FIRST_READ)
     .doc(
         "6.2.0",
-        "key <FROMMEMBER member | FROMLONLAT longitude latitude> \
-         <BYRADIUS radius <M | KM | FT | MI> | BYBOX width height <M | KM | FT | MI>> \
+        "key [FROMMEMBER member | FROMLONLAT longitude latitude] \
+         <BYRADIUS radius <M | KM | FT | MI> | BYBOX width height <M | KM | FT | MI> | \
+         BYPOLYGON <num-vertices:integer longitude latitude [longitude latitude ...]>> \
          [ASC | DESC] [COUNT count [ANY]] [WITHCOORD] [WITHDIST] [WITHHASH]",
-        "Answers the members within a circle or a rectangle.",
+        "Answers the members within a circle, a rectangle or a polygon.",
     )
     .complexity(COST)
-    .history(&[("7.0.0", "Units may be written in capitals.")])
+    .history(SEARCH_HISTORY)
+    .takes_long()
     .on_keys(|cx, args, out| search(cx, args, out, Form::Search, false));
 
 /// `GEOSEARCHSTORE destination source <FROMMEMBER … | FROMLONLAT …> <BYRADIUS … | BYBOX …> …`
@@ -420,13 +501,15 @@ pub(super) static GEOSEARCHSTORE: Command = Command::new("geosearchstore", Group
     .flags(Flags::DENYOOM)
     .doc(
         "6.2.0",
-        "destination source <FROMMEMBER member | FROMLONLAT longitude latitude> \
-         <BYRADIUS radius <M | KM | FT | MI> | BYBOX width height <M | KM | FT | MI>> \
+        "destination source [FROMMEMBER member | FROMLONLAT longitude latitude] \
+         <BYRADIUS radius <M | KM | FT | MI> | BYBOX width height <M | KM | FT | MI> | \
+         BYPOLYGON <num-vertices:integer longitude latitude [longitude latitude ...]>> \
          [ASC | DESC] [COUNT count [ANY]] [STOREDIST]",
-        "Stores the members within a circle or a rectangle.",
+        "Stores the members within a circle, a rectangle or a polygon.",
     )
     .complexity(COST)
-    .history(&[("7.0.0", "Units may be written in capitals.")])
+    .history(SEARCH_HISTORY)
+    .takes_long()
     .on_keys(|cx, args, out| search(cx, args, out, Form::SearchStore, true));
 
 /// `GEORADIUS key longitude latitude radius <M | KM | FT | MI> … [STORE storekey | STOREDIST storedistkey]`
