@@ -53,6 +53,8 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("geopos", "arguments", LATER),
     ("georadius", "arguments", LATER),
     ("georadiusbymember", "arguments", LATER),
+    ("geosearch", "arguments", "BYPOLYGON is of Valkey 9"),
+    ("geosearchstore", "arguments", "BYPOLYGON is of Valkey 9"),
     ("latency|reset", "tips", LATER),
     (
         "lcs",
@@ -72,6 +74,8 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("setnx", "deprecation", LATER),
     ("xadd", "arguments", NEWER),
     ("xinfo|stream", "arguments", LATER),
+    ("xread", "arguments", NEWER),
+    ("xreadgroup", "arguments", NEWER),
     ("xtrim", "arguments", NEWER),
     ("zrank", "arguments", LATER),
     ("zrank", "arity", LATER),

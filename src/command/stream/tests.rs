@@ -221,6 +221,161 @@ fn xread_answers_the_last_entry_for_a_plus() {
     );
 }
 
+/// How many entries a reply has of each stream, in the order of the reply.
+fn counts(reply: &str) -> Vec<(String, usize)> {
+    let mut found: Vec<(String, usize)> = Vec::new();
+    for line in reply.lines() {
+        let text = line
+            .rsplit(") ")
+            .next()
+            .unwrap_or_default()
+            .trim_matches('"');
+        match text {
+            "a" | "b" | "c" if line.contains("1) \"") => found.push((text.to_owned(), 0)),
+            text if text.contains('-') => found.last_mut().expect("a stream").1 += 1,
+            _ => {}
+        }
+    }
+    found
+}
+
+/// From the documentation of Redis 8.10.
+#[test]
+fn bounds_of_a_read_are_of_all_streams_together() {
+    let wanted = |found: &[(&str, usize)]| -> Vec<(String, usize)> {
+        let owned = |(name, count): &(&str, usize)| ((*name).to_owned(), *count);
+        found.iter().map(owned).collect()
+    };
+    on_every_setup(|cli| {
+        if cli.connection.protocol != crate::resp::reply::Protocol::Resp2 {
+            return;
+        }
+        for key in ["a", "b", "c"] {
+            for seq in 1..=10 {
+                cli.run(&format!("XADD {key} 1-{seq} f {}", "v".repeat(20)));
+            }
+            cli.run(&format!("XGROUP CREATE {key} g 0"));
+        }
+        for (bounds, found) in [
+            ("COUNT 5", &[("a", 5), ("b", 5), ("c", 5)][..]),
+            ("COUNT 5 MAXCOUNT 8", &[("a", 5), ("b", 3)]),
+            ("MAXCOUNT 7", &[("a", 7)]),
+            ("MAXCOUNT 12", &[("a", 10), ("b", 2)]),
+            ("MAXCOUNT 30", &[("a", 10), ("b", 10), ("c", 10)]),
+            ("MAXCOUNT 5 MAXSIZE 100000", &[("a", 5)]),
+            ("MAXSIZE 1", &[("a", 1)]),
+            ("MAXSIZE 200", &[("a", 3)]),
+            ("COUNT 2 MAXSIZE 200", &[("a", 2), ("b", 1)]),
+        ] {
+            let reply = cli.run(&format!("XREAD {bounds} STREAMS a b c 0 0 0"));
+            assert_eq!(counts(&reply), wanted(found), "{bounds}");
+            let reply = cli.run(&format!(
+                "XREADGROUP GROUP g {} {bounds} STREAMS a b c > > >",
+                "x"
+            ));
+            assert_eq!(counts(&reply), wanted(found), "{bounds}");
+            // What was left out is nobody's.
+            for (key, count) in found {
+                cli.check(
+                    &format!("XREADGROUP GROUP g x MAXCOUNT 100 STREAMS {key} 0"),
+                    &cli_history(key, *count),
+                );
+                cli.run(&format!("XGROUP DESTROY {key} g"));
+                cli.run(&format!("XGROUP CREATE {key} g 0"));
+            }
+        }
+        let positive = "(error) ERR value is out of range, must be positive";
+        let integer = "(error) ERR value is not an integer or out of range";
+        for (bounds, error) in [
+            ("MAXCOUNT 0", positive),
+            ("MAXCOUNT -1", positive),
+            ("MAXSIZE 0", positive),
+            ("MAXCOUNT x", integer),
+            ("MAXSIZE 1.5", integer),
+            (
+                "COUNT 5 MAXCOUNT 4",
+                "(error) ERR MAXCOUNT must be greater than or equal to COUNT",
+            ),
+        ] {
+            cli.check(&format!("XREAD {bounds} STREAMS a 0"), error);
+            cli.check(&format!("XREADGROUP GROUP g c {bounds} STREAMS a >"), error);
+        }
+    });
+}
+
+/// The reply with so many entries of a stream.
+fn cli_history(key: &str, count: usize) -> String {
+    let value = "v".repeat(20);
+    let mut lines = Vec::new();
+    for number in 1..=count {
+        let indent = if number == 1 {
+            format!("1) 1) \"{key}\"\n   2) ")
+        } else {
+            " ".repeat(6)
+        };
+        let width = count.to_string().len();
+        lines.push(format!("{indent}{number:>width$}) 1) \"1-{number}\""));
+        let pad = " ".repeat(6 + width + 2);
+        lines.push(format!("{pad}2) 1) \"f\"\n{pad}   2) \"{value}\""));
+    }
+    lines.join("\n")
+}
+
+/// From the documentation of Redis 8.4.
+#[test]
+fn xreadgroup_claims_what_was_pending_for_long_before_it_reads() {
+    let mut cli = Terminal::new();
+    for seq in 1..=5 {
+        cli.run(&format!("XADD s 1-{seq} f {seq}"));
+    }
+    cli.run("XGROUP CREATE s g 0");
+    cli.run("XREADGROUP GROUP g one COUNT 2 STREAMS s >");
+    cli.advance_ms(50);
+    cli.run("XREADGROUP GROUP g one COUNT 1 STREAMS s >");
+    // The second entry was shown again meanwhile, so that the first is idle for longer.
+    cli.run("XCLAIM s g one 0 1-2 JUSTID");
+    cli.advance_ms(30);
+    cli.check(
+        "XREADGROUP GROUP g two CLAIM 31 STREAMS s >",
+        "1) 1) \"s\"\n   2) 1) 1) \"1-1\"\n         2) 1) \"f\"\n            2) \"1\"\n         \
+         3) (integer) 80\n         4) (integer) 1\n      2) 1) \"1-4\"\n         2) 1) \"f\"\n            \
+         2) \"4\"\n         3) (integer) 0\n         4) (integer) 0\n      3) 1) \"1-5\"\n         \
+         2) 1) \"f\"\n            2) \"5\"\n         3) (integer) 0\n         4) (integer) 0",
+    );
+    cli.check(
+        "XPENDING s g - + 10 two",
+        "1) 1) \"1-1\"\n   2) \"two\"\n   3) (integer) 0\n   4) (integer) 2\n2) 1) \"1-4\"\n   2) \"two\"\n   \
+         3) (integer) 0\n   4) (integer) 1\n3) 1) \"1-5\"\n   2) \"two\"\n   3) (integer) 0\n   4) (integer) 1",
+    );
+    // What counts against the bounds, and what is gone from the stream.
+    cli.run("XDEL s 1-2");
+    cli.check(
+        "XREADGROUP GROUP g three COUNT 1 CLAIM 0 NOACK STREAMS s >",
+        "1) 1) \"s\"\n   2) 1) 1) \"1-3\"\n         2) 1) \"f\"\n            2) \"3\"\n         \
+         3) (integer) 30\n         4) (integer) 1",
+    );
+    cli.check("XREADGROUP GROUP g three CLAIM 1000 STREAMS s >", "(nil)");
+    // With another ID it is ignored.
+    cli.check(
+        "XREADGROUP GROUP g three CLAIM 0 STREAMS s 1-3",
+        "1) 1) \"s\"\n   2) (empty array)",
+    );
+    for line in ["CLAIM -1", "CLAIM x", "CLAIM 9223372036854775808"] {
+        cli.check(
+            &format!("XREADGROUP GROUP g c {line} STREAMS s >"),
+            "(error) ERR min-idle-time must be a non-negative integer",
+        );
+    }
+    cli.check(
+        "XREAD CLAIM 0 STREAMS s 0",
+        "(error) ERR The CLAIM option is only supported by XREADGROUP. You called XREAD instead.",
+    );
+    cli.check(
+        "XREADGROUP GROUP g c CLAIM",
+        "(error) ERR wrong number of arguments for 'xreadgroup' command",
+    );
+}
+
 /// From the documentation of Redis 8.2.
 #[test]
 fn xdelex_answers_for_each_id() {

@@ -623,6 +623,11 @@ pub(super) const STREAMS: &[Case] = &[
                 "XGROUP CREATECONSUMER x g old",
             ),
             ("XREADGROUP GROUP no old STREAMS x 0", NOTHING),
+            (
+                "XREADGROUP GROUP g late CLAIM 0 COUNT 1 NOACK STREAMS x >",
+                "XCLAIM x g late 0 1-1 TIME {+0} RETRYCOUNT 2 FORCE JUSTID LASTID 4-1 | XGROUP SETID x g 4-1 ENTRIESREAD 4",
+            ),
+            ("XREADGROUP GROUP g late CLAIM 100000 STREAMS x >", NOTHING),
         ],
     ),
     (

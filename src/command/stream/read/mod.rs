@@ -2,7 +2,11 @@
 //!
 //! The first pass over the streams checks everything and changes nothing, so that an error leaves all of them as they
 //! are; the second answers. If there is nothing to answer, the request may wait: it runs again, from the start, when
-//! one of its streams changes. Then only some of the streams may be at hand, and those are the ones that changed.
+//! one of its streams changes. Then only some of the streams may be at hand, and those are the ones that changed. That entries
+//! have been pending for long enough to be claimed wakes no request that waits.
+
+mod bounds;
+mod claim;
 
 use super::logged::{self, Names, Position};
 use super::{Args, Command, CommandError, CommandResult, DataType, Event, Out, Place, ShardCx};
@@ -17,6 +21,7 @@ use crate::engine::Key;
 use crate::engine::keyspace::Keyspace;
 use crate::engine::value::stream::consumer::Pending;
 use crate::engine::value::stream::{Stream, stream_of};
+use bounds::Bounds;
 
 const KEYS: FindKeys = FindKeys::Range {
     last: -1,
@@ -25,7 +30,7 @@ const KEYS: FindKeys = FindKeys::Range {
 };
 const COMPLEXITY: &str = "O(N) for each stream, N being the count of entries answered.";
 
-/// `XREAD [COUNT count] [BLOCK milliseconds] STREAMS key [key ...] id [id ...]`
+/// `XREAD [COUNT count] [MAXCOUNT maxcount] [MAXSIZE maxsize] [BLOCK milliseconds] STREAMS key [key ...] id [id ...]`
 pub(super) static XREAD: Command = Command::new("xread", Group::Stream, -4)
     .reads(&[KeySpec::one(1, KeyFlags::RO.or(KeyFlags::ACCESS))
         .after_keyword("STREAMS", 1)
@@ -33,10 +38,12 @@ pub(super) static XREAD: Command = Command::new("xread", Group::Stream, -4)
     .flags(Flags::BLOCKING.or(Flags::MOVABLEKEYS))
     .doc(
         "5.0.0",
-        "[COUNT count] [BLOCK milliseconds] STREAMS key [key ...] id [id ...]",
+        "[COUNT count] [MAXCOUNT maxcount:integer] [MAXSIZE maxsize:integer] [BLOCK milliseconds] \
+         STREAMS key [key ...] id [id ...]",
         "Answers the entries of streams behind given IDs; waits for some if there are none.",
     )
     .complexity(COMPLEXITY)
+    .history(&[("8.10.0", "Knows `MAXCOUNT` and `MAXSIZE`.")])
     .finds_keyword(streams_at)
     .takes_long()
     .on_keys(xread);
@@ -45,7 +52,7 @@ fn xread(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
     read(cx, args, Of::Xread, out)
 }
 
-/// `XREADGROUP GROUP group consumer [COUNT count] [BLOCK milliseconds] [NOACK] STREAMS key [key ...] id [id ...]`
+/// `XREADGROUP GROUP group consumer [COUNT count] … [CLAIM min-idle-time] [NOACK] STREAMS key [key ...] id [id ...]`
 pub(super) static XREADGROUP: Command = Command::new("xreadgroup", Group::Stream, -7)
     .writes(&[KeySpec::one(1, KeyFlags::RO.or(KeyFlags::ACCESS))
         .after_keyword("STREAMS", 4)
@@ -53,11 +60,17 @@ pub(super) static XREADGROUP: Command = Command::new("xreadgroup", Group::Stream
     .flags(Flags::BLOCKING.or(Flags::MOVABLEKEYS))
     .doc(
         "5.0.0",
-        "GROUP group consumer [COUNT count] [BLOCK milliseconds] [NOACK] STREAMS key [key ...] id [id ...]",
+        "GROUP group consumer [COUNT count] [MAXCOUNT maxcount:integer] [MAXSIZE maxsize:integer] \
+         [BLOCK milliseconds] [CLAIM min-idle-time:integer] [NOACK] STREAMS key [key ...] id [id ...]",
         "Hands entries that its group did not get yet to a consumer, or answers those that it has not acknowledged.",
     )
     .complexity(COMPLEXITY)
+    .history(&[
+        ("8.4.0", "Knows `CLAIM`."),
+        ("8.10.0", "Knows `MAXCOUNT` and `MAXSIZE`."),
+    ])
     .finds_keyword(streams_at)
+    .takes_long()
     .on_keys(xreadgroup);
 
 fn xreadgroup(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
@@ -74,7 +87,7 @@ fn streams_at<'a>(count: usize, argument: &dyn Fn(usize) -> &'a [u8]) -> Option<
                 let behind = count - at - 1;
                 return (behind > 0 && behind.is_multiple_of(2)).then_some(at);
             }
-            () if is("block") || is("count") => 2,
+            () if is("block") || is("count") || is("maxcount") || is("maxsize") || is("claim") => 2,
             () if is("group") => 3,
             () if is("noack") => 1,
             () => return None,
@@ -95,6 +108,8 @@ struct Reader<'a> {
     group: &'a [u8],
     consumer: &'a [u8],
     acknowledges: bool,
+    /// Entries that have been pending for so long go to this consumer.
+    claims_from_ms: Option<i64>,
 }
 
 impl<'a> Reader<'a> {
@@ -110,8 +125,10 @@ impl<'a> Reader<'a> {
 /// What stands before the streams.
 struct Options<'a> {
     reader: Option<Reader<'a>>,
-    /// 0 for any number.
+    /// Of one stream; 0 for any number.
     count_max: u64,
+    /// Of all streams together.
+    bounds: Bounds,
     /// Whether to wait, and until when.
     until_ms: Option<Option<u64>>,
     streams_at: usize,
@@ -131,63 +148,81 @@ impl<'a> Options<'a> {
     fn parse(cx: &ShardCx<'_>, args: &Args<'a>, of: Of) -> Result<Options<'a>, CommandError> {
         let mut names = None;
         let mut acknowledges = false;
-        let mut count_max = 0;
-        let mut until_ms = None;
-        let mut streams = None;
+        let mut claims_from_ms = None;
+        let mut options = Options {
+            reader: None,
+            count_max: 0,
+            bounds: Bounds::default(),
+            until_ms: None,
+            streams_at: 0,
+            stream_count: 0,
+        };
         let mut at = 1;
-        while at < args.len() && streams.is_none() {
+        while at < args.len() && options.stream_count == 0 {
             let more = args.len() - at - 1;
             if args.is(at, "block") && more >= 1 {
                 at += 1;
-                until_ms = Some(blocking_timeout_ms(args, at, cx.now)?);
+                options.until_ms = Some(blocking_timeout_ms(args, at, cx.now)?);
             } else if args.is(at, "count") && more >= 1 {
                 at += 1;
-                count_max = u64::try_from(args.integer(at)?).unwrap_or(0);
+                options.count_max = u64::try_from(args.integer(at)?).unwrap_or(0);
+            } else if args.is(at, "maxcount") && more >= 1 {
+                at += 1;
+                options.bounds.entries_left = Some(bounds::positive(args, at)?);
+            } else if args.is(at, "maxsize") && more >= 1 {
+                at += 1;
+                options.bounds.bytes_left = Some(bounds::positive(args, at)?);
             } else if args.is(at, "streams") && more >= 1 {
                 if !more.is_multiple_of(2) {
                     return Err(unbalanced(of));
                 }
-                streams = Some((at + 1, more / 2));
+                (options.streams_at, options.stream_count) = (at + 1, more / 2);
             } else if args.is(at, "group") && more >= 2 {
-                if of == Of::Xread {
-                    return Err(
-                        "ERR The GROUP option is only supported by XREADGROUP. You called \
-                                XREAD instead."
-                            .into(),
-                    );
-                }
+                refuse_of_xread(of, "GROUP")?;
                 names = Some((args.get(at + 1), args.get(at + 2)));
                 at += 2;
             } else if args.is(at, "noack") {
-                if of == Of::Xread {
-                    return Err(
-                        "ERR The NOACK option is only supported by XREADGROUP. You called \
-                                XREAD instead."
-                            .into(),
-                    );
-                }
+                refuse_of_xread(of, "NOACK")?;
                 acknowledges = true;
+            } else if args.is(at, "claim") && more >= 1 {
+                refuse_of_xread(of, "CLAIM")?;
+                at += 1;
+                let idle_ms = args.integer(at).ok().filter(|idle_ms| *idle_ms >= 0);
+                let wrong = "ERR min-idle-time must be a non-negative integer";
+                claims_from_ms = Some(idle_ms.ok_or(wrong)?);
             } else {
                 return Err(CommandError::Syntax);
             }
             at += 1;
         }
-        let (streams_at, stream_count) = streams.ok_or(CommandError::Syntax)?;
+        if options.stream_count == 0 {
+            return Err(CommandError::Syntax);
+        }
         if of == Of::Xreadgroup && names.is_none() {
             return Err("ERR Missing GROUP option for XREADGROUP".into());
         }
-        let reader = names.map(|(group, consumer)| Reader {
+        let least = options.bounds.entries_left;
+        if least.is_some_and(|least| least < options.count_max) {
+            return Err("ERR MAXCOUNT must be greater than or equal to COUNT".into());
+        }
+        options.reader = names.map(|(group, consumer)| Reader {
             group,
             consumer,
             acknowledges,
+            claims_from_ms,
         });
-        Ok(Options {
-            reader,
-            count_max,
-            until_ms,
-            streams_at,
-            stream_count,
-        })
+        Ok(options)
+    }
+}
+
+/// Refuses an option that only XREADGROUP has.
+fn refuse_of_xread(of: Of, option: &str) -> CommandResult {
+    match of {
+        Of::Xreadgroup => Ok(()),
+        Of::Xread => Err(format!(
+            "ERR The {option} option is only supported by XREADGROUP. You called XREAD instead."
+        )
+        .into()),
     }
 }
 
@@ -240,9 +275,11 @@ fn targets_of<'a>(
 
 fn read(cx: &mut ShardCx<'_>, args: &Args<'_>, of: Of, out: &mut Out) -> CommandResult {
     let options = Options::parse(cx, args, of)?;
+    let mut bounds = options.bounds;
     // What a group does is logged for each stream.
     cx.log_nothing();
     let (targets, rewritten) = targets_of(cx, args, &options)?;
+    claim::weigh(cx, args, &targets, options.reader)?;
     let mut count = 0;
     let mut mark = None;
     for (routed, from) in targets {
@@ -251,6 +288,9 @@ fn read(cx: &mut ShardCx<'_>, args: &Args<'_>, of: Of, out: &mut Out) -> Command
         let Some(place) = keyspace.find_typed(&key, DataType::Stream)? else {
             continue;
         };
+        if bounds.are_reached() {
+            break;
+        }
         let mut begin = |out: &mut Out| {
             mark.get_or_insert_with(|| out.later());
             count += 1;
@@ -262,9 +302,15 @@ fn read(cx: &mut ShardCx<'_>, args: &Args<'_>, of: Of, out: &mut Out) -> Command
         match (options.reader, from) {
             (None, From::Behind(id)) => {
                 let stream = stream_at(&keyspace, place);
-                if stream.last_entry_id().is_some_and(|last| last > id) {
-                    begin(out);
-                    reply_behind(stream, id, options.count_max, out);
+                if stream.last_entry_id().is_some_and(|last| last > id)
+                    && let Some(start) = id.next()
+                {
+                    let entries = stream.range(start, StreamId::MAX);
+                    let mut entries = entries.take_while(|item| bounds.admit(item)).peekable();
+                    if entries.peek().is_some() {
+                        begin(out);
+                        reply_entries(entries, options.count_max, out);
+                    }
                 }
             }
             (Some(reader), From::Behind(id)) => {
@@ -275,7 +321,7 @@ fn read(cx: &mut ShardCx<'_>, args: &Args<'_>, of: Of, out: &mut Out) -> Command
                     place,
                     reader,
                     id,
-                    options.count_max,
+                    (options.count_max, &mut bounds),
                     out,
                 );
                 if created {
@@ -288,7 +334,7 @@ fn read(cx: &mut ShardCx<'_>, args: &Args<'_>, of: Of, out: &mut Out) -> Command
                     &key,
                     place,
                     reader,
-                    options.count_max,
+                    (options.count_max, &mut bounds),
                     begin,
                     out,
                 );
@@ -374,15 +420,6 @@ fn meaningless(id: char) -> CommandError {
     .into()
 }
 
-fn reply_behind(stream: &Stream, id: StreamId, count_max: u64, out: &mut Out) {
-    match id.next() {
-        Some(start) => {
-            reply_entries(stream.range(start, StreamId::MAX), count_max, out);
-        }
-        None => out.array(0),
-    }
-}
-
 const CONSUMER_CREATED: Event = event("xgroup-createconsumer");
 
 /// What the consumer has and did not acknowledge, from its own list; entries that are gone have no fields. Whether the
@@ -393,7 +430,7 @@ fn answer_history(
     place: Place,
     reader: Reader<'_>,
     behind: StreamId,
-    count_max: u64,
+    (count_max, bounds): (u64, &mut Bounds),
     out: &mut Out,
 ) -> bool {
     let now_ms = keyspace.now().unix_ms as i64;
@@ -407,10 +444,12 @@ fn answer_history(
     {
         for (id, _) in group.pending_of(consumer, start, StreamId::MAX) {
             match stream.range(id, id).next() {
+                Some(item) if !bounds.admit(&item) => break,
                 Some(item) => {
                     reply_entry(&item, out);
                     again.push(id);
                 }
+                None if !bounds.admit_gone() => break,
                 None => {
                     out.array(2);
                     reply_id(id, out);
@@ -461,8 +500,9 @@ fn log_read(
     let position = Position::of(group);
     let pending = |id: &StreamId| Some((*id, group.pending(*id)?));
     let pending: Vec<(StreamId, Pending)> = match reader.acknowledges {
-        true => Vec::new(),
-        false => ids.iter().filter_map(pending).collect(),
+        // What was claimed stays pending.
+        true if reader.claims_from_ms.is_none() => Vec::new(),
+        _ => ids.iter().filter_map(pending).collect(),
     };
     if created && pending.is_empty() {
         logged::consumer(cx, names);
@@ -473,44 +513,81 @@ fn log_read(
     }
 }
 
-/// What the group did not get yet. From now on the consumer has it, unless it needs no acknowledgement. The IDs, and
-/// whether the consumer was made.
+/// What the group did not get yet, behind what the consumer claims. From now on the consumer has it, unless it needs no
+/// acknowledgement. The IDs, and whether the consumer was made.
 fn answer_new(
     keyspace: &mut Keyspace<'_>,
     key: &crate::engine::Key<'_>,
     place: Place,
     reader: Reader<'_>,
-    count_max: u64,
+    (count_max, bounds): (u64, &mut Bounds),
     begin: impl FnOnce(&mut Out),
     out: &mut Out,
 ) -> (Vec<StreamId>, bool) {
     let now_ms = keyspace.now().unix_ms as i64;
     let stream = stream_at(keyspace, place);
     let last_id = stream.groups.get(reader.group).map(|group| group.last_id);
-    let mut ids = Vec::new();
-    if let Some(last_id) = last_id
-        && stream.last_entry_id().is_some_and(|last| last > last_id)
-        && let Some(start) = last_id.next()
+    let claimed = claim::chosen(stream, reader, now_ms, count_max, bounds);
+    let count_left = match count_max {
+        0 => 0,
+        max => max - claimed.len() as u64,
+    };
+    let is_full = count_max > 0 && count_left == 0;
+    let mut new = Vec::new();
+    if let Some(start) = last_id.and_then(StreamId::next).filter(|_| !is_full)
+        && stream.last_entry_id().is_some_and(|last| last >= start)
     {
-        begin(out);
         let entries = stream.range(start, StreamId::MAX);
-        let entries = entries.inspect(|item| ids.push(item.id));
-        reply_entries(entries, count_max, out);
+        let entries = entries.take_while(|item| bounds.admit(item));
+        let count_left = usize::try_from(count_left).unwrap_or(usize::MAX);
+        let count_left = if count_left == 0 {
+            usize::MAX
+        } else {
+            count_left
+        };
+        new.extend(entries.take(count_left));
     }
+    if !claimed.is_empty() || !new.is_empty() {
+        begin(out);
+        out.array(claimed.len() + new.len());
+        for one in &claimed {
+            claim::reply(stream, one, out);
+        }
+        for item in &new {
+            match reader.claims_from_ms {
+                None => reply_entry(item, out),
+                Some(_) => claim::reply_new(item, out),
+            }
+        }
+    }
+    let ids: Vec<StreamId> = new.iter().map(|item| item.id).collect();
     let created = edit_stream(keyspace, place, |stream| {
         let facts = stream.facts();
         let Some(group) = stream.groups.get_mut(reader.group) else {
             return false;
         };
         let (consumer, created) = group.see_consumer(reader.consumer, now_ms);
+        for one in &claimed {
+            let pending = Pending {
+                delivered_ms: now_ms,
+                deliveries: one.deliveries.saturating_add(1),
+                consumer,
+            };
+            group.set_pending(one.id, pending);
+            group.consumer_mut(consumer).active_ms = now_ms;
+        }
         group.deliver(facts, &ids, consumer, now_ms, reader.acknowledges);
         created
     });
     if created {
         keyspace.wrote_beside(key.bytes, CONSUMER_CREATED);
     }
+    if !claimed.is_empty() {
+        keyspace.wrote_beside(key.bytes, unnotified("xclaim"));
+    }
     if !ids.is_empty() {
         keyspace.wrote_beside(key.bytes, unnotified("xreadgroup"));
     }
-    (ids, created)
+    let claimed = claimed.iter().map(|one| one.id);
+    (claimed.chain(ids).collect(), created)
 }
