@@ -186,7 +186,11 @@ fn hello(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
         out.bulk(value.as_bytes());
     };
     fact(out, "server", "redis");
-    fact(out, "version", REDIS_VERSION);
+    let version = match cx.config.version_override.as_str() {
+        "" => REDIS_VERSION,
+        version => version,
+    };
+    fact(out, "version", version);
     out.bulk(b"proto");
     out.integer(i64::from(protocol.version()));
     out.bulk(b"id");

@@ -6,7 +6,6 @@ const KEY_COUNT_ONLY: &str = "of a slot only the keys are counted";
 const OWN_HANDOVER: &str = "the end of a slot's migration has limits of its own";
 const NO_RDMA: &str = "connections come over TCP and unix sockets";
 const NO_MODULE: &str = "the module that reads it is not here";
-const NO_COMMAND_LOG: &str = "large requests and replies are not recorded";
 const OTHER_DESIGN: &str = "it tunes something that this server does not have";
 const FOR_TESTS: &str = "it is there for the tests of another server";
 
@@ -38,10 +37,6 @@ static DIRECTIVES: &[(&str, &str)] = &[
     ),
     ("cluster-slot-migration-write-pause-timeout", OWN_HANDOVER),
     ("cluster-slot-stats-enabled", KEY_COUNT_ONLY),
-    ("commandlog-large-reply-max-len", NO_COMMAND_LOG),
-    ("commandlog-large-request-max-len", NO_COMMAND_LOG),
-    ("commandlog-reply-larger-than", NO_COMMAND_LOG),
-    ("commandlog-request-larger-than", NO_COMMAND_LOG),
     ("debug-context", FOR_TESTS),
     ("enable-debug-assert", FOR_TESTS),
     ("events-per-io-thread", OTHER_DESIGN),

@@ -209,6 +209,8 @@ parameters! {
         "Whether the process shows a title.";
     proc_title_template: text("{title} {listen-addr} {server-mode}", values::title_template),
         "proc-title-template", MUTABLE.asks_system(), "What `ps` shows of the process.";
+    version_override: text("", values::version), "version-override", MUTABLE.since("basalt"),
+        "Version of Redis that INFO and HELLO say; empty for the one that is true.";
     locale_collate: text(""), "locale-collate",
         MUTABLE.since("7.2").warned("texts are compared as bytes"), "Locale in which texts are compared.";
     ignore_warnings: text(""), "ignore-warnings", MUTABLE.no_effect(OTHER_DESIGN),
@@ -370,6 +372,14 @@ parameters! {
     slowlog_max_len: number(u64, 128, 0, LONG_MAX), "slowlog-max-len",
         MUTABLE.alias("commandlog-slow-execution-max-len"),
         "Slow commands that are remembered.";
+    commandlog_request_larger_than: number(i64, 1_048_576, -1, LONG_MAX), "commandlog-request-larger-than",
+        MUTABLE.since("8.1"), "Bytes from which a request is large; -1 logs none, 0 logs all.";
+    commandlog_large_request_max_len: number(u64, 128, 0, LONG_MAX), "commandlog-large-request-max-len",
+        MUTABLE.since("8.1"), "Large requests that are remembered.";
+    commandlog_reply_larger_than: number(i64, 1_048_576, -1, LONG_MAX), "commandlog-reply-larger-than",
+        MUTABLE.since("8.1"), "Bytes from which a reply is large; -1 logs none, 0 logs all.";
+    commandlog_large_reply_max_len: number(u64, 128, 0, LONG_MAX), "commandlog-large-reply-max-len",
+        MUTABLE.since("8.1"), "Large replies that are remembered.";
     latency_monitor_threshold: number(i64, 0, 0, LONG_MAX), "latency-monitor-threshold", MUTABLE,
         "Milliseconds from which an event is remembered for LATENCY; 0 for none.";
     latency_tracking: flag(true), "latency-tracking", MUTABLE,

@@ -367,6 +367,18 @@ pub fn node_name(text: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
+/// A version as clients compare them, three numbers with dots between them; or nothing.
+pub fn version(text: &str) -> Result<(), &'static str> {
+    let is_number = |part: &str| {
+        part.parse::<u8>()
+            .is_ok_and(|number| number.to_string() == part)
+    };
+    match text.is_empty() || text.split('.').count() == 3 && text.split('.').all(is_number) {
+        true => Ok(()),
+        false => Err("must be empty, or three numbers with dots between them"),
+    }
+}
+
 /// A process title: text with known variables in braces. What is empty where the title is not known is refused, as in
 /// Redis.
 pub fn title_template(text: &str) -> Result<(), &'static str> {

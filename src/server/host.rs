@@ -25,8 +25,8 @@ use crate::command::host::primary::Primary;
 use crate::command::host::replica::Replica;
 use crate::command::host::scripts::{LogChange, Scripts};
 use crate::command::host::{
-    Awaited, DryRun, Exit, HotKeysReport, HotKeysRequest, HotKeysTop, LatencyEvent, MemoryReport,
-    Reload, Server, SlowlogEntry, SlowlogMoment, Told,
+    Awaited, CommandLog, DryRun, Exit, HotKeysReport, HotKeysRequest, HotKeysTop, LatencyEvent,
+    MemoryReport, Reload, Server, SlowlogEntry, SlowlogMoment, Told,
 };
 use crate::config::Config;
 use crate::config::live::{self, Peer};
@@ -451,20 +451,20 @@ impl Server for Host {
         memory::report(&*self.service, &self.service.telemetry, clients, used)
     }
 
-    fn slowlog(&self, count: usize) -> Vec<SlowlogEntry> {
-        self.service.telemetry.slowlog.get(count)
+    fn command_log(&self, log: CommandLog, count: usize) -> Vec<SlowlogEntry> {
+        self.service.telemetry.command_log(log).get(count)
     }
 
-    fn slowlog_len(&self) -> usize {
-        self.service.telemetry.slowlog.len()
+    fn command_log_len(&self, log: CommandLog) -> usize {
+        self.service.telemetry.command_log(log).len()
+    }
+
+    fn command_log_reset(&self, log: CommandLog) {
+        self.service.telemetry.command_log(log).reset();
     }
 
     fn slowlog_moment(&self) -> SlowlogMoment {
         self.service.telemetry.slowlog.moment()
-    }
-
-    fn slowlog_reset(&self) {
-        self.service.telemetry.slowlog.reset();
     }
 
     fn latency_latest(&self) -> Vec<LatencyEvent> {

@@ -14,8 +14,10 @@ use super::{Flow, Ran, Session, Step};
 use crate::base::lossless;
 use crate::client::connection::ReplyMode;
 use crate::command::Out;
+use crate::command::client::request_bytes;
 use crate::command::context::After;
 use crate::command::declaration::{Command, Flags, Run};
+use crate::command::host::CommandLog;
 use crate::command::transaction::is_watch;
 use crate::config::Config;
 use crate::engine::Now;
@@ -258,12 +260,16 @@ impl Session {
         let duration_ns = finished.duration_ns;
         let config = finished.config_override.as_ref().unwrap_or(turn.config);
         let is_slow = slow::is_slow(config, duration_ns);
-        if finished.failed || is_slow {
-            self.tell_notable(turn, request, finished, is_slow);
+        let reply_bytes = turn.batch.out.len_since(finished.mark);
+        // No request has more bytes than all that have come together.
+        let is_large = slowlog::is_large_reply(config, reply_bytes)
+            || slowlog::is_large_request(config, turn.batch.received_bytes());
+        if finished.failed || is_slow || is_large {
+            self.tell_notable(turn, request, finished, (is_slow, is_large));
         }
     }
 
-    /// Tells of a command that failed or was slow.
+    /// Tells of a command that failed, was slow, or may have a large request or reply.
     #[cold]
     #[inline(never)]
     fn tell_notable(
@@ -271,7 +277,7 @@ impl Session {
         turn: &mut Turn<'_>,
         request: Admitted<'_>,
         finished: &Finished,
-        is_slow: bool,
+        (is_slow, is_large): (bool, bool),
     ) {
         let config = finished.config_override.as_ref().unwrap_or(turn.config);
         let config = Arc::clone(config);
@@ -281,10 +287,32 @@ impl Session {
         if finished.failed && !matches!(request.command.run, Run::Script(_)) {
             errors::note(turn.batch.out.since(finished.mark));
         }
+        let args = turn.batch.args(request.plan);
+        if is_large {
+            let reporter = self.slow(&config, turn.now);
+            let reply_bytes = turn.batch.out.len_since(finished.mark);
+            let request_bytes = request_bytes(&args);
+            for (log, bytes, is_it) in [
+                (
+                    CommandLog::LargeRequest,
+                    request_bytes,
+                    slowlog::is_large_request(&config, request_bytes),
+                ),
+                (
+                    CommandLog::LargeReply,
+                    reply_bytes,
+                    slowlog::is_large_reply(&config, reply_bytes),
+                ),
+            ] {
+                if is_it {
+                    let arguments = slowlog::arguments(request.command, &args);
+                    reporter.tell_large(request.command, log, bytes, arguments);
+                }
+            }
+        }
         if !is_slow {
             return;
         }
-        let args = turn.batch.args(request.plan);
         let slow = SlowStep {
             step: 0,
             duration_ns: finished.duration_ns,

@@ -144,6 +144,15 @@ fn may_be_long(requests: &Requests, spans: &[Span], request: Request) -> bool {
 const _: () = assert!(size_of::<Batch>() <= 640);
 
 impl Batch {
+    /// About how many bytes have come and are not put aside: no request has more.
+    #[inline]
+    pub fn received_bytes(&self) -> usize {
+        // What stands in front of an argument that is a block takes less than this.
+        const HEAD_BYTES: usize = 32;
+        let blocks = self.requests.arena.blocks.iter();
+        self.input.len() + blocks.map(|block| block.len() + HEAD_BYTES).sum::<usize>()
+    }
+
     /// The shards that [`Route::Several`] ranges over.
     pub fn listed_shards(&self, first: u32, end: u32) -> &[u16] {
         &self.shards[first as usize..end as usize]

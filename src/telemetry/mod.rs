@@ -87,6 +87,10 @@ pub struct Telemetry {
     pub hot_keys: HotKeys,
     /// SLOWLOG.
     pub slowlog: Slowlog,
+    /// Commands whose request was large.
+    pub large_requests: Slowlog,
+    /// Commands whose reply was large.
+    pub large_replies: Slowlog,
     /// LATENCY.
     pub latency: Latency,
     /// Snapshots, the append-only file, loading.
@@ -158,6 +162,8 @@ impl Telemetry {
             thread_count,
             hot_keys: HotKeys::default(),
             slowlog: Slowlog::default(),
+            large_requests: Slowlog::default(),
+            large_replies: Slowlog::default(),
             latency: Latency::default(),
             persistence: Persistence::new(clock::unix_ms() / 1_000),
             replication: Replication::default(),

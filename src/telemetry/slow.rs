@@ -7,7 +7,7 @@ use super::{latency, slowlog};
 use crate::client::shared::Shared;
 use crate::command::Args;
 use crate::command::declaration::{Command, Flags};
-use crate::command::host::{Server, SlowlogEntry, SlowlogMoment};
+use crate::command::host::{CommandLog, Server, SlowlogEntry, SlowlogMoment};
 use crate::config::Config;
 use crate::engine::Now;
 
@@ -123,16 +123,9 @@ impl Reporter<'_> {
     ) {
         let (config, duration_ns, at_s) = (self.config, slow.duration_ns, self.now.unix_ms / 1_000);
         if slowlog::is_slow(config, duration_ns) && !command.flags.has(Flags::SKIP_SLOWLOG) {
-            let entry = SlowlogEntry {
-                id: 0,
-                at_s,
-                duration_us: duration_ns / 1_000,
-                arguments: arguments(),
-                address: self.client.address.to_string(),
-                name: String::from_utf8_lossy(&self.client.labels().name).into_owned(),
-            };
+            let entry = self.entry(duration_ns / 1_000, arguments());
             let slowlog = &self.telemetry.slowlog;
-            slowlog.add(config, slow.moment, entry);
+            slowlog.add(config.slowlog_max_len, slow.moment, entry);
         }
         if latency::is_slow(config, duration_ns) {
             let event = match command.flags.has(Flags::FAST) {
@@ -142,6 +135,37 @@ impl Reporter<'_> {
             let monitor = &self.telemetry.latency;
             monitor.note(config, event, at_s, duration_ns / 1_000_000);
         }
+    }
+
+    fn entry(&self, cost: u64, arguments: Vec<Vec<u8>>) -> SlowlogEntry {
+        SlowlogEntry {
+            id: 0,
+            at_s: self.now.unix_ms / 1_000,
+            cost,
+            arguments,
+            address: self.client.address.to_string(),
+            name: String::from_utf8_lossy(&self.client.labels().name).into_owned(),
+        }
+    }
+
+    /// Tells of a command whose request or reply has many bytes.
+    pub fn tell_large(
+        &self,
+        command: &'static Command,
+        log: CommandLog,
+        bytes: usize,
+        arguments: Vec<Vec<u8>>,
+    ) {
+        if command.flags.has(Flags::SKIP_SLOWLOG) {
+            return;
+        }
+        let len_max = match log {
+            CommandLog::Slow => self.config.slowlog_max_len,
+            CommandLog::LargeRequest => self.config.commandlog_large_request_max_len,
+            CommandLog::LargeReply => self.config.commandlog_large_reply_max_len,
+        };
+        let log = self.telemetry.command_log(log);
+        log.add(len_max, log.moment(), self.entry(bytes as u64, arguments));
     }
 
     /// Tells of what took long of that which a script called, which was that step of a unit.

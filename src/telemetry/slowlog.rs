@@ -1,16 +1,17 @@
-//! SLOWLOG: the commands that took longest, newest first.
+//! SLOWLOG and COMMANDLOG: the commands that took longest, and those of large requests and replies, newest first.
 //!
-//! Knows nothing of commands: the session says what ran, how long, and for whom. Bounded by `slowlog-max-len`, which is
-//! read at each addition, so a smaller limit takes effect with the next slow command, as in Redis. Arguments are
+//! Knows nothing of commands: the session says what ran, how long, and for whom. Bounded by a number that
+//! comes with each addition, so that a smaller limit takes effect with the next such command, as in Redis. Arguments are
 //! shortened before they are kept: what a slow command leaves behind is a few KiB at most.
 
 use std::collections::VecDeque;
 
 use parking_lot::Mutex;
 
+use super::Telemetry;
 use crate::command::Args;
 use crate::command::declaration::Command;
-use crate::command::host::{SlowlogEntry, SlowlogMoment};
+use crate::command::host::{CommandLog, SlowlogEntry, SlowlogMoment};
 use crate::config::Config;
 
 /// Arguments kept of one command; the last one says how many more there were.
@@ -26,6 +27,24 @@ pub fn is_slow(config: &Config, duration_ns: u64) -> bool {
     threshold_us >= 0 && duration_ns / 1_000 >= threshold_us as u64 && config.slowlog_max_len > 0
 }
 
+/// Whether so many bytes of a request are kept.
+#[inline]
+pub fn is_large_request(config: &Config, bytes: usize) -> bool {
+    is_beyond(config.commandlog_request_larger_than, bytes)
+}
+
+/// Whether so many bytes of a reply are kept.
+#[inline]
+pub fn is_large_reply(config: &Config, bytes: usize) -> bool {
+    is_beyond(config.commandlog_reply_larger_than, bytes)
+}
+
+/// Whether bytes are as many as a limit says, which is none if it is negative.
+#[inline]
+fn is_beyond(limit: i64, bytes: usize) -> bool {
+    bytes as u64 >= limit as u64
+}
+
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Slowlog {
@@ -37,10 +56,21 @@ struct Inner {
     /// Newest first.
     entries: VecDeque<(SlowlogMoment, SlowlogEntry)>,
     next_id: u64,
-    /// All entries that were ever made, and their time.
-    total_us: u64,
+    /// What all entries that were ever made took.
+    total_cost: u64,
     resets: u64,
     moments: u64,
+}
+
+impl Telemetry {
+    /// A log of commands.
+    pub fn command_log(&self, log: CommandLog) -> &Slowlog {
+        match log {
+            CommandLog::Slow => &self.slowlog,
+            CommandLog::LargeRequest => &self.large_requests,
+            CommandLog::LargeReply => &self.large_replies,
+        }
+    }
 }
 
 impl Slowlog {
@@ -49,14 +79,14 @@ impl Slowlog {
     ///
     /// What a transaction has served may be told of before the transaction itself: then numbers move, so that they
     /// descend in the list as always.
-    pub fn add(&self, config: &Config, moment: SlowlogMoment, entry: SlowlogEntry) {
+    pub fn add(&self, len_max: u64, moment: SlowlogMoment, entry: SlowlogEntry) {
         let mut inner = self.inner.lock();
         if inner.resets != moment.resets {
             return;
         }
         let id = inner.next_id;
         inner.next_id += 1;
-        inner.total_us = inner.total_us.wrapping_add(entry.duration_us);
+        inner.total_cost = inner.total_cost.wrapping_add(entry.cost);
         let entries = &mut inner.entries;
         let at = entries.partition_point(|(other, _)| *other > moment);
         entries.insert(at, (moment, SlowlogEntry { id, ..entry }));
@@ -64,7 +94,7 @@ impl Slowlog {
             let id = entries[newer].1.id;
             entries[newer].1.id = std::mem::replace(&mut entries[newer + 1].1.id, id);
         }
-        let kept = usize::try_from(config.slowlog_max_len).unwrap_or(usize::MAX);
+        let kept = usize::try_from(len_max).unwrap_or(usize::MAX);
         inner.entries.truncate(kept);
     }
 
@@ -114,7 +144,7 @@ impl Slowlog {
     /// For the metrics: commands noted since the start, and the microseconds that they took.
     pub fn totals(&self) -> (u64, u64) {
         let inner = self.inner.lock();
-        (inner.next_id, inner.total_us)
+        (inner.next_id, inner.total_cost)
     }
 
     /// For the metrics: number and duration (µs) of the newest entry.
@@ -123,7 +153,7 @@ impl Slowlog {
             .lock()
             .entries
             .front()
-            .map(|(_, entry)| (entry.id, entry.duration_us))
+            .map(|(_, entry)| (entry.id, entry.cost))
     }
 }
 
@@ -173,12 +203,12 @@ mod tests {
         let entry = SlowlogEntry {
             id: 0,
             at_s: 7,
-            duration_us: 12_000,
+            cost: 12_000,
             arguments: shorten(arguments.iter().copied()),
             address: "127.0.0.1:5".into(),
             name: "me".into(),
         };
-        log.add(config, log.moment(), entry);
+        log.add(config.slowlog_max_len, log.moment(), entry);
     }
 
     #[test]
@@ -192,7 +222,7 @@ mod tests {
             [1, 0]
         );
         assert_eq!(entries[0].arguments, [b"get".to_vec(), b"b".to_vec()]);
-        assert_eq!((entries[0].at_s, entries[0].duration_us), (7, 12_000));
+        assert_eq!((entries[0].at_s, entries[0].cost), (7, 12_000));
         assert_eq!(
             (entries[0].address.as_str(), entries[0].name.as_str()),
             ("127.0.0.1:5", "me")
@@ -211,14 +241,14 @@ mod tests {
         let entry = |argument: &str| SlowlogEntry {
             id: 0,
             at_s: 7,
-            duration_us: 12_000,
+            cost: 12_000,
             arguments: vec![argument.into()],
             address: String::new(),
             name: String::new(),
         };
-        log.add(&config, served, entry("blpop"));
-        log.add(&config, pushed, entry("lpush"));
-        log.add(&config, log.moment(), entry("get"));
+        log.add(config.slowlog_max_len, served, entry("blpop"));
+        log.add(config.slowlog_max_len, pushed, entry("lpush"));
+        log.add(config.slowlog_max_len, log.moment(), entry("get"));
         let entries = log.get(3);
         let seen = entries
             .iter()
@@ -235,16 +265,29 @@ mod tests {
         let entry = SlowlogEntry {
             id: 0,
             at_s: 7,
-            duration_us: 12_000,
+            cost: 12_000,
             arguments: vec![b"ping".to_vec()],
             address: String::new(),
             name: String::new(),
         };
-        log.add(&config, before, entry.clone());
+        log.add(config.slowlog_max_len, before, entry.clone());
         assert!(log.is_empty());
         log.skip(3);
-        log.add(&config, log.moment(), entry);
+        log.add(config.slowlog_max_len, log.moment(), entry);
         assert_eq!(log.get(1)[0].id, 3);
+    }
+
+    #[test]
+    fn no_bytes_are_many_where_the_limit_is_none() {
+        let config = |limit| Config {
+            commandlog_reply_larger_than: limit,
+            ..Config::default()
+        };
+        for bytes in [0, 1, 1 << 40] {
+            assert!(!is_large_reply(&config(-1), bytes));
+            assert!(is_large_reply(&config(0), bytes));
+        }
+        assert!(is_large_reply(&config(100), 100) && !is_large_reply(&config(100), 99));
     }
 
     #[test]

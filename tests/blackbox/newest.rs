@@ -278,3 +278,169 @@ fn an_append_only_file_of_moves_is_read_as_it_was_written() {
     let server = start_loaded(&options(dir.path()));
     check(&mut server.raw(), "DEBUG DIGEST", &digest);
 }
+
+#[test]
+fn the_logs_of_commands_keep_what_is_slow_and_what_is_large() {
+    let server = Server::start(&Options::shards(2));
+    let mut raw = server.raw();
+    let entries = |raw: &mut Raw, log: &str| -> Vec<(i64, String)> {
+        let reply = raw.call(&format!("COMMANDLOG GET -1 {log}"));
+        let one = |entry: &crate::wire::Value| {
+            let words: Vec<String> = entry.items()[3]
+                .items()
+                .iter()
+                .map(|word| word.text())
+                .collect();
+            (entry.items()[2].integer(), words.join(" "))
+        };
+        reply.items().iter().map(one).collect()
+    };
+    for log in ["slow", "large-request", "large-reply"] {
+        check(&mut raw, &format!("COMMANDLOG RESET {log}"), "OK");
+        check(&mut raw, &format!("COMMANDLOG LEN {log}"), "(integer) 0");
+    }
+    check(
+        &mut raw,
+        "CONFIG SET commandlog-request-larger-than 60",
+        "OK",
+    );
+    let value = "a".repeat(39);
+    check(&mut raw, &format!("SET abc {value}"), "OK");
+    check(
+        &mut raw,
+        "CONFIG SET commandlog-request-larger-than -1",
+        "OK",
+    );
+    check(&mut raw, "CONFIG SET commandlog-reply-larger-than 46", "OK");
+    check(&mut raw, "GET abc", &format!("\"{value}\""));
+    check(&mut raw, "GET none", "(nil)");
+    check(&mut raw, "CONFIG SET commandlog-reply-larger-than -1", "OK");
+    // The bytes are those of Valkey 9.1.2.
+    let requests = entries(&mut raw, "large-request");
+    let set = (68, format!("SET abc {value}"));
+    assert!(requests.contains(&set), "{requests:?}");
+    assert_eq!(
+        entries(&mut raw, "large-reply"),
+        [(46, "GET abc".to_owned())]
+    );
+    // Large ones are found whatever they come with, and however long they are.
+    check(
+        &mut raw,
+        "CONFIG SET commandlog-request-larger-than 100000",
+        "OK",
+    );
+    check(
+        &mut raw,
+        "CONFIG SET commandlog-reply-larger-than 100000",
+        "OK",
+    );
+    check(&mut raw, "COMMANDLOG RESET large-request", "OK");
+    check(&mut raw, "COMMANDLOG RESET large-reply", "OK");
+    let long = format!("SET long {}", "v".repeat(200_000));
+    raw.pipeline(&["PING", &long, "PING", "GET long", "PING"]);
+    let requests = entries(&mut raw, "large-request");
+    assert_eq!(requests.len(), 1);
+    assert_eq!(requests[0].0, 200_000 + 38);
+    assert!(
+        requests[0].1.ends_with("... (199872 more bytes)"),
+        "{}",
+        requests[0].1
+    );
+    assert_eq!(
+        entries(&mut raw, "large-reply"),
+        [(200_011, "GET long".to_owned())]
+    );
+    // Each has its length; the slow log is the one that there always was.
+    check(
+        &mut raw,
+        "CONFIG SET commandlog-large-reply-max-len 2",
+        "OK",
+    );
+    for _ in 0..5 {
+        raw.call("GET long");
+    }
+    check(&mut raw, "COMMANDLOG LEN large-reply", "(integer) 2");
+    check(
+        &mut raw,
+        "CONFIG SET commandlog-execution-slower-than 0",
+        "OK",
+    );
+    check(&mut raw, "PING", "PONG");
+    assert_eq!(
+        raw.call("CONFIG GET slowlog-log-slower-than").show(),
+        "1) \"slowlog-log-slower-than\"\n2) \"0\""
+    );
+    let slow = entries(&mut raw, "slow");
+    assert!(slow.iter().any(|(_, words)| words == "PING"), "{slow:?}");
+    check(&mut raw, "SLOWLOG RESET", "OK");
+    check(&mut raw, "CONFIG SET slowlog-log-slower-than -1", "OK");
+    assert!(raw.call("COMMANDLOG LEN slow").integer() <= 1);
+    let kinds = "(error) ERR type should be one of the following: slow, large-request, large-reply";
+    let count = "(error) ERR count should be greater than or equal to -1";
+    for (line, error) in [
+        ("COMMANDLOG GET 1 nope", kinds),
+        ("COMMANDLOG LEN junk", kinds),
+        ("COMMANDLOG RESET junk", kinds),
+        ("COMMANDLOG GET -2 slow", count),
+        ("COMMANDLOG GET x slow", count),
+        (
+            "COMMANDLOG GET 1",
+            "(error) ERR wrong number of arguments for 'commandlog|get' command",
+        ),
+        (
+            "COMMANDLOG GET 1 slow x",
+            "(error) ERR wrong number of arguments for 'commandlog|get' command",
+        ),
+        (
+            "COMMANDLOG LEN",
+            "(error) ERR wrong number of arguments for 'commandlog|len' command",
+        ),
+        (
+            "COMMANDLOG",
+            "(error) ERR wrong number of arguments for 'commandlog' command",
+        ),
+        (
+            "COMMANDLOG foo",
+            "(error) ERR unknown subcommand 'foo'. Try COMMANDLOG HELP.",
+        ),
+    ] {
+        check(&mut raw, line, error);
+    }
+    assert!(
+        raw.call("CONFIG SET commandlog-reply-larger-than -2")
+            .is_error()
+    );
+}
+
+#[test]
+fn clients_are_told_another_version_where_the_configuration_says_so() {
+    let server = Server::start(&Options::shards(1).with("version-override", "8.4.0"));
+    let mut raw = server.raw();
+    let told = |raw: &mut Raw| -> (String, String) {
+        let info = raw.call("INFO server").body();
+        let of_info = info
+            .lines()
+            .find_map(|line| line.strip_prefix("redis_version:"));
+        let hello = raw.call("HELLO 2");
+        (
+            of_info.expect("a version").to_owned(),
+            hello.items()[3].text(),
+        )
+    };
+    assert_eq!(told(&mut raw), ("8.4.0".to_owned(), "8.4.0".to_owned()));
+    check(&mut raw, "CONFIG SET version-override \"\"", "OK");
+    let (of_info, of_hello) = told(&mut raw);
+    assert!(
+        of_info == of_hello && of_info.starts_with("7."),
+        "{of_info} {of_hello}"
+    );
+    for wrong in [
+        "8", "8.4", "8.4.0.1", "8.x.0", "8.04.0", "8.4.-1", "8.4.256",
+    ] {
+        assert!(
+            raw.call(&format!("CONFIG SET version-override {wrong}"))
+                .is_error(),
+            "{wrong}"
+        );
+    }
+}

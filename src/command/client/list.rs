@@ -198,7 +198,7 @@ pub(super) fn redirection(client: &Shared) -> i64 {
 }
 
 /// The bytes of a request sent as an array.
-fn request_bytes(args: &Args<'_>) -> usize {
+pub(super) fn request_bytes(args: &Args<'_>) -> usize {
     let line = |number: usize| number.checked_ilog10().unwrap_or(0) as usize + 4;
     line(args.len())
         + args

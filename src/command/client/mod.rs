@@ -29,6 +29,11 @@ use super::server::reply_help;
 use super::{Args, Out};
 use crate::client::connection::ReplyMode;
 
+/// The bytes of a request sent as an array.
+pub fn request_bytes(args: &Args<'_>) -> usize {
+    list::request_bytes(args)
+}
+
 pub(super) static TABLE: &[&Command] = &[&CLIENT];
 
 const GROUP: Group = Group::Connection;

@@ -124,12 +124,12 @@ pub trait Server: Send + Sync {
     fn info(&self, sections: &[String]) -> String;
     /// Facts about memory.
     fn memory(&self) -> MemoryReport;
-    /// The slow log, newest first, at most so many.
-    fn slowlog(&self, count: usize) -> Vec<SlowlogEntry>;
-    /// Entries in the slow log.
-    fn slowlog_len(&self) -> usize;
-    /// Empties the slow log.
-    fn slowlog_reset(&self);
+    /// A log of commands, newest first, at most so many.
+    fn command_log(&self, log: CommandLog, count: usize) -> Vec<SlowlogEntry>;
+    /// Entries in a log of commands.
+    fn command_log_len(&self, log: CommandLog) -> usize;
+    /// Empties a log of commands.
+    fn command_log_reset(&self, log: CommandLog);
     /// Asks the slow log for a new moment: what it is told as of now comes behind what it is told as of earlier.
     fn slowlog_moment(&self) -> SlowlogMoment;
     /// Latest and worst latency of every event.
@@ -310,15 +310,26 @@ pub struct SlowlogMoment {
     pub number: u64,
 }
 
-/// One entry of the slow log.
+/// Which commands a log keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CommandLog {
+    /// Those that took long: the slow log.
+    Slow,
+    /// Those whose request was large.
+    LargeRequest,
+    /// Those whose reply was large.
+    LargeReply,
+}
+
+/// One entry of a log of commands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlowlogEntry {
     /// Ever-growing number.
     pub id: u64,
     /// Unix seconds.
     pub at_s: u64,
-    /// How long the command ran.
-    pub duration_us: u64,
+    /// Microseconds that the command ran, or bytes of its request or its reply.
+    pub cost: u64,
     /// The arguments, shortened.
     pub arguments: Vec<Vec<u8>>,
     /// The client's address.

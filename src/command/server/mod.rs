@@ -15,6 +15,7 @@ use super::{Args, Out};
 use crate::base::lossless;
 
 pub(super) static TABLE: &[&Command] = &[
+    &slowlog::COMMANDLOG,
     &config::CONFIG,
     &hotkeys::HOTKEYS,
     &info::INFO,

@@ -16,8 +16,8 @@ use crate::command::host::primary::Primary;
 use crate::command::host::replica::Replica;
 use crate::command::host::scripts::{LogChange, Scripts};
 use crate::command::host::{
-    Awaited, DryRun, Exit, HotKeysReport, HotKeysRequest, HotKeysTop, LatencyEvent, MemoryReport,
-    Reload, Server, SlowlogEntry, SlowlogMoment,
+    Awaited, CommandLog, DryRun, Exit, HotKeysReport, HotKeysRequest, HotKeysTop, LatencyEvent,
+    MemoryReport, Reload, Server, SlowlogEntry, SlowlogMoment,
 };
 use crate::config::Config;
 use crate::config::rewrite::Adding;
@@ -155,13 +155,13 @@ impl Server for NoServer {
     fn memory(&self) -> MemoryReport {
         MemoryReport::default()
     }
-    fn slowlog(&self, _: usize) -> Vec<SlowlogEntry> {
+    fn command_log(&self, _: CommandLog, _: usize) -> Vec<SlowlogEntry> {
         Vec::new()
     }
-    fn slowlog_len(&self) -> usize {
+    fn command_log_len(&self, _: CommandLog) -> usize {
         0
     }
-    fn slowlog_reset(&self) {}
+    fn command_log_reset(&self, _: CommandLog) {}
     fn slowlog_moment(&self) -> SlowlogMoment {
         SlowlogMoment::default()
     }

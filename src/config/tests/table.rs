@@ -71,6 +71,7 @@ fn another_value(parameter: &Parameter) -> Option<Vec<String>> {
         }
         Kind::Text { .. } if parameter.name == "proc-title-template" => words("{port}"),
         Kind::Text { .. } if parameter.name == "metrics-auth" => words("user:password"),
+        Kind::Text { .. } if parameter.name == "version-override" => words("8.4.0"),
         Kind::Text { .. } => words("another"),
         Kind::Choice { names, default, .. } => {
             let (name, _) = names.iter().find(|(_, code)| code != default)?;

@@ -18,6 +18,14 @@ use crate::config::Config;
 /// The level of Redis that is claimed towards clients.
 pub const REDIS_VERSION: &str = "7.4.0";
 
+/// The level of Redis that clients are told: the true one, or what the configuration says.
+pub fn told_version(config: &Config) -> &str {
+    match config.version_override.as_str() {
+        "" => REDIS_VERSION,
+        version => version,
+    }
+}
+
 /// Rounds of the cron a second.
 const CRON_HZ: u32 = 10;
 

@@ -16,7 +16,7 @@ use rows::Source;
 use super::clock::Ticks;
 use super::counters::Extents;
 use super::histogram::upper_ns;
-use super::info::{REDIS_VERSION, ratio};
+use super::info::{ratio, told_version};
 use super::miss_ratio::PERCENT;
 use super::observed::Observed;
 use super::process;
@@ -72,7 +72,7 @@ fn server(page: &mut Page, service: &dyn Observed, config: &Config, snapshot: &S
         "Facts about the server, as labels.",
         vec![
             ("role", text(&snapshot.replication.role())),
-            ("redis_version", text(&REDIS_VERSION)),
+            ("redis_version", text(&told_version(config))),
             ("redis_build_id", text(&"0")),
             ("redis_mode", text(&config.mode_name())),
             ("os", process::os()),

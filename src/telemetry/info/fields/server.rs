@@ -4,12 +4,12 @@ use std::fmt::Write;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::{Field, constant, count, shown, text, zero};
-use crate::telemetry::info::{CRON_HZ, REDIS_VERSION, Source};
+use crate::telemetry::info::{CRON_HZ, Source, told_version};
 use crate::telemetry::process;
 
 /// Rows of the section `server`.
 pub(in crate::telemetry::info) static SERVER: &[Field] = &[
-    constant("redis_version", REDIS_VERSION),
+    text("redis_version", |s| shown(told_version(s.config))),
     constant("server_name", "basalt"),
     constant("basalt_version", env!("CARGO_PKG_VERSION")),
     constant("redis_git_sha1", "00000000"),
