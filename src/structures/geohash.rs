@@ -343,7 +343,7 @@ pub struct Polygon {
 }
 
 impl Polygon {
-    /// Of these corners, three at least, the last of which is joined to the first.
+    /// A polygon of three corners at least, the last of which is joined to the first.
     #[must_use]
     pub fn new(vertices: Vec<Point>) -> Option<Polygon> {
         (vertices.len() >= 3).then_some(Polygon { vertices })

@@ -1,8 +1,8 @@
 //! SLOWLOG and COMMANDLOG: the commands that took longest, and those of large requests and replies, newest first.
 //!
 //! Knows nothing of commands: the session says what ran, how long, and for whom. Bounded by a number that
-//! comes with each addition, so that a smaller limit takes effect with the next such command, as in Redis. Arguments are
-//! shortened before they are kept: what a slow command leaves behind is a few KiB at most.
+//! comes with each addition, so that a smaller limit takes effect with the next such command, as in Redis. Arguments
+//! are shortened before they are kept: what a slow command leaves behind is a few KiB at most.
 
 use std::collections::VecDeque;
 

@@ -313,11 +313,11 @@ pub struct SlowlogMoment {
 /// Which commands a log keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandLog {
-    /// Those that took long: the slow log.
+    /// Commands that took long: the slow log.
     Slow,
-    /// Those whose request was large.
+    /// Commands whose request was large.
     LargeRequest,
-    /// Those whose reply was large.
+    /// Commands whose reply was large.
     LargeReply,
 }
 

@@ -274,7 +274,7 @@ fn bounds_of_a_read_are_of_all_streams_together() {
                 "x"
             ));
             assert_eq!(counts(&reply), wanted(found), "{bounds}");
-            // What was left out is nobody's.
+            // No consumer has what was left out.
             for (key, count) in found {
                 cli.check(
                     &format!("XREADGROUP GROUP g x MAXCOUNT 100 STREAMS {key} 0"),

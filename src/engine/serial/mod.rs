@@ -138,11 +138,11 @@ pub mod types {
     pub const ARRAY: u8 = 28;
     /// A small hash of Redis 8.10, its fields apart from its values.
     pub const HASH_TEMPLATE_LISTPACK: u8 = 29;
-    /// The same; its fields were written before, once for many hashes.
+    /// A small hash whose fields were written before, once for many hashes.
     pub const HASH_TEMPLATE_LISTPACK_REF: u8 = 30;
     /// A hash of Redis 8.10.
     pub const HASH_TEMPLATE_ARRAY: u8 = 31;
-    /// The same; its fields were written before, once for many hashes.
+    /// A hash whose fields were written before, once for many hashes.
     pub const HASH_TEMPLATE_ARRAY_REF: u8 = 32;
     /// A limiter of rates, of Redis 8 if it is built so.
     pub const GCRA: u8 = 33;

@@ -45,7 +45,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The same, of bytes of which it is known where they come from.
+    /// A reader of bytes of which it is known where they come from.
     pub fn from(self, origin: &'a Origin) -> Reader<'a> {
         let origin = Some(origin);
         Reader { origin, ..self }

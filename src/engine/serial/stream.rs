@@ -15,8 +15,8 @@
 //! producers   seconds that they are remembered | how much of each | count | … | ids added | ids that came twice
 //! ```
 //!
-//! What stands between count and figures of producers is not documented, and there are none here: a stream that knows of
-//! any is refused, and so is one with entries that a group was given back, as each has to be some consumer's here.
+//! What stands between count and figures of producers is not documented, and there are none here: a stream that knows
+//! of any is refused, and so is one with entries that a group was given back, as each has to be some consumer's here.
 //!
 //! A pending entry stands in its group's list with its figures, and in the list of exactly one consumer.
 

@@ -201,42 +201,10 @@ impl<'s> Decoder<'s> {
     fn record(&mut self) -> Result<Option<Next>, Fault> {
         let at = self.source.at();
         let code = self.source.byte()?;
+        if self.note(code)? {
+            return Ok(None);
+        }
         let aside = match code {
-            opcode::DEADLINE_S => {
-                let seconds = i32::from_le_bytes(self.source.array()?);
-                self.deadline = Some(u64::try_from(seconds).unwrap_or(0) * 1000);
-                return Ok(None);
-            }
-            opcode::DEADLINE_MS => {
-                let at_ms = i64::from_le_bytes(self.source.array()?);
-                // Times before all time and behind all time are as good as the first and the last.
-                self.deadline = match at_ms {
-                    -1 => None,
-                    at_ms => Some(u64::try_from(at_ms).unwrap_or(0)),
-                };
-                return Ok(None);
-            }
-            opcode::IDLE => {
-                let idle_ms = self.length()?.saturating_mul(1000);
-                self.used = Some(Access::LastAt(self.now_ms.saturating_sub(idle_ms)));
-                return Ok(None);
-            }
-            opcode::FREQUENCY => {
-                self.used = Some(Access::Frequency(self.source.byte()?));
-                return Ok(None);
-            }
-            opcode::SELECT_DB => {
-                let db = self.length()?;
-                let known = usize::try_from(db).ok().filter(|db| *db < self.databases);
-                self.db = known.ok_or(Fault::Database(db))?;
-                return Ok(None);
-            }
-            opcode::SLOT_INFO => {
-                for _ in 0..3 {
-                    self.length()?;
-                }
-                return Ok(None);
-            }
             opcode::RESIZE_DB => Aside::Sizes {
                 db: self.db,
                 keys: self.length()?,
@@ -319,6 +287,43 @@ impl<'s> Decoder<'s> {
         self.skip_string()?;
         self.marks = Some((from, self.source.at()));
         Ok(None)
+    }
+
+    /// Takes what the next key is to have, or where it is to go; false if the code says another thing.
+    fn note(&mut self, code: u8) -> Result<bool, Fault> {
+        match code {
+            opcode::DEADLINE_S => {
+                let seconds = i32::from_le_bytes(self.source.array()?);
+                self.deadline = Some(u64::try_from(seconds).unwrap_or(0) * 1000);
+            }
+            opcode::DEADLINE_MS => {
+                let at_ms = i64::from_le_bytes(self.source.array()?);
+                // Times before all time and behind all time are as good as the first and the last.
+                self.deadline = match at_ms {
+                    -1 => None,
+                    at_ms => Some(u64::try_from(at_ms).unwrap_or(0)),
+                };
+            }
+            opcode::IDLE => {
+                let idle_ms = self.length()?.saturating_mul(1000);
+                self.used = Some(Access::LastAt(self.now_ms.saturating_sub(idle_ms)));
+            }
+            opcode::FREQUENCY => {
+                self.used = Some(Access::Frequency(self.source.byte()?));
+            }
+            opcode::SELECT_DB => {
+                let db = self.length()?;
+                let known = usize::try_from(db).ok().filter(|db| *db < self.databases);
+                self.db = known.ok_or(Fault::Database(db))?;
+            }
+            opcode::SLOT_INFO => {
+                for _ in 0..3 {
+                    self.length()?;
+                }
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
     }
 
     /// Names that hashes behind it share.
@@ -466,6 +471,31 @@ impl<'s> Decoder<'s> {
                 }
                 Ok(())
             }
+            types::HASH_TEMPLATE_LISTPACK
+            | types::HASH_TEMPLATE_LISTPACK_REF
+            | types::HASH_TEMPLATE_ARRAY
+            | types::HASH_TEMPLATE_ARRAY_REF
+            | types::HASH_METADATA
+            | types::HASH_METADATA_RC => self.skip_hash(kind),
+            types::STREAM_LISTPACKS
+            | types::STREAM_LISTPACKS_2
+            | types::STREAM_LISTPACKS_3
+            | types::STREAM_LISTPACKS_4
+            | types::STREAM_LISTPACKS_5 => self.skip_stream(kind),
+            types::MODULE => Err(foreign("a value of a module of before Redis 4")),
+            types::ARRAY => Err(foreign("an array of Redis 8.8")),
+            types::GCRA => Err(foreign("a limiter of rates (GCRA) of Redis 8")),
+            types::MODULE_2 => {
+                self.length()?;
+                self.skip_module()
+            }
+            kind => Err(Fault::Opcode(kind)),
+        }
+    }
+
+    /// Passes a hash of Redis 7.4 and later.
+    fn skip_hash(&mut self, kind: u8) -> Result<(), Fault> {
+        match kind {
             types::HASH_TEMPLATE_LISTPACK => {
                 let count = self.length()?;
                 self.skip_strings(count)?;
@@ -492,18 +522,6 @@ impl<'s> Decoder<'s> {
                     self.skip_strings(2)?;
                 }
                 Ok(())
-            }
-            types::STREAM_LISTPACKS
-            | types::STREAM_LISTPACKS_2
-            | types::STREAM_LISTPACKS_3
-            | types::STREAM_LISTPACKS_4
-            | types::STREAM_LISTPACKS_5 => self.skip_stream(kind),
-            types::MODULE => Err(foreign("a value of a module of before Redis 4")),
-            types::ARRAY => Err(foreign("an array of Redis 8.8")),
-            types::GCRA => Err(foreign("a limiter of rates (GCRA) of Redis 8")),
-            types::MODULE_2 => {
-                self.length()?;
-                self.skip_module()
             }
             kind => Err(Fault::Opcode(kind)),
         }

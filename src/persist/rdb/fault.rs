@@ -33,7 +33,7 @@ pub enum Fault {
     Foreign {
         /// Key of the value.
         key: Vec<u8>,
-        /// Its type.
+        /// What the value is.
         what: &'static str,
     },
     /// A string in no known form, or a number where none can be.

@@ -1,7 +1,8 @@
 //! The format of snapshots, which is Redis's RDB: encoding and decoding, without files.
 //!
 //! ```text
-//! file      "REDIS" version of four digits, or "VALKEY" and three | record … | 0xff | CRC-64 u64 little-endian, 0 without one
+//! file      "REDIS" version of four digits, or "VALKEY" and three | record … | 0xff
+//!           | CRC-64 u64 little-endian, 0 without one
 //! record    0xfa aux name, value              0xfe select database, number     0xfb sizes: keys, keys with a deadline
 //!           0xf5 source of functions          0xf7 what a module keeps beside keys
 //!           key: [ 0xfd u32 seconds | 0xfc u64 milliseconds ] [ 0xf8 idle seconds ] [ 0xf9 u8 frequency ]

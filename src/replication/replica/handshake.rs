@@ -54,8 +54,8 @@ pub(super) enum Refusal {
     Nonsense(String),
 }
 
-/// The version of Valkey whose snapshots are read here. By it a primary of Valkey chooses their form, and refuses to send
-/// what the form of an older version can not carry.
+/// The version of Valkey whose snapshots are read here. By it a primary of Valkey chooses their form, and refuses to
+/// send what the form of an older version can not carry.
 pub(super) const KNOWN_VALKEY: &str = "9.1.0";
 
 /// Says who this server is. `timeout` is how long each answer may take.

@@ -2,8 +2,8 @@
 //!
 //! The first pass over the streams checks everything and changes nothing, so that an error leaves all of them as they
 //! are; the second answers. If there is nothing to answer, the request may wait: it runs again, from the start, when
-//! one of its streams changes. Then only some of the streams may be at hand, and those are the ones that changed. That entries
-//! have been pending for long enough to be claimed wakes no request that waits.
+//! one of its streams changes. Then only some of the streams may be at hand, and those are the ones that changed. That
+//! entries have been pending for long enough to be claimed wakes no request that waits.
 
 mod bounds;
 mod claim;
@@ -315,15 +315,8 @@ fn read(cx: &mut ShardCx<'_>, args: &Args<'_>, of: Of, out: &mut Out) -> Command
             }
             (Some(reader), From::Behind(id)) => {
                 begin(out);
-                let created = answer_history(
-                    &mut keyspace,
-                    &key,
-                    place,
-                    reader,
-                    id,
-                    (options.count_max, &mut bounds),
-                    out,
-                );
+                let most = (options.count_max, &mut bounds);
+                let created = answer_history(&mut keyspace, &key, place, reader, id, most, out);
                 if created {
                     logged::consumer(cx, reader.names(key.bytes));
                 }
@@ -346,21 +339,15 @@ fn read(cx: &mut ShardCx<'_>, args: &Args<'_>, of: Of, out: &mut Out) -> Command
             (None, From::New) => {}
         }
     }
-    if let Some(mark) = mark {
-        if out.is_resp3() {
-            out.close_map(mark, count);
-        } else {
-            out.close_array(mark, count);
-        }
-        return Ok(());
-    }
-    match options.until_ms {
-        Some(until_ms) if cx.may_block() => cx.wait(Wait {
+    match (mark, options.until_ms) {
+        (Some(mark), _) if out.is_resp3() => out.close_map(mark, count),
+        (Some(mark), _) => out.close_array(mark, count),
+        (None, Some(until_ms)) if cx.may_block() => cx.wait(Wait {
             when_gone: of == Of::Xreadgroup,
             rewritten,
             ..Wait::new(DataType::Stream, until_ms)
         }),
-        _ => out.null_array(),
+        (None, _) => out.null_array(),
     }
     Ok(())
 }
