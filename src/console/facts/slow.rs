@@ -60,7 +60,7 @@ fn slow(view: &View<'_>, entry: &SlowlogEntry) -> Slow {
     Slow {
         id: entry.id,
         at_s: entry.at_s,
-        duration_us: entry.duration_us,
+        duration_us: entry.cost,
         // A name that is no command's may be anything, such as a key that was sent in the wrong place.
         command: command.map_or_else(
             || "(unknown)".to_owned(),
