@@ -168,6 +168,15 @@ impl Fences {
         account::apart(|| self.before = None);
     }
 
+    /// The database is emptied, maybe by the attempt whose changes are kept.
+    pub(super) fn forget(&mut self) {
+        self.forget_changes();
+        if !self.by_key.is_empty() {
+            self.own();
+            self.by_key = Arc::default();
+        }
+    }
+
     /// Goes back to where changes began to be kept.
     pub(super) fn undo(&mut self) {
         let Some(before) = self.before.take().filter(|before| !before.is_empty()) else {

@@ -340,7 +340,7 @@ fn the_logs_of_commands_keep_what_is_slow_and_what_is_large() {
     raw.pipeline(&["PING", &long, "PING", "GET long", "PING"]);
     let requests = entries(&mut raw, "large-request");
     assert_eq!(requests.len(), 1);
-    assert_eq!(requests[0].0, 200_000 + 38);
+    assert_eq!(requests[0].0, 200_000 + 34);
     assert!(
         requests[0].1.ends_with("... (199872 more bytes)"),
         "{}",

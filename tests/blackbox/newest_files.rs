@@ -66,8 +66,11 @@ const QUESTIONS: &[&str] = &[
     "XPENDING x g",
     "PFCOUNT p",
     "FCALL_RO f 0",
-    "LRANGE large:list 0 -1",
+    "LRANGE large:list 0 9",
 ];
+
+/// Where the sum of all digests stands.
+const TOTAL: usize = 5;
 
 fn answers(raw: &mut Raw) -> Vec<String> {
     let mut shown: Vec<String> = QUESTIONS.iter().map(|line| raw.call(line).show()).collect();
@@ -76,7 +79,8 @@ fn answers(raw: &mut Raw) -> Vec<String> {
     keys.sort();
     for key in keys {
         let digest = raw.call(&format!("DEBUG DIGEST-VALUE {key}")).show();
-        shown.push(format!("{key}: {digest}"));
+        let until = raw.call(&format!("PEXPIRETIME {key}")).show();
+        shown.push(format!("{key}: {digest} {until}"));
     }
     shown
 }
@@ -135,11 +139,17 @@ fn an_append_only_file_of_valkey_9_is_loaded_whole() {
         let reply = raw.call(line);
         assert!(!reply.is_error(), "{line}: {}", reply.show());
     }
-    let wanted = answers(&mut raw);
+    // The sum of a server whose file was switched on is another one than that of its own keys, which are compared.
+    let each = |raw: &mut Raw| {
+        let mut all = answers(raw);
+        all.remove(TOTAL);
+        all
+    };
+    let wanted = each(&mut raw);
     drop(raw);
     drop(valkey);
     let server = loaded(dir.path(), "yes");
-    assert_eq!(answers(&mut server.raw()), wanted);
+    assert_eq!(each(&mut server.raw()), wanted);
 }
 
 #[test]

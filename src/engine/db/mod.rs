@@ -748,7 +748,7 @@ impl Db {
         self.sweep = None;
         self.order = None;
         self.by_slot = None;
-        self.fences = Fences::default();
+        self.fences.forget();
         self.tags = None;
         self.table.drain_some(segments)
     }
