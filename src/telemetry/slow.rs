@@ -144,7 +144,7 @@ impl Reporter<'_> {
             cost,
             arguments,
             address: self.client.address.to_string(),
-            name: String::from_utf8_lossy(&self.client.labels().name).into_owned(),
+            name: shortened(&self.client.labels().name),
         }
     }
 
@@ -178,4 +178,15 @@ impl Reporter<'_> {
             self.tell(call.command, || call.arguments.clone(), call.slow);
         }
     }
+}
+/// Most bytes of a client's name that an entry keeps: a log of long ones would take what no limit counts.
+const NAME_BYTES_MAX: usize = 128;
+
+fn shortened(name: &[u8]) -> String {
+    let kept = &name[..name.len().min(NAME_BYTES_MAX)];
+    let mut text = String::from_utf8_lossy(kept).into_owned();
+    if name.len() > kept.len() {
+        text.push_str(&format!("... ({} more bytes)", name.len() - kept.len()));
+    }
+    text
 }
