@@ -9,8 +9,11 @@ fn file_of(magic: &[u8; 9], parts: &[&[u8]]) -> Vec<u8> {
     ended(file)
 }
 
+/// The fields of a hash, with their values and deadlines.
+type Fields = BTreeMap<Vec<u8>, (Vec<u8>, Option<u64>)>;
+
 /// The fields of all hashes, with deadlines, by key.
-fn hashes(service: &Service) -> BTreeMap<Vec<u8>, BTreeMap<Vec<u8>, (Vec<u8>, Option<u64>)>> {
+fn hashes(service: &Service) -> BTreeMap<Vec<u8>, Fields> {
     let mut found = BTreeMap::new();
     each_entry(service, |_, entry| {
         let mut fields = BTreeMap::new();
