@@ -121,7 +121,7 @@ impl Moves {
         fail(&job, why);
     }
 
-    /// See [`Cluster::replay_move`].
+    /// See [`Cluster::replay_move`](crate::command::host::cluster::Cluster::replay_move).
     pub(super) fn note_unfinished(&self, name: NodeId, slots: Option<SlotSet>) {
         let mut unfinished = self.unfinished.lock();
         match slots {
@@ -171,7 +171,7 @@ fn has_all(map: &ClusterMap, node: NodeId, slots: &SlotSet) -> bool {
 }
 
 impl Bus {
-    /// See [`Cluster::move_slots`].
+    /// See [`Cluster::move_slots`](crate::command::host::cluster::Cluster::move_slots).
     pub(super) fn begin_moves(&'static self, moves: Vec<(SlotSet, NodeId)>) -> Result<(), String> {
         let map = self.map();
         let me = map.me().id;
@@ -250,7 +250,7 @@ impl Bus {
         Some(format!("ERR Slot {direction} in progress."))
     }
 
-    /// See [`Cluster::hear_move`].
+    /// See [`Cluster::hear_move`](crate::command::host::cluster::Cluster::hear_move).
     pub(super) fn hear(
         &'static self,
         client: &Arc<Shared>,
@@ -407,7 +407,7 @@ impl Bus {
         Ok(MoveAnswer::Agreed)
     }
 
-    /// See [`Cluster::import_ended`].
+    /// See [`Cluster::import_ended`](crate::command::host::cluster::Cluster::import_ended).
     pub(super) fn end_import(&'static self, client: &Shared) {
         let Some(job) = self.moves.of_client(client) else {
             return;
