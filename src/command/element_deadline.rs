@@ -1,9 +1,9 @@
 //! What the commands that let elements expire share: those on the fields of hashes, and those on the members of sets.
 
-use super::Args;
 use super::context::ShardCx;
 use super::error::CommandError;
 use super::options::TimeForm;
+use super::{Args, Out};
 use crate::base::number::parse_i64;
 use crate::engine::value::deadlines::ELEMENT_DEADLINE_MAX;
 use crate::structures::block::Content;
@@ -29,7 +29,7 @@ pub(super) fn given(
 }
 
 /// A deadline as commands answer it; seconds are rounded up, as Redis does for fields.
-pub(super) fn shown(at_ms: u64, form: TimeForm, now_ms: u64) -> i64 {
+fn shown(at_ms: u64, form: TimeForm, now_ms: u64) -> i64 {
     let ms = if form.is_relative() {
         at_ms.saturating_sub(now_ms)
     } else {
@@ -40,6 +40,23 @@ pub(super) fn shown(at_ms: u64, form: TimeForm, now_ms: u64) -> i64 {
         TimeForm::Millis | TimeForm::UnixMillis => ms,
     };
     shown as i64
+}
+
+/// Replies when elements expire, each; -2: there is no such element; -1: it has no deadline.
+pub(super) fn reply_times<'a>(
+    out: &mut Out,
+    names: impl ExactSizeIterator<Item = &'a [u8]>,
+    (form, now_ms): (TimeForm, u64),
+    deadline: impl Fn(&[u8]) -> Option<Option<u64>>,
+) {
+    out.array(names.len());
+    for name in names {
+        out.integer(match deadline(name) {
+            None => -2,
+            Some(None) => -1,
+            Some(Some(at_ms)) => shown(at_ms, form, now_ms),
+        });
+    }
 }
 
 /// On which deadline of before the new one depends.

@@ -1,5 +1,7 @@
 //! What SCAN and the walks over one collection (HSCAN, SSCAN, ZSCAN) have in common: cursors, options, replies.
 
+use super::context::{Gather, ShardPlace};
+use super::declaration::CommandResult;
 use super::error::CommandError;
 use super::{Args, Out};
 use crate::base::glob::{self, Case};
@@ -36,6 +38,45 @@ fn parse_cursor(text: &[u8]) -> Option<u64> {
     } else {
         value
     })
+}
+
+/// Bits of a cursor over shards that say where in a shard it is; the shard stands above them.
+const POSITION_BITS: u32 = 48;
+
+/// The shard where a cursor goes on.
+pub fn shard_of(text: &[u8], shard_count: u16) -> Result<u16, CommandError> {
+    // Any number is safe: one of a server with more shards goes on somewhere.
+    Ok((cursor(text)? >> POSITION_BITS) as u16 % shard_count)
+}
+
+/// Where in a shard a cursor goes on: at its beginning, unless that is the first one that it comes to.
+pub fn position_in(text: &[u8], shard: ShardPlace) -> Result<u64, CommandError> {
+    let is_first = shard_of(text, shard.count)? == shard.index;
+    Ok(match is_first {
+        true => cursor(text)? & ((1 << POSITION_BITS) - 1),
+        false => 0,
+    })
+}
+
+/// Ends a visit behind which the shard goes on at `next`, 0 where it was walked to its end: the walk over all shards
+/// pauses there, or before the next shard once so many elements were looked at.
+pub fn end_visit(gather: &mut Gather, shard: ShardPlace, next: u64, count: u64) {
+    let next_shard = u64::from(shard.index) + 1;
+    if next != 0 {
+        gather.cursor = u64::from(shard.index) << POSITION_BITS | next;
+        gather.done = true;
+    } else if next_shard < u64::from(shard.count) && gather.visited >= count {
+        gather.cursor = next_shard << POSITION_BITS;
+        gather.done = true;
+    }
+}
+
+/// The reply of a walk over shards: the cursor, and what was found.
+pub fn merge(_: &Args<'_>, gather: Gather, out: &mut Out) -> CommandResult {
+    out.array(2);
+    out.bulk(itoa::Buffer::new().format(gather.cursor).as_bytes());
+    gather.reply(out);
+    Ok(())
 }
 
 /// `[MATCH pattern] [COUNT count]`, and a word for elements alone

@@ -263,7 +263,7 @@ impl Session {
         let reply_bytes = turn.batch.out.len_since(finished.mark);
         // No request has more bytes than all that have come together.
         let is_large = slowlog::is_large_reply(config, reply_bytes)
-            || slowlog::is_large_request(config, turn.batch.received_bytes());
+            || slowlog::is_large_request(config, turn.received_bytes);
         if finished.failed || is_slow || is_large {
             self.tell_notable(turn, request, finished, (is_slow, is_large));
         }

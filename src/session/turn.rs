@@ -81,6 +81,8 @@ pub(super) struct Turn<'t> {
     pub routes: Option<TurnRoutes>,
     /// Whether there are monitors.
     pub is_monitored: bool,
+    /// As [`Batch::received_bytes`], which a turn does not change.
+    pub received_bytes: usize,
     shards: &'static Shards,
     /// The shard of the last command, kept for the next one.
     held: Option<(u16, HeldShard)>,
@@ -108,6 +110,7 @@ impl<'t> Turn<'t> {
         let counters = counters::local();
         service.telemetry.hot_keys.prepare(counters);
         Turn {
+            received_bytes: batch.received_bytes(),
             batch,
             config,
             now,

@@ -67,14 +67,10 @@ pub(super) static SCAN: Command = Command::new("scan", Group::Generic, -2)
     .complexity("O(1) for each call, O(N) for a whole walk over N keys.")
     .history(&[("6.0.0", "Added the `TYPE` option.")])
     .tips(&["nondeterministic_output", "request_policy:special"])
-    .by_cursor(scan_shard, scan_part, scan_merge);
-
-const POSITION_BITS: u32 = 48;
+    .by_cursor(scan_shard, scan_part, scan::merge);
 
 fn scan_shard(args: &Args<'_>, shard_count: u16) -> Result<u16, CommandError> {
-    let cursor = scan::cursor(args.get(1))?;
-    // Any number is safe: one of a server with more shards goes on somewhere.
-    Ok((cursor >> POSITION_BITS) as u16 % shard_count)
+    scan::shard_of(args.get(1), shard_count)
 }
 
 fn scan_part(cx: &mut ShardCx<'_>, args: &Args<'_>, gather: &mut Gather) -> CommandResult {
@@ -90,11 +86,7 @@ fn scan_part(cx: &mut ShardCx<'_>, args: &Args<'_>, gather: &mut Gather) -> Comm
     })?;
     let count = options.count as u64;
     let (shard, db) = (cx.shard, cx.client.db);
-    let is_first = scan_shard(args, shard.count)? == shard.index;
-    let position = match scan::cursor(args.get(1)) {
-        Ok(cursor) if is_first => cursor & ((1 << POSITION_BITS) - 1),
-        _ => 0,
-    };
+    let position = scan::position_in(args.get(1), shard)?;
     let budget = count.saturating_sub(gather.visited).max(1);
     let budget = usize::try_from(budget).unwrap_or(usize::MAX);
     let next = cx.keyspace(0, db).scan_expiring(position, budget, |entry| {
@@ -105,21 +97,7 @@ fn scan_part(cx: &mut ShardCx<'_>, args: &Args<'_>, gather: &mut Gather) -> Comm
             gather.push(entry.key());
         }
     });
-    let next_shard = u64::from(shard.index) + 1;
-    if next != 0 {
-        gather.cursor = u64::from(shard.index) << POSITION_BITS | next;
-        gather.done = true;
-    } else if next_shard < u64::from(shard.count) && gather.visited >= count {
-        gather.cursor = next_shard << POSITION_BITS;
-        gather.done = true;
-    }
-    Ok(())
-}
-
-fn scan_merge(_: &Args<'_>, gather: Gather, out: &mut Out) -> CommandResult {
-    out.array(2);
-    out.bulk(itoa::Buffer::new().format(gather.cursor).as_bytes());
-    gather.reply(out);
+    scan::end_visit(gather, shard, next, count);
     Ok(())
 }
 

@@ -281,7 +281,6 @@ pub(super) static HPEXPIRETIME: Command = Command::new("hpexpiretime", Group::Ha
     .complexity(COMPLEXITY)
     .on_keys(|cx, args, out| time_left(cx, args, out, TimeForm::UnixMillis));
 
-/// -2: no such field; -1: no deadline.
 fn time_left(
     cx: &mut ShardCx<'_>,
     args: &Args<'_>,
@@ -293,17 +292,7 @@ fn time_left(
     let mut keyspace = cx.at(&key);
     let hash = read(&mut keyspace, &key)?;
     let names = FIELDS.read(args, 2, BAD_COUNT)?;
-    out.array(names.len());
-    for name in names {
-        let Some(field) = hash.and_then(|hash| hash.get(name)) else {
-            out.integer(-2);
-            continue;
-        };
-        let Some(at_ms) = field.deadline else {
-            out.integer(-1);
-            continue;
-        };
-        out.integer(element_deadline::shown(at_ms, form, now_ms));
-    }
+    let deadline = |name: &[u8]| Some(hash?.get(name)?.deadline);
+    element_deadline::reply_times(out, names, (form, now_ms), deadline);
     Ok(())
 }

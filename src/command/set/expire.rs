@@ -216,7 +216,6 @@ pub(super) static SPEXPIRETIME: Command = Command::new("spexpiretime", Group::Se
     .complexity(COMPLEXITY)
     .on_keys(|cx, args, out| time_left(cx, args, out, TimeForm::UnixMillis));
 
-/// -2: no such member; -1: no deadline.
 fn time_left(
     cx: &mut ShardCx<'_>,
     args: &Args<'_>,
@@ -229,13 +228,7 @@ fn time_left(
     let found = keyspace.read_typed(&key, DataType::Set)?;
     let set = found.map(|place| at(&keyspace, place));
     let members = MEMBERS.read(args, 2, BAD_COUNT)?;
-    out.array(members.len());
-    for member in members {
-        out.integer(match set.and_then(|set| set.deadline(member)) {
-            None => -2,
-            Some(None) => -1,
-            Some(Some(at_ms)) => element_deadline::shown(at_ms, form, now_ms),
-        });
-    }
+    let deadline = |member: &[u8]| set.and_then(|set| set.deadline(member));
+    element_deadline::reply_times(out, members, (form, now_ms), deadline);
     Ok(())
 }

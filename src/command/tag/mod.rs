@@ -140,14 +140,10 @@ static KEYS: Command = Command::sub("tag|keys", "keys", Group::Generic, -4)
     )
     .complexity("O(1) for each call, O(N) for a whole walk over N keys.")
     .tips(&["nondeterministic_output", "request_policy:special"])
-    .by_cursor(keys_shard, keys_part, keys_merge);
-
-/// Bits of a cursor that say where in a shard it is; the shard stands above them, as in a cursor of SCAN.
-const POSITION_BITS: u32 = 48;
+    .by_cursor(keys_shard, keys_part, scan::merge);
 
 fn keys_shard(args: &Args<'_>, shard_count: u16) -> Result<u16, CommandError> {
-    let cursor = scan::cursor(args.get(3))?;
-    Ok((cursor >> POSITION_BITS) as u16 % shard_count)
+    scan::shard_of(args.get(3), shard_count)
 }
 
 fn keys_part(cx: &mut ShardCx<'_>, args: &Args<'_>, gather: &mut Gather) -> CommandResult {
@@ -156,12 +152,7 @@ fn keys_part(cx: &mut ShardCx<'_>, args: &Args<'_>, gather: &mut Gather) -> Comm
         return Err(CommandError::Syntax);
     }
     let (shard, db) = (cx.shard, cx.client.db);
-    let position = match scan::cursor(args.get(3)) {
-        Ok(cursor) if keys_shard(args, shard.count)? == shard.index => {
-            cursor & ((1 << POSITION_BITS) - 1)
-        }
-        _ => 0,
-    };
+    let position = scan::position_in(args.get(3), shard)?;
     let count = options.count as u64;
     let budget = count.saturating_sub(gather.visited).clamp(1, 4096);
     let keyspace = cx.keyspace(0, db);
@@ -169,21 +160,7 @@ fn keys_part(cx: &mut ShardCx<'_>, args: &Args<'_>, gather: &mut Gather) -> Comm
         gather.visited += 1;
         gather.push(entry.key());
     });
-    let next_shard = u64::from(shard.index) + 1;
-    if next != 0 {
-        gather.cursor = u64::from(shard.index) << POSITION_BITS | next;
-        gather.done = true;
-    } else if next_shard < u64::from(shard.count) && gather.visited >= count {
-        gather.cursor = next_shard << POSITION_BITS;
-        gather.done = true;
-    }
-    Ok(())
-}
-
-fn keys_merge(_: &Args<'_>, gather: Gather, out: &mut Out) -> CommandResult {
-    out.array(2);
-    out.bulk(itoa::Buffer::new().format(gather.cursor).as_bytes());
-    gather.reply(out);
+    scan::end_visit(gather, shard, next, count);
     Ok(())
 }
 
