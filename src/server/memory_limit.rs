@@ -12,12 +12,15 @@ use crate::telemetry::memory;
 /// replicas or for a snapshot; and whether anything does. It is little, but with a small limit it counts whether a
 /// command is refused some 100 KiB too late.
 fn measure_base(service: &Service) -> (i64, bool) {
-    let not_counted = memory::not_counted(service, &service.telemetry).total();
+    let not_counted = || memory::not_counted(service, &service.telemetry).total();
+    let before = not_counted();
     let clients = service.clients.all();
     let clients: usize = clients.iter().map(|client| client.memory_bytes()).sum();
     let clients = clients as u64 + service.pubsub.tracked_count().bytes();
-    // Last, as what waits for somebody comes and goes: what is gone by now is not taken for the server's own.
     let taken = service.budget.beside_data_bytes();
+    // What waits for somebody comes and goes, some MiB where this thread just lost its core. The larger figure: neither
+    // what is gone by now nor what came meanwhile is taken for the server's own, which would make data go.
+    let not_counted = before.max(not_counted());
     let base = taken - clients.cast_signed() - not_counted.cast_signed();
     (base, not_counted > 0)
 }

@@ -624,9 +624,10 @@ fn own_bytes(client: &mut Raw) -> i64 {
 }
 
 #[test]
-fn what_is_kept_for_a_slow_replica_is_counted_so_well_that_64_kib_of_room_are_enough() {
+fn what_is_kept_for_a_slow_replica_is_counted_so_well_that_little_room_is_enough() {
     const KEYS: u64 = 100;
-    const ROOM_BYTES: i64 = 64 << 10;
+    // Some records are on their way through the log, the more the busier the machine is.
+    const ROOM_BYTES: i64 = 256 << 10;
     let options = primary()
         .with("maxmemory-policy", "allkeys-random")
         .with("client-output-buffer-limit", "replica 1gb 0 0")
@@ -645,7 +646,11 @@ fn what_is_kept_for_a_slow_replica_is_counted_so_well_that_64_kib_of_room_are_en
         // Its buffers are as large as they get.
         client.pipeline(&[line.as_str(); 100]);
         assert!(count(&mut client, "mem_clients_normal") >= 16 << 10);
-        let before = own_bytes(&mut client);
+        // The snapshot that it got is given back by and by.
+        let mut before = 0;
+        eventually("what the server takes stays as it is", || {
+            std::mem::replace(&mut before, own_bytes(&mut client)) == before
+        });
         let limit = before + ROOM_BYTES;
         check(&mut client, &format!("CONFIG SET maxmemory {limit}"), "OK");
         // The replica takes nothing, and the system some MiB of it.

@@ -448,7 +448,7 @@ fn arguments<'t>(sections: impl Iterator<Item = &'t str>) -> BTreeSet<String> {
     let words = sections.flat_map(|text| {
         text.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '-')
     });
-    let tools = ["check-rdb", "check-aof", "help"];
+    let tools = ["check-rdb", "check-aof", "top", "report", "help"];
     let is_argument = |word: &&str| {
         let name = word.trim_start_matches('-');
         tools.contains(word) || !name.is_empty() && name.len() < word.len()
@@ -469,7 +469,7 @@ fn the_manual_has_the_arguments_and_tools_that_help_has() {
         wanted.iter().any(|name| section.starts_with(name))
     });
     assert_eq!(arguments(sections), arguments_of_help);
-    for expected in ["help", "check-aof", "--fix", "--check-config", "-h"] {
+    for expected in ["help", "check-aof", "top", "--fix", "--check-config", "-h"] {
         assert!(arguments_of_help.contains(expected), "{expected}");
     }
 }
