@@ -333,9 +333,9 @@ impl Engine {
             let stamp = self.effects.stamp();
             self.watches.key_changed(index, entry.key(), stamp);
             self.published.note_lag(now_ms - deadline_ms);
-            self.published.expired.add(1);
+            self.published.dbs[index].expired.add(1);
             let trash = db.charged(|db| db.delete(place));
-            self.discard(trash);
+            self.discard(index, trash);
             return true;
         }
         if lapse::next_element_deadline(entry).is_none_or(|deadline_ms| deadline_ms > now_ms) {
@@ -379,7 +379,7 @@ impl Engine {
             self.effects.log_expired(index, entry.key());
         }
         let trash = db.charged(|db| db.delete(place));
-        self.discard(trash);
+        self.discard(index, trash);
         true
     }
 
@@ -393,10 +393,13 @@ impl Engine {
         }
     }
 
-    /// Keeps a large value until the token is let go, and a huge one for the background; small ones are freed already.
-    pub(super) fn discard(&mut self, trash: Option<Trash>) {
+    /// Keeps a large value of a database until the token is let go, and a huge one for the background; small ones are
+    /// freed already.
+    pub(super) fn discard(&mut self, index: usize, trash: Option<Trash>) {
         if let Some(trash) = trash {
-            self.published.add_used(-trash.bytes());
+            if let Some(db) = self.dbs[index].as_deref_mut() {
+                db.add_used(-trash.bytes());
+            }
             self.published
                 .lazyfreed
                 .add(u64::from(trash.is_collection()));
@@ -468,7 +471,7 @@ mod tests {
             engine.db(0).map(|db| (db.len(), db.volatile_count())),
             Some((2_000, 1_000))
         );
-        assert_eq!(engine.published().expired.get(), 1_000);
+        assert_eq!(engine.published().counts(0).expired, 1_000);
         assert_eq!(engine.effects.dirty(), 1_000);
     }
 

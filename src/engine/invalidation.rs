@@ -82,6 +82,6 @@ impl Engine {
         self.watches.key_changed(index, entry.key(), stamp);
         self.published.tags.keys_invalidated.add(1);
         let trash = db.charged(|db| db.delete(place));
-        self.discard(trash);
+        self.discard(index, trash);
     }
 }

@@ -4,6 +4,7 @@
 //! that the command touches anyway. All else is here, and off the path. The curve knows keys by their hash, so keys of
 //! one name in two databases are one to it.
 
+use super::published::DbCounts;
 use super::{Engine, Key, Now};
 use crate::structures::reuse_distance::{ReuseDistance, Totals};
 use crate::structures::table::Place;
@@ -26,10 +27,11 @@ impl Engine {
     }
 
     fn totals(&self, now: Now) -> Totals {
-        let (hits, misses) = (self.published.hits.get(), self.published.misses.get());
+        let all = self.counts().into_iter();
+        let counts = all.fold(DbCounts::default(), DbCounts::plus);
         Totals {
-            reads: hits + misses,
-            hits,
+            reads: counts.hits + counts.misses,
+            hits: counts.hits,
             memory_bytes: self.published.used_bytes().max(0).unsigned_abs(),
             now_ms: now.unix_ms,
         }

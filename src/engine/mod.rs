@@ -48,7 +48,8 @@ use crate::structures::reuse_distance::ReuseDistance;
 use db::Db;
 use effect::Effects;
 use evict::budget::Budget;
-use published::{Published, ReadCounts};
+use published::{DbCounts, Published};
+use smallvec::SmallVec;
 
 /// A key as routing prepared it: its bytes and their hash, computed once per request.
 #[derive(Clone, Copy, Debug)]
@@ -212,9 +213,12 @@ impl Deferred {
 }
 
 /// Where commands stood that change nothing, see [`Engine::reads`].
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Reads {
-    counts: ReadCounts,
+    /// Commands counted by then.
+    commands: u64,
+    /// Of each database.
+    counts: SmallVec<[DbCounts; 1]>,
     /// Effects recorded by then.
     recorded: usize,
 }
@@ -222,7 +226,7 @@ pub struct Reads {
 /// All that one shard owns.
 pub struct Engine {
     dbs: Box<[Option<Box<Db>>]>,
-    /// No database from here on was ever written to: most clients use the first one alone.
+    /// No database from here on was ever written to, or read from: most clients use the first one alone.
     dbs_end: usize,
     seed: Seed,
     published: Arc<Published>,
@@ -287,7 +291,7 @@ impl Engine {
         let published = Arc::new(Published::new(database_count));
         Engine {
             dbs: (0..database_count).map(|_| None).collect(),
-            dbs_end: 0,
+            dbs_end: database_count.min(1),
             seed,
             effects: Effects::default(),
             random: Random::new(random_seed),
@@ -325,16 +329,46 @@ impl Engine {
     #[inline]
     pub fn reads(&self) -> Reads {
         Reads {
-            counts: self.published.reads(),
+            commands: self.published.commands.get(),
+            counts: self.counts(),
             recorded: self.effects.recorded(),
         }
     }
 
     /// Commands that looked keys up since then will be run again: what they looked up is not counted twice, and what
     /// they missed is not told twice. What was deleted meanwhile, because its time had come, stays so.
-    pub fn forget_reads_since(&mut self, then: Reads) {
-        self.published.recount(then.counts);
+    pub fn forget_reads_since(&mut self, then: &Reads) {
+        self.published.commands.set(then.commands);
+        for db in 0..self.dbs_end {
+            // A database that was not read from by then had no look-ups.
+            let kept = then.counts.get(db).copied().unwrap_or_default();
+            // What has expired meanwhile stays so.
+            let now = self.published.counts(db);
+            self.published.recount(
+                db,
+                DbCounts {
+                    hits: kept.hits,
+                    misses: kept.misses,
+                    ..now
+                },
+            );
+        }
         self.effects.forget_misses(then.recorded);
+    }
+
+    /// What was counted in each database that was ever used.
+    fn counts(&self) -> SmallVec<[DbCounts; 1]> {
+        (0..self.dbs_end)
+            .map(|db| self.published.counts(db))
+            .collect()
+    }
+
+    /// Look-ups in a database are about to be counted.
+    #[inline]
+    fn note_look_ups(&mut self, db: usize) {
+        if db >= self.dbs_end {
+            self.dbs_end = db + 1;
+        }
     }
 
     /// A command begins that may find that it has to run elsewhere, see [`Engine::forget_reads`].
@@ -346,7 +380,8 @@ impl Engine {
     /// The command that began with [`Engine::keep_reads`] did nothing, and will be run again.
     #[cold]
     pub fn forget_reads(&mut self) {
-        self.forget_reads_since(self.reads_before);
+        let before = std::mem::take(&mut self.reads_before);
+        self.forget_reads_since(&before);
     }
 
     /// What others may see of this shard without its token.
@@ -396,14 +431,13 @@ impl Engine {
                 now.unix_ms,
             )));
             if let Some(db) = slot {
-                db.set_order(self.order);
+                db.add_used(crate::alloc::account::charged_bytes() - before);
+                db.charged(|db| db.set_order(self.order));
                 if let Some(shard_count) = self.slot_shards {
-                    db.keep_slots(shard_count);
+                    db.charged(|db| db.keep_slots(shard_count));
                 }
             }
             self.dbs_end = self.dbs_end.max(index + 1);
-            self.published
-                .add_used(crate::alloc::account::charged_bytes() - before);
             if let (Some(_), Some(db)) = (&self.attempt, slot.as_deref_mut()) {
                 db.keep_images();
             }

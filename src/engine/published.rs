@@ -11,6 +11,15 @@ use crate::base::counter::Counter;
 use crate::base::hash::SLOTS;
 use crate::structures::reuse_distance::{self, Curve};
 
+/// Look-ups by commands that read.
+#[derive(Debug, Default)]
+pub struct LookUps {
+    /// Look-ups that found the key.
+    pub hits: Counter,
+    /// Look-ups that did not find it.
+    pub misses: Counter,
+}
+
 /// What is published of one database.
 #[derive(Debug, Default)]
 pub struct PublishedDb {
@@ -18,6 +27,14 @@ pub struct PublishedDb {
     pub directory: Arc<AtomicU64>,
     /// Keys.
     pub keys: Counter,
+    /// Bytes that the shard takes for it.
+    used: AtomicI64,
+    /// See [`Published::look_ups`].
+    look_ups: LookUps,
+    /// Keys deleted because their time had come.
+    pub expired: Counter,
+    /// Keys deleted to make room.
+    pub evicted: Counter,
     /// Keys with a deadline.
     pub volatile_keys: Counter,
     /// Mean of their deadlines in Unix milliseconds; 0 when there is none. One figure and not the sum, as a reader who
@@ -32,6 +49,15 @@ pub struct PublishedDb {
 }
 
 impl PublishedDb {
+    /// Bytes that the shard takes for the database: keys, values, and what finds them.
+    pub fn used_bytes(&self) -> i64 {
+        self.used.load(Relaxed)
+    }
+
+    pub(super) fn set_used(&self, bytes: i64) {
+        self.used.store(bytes, Relaxed);
+    }
+
     /// Bytes of the largest value of a type, by its number, in whole KiB; 0 when none is large.
     pub fn largest(&self, data_type: usize) -> u64 {
         let kib = self.largest_kib.get(data_type);
@@ -163,18 +189,49 @@ struct Account {
     granted: AtomicI64,
 }
 
-/// What a shard counted of commands that change nothing.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct ReadCounts([u64; 3]);
+/// What a shard counted in one database.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DbCounts {
+    /// Look-ups by reading commands that found the key.
+    pub hits: u64,
+    /// Look-ups by reading commands that did not.
+    pub misses: u64,
+    /// Keys deleted because their time had come.
+    pub expired: u64,
+    /// Keys deleted to make room.
+    pub evicted: u64,
+}
+
+impl DbCounts {
+    /// Both together.
+    #[must_use]
+    pub fn plus(self, other: DbCounts) -> DbCounts {
+        DbCounts {
+            hits: self.hits + other.hits,
+            misses: self.misses + other.misses,
+            expired: self.expired + other.expired,
+            evicted: self.evicted + other.evicted,
+        }
+    }
+
+    /// What was counted since then.
+    #[must_use]
+    pub fn since(self, earlier: DbCounts) -> DbCounts {
+        DbCounts {
+            hits: self.hits.saturating_sub(earlier.hits),
+            misses: self.misses.saturating_sub(earlier.misses),
+            expired: self.expired.saturating_sub(earlier.expired),
+            evicted: self.evicted.saturating_sub(earlier.evicted),
+        }
+    }
+}
 
 /// See the module. What nearly every command reads or writes stands in the first cache line.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Published {
-    /// Look-ups by reading commands that found the key.
-    pub hits: Counter,
-    /// Look-ups by reading commands that did not.
-    pub misses: Counter,
+    /// Look-ups in the first database: most clients use it alone.
+    first_look_ups: LookUps,
     account: Account,
     /// Commands run on this shard.
     pub commands: Counter,
@@ -192,8 +249,6 @@ pub struct Published {
     pub dbs: Box<[PublishedDb]>,
     /// Look-ups by how much memory they need; see [`crate::structures::reuse_distance`].
     pub curve: Curve,
-    /// Keys deleted because their time had come.
-    pub expired: Counter,
     /// Fields of hashes deleted because their time had come.
     pub expired_fields: Counter,
     /// Collections freed after the token was let go.
@@ -202,8 +257,6 @@ pub struct Published {
     pub flushes: Counter,
     /// How often a database of this shard was emptied.
     pub emptied: Counter,
-    /// Keys deleted to make room.
-    pub evicted: Counter,
     /// Evicted keys that went out of the queue of new ones.
     pub evicted_small: Counter,
     /// Evicted keys that the hand came by.
@@ -240,8 +293,7 @@ impl Published {
     /// All zeroes.
     pub fn new(database_count: usize) -> Published {
         let published = Published {
-            hits: Counter::default(),
-            misses: Counter::default(),
+            first_look_ups: LookUps::default(),
             used_at_ms: Counter::default(),
             commands: Counter::default(),
             dirty: Counter::default(),
@@ -257,12 +309,10 @@ impl Published {
                 .map(|_| PublishedDb::default())
                 .collect(),
             curve: Curve::default(),
-            expired: Counter::default(),
             expired_fields: Counter::default(),
             lazyfreed: Counter::default(),
             flushes: Counter::default(),
             emptied: Counter::default(),
-            evicted: Counter::default(),
             evicted_small: Counter::default(),
             evicted_main: Counter::default(),
             promoted: Counter::default(),
@@ -283,20 +333,39 @@ impl Published {
         published
     }
 
-    fn reading(&self) -> [&Counter; 3] {
-        [&self.hits, &self.misses, &self.commands]
-    }
-
-    /// What was counted of commands that change nothing.
-    pub fn reads(&self) -> ReadCounts {
-        ReadCounts(self.reading().map(Counter::get))
-    }
-
-    /// Goes back to that.
-    pub fn recount(&self, reads: ReadCounts) {
-        for (counter, kept) in self.reading().into_iter().zip(reads.0) {
-            counter.set(kept);
+    /// Look-ups by commands that read, in one database.
+    #[inline]
+    pub fn look_ups(&self, db: usize) -> &LookUps {
+        match db {
+            0 => &self.first_look_ups,
+            db => &self.dbs[db].look_ups,
         }
+    }
+
+    /// What was counted in one database.
+    pub fn counts(&self, db: usize) -> DbCounts {
+        let (look_ups, of_db) = (self.look_ups(db), &self.dbs[db]);
+        DbCounts {
+            hits: look_ups.hits.get(),
+            misses: look_ups.misses.get(),
+            expired: of_db.expired.get(),
+            evicted: of_db.evicted.get(),
+        }
+    }
+
+    /// Goes back to what was counted in a database.
+    pub(super) fn recount(&self, db: usize, counts: DbCounts) {
+        let (look_ups, of_db) = (self.look_ups(db), &self.dbs[db]);
+        look_ups.hits.set(counts.hits);
+        look_ups.misses.set(counts.misses);
+        of_db.expired.set(counts.expired);
+        of_db.evicted.set(counts.evicted);
+    }
+
+    /// What was counted in all databases together.
+    pub fn all_counts(&self) -> DbCounts {
+        let all = (0..self.dbs.len()).map(|db| self.counts(db));
+        all.fold(DbCounts::default(), |sum, of_db| sum.plus(of_db))
     }
 
     /// Charges bytes to the shard (or takes them back, when negative).
@@ -396,6 +465,7 @@ impl Published {
         let db = &self.dbs[index];
         db.directory.store(0, Relaxed);
         db.keys.set(0);
+        db.set_used(0);
         db.volatile_keys.set(0);
         db.deadline_mean_ms.set(0);
         db.field_volatile_keys.set(0);

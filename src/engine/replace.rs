@@ -21,7 +21,7 @@ impl Engine {
             );
             db.hide();
             db.join(Arc::clone(&self.published), index);
-            db.set_order(self.order);
+            db.charged(|db| db.set_order(self.order));
             if !self.watches.is_empty() {
                 self.effects.changed(0);
                 let (stamp, seed) = (self.effects.stamp(), self.seed);

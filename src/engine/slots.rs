@@ -153,7 +153,7 @@ impl Engine {
         self.watches.key_changed(index, entry.key(), stamp);
         self.published.dirty.add(1);
         let trash = db.charged(|db| db.delete(place));
-        self.discard(trash);
+        self.discard(index, trash);
     }
 }
 
@@ -228,6 +228,19 @@ mod tests {
         for slot in (0..SLOTS).filter(|slot| engine.has_slot(*slot)) {
             let is_in_use = engine.published().has_keys_in_slot(slot);
             assert_eq!(is_in_use, in_use.contains(&slot), "slot {slot}");
+        }
+    }
+
+    /// All that the shard takes, once nothing is on its way out, it takes for some database.
+    fn check_bytes(engine: &mut Engine) {
+        let mut doomed = engine.take_doomed();
+        while doomed.free_some(64) {}
+        engine.settle(&mut doomed);
+        let published = engine.published();
+        let dbs: Vec<i64> = published.dbs.iter().map(|db| db.used_bytes()).collect();
+        assert_eq!(dbs.iter().sum::<i64>(), engine.used_bytes(), "{dbs:?}");
+        for (index, bytes) in dbs.iter().enumerate() {
+            assert_eq!(*bytes > 0, engine.db(index).is_some(), "{index}: {dbs:?}");
         }
     }
 
@@ -361,10 +374,13 @@ mod tests {
                 if kind > 4 || turn % 100 == 0 {
                     check(&mut engine, 1 + random.index(200));
                 }
+                if turn % 16 == 0 && !engine.is_in_attempt() {
+                    check_bytes(&mut engine);
+                }
             }
             assert!(done.iter().all(|count| *count > 0), "{done:?}");
-            assert_ne!(engine.published().evicted.get(), 0);
-            assert_ne!(engine.published().expired.get(), 0);
+            assert_ne!(engine.published().all_counts().evicted, 0);
+            assert_ne!(engine.published().all_counts().expired, 0);
             engine.commit_attempt();
             engine.flush_all();
             engine.deferred.settle();

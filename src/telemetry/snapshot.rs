@@ -3,6 +3,7 @@
 //! Gathering reads published counters only: no token is taken, so a scrape never waits for a shard and no shard waits
 //! for a scrape. Each figure is whole, though not all are of the same instant.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::counters::{self, BUCKETS};
@@ -20,7 +21,9 @@ use crate::client::memory::CLIENT_MEMORY;
 use crate::client::shared::mailbox;
 use crate::command::host::MemoryReport;
 use crate::command::table::registry;
-use crate::engine::published::{LAG_BOUNDS_MS, PublishedLeases, PublishedTags};
+use crate::engine::published::{
+    DbCounts, LAG_BOUNDS_MS, Published, PublishedLeases, PublishedTags,
+};
 use crate::pubsub;
 
 /// Buckets of the expiry lag, the open one included.
@@ -56,15 +59,54 @@ pub struct ShardFigures {
     pub token: TokenFigures,
 }
 
-/// What CONFIG RESETSTAT subtracts from then on: what shards publish, and registries, are others' to write.
+/// One database's figures over all shards.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DatabaseFigures {
+    /// Bytes of its keys and values, with what finds them.
+    pub bytes: u64,
+    /// What was counted in it.
+    pub counts: DbCounts,
+    /// Hashes of which fields have deadlines.
+    pub field_volatile: u64,
+    /// Milliseconds that keys with deadlines have left, on average; 0 where there is no such key.
+    pub ttl_mean_ms: u64,
+}
+
+impl DatabaseFigures {
+    fn of(all_published: &[Arc<Published>], index: usize, counts: DbCounts, now_ms: u64) -> Self {
+        let (mut bytes, mut field_volatile) = (0, 0);
+        let (mut volatile, mut sum_ms) = (0, 0.0);
+        for published in all_published {
+            let db = &published.dbs[index];
+            bytes += db.used_bytes();
+            field_volatile += db.field_volatile_keys.get();
+            let keys = db.volatile_keys.get();
+            let left_ms = db.deadline_mean_ms.get() as f64 - now_ms as f64;
+            if keys > 0 {
+                volatile += keys;
+                sum_ms += keys as f64 * left_ms;
+            }
+        }
+        DatabaseFigures {
+            bytes: bytes.max(0).unsigned_abs(),
+            counts,
+            field_volatile,
+            // Keys whose time has come wait to be deleted: less than nothing is never left.
+            ttl_mean_ms: match volatile {
+                0 => 0,
+                volatile => (sum_ms / volatile as f64).max(0.0) as u64,
+            },
+        }
+    }
+}
+
+/// What CONFIG RESETSTAT subtracts from then on: what shards publish, and registries, are others' to write.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Baseline {
-    hits: u64,
-    misses: u64,
-    expired: u64,
+    /// By database.
+    dbs: Vec<DbCounts>,
     expired_fields: u64,
     lazyfreed: u64,
-    evicted: u64,
     evicted_clients: u64,
     accepted: u64,
     rejected: u64,
@@ -141,19 +183,13 @@ pub struct Snapshot {
     pub rates: Rates,
     /// Shard by shard.
     pub shards: Vec<ShardFigures>,
-    /// Keys found by reading commands.
-    pub hits: u64,
-    /// Keys not found by them.
-    pub misses: u64,
-    /// Keys deleted because their time had come.
-    pub expired: u64,
+    /// What was counted in all databases together.
+    pub counts: DbCounts,
     /// Fields of hashes deleted because their time had come.
     pub expired_fields: u64,
     /// Collections freed after the shard was let go.
     pub lazyfreed: u64,
-    /// Keys deleted to make room.
-    pub evicted: u64,
-    /// How they were chosen, and what became of new keys.
+    /// How evicted keys were chosen, and what became of new keys.
     pub eviction: Eviction,
     /// Clients closed to make room.
     pub evicted_clients: u64,
@@ -197,10 +233,8 @@ pub struct Snapshot {
     pub client_figures: ClientFigures,
     /// What other sizes of memory would do.
     pub curve: CurveFigures,
-    /// Hashes of which fields have deadlines, by database.
-    pub field_volatile: Vec<u64>,
-    /// Milliseconds that keys with deadlines have left, on average, by database; 0 where there is no such key.
-    pub ttl_mean_ms: Vec<u64>,
+    /// Database by database.
+    pub databases: Vec<DatabaseFigures>,
     /// Memory, and keys by database.
     pub memory: MemoryReport,
     /// CPU time.
@@ -292,7 +326,7 @@ impl Eviction {
         };
         let mut all = 0;
         for published in service.all_published() {
-            all += published.evicted.get();
+            all += published.all_counts().evicted;
             eviction.from_small += published.evicted_small.get();
             eviction.from_main += published.evicted_main.get();
             eviction.promoted += published.promoted.get();
@@ -318,24 +352,26 @@ impl Baseline {
             ..Baseline::default()
         };
         for published in service.all_published() {
-            baseline.hits += published.hits.get();
-            baseline.misses += published.misses.get();
-            baseline.expired += published.expired.get();
+            let counts = (0..published.dbs.len()).map(|db| published.counts(db));
+            baseline
+                .dbs
+                .resize(published.dbs.len(), DbCounts::default());
+            for (sum, of_shard) in baseline.dbs.iter_mut().zip(counts) {
+                *sum = sum.plus(of_shard);
+            }
             baseline.expired_fields += published.expired_fields.get();
             baseline.lazyfreed += published.lazyfreed.get();
-            baseline.evicted += published.evicted.get();
         }
         baseline
     }
 
     fn since(&self, earlier: &Baseline) -> Baseline {
+        let before = |db: usize| earlier.dbs.get(db).copied().unwrap_or_default();
+        let dbs = self.dbs.iter().enumerate();
         Baseline {
-            hits: self.hits.saturating_sub(earlier.hits),
-            misses: self.misses.saturating_sub(earlier.misses),
-            expired: self.expired.saturating_sub(earlier.expired),
+            dbs: dbs.map(|(db, counts)| counts.since(before(db))).collect(),
             expired_fields: self.expired_fields.saturating_sub(earlier.expired_fields),
             lazyfreed: self.lazyfreed.saturating_sub(earlier.lazyfreed),
-            evicted: self.evicted.saturating_sub(earlier.evicted),
             evicted_clients: self.evicted_clients.saturating_sub(earlier.evicted_clients),
             accepted: self.accepted.saturating_sub(earlier.accepted),
             rejected: self.rejected.saturating_sub(earlier.rejected),
@@ -370,12 +406,9 @@ impl Snapshot {
             rounds: since_reset.rounds,
             rates: telemetry.sampler.rates(),
             shards: shards(service),
-            hits: since_reset.hits,
-            misses: since_reset.misses,
-            expired: since_reset.expired,
+            counts: (since_reset.dbs.iter()).fold(DbCounts::default(), |sum, db| sum.plus(*db)),
             expired_fields: since_reset.expired_fields,
             lazyfreed: since_reset.lazyfreed,
-            evicted: since_reset.evicted,
             eviction: Eviction::of(service, unix_us / 1_000),
             evicted_clients: since_reset.evicted_clients,
             expire_ns: telemetry.expire_ns.load(Relaxed),
@@ -405,8 +438,11 @@ impl Snapshot {
             },
             client_figures,
             curve: CurveFigures::gather(service.all_published()),
-            field_volatile: field_volatile(service),
-            ttl_mean_ms: ttl_mean_ms(service, unix_us / 1_000),
+            databases: (since_reset.dbs.iter().enumerate())
+                .map(|(index, counts)| {
+                    DatabaseFigures::of(service.all_published(), index, *counts, unix_us / 1_000)
+                })
+                .collect(),
             memory: memory::report(service, telemetry, client_figures, used),
             cpu: process::cpu(),
             errors: errors::counts(),
@@ -519,46 +555,6 @@ fn commands() -> Vec<CommandFigures> {
     (0..registry().all().len()).filter_map(command).collect()
 }
 
-fn field_volatile(service: &dyn Observed) -> Vec<u64> {
-    let databases = service
-        .all_published()
-        .first()
-        .map_or(0, |published| published.dbs.len());
-    let sum = |index: usize| {
-        let counts = service
-            .all_published()
-            .iter()
-            .map(|published| &published.dbs[index]);
-        counts.map(|db| db.field_volatile_keys.get()).sum()
-    };
-    (0..databases).map(sum).collect()
-}
-
-fn ttl_mean_ms(service: &dyn Observed, now_ms: u64) -> Vec<u64> {
-    let all_published = service.all_published();
-    let databases = all_published
-        .first()
-        .map_or(0, |published| published.dbs.len());
-    let mean = |index: usize| {
-        let (mut count, mut sum_ms) = (0, 0.0);
-        for published in all_published {
-            let db = &published.dbs[index];
-            let keys = db.volatile_keys.get();
-            let left_ms = db.deadline_mean_ms.get() as f64 - now_ms as f64;
-            if keys > 0 {
-                count += keys;
-                sum_ms += keys as f64 * left_ms;
-            }
-        }
-        // Keys whose time has come wait to be deleted: less than nothing is never left.
-        match count {
-            0 => 0,
-            count => (sum_ms / count as f64).max(0.0) as u64,
-        }
-    };
-    (0..databases).map(mean).collect()
-}
-
 fn shards(service: &dyn Observed) -> Vec<ShardFigures> {
     let shards = service
         .all_published()
@@ -590,22 +586,18 @@ mod tests {
 
     #[test]
     fn a_baseline_is_subtracted_without_going_below_zero() {
-        let earlier = Baseline {
-            hits: 5,
-            expired: 9,
+        let with = |hits, expired, expired_fields| Baseline {
+            dbs: vec![
+                DbCounts::default(),
+                DbCounts {
+                    hits,
+                    expired,
+                    ..DbCounts::default()
+                },
+            ],
+            expired_fields,
             ..Baseline::default()
         };
-        let now = Baseline {
-            hits: 7,
-            expired: 3,
-            ..Baseline::default()
-        };
-        assert_eq!(
-            now.since(&earlier),
-            Baseline {
-                hits: 2,
-                ..Baseline::default()
-            }
-        );
+        assert_eq!(with(7, 3, 6).since(&with(5, 9, 4)), with(2, 0, 2));
     }
 }

@@ -52,6 +52,7 @@ mod scripts;
 mod serializable;
 mod server_commands;
 mod settings;
+mod shares;
 mod slot_keys;
 mod slot_moves;
 mod slow_readers;

@@ -276,12 +276,15 @@ fn counters(cli: &Terminal) -> Vec<u64> {
             .iter()
             .map(|db| db.field_volatile_keys.get())
             .sum();
+        let all = published.all_counts();
         [
             keys,
             volatile,
             fields,
             published.dirty.get(),
-            published.expired.get(),
+            all.hits,
+            all.misses,
+            all.expired,
             published.lazyfreed.get(),
             engine.effects.dirty(),
         ]

@@ -1,6 +1,7 @@
 //! One database of one shard: the table of keys and the wheel of deadlines.
 
 mod deadlines;
+mod publishing;
 mod slots;
 pub(super) mod tags;
 
@@ -11,7 +12,7 @@ use super::evict::order::{Order, VOLATILE_BIT, size_class, with_class};
 use super::fences::{ByKey, Fence, Fences};
 use super::largest::{LARGE_BYTES_MIN, Largest, may_be_large};
 use super::own_deadlines::OwnDeadlines;
-use super::published::{Published, PublishedDb};
+use super::published::Published;
 use super::restored_access::RestoredAccess;
 use super::snapshot::Saving;
 use super::snapshot::large::Large;
@@ -51,6 +52,10 @@ pub struct Db {
     /// The order in which keys came, while memory is scarce and the policy wants to know.
     pub(super) order: Option<Box<Order>>,
     published: Arc<Published>,
+    /// Bytes of it, which are charged to the shard too.
+    used_bytes: i64,
+    /// Whether it is the one of its number that is published.
+    is_shown: bool,
     /// What has to be done before an entry changes: [`KEEPS_IMAGES`] and [`IS_SAVING`], so that usually one look is
     /// enough; and when one comes or goes: [`IS_BY_SLOT`].
     hooks: u8,
@@ -92,6 +97,8 @@ impl Db {
             largest: Largest::default(),
             order: None,
             published,
+            used_bytes: 0,
+            is_shown: true,
             hooks: 0,
             log: None,
             saving: None,
@@ -324,7 +331,7 @@ impl Db {
     fn discard(&mut self, hash: u64, entry: Entry<Object>) -> Option<Trash> {
         if self.keeps_images() && !self.log().has_value(hash, entry.view().key()) {
             // It moves from the shard's account to the log, which has none.
-            self.published.add_used(-(entry_bytes(entry.view()) as i64));
+            self.add_used(-(entry_bytes(entry.view()) as i64));
             let was_moved = true;
             self.log().keep(hash, Before::Present { entry, was_moved });
             return None;
@@ -362,7 +369,7 @@ impl Db {
                 found.map(|place| db.remove_entry(place))
             }
             (Before::Present { entry, .. }, found) => {
-                db.published.add_used(entry_bytes(entry.view()) as i64);
+                db.add_used(entry_bytes(entry.view()) as i64);
                 let is_under_way = under_way(entry.view()).is_some();
                 let (place, gone) = match found {
                     Some(place) => (place, Some(db.replace_entry(place, hash, entry))),
@@ -384,7 +391,7 @@ impl Db {
         });
         drop(kept);
         if let Some(entry) = &gone {
-            self.published.add_used(-(entry_bytes(entry.view()) as i64));
+            self.add_used(-(entry_bytes(entry.view()) as i64));
         }
         gone
     }
@@ -485,14 +492,6 @@ impl Db {
 
     pub(super) fn at(&self, place: Place) -> EntryRef<'_, Object> {
         self.table.at(place)
-    }
-
-    /// Runs a change and charges what it allocated or freed.
-    pub(super) fn charged<R>(&mut self, change: impl FnOnce(&mut Db) -> R) -> R {
-        let before = account::charged_bytes();
-        let result = change(self);
-        self.published.add_used(account::charged_bytes() - before);
-        result
     }
 
     /// Makes room for so many keys, if there is none yet.
@@ -704,41 +703,8 @@ impl Db {
         }
     }
 
-    pub(super) fn published_of_own(&self) -> &PublishedDb {
-        &self.published.dbs[self.index]
-    }
-
     pub(super) fn hash_of(&self, entry: EntryRef<'_, Object>) -> u64 {
         self.seed.hash(entry.key())
-    }
-
-    /// How many keys there are, and hashes with deadlines of fields; see [`Db::publish_deadlines`] too.
-    fn publish(&self) {
-        let db = &self.published.dbs[self.index];
-        db.keys.set(self.table.len() as u64);
-        db.field_volatile_keys.set(self.field_volatile_count as u64);
-    }
-
-    /// Takes this database out of what is published: another one will show itself in its place.
-    pub(super) fn hide(&mut self) {
-        self.table.set_published(None);
-    }
-
-    /// SWAPDB: this database now has another number.
-    pub(super) fn move_to(&mut self, index: usize) {
-        self.index = index;
-        self.table
-            .set_published(Some(Arc::clone(&self.published.dbs[index].directory)));
-        self.publish_all_largest();
-        self.publish_slots();
-        self.publish();
-        self.publish_deadlines();
-    }
-
-    /// Belongs to another shard from now on, under this number.
-    pub(super) fn join(&mut self, published: Arc<Published>, index: usize) {
-        self.published = published;
-        self.move_to(index);
     }
 
     /// Frees some segments; false once nothing is left.

@@ -353,14 +353,14 @@ impl Engine {
         self.waiters.wake(index, entry.key());
         let stamp = self.effects.stamp();
         self.watches.key_changed(index, entry.key(), stamp);
-        self.published.evicted.add(1);
+        self.published.dbs[index].evicted.add(1);
         let trash = db.charged(|db| {
             // Where memory is scarce, the wheel is not to remember keys that are gone.
             db.disarm(place);
             db.delete(place)
         });
         let is_empty = db.is_empty() && !db.keeps_images();
-        self.discard(trash);
+        self.discard(index, trash);
         if is_empty {
             self.drop_empty(index);
         }

@@ -190,11 +190,13 @@ impl<'e> Keyspace<'e> {
     /// Looks a key up and counts a hit or a miss; a miss is no event (OBJECT).
     pub fn find_unnoticed(&mut self, key: &Key<'_>) -> Option<Place> {
         let place = self.find(key);
+        self.engine.note_look_ups(self.db);
         let published = &self.engine.published;
+        let look_ups = published.look_ups(self.db);
         if place.is_some() {
-            published.hits.add(1)
+            look_ups.hits.add(1)
         } else {
-            published.misses.add(1);
+            look_ups.misses.add(1);
         }
         if published.follows(key.hash) && self.touches {
             let bytes = place.map(|place| self.memory_bytes(place));
@@ -463,9 +465,7 @@ impl<'e> Keyspace<'e> {
         }
         if let Some(block) = shared {
             // The last other owner of the old block frees it: it is no longer this shard's.
-            self.engine
-                .published
-                .add_used(-(block.memory_bytes() as i64));
+            self.add_used(-(block.memory_bytes() as i64));
         }
         result
     }
@@ -544,7 +544,7 @@ impl<'e> Keyspace<'e> {
             self.note_new(key);
         }
         self.note_deadline(key, deadline);
-        self.engine.discard(trash);
+        self.engine.discard(self.db, trash);
     }
 
     /// A key got a deadline, perhaps: on a replica it matters who gave it.
@@ -576,7 +576,7 @@ impl<'e> Keyspace<'e> {
             .db_mut(self.db)
             .expect("a place implies a database");
         let trash = db.charged(|db| db.delete(place));
-        self.engine.discard(trash);
+        self.engine.discard(self.db, trash);
     }
 
     /// Takes the entry at a place out of the database, to put it elsewhere; its memory is no longer charged here and
@@ -595,10 +595,13 @@ impl<'e> Keyspace<'e> {
             }
             entry
         });
-        self.engine
-            .published
-            .add_used(-(entry_bytes(entry.view()) as i64));
+        self.add_used(-(entry_bytes(entry.view()) as i64));
         entry
+    }
+
+    /// Charges bytes to the database and the shard, or takes them back, when negative.
+    fn add_used(&mut self, bytes: i64) {
+        self.engine.db_or_create(self.db, self.now).add_used(bytes);
     }
 
     /// A copy of the entry at a place, with key and deadline, for [`Keyspace::adopt`]; not charged to anybody yet.
@@ -661,16 +664,13 @@ impl<'e> Keyspace<'e> {
     /// Stores an entry that [`Keyspace::take`] or [`Keyspace::duplicate`] handed out, perhaps under another key or in
     /// another shard.
     pub fn adopt(&mut self, key: &Key<'_>, found: Option<Place>, entry: Entry<Object>) {
-        self.engine
-            .published
-            .add_used(entry_bytes(entry.view()) as i64);
+        self.add_used(entry_bytes(entry.view()) as i64);
         let entry = if entry.view().key() == key.bytes {
             entry
         } else {
-            let published = std::sync::Arc::clone(&self.engine.published);
             let before = crate::alloc::account::charged_bytes();
             let entry = entry.with_key(key.bytes);
-            published.add_used(crate::alloc::account::charged_bytes() - before);
+            self.add_used(crate::alloc::account::charged_bytes() - before);
             entry
         };
         let is_under_way = under_way(entry.view()).is_some();

@@ -21,13 +21,14 @@ use std::cell::Cell;
 
 use super::db::Db;
 use super::effect;
-use super::published::Published;
+use super::published::{DbCounts, Published};
 use super::value::object::entry_bytes;
 use super::value::{Body, Part, Trash};
 use super::{Engine, Key};
 use crate::alloc::account;
 use crate::structures::entry::Value;
 use log::Before;
+use smallvec::SmallVec;
 
 /// What a command does to the value of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +58,8 @@ pub(super) struct Attempt {
     changes: Vec<DbChange>,
     effects: effect::Mark,
     counts: [u64; COUNTS],
+    /// The counters of each database that was ever used.
+    db_counts: SmallVec<[DbCounts; 1]>,
     /// How late keys were deleted, kept before the first one is.
     lag: Option<Box<[u64; LAGS]>>,
 }
@@ -74,7 +77,7 @@ pub(crate) fn drop_room() {
 }
 
 /// Counters that go back with an attempt.
-const COUNTS: usize = 23;
+const COUNTS: usize = 19;
 
 /// Counters of how late keys were deleted.
 const LAGS: usize = super::published::LAG_BOUNDS_MS.len() + 3;
@@ -102,14 +105,10 @@ impl Attempt {
 fn counts(published: &Published) -> [&crate::base::counter::Counter; COUNTS] {
     let (leases, tags) = (&published.leases, &published.tags);
     [
-        &published.hits,
-        &published.misses,
-        &published.expired,
         &published.expired_fields,
         &published.lazyfreed,
         &published.dirty,
         &published.commands,
-        &published.evicted,
         &leases.given,
         &leases.filled,
         &leases.dropped,
@@ -148,6 +147,7 @@ impl Engine {
             changes: Vec::new(),
             effects: self.effects.mark(),
             counts: counts(&self.published).map(|counter| counter.get()),
+            db_counts: self.counts(),
             lag: None,
         };
         self.attempt = Some(match SPARE.take() {
@@ -253,6 +253,7 @@ impl Engine {
             changes,
             effects,
             counts: kept_counts,
+            db_counts,
             lag,
         } = *attempt;
         for change in changes.into_iter().rev() {
@@ -292,6 +293,10 @@ impl Engine {
         self.watches.undo_attempt();
         for (counter, kept) in counts(&self.published).into_iter().zip(kept_counts) {
             counter.set(kept);
+        }
+        for db in 0..self.dbs_end {
+            let kept = db_counts.get(db).copied().unwrap_or_default();
+            self.published.recount(db, kept);
         }
         for (counter, kept) in lags(&self.published).zip(lag.into_iter().flat_map(|kept| *kept)) {
             counter.set(kept);

@@ -109,9 +109,9 @@ impl Site<'_> {
 /// What shards had counted of reads at some moment; most units read of one.
 type KeptReads = SmallVec<[(u16, Reads); 1]>;
 
-fn reads_of(kept: &KeptReads, shard: u16) -> Option<Reads> {
+fn reads_of(kept: &KeptReads, shard: u16) -> Option<&Reads> {
     let mut kept = kept.iter();
-    kept.find(|(of, _)| *of == shard).map(|(_, reads)| *reads)
+    kept.find(|(of, _)| *of == shard).map(|(_, reads)| reads)
 }
 
 /// A unit that runs. See the module.

@@ -54,7 +54,9 @@ impl Situation {
             config: service.config(),
             machine_bytes: process::total_memory_bytes(),
             eviction: Eviction::now(service),
-            evicted: all_published.iter().map(|shard| shard.evicted.get()).sum(),
+            evicted: (all_published.iter())
+                .map(|shard| shard.all_counts().evicted)
+                .sum(),
             curve: CurveFigures::gather(all_published),
         }
     }

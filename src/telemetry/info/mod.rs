@@ -14,6 +14,7 @@ use super::miss_ratio::PERCENT;
 use super::observed::Observed;
 use super::snapshot::{CommandFigures, Snapshot};
 use crate::config::Config;
+use crate::engine::published::DbCounts;
 
 /// The level of Redis that is claimed towards clients.
 pub const REDIS_VERSION: &str = "7.4.0";
@@ -329,12 +330,22 @@ fn miss_ratio(source: &Source<'_>, lines: &mut Lines) {
 
 fn keyspace(source: &Source<'_>, lines: &mut Lines) {
     for (index, (keys, volatile)) in source.snapshot.memory.dbs.iter().enumerate() {
-        if *keys > 0 {
-            let fields = source.snapshot.field_volatile.get(index).unwrap_or(&0);
-            let ttl_ms = source.snapshot.ttl_mean_ms.get(index).unwrap_or(&0);
+        if *keys > 0
+            && let Some(db) = source.snapshot.databases.get(index)
+        {
+            let (ttl_ms, fields, bytes) = (db.ttl_mean_ms, db.field_volatile, db.bytes);
+            let DbCounts {
+                hits,
+                misses,
+                expired,
+                evicted,
+            } = db.counts;
             lines.field(
                 &format!("db{index}"),
-                format_args!("keys={keys},expires={volatile},avg_ttl={ttl_ms},subexpiry={fields}"),
+                format_args!(
+                    "keys={keys},expires={volatile},avg_ttl={ttl_ms},subexpiry={fields},bytes={bytes},hits={hits},\
+                     misses={misses},expired={expired},evicted={evicted}"
+                ),
             );
         }
     }

@@ -132,12 +132,18 @@ fn a_reset_takes_connections_and_look_ups_back_to_zero() {
         .clients
         .accepted
         .store(3, std::sync::atomic::Ordering::Relaxed);
-    service.all_published[0].hits.add(5);
-    service.all_published[3].misses.add(2);
+    service.all_published[0].look_ups(0).hits.add(5);
+    service.all_published[3].look_ups(1).misses.add(2);
     let before = Snapshot::gather(&service);
-    assert_eq!((before.accepted, before.hits, before.misses), (3, 5, 2));
+    assert_eq!(
+        (before.accepted, before.counts.hits, before.counts.misses),
+        (3, 5, 2)
+    );
     service.telemetry.reset_statistics(&service);
-    service.all_published[0].hits.add(1);
+    service.all_published[0].look_ups(0).hits.add(1);
     let after = Snapshot::gather(&service);
-    assert_eq!((after.accepted, after.hits, after.misses), (0, 1, 0));
+    assert_eq!(
+        (after.accepted, after.counts.hits, after.counts.misses),
+        (0, 1, 0)
+    );
 }

@@ -305,14 +305,14 @@ fn scrapes(page: &mut Page, source: &Source<'_>) {
 fn ttls(page: &mut Page, source: &Source<'_>) {
     let snapshot = source.snapshot;
     for (index, (keys, _)) in snapshot.memory.dbs.iter().enumerate() {
-        let Some(ttl_ms) = snapshot.ttl_mean_ms.get(index).filter(|_| *keys > 0) else {
+        let Some(db) = snapshot.databases.get(index).filter(|_| *keys > 0) else {
             continue;
         };
         page.labelled_gauge(
             "redis_db_avg_ttl_seconds",
             "Mean of the time that keys with a deadline have left.",
             vec![("db", format!("db{index}"))],
-            *ttl_ms as f64 / 1e3,
+            db.ttl_mean_ms as f64 / 1e3,
         );
     }
 }

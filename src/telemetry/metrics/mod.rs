@@ -22,7 +22,7 @@ use super::observed::Observed;
 use super::process;
 use super::snapshot::{ShardFigures, Snapshot};
 use crate::config::Config;
-use crate::engine::published::LAG_BOUNDS_MS;
+use crate::engine::published::{DbCounts, LAG_BOUNDS_MS};
 
 /// What the scraper is told of the format.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -228,6 +228,7 @@ fn keyspace(page: &mut Page, source: &Source<'_>) {
             *volatile as f64,
         );
     }
+    databases(page, snapshot);
     let eviction = &snapshot.eviction;
     for (queue, count) in [
         ("small", eviction.from_small),
@@ -242,6 +243,47 @@ fn keyspace(page: &mut Page, source: &Source<'_>) {
         );
     }
     expiry_lag(page, snapshot);
+}
+
+/// One family of figures that each database has.
+type DatabaseRow = (&'static str, &'static str, fn(&DbCounts) -> u64);
+
+static DATABASE_COUNTERS: [DatabaseRow; 4] = [
+    (
+        "basalt_db_hits_total",
+        "Look-ups in a database that found the key.",
+        |counts| counts.hits,
+    ),
+    (
+        "basalt_db_misses_total",
+        "Look-ups in a database that did not.",
+        |counts| counts.misses,
+    ),
+    (
+        "basalt_db_expired_keys_total",
+        "Keys of a database deleted because their time had come.",
+        |counts| counts.expired,
+    ),
+    (
+        "basalt_db_evicted_keys_total",
+        "Keys of a database deleted to make room.",
+        |counts| counts.evicted,
+    ),
+];
+
+fn databases(page: &mut Page, snapshot: &Snapshot) {
+    for (index, db) in snapshot.databases.iter().enumerate() {
+        let labels = || vec![("db", format!("db{index}"))];
+        page.labelled_gauge(
+            "basalt_db_bytes",
+            "Bytes of a database's keys and values.",
+            labels(),
+            db.bytes as f64,
+        );
+        for (name, help, read) in &DATABASE_COUNTERS {
+            page.labelled_counter(name, help, labels(), read(&db.counts));
+        }
+    }
 }
 
 fn expiry_lag(page: &mut Page, snapshot: &Snapshot) {

@@ -419,22 +419,22 @@ pub(super) static MEMORY: &[Row] = &[
 /// Hits, misses, and what went for want of memory or time.
 pub(super) static KEYSPACE: &[Row] = &[
     counter("redis_keyspace_hits_total", "Keys found by reads.", |s| {
-        s.snapshot.hits
+        s.snapshot.counts.hits
     }),
     counter(
         "redis_keyspace_misses_total",
         "Keys not found by reads.",
-        |s| s.snapshot.misses,
+        |s| s.snapshot.counts.misses,
     ),
     counter(
         "redis_expired_keys_total",
         "Keys whose time had come.",
-        |s| s.snapshot.expired,
+        |s| s.snapshot.counts.expired,
     ),
     counter(
         "redis_evicted_keys_total",
         "Keys deleted to make room.",
-        |s| s.snapshot.evicted,
+        |s| s.snapshot.counts.evicted,
     ),
     counter(
         "basalt_eviction_promotions_total",

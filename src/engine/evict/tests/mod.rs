@@ -128,7 +128,7 @@ impl Server {
     fn evicted(&self) -> u64 {
         self.engines
             .iter()
-            .map(|engine| engine.published().evicted.get())
+            .map(|engine| engine.published().all_counts().evicted)
             .sum()
     }
 }
@@ -523,7 +523,7 @@ fn evicted_keys_are_told_counted_and_expired_ones_are_not_among_them() {
         );
     }
     let engine = &mut server.engines[0];
-    let evicted = engine.published().evicted.get();
+    let evicted = engine.published().all_counts().evicted;
     let told = engine.effects.take();
     let of = |name: &str| {
         told.iter()
@@ -541,7 +541,7 @@ fn evicted_keys_are_told_counted_and_expired_ones_are_not_among_them() {
     while engine.evict_slice(later) {}
     let told = engine.effects.take();
     assert!(told.iter().all(|effect| effect.event.name == "expired"));
-    assert_eq!(engine.published().evicted.get(), evicted);
+    assert_eq!(engine.published().all_counts().evicted, evicted);
     assert_eq!(server.keys(), 0);
 }
 

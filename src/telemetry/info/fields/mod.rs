@@ -261,14 +261,14 @@ pub(super) static STATS: &[Field] = &[
     count("sync_partial_err", |s| {
         link(s, |links| &links.partial_syncs_refused)
     }),
-    count("expired_keys", |s| s.snapshot.expired),
+    count("expired_keys", |s| s.snapshot.counts.expired),
     count("expired_subkeys", |s| s.snapshot.expired_fields),
     decimal("expired_stale_perc", |_| 0.0),
     zero("expired_time_cap_reached_count"),
     count("expire_cycle_cpu_milliseconds", |s| {
         s.snapshot.expire_ns / 1_000_000
     }),
-    count("evicted_keys", |s| s.snapshot.evicted),
+    count("evicted_keys", |s| s.snapshot.counts.evicted),
     count("evicted_clients", |s| s.snapshot.evicted_clients),
     count("evicted_scripts", |s| s.snapshot.scripts.evicted),
     count("script_runs_on_one_shard", |s| s.snapshot.scripts.runs.one),
@@ -295,8 +295,8 @@ pub(super) static STATS: &[Field] = &[
     count("current_eviction_exceeded_time", |s| {
         s.snapshot.eviction.exceeded_ms
     }),
-    count("keyspace_hits", |s| s.snapshot.hits),
-    count("keyspace_misses", |s| s.snapshot.misses),
+    count("keyspace_hits", |s| s.snapshot.counts.hits),
+    count("keyspace_misses", |s| s.snapshot.counts.misses),
     count("pubsub_channels", |s| s.snapshot.pubsub.channels as u64),
     count("pubsub_patterns", |s| s.snapshot.pubsub.patterns as u64),
     count("pubsubshard_channels", |s| {

@@ -1,0 +1,65 @@
+//! What a database is charged for and publishes, under the number that it has.
+
+use std::sync::Arc;
+
+use super::Db;
+use crate::alloc::account;
+use crate::engine::published::{Published, PublishedDb};
+
+impl Db {
+    /// Runs a change and charges what it allocated or freed.
+    pub(in crate::engine) fn charged<R>(&mut self, change: impl FnOnce(&mut Db) -> R) -> R {
+        let before = account::charged_bytes();
+        let result = change(self);
+        self.add_used(account::charged_bytes() - before);
+        result
+    }
+
+    /// Charges bytes to the database and its shard, or takes them back, when negative.
+    #[inline]
+    pub(in crate::engine) fn add_used(&mut self, bytes: i64) {
+        if bytes != 0 {
+            self.used_bytes += bytes;
+            self.published.add_used(bytes);
+            if self.is_shown {
+                self.published_of_own().set_used(self.used_bytes);
+            }
+        }
+    }
+
+    pub(in crate::engine) fn published_of_own(&self) -> &PublishedDb {
+        &self.published.dbs[self.index]
+    }
+
+    /// How many keys there are, and hashes with deadlines of fields; see [`Db::publish_deadlines`] too.
+    pub(super) fn publish(&self) {
+        let db = &self.published.dbs[self.index];
+        db.keys.set(self.table.len() as u64);
+        db.field_volatile_keys.set(self.field_volatile_count as u64);
+    }
+
+    /// Takes this database out of what is published: another one will show itself in its place.
+    pub(in crate::engine) fn hide(&mut self) {
+        self.is_shown = false;
+        self.table.set_published(None);
+    }
+
+    /// SWAPDB: this database now has another number.
+    pub(in crate::engine) fn move_to(&mut self, index: usize) {
+        self.index = index;
+        self.is_shown = true;
+        self.table
+            .set_published(Some(Arc::clone(&self.published.dbs[index].directory)));
+        self.publish_all_largest();
+        self.publish_slots();
+        self.publish();
+        self.published_of_own().set_used(self.used_bytes);
+        self.publish_deadlines();
+    }
+
+    /// Belongs to another shard from now on, under this number.
+    pub(in crate::engine) fn join(&mut self, published: Arc<Published>, index: usize) {
+        self.published = published;
+        self.move_to(index);
+    }
+}
