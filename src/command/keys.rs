@@ -1,6 +1,6 @@
 //! The one function that finds a command's keys: routing, COMMAND GETKEYS, ACL, cluster and tracking all call it.
 
-use super::declaration::{BeginSearch, Command, FindKeys, KeyFlags, KeySpec};
+use super::declaration::{BeginSearch, Command, FindKeys, KeyFlags, KeySpec, LoneKey};
 use crate::base::number;
 
 /// Why a command's keys could not be found.
@@ -96,8 +96,10 @@ pub fn all<'a>(
     })?;
     // Keys behind a word stand for those at a place, which then hold nothing (MIGRATE … KEYS).
     let is_instead = |flags: KeyFlags| flags.has(KeyFlags::INCOMPLETE);
-    let has_keyword = |spec: &KeySpec| matches!(spec.begin, BeginSearch::Keyword(..));
-    if command.keys.iter().any(has_keyword) && found.iter().any(|(_, flags)| is_instead(*flags)) {
+    let is_behind_a_word = |spec: &KeySpec| matches!(spec.begin, BeginSearch::Keyword(..));
+    if command.keys.iter().any(is_behind_a_word)
+        && found.iter().any(|(_, flags)| is_instead(*flags))
+    {
         found.retain(|(_, flags)| is_instead(*flags));
         let flags = command.keys[0].flags;
         found.iter_mut().for_each(|found| found.1 = flags);
@@ -105,27 +107,35 @@ pub fn all<'a>(
     Ok(found)
 }
 
-/// Where the key of a request stands whose command has one in every request, and no other: further keys that others of
-/// its requests have stand behind a word that is not among the arguments of this one.
+/// Where the key of a request stands that has one, at the place where all requests of its command have one, and no
+/// other: further keys that some of them have stand behind a word that is not among the arguments of this one.
 #[inline]
 pub fn only<'a>(
     command: &Command,
     argument_count: usize,
     argument: impl Fn(usize) -> &'a [u8],
 ) -> Option<usize> {
-    let ([spec, others @ ..], None) = (command.keys, command.key_finder) else {
-        return None;
-    };
-    let (BeginSearch::Index(at), FindKeys::Range { last: 0, .. }) = (&spec.begin, &spec.find)
-    else {
-        return None;
-    };
-    let is_missing = |other: &KeySpec| match other.begin {
-        BeginSearch::Keyword(word, from @ 1..) => (from as usize..argument_count)
-            .all(|at| !argument(at).eq_ignore_ascii_case(word.as_bytes())),
+    let LoneKey { at, arguments_max } = command.lone_key;
+    if argument_count <= arguments_max
+        || arguments_max > 0 && !has_keyword(command, argument_count, argument)
+    {
+        return Some(at);
+    }
+    None
+}
+
+/// Whether a word stands among the arguments behind which a command has keys.
+#[inline(never)]
+fn has_keyword<'a>(
+    command: &Command,
+    argument_count: usize,
+    argument: impl Fn(usize) -> &'a [u8],
+) -> bool {
+    command.keys.iter().any(|spec| match spec.begin {
+        BeginSearch::Keyword(word, from) => (from.max(1) as usize..argument_count)
+            .any(|at| argument(at).eq_ignore_ascii_case(word.as_bytes())),
         _ => false,
-    };
-    others.iter().all(is_missing).then_some(*at as usize)
+    })
 }
 
 /// The flags of a key where they depend on the arguments: SET with GET also reads, BITFIELD may only read.

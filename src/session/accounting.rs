@@ -260,10 +260,7 @@ impl Session {
         let duration_ns = finished.duration_ns;
         let config = finished.config_override.as_ref().unwrap_or(turn.config);
         let is_slow = slow::is_slow(config, duration_ns);
-        let reply_bytes = turn.batch.out.len_since(finished.mark);
-        // No request has more bytes than all that have come together.
-        let is_large = slowlog::is_large_reply(config, reply_bytes)
-            || slowlog::is_large_request(config, turn.received_bytes);
+        let is_large = turn.batch.out.len_since(finished.mark) >= turn.large_from_bytes;
         if finished.failed || is_slow || is_large {
             self.tell_notable(turn, request, finished, (is_slow, is_large));
         }

@@ -16,6 +16,7 @@ use crate::shard::job::Job;
 use crate::shard::ownership::ShardGuard;
 use crate::telemetry::clock::Ticks;
 use crate::telemetry::counters::{self, ThreadCounters};
+use crate::telemetry::slowlog;
 
 /// Looks at a held shard before the command queues: about 150 ns.
 const SPINS: u32 = 16;
@@ -81,8 +82,9 @@ pub(super) struct Turn<'t> {
     pub routes: Option<TurnRoutes>,
     /// Whether there are monitors.
     pub is_monitored: bool,
-    /// As [`Batch::received_bytes`], which a turn does not change.
-    pub received_bytes: usize,
+    /// A command with so many bytes of reply may belong into the logs of large requests and replies: each command,
+    /// where a request may be large enough.
+    pub large_from_bytes: usize,
     shards: &'static Shards,
     /// The shard of the last command, kept for the next one.
     held: Option<(u16, HeldShard)>,
@@ -110,7 +112,11 @@ impl<'t> Turn<'t> {
         let counters = counters::local();
         service.telemetry.hot_keys.prepare(counters);
         Turn {
-            received_bytes: batch.received_bytes(),
+            // No request has more bytes than all that have come together, which a turn does not change.
+            large_from_bytes: match slowlog::is_large_request(config, batch.received_bytes()) {
+                true => 0,
+                false => slowlog::large_reply_bytes(config),
+            },
             batch,
             config,
             now,

@@ -33,6 +33,13 @@ pub fn is_large_request(config: &Config, bytes: usize) -> bool {
     is_beyond(config.commandlog_request_larger_than, bytes)
 }
 
+/// From how many bytes on a reply is kept.
+#[inline]
+pub fn large_reply_bytes(config: &Config) -> usize {
+    // A negative limit is none.
+    config.commandlog_reply_larger_than as usize
+}
+
 /// Whether so many bytes of a reply are kept.
 #[inline]
 pub fn is_large_reply(config: &Config, bytes: usize) -> bool {

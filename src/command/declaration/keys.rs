@@ -53,6 +53,50 @@ pub struct KeySpec {
     pub is_listed: bool,
 }
 
+/// Which of a command's requests have one key, at a place that is the same for all of them, and no other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LoneKey {
+    /// Where the key stands.
+    pub at: usize,
+    /// Requests with at most so many arguments have no other: in longer ones there may be a word with more keys behind
+    /// it.
+    pub arguments_max: usize,
+}
+
+impl LoneKey {
+    /// No request is known to be such.
+    pub const NONE: LoneKey = LoneKey {
+        at: 0,
+        arguments_max: 0,
+    };
+
+    /// By these specifications.
+    pub(super) const fn of(keys: &[KeySpec]) -> LoneKey {
+        let [spec, others @ ..] = keys else {
+            return LoneKey::NONE;
+        };
+        let (BeginSearch::Index(at), FindKeys::Range { last: 0, .. }) = (spec.begin, spec.find)
+        else {
+            return LoneKey::NONE;
+        };
+        let mut arguments_max = usize::MAX;
+        let mut next = 0;
+        while next < others.len() {
+            let BeginSearch::Keyword(_, from @ 1..) = others[next].begin else {
+                return LoneKey::NONE;
+            };
+            if (from as usize) < arguments_max {
+                arguments_max = from as usize;
+            }
+            next += 1;
+        }
+        LoneKey {
+            at: at as usize,
+            arguments_max,
+        }
+    }
+}
+
 impl KeySpec {
     /// The first argument is a key that is read.
     pub const FIRST_READ: &'static [KeySpec] =

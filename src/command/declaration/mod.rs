@@ -9,7 +9,7 @@ mod keys;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 pub use flags::{Categories, Flags, KeyFlags};
-pub use keys::{BeginSearch, FindKeys, KeySpec};
+pub use keys::{BeginSearch, FindKeys, KeySpec, LoneKey};
 
 use super::context::{Gather, SessionCx, ShardCx};
 use super::error::CommandError;
@@ -194,6 +194,8 @@ pub struct Command {
     pub extra_categories: Categories,
     /// Where its keys stand.
     pub keys: &'static [KeySpec],
+    /// The key of requests that have no other, as `keys` say.
+    pub lone_key: LoneKey,
     /// First version that had it.
     pub since: &'static str,
     /// Arguments in the notation of the reference manual.
@@ -249,6 +251,7 @@ impl Command {
             flags: Flags::NONE,
             extra_categories: Categories::NONE,
             keys: &[],
+            lone_key: LoneKey::NONE,
             since: "",
             syntax: "",
             summary: "",
@@ -288,6 +291,7 @@ impl Command {
     pub const fn reads(mut self, keys: &'static [KeySpec]) -> Command {
         self.flags = self.flags.or(Flags::READONLY);
         self.keys = keys;
+        self.lone_key = LoneKey::of(keys);
         self
     }
 
@@ -295,12 +299,14 @@ impl Command {
     pub const fn writes(mut self, keys: &'static [KeySpec]) -> Command {
         self.flags = self.flags.or(Flags::WRITE);
         self.keys = keys;
+        self.lone_key = LoneKey::of(keys);
         self
     }
 
     /// Names keys without reading or writing them.
     pub const fn names_keys(mut self, keys: &'static [KeySpec]) -> Command {
         self.keys = keys;
+        self.lone_key = LoneKey::of(keys);
         self
     }
 
@@ -406,6 +412,7 @@ impl Command {
     /// Finds one more key than the specifications can express, for which an unknown one stands.
     pub const fn finds_key(mut self, finder: KeyFinder) -> Command {
         self.key_finder = Some(finder);
+        self.lone_key = LoneKey::NONE;
         self
     }
 

@@ -18,6 +18,7 @@ pub(in crate::engine) fn gone_at(deadline_ms: u64) -> u64 {
 }
 
 /// When something of an entry is due next: all of it, or fields.
+#[inline(always)]
 pub(in crate::engine) fn next_due(entry: EntryRef<'_, Object>) -> Option<u64> {
     match (entry.deadline().map(gone_at), next_element_deadline(entry)) {
         (Some(whole_ms), Some(field_ms)) => Some(whole_ms.min(field_ms)),

@@ -7,7 +7,7 @@ use crate::structures::entry::{Entry, EntryRef};
 use crate::structures::listpack::Element;
 
 /// The soonest deadline of an element of an entry, if it is a collection with such; else costs next to nothing.
-#[inline]
+#[inline(always)]
 pub fn next_element_deadline(entry: EntryRef<'_, Object>) -> Option<u64> {
     match Kind(entry.kind()) {
         hash::LISTPACKEX | hash::HASHTABLE => hash::next_field_deadline(entry),

@@ -110,7 +110,7 @@ pub fn is_inline_text(entry: EntryRef<'_, Object>) -> bool {
 }
 
 /// Makes an inline string another one, shorter than a block, in the encoding that Redis would choose.
-#[inline]
+#[inline(always)]
 pub fn overwrite_text(entry: &mut Entry<Object>, value: &[u8]) {
     if value.len() <= 20
         && let Some(number) = crate::base::number::parse_i64(value)

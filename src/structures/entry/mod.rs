@@ -251,6 +251,7 @@ impl<O> Entry<O> {
     }
 
     /// Makes the value a copy of `value`, whatever it was.
+    #[inline]
     pub fn set_bytes(&mut self, value: &[u8]) {
         let old = self.shape();
         let new = Shape {

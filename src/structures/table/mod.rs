@@ -228,7 +228,7 @@ impl<T: Stored> Table<T> {
     }
 
     /// The entry with this key, with its slot at hand.
-    #[inline]
+    #[inline(always)]
     pub fn find_mut(&mut self, hash: u64, key: &[u8]) -> Option<Found<'_, T>> {
         let (place, slot) = match self.probe(hash, key) {
             Probe::Likely(hit) => {
