@@ -93,6 +93,13 @@ impl ClusterMap {
         &self.nodes[usize::from(self.myself)]
     }
 
+    /// Whether a slot is this node's, or its primary's.
+    #[must_use]
+    pub fn is_of_my_shard(&self, slot: u16) -> bool {
+        let owner = self.owners[usize::from(slot)];
+        owner == self.myself || (owner != UNOWNED && self.me().primary == Some(owner))
+    }
+
     /// The node of a name.
     #[must_use]
     pub fn find(&self, id: &[u8]) -> Option<&NodeView> {

@@ -2,7 +2,6 @@
 //! server, which says so. They are no parameters: CONFIG GET does not show them.
 
 const ONE_ADDRESS: &str = "all clients are told one address of a node";
-const KEY_COUNT_ONLY: &str = "of a slot only the keys are counted";
 const OWN_HANDOVER: &str = "the end of a slot's migration has limits of its own";
 const NO_RDMA: &str = "connections come over TCP and unix sockets";
 const NO_MODULE: &str = "the module that reads it is not here";
@@ -36,7 +35,6 @@ static DIRECTIVES: &[(&str, &str)] = &[
         OWN_HANDOVER,
     ),
     ("cluster-slot-migration-write-pause-timeout", OWN_HANDOVER),
-    ("cluster-slot-stats-enabled", KEY_COUNT_ONLY),
     ("debug-context", FOR_TESTS),
     ("enable-debug-assert", FOR_TESTS),
     ("events-per-io-thread", OTHER_DESIGN),
@@ -59,7 +57,10 @@ static DIRECTIVES: &[(&str, &str)] = &[
         "scripts find what Redis 7.4 has",
     ),
     ("lua-enable-insecure-api", "scripts find what Redis 7.4 has"),
-    ("memory-tracking-per-slot", KEY_COUNT_ONLY),
+    (
+        "memory-tracking-per-slot",
+        "the memory of a slot is not counted",
+    ),
     ("min-io-threads-avoid-copy-reply", OTHER_DESIGN),
     ("min-string-size-avoid-copy-reply", OTHER_DESIGN),
     ("min-string-size-avoid-copy-reply-threaded", OTHER_DESIGN),

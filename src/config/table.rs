@@ -584,6 +584,8 @@ parameters! {
     cluster_blacklist_ttl: number(u32, 60, 0, INT_MAX), "cluster-blacklist-ttl",
         MUTABLE.since("9.0"), "Seconds that a forgotten node is not taken in again.";
     cluster_manual_failover_timeout: number(u32, 5000, 1, INT_MAX), "cluster-manual-failover-timeout",
+    cluster_slot_stats_enabled: flag(false), "cluster-slot-stats-enabled",
+        MUTABLE.since("8.0"), "Whether CLUSTER SLOT-STATS tells of the time and the bytes that requests for each slot took.";
         MUTABLE.since("9.0"), "Milliseconds that a failover on request may take.";
     cluster_message_gossip_perc: number(u32, 10, 1, 100), "cluster-message-gossip-perc",
         MUTABLE.since("9.0").hidden(), "Percent of the nodes that a ping tells of.";

@@ -29,6 +29,7 @@ pub mod restored_access;
 mod sampling;
 pub mod serial;
 mod short_hash;
+pub mod slot_usage;
 pub mod slots;
 pub mod snapshot;
 pub mod tracking;
@@ -269,6 +270,8 @@ pub struct Engine {
     order: Option<evict::order::Rules>,
     /// In a cluster, whose slots' keys are kept apart: how many shards there are.
     slot_shards: Option<u16>,
+    /// What requests for its slots took, where that is counted.
+    slot_usage: slot_usage::SlotUsage,
     /// Slots whose keys are on their way to here, and which no client is shown.
     coming: BTreeSet<u16>,
     /// What was evicted since a part of the budget last moved here.
@@ -312,6 +315,7 @@ impl Engine {
             budget: Arc::default(),
             order: None,
             slot_shards: None,
+            slot_usage: slot_usage::SlotUsage::default(),
             coming: BTreeSet::new(),
             untraded_bytes: 0,
             doomed_tracked: Vec::new(),

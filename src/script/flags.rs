@@ -24,6 +24,9 @@ impl ScriptFlags {
     /// The script declares no flags, as scripts before Redis 7.
     pub const SILENT: ScriptFlags = ScriptFlags(32);
 
+    /// Either lets the script use keys of any slot.
+    pub const CROSSES_SLOTS: ScriptFlags = ScriptFlags::ALLOW_CROSS_SLOT.or(ScriptFlags::SILENT);
+
     const NAMES: [(&'static str, ScriptFlags); 5] = [
         ("no-writes", ScriptFlags::NO_WRITES),
         ("allow-oom", ScriptFlags::ALLOW_OOM),

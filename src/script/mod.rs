@@ -206,7 +206,7 @@ fn begin(
 ) -> Result<(), CommandError> {
     admit(flags, is_read_only, host)?;
     // What scripts could do before there were flags, they may do without any.
-    if flags.any(ScriptFlags::SILENT.or(ScriptFlags::ALLOW_CROSS_SLOT)) {
+    if flags.any(ScriptFlags::CROSSES_SLOTS) {
         host.allow_cross_slot();
     }
     RUN.with(|run| {
@@ -383,9 +383,9 @@ fn write_failure(name: &str, value: &Value, out: &mut Out) -> bool {
     )
 }
 
-/// What a script, or the function that a command names, declares in the flags of commands, if it declares anything.
-pub fn declared(command: &Command, args: &Args<'_>, library: &Library) -> Option<Flags> {
-    let flags = match command.run {
+/// What a script, or the function that a command names, says of itself, if it is known.
+fn flags_of(command: &Command, args: &Args<'_>, library: &Library) -> Option<ScriptFlags> {
+    match command.run {
         Run::Script(ScriptVerb::Eval | ScriptVerb::EvalRo) => {
             flags::of_script(args.get(1)).ok().map(|(flags, _)| flags)
         }
@@ -397,9 +397,19 @@ pub fn declared(command: &Command, args: &Args<'_>, library: &Library) -> Option
             found.map(|found| found.flags())
         }
         _ => None,
-    };
+    }
+}
+
+/// What a script, or the function that a command names, declares in the flags of commands, if it declares anything.
+pub fn declared(command: &Command, args: &Args<'_>, library: &Library) -> Option<Flags> {
     let declares = |flags: &ScriptFlags| !flags.any(ScriptFlags::SILENT);
-    flags.filter(declares).map(ScriptFlags::of_command)
+    let flags = flags_of(command, args, library).filter(declares);
+    flags.map(ScriptFlags::of_command)
+}
+
+/// Whether a script may use keys of other slots than those that it is given, or is not known.
+pub fn may_cross_slots(command: &Command, args: &Args<'_>, library: &Library) -> bool {
+    flags_of(command, args, library).is_none_or(|flags| flags.any(ScriptFlags::CROSSES_SLOTS))
 }
 
 /// Whether a command, which may be a script, may do what replicas would have to be told of. Scripts that say what they

@@ -439,6 +439,7 @@ impl Server for Host {
 
     fn reset_statistics(&self) {
         self.service.telemetry.reset_statistics(&*self.service);
+        self.service.forget_slot_usage();
     }
 
     fn info(&self, sections: &[String]) -> String {

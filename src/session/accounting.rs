@@ -144,7 +144,11 @@ impl Session {
         finished.duration_ns = duration_ns;
         turn.note_hold(request.plan.route, duration_ns);
         if self.pending.is_some() && !finished.failed && self.is_queueing(request.command) {
-            // What is queued counts when it is run.
+            // What is queued counts when it is run, but for what came over the network and went.
+            if turn.counts_slots {
+                let unrun = Finished::new(finished.mark, 0, false);
+                self.count_slot(turn, request, &unrun);
+            }
             self.end_reply(turn, request.command, finished.mark);
         } else {
             self.finish(turn, request, &finished);
@@ -191,9 +195,8 @@ impl Session {
         }
         self.count(turn, request, finished);
         self.tell(turn, request, finished);
-        if turn.is_monitored {
-            turn.release();
-            self.show(turn, request);
+        if turn.is_observed {
+            self.observe(turn, request, finished);
         }
         if request.command.flags.has(Flags::TRANSACTIONAL)
             && is_watch(request.command)
@@ -202,6 +205,18 @@ impl Session {
             self.note_watched(turn.batch, request.plan);
         }
         self.end_reply(turn, request.command, finished.mark);
+    }
+
+    /// Counts a command for the slot of its keys, and shows it to monitors, where either is wanted.
+    #[inline(never)]
+    fn observe(&self, turn: &mut Turn<'_>, request: Admitted<'_>, finished: &Finished) {
+        if turn.counts_slots {
+            self.count_slot(turn, request, finished);
+        }
+        if turn.is_monitored {
+            turn.release();
+            self.show(turn, request);
+        }
     }
 
     #[inline]
@@ -448,6 +463,9 @@ impl Session {
             }
         }
         self.tell(turn, request, &finished);
+        if turn.counts_slots {
+            self.count_slot(turn, request, &finished);
+        }
         self.end_reply(turn, request.command, mark);
     }
 

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::batch::{Admitted, Batch, Plan};
 use super::turn::Turn;
 use super::{Ran, Session};
+use crate::cluster::route::SlotOf;
 use crate::command::context::After;
 use crate::command::declaration::{Command, Flags, Run, TransactionVerb};
 use crate::command::transaction::exec_abort;
@@ -194,6 +195,7 @@ impl Session {
         };
         let mut transaction = pending.transaction;
         transaction.pass = self.unit_pass(turn, transaction.slot());
+        turn.transaction_slot = SlotOf::NONE;
         if pending.is_spoiled {
             self.unwatch(transaction.watched);
             return error(
@@ -206,6 +208,7 @@ impl Session {
             return error(turn, exec_abort(&why));
         }
         let hot_keys = &self.service.telemetry.hot_keys;
+        (turn.transaction_slot, _) = transaction.slot();
         transaction.sample(hot_keys.choose(turn.counters, transaction.len()));
         self.run_transaction(turn, transaction)
     }

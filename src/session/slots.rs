@@ -1,15 +1,63 @@
 //! What follows when slots of a cluster change hands: from which map requests are decided, who waits in vain, and which
-//! shard channels end.
+//! shard channels end. And what requests took, by their slots.
 
 use std::sync::Arc;
 
+use super::Session;
+use super::accounting::Finished;
+use super::batch::Admitted;
 use super::service::Service;
+use super::turn::Turn;
 use crate::base::hash;
+use crate::client::connection::ReplyMode;
 use crate::cluster::map::ClusterMap;
 use crate::cluster::route;
+use crate::command::client::request_bytes;
+use crate::command::declaration::Run;
 use crate::command::host::cluster::{Cluster, SlotMap};
+use crate::engine::slot_usage::Usage;
+use crate::script;
 use crate::shard::blocking;
 use crate::shard::job::Job;
+
+/// What MULTI takes as an array; it is counted with EXEC, as only that knows the slot.
+const MULTI_BYTES: u64 = b"*1\r\n$5\r\nMULTI\r\n".len() as u64;
+
+impl Session {
+    /// Counts what a request took for the slot of its keys, if they are in one. The reply is still whole.
+    ///
+    /// A script that may use keys of any slot counts for none, as in Valkey.
+    pub(super) fn count_slot(
+        &self,
+        turn: &mut Turn<'_>,
+        request: Admitted<'_>,
+        finished: &Finished,
+    ) {
+        let args = turn.batch.args(request.plan);
+        let (slot, before_bytes) = match request.command.run {
+            Run::Transaction(_) => (std::mem::take(&mut turn.transaction_slot), MULTI_BYTES),
+            Run::Script(_)
+                if script::may_cross_slots(request.command, &args, &self.service.scripts) =>
+            {
+                return;
+            }
+            _ => (request.plan.slot, 0),
+        };
+        let Some(slot) = slot.first().filter(|_| !slot.is_cross()) else {
+            return;
+        };
+        let bytes_out = match self.connection.reply_mode {
+            ReplyMode::On => turn.batch.out.len_since(finished.mark),
+            _ => 0,
+        };
+        let usage = Usage {
+            cpu_ns: finished.duration_ns,
+            bytes_in: before_bytes + request_bytes(&args) as u64,
+            bytes_out: bytes_out as u64,
+        };
+        turn.count_slot(slot, usage);
+    }
+}
 
 impl Service {
     /// Makes this server a node of a cluster, whose map is known; before the first connection.
@@ -40,14 +88,31 @@ impl Service {
             return;
         }
         for shard in 0..self.shards.len() as u16 {
-            self.shards.submit(Job::task(&[shard], |engines, _| {
+            let map = Arc::clone(&map);
+            self.shards.submit(Job::task(&[shard], move |engines, _| {
                 for engine in engines {
                     blocking::end_redirected(engine);
+                    engine.forget_slot_usage(|slot| map.is_of_my_shard(slot));
                 }
             }));
         }
         self.pubsub
             .end_shard_channels(|channel| !route::serves_channel(&map, hash::slot(channel)));
+    }
+}
+
+impl Service {
+    /// Begins anew to count what requests took, by their slots.
+    pub fn forget_slot_usage(&self) {
+        if self.slots.get().is_some() {
+            for shard in 0..self.shards.len() as u16 {
+                self.shards.submit(Job::task(&[shard], |engines, _| {
+                    for engine in engines {
+                        engine.forget_slot_usage(|_| false);
+                    }
+                }));
+            }
+        }
     }
 }
 

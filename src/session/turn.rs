@@ -10,6 +10,7 @@ use crate::client::under_way::UnderWay;
 use crate::cluster::route::SlotOf;
 use crate::command::host::cluster::{Routes, SlotMap};
 use crate::config::Config;
+use crate::engine::slot_usage::Usage;
 use crate::engine::{Engine, Now};
 use crate::shard::Shards;
 use crate::shard::job::Job;
@@ -82,6 +83,12 @@ pub(super) struct Turn<'t> {
     pub routes: Option<TurnRoutes>,
     /// Whether there are monitors.
     pub is_monitored: bool,
+    /// Whether what requests take is counted for the slots of their keys.
+    pub counts_slots: bool,
+    /// Either of these: one look for most commands.
+    pub is_observed: bool,
+    /// The slot of the keys of the transaction that runs.
+    pub transaction_slot: SlotOf,
     /// A command with so many bytes of reply may belong into the logs of large requests and replies: each command,
     /// where a request may be large enough.
     pub large_from_bytes: usize,
@@ -111,6 +118,10 @@ impl<'t> Turn<'t> {
     ) -> Turn<'t> {
         let counters = counters::local();
         service.telemetry.hot_keys.prepare(counters);
+        // What a primary or a file has, and slots on their way to here, is run whatever node has the slots by now.
+        let slots = service.slots.get().filter(|_| !is_sent_on);
+        let counts_slots = slots.is_some() && config.cluster_slot_stats_enabled;
+        let is_monitored = service.pubsub.is_monitored();
         Turn {
             // No request has more bytes than all that have come together, which a turn does not change.
             large_from_bytes: match slowlog::is_large_request(config, batch.received_bytes()) {
@@ -121,13 +132,11 @@ impl<'t> Turn<'t> {
             config,
             now,
             counters,
-            // What a primary or a file has, and slots on their way to here, is run whatever node has the slots by now.
-            routes: service
-                .slots
-                .get()
-                .filter(|_| !is_sent_on)
-                .map(TurnRoutes::load),
-            is_monitored: service.pubsub.is_monitored(),
+            routes: slots.map(TurnRoutes::load),
+            is_monitored,
+            counts_slots,
+            is_observed: is_monitored || counts_slots,
+            transaction_slot: SlotOf::NONE,
             shards: &service.shards,
             held: None,
             before: Ticks::now(),
@@ -162,6 +171,23 @@ impl<'t> Turn<'t> {
             engine,
             routes: self.routes.as_ref(),
         })
+    }
+
+    /// Counts what a request took for the slot of its keys: here if its shard is in hand still, else as a task of the
+    /// shard's.
+    pub(super) fn count_slot(&mut self, slot: u16, usage: Usage) {
+        let shard = slot & (self.shards.len() as u16 - 1);
+        match &mut self.held {
+            Some((held, engine)) if *held == shard => engine.count_slot(slot, usage),
+            _ => {
+                self.release();
+                self.shards.submit(Job::task(&[shard], move |engines, _| {
+                    for engine in engines {
+                        engine.count_slot(slot, usage);
+                    }
+                }));
+            }
+        }
     }
 
     /// Lets go of the shard in hand.

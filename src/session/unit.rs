@@ -183,6 +183,7 @@ impl Session {
             true => self.end_script(turn, request, &outcome),
             false => self.end_transaction(turn, transaction, outcome, Some(out)),
         };
+        (turn.transaction_slot, _) = transaction.slot();
         turn.batch.out.append(out);
         turn.batch.out.set_protocol(self.connection.protocol);
         if is_refused {

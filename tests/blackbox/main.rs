@@ -57,6 +57,7 @@ mod slot_keys;
 mod slot_moves;
 mod slow_readers;
 mod sorted_sets;
+mod slot_stats;
 mod sorting;
 mod stalls;
 mod start_rules;

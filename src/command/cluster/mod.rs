@@ -6,7 +6,8 @@
 //! emulated   the cluster that is this server and its replicas, as a map
 //! moves      slots that move from node to node in one piece
 //! nodes      nodes, shards, ranges of slots and links, as answers
-//! slot_stats how many keys each slot has
+//! scan       a walk over the keys of all nodes
+//! slot_stats how many keys each slot has, and what requests for them took
 //! slots      the keys of a hash slot
 //! ```
 
@@ -183,8 +184,8 @@ const HELP_LINES: &[&str] = &[
     "    Say where a slot goes, comes from or is.",
     "SHARDS",
     "    List shards with their slots and nodes.",
-    "SLOT-STATS (SLOTSRANGE <first> <last>|ORDERBY KEY-COUNT [LIMIT <count>] [ASC|DESC])",
-    "    Count the keys of each slot of this node.",
+    "SLOT-STATS (SLOTSRANGE <first> <last>|ORDERBY <metric> [LIMIT <count>] [ASC|DESC])",
+    "    Count the keys of each slot of this node, and what requests for them took.",
     "SLOTS",
     "    List ranges of slots with their nodes.",
 ];
@@ -625,6 +626,10 @@ mod tests {
                 );
             }
         });
+                (
+                    "ORDERBY key-count LIMIT x",
+                    "ERR Limit has to lie in between 1 and 16384 (maximum number of slots).",
+                ),
     }
 
     #[test]

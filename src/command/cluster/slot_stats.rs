@@ -1,7 +1,5 @@
-//! What a node counts of each of its slots.
-//!
-//! Valkey also counts the time and the bytes of commands by slot, if it is told to (`cluster-slot-stats-enabled`). That
-//! would cost each command, so it is left out here; there are the keys, which are counted in any case.
+//! What a node counts of each of its slots: its keys, which are counted in any case, and what requests for them took,
+//! where `cluster-slot-stats-enabled` says so.
 
 use super::super::context::{Gather, ShardCx};
 use super::super::declaration::{Command, CommandResult, Flags};
@@ -18,18 +16,51 @@ pub(super) static SLOT_STATS: Command = Command::sub("cluster|slot-stats", "slot
     .doc(
         "8.0.0",
         "<SLOTSRANGE start-slot end-slot | ORDERBY metric [LIMIT limit] [ASC | DESC]>",
-        "Counts the keys of each hash slot of this node.",
+        "Counts the keys of each hash slot of this node, and what requests for them took.",
     )
     .complexity("O(N) for N slots that are looked at, O(N log N) with ORDERBY.")
     .tips(TIPS)
     .on_each_shard(part, merge);
 
+/// What is counted of a slot, in the order of replies: the first in any case, the others where that is configured.
+const METRICS: [&str; 4] = [
+    "key-count",
+    "cpu-usec",
+    "network-bytes-in",
+    "network-bytes-out",
+];
+
+/// A slot and its figures, in the order of [`METRICS`].
+struct Row {
+    slot: u16,
+    figures: Vec<u64>,
+}
+
+impl Row {
+    fn to_bytes(&self) -> Vec<u8> {
+        let figures = self.figures.iter().flat_map(|figure| figure.to_be_bytes());
+        self.slot.to_be_bytes().into_iter().chain(figures).collect()
+    }
+
+    fn of_bytes(bytes: &[u8]) -> Option<Row> {
+        let (slot, figures) = bytes.split_first_chunk()?;
+        let (figures, _) = figures.as_chunks();
+        Some(Row {
+            slot: u16::from_be_bytes(*slot),
+            figures: figures
+                .iter()
+                .map(|bytes| u64::from_be_bytes(*bytes))
+                .collect(),
+        })
+    }
+}
+
 /// Which slots are asked for, and in which order.
 struct Request {
     first: u16,
     last: u16,
-    /// Whether they are ordered by their keys, and whether those with most come first.
-    order: Option<Order>,
+    /// By which of [`METRICS`] they are ordered, if not by their numbers, and whether those with most come first.
+    order: Option<(usize, Order)>,
     limit: usize,
 }
 
@@ -40,7 +71,8 @@ enum Order {
 }
 
 impl Request {
-    fn read(args: &Args<'_>) -> Result<Request, CommandError> {
+    /// What is asked for, which may be ordered by these metrics.
+    fn read(args: &Args<'_>, metrics: &[&str]) -> Result<Request, CommandError> {
         if args.is(2, "slotsrange") && args.len() == 5 {
             let (first, last) = (slot_at(args, 3)?, slot_at(args, 4)?);
             if first > last {
@@ -65,14 +97,14 @@ impl Request {
             )
             .into());
         }
-        if !args.is(3, "key-count") {
+        let Some(metric) = metrics.iter().position(|name| args.is(3, name)) else {
             return Err("ERR Unrecognized sort metric for ORDERBY.".into());
-        }
+        };
         let (limit, order) = filters(args)?;
         Ok(Request {
             first: 0,
             last: SLOTS - 1,
-            order: Some(order.unwrap_or(Order::Descending)),
+            order: Some((metric, order.unwrap_or(Order::Descending))),
             limit: limit.unwrap_or(usize::from(SLOTS)),
         })
     }
@@ -85,8 +117,8 @@ fn filters(args: &Args<'_>) -> Result<(Option<usize>, Option<Order>), CommandErr
     while at < args.len() {
         let known = match () {
             () if args.is(at, "limit") && at + 1 < args.len() => {
-                let number = args.integer(at + 1)?;
-                let number = usize::try_from(number).ok();
+                let number = args.integer(at + 1).ok();
+                let number = number.and_then(|number| usize::try_from(number).ok());
                 let number = number.filter(|number| (1..=usize::from(SLOTS)).contains(number));
                 at += 1;
                 limit
@@ -114,51 +146,53 @@ fn slot_at(args: &Args<'_>, at: usize) -> Result<u16, CommandError> {
         .ok_or_else(|| "ERR Invalid or out of range slot".into())
 }
 
-/// Rows of the slots of one shard: the slot and its keys, in ten bytes.
+/// Rows of the slots of one shard.
 fn part(cx: &mut ShardCx<'_>, args: &Args<'_>, gather: &mut Gather) -> CommandResult {
     check_enabled(cx)?;
-    let Request { first, last, .. } = Request::read(args)?;
+    let counts = cx.config.cluster_slot_stats_enabled;
+    let metrics = &METRICS[..if counts { METRICS.len() } else { 1 }];
+    let Request { first, last, .. } = Request::read(args, metrics)?;
     let (shard, databases) = (cx.shard, cx.config.databases as usize);
     for slot in (first..=last).filter(|slot| slot % shard.count == shard.index) {
-        let is_here = gather
-            .routes
-            .as_ref()
-            .is_none_or(|routes| routes.map.owners[usize::from(slot)] == routes.map.myself);
-        if is_here {
-            let keys: u64 = (0..databases)
-                .map(|db| cx.keyspace(0, db).keys_in_slot(slot))
-                .sum();
-            let row = [&slot.to_be_bytes()[..], &keys.to_be_bytes()].concat();
-            gather.rows.push(row);
+        let routes = gather.routes.as_ref();
+        if routes.is_some_and(|routes| !routes.map.is_of_my_shard(slot)) {
+            continue;
         }
+        let keys = (0..databases).map(|db| cx.keyspace(0, db).keys_in_slot(slot));
+        let mut figures = vec![keys.sum()];
+        if counts {
+            let usage = cx.engine(0).slot_usage(slot);
+            figures.extend([usage.cpu_ns / 1_000, usage.bytes_in, usage.bytes_out]);
+        }
+        gather.rows.push(Row { slot, figures }.to_bytes());
     }
     Ok(())
 }
 
 fn merge(args: &Args<'_>, gather: Gather, out: &mut Out) -> CommandResult {
-    let Request { order, limit, .. } = Request::read(args)?;
+    let Request { order, limit, .. } = Request::read(args, &METRICS)?;
     let rows = gather.rows.iter();
-    let mut rows: Vec<(u16, u64)> = rows
-        .filter_map(|row| {
-            let (slot, keys) = row.split_first_chunk::<2>()?;
-            let keys = keys.first_chunk::<8>()?;
-            Some((u16::from_be_bytes(*slot), u64::from_be_bytes(*keys)))
-        })
-        .collect();
-    rows.sort_unstable();
+    let mut rows: Vec<Row> = rows.filter_map(|row| Row::of_bytes(row)).collect();
+    rows.sort_unstable_by_key(|row| row.slot);
+    // What was counted when the first shards were visited may not be any more.
+    let figure = |row: &Row, metric: usize| row.figures.get(metric).copied().unwrap_or(0);
     match order {
         None => {}
-        Some(Order::Ascending) => rows.sort_by_key(|(_, keys)| *keys),
-        Some(Order::Descending) => rows.sort_by_key(|(_, keys)| std::cmp::Reverse(*keys)),
+        Some((metric, Order::Ascending)) => rows.sort_by_key(|row| figure(row, metric)),
+        Some((metric, Order::Descending)) => {
+            rows.sort_by_key(|row| std::cmp::Reverse(figure(row, metric)));
+        }
     }
     rows.truncate(limit);
     out.array(rows.len());
-    for (slot, keys) in rows {
+    for Row { slot, figures } in rows {
         out.array(2);
         out.integer(i64::from(slot));
-        out.map(1);
-        out.bulk(b"key-count");
-        out.integer(keys.cast_signed());
+        out.map(figures.len());
+        for (name, figure) in METRICS.iter().zip(figures) {
+            out.bulk(name.as_bytes());
+            out.integer(figure.cast_signed());
+        }
     }
     Ok(())
 }

@@ -1,0 +1,120 @@
+//! What the requests for each slot of a shard took, for CLUSTER SLOT-STATS. It is counted with the shard in hand, so no
+//! two threads write to one place.
+
+use super::Engine;
+use crate::alloc::account;
+use crate::base::hash::SLOTS;
+
+/// What the requests for one slot took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Nanoseconds for which they ran.
+    pub cpu_ns: u64,
+    /// Bytes of the requests.
+    pub bytes_in: u64,
+    /// Bytes of the replies.
+    pub bytes_out: u64,
+}
+
+impl Usage {
+    fn add(&mut self, more: Usage) {
+        self.cpu_ns += more.cpu_ns;
+        self.bytes_in += more.bytes_in;
+        self.bytes_out += more.bytes_out;
+    }
+}
+
+/// One for each slot of the shard, by the bits of its number that do not say which shard it is, once anything was
+/// counted; charged to no account, as it is no client's data.
+#[derive(Default)]
+pub(super) struct SlotUsage(Option<Box<[Usage]>>);
+
+impl Engine {
+    /// Counts what a request for a slot of this shard took, which knows of slots.
+    pub fn count_slot(&mut self, slot: u16, usage: Usage) {
+        let Some((place, slots)) = self.place_of_slot(slot) else {
+            return;
+        };
+        let SlotUsage(counted) = &mut self.slot_usage;
+        let fresh = || account::apart(|| vec![Usage::default(); slots].into_boxed_slice());
+        counted.get_or_insert_with(fresh)[place].add(usage);
+    }
+
+    /// What was counted of a slot of this shard.
+    pub fn slot_usage(&self, slot: u16) -> Usage {
+        let counted = self.slot_usage.0.as_ref().zip(self.place_of_slot(slot));
+        counted.map_or(Usage::default(), |(counted, (place, _))| counted[place])
+    }
+
+    /// Begins anew for all slots of this shard but for those that are to be kept.
+    pub fn forget_slot_usage(&mut self, keeps: impl Fn(u16) -> bool) {
+        let Some(shard_count) = self.slot_shards else {
+            return;
+        };
+        if let SlotUsage(Some(counted)) = &mut self.slot_usage {
+            let slots = (self.shard..).step_by(usize::from(shard_count));
+            for (usage, slot) in counted.iter_mut().zip(slots) {
+                if !keeps(slot) {
+                    *usage = Usage::default();
+                }
+            }
+        }
+    }
+
+    /// The place of a slot among those of this shard, and how many these are.
+    fn place_of_slot(&self, slot: u16) -> Option<(usize, usize)> {
+        let shard_count = self.slot_shards.filter(|_| self.has_slot(slot))?;
+        let slots = usize::from(SLOTS / shard_count.min(SLOTS));
+        Some((usize::from(slot >> shard_count.ilog2()), slots))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::hash::Seed;
+
+    const SEED: Seed = Seed { k0: 1, k1: 2 };
+
+    fn engine(shard: u16) -> Engine {
+        let mut engine = Engine::new(1, SEED, 1);
+        engine.shard = shard;
+        engine.keep_slots(4);
+        engine
+    }
+
+    #[test]
+    fn slots_of_a_shard_are_counted_each_for_itself_and_forgotten_alone() {
+        let mut engine = engine(3);
+        let usage = Usage {
+            cpu_ns: 1,
+            bytes_in: 20,
+            bytes_out: 300,
+        };
+        for slot in [3, 7, 7, 16_383, 4] {
+            engine.count_slot(slot, usage);
+        }
+        assert_eq!(engine.slot_usage(3), usage);
+        assert_eq!(engine.slot_usage(7).bytes_in, 40);
+        assert_eq!(engine.slot_usage(16_383), usage);
+        assert_eq!(engine.slot_usage(11), Usage::default());
+        assert_eq!(engine.slot_usage(4), Usage::default(), "another shard's");
+        engine.forget_slot_usage(|slot| slot == 7);
+        assert_eq!(engine.slot_usage(7).cpu_ns, 2);
+        assert_eq!(engine.slot_usage(3), Usage::default());
+        assert_eq!(engine.slot_usage(16_383), Usage::default());
+    }
+
+    #[test]
+    fn a_server_without_slots_counts_nothing() {
+        let mut engine = Engine::new(1, SEED, 1);
+        engine.count_slot(
+            0,
+            Usage {
+                cpu_ns: 1,
+                ..Usage::default()
+            },
+        );
+        assert_eq!(engine.slot_usage(0), Usage::default());
+    }
+}
