@@ -14,4 +14,5 @@ pub mod lossless;
 pub mod maps;
 pub mod number;
 pub mod random;
+pub mod slot_tags;
 pub mod text;

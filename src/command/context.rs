@@ -544,6 +544,8 @@ pub struct Gather {
     pub done: bool,
     /// Where the next visit of the same shard goes on; 0 if nothing is left to do there.
     pub position: u64,
+    /// Behind the last shard, the first one is visited again.
+    pub goes_around: bool,
     /// In a cluster, whose which slot is.
     pub routes: Option<Arc<Routes>>,
 }

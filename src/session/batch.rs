@@ -112,8 +112,20 @@ pub struct Gathering {
     pub gather: Gather,
     /// The shard that it visits next.
     pub next: u16,
+    /// How many shards there are.
+    pub count: u16,
     /// Nanoseconds that it ran so far.
     pub spent_ns: u64,
+}
+
+impl Gathering {
+    /// Goes on behind a visit.
+    pub fn advance(&mut self) {
+        self.next += u16::from(self.gather.position == 0);
+        if self.gather.goes_around {
+            self.next %= self.count;
+        }
+    }
 }
 
 /// What a run of one planned request borrows of its batch.
@@ -195,8 +207,8 @@ impl Batch {
     /// A visit of the request that goes from shard to shard is over.
     pub fn resume_visits(&mut self, gather: Gather) {
         if let Some(gathering) = &mut self.gathering {
-            gathering.next += u16::from(gather.position == 0);
             gathering.gather = gather;
+            gathering.advance();
         }
     }
 

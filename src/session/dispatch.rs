@@ -189,6 +189,7 @@ impl Session {
                 let routes = routes.map(|routes| Arc::clone(&routes.then));
                 Gathering {
                     next,
+                    count,
                     gather: Gather {
                         routes,
                         ..Gather::default()
@@ -243,7 +244,7 @@ impl Session {
         let result = execute::run_part(request.command, engines, &mut view, context, &args, gather);
         drop(held);
         self.learn(&view);
-        under_way.next += u16::from(under_way.gather.position == 0);
+        under_way.advance();
         Some(result)
     }
 

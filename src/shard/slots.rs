@@ -8,7 +8,7 @@ use std::fmt;
 
 use crate::base::hash;
 use crate::cluster::route::{self, Manner, Presence, Refusal, SlotOf, Verdict};
-use crate::command::declaration::{Command, Flags, Run};
+use crate::command::declaration::{Command, Flags, KeyFlags, Run};
 use crate::command::host::cluster::{Routes, SlotMap, when_down};
 use crate::command::{Args, keys};
 use crate::config::Config;
@@ -135,8 +135,12 @@ pub fn slot_of_names<'a>(
     argument: impl Fn(usize) -> &'a [u8] + Copy,
 ) -> SlotOf {
     let mut slot = SlotOf::NONE;
-    let is_channel = command.flags.has(Flags::PUBSUB);
-    if is_channel {
+    // Channels, and cursors, which are named as keys are.
+    let names_no_keys = command
+        .keys
+        .iter()
+        .all(|spec| spec.flags.has(KeyFlags::NOT_KEY));
+    if names_no_keys {
         let _ = keys::positions(command, count, argument, |at, _| {
             slot = slot.with(SlotOf::of(hash::slot(argument(at))));
         });

@@ -121,7 +121,10 @@ pub(crate) fn run(from: &Server, words: &[&str]) -> Value {
     let mut client = from.raw();
     for _ in 0..5 {
         let reply = client.command(words);
-        let said = reply.text();
+        let said = match &reply {
+            Value::Error(said) => String::from_utf8_lossy(said).into_owned(),
+            _ => return reply,
+        };
         let Some(place) = said.strip_prefix("MOVED ") else {
             return reply;
         };

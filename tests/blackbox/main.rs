@@ -6,6 +6,8 @@ mod acl;
 mod appending;
 mod bits;
 mod bounded;
+mod cluster_scan;
+mod cluster_seeds;
 mod cluster_slots;
 mod clustered;
 mod concurrency;

@@ -17,6 +17,7 @@ mod moves;
 mod nodes;
 mod slot_stats;
 mod slots;
+mod scan;
 
 use std::fmt::Write;
 use std::sync::atomic::Ordering::Relaxed;
@@ -41,7 +42,8 @@ const TELLS: Flags = Flags::STALE.or(Flags::TELLS_NODES);
 
 const TIPS: &[&str] = &["nondeterministic_output"];
 
-pub(super) static TABLE: &[&Command] = &[&ASKING, &CLUSTER, &READONLY, &READWRITE];
+pub(super) static TABLE: &[&Command] =
+    &[&ASKING, &CLUSTER, &scan::CLUSTERSCAN, &READONLY, &READWRITE];
 
 const NOT_ENABLED: &str = "ERR This instance has cluster support disabled";
 

@@ -9,7 +9,7 @@ use crate::base::hash::SLOTS;
 use crate::config::values::ClusterMode;
 
 /// Keys that one visit looks at: some 100 µs of work, after which others get at the shard.
-const KEYS_PER_VISIT: usize = 512;
+pub(super) const KEYS_PER_VISIT: usize = 512;
 
 /// `CLUSTER COUNTKEYSINSLOT slot`
 pub(super) static COUNTKEYSINSLOT: Command =

@@ -44,6 +44,29 @@ impl Keyspace<'_> {
         db.table.scan_once(position, budget, show)
     }
 
+    /// Visits keys of a hash slot for a client, as [`Keyspace::walk_slot`] does; what is expired, or on its way to
+    /// here, is left out, though it counts for the budget.
+    pub fn scan_slot(
+        &self,
+        slot: u16,
+        position: u64,
+        budget: usize,
+        visit: impl FnMut(EntryRef<'_, Object>),
+    ) -> u64 {
+        let Some(db) = self.engine.db(self.db) else {
+            return 0;
+        };
+        if self.engine.coming.contains(&slot) {
+            return 0;
+        }
+        self.walk_slot(
+            slot,
+            position,
+            budget,
+            unless_gone(db, self.now.unix_ms, visit),
+        )
+    }
+
     /// As [`Keyspace::scan`], and deletes the expired entries that it meets.
     pub fn scan_expiring(
         &mut self,
