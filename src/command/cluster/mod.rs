@@ -4,6 +4,7 @@
 //! ```text
 //! change     what changes the cluster
 //! emulated   the cluster that is this server and its replicas, as a map
+//! migration  the same, in the words of Redis 8.4
 //! moves      slots that move from node to node in one piece
 //! nodes      nodes, shards, ranges of slots and links, as answers
 //! scan       a walk over the keys of all nodes
@@ -13,6 +14,7 @@
 
 mod change;
 mod emulated;
+mod migration;
 mod moves;
 mod nodes;
 mod slot_stats;
@@ -98,6 +100,7 @@ static CLUSTER: Command = Command::new("cluster", GROUP, -2)
         &nodes::LINKS,
         &change::MEET,
         &moves::MIGRATESLOTS,
+        &migration::MIGRATION,
         &MYID,
         &MYSHARDID,
         &nodes::NODES,
@@ -166,6 +169,8 @@ const HELP_LINES: &[&str] = &[
     "    Get to know another node.",
     "MIGRATESLOTS SLOTSRANGE <first> <last> [<first> <last> ...] NODE <node-id> [SLOTSRANGE ...]",
     "    Move slots to other nodes in one piece.",
+    "MIGRATION (IMPORT <first> <last> [<first> <last> ...]|CANCEL (ID <task-id>|ALL)|STATUS (ID <task-id>|ALL))",
+    "    Have slots of another node move here in one piece.",
     "MYID",
     "    Answer the id of this node.",
     "MYSHARDID",

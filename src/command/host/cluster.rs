@@ -49,6 +49,14 @@ pub trait Cluster: Send + Sync {
     fn move_slots(&self, moves: Vec<(SlotSet, NodeId)>) -> Result<(), String>;
     /// CLUSTER CANCELSLOTMIGRATIONS: ends all moves from here; whether there were any.
     fn cancel_moves(&self) -> bool;
+    /// Has the node that has these slots move them here: the name of the task, or the whole text of an error. It begins
+    /// later.
+    fn import_slots(&self, source: NodeId, slots: SlotSet) -> Result<NodeId, String>;
+    /// Ends the move that CLUSTER MIGRATION knows by a name, or all of them, from here and to here; how many.
+    fn cancel_tasks(&self, id: Option<&[u8]>) -> usize;
+    /// Moves as [`Cluster::moves`], by the names that CLUSTER MIGRATION has for them, and those to here that were asked
+    /// for and have not begun.
+    fn slot_tasks(&self) -> Vec<SlotTask>;
     /// Moves under way, and the last ones that have ended, from here and to here; the latest first.
     fn moves(&self) -> Vec<SlotMove>;
     /// CLUSTER SYNCSLOTS: what a node says over a client's connection that moves slots here; or the whole text of an
@@ -134,6 +142,17 @@ pub struct SlotMove {
     pub message: String,
     /// Bytes of changes that are still to be sent.
     pub waiting_bytes: u64,
+    /// Milliseconds for which writes were held back for the hand-over, where that is known.
+    pub paused_ms: u64,
+}
+
+/// A move of slots, as CLUSTER MIGRATION knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlotTask {
+    /// Name of the task: of the move, unless this node has asked for that itself.
+    pub id: NodeId,
+    /// What has come of it.
+    pub of: SlotMove,
 }
 
 /// Kinds of messages, as the bus numbers them and CLUSTER INFO names them.
@@ -393,7 +412,20 @@ pub(crate) mod tests {
                 state: "failed",
                 message: "why".to_owned(),
                 waiting_bytes: 4,
+                paused_ms: 5,
             }]
+        }
+        fn import_slots(&self, source: NodeId, slots: SlotSet) -> Result<NodeId, String> {
+            let ranges: Vec<(u16, u16)> = slots.ranges().collect();
+            Err(format!("ERR {} {ranges:?}", &source.as_str()[..8]))
+        }
+        fn cancel_tasks(&self, id: Option<&[u8]>) -> usize {
+            id.map_or(7, |id| id.len())
+        }
+        fn slot_tasks(&self) -> Vec<SlotTask> {
+            let of = self.moves().remove(0);
+            let id = of.name;
+            vec![SlotTask { id, of }]
         }
         fn hear_move(&self, _: &Arc<Shared>, word: MoveWord) -> Result<MoveAnswer, String> {
             match word {

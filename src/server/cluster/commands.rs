@@ -13,7 +13,7 @@ use crate::cluster::packet::Message;
 use crate::cluster::slot_set::SlotSet;
 use crate::command::error::CommandError;
 use crate::command::host::cluster::{
-    Cluster, LinkDirection, LinkView, MoveAnswer, MoveWord, SlotMove, Traffic,
+    Cluster, LinkDirection, LinkView, MoveAnswer, MoveWord, SlotMove, SlotTask, Traffic,
 };
 use crate::command::host::{Awaited, Done, Told};
 use crate::telemetry::log;
@@ -157,6 +157,18 @@ impl Cluster for &'static Bus {
 
     fn cancel_moves(&self) -> bool {
         self.moves.cancel()
+    }
+
+    fn import_slots(&self, source: NodeId, slots: SlotSet) -> Result<NodeId, String> {
+        self.ask_for(source, slots)
+    }
+
+    fn cancel_tasks(&self, id: Option<&[u8]>) -> usize {
+        Bus::cancel_tasks(self, id)
+    }
+
+    fn slot_tasks(&self) -> Vec<SlotTask> {
+        Bus::slot_tasks(self)
     }
 
     fn moves(&self) -> Vec<SlotMove> {

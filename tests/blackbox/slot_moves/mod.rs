@@ -2,6 +2,7 @@
 //! go wrong on the way, and beside Valkey 9.
 
 mod broken;
+mod imported;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

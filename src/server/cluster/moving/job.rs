@@ -64,6 +64,9 @@ impl State {
 struct Progress {
     state: State,
     message: String,
+    /// When writes began to wait for the hand-over, and for how long they did.
+    paused_at_ms: Option<u64>,
+    paused_ms: u64,
     updated_s: u64,
     acked_ms: u64,
 }
@@ -114,6 +117,8 @@ impl Job {
             progress: Mutex::new(Progress {
                 state,
                 message: String::new(),
+                paused_at_ms: None,
+                paused_ms: 0,
                 updated_s: now_ms / 1000,
                 acked_ms: now_ms,
             }),
@@ -155,7 +160,15 @@ impl Job {
     fn put(&self, progress: &mut Progress, state: State, message: String) {
         let (before, word) = (progress.state.word(), state.word());
         progress.state = state;
-        progress.updated_s = clock::unix_ms() / 1000;
+        let now_ms = clock::unix_ms();
+        progress.updated_s = now_ms / 1000;
+        if state == State::Paused {
+            progress.paused_at_ms = Some(now_ms);
+        } else if state.is_over()
+            && let Some(since_ms) = progress.paused_at_ms
+        {
+            progress.paused_ms = now_ms.saturating_sub(since_ms);
+        }
         let slots = self.ranges();
         let name = self.name;
         match message.is_empty() {
@@ -205,8 +218,9 @@ impl Job {
         clock::unix_ms().saturating_sub(self.progress.lock().acked_ms)
     }
 
-    pub(in super::super) fn cancel(&self) {
-        self.is_cancelled.store(true, Relaxed);
+    /// Has it end soon; whether that is news.
+    pub(in super::super) fn cancel(&self) -> bool {
+        !self.is_cancelled.swap(true, Relaxed)
     }
 
     pub(in super::super) fn is_cancelled(&self) -> bool {
@@ -228,6 +242,7 @@ impl Job {
             state: progress.state.word(),
             message: progress.message.clone(),
             waiting_bytes: self.waiting_bytes.load(Relaxed),
+            paused_ms: progress.paused_ms,
         }
     }
 }

@@ -2,6 +2,7 @@
 //! there, and then at the other node. The words are those of Valkey 9.
 //!
 //! ```text
+//! asked    moves to here that this node has asked for
 //! job      one move, and how far it is
 //! export   the way of slots that go: on a thread of its own, one move after the other
 //! filter   what of the log goes with them
@@ -10,6 +11,7 @@
 //! Slots that come have no thread: the other node is a client whose commands are run though the slots are not this
 //! node's, and whose `CLUSTER SYNCSLOTS` are answered with what it is to do next.
 
+mod asked;
 mod export;
 mod filter;
 mod job;
@@ -19,6 +21,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use self::asked::Asked;
 use self::job::{Job, State};
 use super::Bus;
 use crate::client::shared::Shared;
@@ -43,6 +46,8 @@ const DISAGREES: &str = "ERR Target node does not agree about current slot owner
 pub(super) struct Moves {
     /// The latest first.
     jobs: Mutex<VecDeque<Arc<Job>>>,
+    /// Moves to here that this node has asked for, the latest first.
+    asked: Mutex<VecDeque<Arc<Asked>>>,
     /// Moves from here that have not begun.
     queue: Mutex<Queue>,
     /// Moves to this server, or to the primary that it follows, of which it is not known that they have ended.
@@ -398,6 +403,7 @@ impl Bus {
             Some((Arc::clone(client), self.emptied())),
         );
         self.moves.add(&job)?;
+        self.moves.note_begun(&job);
         self.log_begin(&job);
         self.set_coming(&job.slots, true);
         tracing::info!(
