@@ -21,6 +21,7 @@ pub mod parameter;
 mod pattern;
 pub mod redis_conf;
 pub mod rewrite;
+pub mod seeds;
 mod similar;
 pub mod table;
 pub mod values;

@@ -6,6 +6,7 @@
 use std::path::PathBuf;
 
 use crate::config::parameter::{IMMUTABLE, Kind, MUTABLE, Parameter, Unit};
+use crate::config::seeds::{self, Seed};
 use crate::config::values::{
     self, AclPubsubDefault, Appendfsync, ClusterMode, Coded, DisklessLoad, EndpointType,
     EventClasses, LogFormat, LogLevel, LogTimestampFormat, MaxmemoryPolicy, OomScoreAdj,
@@ -547,6 +548,8 @@ parameters! {
         "Address that clients of the cluster are told; empty: the one that they have reached.";
     cluster_announce_hostname: text("", values::host_name), "cluster-announce-hostname",
         MUTABLE, "Host name that clients of the cluster are told.";
+    cluster_seeds: special(Vec<Seed>, seeds::SEEDS), "cluster-seeds", MUTABLE.since("basalt"),
+        "Names or addresses, with ports, at which a node that is linked to too few others looks for them.";
     cluster_announce_human_nodename: text("", values::node_name), "cluster-announce-human-nodename",
         MUTABLE.since("7.2"), "Name that the log gives this node.";
     cluster_announce_port: number(u16, 0, 0, 65535), "cluster-announce-port", MUTABLE,
@@ -581,11 +584,11 @@ parameters! {
         MUTABLE, "Whether a node reads while its cluster is down.";
     cluster_allow_pubsubshard_when_down: flag(true), "cluster-allow-pubsubshard-when-down",
         MUTABLE, "Whether shard channels work while the cluster is down.";
+    cluster_slot_stats_enabled: flag(false), "cluster-slot-stats-enabled",
+        MUTABLE.since("8.0"), "Whether CLUSTER SLOT-STATS tells of the time and the bytes that requests for each slot took.";
     cluster_blacklist_ttl: number(u32, 60, 0, INT_MAX), "cluster-blacklist-ttl",
         MUTABLE.since("9.0"), "Seconds that a forgotten node is not taken in again.";
     cluster_manual_failover_timeout: number(u32, 5000, 1, INT_MAX), "cluster-manual-failover-timeout",
-    cluster_slot_stats_enabled: flag(false), "cluster-slot-stats-enabled",
-        MUTABLE.since("8.0"), "Whether CLUSTER SLOT-STATS tells of the time and the bytes that requests for each slot took.";
         MUTABLE.since("9.0"), "Milliseconds that a failover on request may take.";
     cluster_message_gossip_perc: number(u32, 10, 1, 100), "cluster-message-gossip-perc",
         MUTABLE.since("9.0").hidden(), "Percent of the nodes that a ping tells of.";

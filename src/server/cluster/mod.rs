@@ -10,6 +10,7 @@
 //! local      what the machine asks of the server
 //! moving     slots that go to another node, or come, in one piece
 //! outbox     messages that are published here and go to other nodes
+//! seeds      places at which other nodes may be found
 //! settings   what the configuration tells the machine
 //! file       what is kept over a restart
 //! ```
@@ -34,6 +35,7 @@ mod links;
 mod local;
 mod moving;
 mod outbox;
+mod seeds;
 mod settings;
 
 use std::net::SocketAddr;
@@ -541,3 +543,4 @@ impl Opened {
         started.map(drop).map_err(failed)
     }
 }
+                tokio::spawn(bus.seek());
