@@ -64,7 +64,7 @@ pub struct NodeView {
     pub primary_id: Option<NodeId>,
     /// Slots that it owns.
     pub slots: SlotSet,
-    /// Epoch of the slots.
+    /// Epoch of the slots that it serves: of a replica, its primary's own, even if that is a replica as well.
     pub config_epoch: u64,
     /// Where it is in the stream of replication.
     pub offset: u64,
@@ -161,7 +161,7 @@ pub(crate) mod tests {
                     primary: is_replica.then_some(OTHER),
                     primary_id: is_replica.then_some(NodeId::from_random([1; 20])),
                     slots: (first..=last).collect(),
-                    config_epoch: u64::from(at),
+                    config_epoch: u64::from(if is_replica { OTHER } else { at.into() }),
                     offset: 0,
                     ping_sent: 0,
                     pong_received: 0,

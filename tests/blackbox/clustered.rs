@@ -608,3 +608,42 @@ fn a_primary_that_is_shut_down_has_a_replica_take_its_place() {
     });
     assert_eq!(run(&servers[1], &["GET", key]).text(), "99");
 }
+
+#[test]
+fn a_replica_is_shown_with_its_primarys_own_epoch_even_if_that_is_a_replica() {
+    if support::is_stand_in() {
+        return;
+    }
+    let [me, one, two] = ["a", "b", "c"].map(|digit| digit.repeat(40));
+    let saved = format!(
+        "{me} 127.0.0.1:3@10003 myself,master - 0 0 5 connected 0-16383\n\
+         {one} 127.0.0.1:1@10001 slave {me} 0 0 5 connected\n\
+         {two} 127.0.0.1:2@10002 slave {one} 0 0 0 connected\n\
+         vars currentEpoch 5 lastVoteEpoch 0\n"
+    );
+    let folders = [(); 2].map(|()| tempfile::tempdir().expect("a folder"));
+    let places = folders.each_ref().map(|folder| {
+        fs::write(folder.path().join("nodes.conf"), &saved).expect("it is written");
+        folder.path().to_str().expect("a plain path").to_owned()
+    });
+    let epochs = |server: &Server| {
+        let nodes = text(&mut server.raw(), "CLUSTER NODES");
+        [&me, &one, &two].map(|id| {
+            let mut lines = nodes.lines();
+            let line = lines.find(|line| line.starts_with(id.as_str()));
+            let line = line.unwrap_or_else(|| panic!("no {id}: {nodes}"));
+            line.split(' ').nth(6).expect("an epoch").to_owned()
+        })
+    };
+    let ours = Server::start(&options().with("dir", &places[0]));
+    assert_eq!(epochs(&ours), ["5", "5", "0"]);
+    let directive = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    let started = Oracle::start_with(&[
+        directive("cluster-enabled", "yes"),
+        directive("cluster-port", &free_port().to_string()),
+        directive("dir", &places[1]),
+    ]);
+    if let Some(Oracle(redis)) = started {
+        assert_eq!(epochs(&redis), epochs(&ours));
+    }
+}

@@ -254,6 +254,7 @@ fn clients_are_shown_less() {
         )
     );
     map.nodes[1].hostname = "h.x".to_owned();
+    map.nodes[1].config_epoch = 17;
     assert_eq!(
         describe(&map, &map.nodes[1], true),
         format!("{two} 10.0.0.1:7001@17000,h.x slave {one} 1 2 17 disconnected")

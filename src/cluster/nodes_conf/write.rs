@@ -63,11 +63,10 @@ pub fn describe(map: &ClusterMap, node: &NodeView, is_tls: bool) -> String {
         .importing
         .iter()
         .map(|(slot, from)| (*slot, other(from)));
-    let primary = node.primary.map(|place| &map.nodes[usize::from(place)]);
     let line = Line {
         id: node.id,
         ip: &node.ip,
-        port: if is_tls { node.tls_port } else { node.port },
+        port: node.client_port(is_tls),
         bus_port: node.bus_port,
         hostname: &node.hostname,
         kept: None,
@@ -75,7 +74,7 @@ pub fn describe(map: &ClusterMap, node: &NodeView, is_tls: bool) -> String {
         primary: node.primary_id,
         ping_sent: node.ping_sent,
         pong_received: node.pong_received,
-        config_epoch: primary.unwrap_or(node).config_epoch,
+        config_epoch: node.config_epoch,
         is_linked: is_myself || node.is_linked,
         slots: &node.slots,
         open: if is_myself {

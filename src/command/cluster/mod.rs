@@ -17,9 +17,9 @@ mod emulated;
 mod migration;
 mod moves;
 mod nodes;
+mod scan;
 mod slot_stats;
 mod slots;
-mod scan;
 
 use std::fmt::Write;
 use std::sync::atomic::Ordering::Relaxed;
@@ -277,7 +277,7 @@ pub fn figures(map: &ClusterMap) -> [(&'static str, u64); 8] {
         ("cluster_known_nodes", map.nodes.len() as u64),
         ("cluster_size", map.size as u64),
         ("cluster_current_epoch", map.current_epoch),
-        ("cluster_my_epoch", nodes::epoch(map, map.me())),
+        ("cluster_my_epoch", map.me().config_epoch),
     ]
 }
 
@@ -626,6 +626,10 @@ mod tests {
                     "ERR Multiple filters of the same type are disallowed.",
                 ),
                 ("ORDERBY key-count BY", "ERR syntax error"),
+                (
+                    "ORDERBY key-count LIMIT x",
+                    "ERR Limit has to lie in between 1 and 16384 (maximum number of slots).",
+                ),
             ] {
                 cli.check(
                     &format!("CLUSTER SLOT-STATS {line}"),
@@ -633,10 +637,6 @@ mod tests {
                 );
             }
         });
-                (
-                    "ORDERBY key-count LIMIT x",
-                    "ERR Limit has to lie in between 1 and 16384 (maximum number of slots).",
-                ),
     }
 
     #[test]

@@ -2,8 +2,6 @@
 //!
 //! Clients are told the ports of their own kind: those for encrypted connections over such, others otherwise.
 
-use std::fmt::Write;
-
 use super::super::context::SessionCx;
 use super::super::declaration::{Command, CommandResult, Flags};
 use super::super::error::CommandError;
@@ -14,13 +12,9 @@ use crate::base::hash;
 use crate::cluster::flags::NodeFlags;
 use crate::cluster::map::{ClusterMap, NodeView};
 use crate::cluster::node_id::NodeId;
+use crate::cluster::nodes_conf::write::describe;
 use crate::cluster::route::Manner;
 use crate::config::values::EndpointType;
-
-/// The epoch of the slots that a node serves: a replica's are its primary's.
-pub(super) fn epoch(map: &ClusterMap, node: &NodeView) -> u64 {
-    primary(map, node).unwrap_or(node).config_epoch
-}
 
 /// The primary that a node follows, if it is known.
 fn primary<'m>(map: &'m ClusterMap, node: &NodeView) -> Option<&'m NodeView> {
@@ -123,62 +117,11 @@ fn node_lines(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandRes
     let map = view(cx)?;
     let mut lines = String::new();
     for node in &map.nodes {
-        line(&map, node, is_tls(cx), &mut lines);
+        lines.push_str(&describe(&map, node, is_tls(cx)));
         lines.push('\n');
     }
     out.verbatim("txt", lines.as_bytes());
     Ok(())
-}
-
-/// The line of a node, without its end.
-fn line(map: &ClusterMap, node: &NodeView, is_tls: bool, text: &mut String) {
-    let NodeView {
-        id,
-        ip,
-        bus_port,
-        hostname,
-        flags,
-        ping_sent,
-        pong_received,
-        ..
-    } = node;
-    let port = node.client_port(is_tls);
-    let comma = if hostname.is_empty() { "" } else { "," };
-    let primary = primary(map, node).map_or("-", |primary| primary.id.as_str());
-    let epoch = epoch(map, node);
-    let link = match node.is_linked {
-        true => "connected",
-        false => "disconnected",
-    };
-    let _ = write!(
-        text,
-        "{id} {ip}:{port}@{bus_port}{comma}{hostname} {flags} {primary} {ping_sent} {pong_received} {epoch} {link}"
-    );
-    for (first, last) in node.slots.ranges() {
-        let _ = match first == last {
-            true => write!(text, " {first}"),
-            false => write!(text, " {first}-{last}"),
-        };
-    }
-    if flags.any(NodeFlags::MYSELF) {
-        let id_of = |place: u16| map.nodes[usize::from(place)].id;
-        let going = map
-            .migrating
-            .iter()
-            .map(|(slot, to)| (*slot, ">", id_of(*to)));
-        let coming = map
-            .importing
-            .iter()
-            .map(|(slot, of)| (*slot, "<", id_of(*of)));
-        let mut moving: Vec<(u16, &str, NodeId)> = going.chain(coming).collect();
-        moving.sort_by_key(|(slot, ..)| *slot);
-        for (slot, way, node) in moving {
-            let _ = match way {
-                ">" => write!(text, " [{slot}->-{node}]"),
-                _ => write!(text, " [{slot}-<-{node}]"),
-            };
-        }
-    }
 }
 
 /// `CLUSTER REPLICAS node-id`
@@ -198,9 +141,7 @@ fn replicas(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRe
     }
     out.array(replicas_of(&map, node).count());
     for replica in replicas_of(&map, node) {
-        let mut text = String::new();
-        line(&map, replica, is_tls(cx), &mut text);
-        out.bulk(text.as_bytes());
+        out.bulk(describe(&map, replica, is_tls(cx)).as_bytes());
     }
     Ok(())
 }
