@@ -59,6 +59,8 @@ pub enum Output {
     Publish,
     /// A line of the log.
     Log(Level, String),
+    /// One that another node can cause as often as it likes: of this kind, some are left out.
+    LogSeldom(&'static str, Level, String),
 }
 
 /// How much a line of the log matters.

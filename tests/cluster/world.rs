@@ -480,7 +480,9 @@ impl World {
                 self.servers[at].heard_primary = self.now;
             }
             Output::Lead => self.servers[at].follows = None,
-            Output::Log(_, text) if self.trace => eprintln!("{} {at}: {text}", self.now),
+            Output::Log(_, text) | Output::LogSeldom(_, _, text) if self.trace => {
+                eprintln!("{} {at}: {text}", self.now)
+            }
             _ => {}
         }
     }

@@ -115,7 +115,8 @@ impl Machine {
         }
         let title = self.nodes.get(replica).title();
         match self.objection(replica, request, now) {
-            Some(why) => self.log(
+            Some(why) => self.log_seldom(
+                "cluster-vote-denied",
                 Level::Warning,
                 format!("Failover auth denied to {title}: {why}"),
             ),
@@ -430,7 +431,8 @@ impl Machine {
             now + self.settings.manual_failover_timeout * PAUSE_FACTOR,
         ));
         let title = self.nodes.get(replica).title();
-        self.log(
+        self.log_seldom(
+            "cluster-failover-requested",
             Level::Notice,
             format!("Manual failover requested by replica {title}."),
         );

@@ -316,6 +316,12 @@ impl Machine {
         self.outputs.push(Output::Log(level, text.into()));
     }
 
+    /// A line that another node can cause as often as it likes, and its kind.
+    fn log_seldom(&mut self, kind: &'static str, level: Level, text: impl Into<String>) {
+        self.outputs
+            .push(Output::LogSeldom(kind, level, text.into()));
+    }
+
     fn me(&self) -> &Node {
         self.nodes.get(self.me)
     }

@@ -163,7 +163,8 @@ impl Machine {
             && *own_ip != link.local_ip
         {
             let ip = link.local_ip.clone();
-            self.log(
+            self.log_seldom(
+                "cluster-own-address",
                 Level::Notice,
                 format!("IP address for this node updated to {ip}"),
             );
@@ -276,7 +277,7 @@ impl Machine {
             moved.address.ip,
             moved.address.port
         );
-        self.log(Level::Notice, text);
+        self.log_seldom("cluster-address", Level::Notice, text);
         self.due.state = true;
     }
 

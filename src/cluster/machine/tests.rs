@@ -3,6 +3,7 @@
 use super::Machine;
 use crate::cluster::flags::NodeFlags;
 use crate::cluster::node_id::NodeId;
+use crate::cluster::nodes_conf::read::read;
 use crate::cluster::output::{LinkId, Output};
 use crate::cluster::packet::{Body, Extension, Header, News, Packet, WirePorts};
 use crate::cluster::settings::{Local, PrimaryLink, Settings};
@@ -107,4 +108,31 @@ fn nodes_that_know_no_shards_are_told_host_names_alone() {
     }
     // A pong answers before the greeting is looked at further.
     assert_eq!(counts, [2, 2, 2, 1, 1, 2]);
+}
+
+#[test]
+fn what_a_node_can_cause_in_a_loop_is_said_seldom() {
+    let (me, other) = (NodeId::from_random([1; 20]), packet(Body::VoteRequest));
+    let saved = format!(
+        "{me} 10.0.0.1:3@4 myself,master - 0 0 5 connected 0-16383\n\
+         {} 10.0.0.7:1@2 master - 0 0 4 connected\n\
+         vars currentEpoch 5 lastVoteEpoch 0\n",
+        other.header.sender
+    );
+    let saved = read(&saved, false).expect("it is good");
+    let machine = Machine::new(Settings::default(), Some(saved), 1, 1000);
+    let mut machine = machine.expect("this node is among them");
+    let link = machine.accepted("10.0.0.7", "10.0.0.1", 1000);
+    machine.outputs();
+    for _ in 0..3 {
+        machine.receive(link, &other, 1100, &Empty);
+        let outputs = machine.outputs();
+        let said = |output: &Output| match output {
+            Output::LogSeldom(kind, ..) => Some(*kind),
+            Output::Log(_, text) => panic!("said each time: {text}"),
+            _ => None,
+        };
+        let kinds: Vec<&str> = outputs.iter().filter_map(said).collect();
+        assert_eq!(kinds, ["cluster-vote-denied"]);
+    }
 }

@@ -38,6 +38,7 @@ mod outbox;
 mod seeds;
 mod settings;
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -299,12 +300,10 @@ impl Bus {
                     self.effects.queue(Effect::Deliver(message, is_shard));
                 }
                 Output::Publish => is_map_new = true,
-                Output::Log(level, text) => match level {
-                    Level::Debug => tracing::trace!("{text}"),
-                    Level::Verbose => tracing::debug!("{text}"),
-                    Level::Notice => tracing::info!("{text}"),
-                    Level::Warning => tracing::warn!("{text}"),
-                },
+                Output::Log(level, text) => write_line(level, &text),
+                Output::LogSeldom(kind, level, text) => {
+                    log::seldom(kind, &text, |text| write_line(level, text));
+                }
             }
         }
         if is_map_new {
@@ -507,6 +506,16 @@ impl Bus {
     }
 }
 
+/// Writes a line of the machine's to the log.
+fn write_line(level: Level, text: &(impl fmt::Display + ?Sized)) {
+    match level {
+        Level::Debug => tracing::trace!("{text}"),
+        Level::Verbose => tracing::debug!("{text}"),
+        Level::Notice => tracing::info!("{text}"),
+        Level::Warning => tracing::warn!("{text}"),
+    }
+}
+
 /// Where clients find the primary that this node follows, if that is known.
 fn primary_of(map: &ClusterMap, is_tls: bool) -> Option<(String, u16)> {
     let primary = &map.nodes[usize::from(map.me().primary?)];
@@ -536,6 +545,7 @@ impl Opened {
                     tokio::spawn(accepting::accept(bus, listener));
                 }
                 tokio::spawn(bus.send_published());
+                tokio::spawn(bus.seek());
                 bus.beat().await;
             });
         });
@@ -543,4 +553,3 @@ impl Opened {
         started.map(drop).map_err(failed)
     }
 }
-                tokio::spawn(bus.seek());

@@ -179,8 +179,13 @@ pub fn rewrite(text: &str) {
     }
 }
 
-/// A warning that may come often: each kind is logged once in ten seconds, with the number of those left out.
+/// A warning that may come often, see [`seldom`].
 pub fn warn_seldom(kind: &'static str, text: impl fmt::Display) {
+    seldom(kind, text, |text| tracing::warn!("{text}"));
+}
+
+/// Writes a line that may come often: each kind is logged once in ten seconds, with the number of those left out.
+pub fn seldom(kind: &'static str, text: impl fmt::Display, write: impl FnOnce(&dyn fmt::Display)) {
     static SEEN: OnceLock<Mutex<Limiter>> = OnceLock::new();
     let verdict = SEEN
         .get_or_init(Mutex::default)
@@ -188,8 +193,8 @@ pub fn warn_seldom(kind: &'static str, text: impl fmt::Display) {
         .ask(kind, clock::unix_ms() / 1_000);
     match verdict {
         None => {}
-        Some(0) => tracing::warn!("{text}"),
-        Some(left_out) => tracing::warn!("{text} ({left_out} more like this)"),
+        Some(0) => write(&text),
+        Some(left_out) => write(&format_args!("{text} ({left_out} more like this)")),
     }
 }
 
