@@ -65,7 +65,7 @@ fn which<'a>(args: &Args<'a>) -> Result<Option<&'a [u8]>, CommandError> {
 }
 
 fn ranges(args: &Args<'_>) -> Result<SlotSet, CommandError> {
-    if args.len() % 2 == 0 {
+    if args.len().is_multiple_of(2) {
         return Err(CommandError::Arity("cluster|migration"));
     }
     let mut set = SlotSet::default();

@@ -21,6 +21,9 @@ use crate::engine::serial::commands;
 use crate::resp::answer::Answer;
 use crate::telemetry::clock;
 
+/// Seconds for which what was asked for and cancelled is refused, should the source come with it.
+const REFUSED_S: u64 = 60;
+
 /// A move that was asked for.
 pub(super) struct Asked {
     id: NodeId,
@@ -241,14 +244,19 @@ impl super::Moves {
     pub(super) fn note_begun(&self, job: &Arc<Job>) {
         let all = self.asked.lock();
         let is_it = |asked: &&Arc<Asked>| asked.source == job.source && asked.slots == job.slots;
-        for asked in all.iter().filter(is_it) {
-            let mut outcome = asked.outcome.lock();
-            if let Outcome::Open = *outcome {
-                *outcome = Outcome::Begun(Arc::clone(job));
-            } else if let Outcome::Over(State::Cancelled, ..) = *outcome {
+        let Some(asked) = all.iter().find(is_it) else {
+            return;
+        };
+        let mut outcome = asked.outcome.lock();
+        match &*outcome {
+            Outcome::Open => *outcome = Outcome::Begun(Arc::clone(job)),
+            // The source had heard of it already. What it does later, others may have asked it for.
+            Outcome::Over(State::Cancelled, _, second)
+                if (clock::unix_ms() / 1000).saturating_sub(*second) < REFUSED_S =>
+            {
                 fail(job, "user request");
             }
-            return;
+            _ => {}
         }
     }
 }
