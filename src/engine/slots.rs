@@ -48,6 +48,16 @@ impl Engine {
             .is_some_and(|shard_count| slot & (shard_count - 1) == self.shard)
     }
 
+    /// How many keys a slot of this shard has in all databases, with those whose time has come but which have not been
+    /// deleted yet.
+    pub fn keys_in_slot(&self, slot: u16) -> u64 {
+        if !self.has_slot(slot) {
+            return 0;
+        }
+        let dbs = self.dbs.iter().flatten();
+        dbs.map(|db| db.keys_in_slot(slot)).sum()
+    }
+
     /// Says whether the keys of a slot of this shard are on their way to here: what goes over all keys for clients, and
     /// counts them, leaves them out meanwhile.
     pub fn set_coming(&mut self, slot: u16, is_coming: bool) {
@@ -94,8 +104,8 @@ impl Engine {
     }
 
     /// Appends commands that make the keys of a slot elsewhere, from a position on, until there are so many bytes; the
-    /// next position, 0 at the end, as of [`Keyspace::walk_slot`](super::keyspace::Keyspace::walk_slot). Keys whose
-    /// time has come are left out.
+    /// next position, 0 at the end, as of [`Keyspace::walk_slot`](super::keyspace::Keyspace::walk_slot), and how many
+    /// keys there were. Keys whose time has come are left out.
     pub fn write_slot(
         &self,
         wanted: u16,
@@ -103,17 +113,18 @@ impl Engine {
         bytes: usize,
         out: &mut Vec<u8>,
         now_ms: u64,
-    ) -> u64 {
+    ) -> (u64, u64) {
         let Some(db) = self.db(0).filter(|_| self.has_slot(wanted)) else {
-            return 0;
+            return (0, 0);
         };
-        let mut position = position;
+        let (mut position, mut keys) = (position, 0);
         loop {
             position = db.walk_slot(wanted, position, WRITTEN_TOGETHER, |entry| {
+                keys += 1;
                 write_unless_over(entry, out, now_ms);
             });
             if position == 0 || out.len() >= bytes {
-                return position;
+                return (position, keys);
             }
         }
     }

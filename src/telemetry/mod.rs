@@ -13,6 +13,7 @@
 //! handshakes                 figures of TLS handshakes
 //! persistence                figures of snapshots, the append-only file and loading
 //! replication                figures of replication
+//! slot_moves                 figures of slots that move between nodes
 //! scrapes                    how often the metrics were asked for
 //! curve                      what hit ratio other sizes of memory would have
 //! history                    an hour of seconds and a day of minutes of what is published
@@ -46,6 +47,7 @@ pub mod progress;
 pub mod replication;
 pub mod sampler;
 pub mod scrapes;
+pub mod slot_moves;
 pub mod slow;
 pub mod slowlog;
 pub mod snapshot;
@@ -67,6 +69,7 @@ use persistence::Persistence;
 use replication::Replication;
 use sampler::{Sampler, Totals};
 use scrapes::Scrapes;
+use slot_moves::SlotMoves;
 use slowlog::Slowlog;
 use snapshot::Baseline;
 
@@ -97,6 +100,8 @@ pub struct Telemetry {
     pub persistence: Persistence,
     /// Figures of replication.
     pub replication: Replication,
+    /// Slots that move between nodes of a cluster.
+    pub slot_moves: SlotMoves,
     /// The `instantaneous_*` figures.
     pub sampler: Sampler,
     /// The `eventloop_*` figures.
@@ -167,6 +172,7 @@ impl Telemetry {
             latency: Latency::default(),
             persistence: Persistence::new(clock::unix_ms() / 1_000),
             replication: Replication::default(),
+            slot_moves: SlotMoves::default(),
             sampler: Sampler::default(),
             rounds: Rounds::default(),
             handshakes: Handshakes::default(),
@@ -247,6 +253,7 @@ impl Telemetry {
         counters::reset();
         errors::reset();
         self.replication.reset();
+        self.slot_moves.reset();
         self.expire_ns.store(0, Relaxed);
         self.evict_ns.store(0, Relaxed);
         *self.baseline.lock() = Baseline::of(service);

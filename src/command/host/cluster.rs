@@ -59,6 +59,8 @@ pub trait Cluster: Send + Sync {
     fn slot_tasks(&self) -> Vec<SlotTask>;
     /// Moves under way, and the last ones that have ended, from here and to here; the latest first.
     fn moves(&self) -> Vec<SlotMove>;
+    /// How many moves are under way, and what they take.
+    fn moves_in_progress(&self) -> MovesInProgress;
     /// CLUSTER SYNCSLOTS: what a node says over a client's connection that moves slots here; or the whole text of an
     /// error. No shard may be in hand: the last word has slots change hands, which waits for the disk.
     fn hear_move(&self, client: &Arc<Shared>, word: MoveWord) -> Result<MoveAnswer, String>;
@@ -153,6 +155,19 @@ pub struct SlotTask {
     pub id: NodeId,
     /// What has come of it.
     pub of: SlotMove,
+}
+
+/// Moves of slots that are under way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MovesInProgress {
+    /// Moves from here, with those that wait for their turn.
+    pub exports: u64,
+    /// Moves to here.
+    pub imports: u64,
+    /// Bytes that are kept to be sent.
+    pub export_buffer_bytes: u64,
+    /// Bytes that connections take over which slots come.
+    pub import_buffer_bytes: u64,
 }
 
 /// Kinds of messages, as the bus numbers them and CLUSTER INFO names them.
@@ -426,6 +441,14 @@ pub(crate) mod tests {
             let of = self.moves().remove(0);
             let id = of.name;
             vec![SlotTask { id, of }]
+        }
+        fn moves_in_progress(&self) -> MovesInProgress {
+            MovesInProgress {
+                exports: 2,
+                imports: 1,
+                export_buffer_bytes: 30,
+                import_buffer_bytes: 40,
+            }
         }
         fn hear_move(&self, _: &Arc<Shared>, word: MoveWord) -> Result<MoveAnswer, String> {
             match word {

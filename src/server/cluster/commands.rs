@@ -13,7 +13,8 @@ use crate::cluster::packet::Message;
 use crate::cluster::slot_set::SlotSet;
 use crate::command::error::CommandError;
 use crate::command::host::cluster::{
-    Cluster, LinkDirection, LinkView, MoveAnswer, MoveWord, SlotMove, SlotTask, Traffic,
+    Cluster, LinkDirection, LinkView, MoveAnswer, MoveWord, MovesInProgress, SlotMove, SlotTask,
+    Traffic,
 };
 use crate::command::host::{Awaited, Done, Told};
 use crate::telemetry::log;
@@ -173,6 +174,10 @@ impl Cluster for &'static Bus {
 
     fn moves(&self) -> Vec<SlotMove> {
         self.moves.views()
+    }
+
+    fn moves_in_progress(&self) -> MovesInProgress {
+        self.moves.in_progress()
     }
 
     fn hear_move(&self, client: &Arc<Shared>, word: MoveWord) -> Result<MoveAnswer, String> {

@@ -96,6 +96,9 @@ static SECTIONS: [Section; 18] = [
     section("latencystats", "Latencystats", false, latency_stats),
     section("cluster", "Cluster", true, |source, lines| {
         fields::write(fields::CLUSTER, source, lines);
+        if source.service.cluster().is_some() {
+            fields::write(fields::SLOT_MOVES, source, lines);
+        }
     }),
     section("basalt", "Basalt", true, basalt),
     section("leases", "Leases", true, |source, lines| {

@@ -1,11 +1,14 @@
 //! Metrics of the cluster that this server is a node of, or all of: what CLUSTER INFO says, by redis_exporter's names,
-//! and the bus.
+//! the bus, and slots that move in one piece.
+
+use std::sync::atomic::Ordering::Relaxed;
 
 use super::page::Page;
 use super::rows::Source;
 use crate::command::cluster::{figures, figures_of_one};
-use crate::command::host::cluster::{MESSAGE_KINDS, Traffic};
+use crate::command::host::cluster::{MESSAGE_KINDS, MovesInProgress, Traffic};
 use crate::config::values::ClusterMode;
+use crate::telemetry::slot_moves::SlotMoves;
 
 /// Names, what they say, and fields of CLUSTER INFO.
 static CLUSTER: [(&str, &str, &str); 8] = [
@@ -59,6 +62,8 @@ pub(super) fn write(page: &mut Page, source: &Source<'_>) {
         let traffic = cluster.traffic();
         write_messages(page, &traffic);
         write_bus(page, &traffic, cluster.links().len());
+        let moved = &source.service.telemetry().slot_moves;
+        write_moves(page, &cluster.moves_in_progress(), moved);
     } else if source.config.cluster_enabled == ClusterMode::Emulated {
         let facts = &source.snapshot.replication;
         let replicas = facts.replicas.iter().filter(|replica| replica.port != 0);
@@ -134,5 +139,64 @@ fn write_bus(page: &mut Page, traffic: &Traffic, links: usize) {
         "basalt_cluster_links_over_limit_total",
         "Links closed because more waited to be sent than cluster-link-sendbuf-limit allows.",
         traffic.links_over_limit,
+    );
+}
+
+/// Slots that move to other nodes and from them (CLUSTER MIGRATESLOTS).
+fn write_moves(page: &mut Page, now: &MovesInProgress, moved: &SlotMoves) {
+    for (way, in_progress, buffer_bytes, moved) in [
+        ("out", now.exports, now.export_buffer_bytes, &moved.exports),
+        ("in", now.imports, now.import_buffer_bytes, &moved.imports),
+    ] {
+        let labels = || vec![("direction", way.to_owned())];
+        page.labelled_gauge(
+            "basalt_slot_moves_in_progress",
+            "Moves of slots that are under way, or wait for their turn.",
+            labels(),
+            in_progress as f64,
+        );
+        page.labelled_gauge(
+            "basalt_slot_moves_buffer_bytes",
+            "Bytes that moves of slots keep to be sent, or have received and not run yet.",
+            labels(),
+            buffer_bytes as f64,
+        );
+        page.labelled_gauge(
+            "basalt_slot_moves_last_seconds",
+            "How long the last move of slots took that is finished.",
+            labels(),
+            moved.last_ms.load(Relaxed) as f64 / 1e3,
+        );
+        for (outcome, count) in [
+            ("finished", &moved.finished),
+            ("failed", &moved.failed),
+            ("cancelled", &moved.cancelled),
+        ] {
+            let mut labels = labels();
+            labels.push(("outcome", outcome.to_owned()));
+            page.labelled_counter(
+                "basalt_slot_moves_total",
+                "Moves of slots that have ended, by how.",
+                labels,
+                count.load(Relaxed),
+            );
+        }
+        page.labelled_counter(
+            "basalt_slot_moves_keys_total",
+            "Keys that were sent with slots, or came with slots whose move is finished.",
+            labels(),
+            moved.keys.load(Relaxed),
+        );
+        page.labelled_counter(
+            "basalt_slot_moves_bytes_total",
+            "Bytes over the connections of moves of slots.",
+            labels(),
+            moved.bytes.load(Relaxed),
+        );
+    }
+    page.gauge(
+        "basalt_slot_moves_last_pause_seconds",
+        "How long writes to slots were last held back for a hand-over.",
+        moved.exports.last_pause_us.load(Relaxed) as f64 / 1e6,
     );
 }

@@ -2,6 +2,7 @@
 //! go wrong on the way, and beside Valkey 9.
 
 mod broken;
+mod figures;
 mod imported;
 
 use std::sync::Arc;
@@ -45,6 +46,14 @@ fn latest(server: &Server, field: &str) -> String {
     found.map_or(String::new(), |pair| {
         pair[1].show().trim_matches('"').to_owned()
     })
+}
+
+/// A field of INFO, as a number.
+fn figure(server: &Server, name: &str) -> u64 {
+    let value = crate::replicated::info(&mut server.raw(), name);
+    value
+        .parse()
+        .unwrap_or_else(|_| panic!("{name}: {value:?}"))
 }
 
 fn is_over(server: &Server) -> bool {
@@ -493,6 +502,9 @@ fn a_move_ends_when_data_are_flushed_memory_is_short_or_a_client_wants_it() {
     eventually("both are at their end", || is_over(&one) && is_over(&two));
     assert_eq!(latest(&one, "message"), "Data was flushed");
     eventually("what had come goes", || count(&two) == 0);
+    assert_eq!(figure(&one, "slot_exports_cancelled"), 1);
+    assert_eq!(figure(&one, "slot_exports_failed"), 3);
+    assert_eq!(figure(&two, "slot_imports_failed"), 4);
 }
 
 #[test]

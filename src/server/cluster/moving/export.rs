@@ -111,6 +111,7 @@ pub(super) fn carry(bus: &'static Bus, job: &Arc<Job>) {
         Err(Ended::Failed(why)) => job.end(State::Failed, why),
     };
     job.waiting_bytes.store(0, Relaxed);
+    job.buffer_bytes.store(0, Relaxed);
 }
 
 /// A slice that was taken, and waits for its mark to come by.
@@ -146,13 +147,14 @@ struct Export {
     patience: Duration,
     said: Instant,
     heard_at: Instant,
-    holds_writes: bool,
+    /// Since when writes are held back, if they are.
+    holds_since: Option<Instant>,
 }
 
 impl Export {
     /// Connects, and agrees with the other node that the slots are to move.
     async fn open(bus: &'static Bus, job: &Arc<Job>) -> Result<Export, Ended> {
-        job.advance(&[State::Queued], State::Connecting);
+        job.begin();
         let config = bus.service.config.load_full();
         let map = bus.map();
         let Some(node) = map.find(job.target.as_bytes()) else {
@@ -186,7 +188,7 @@ impl Export {
             patience,
             said: now,
             heard_at: now,
-            holds_writes: false,
+            holds_since: None,
         };
         match export
             .introduce(&config.masteruser, &config.masterauth)
@@ -241,8 +243,10 @@ impl Export {
         self.log.remove_reader(&*self.reader);
         let interest = self.bus.service.pubsub.interest();
         interest.set_listening(Audience::MOVES, false);
-        if self.holds_writes {
+        if let Some(since) = self.holds_since {
             self.bus.service.end_pause(Reason::SlotMove);
+            let held_us = since.elapsed().as_micros() as u64;
+            self.job.figures.last_pause_us.store(held_us, Relaxed);
         }
     }
 
@@ -301,7 +305,7 @@ impl Export {
 
     /// Has writes wait, lets those land that run, and sends what they have left.
     async fn hold_writes(&mut self) -> Result<(), Ended> {
-        self.holds_writes = true;
+        self.holds_since = Some(Instant::now());
         self.hold_on();
         self.job.advance(&[State::Following], State::Paused);
         if let Err(error) = self.bus.service.await_under_way() {
@@ -363,7 +367,8 @@ impl Export {
         let take = move |engine: &Engine, out: &mut Vec<u8>, now: Now| {
             engine.write_slot(slot, position, SLICE_BYTES, out, now.unix_ms)
         };
-        let (mark, bytes, next) = self.slice(shard, take).await;
+        let (mark, bytes, (next, keys)) = self.slice(shard, take).await;
+        self.job.figures.keys.fetch_add(keys, Relaxed);
         Slice {
             mark,
             bytes,
@@ -372,25 +377,25 @@ impl Export {
     }
 
     /// Has something of a shard written, and marked in the log.
-    async fn slice(
+    async fn slice<T: Default + Send + 'static>(
         &mut self,
         shard: u16,
-        take: impl Fn(&Engine, &mut Vec<u8>, Now) -> u64 + Send + 'static,
-    ) -> (u64, Vec<u8>, u64) {
+        take: impl Fn(&Engine, &mut Vec<u8>, Now) -> T + Send + 'static,
+    ) -> (u64, Vec<u8>, T) {
         let mark = self.mark();
-        let found = Arc::new(Mutex::new((Vec::new(), 0)));
+        let found = Arc::new(Mutex::new((Vec::new(), T::default())));
         let (into, log) = (Arc::clone(&found), Arc::clone(&self.log));
         let work = move |engines: &mut [&mut Engine], now: Now| {
-            let (bytes, next) = &mut *into.lock();
+            let (bytes, result) = &mut *into.lock();
             for engine in engines {
-                *next = take(engine, bytes, now);
+                *result = take(engine, bytes, now);
             }
             log.mark(Audience::MOVES, mark);
         };
         let ticket = task::send(&self.bus.service.shards, &[shard], work);
         poll_fn(|cx| ticket.poll(cx).map(drop)).await;
-        let (bytes, next) = std::mem::take(&mut *found.lock());
-        (mark, bytes, next)
+        let (bytes, result) = std::mem::take(&mut *found.lock());
+        (mark, bytes, result)
     }
 
     /// Sends keys again that a command has torn.
@@ -406,9 +411,8 @@ impl Export {
                 for key in &keys {
                     engine.write_key(&Key::new(key, seed), out, now.unix_ms);
                 }
-                0
             };
-            let (mark, bytes, _) = self.slice(shard, take).await;
+            let (mark, bytes, ()) = self.slice(shard, take).await;
             let kind = Kind::Mended(torn);
             self.follow_until(Slice { mark, bytes, kind }).await?;
         }
@@ -504,6 +508,8 @@ impl Export {
         }
         let waiting = self.reader.waiting_bytes();
         self.job.waiting_bytes.store(waiting, Relaxed);
+        let own = self.out.capacity() + self.taken.capacity() + self.input.capacity();
+        self.job.buffer_bytes.store(waiting + own as u64, Relaxed);
         let config = self.bus.service.config.load();
         let limit = config.client_output_buffer_limit.replica.hard_bytes;
         match limit > 0 && waiting > limit {
@@ -522,6 +528,8 @@ impl Export {
         };
         let sent = tokio::time::timeout(self.patience, sending).await;
         sent.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))?;
+        let bytes = self.out.len() as u64;
+        self.job.figures.bytes.fetch_add(bytes, Relaxed);
         self.out.clear();
         Ok(())
     }

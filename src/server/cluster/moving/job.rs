@@ -10,6 +10,7 @@ use crate::cluster::node_id::NodeId;
 use crate::cluster::slot_set::SlotSet;
 use crate::command::host::cluster::SlotMove;
 use crate::telemetry::clock;
+use crate::telemetry::slot_moves::{Moved, SlotMoves};
 
 /// How far a move is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,6 +84,14 @@ pub(in super::super) struct Job {
     pub(in super::super) emptied: u64,
     /// Bytes of changes that are still to be sent.
     pub(in super::super) waiting_bytes: AtomicU64,
+    /// Bytes that are kept to be sent, those among them.
+    pub(in super::super) buffer_bytes: AtomicU64,
+    /// What all moves in this direction are counted by.
+    pub(in super::super) figures: &'static Moved,
+    /// Bytes of the connection over which the slots come that are counted already.
+    received: AtomicU64,
+    /// When the other node was first spoken to.
+    began_ms: AtomicU64,
     is_cancelled: AtomicBool,
     written_s: AtomicU64,
     created_s: u64,
@@ -96,13 +105,17 @@ impl Job {
         slots: SlotSet,
         (source, target): (NodeId, NodeId),
         client: Option<(Arc<Shared>, u64)>,
+        figures: &'static SlotMoves,
     ) -> Arc<Job> {
         let (client, emptied) = client.unzip();
         let now_ms = clock::unix_ms();
-        let state = match client {
-            None => State::Queued,
-            Some(_) => State::AwaitingAck,
+        let (state, figures) = match client {
+            None => (State::Queued, &figures.exports),
+            Some(_) => (State::AwaitingAck, &figures.imports),
         };
+        let received = client
+            .as_ref()
+            .map_or(0, |client: &Arc<Shared>| client.bytes_in.load(Relaxed));
         Arc::new(Job {
             name,
             slots,
@@ -111,6 +124,10 @@ impl Job {
             client,
             emptied: emptied.unwrap_or(0),
             waiting_bytes: AtomicU64::new(0),
+            buffer_bytes: AtomicU64::new(0),
+            figures,
+            received: AtomicU64::new(received),
+            began_ms: AtomicU64::new(now_ms),
             is_cancelled: AtomicBool::new(false),
             written_s: AtomicU64::new(now_ms / 1000),
             created_s: now_ms / 1000,
@@ -153,8 +170,40 @@ impl Job {
         let is_first = !progress.state.is_over();
         if is_first {
             self.put(&mut progress, state, message.into());
+            self.count_end(state);
         }
         is_first
+    }
+
+    fn count_end(&self, state: State) {
+        self.count_received();
+        let counter = match state {
+            State::Done => &self.figures.finished,
+            State::Cancelled => &self.figures.cancelled,
+            _ => &self.figures.failed,
+        };
+        counter.fetch_add(1, Relaxed);
+        if state == State::Done {
+            let took_ms = clock::unix_ms().saturating_sub(self.began_ms.load(Relaxed));
+            self.figures.last_ms.store(took_ms, Relaxed);
+        }
+    }
+
+    /// The other node is about to be spoken to.
+    pub(in super::super) fn begin(&self) {
+        self.began_ms.store(clock::unix_ms(), Relaxed);
+        self.advance(&[State::Queued], State::Connecting);
+    }
+
+    /// Counts what has come over the connection since the last time; whether anything has.
+    pub(in super::super) fn count_received(&self) -> bool {
+        let Some(client) = &self.client else {
+            return false;
+        };
+        let bytes = client.bytes_in.load(Relaxed);
+        let more = bytes.saturating_sub(self.received.swap(bytes, Relaxed));
+        self.figures.bytes.fetch_add(more, Relaxed);
+        more > 0
     }
 
     fn put(&self, progress: &mut Progress, state: State, message: String) {

@@ -18,6 +18,7 @@ mod job;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use parking_lot::Mutex;
 
@@ -29,7 +30,8 @@ use crate::cluster::change::Change;
 use crate::cluster::map::ClusterMap;
 use crate::cluster::node_id::NodeId;
 use crate::cluster::slot_set::SlotSet;
-use crate::command::host::cluster::{MoveAnswer, MoveWord, SlotMove};
+use crate::command::host::cluster::{MoveAnswer, MoveWord, MovesInProgress, SlotMove};
+use crate::engine::Engine;
 use crate::engine::record::{self, Audience, Head, Records};
 use crate::script::stack;
 use crate::shard::job::Job as ShardJob;
@@ -66,6 +68,24 @@ struct Queue {
 impl Moves {
     pub(super) fn views(&self) -> Vec<SlotMove> {
         self.jobs.lock().iter().map(|job| job.view()).collect()
+    }
+
+    /// How many are under way, and what they take.
+    pub(super) fn in_progress(&self) -> MovesInProgress {
+        let mut all = MovesInProgress::default();
+        for job in self.under_way() {
+            match &job.client {
+                None => {
+                    all.exports += 1;
+                    all.export_buffer_bytes += job.buffer_bytes.load(Relaxed);
+                }
+                Some(client) => {
+                    all.imports += 1;
+                    all.import_buffer_bytes += client.memory_bytes() as u64;
+                }
+            }
+        }
+        all
     }
 
     fn under_way(&self) -> Vec<Arc<Job>> {
@@ -203,9 +223,10 @@ impl Bus {
                 return Err("ERR Slots are not served by this node.".to_owned());
             }
         }
+        let figures = &self.service.telemetry.slot_moves;
         for (slots, target) in moves {
             let name = NodeId::from_random(rand::random());
-            let job = Job::new(name, slots, (me, target), None);
+            let job = Job::new(name, slots, (me, target), None, figures);
             self.moves.add(&job)?;
             tracing::info!(
                 "Slot migration {name} of slots {} to node {target} begins",
@@ -310,23 +331,38 @@ impl Bus {
         Ok(answer)
     }
 
-    /// Says whether the keys of slots are on their way to here, so that clients are not shown them.
-    fn set_coming(&self, slots: &SlotSet, is_coming: bool) {
+    /// Has something done with each slot, its shard in hand, soon.
+    fn with_each(&self, slots: &SlotSet, work: impl Fn(&mut Engine, u16) + Clone + Send + 'static) {
         for shard in 0..self.service.router.shard_count() {
             let is_its = |slot: &u16| self.service.router.shard_of_slot(*slot) == shard;
             let own: Vec<u16> = slots.iter().filter(is_its).collect();
             if own.is_empty() {
                 continue;
             }
+            let work = work.clone();
             self.service
                 .shards
                 .submit(ShardJob::task(&[shard], move |engines, _| {
                     for engine in engines {
-                        own.iter()
-                            .for_each(|slot| engine.set_coming(*slot, is_coming));
+                        own.iter().for_each(|slot| work(engine, *slot));
                     }
                 }));
         }
+    }
+
+    /// Says whether the keys of slots are on their way to here, so that clients are not shown them.
+    fn set_coming(&self, slots: &SlotSet, is_coming: bool) {
+        self.with_each(slots, move |engine, slot| {
+            engine.set_coming(slot, is_coming)
+        });
+    }
+
+    /// Counts the keys of slots that have come whole.
+    fn count_keys(&self, job: &Job) {
+        let counter = &job.figures.keys;
+        self.with_each(&job.slots, move |engine, slot| {
+            counter.fetch_add(engine.keys_in_slot(slot), Relaxed);
+        });
     }
 
     /// How often a database of a shard was emptied.
@@ -346,6 +382,7 @@ impl Bus {
             Ok(_) => {
                 job.end(State::Done, "");
                 self.log_end(job.name, true);
+                self.count_keys(job);
                 self.set_coming(&job.slots, false);
             }
             Err(ref why) => {
@@ -401,6 +438,7 @@ impl Bus {
             slots,
             (source, map.me().id),
             Some((Arc::clone(client), self.emptied())),
+            &self.service.telemetry.slot_moves,
         );
         self.moves.add(&job)?;
         self.moves.note_begun(&job);
@@ -488,6 +526,10 @@ impl Bus {
         let config = self.service.config.load_full();
         let map = self.map();
         for job in self.moves.under_way() {
+            if job.count_received() {
+                // One large value may take long.
+                job.note_heard();
+            }
             if !job.is_export() && job.is_due_again() {
                 // A snapshot that was taken meanwhile does not say so.
                 self.log_begin(&job);

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::{Field, bytes, count, decimal, defrag, percent, shown, text, zero};
+use super::{Field, bytes, count, decimal, defrag, moves, percent, shown, text, zero};
 use crate::alloc::deferred_free;
 use crate::command::host::MemoryReport;
 use crate::telemetry::info::{Source, ratio};
@@ -149,6 +149,8 @@ pub(in crate::telemetry::info) static MEMORY: &[Field] = &[
         let cluster = s.service.cluster();
         cluster.map_or(0, |cluster| cluster.traffic().link_buffer_bytes)
     }),
+    count("mem_cluster_slot_import", |s| moves(s).import_buffer_bytes),
+    count("mem_cluster_slot_export", |s| moves(s).export_buffer_bytes),
     count("mem_aof_buffer", |s| {
         let aof = &s.telemetry.persistence.aof;
         match aof.enabled.load(Relaxed) {

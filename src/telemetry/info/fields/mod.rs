@@ -18,9 +18,11 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::{Lines, Source, ratio};
 use crate::acl::Denied;
+use crate::command::host::cluster::MovesInProgress;
 use crate::config::values::ClusterMode;
 use crate::telemetry::DefragFigures;
 use crate::telemetry::replication::Replication;
+use crate::telemetry::slot_moves::Moved;
 
 /// One field.
 pub(super) struct Field {
@@ -127,7 +129,7 @@ pub(super) fn write(fields: &[Field], source: &Source<'_>, lines: &mut Lines) {
 fn with_numbers() -> impl Iterator<Item = &'static Field> {
     let of_saving = persistence::ALWAYS.iter().chain(persistence::APPENDING);
     let counted = CLIENTS.iter().chain(STATS).chain(memory::MEMORY);
-    let of_server = server::SERVER.iter().chain(CLUSTER);
+    let of_server = server::SERVER.iter().chain(CLUSTER).chain(SLOT_MOVES);
     let of_caches = LEASES.iter().chain(LOCKS);
     of_server.chain(counted).chain(of_saving).chain(of_caches)
 }
@@ -156,6 +158,24 @@ fn defrag(source: &Source<'_>, figure: fn(&DefragFigures) -> &AtomicU64) -> u64 
 /// One figure of replication.
 fn link(source: &Source<'_>, figure: fn(&Replication) -> &AtomicU64) -> u64 {
     figure(&source.telemetry.replication).load(Relaxed)
+}
+
+/// Slots on their way from here and to here.
+fn moves(source: &Source<'_>) -> MovesInProgress {
+    let cluster = source.service.cluster();
+    cluster.map_or_else(MovesInProgress::default, |cluster| {
+        cluster.moves_in_progress()
+    })
+}
+
+/// One figure of slots that went to other nodes.
+fn exports(source: &Source<'_>, figure: fn(&Moved) -> &AtomicU64) -> u64 {
+    figure(&source.telemetry.slot_moves.exports).load(Relaxed)
+}
+
+/// One figure of slots that came from other nodes.
+fn imports(source: &Source<'_>, figure: fn(&Moved) -> &AtomicU64) -> u64 {
+    figure(&source.telemetry.slot_moves.imports).load(Relaxed)
 }
 
 /// Time of all commands, in nanoseconds.
@@ -242,6 +262,12 @@ pub(super) static STATS: &[Field] = &[
     }),
     count("total_net_repl_output_bytes", |s| {
         link(s, |links| &links.sent_bytes)
+    }),
+    count("total_net_cluster_slot_import_bytes", |s| {
+        imports(s, |moved| &moved.bytes)
+    }),
+    count("total_net_cluster_slot_export_bytes", |s| {
+        exports(s, |moved| &moved.bytes)
     }),
     decimal("instantaneous_input_kbps", |s| {
         s.snapshot.rates.bytes_in / 1_024.0
@@ -381,6 +407,37 @@ pub(super) static STATS: &[Field] = &[
 pub(super) static CLUSTER: &[Field] = &[count("cluster_enabled", |s| {
     u64::from(s.config.cluster_enabled != ClusterMode::No)
 })];
+
+/// What is shown in that section of slots that move, where there are other nodes.
+pub(super) static SLOT_MOVES: &[Field] = &[
+    count("slot_exports_in_progress", |s| moves(s).exports),
+    count("slot_exports_finished", |s| {
+        exports(s, |moved| &moved.finished)
+    }),
+    count("slot_exports_failed", |s| exports(s, |moved| &moved.failed)),
+    count("slot_exports_cancelled", |s| {
+        exports(s, |moved| &moved.cancelled)
+    }),
+    count("slot_exports_keys", |s| exports(s, |moved| &moved.keys)),
+    count("slot_exports_last_msec", |s| {
+        exports(s, |moved| &moved.last_ms)
+    }),
+    count("slot_exports_last_pause_usec", |s| {
+        exports(s, |moved| &moved.last_pause_us)
+    }),
+    count("slot_imports_in_progress", |s| moves(s).imports),
+    count("slot_imports_finished", |s| {
+        imports(s, |moved| &moved.finished)
+    }),
+    count("slot_imports_failed", |s| imports(s, |moved| &moved.failed)),
+    count("slot_imports_cancelled", |s| {
+        imports(s, |moved| &moved.cancelled)
+    }),
+    count("slot_imports_keys", |s| imports(s, |moved| &moved.keys)),
+    count("slot_imports_last_msec", |s| {
+        imports(s, |moved| &moved.last_ms)
+    }),
+];
 
 /// The section for who looks into the server: the longest that anything kept a shard, or the background its thread.
 pub(super) static DEBUG: &[Field] = &[

@@ -132,6 +132,7 @@ pub(super) static ALWAYS: &[Field] = &[
     }),
     zero("module_fork_in_progress"),
     zero("module_fork_last_cow_size"),
+    zero("slot_migration_fork_in_progress"),
     count("writer_waits", |s| waits(s, |waits| &waits.all)),
     count("writer_waits_for_disk", |s| {
         waits(s, |waits| &waits.for_disk)
