@@ -103,18 +103,18 @@ impl Engine {
         deleted
     }
 
-    /// Appends commands that make the keys of a slot elsewhere, from a position on, until there are so many bytes; the
+    /// Appends commands that make the keys of a slot of a database elsewhere, from a position on, until there are so many bytes; the
     /// next position, 0 at the end, as of [`Keyspace::walk_slot`](super::keyspace::Keyspace::walk_slot), and how many
     /// keys there were. Keys whose time has come are left out.
     pub fn write_slot(
         &self,
-        wanted: u16,
+        (db, wanted): (usize, u16),
         position: u64,
         bytes: usize,
         out: &mut Vec<u8>,
         now_ms: u64,
     ) -> (u64, u64) {
-        let Some(db) = self.db(0).filter(|_| self.has_slot(wanted)) else {
+        let Some(db) = self.db(db).filter(|_| self.has_slot(wanted)) else {
             return (0, 0);
         };
         let (mut position, mut keys) = (position, 0);
@@ -129,10 +129,11 @@ impl Engine {
         }
     }
 
-    /// Appends commands that make a key elsewhere as it is here, whatever was there; if it is not here, it goes.
-    pub fn write_key(&self, key: &Key<'_>, out: &mut Vec<u8>, now_ms: u64) {
+    /// Appends commands that make a key of a database elsewhere as it is here, whatever was there; if it is not here, it
+    /// goes.
+    pub fn write_key(&self, db: usize, key: &Key<'_>, out: &mut Vec<u8>, now_ms: u64) {
         commands::command(out, &[b"DEL", key.bytes]);
-        let Some(db) = self.db(0) else { return };
+        let Some(db) = self.db(db) else { return };
         let found = db
             .table
             .find_by_hash(key.hash, |entry| entry.key() == key.bytes);

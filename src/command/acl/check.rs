@@ -8,7 +8,7 @@ use super::super::keys;
 use crate::acl::log::Entry;
 use crate::acl::selector::{Used, Wanted};
 use crate::acl::{Access, Denied};
-use crate::base::lossless;
+use crate::base::{lossless, number};
 use crate::client::shared::Shared;
 use crate::config::Config;
 
@@ -76,7 +76,7 @@ pub fn refused(
 ) -> Option<Refused> {
     let (channels, are_patterns) = channels(command, args);
     let databases = match user.has_database_rules() {
-        true => databases(command, args, db),
+        true => databases(command, args.len(), |at| args.get(at), db),
         false => Vec::new(),
     };
     let mut wanted = Wanted {
@@ -145,11 +145,16 @@ fn channels<'a>(command: &Command, args: &Args<'a>) -> (Vec<(usize, &'a [u8])>, 
 
 /// The databases that a command uses, with the positions of the arguments that say so. What is no number of a database
 /// the command itself refuses.
-fn databases(command: &Command, args: &Args<'_>, db: usize) -> Vec<(usize, Used)> {
+pub fn databases<'a>(
+    command: &Command,
+    argument_count: usize,
+    argument: impl Fn(usize) -> &'a [u8],
+    db: usize,
+) -> Vec<(usize, Used)> {
     let number = |at: usize| {
-        let number = args.integer(at).ok();
-        let number = number.and_then(|number| u32::try_from(number).ok());
-        number.map(|number| (at, Used::One(number)))
+        let named = (at < argument_count).then(|| number::parse_i64(argument(at)));
+        let named = named.flatten().and_then(|named| u32::try_from(named).ok());
+        named.map(|named| (at, Used::One(named)))
     };
     let current = (0, Used::One(u32::try_from(db).unwrap_or(u32::MAX)));
     match command.full_name {
@@ -161,9 +166,9 @@ fn databases(command: &Command, args: &Args<'_>, db: usize) -> Vec<(usize, Used)
             // Each that it names: which of them counts is up to the command.
             let mut used = vec![current];
             let mut at = 3;
-            while at < args.len() {
-                let is_named = args.is(at, "db");
-                if is_named && at + 1 < args.len() {
+            while at < argument_count {
+                let is_named = argument(at).eq_ignore_ascii_case(b"db");
+                if is_named && at + 1 < argument_count {
                     used.extend(number(at + 1));
                 }
                 at += 1 + usize::from(is_named);

@@ -142,11 +142,12 @@ impl Stream {
         self.pieces.push((audience, Item::alone(bytes)));
     }
 
-    /// Puts SELECT where an audience is in another database.
+    /// Puts SELECT where an audience is in another database. Slots that move read what is for any of the others.
     fn select(&mut self, audience: Audience, db: u64) {
         if db == record::ANY_DB as u64 {
             return;
         }
+        let audience = audience.or(Audience::MOVES);
         for index in 0..AUDIENCES {
             let one = Audience::from_bits(1 << index);
             if !audience.includes(one) || self.selected[index] == Some(db) {

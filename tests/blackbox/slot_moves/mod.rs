@@ -2,6 +2,7 @@
 //! go wrong on the way, and beside Valkey 9.
 
 mod broken;
+mod databases;
 mod figures;
 mod imported;
 
@@ -507,22 +508,35 @@ fn a_move_ends_when_data_are_flushed_memory_is_short_or_a_client_wants_it() {
     assert_eq!(figure(&two, "slot_imports_failed"), 4);
 }
 
-#[test]
-fn slots_move_between_our_nodes_and_those_of_valkey() {
+/// A node of ours in a cluster with one of Valkey, if there is such a server, both with some more directives.
+fn valkey_beside(more: &[(&str, &str)]) -> Option<(Server, Server)> {
     if support::is_stand_in() {
-        return;
+        return None;
     }
-    let directives = [
+    let bus_port = free_port().to_string();
+    let own = [
         ("cluster-enabled", "yes"),
         ("cluster-node-timeout", TIMEOUT),
-        ("cluster-port", &free_port().to_string()),
+        ("cluster-port", &bus_port),
     ];
-    let directives = directives.map(|(name, value)| (name.to_owned(), value.to_owned()));
-    let Some(Oracle(valkey)) = Oracle::start_binary("valkey-server", &directives) else {
+    let all = own.iter().chain(more);
+    let directives: Vec<(String, String)> = all
+        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+        .collect();
+    let Oracle(valkey) = Oracle::start_binary("valkey-server", &directives)?;
+    let ours = more.iter().fold(options(), |options, (name, value)| {
+        options.with(name, value)
+    });
+    let ours = Server::start(&ours);
+    unite(&[&ours, &valkey]);
+    Some((ours, valkey))
+}
+
+#[test]
+fn slots_move_between_our_nodes_and_those_of_valkey() {
+    let Some((ours, valkey)) = valkey_beside(&[]) else {
         return;
     };
-    let ours = start();
-    unite(&[&ours, &valkey]);
     assert!(
         all(&ours, WRITES)
             .iter()

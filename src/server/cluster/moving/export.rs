@@ -22,7 +22,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::Builder;
 
 use super::super::{Bus, links};
-use super::filter::{self, Filter};
+use super::filter::{self, Filter, Named, Reached};
 use super::has_all;
 use super::job::{Job, State};
 use crate::base::lossless;
@@ -117,15 +117,17 @@ pub(super) fn carry(bus: &'static Bus, job: &Arc<Job>) {
 /// A slice that was taken, and waits for its mark to come by.
 struct Slice {
     mark: u64,
+    /// The database of its keys.
+    db: usize,
     bytes: Vec<u8>,
     kind: Kind,
 }
 
 enum Kind {
-    /// Keys of a slot, and the position behind them.
-    Walked(u16, u64),
+    /// Keys of a slot, and where the walk goes on, if it does.
+    Walked(u16, Option<Reached>),
     /// Keys that are sent again.
-    Mended(Vec<Vec<u8>>),
+    Mended(Vec<Named>),
     /// Nothing: all that was before the mark is wanted.
     Nothing,
 }
@@ -258,17 +260,14 @@ impl Export {
         self.job.advance(&[State::Established], State::Walking);
         let slots: Vec<u16> = self.job.slots.iter().collect();
         for slot in slots {
-            let mut position = 0;
-            loop {
-                let slice = self.walk(slot, position).await;
-                let Kind::Walked(_, next) = slice.kind else {
+            let mut next = Some(Reached::default());
+            while let Some(at) = next {
+                let slice = self.walk(slot, at).await;
+                let Kind::Walked(_, behind) = slice.kind else {
                     unreachable!("it was walked")
                 };
                 self.follow_until(slice).await?;
-                if next == 0 {
-                    break;
-                }
-                position = next;
+                next = behind;
             }
         }
         self.mend().await?;
@@ -313,6 +312,7 @@ impl Export {
         }
         let slice = Slice {
             mark: self.mark(),
+            db: 0,
             bytes: Vec::new(),
             kind: Kind::Nothing,
         };
@@ -362,15 +362,30 @@ impl Export {
     }
 
     /// Takes the next keys of a slot.
-    async fn walk(&mut self, slot: u16, position: u64) -> Slice {
+    async fn walk(&mut self, slot: u16, at: Reached) -> Slice {
         let shard = self.bus.service.router.shard_of_slot(slot);
         let take = move |engine: &Engine, out: &mut Vec<u8>, now: Now| {
-            engine.write_slot(slot, position, SLICE_BYTES, out, now.unix_ms)
+            let (mut db, mut position) = at;
+            loop {
+                let place = (db, slot);
+                let (next, keys) =
+                    engine.write_slot(place, position, SLICE_BYTES, out, now.unix_ms);
+                let behind = match next {
+                    0 => (db + 1 < engine.database_count()).then_some((db + 1, 0)),
+                    next => Some((db, next)),
+                };
+                match behind {
+                    // Nothing was there to be sent: the next one may have something.
+                    Some(next) if out.is_empty() && keys == 0 => (db, position) = next,
+                    _ => return (db, behind, keys),
+                }
+            }
         };
-        let (mark, bytes, (next, keys)) = self.slice(shard, take).await;
+        let (mark, bytes, (db, next, keys)) = self.slice(shard, take).await;
         self.job.figures.keys.fetch_add(keys, Relaxed);
         Slice {
             mark,
+            db,
             bytes,
             kind: Kind::Walked(slot, next),
         }
@@ -402,19 +417,26 @@ impl Export {
     async fn mend(&mut self) -> Result<(), Ended> {
         loop {
             let torn = self.filter.torn(MENDED_TOGETHER);
-            let Some(first) = torn.first() else {
+            let Some((db, first)) = torn.first() else {
                 return Ok(());
             };
+            let db = *db;
             let (_, shard) = self.bus.service.router.route(first);
             let (keys, seed) = (torn.clone(), self.bus.service.router.seed());
             let take = move |engine: &Engine, out: &mut Vec<u8>, now: Now| {
-                for key in &keys {
-                    engine.write_key(&Key::new(key, seed), out, now.unix_ms);
+                for (_, key) in &keys {
+                    engine.write_key(db, &Key::new(key, seed), out, now.unix_ms);
                 }
             };
             let (mark, bytes, ()) = self.slice(shard, take).await;
             let kind = Kind::Mended(torn);
-            self.follow_until(Slice { mark, bytes, kind }).await?;
+            let slice = Slice {
+                mark,
+                db,
+                bytes,
+                kind,
+            };
+            self.follow_until(slice).await?;
         }
     }
 
@@ -447,7 +469,10 @@ impl Export {
                     Item::Mark(number, _) => {
                         self.pass()?;
                         if let Some(slice) = slice.take_if(|slice| slice.mark == number) {
-                            self.out.extend_from_slice(&slice.bytes);
+                            if !slice.bytes.is_empty() {
+                                self.filter.select(slice.db, &mut self.out);
+                                self.out.extend_from_slice(&slice.bytes);
+                            }
                             match slice.kind {
                                 Kind::Walked(slot, next) => self.filter.note_walked(slot, next),
                                 Kind::Mended(keys) => self.filter.note_mended(&keys),

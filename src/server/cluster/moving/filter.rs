@@ -1,8 +1,8 @@
 //! What of the log the node needs that gets slots: changes to keys that it has been sent.
 //!
-//! Keys are walked in slices, a mark in the log behind each, and each slice is sent where its mark stands. So at any
-//! place of the log it is known which keys the other node has as they were there: those up to where the walk was. Of a
-//! command there are three kinds:
+//! Keys are walked in slices, database after database of each slot, a mark in the log behind each, and each slice is
+//! sent where its mark stands. So at any place of the log it is known which keys the other node has as they were there:
+//! those up to where the walk was. Of a command there are three kinds:
 //!
 //! - all its keys are known: it is sent, and runs there as here;
 //! - none is: it is left out, as the walk will come by;
@@ -11,17 +11,26 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::base::hash;
+use crate::acl::selector::Used;
+use crate::base::{hash, number};
 use crate::cluster::slot_set::SlotSet;
+use crate::command::acl::check;
 use crate::command::declaration::{Command, Flags};
 use crate::command::keys;
 use crate::command::table::registry;
+use crate::engine::serial::commands;
 use crate::engine::slots::walk_position;
 use crate::resp::answer::{Answer, Malformed};
 use crate::shard::route::Router;
 
-/// Says that a walk is over.
-const ALL: u64 = u64::MAX;
+/// How far the walk over a slot is: in which database, and where. What is before that has been sent.
+pub(super) type Reached = (usize, u64);
+
+/// The walk over a slot is over.
+const ALL: Reached = (usize::MAX, 0);
+
+/// A key with its database.
+pub(super) type Named = (usize, Vec<u8>);
 
 /// All data were deleted: what has been sent is void.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,9 +41,13 @@ pub(super) struct Filter {
     router: Router,
     slots: SlotSet,
     /// How far the walk over each slot is; slots that are not here have not been begun.
-    walked: HashMap<u16, u64>,
-    torn: HashSet<Vec<u8>>,
+    walked: HashMap<u16, Reached>,
+    torn: HashSet<Named>,
     torn_bytes: usize,
+    /// The database that the log is in.
+    db: usize,
+    /// The database in which what is sent next runs at the other node.
+    sent_db: usize,
 }
 
 /// A command in RESP: its arguments, and all its bytes.
@@ -97,23 +110,24 @@ impl Filter {
             walked: HashMap::new(),
             torn: HashSet::new(),
             torn_bytes: 0,
+            db: 0,
+            sent_db: 0,
         }
     }
 
-    /// The keys of a slot before a position have been sent; 0: all of them.
-    pub(super) fn note_walked(&mut self, slot: u16, position: u64) {
-        let position = if position == 0 { ALL } else { position };
-        self.walked.insert(slot, position);
+    /// The keys of a slot before a place have been sent; none: all of them.
+    pub(super) fn note_walked(&mut self, slot: u16, next: Option<Reached>) {
+        self.walked.insert(slot, next.unwrap_or(ALL));
     }
 
-    /// Keys that have to be sent again, of one shard, so many at most.
-    pub(super) fn torn(&self, most: usize) -> Vec<Vec<u8>> {
-        let shard = |key: &[u8]| self.router.route(key).1;
+    /// Keys that have to be sent again, of one shard and one database, so many at most.
+    pub(super) fn torn(&self, most: usize) -> Vec<Named> {
+        let place = |(db, key): &Named| (*db, self.router.route(key).1);
         let Some(first) = self.torn.iter().next() else {
             return Vec::new();
         };
-        let wanted = shard(first);
-        let same = self.torn.iter().filter(|key| shard(key) == wanted);
+        let wanted = place(first);
+        let same = self.torn.iter().filter(|key| place(key) == wanted);
         same.take(most).cloned().collect()
     }
 
@@ -123,18 +137,27 @@ impl Filter {
     }
 
     /// Keys have been sent again.
-    pub(super) fn note_mended(&mut self, keys: &[Vec<u8>]) {
-        for key in keys {
-            if self.torn.remove(key) {
-                self.torn_bytes -= key.len();
+    pub(super) fn note_mended(&mut self, keys: &[Named]) {
+        for named in keys {
+            if self.torn.remove(named) {
+                self.torn_bytes -= named.1.len();
             }
         }
     }
 
-    fn is_known(&self, slot: u16, key: &[u8]) -> bool {
-        let walked = self.walked.get(&slot).copied().unwrap_or(0);
+    fn is_known(&self, slot: u16, db: usize, key: &[u8]) -> bool {
+        let walked = self.walked.get(&slot).copied().unwrap_or_default();
         let (hash, _) = self.router.route(key);
-        walk_position(hash) < walked && !self.torn.contains(key)
+        let is_walked = (db, walk_position(hash)) < walked;
+        is_walked && (self.torn.is_empty() || !self.torn.contains(&(db, key.to_vec())))
+    }
+
+    /// What is sent next runs in this database.
+    pub(super) fn select(&mut self, db: usize, out: &mut Vec<u8>) {
+        if self.sent_db != db {
+            self.sent_db = db;
+            commands::select_db(out, db);
+        }
     }
 
     /// Appends what of these whole records is to be sent.
@@ -158,9 +181,14 @@ impl Filter {
 
     /// Appends commands that take effect together, or notes whose keys they tear.
     fn pass_group(&mut self, group: &[Request<'_>], out: &mut Vec<u8>) -> Result<(), Flushed> {
-        let mut wanted: Vec<&[u8]> = Vec::new();
-        let (mut known, mut has_others) = (Vec::<&[u8]>::new(), false);
+        let mut wanted: Vec<(usize, &[u8])> = Vec::new();
+        let (mut known, mut has_others) = (Vec::<(usize, &[u8])>::new(), false);
         for request in group {
+            if request.is("select") {
+                let digits = request.arguments.get(1).copied().unwrap_or_default();
+                self.db = number::parse_u64(digits).map_or(self.db, |db| db as usize);
+                continue;
+            }
             let arguments = &request.arguments;
             let name = arguments.first().copied().unwrap_or_default();
             let Some(command) = registry().find(name) else {
@@ -192,17 +220,24 @@ impl Filter {
             if !named.iter().any(is_meant) {
                 continue;
             }
-            wanted.push(request.bytes);
-            for key in named {
-                match self.slots.contains(hash::slot(key)) && self.is_known(hash::slot(key), key) {
-                    true => known.push(key),
+            wanted.push((self.db, request.bytes));
+            // MOVE and COPY reach into another one.
+            let dbs = check::databases(command, arguments.len(), |at| arguments[at], self.db);
+            let dbs = dbs.iter().filter_map(|(_, used)| match used {
+                Used::One(number) => Some(*number as usize),
+                Used::All => None,
+            });
+            for (db, key) in dbs.flat_map(|db| named.iter().map(move |key| (db, *key))) {
+                let slot = hash::slot(key);
+                match self.slots.contains(slot) && self.is_known(slot, db, key) {
+                    true => known.push((db, key)),
                     false => has_others = true,
                 }
             }
         }
         if has_others {
-            for key in known {
-                if self.torn.insert(key.to_vec()) {
+            for (db, key) in known {
+                if self.torn.insert((db, key.to_vec())) {
                     self.torn_bytes += key.len();
                 }
             }
@@ -212,7 +247,10 @@ impl Filter {
         if is_atomic {
             out.extend_from_slice(b"*1\r\n$5\r\nMULTI\r\n");
         }
-        wanted.iter().for_each(|bytes| out.extend_from_slice(bytes));
+        for (db, bytes) in &wanted {
+            self.select(*db, out);
+            out.extend_from_slice(bytes);
+        }
         if is_atomic {
             out.extend_from_slice(b"*1\r\n$4\r\nEXEC\r\n");
         }
@@ -263,7 +301,7 @@ mod tests {
         let [set_early, _] = lines(&early);
         let [set_late, incr_late] = lines(&late);
         assert!(passed(&mut filter, &[&set_early]).is_empty(), "not begun");
-        filter.note_walked(slot, middle);
+        filter.note_walked(slot, Some((0, middle)));
         let passes = [
             "SELECT 0",
             &set_early,
@@ -274,12 +312,12 @@ mod tests {
         assert_eq!(passed(&mut filter, &passes), stream(&[&set_early]));
         let rename = format!("RENAME {late} {early}");
         assert!(passed(&mut filter, &[&rename]).is_empty());
-        assert_eq!(filter.torn(9), [early.as_bytes().to_vec()]);
+        assert_eq!(filter.torn(9), [(0, early.as_bytes().to_vec())]);
         assert!(passed(&mut filter, &[&set_early]).is_empty(), "torn");
-        filter.note_mended(&[early.as_bytes().to_vec()]);
+        filter.note_mended(&[(0, early.as_bytes().to_vec())]);
         assert_eq!(filter.torn_bytes(), 0);
         assert_eq!(passed(&mut filter, &[&set_early]), stream(&[&set_early]));
-        filter.note_walked(slot, 0);
+        filter.note_walked(slot, None);
         let both = ["MULTI", &set_late, "SET other 1", &incr_late, "EXEC"];
         let sent = stream(&["MULTI", &set_late, &incr_late, "EXEC"]);
         assert_eq!(passed(&mut filter, &both), sent);
@@ -292,6 +330,39 @@ mod tests {
         let mut out = Vec::new();
         let flush = stream(&["FLUSHALL"]);
         assert_eq!(filter.pass(&flush, &mut out), Err(Flushed));
+    }
+
+    #[test]
+    fn each_database_is_walked_by_itself_and_named_where_it_changes() {
+        let slot = hash::slot(b"t");
+        let mut filter = Filter::new(Router::new(SEED, 4), [slot].into_iter().collect());
+        let (early, late, middle) = two_keys();
+        filter.note_walked(slot, Some((1, middle)));
+        let [set_early, set_late] = [&early, &late].map(|key| format!("SET {key} 1"));
+        let changes = [
+            &set_late, "SELECT 1", &set_early, &set_late, "SELECT 2", &set_early, "SELECT 0",
+            &set_early,
+        ];
+        let sent = [&set_late, "SELECT 1", &set_early, "SELECT 0", &set_early];
+        assert_eq!(passed(&mut filter, &changes), stream(&sent));
+        // From what was walked to what was not, and back; and within what was.
+        for other in [
+            format!("MOVE {early} 2"),
+            format!("COPY {early} {late} DB 1"),
+        ] {
+            assert!(passed(&mut filter, &[&other]).is_empty());
+            let mut torn = Vec::new();
+            while let [first, ..] = &filter.torn(9)[..] {
+                filter.note_mended(std::slice::from_ref(first));
+                torn.push(first.clone());
+            }
+            assert!(torn.contains(&(0, early.as_bytes().to_vec())), "{torn:?}");
+            assert!(!torn.iter().any(|(db, _)| *db == 2), "{torn:?}");
+        }
+        let within = format!("MOVE {early} 1");
+        assert_eq!(passed(&mut filter, &[&within]), stream(&[&within]));
+        let both = ["MULTI", &set_early, "SELECT 1", &set_early, "EXEC"];
+        assert_eq!(passed(&mut filter, &both), stream(&both));
     }
 
     #[test]
