@@ -3,23 +3,11 @@
 
 use smallvec::SmallVec;
 
-use super::serial::commands;
-use super::value::Object;
-use super::{Engine, Key};
+use super::Engine;
 use crate::base::hash::slot;
-use crate::structures::entry::EntryRef;
 
 /// Keys that are deleted between two looks for more.
 const DELETED_TOGETHER: usize = 64;
-
-/// Keys that are written between two looks at how much that was.
-const WRITTEN_TOGETHER: usize = 16;
-
-fn write_unless_over(entry: EntryRef<'_, Object>, out: &mut Vec<u8>, now_ms: u64) {
-    if entry.deadline().is_none_or(|deadline| deadline > now_ms) {
-        commands::entry(out, entry, now_ms);
-    }
-}
 
 /// Where walks over the keys of a slot come to a key with this hash: those whose position is below the one that a walk
 /// has answered have been shown, if they were there.
@@ -101,45 +89,6 @@ impl Engine {
             }
         }
         deleted
-    }
-
-    /// Appends commands that make the keys of a slot of a database elsewhere, from a position on, until there are so many bytes; the
-    /// next position, 0 at the end, as of [`Keyspace::walk_slot`](super::keyspace::Keyspace::walk_slot), and how many
-    /// keys there were. Keys whose time has come are left out.
-    pub fn write_slot(
-        &self,
-        (db, wanted): (usize, u16),
-        position: u64,
-        bytes: usize,
-        out: &mut Vec<u8>,
-        now_ms: u64,
-    ) -> (u64, u64) {
-        let Some(db) = self.db(db).filter(|_| self.has_slot(wanted)) else {
-            return (0, 0);
-        };
-        let (mut position, mut keys) = (position, 0);
-        loop {
-            position = db.walk_slot(wanted, position, WRITTEN_TOGETHER, |entry| {
-                keys += 1;
-                write_unless_over(entry, out, now_ms);
-            });
-            if position == 0 || out.len() >= bytes {
-                return (position, keys);
-            }
-        }
-    }
-
-    /// Appends commands that make a key of a database elsewhere as it is here, whatever was there; if it is not here, it
-    /// goes.
-    pub fn write_key(&self, db: usize, key: &Key<'_>, out: &mut Vec<u8>, now_ms: u64) {
-        commands::command(out, &[b"DEL", key.bytes]);
-        let Some(db) = self.db(db) else { return };
-        let found = db
-            .table
-            .find_by_hash(key.hash, |entry| entry.key() == key.bytes);
-        if let Some(place) = found {
-            write_unless_over(db.at(place), out, now_ms);
-        }
     }
 
     /// Deletes the key of a slot with this hash.

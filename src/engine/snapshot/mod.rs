@@ -21,6 +21,7 @@
 //! Knows no format and no file: an [`Outlet`] encodes entries and takes what is encoded. A snapshot that is given up
 //! still has to mark its entries, without encoding them, as the next cut takes all entries for saved.
 
+pub mod alone;
 pub(in crate::engine) mod large;
 mod walk;
 

@@ -6,15 +6,18 @@
 //! shared_core  how long they hold a core that others want
 //! writer       what passes chunks on to the sink, in their order
 //! file         a sink: a file beside the old one, which it replaces in the end
+//! by_piece     large collections as commands, for who sends some keys elsewhere
 //! saver        SAVE, BGSAVE, save points, the last save before the end
 //! ```
 //!
-//! One snapshot at a time. [`Snapshots::begin`] asks for all shards at once; with all of them in hand each is cut
+//! One snapshot at a time, and none while a large value goes to another node by the piece ([`Snapshots::hold_off`]).
+//! [`Snapshots::begin`] asks for all shards at once; with all of them in hand each is cut
 //! (`engine::snapshot`), functions are captured, and what hangs on this moment learns it: the append-only file's
 //! rewrite notes the log's position, replicas theirs. Then walkers save shard after shard; what changes meanwhile is
 //! saved by the command that changes it, into the same queue. A snapshot that is cancelled, or whose sink fails,
 //! encodes nothing any more, but the walkers go on to the end, as each entry has to be marked before the next cut.
 
+pub mod by_piece;
 pub mod file;
 mod outgoing;
 pub mod saver;
@@ -24,11 +27,11 @@ mod writer;
 
 use std::fmt;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::engine::fences::Fence;
 use crate::engine::snapshot::{DbAtCut, Outlet};
@@ -308,10 +311,27 @@ impl Running {
     }
 }
 
+/// Snapshots do not begin; see [`Snapshots::hold_off`].
+pub struct HeldOff<'a> {
+    snapshots: &'a Snapshots,
+    _held: MutexGuard<'a, ()>,
+}
+
+impl HeldOff<'_> {
+    /// Whether a snapshot waits.
+    pub fn keeps_one_waiting(&self) -> bool {
+        self.snapshots.held_off.load(Relaxed) > 0
+    }
+}
+
 /// The snapshots of a server.
 pub struct Snapshots {
     service: &'static Service,
     current: Mutex<Option<Arc<Running>>>,
+    /// Held from each cut to the end of its snapshot, and by who has shards save something by the piece otherwise.
+    by_piece: Mutex<()>,
+    /// Snapshots that wait for that.
+    held_off: AtomicUsize,
     /// Set before the first snapshot, if data come from anywhere.
     origin: OnceLock<Arc<dyn Origin>>,
     /// Kept for ever, as what threads count is never given back.
@@ -324,6 +344,8 @@ impl Snapshots {
         Arc::new(Snapshots {
             service,
             current: Mutex::new(None),
+            by_piece: Mutex::new(()),
+            held_off: AtomicUsize::new(0),
             origin: OnceLock::new(),
             threads: Box::leak(Box::default()),
         })
@@ -338,6 +360,19 @@ impl Snapshots {
     /// The snapshot under way.
     pub fn current(&self) -> Option<Arc<Running>> {
         self.current.lock().clone()
+    }
+
+    /// Keeps snapshots from their cuts, unless one is under way or waits: for who has shards save a large collection by
+    /// the piece, and not for longer than that.
+    pub fn hold_off(&self) -> Option<HeldOff<'_>> {
+        if self.held_off.load(Relaxed) > 0 {
+            return None;
+        }
+        let held = self.by_piece.try_lock()?;
+        Some(HeldOff {
+            snapshots: self,
+            _held: held,
+        })
     }
 
     /// Begins a snapshot; `at_cut` runs with all shards in hand.
@@ -387,6 +422,9 @@ impl Snapshots {
     fn conduct(&self, running: &Arc<Running>, at_cut: AtCut, sink: Box<dyn Sink>) {
         let figures = &self.service.telemetry.persistence.rdb;
         let config = self.service.config.load();
+        self.held_off.fetch_add(1, Relaxed);
+        let by_piece = self.by_piece.lock();
+        self.held_off.fetch_sub(1, Relaxed);
         let held = self.origin.get().map(|origin| origin.hold());
         let (mut cut, origin) = self.cut(running, at_cut);
         drop(held);
@@ -409,6 +447,7 @@ impl Snapshots {
             _ => &figures.last_copied_bytes,
         };
         last_copied_bytes.store(running.copied_bytes(), Relaxed);
+        drop(by_piece);
         // Who is told of the end may begin the next one.
         *self.current.lock() = None;
         running.note_end(&ended.map(|()| cut));

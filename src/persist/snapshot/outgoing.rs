@@ -222,16 +222,6 @@ impl Outgoing {
     }
 }
 
-/// Appends what makes an entry.
-fn encode_commands(entry: EntryRef<'_, Object>, now_ms: u64, chunk: &mut Chunk) {
-    let Value::Block(block) = entry.value() else {
-        return commands::entry(&mut chunk.bytes, entry, now_ms);
-    };
-    commands::before_text(&mut chunk.bytes, entry, block.len());
-    chunk.push_block(block);
-    commands::behind_text(&mut chunk.bytes, entry);
-}
-
 impl Drop for Outgoing {
     /// Lets commands go on that wait for what was never passed on.
     fn drop(&mut self) {
@@ -249,7 +239,7 @@ impl Outlet for Outgoing {
             encode::marks(&mut chunk.bytes, marks, &options);
         }
         if self.form == BaseForm::Commands {
-            encode_commands(entry, now_ms, chunk);
+            chunk.push_commands(entry, now_ms);
             marks::commands(entry.key(), marks, |request| {
                 commands::command(&mut chunk.bytes, request);
             });

@@ -103,6 +103,11 @@ impl Primary {
         Arc::new(primary)
     }
 
+    /// What makes snapshots.
+    pub fn snapshots(&self) -> &Snapshots {
+        &self.snapshots
+    }
+
     /// Makes the configuration felt, in memory alone.
     pub fn configure(&self, config: &Config) {
         let backlog = &self.stream.backlog;

@@ -5,6 +5,7 @@ mod broken;
 mod databases;
 mod figures;
 mod imported;
+mod large;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

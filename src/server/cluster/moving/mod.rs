@@ -6,6 +6,7 @@
 //! job      one move, and how far it is
 //! export   the way of slots that go: on a thread of its own, one move after the other
 //! filter   what of the log goes with them
+//! pieces   what is to be sent
 //! ```
 //!
 //! Slots that come have no thread: the other node is a client whose commands are run though the slots are not this
@@ -15,6 +16,7 @@ mod asked;
 mod export;
 mod filter;
 mod job;
+mod pieces;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

@@ -7,30 +7,39 @@
 //! ```
 //!
 //! Each slice is taken with its shard in hand and leaves a mark in the log: [`super::filter`] tells why that is enough.
+//! A large collection begins with a slice, as it is then, and its parts follow in slices of their own; what the log has
+//! behind the mark waits until they are sent. Snapshots show collections by the same means, one at a time: they wait
+//! until the parts are sent, and a large collection waits until a snapshot is over.
+//!
 //! Until the slots are granted nothing has happened: whatever fails ends the move, and the slots stay here. From then
 //! on the other node may take them at any time, so writes stay held back until it has, or it is plain that it does not.
 
+mod link;
+
 use std::future::poll_fn;
 use std::io;
-use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::Builder;
 
 use super::super::{Bus, links};
 use super::filter::{self, Filter, Named, Reached};
 use super::has_all;
 use super::job::{Job, State};
+use super::pieces::Pieces;
 use crate::base::lossless;
 use crate::engine::record::Audience;
 use crate::engine::serial::commands;
-use crate::engine::{Engine, Key, Now};
+use crate::engine::snapshot::alone::{self, Written};
+use crate::engine::snapshot::{Chunk, Outlet};
+use crate::engine::{Engine, Now};
 use crate::net::stream::Stream;
 use crate::persist::oplog::{Item, OpLog, Reader};
+use crate::persist::snapshot::HeldOff;
+use crate::persist::snapshot::by_piece::Larges;
 use crate::resp::answer::Malformed;
 use crate::session::pause::Reason;
 use crate::shard::job::task;
@@ -39,14 +48,17 @@ use crate::telemetry::clock;
 /// Bytes of keys that are taken with a shard in hand, about: some 100 µs.
 const SLICE_BYTES: usize = 32 * 1024;
 
+/// Steps of a large collection that are taken with its shard in hand: some hundred elements each.
+const STEPS: usize = 2;
+
+/// How soon a large collection is looked at again that waits for the end of a snapshot.
+const SNAPSHOT_LOOK: Duration = Duration::from_millis(20);
+
 /// Keys that are sent again together.
 const MENDED_TOGETHER: usize = 64;
 
 /// Bytes of names of keys that have to be sent again.
 const TORN_BYTES_MAX: usize = 64 << 20;
-
-/// How often the two nodes tell each other that they are there.
-const ACK_EVERY: Duration = Duration::from_secs(1);
 
 /// How soon it is looked again whether there is something to send or to hear.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
@@ -102,7 +114,7 @@ pub(super) fn carry(bus: &'static Bus, job: &Arc<Job>) {
     let ended = runtime.block_on(async {
         let mut export = Export::open(bus, job).await?;
         let ended = export.run().await;
-        export.close();
+        export.close().await;
         ended
     });
     match ended {
@@ -119,7 +131,9 @@ struct Slice {
     mark: u64,
     /// The database of its keys.
     db: usize,
-    bytes: Vec<u8>,
+    chunk: Chunk,
+    /// The shard of a large collection that has begun with it.
+    large: Option<u16>,
     kind: Kind,
 }
 
@@ -144,7 +158,17 @@ struct Export {
     filter: Filter,
     /// What has been taken of the log since the last mark.
     taken: Vec<u8>,
-    out: Vec<u8>,
+    /// The slice of which the mark has not come by.
+    awaited: Option<Slice>,
+    out: Pieces,
+    /// What of the log follows the parts of a large collection.
+    later: Pieces,
+    /// The shard of that collection, from its mark to its end.
+    between: Option<u16>,
+    larges: Arc<Larges>,
+    /// Since a large collection has begun, or may with the slice that is being taken; with its shard.
+    held_off: Option<HeldOff<'static>>,
+    open_shard: Option<u16>,
     next_mark: u64,
     patience: Duration,
     said: Instant,
@@ -185,7 +209,13 @@ impl Export {
             reader,
             filter: Filter::new(bus.service.router, job.slots.clone()),
             taken: Vec::new(),
-            out: Vec::new(),
+            awaited: None,
+            out: Pieces::default(),
+            later: Pieces::default(),
+            between: None,
+            larges: Arc::default(),
+            held_off: None,
+            open_shard: None,
             next_mark: FIRST_MARK,
             patience,
             said: now,
@@ -198,7 +228,7 @@ impl Export {
         {
             Ok(()) => Ok(export),
             Err(ended) => {
-                export.close();
+                export.close().await;
                 Err(ended)
             }
         }
@@ -210,8 +240,8 @@ impl Export {
             let (user, password) = (lossless::bytes_of(user), lossless::bytes_of(password));
             let words: [&[u8]; 3] = [b"AUTH", &user, &password];
             match user.is_empty() {
-                true => commands::command(&mut self.out, &[words[0], words[2]]),
-                false => commands::command(&mut self.out, &words),
+                true => commands::command(self.out.text(), &[words[0], words[2]]),
+                false => commands::command(self.out.text(), &words),
             }
             self.send().await?;
             self.reply()
@@ -222,7 +252,7 @@ impl Export {
         loop {
             let words = self.job.words();
             let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
-            commands::command(&mut self.out, &words);
+            commands::command(self.out.text(), &words);
             self.send().await?;
             match self.reply().await? {
                 Ok(_) => break,
@@ -241,7 +271,12 @@ impl Export {
     }
 
     /// Lets go of all that others notice.
-    fn close(&mut self) {
+    async fn close(&mut self) {
+        if let Some(shard) = self.open_shard.take() {
+            self.larges.give_up();
+            while self.save_some(shard).await {}
+        }
+        self.held_off = None;
         self.log.remove_reader(&*self.reader);
         let interest = self.bus.service.pubsub.interest();
         interest.set_listening(Audience::MOVES, false);
@@ -262,11 +297,14 @@ impl Export {
         for slot in slots {
             let mut next = Some(Reached::default());
             while let Some(at) = next {
-                let slice = self.walk(slot, at).await;
+                let (slice, waits) = self.walk(slot, at).await;
                 let Kind::Walked(_, behind) = slice.kind else {
                     unreachable!("it was walked")
                 };
                 self.follow_until(slice).await?;
+                if waits {
+                    tokio::time::sleep(SNAPSHOT_LOOK).await;
+                }
                 next = behind;
             }
         }
@@ -313,7 +351,8 @@ impl Export {
         let slice = Slice {
             mark: self.mark(),
             db: 0,
-            bytes: Vec::new(),
+            chunk: Chunk::default(),
+            large: None,
             kind: Kind::Nothing,
         };
         self.log.mark(Audience::MOVES, slice.mark);
@@ -331,7 +370,7 @@ impl Export {
     /// The other node may take the slots: waits until it has. If it has not for long, it does not.
     async fn grant(&mut self) -> Result<(), Ended> {
         commands::command(
-            &mut self.out,
+            self.out.text(),
             &[b"CLUSTER", b"SYNCSLOTS", b"FAILOVER-GRANTED"],
         );
         // Even if that fails it may have left.
@@ -361,106 +400,183 @@ impl Export {
         self.next_mark
     }
 
-    /// Takes the next keys of a slot.
-    async fn walk(&mut self, slot: u16, at: Reached) -> Slice {
+    /// Takes the next keys of a slot; and whether a large collection behind them waits.
+    async fn walk(&mut self, slot: u16, at: Reached) -> (Slice, bool) {
         let shard = self.bus.service.router.shard_of_slot(slot);
-        let take = move |engine: &Engine, out: &mut Vec<u8>, now: Now| {
+        let take = move |engine: &mut Engine,
+                         (out, larges): (&mut Chunk, alone::Larges<'_>),
+                         now: Now| {
             let (mut db, mut position) = at;
             loop {
+                let into = (&mut *out, larges);
                 let place = (db, slot);
-                let (next, keys) =
-                    engine.write_slot(place, position, SLICE_BYTES, out, now.unix_ms);
-                let behind = match next {
-                    0 => (db + 1 < engine.database_count()).then_some((db + 1, 0)),
+                let written = engine.write_slot(place, position, SLICE_BYTES, into, now.unix_ms);
+                let behind = match written.next {
+                    0 if !written.waits => {
+                        (db + 1 < engine.database_count()).then_some((db + 1, 0))
+                    }
                     next => Some((db, next)),
                 };
                 match behind {
-                    // Nothing was there to be sent: the next one may have something.
-                    Some(next) if out.is_empty() && keys == 0 => (db, position) = next,
-                    _ => return (db, behind, keys),
+                    // Nothing was there: the next one may have something.
+                    Some(next) if written.keys == 0 && !written.waits => (db, position) = next,
+                    _ => return (written, (db, behind)),
                 }
             }
         };
-        let (mark, bytes, (db, next, keys)) = self.slice(shard, take).await;
-        self.job.figures.keys.fetch_add(keys, Relaxed);
-        Slice {
+        let (mark, chunk, written, (db, next)) = self.slice(shard, take).await;
+        self.job.figures.keys.fetch_add(written.keys, Relaxed);
+        let slice = Slice {
             mark,
             db,
-            bytes,
+            chunk,
+            large: written.has_begun.then_some(shard),
             kind: Kind::Walked(slot, next),
-        }
+        };
+        (slice, written.waits)
     }
 
     /// Has something of a shard written, and marked in the log.
     async fn slice<T: Default + Send + 'static>(
         &mut self,
         shard: u16,
-        take: impl Fn(&Engine, &mut Vec<u8>, Now) -> T + Send + 'static,
-    ) -> (u64, Vec<u8>, T) {
+        take: impl Fn(&mut Engine, (&mut Chunk, alone::Larges<'_>), Now) -> (Written, T)
+        + Send
+        + 'static,
+    ) -> (u64, Chunk, Written, T) {
         let mark = self.mark();
-        let found = Arc::new(Mutex::new((Vec::new(), T::default())));
+        self.held_off = self.bus.replication.primary.snapshots().hold_off();
+        // Writes that are held back do not wait for a snapshot.
+        let (is_free, is_paused) = (self.held_off.is_some(), self.holds_since.is_some());
+        let larges = Arc::clone(&self.larges);
+        let outlet: Arc<dyn Outlet> = Arc::clone(&self.larges) as _;
+        let found = Arc::new(Mutex::new((
+            Chunk::default(),
+            Written::default(),
+            T::default(),
+        )));
         let (into, log) = (Arc::clone(&found), Arc::clone(&self.log));
         let work = move |engines: &mut [&mut Engine], now: Now| {
-            let (bytes, result) = &mut *into.lock();
+            let (chunk, written, result) = &mut *into.lock();
+            larges.set_now(now.unix_ms);
+            let how = match (is_free, is_paused) {
+                (true, _) => alone::Larges::ByPiece(&outlet),
+                (false, false) => alone::Larges::Wait,
+                (false, true) => alone::Larges::Whole,
+            };
             for engine in engines {
-                *result = take(engine, bytes, now);
+                (*written, *result) = take(engine, (chunk, how), now);
             }
             log.mark(Audience::MOVES, mark);
         };
         let ticket = task::send(&self.bus.service.shards, &[shard], work);
         poll_fn(|cx| ticket.poll(cx).map(drop)).await;
-        let (bytes, result) = std::mem::take(&mut *found.lock());
-        (mark, bytes, result)
+        let (chunk, written, result) = std::mem::take(&mut *found.lock());
+        match written.has_begun {
+            true => self.open_shard = Some(shard),
+            false => self.held_off = None,
+        }
+        (mark, chunk, written, result)
     }
 
     /// Sends keys again that a command has torn.
     async fn mend(&mut self) -> Result<(), Ended> {
         loop {
-            let torn = self.filter.torn(MENDED_TOGETHER);
+            let mut torn = self.filter.torn(MENDED_TOGETHER);
             let Some((db, first)) = torn.first() else {
                 return Ok(());
             };
             let db = *db;
             let (_, shard) = self.bus.service.router.route(first);
-            let (keys, seed) = (torn.clone(), self.bus.service.router.seed());
-            let take = move |engine: &Engine, out: &mut Vec<u8>, now: Now| {
-                for (_, key) in &keys {
-                    engine.write_key(db, &Key::new(key, seed), out, now.unix_ms);
-                }
-            };
-            let (mark, bytes, ()) = self.slice(shard, take).await;
-            let kind = Kind::Mended(torn);
+            let keys: Vec<Vec<u8>> = torn.iter().map(|(_, key)| key.clone()).collect();
+            let take =
+                move |engine: &mut Engine, into: (&mut Chunk, alone::Larges<'_>), now: Now| {
+                    (engine.write_keys(db, &keys, into, now.unix_ms), ())
+                };
+            let (mark, chunk, written, ()) = self.slice(shard, take).await;
+            torn.truncate(written.next as usize);
             let slice = Slice {
                 mark,
                 db,
-                bytes,
-                kind,
+                chunk,
+                large: written.has_begun.then_some(shard),
+                kind: Kind::Mended(torn),
             };
             self.follow_until(slice).await?;
+            if written.waits {
+                tokio::time::sleep(SNAPSHOT_LOOK).await;
+            }
         }
     }
 
     /// Sends what the log has up to a slice's mark, and the slice; then all else that is there.
     async fn follow_until(&mut self, slice: Slice) -> Result<(), Ended> {
-        let mut slice = Some(slice);
+        self.awaited = Some(slice);
         loop {
-            self.take_log(&mut slice)?;
+            self.take_log()?;
             self.exchange().await?;
-            if slice.is_none() {
-                return Ok(());
+            if self.awaited.is_none() {
+                break;
             }
             // Another thread is just appending.
             tokio::time::sleep(LOOK_AGAIN).await;
         }
+        match self.between {
+            Some(shard) => self.send_large(shard).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Sends the parts of a large collection, and then what the log has had meanwhile.
+    async fn send_large(&mut self, shard: u16) -> Result<(), Ended> {
+        loop {
+            let more = self.save_some(shard).await;
+            while let Some(part) = self.larges.take() {
+                self.out.put(part);
+            }
+            if let Some(why) = self.larges.broken() {
+                return Err(why.into());
+            }
+            self.take_log()?;
+            self.exchange().await?;
+            if !more {
+                break;
+            }
+        }
+        self.larges.note_end();
+        self.open_shard = None;
+        self.held_off = None;
+        self.between = None;
+        self.out.append(std::mem::take(&mut self.later));
+        self.exchange().await
+    }
+
+    /// Has a shard go on with a large collection; whether more is left.
+    async fn save_some(&self, shard: u16) -> bool {
+        let is_more = Arc::new(AtomicBool::new(false));
+        let result = Arc::clone(&is_more);
+        let work = move |engines: &mut [&mut Engine], _: Now| {
+            for engine in engines {
+                let mut steps = 0;
+                let more = engine.save_slice(&mut || {
+                    steps += 1;
+                    steps < STEPS
+                });
+                result.store(more, Relaxed);
+            }
+        };
+        let ticket = task::send(&self.bus.service.shards, &[shard], work);
+        poll_fn(|cx| ticket.poll(cx).map(drop)).await;
+        is_more.load(Relaxed)
     }
 
     /// Sends what the log has.
     async fn follow(&mut self) -> Result<(), Ended> {
-        self.take_log(&mut None)?;
+        self.take_log()?;
         self.exchange().await
     }
 
-    fn take_log(&mut self, slice: &mut Option<Slice>) -> Result<(), Ended> {
+    fn take_log(&mut self) -> Result<(), Ended> {
         self.log.hand_out();
         while let Some(stretch) = self.reader.take(Duration::ZERO) {
             for item in stretch.items {
@@ -468,16 +584,9 @@ impl Export {
                     Item::Bytes(bytes, _) => self.taken.extend_from_slice(&bytes),
                     Item::Mark(number, _) => {
                         self.pass()?;
-                        if let Some(slice) = slice.take_if(|slice| slice.mark == number) {
-                            if !slice.bytes.is_empty() {
-                                self.filter.select(slice.db, &mut self.out);
-                                self.out.extend_from_slice(&slice.bytes);
-                            }
-                            match slice.kind {
-                                Kind::Walked(slot, next) => self.filter.note_walked(slot, next),
-                                Kind::Mended(keys) => self.filter.note_mended(&keys),
-                                Kind::Nothing => {}
-                            }
+                        let is_it = |slice: &mut Slice| slice.mark == number;
+                        if let Some(slice) = self.awaited.take_if(is_it) {
+                            self.put(slice);
                         }
                     }
                 }
@@ -488,9 +597,30 @@ impl Export {
         Ok(())
     }
 
+    /// The mark of a slice has come by.
+    fn put(&mut self, slice: Slice) {
+        if !slice.chunk.is_empty() || slice.large.is_some() {
+            self.filter.select(slice.db, self.out.text());
+            self.out.put(slice.chunk);
+        }
+        self.between = slice.large;
+        match slice.kind {
+            Kind::Walked(slot, next) => self.filter.note_walked(slot, next),
+            Kind::Mended(keys) => self.filter.note_mended(&keys),
+            Kind::Nothing => {}
+        }
+    }
+
     /// Filters what was taken of the log.
     fn pass(&mut self) -> Result<(), Ended> {
-        let passed = self.filter.pass(&self.taken, &mut self.out);
+        if self.taken.is_empty() {
+            return Ok(());
+        }
+        let into = match self.between {
+            None => &mut self.out,
+            Some(_) => &mut self.later,
+        };
+        let passed = self.filter.pass(&self.taken, into.text());
         self.taken.clear();
         if self.taken.capacity() > 1 << 20 {
             self.taken = Vec::new();
@@ -501,117 +631,6 @@ impl Export {
                 Err("Too many keys are changed together with others".into())
             }
             Ok(()) => Ok(()),
-        }
-    }
-
-    async fn say(&mut self, word: &str) -> Result<(), Ended> {
-        commands::command(&mut self.out, &[b"CLUSTER", b"SYNCSLOTS", word.as_bytes()]);
-        self.send().await
-    }
-
-    /// Sends what waits, hears what was said, and looks whether the move goes on.
-    async fn exchange(&mut self) -> Result<(), Ended> {
-        if self.said.elapsed() > ACK_EVERY {
-            commands::command(&mut self.out, &[b"CLUSTER", b"SYNCSLOTS", b"ACK"]);
-            self.said = Instant::now();
-        }
-        self.send().await?;
-        self.hear()?;
-        self.check()
-    }
-
-    fn check(&mut self) -> Result<(), Ended> {
-        if self.job.is_cancelled() {
-            return Err(Ended::Cancelled);
-        }
-        let map = self.bus.map();
-        if !map.me().is_primary() || !has_all(&map, self.job.source, &self.job.slots) {
-            return Err(NOT_OWNED.into());
-        }
-        if self.heard_at.elapsed() > self.patience {
-            return Err(io::Error::from(io::ErrorKind::TimedOut).into());
-        }
-        let waiting = self.reader.waiting_bytes();
-        self.job.waiting_bytes.store(waiting, Relaxed);
-        let own = self.out.capacity() + self.taken.capacity() + self.input.capacity();
-        self.job.buffer_bytes.store(waiting + own as u64, Relaxed);
-        let config = self.bus.service.config.load();
-        let limit = config.client_output_buffer_limit.replica.hard_bytes;
-        match limit > 0 && waiting > limit {
-            true => Err("Changes come faster than the target node takes them".into()),
-            false => Ok(()),
-        }
-    }
-
-    async fn send(&mut self) -> Result<(), Ended> {
-        if self.out.is_empty() {
-            return Ok(());
-        }
-        let sending = async {
-            self.stream.write_all(&self.out).await?;
-            self.stream.flush().await
-        };
-        let sent = tokio::time::timeout(self.patience, sending).await;
-        sent.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))?;
-        let bytes = self.out.len() as u64;
-        self.job.figures.bytes.fetch_add(bytes, Relaxed);
-        self.out.clear();
-        Ok(())
-    }
-
-    /// Takes what the other node has said, without waiting.
-    fn hear(&mut self) -> Result<(), Ended> {
-        loop {
-            match self.stream.try_read(&mut self.input) {
-                Ok(0) => return Err(LOST.into()),
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                Err(error) => return Err(error.into()),
-            }
-        }
-        while let Some(word) = filter::word(&mut self.input)? {
-            self.heard_at = Instant::now();
-            self.job.note_heard();
-            match word {
-                Ok(word) if word == "ACK" => {}
-                Ok(word) => self.heard.push(word),
-                Err(text) => {
-                    return Err(Ended::Failed(format!(
-                        "Target node replied with error: {text}"
-                    )));
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// The answer to what was sent first.
-    async fn reply(&mut self) -> Result<Result<String, String>, Ended> {
-        let began = Instant::now();
-        loop {
-            if let Some(word) = filter::word(&mut self.input)? {
-                self.heard_at = Instant::now();
-                return Ok(word);
-            }
-            let left = self.patience.saturating_sub(began.elapsed());
-            let reading = pin!(self.stream.read_buf(&mut self.input));
-            match tokio::time::timeout(left, reading).await {
-                Err(_) => return Err(io::Error::from(io::ErrorKind::TimedOut).into()),
-                Ok(Ok(0)) => return Err(LOST.into()),
-                Ok(read) => read.map(drop)?,
-            }
-        }
-    }
-
-    /// Follows until the other node says a word.
-    async fn await_word(&mut self, word: &str) -> Result<(), Ended> {
-        loop {
-            self.follow().await?;
-            if let Some(at) = self.heard.iter().position(|heard| heard == word) {
-                self.heard.remove(at);
-                return Ok(());
-            }
-            tokio::time::sleep(LOOK_AGAIN).await;
         }
     }
 }

@@ -1,0 +1,206 @@
+//! Keys as the commands that make them elsewhere, large collections among them by the piece: for slots that go to
+//! another server.
+//!
+//! A large collection begins as in a snapshot, of which it is all there is: what it was at that moment is shown slice
+//! after slice ([`Engine::save_slice`]) while commands change it. No snapshot may be under way meanwhile.
+
+use std::sync::Arc;
+
+use super::large::{Large, is_large};
+use super::{Chunk, Outlet};
+use crate::alloc::account;
+use crate::engine::db::Db;
+use crate::engine::marks::Marks;
+use crate::engine::serial::commands;
+use crate::engine::slots::walk_position;
+use crate::engine::value::Object;
+use crate::engine::{Engine, Key};
+use crate::structures::entry::{EntryRef, Value};
+
+/// Keys that are written between two looks at how much that was.
+const WRITTEN_TOGETHER: usize = 16;
+
+/// What becomes of large collections.
+#[derive(Clone, Copy)]
+pub enum Larges<'a> {
+    /// One begins to go to this outlet by the piece, and what is behind it waits.
+    ByPiece(&'a Arc<dyn Outlet>),
+    /// The first one waits, and so does what is behind it.
+    Wait,
+    /// All of them are written whole.
+    Whole,
+}
+
+/// How writing ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// Where the walk over the slot goes on, 0 at the end; of named keys, how many are written.
+    pub next: u64,
+    /// Keys that were looked at, one that began among them.
+    pub keys: u64,
+    /// A large collection has begun; [`Engine::save_slice`] goes on with it.
+    pub has_begun: bool,
+    /// A large collection waits.
+    pub waits: bool,
+}
+
+impl Chunk {
+    /// Appends commands that make an entry; a long string is shared.
+    pub fn push_commands(&mut self, entry: EntryRef<'_, Object>, now_ms: u64) {
+        let Value::Block(block) = entry.value() else {
+            return commands::entry(&mut self.bytes, entry, now_ms);
+        };
+        commands::before_text(&mut self.bytes, entry, block.len());
+        self.push_block(block);
+        commands::behind_text(&mut self.bytes, entry);
+    }
+}
+
+impl Larges<'_> {
+    /// Whether an entry is one that is not to be written whole.
+    fn include(self, entry: EntryRef<'_, Object>) -> bool {
+        match self {
+            Larges::ByPiece(outlet) => is_large(entry) && outlet.takes_pieces(entry),
+            Larges::Wait => is_large(entry) && commands::takes_pieces(entry),
+            Larges::Whole => false,
+        }
+    }
+}
+
+fn is_over(entry: EntryRef<'_, Object>, now_ms: u64) -> bool {
+    entry.deadline().is_some_and(|deadline| deadline <= now_ms)
+}
+
+impl Db {
+    /// Begins to show the collection under a key by the piece.
+    fn begin_alone(&mut self, key: &Key<'_>, outlet: &Arc<dyn Outlet>) {
+        let found = self
+            .table
+            .find_by_hash(key.hash, |entry| entry.key() == key.bytes);
+        let Some(place) = found else {
+            debug_assert!(false, "it was found just now");
+            return;
+        };
+        let number = self.number();
+        account::apart(|| {
+            let entry = &mut self.table.edit(place);
+            Large::begin(entry, &Marks::default(), number, outlet);
+        });
+        self.note_under_way(place);
+    }
+}
+
+impl Engine {
+    /// Appends commands that make the keys of a slot of a database elsewhere, from a position on, until there are so
+    /// many bytes or a large collection. Keys whose time has come are left out.
+    pub fn write_slot(
+        &mut self,
+        (index, wanted): (usize, u16),
+        position: u64,
+        bytes: usize,
+        (out, larges): (&mut Chunk, Larges<'_>),
+        now_ms: u64,
+    ) -> Written {
+        let mut written = Written {
+            next: position,
+            ..Written::default()
+        };
+        let seed = self.seed;
+        let mut met: Option<(u64, Box<[u8]>)> = None;
+        loop {
+            let Some(db) = self.db(index).filter(|_| self.has_slot(wanted)) else {
+                written.next = 0;
+                return written;
+            };
+            // Several keys of one position come together.
+            let mut before = None;
+            let next = db.walk_slot(wanted, written.next, WRITTEN_TOGETHER, |entry| {
+                let at = walk_position(seed.hash(entry.key()));
+                let is_behind = match (&met, larges) {
+                    (None, _) => false,
+                    (Some((stop, _)), Larges::Wait) => at >= *stop,
+                    (Some((stop, _)), _) => at > *stop,
+                };
+                if is_behind {
+                    return;
+                }
+                let is_first = met.is_none() && before != Some(at);
+                if larges.include(entry) && is_first && !is_over(entry, now_ms) {
+                    met = Some((at, entry.key().into()));
+                    return;
+                }
+                before = Some(at);
+                written.keys += 1;
+                if !is_over(entry, now_ms) {
+                    out.push_commands(entry, now_ms);
+                }
+            });
+            match (met.take(), larges) {
+                (Some((at, key)), Larges::ByPiece(outlet)) => {
+                    written.keys += 1;
+                    written.next = at + 1;
+                    written.has_begun = true;
+                    if let Some(db) = self.dbs[index].as_deref_mut() {
+                        db.begin_alone(&Key::new(&key, seed), outlet);
+                    }
+                    return written;
+                }
+                (Some((at, _)), _) => {
+                    written.next = at;
+                    written.waits = true;
+                    return written;
+                }
+                (None, _) => written.next = next,
+            }
+            if next == 0 || out.len_bytes() >= bytes {
+                return written;
+            }
+        }
+    }
+
+    /// Appends commands that make keys of a database elsewhere as they are here, whatever was there, up to a large
+    /// collection; keys that are not here go.
+    pub fn write_keys(
+        &mut self,
+        index: usize,
+        keys: &[Vec<u8>],
+        (out, larges): (&mut Chunk, Larges<'_>),
+        now_ms: u64,
+    ) -> Written {
+        let mut written = Written::default();
+        for key in keys {
+            let key = Key::new(key, self.seed);
+            let mut begins = false;
+            let db = self.db(index);
+            let found = db.and_then(|db| {
+                let place = db
+                    .table
+                    .find_by_hash(key.hash, |entry| entry.key() == key.bytes);
+                Some(db.at(place?))
+            });
+            let live = found.filter(|entry| !is_over(*entry, now_ms));
+            if live.is_some_and(|entry| larges.include(entry)) {
+                if matches!(larges, Larges::Wait) {
+                    written.waits = true;
+                    return written;
+                }
+                begins = true;
+            }
+            commands::command(&mut out.bytes, &[b"DEL", key.bytes]);
+            written.next += 1;
+            written.keys += 1;
+            match (live, larges) {
+                (Some(_), Larges::ByPiece(outlet)) if begins => {
+                    if let Some(db) = self.dbs[index].as_deref_mut() {
+                        db.begin_alone(&key, outlet);
+                    }
+                    written.has_begun = true;
+                    return written;
+                }
+                (Some(entry), _) => out.push_commands(entry, now_ms),
+                (None, _) => {}
+            }
+        }
+        written
+    }
+}

@@ -1,0 +1,175 @@
+//! The connection over which slots go: what is sent, what is heard, and whether the move goes on.
+
+use std::io;
+use std::pin::pin;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::timeout;
+
+use super::super::pieces::ToSend;
+use super::super::{filter, has_all};
+use super::{Ended, Export, LOOK_AGAIN, LOST, NOT_OWNED};
+use crate::engine::serial::commands;
+use crate::persist::snapshot::HeldOff;
+
+/// Bytes that are sent between two looks at what else has happened.
+const SENT_TOGETHER: usize = 1 << 20;
+
+/// How often a connection that takes nothing is looked at.
+const STALLED: Duration = Duration::from_secs(1);
+
+/// How often the two nodes tell each other that they are there.
+const ACK_EVERY: Duration = Duration::from_secs(1);
+
+impl Export {
+    pub(super) async fn say(&mut self, word: &str) -> Result<(), Ended> {
+        commands::command(
+            self.out.text(),
+            &[b"CLUSTER", b"SYNCSLOTS", word.as_bytes()],
+        );
+        self.send().await
+    }
+
+    /// Sends what waits, hears what was said, and looks whether the move goes on.
+    pub(super) async fn exchange(&mut self) -> Result<(), Ended> {
+        // A part of a large collection may end within a command.
+        if self.between.is_none() && self.said.elapsed() > ACK_EVERY {
+            commands::command(self.out.text(), &[b"CLUSTER", b"SYNCSLOTS", b"ACK"]);
+            self.said = Instant::now();
+        }
+        self.send().await?;
+        self.hear()?;
+        self.check()
+    }
+
+    pub(super) fn check(&mut self) -> Result<(), Ended> {
+        if self.job.is_cancelled() {
+            return Err(Ended::Cancelled);
+        }
+        let map = self.bus.map();
+        if !map.me().is_primary() || !has_all(&map, self.job.source, &self.job.slots) {
+            return Err(NOT_OWNED.into());
+        }
+        if self.heard_at.elapsed() > self.patience {
+            return Err(io::Error::from(io::ErrorKind::TimedOut).into());
+        }
+        let waiting = self.reader.waiting_bytes() + self.later.held_bytes();
+        self.job.waiting_bytes.store(waiting, Relaxed);
+        let texts = (self.taken.capacity() + self.input.capacity()) as u64;
+        let own = texts + self.out.held_bytes() + self.larges.held_bytes();
+        self.job.buffer_bytes.store(waiting + own, Relaxed);
+        let config = self.bus.service.config.load();
+        let limit = config.client_output_buffer_limit.replica.hard_bytes;
+        match limit > 0 && waiting > limit {
+            true => Err("Changes come faster than the target node takes them".into()),
+            false => Ok(()),
+        }
+    }
+
+    /// Sends what waits. What the log has meanwhile is taken, so that it need not be kept as a whole.
+    pub(super) async fn send(&mut self) -> Result<(), Ended> {
+        while let Some(part) = self.out.pop() {
+            let is_large = self.between.is_some() || matches!(part, ToSend::Shared(_));
+            let mut rest = part.bytes();
+            while !rest.is_empty() {
+                let together = rest.len().min(SENT_TOGETHER);
+                let sent = self.write(&rest[..together], is_large).await?;
+                rest = &rest[sent..];
+                if is_large && !rest.is_empty() {
+                    self.take_log()?;
+                    self.check()?;
+                }
+            }
+        }
+        let flushed = timeout(self.patience, self.stream.flush()).await;
+        flushed.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))?;
+        Ok(())
+    }
+
+    /// Sends some of these bytes; how many.
+    async fn write(&mut self, bytes: &[u8], is_large: bool) -> Result<usize, Ended> {
+        let began = Instant::now();
+        loop {
+            match timeout(STALLED, self.stream.write(bytes)).await {
+                Ok(Ok(0)) => return Err(LOST.into()),
+                Ok(sent) => {
+                    let sent = sent?;
+                    self.job.figures.bytes.fetch_add(sent as u64, Relaxed);
+                    if is_large {
+                        // It says nothing until it has all of a command.
+                        self.heard_at = Instant::now();
+                    }
+                    return Ok(sent);
+                }
+                Err(_) if self.job.is_cancelled() => return Err(Ended::Cancelled),
+                Err(_) if began.elapsed() >= self.patience => {
+                    return Err(io::Error::from(io::ErrorKind::TimedOut).into());
+                }
+                Err(_) => {
+                    let held_off = self.held_off.as_ref();
+                    if held_off.is_some_and(HeldOff::keeps_one_waiting) {
+                        return Err("A snapshot has to begin, and the target node takes nothing of a large key".into());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes what the other node has said, without waiting.
+    fn hear(&mut self) -> Result<(), Ended> {
+        loop {
+            match self.stream.try_read(&mut self.input) {
+                Ok(0) => return Err(LOST.into()),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        while let Some(word) = filter::word(&mut self.input)? {
+            self.heard_at = Instant::now();
+            self.job.note_heard();
+            match word {
+                Ok(word) if word == "ACK" => {}
+                Ok(word) => self.heard.push(word),
+                Err(text) => {
+                    return Err(Ended::Failed(format!(
+                        "Target node replied with error: {text}"
+                    )));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The answer to what was sent first.
+    pub(super) async fn reply(&mut self) -> Result<Result<String, String>, Ended> {
+        let began = Instant::now();
+        loop {
+            if let Some(word) = filter::word(&mut self.input)? {
+                self.heard_at = Instant::now();
+                return Ok(word);
+            }
+            let left = self.patience.saturating_sub(began.elapsed());
+            let reading = pin!(self.stream.read_buf(&mut self.input));
+            match tokio::time::timeout(left, reading).await {
+                Err(_) => return Err(io::Error::from(io::ErrorKind::TimedOut).into()),
+                Ok(Ok(0)) => return Err(LOST.into()),
+                Ok(read) => read.map(drop)?,
+            }
+        }
+    }
+
+    /// Follows until the other node says a word.
+    pub(super) async fn await_word(&mut self, word: &str) -> Result<(), Ended> {
+        loop {
+            self.follow().await?;
+            if let Some(at) = self.heard.iter().position(|heard| heard == word) {
+                self.heard.remove(at);
+                return Ok(());
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+}
