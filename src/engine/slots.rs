@@ -126,9 +126,12 @@ mod tests {
     use super::*;
     use crate::base::hash::{SLOTS, Seed};
     use crate::base::random::Random;
+    use crate::engine::db::Db;
     use crate::engine::evict::Policy;
     use crate::engine::evict::budget::Budget;
     use crate::engine::keyspace::Deadline;
+    use crate::engine::snapshot::Chunk;
+    use crate::engine::snapshot::alone::Larges;
     use crate::engine::{Key, Now};
 
     const SEED: Seed = Seed { k0: 1, k1: 2 };
@@ -420,6 +423,43 @@ mod tests {
         assert_eq!(visited, db.keys_in_slot(slot(b"{hot}")));
         assert_eq!(steps, visited.div_ceil(100), "as many as were asked for");
         assert!(db.looked_at() - before - visited <= visited / 100);
+    }
+
+    #[test]
+    fn a_slot_that_goes_elsewhere_is_read_alone_however_many_keys_others_have() {
+        let hot = if cfg!(miri) { 50 } else { 2_000 };
+        let others = if cfg!(miri) { 200 } else { 18_000 };
+        let now = Now::default();
+        for others in [others, 20 * others] {
+            let mut engine = engine(1);
+            for number in 0..hot {
+                let name = format!("{{hot}}{number}");
+                put(&mut engine, 0, name.as_bytes(), now, Deadline::Clear);
+            }
+            for number in 0..others {
+                let name = format!("other{number}");
+                put(&mut engine, 0, name.as_bytes(), now, Deadline::Clear);
+            }
+            let wanted = slot(b"{hot}");
+            let keys = engine.keys_in_slot(wanted);
+            let looked_at = |engine: &Engine| engine.db(0).map_or(0, Db::looked_at);
+            let before = looked_at(&engine);
+            let (mut next, mut written, mut slices) = (0, 0, 0);
+            loop {
+                let mut chunk = Chunk::default();
+                let into = (&mut chunk, Larges::Whole);
+                let step = engine.write_slot((0, wanted), next, 4096, into, now.unix_ms);
+                (next, slices) = (step.next, slices + 1);
+                written += step.keys;
+                if next == 0 {
+                    break;
+                }
+            }
+            assert_eq!(written, keys);
+            assert!(slices > 1);
+            let beside = looked_at(&engine) - before - keys;
+            assert!(beside <= keys / 100, "{beside} others were looked at");
+        }
     }
 
     #[test]
