@@ -124,8 +124,7 @@ fn a_slot_goes_to_valkey_and_back_with_its_keys_of_all_databases() {
     let keys = 500;
     fill_all(&ours, keys);
     for (from, to) in [(&ours, &valkey), (&valkey, &ours)] {
-        migrate(from, to);
-        await_end(from, "success");
+        super::move_over(from, to);
         eventually("it has taken them", || super::owns(to));
         check_all(to, keys);
         eventually("the keys go", || count_all(from) == 0);

@@ -128,6 +128,9 @@ impl Moves {
         for job in &exports {
             job.cancel();
         }
+        for job in self.queue.lock().waiting.drain(..) {
+            job.end(State::Cancelled, "");
+        }
         !exports.is_empty()
     }
 

@@ -17,8 +17,11 @@ use crate::persist::snapshot::HeldOff;
 /// Bytes that are sent between two looks at what else has happened.
 const SENT_TOGETHER: usize = 1 << 20;
 
-/// How often a connection that takes nothing is looked at.
-const STALLED: Duration = Duration::from_secs(1);
+/// How often it is looked whether a move is still wanted of which the other node says or takes nothing.
+pub(super) const SILENT_LOOK: Duration = Duration::from_millis(100);
+
+/// How long a snapshot waits for a large key of which the other node takes nothing.
+const SNAPSHOT_WAITS: Duration = Duration::from_secs(1);
 
 /// How often the two nodes tell each other that they are there.
 const ACK_EVERY: Duration = Duration::from_secs(1);
@@ -48,6 +51,7 @@ impl Export {
         if self.job.is_cancelled() {
             return Err(Ended::Cancelled);
         }
+        self.look_whether_held(self.held_until_ms)?;
         let map = self.bus.map();
         if !map.me().is_primary() || !has_all(&map, self.job.source, &self.job.slots) {
             return Err(NOT_OWNED.into());
@@ -92,7 +96,7 @@ impl Export {
     async fn write(&mut self, bytes: &[u8], is_large: bool) -> Result<usize, Ended> {
         let began = Instant::now();
         loop {
-            match timeout(STALLED, self.stream.write(bytes)).await {
+            match timeout(SILENT_LOOK, self.stream.write(bytes)).await {
                 Ok(Ok(0)) => return Err(LOST.into()),
                 Ok(sent) => {
                     let sent = sent?;
@@ -103,13 +107,14 @@ impl Export {
                     }
                     return Ok(sent);
                 }
-                Err(_) if self.job.is_cancelled() => return Err(Ended::Cancelled),
                 Err(_) if began.elapsed() >= self.patience => {
                     return Err(io::Error::from(io::ErrorKind::TimedOut).into());
                 }
                 Err(_) => {
+                    self.check()?;
                     let held_off = self.held_off.as_ref();
-                    if held_off.is_some_and(HeldOff::keeps_one_waiting) {
+                    let is_awaited = held_off.is_some_and(HeldOff::keeps_one_waiting);
+                    if is_awaited && began.elapsed() >= SNAPSHOT_WAITS {
                         return Err("A snapshot has to begin, and the target node takes nothing of a large key".into());
                     }
                 }
@@ -151,10 +156,13 @@ impl Export {
                 self.heard_at = Instant::now();
                 return Ok(word);
             }
-            let left = self.patience.saturating_sub(began.elapsed());
             let reading = pin!(self.stream.read_buf(&mut self.input));
-            match tokio::time::timeout(left, reading).await {
-                Err(_) => return Err(io::Error::from(io::ErrorKind::TimedOut).into()),
+            match timeout(SILENT_LOOK, reading).await {
+                Err(_) if self.job.is_cancelled() => return Err(Ended::Cancelled),
+                Err(_) if began.elapsed() >= self.patience => {
+                    return Err(io::Error::from(io::ErrorKind::TimedOut).into());
+                }
+                Err(_) => {}
                 Ok(Ok(0)) => return Err(LOST.into()),
                 Ok(read) => read.map(drop)?,
             }

@@ -18,12 +18,14 @@ mod link;
 
 use std::future::poll_fn;
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::runtime::Builder;
+use tokio::time::timeout;
 
 use super::super::{Bus, links};
 use super::filter::{self, Filter, Named, Reached};
@@ -175,6 +177,8 @@ struct Export {
     heard_at: Instant,
     /// Since when writes are held back, if they are.
     holds_since: Option<Instant>,
+    /// Until when, in Unix milliseconds.
+    held_until_ms: u64,
 }
 
 impl Export {
@@ -188,8 +192,17 @@ impl Export {
         };
         let port = node.client_port(config.tls_cluster);
         let patience = Duration::from_secs(u64::from(config.repl_timeout));
-        let connecting = tokio::time::timeout(patience, links::open(bus, &node.ip, port)).await;
-        let Ok(Ok((stream, ..))) = connecting else {
+        let mut connecting = pin!(links::open(bus, &node.ip, port));
+        let began = Instant::now();
+        let connected = loop {
+            match timeout(link::SILENT_LOOK, &mut connecting).await {
+                Ok(connected) => break connected.ok(),
+                Err(_) if job.is_cancelled() => return Err(Ended::Cancelled),
+                Err(_) if began.elapsed() >= patience => break None,
+                Err(_) => {}
+            }
+        };
+        let Some((stream, ..)) = connected else {
             return Err("Unable to connect to target node".into());
         };
         let log = Arc::clone(&bus.replication.log);
@@ -221,6 +234,7 @@ impl Export {
             said: now,
             heard_at: now,
             holds_since: None,
+            held_until_ms: 0,
         };
         match export
             .introduce(&config.masteruser, &config.masterauth)
@@ -317,7 +331,9 @@ impl Export {
         self.say("PAUSED").await?;
         self.await_word("REQUEST-FAILOVER").await?;
         self.check()?;
+        let held_until_ms = self.held_until_ms;
         self.hold_on();
+        self.look_whether_held(held_until_ms)?;
         self.job.advance(&[State::Paused], State::Granted);
         self.grant().await
     }
@@ -361,10 +377,20 @@ impl Export {
     }
 
     /// Holds writes back for a while from now on.
-    fn hold_on(&self) {
+    fn hold_on(&mut self) {
         let now_ms = clock::unix_ms();
+        self.held_until_ms = now_ms + PAUSE_MS;
         let pause = &self.bus.service.pause;
-        pause.hold_slots(&self.job.slots, now_ms + PAUSE_MS, now_ms);
+        pause.hold_slots(&self.job.slots, self.held_until_ms, now_ms);
+    }
+
+    /// A write that has waited until this time runs, and has perhaps not been sent: then the other node may not get
+    /// the slots.
+    fn look_whether_held(&self, until_ms: u64) -> Result<(), Ended> {
+        match self.holds_since.is_some() && clock::unix_ms() >= until_ms {
+            true => Err("Writes can not be held back any longer".into()),
+            false => Ok(()),
+        }
     }
 
     /// The other node may take the slots: waits until it has. If it has not for long, it does not.
