@@ -6,7 +6,7 @@
 //! some bits of their slot, tables must never reuse the slot's bits.
 
 use siphasher::sip::SipHasher13;
-use xxhash_rust::xxh3::xxh3_64;
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use super::hex;
 
@@ -38,6 +38,14 @@ pub fn digest(bytes: &[u8]) -> u64 {
 #[must_use]
 pub fn digest_hex(bytes: &[u8]) -> [u8; 16] {
     hex::array(&digest(bytes).to_be_bytes())
+}
+
+/// The 128-bit XXH3 of some parts, one behind the other.
+#[must_use]
+pub fn digest_128(parts: &[&[u8]]) -> u128 {
+    let mut state = Xxh3::new();
+    parts.iter().for_each(|part| state.update(part));
+    state.digest128()
 }
 
 /// How many slots a cluster has.

@@ -76,8 +76,6 @@ static DIRECTIVES: &[(&str, &str)] = &[
     ("rdma-rx-size", NO_RDMA),
     ("repl-mptcp", "connections are of TCP alone"),
     ("req-res-logfile", FOR_TESTS),
-    ("stream-idmp-duration", OTHER_DESIGN),
-    ("stream-idmp-maxsize", OTHER_DESIGN),
     (
         "unixsocketgroup",
         "the group of the socket is that of the process",

@@ -362,6 +362,10 @@ parameters! {
         "Bytes in one node of a stream; 0 for no limit.";
     stream_node_max_entries: number(i64, 100, 0, LONG_MAX), "stream-node-max-entries", MUTABLE,
         "Entries in one node of a stream; 0 for no limit.";
+    stream_idmp_duration: number(u64, 100, 1, 86_400), "stream-idmp-duration", MUTABLE.since("8.6"),
+        "Seconds that a stream remembers what a producer added, where XCFGSET says nothing else.";
+    stream_idmp_maxsize: number(u64, 100, 1, 10_000), "stream-idmp-maxsize", MUTABLE.since("8.6"),
+        "What a stream remembers of each producer at most, where XCFGSET says nothing else.";
     sanitize_dump_payload: choice(SanitizeDumpPayload, SanitizeDumpPayload::No), "sanitize-dump-payload",
         MUTABLE.no_effect("serialised values are always checked in full"),
         "Whose serialised values are checked in full.";

@@ -40,6 +40,7 @@ mod observability;
 mod operating;
 mod private;
 mod process;
+mod producers;
 mod protocol;
 mod pubsub;
 mod reloading;

@@ -1,6 +1,7 @@
 //! XINFO: what streams, groups and consumers say of themselves.
 
 use super::group::no_group_of;
+use super::producers::usual_rules;
 use super::{Args, Command, CommandError, CommandResult, DataType, Out, ShardCx, StreamId};
 use super::{now_ms, reply_entries, reply_entry, reply_id, stream_at};
 use crate::command::declaration::{Flags, Group, KeyFlags, KeySpec};
@@ -9,6 +10,7 @@ use crate::command::server::reply_help;
 use crate::engine::value::stream::Stream;
 use crate::engine::value::stream::consumer::{Consumer, NEVER};
 use crate::engine::value::stream::group::{Group as ConsumerGroup, UNKNOWN_READ};
+use crate::engine::value::stream::producers::{ProducerFacts, Rules};
 
 const KEY: &[KeySpec] = &[KeySpec::one(2, KeyFlags::RO.or(KeyFlags::ACCESS))];
 
@@ -132,6 +134,7 @@ static STREAM: Command = Command::sub("xinfo|stream", "stream", Group::Stream, -
             "7.2.0",
             "Says when a consumer last got something, and when it last asked.",
         ),
+        ("8.6.0", "Says what the stream remembers of its producers."),
     ])
     .on_keys(stream);
 
@@ -139,16 +142,19 @@ static STREAM: Command = Command::sub("xinfo|stream", "stream", Group::Stream, -
 const COUNT_USUAL: u64 = 10;
 
 fn stream(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    let (usual, now_ms) = (usual_rules(cx.config), cx.now.unix_ms);
     with_stream(cx, args, |stream| {
         match full_count(args)? {
             None => {
-                out.map(10);
+                out.map(16);
                 reply_facts(stream, out);
+                reply_producers(stream, usual, now_ms, out);
                 reply_ends(stream, out);
             }
             Some(count_max) => {
-                out.map(9);
+                out.map(15);
                 reply_facts(stream, out);
+                reply_producers(stream, usual, now_ms, out);
                 reply_all(stream, count_max, out);
             }
         }
@@ -197,6 +203,24 @@ fn reply_facts(stream: &Stream, out: &mut Out) {
     out.integer(facts.entries_added as i64);
     out.bulk(b"recorded-first-entry-id");
     reply_id(facts.first_id, out);
+}
+
+/// Six pairs of a map.
+fn reply_producers(stream: &Stream, usual: Rules, now_ms: u64, out: &mut Out) {
+    let known = stream.producers();
+    let facts = known.map_or(ProducerFacts::under(usual), |producers| producers.facts());
+    let (producers, ids) = known.map_or((0, 0), |producers| producers.counts(now_ms));
+    for (name, value) in [
+        ("idmp-duration", facts.rules.seconds),
+        ("idmp-maxsize", facts.rules.each_max),
+        ("pids-tracked", producers as u64),
+        ("iids-tracked", ids as u64),
+        ("iids-added", facts.added),
+        ("iids-duplicates", facts.duplicates),
+    ] {
+        out.bulk(name.as_bytes());
+        out.integer(value as i64);
+    }
 }
 
 fn reply_ends(stream: &Stream, out: &mut Out) {

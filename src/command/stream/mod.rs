@@ -10,6 +10,7 @@
 //! pending    XACK XPENDING
 //! claim      XCLAIM XAUTOCLAIM
 //! info       XINFO
+//! producers  XCFGSET XIDMPRECORD, and what IDMP and IDMPAUTO of XADD mean
 //! ```
 
 mod add;
@@ -19,6 +20,7 @@ mod group;
 mod info;
 mod logged;
 mod pending;
+mod producers;
 mod range;
 mod read;
 #[cfg(test)]
@@ -41,10 +43,12 @@ pub(super) static TABLE: &[&Command] = &[
     &delete::XACKDEL,
     &add::XADD,
     &claim::XAUTOCLAIM,
+    &producers::XCFGSET,
     &claim::XCLAIM,
     &delete::XDEL,
     &delete::XDELEX,
     &group::XGROUP,
+    &producers::XIDMPRECORD,
     &info::XINFO,
     &XLEN,
     &pending::XPENDING,

@@ -42,8 +42,8 @@ fn replies_in_resp3_are_maps_where_redis_has_them() {
     );
     assert_eq!(wire(&mut cli, "XREAD STREAMS s 5"), "_\r\n");
     assert_eq!(wire(&mut cli, "XRANGE s - + COUNT 0"), "_\r\n");
-    assert!(wire(&mut cli, "XINFO STREAM s").starts_with("%10\r\n"));
-    assert!(wire(&mut cli, "XINFO STREAM s FULL").starts_with("%9\r\n"));
+    assert!(wire(&mut cli, "XINFO STREAM s").starts_with("%16\r\n"));
+    assert!(wire(&mut cli, "XINFO STREAM s FULL").starts_with("%15\r\n"));
     assert!(wire(&mut cli, "XINFO GROUPS s").starts_with("*1\r\n%6\r\n"));
     assert!(wire(&mut cli, "XINFO CONSUMERS s g").starts_with("*1\r\n%4\r\n"));
 }

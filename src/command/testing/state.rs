@@ -55,7 +55,8 @@ fn value(cli: &mut Terminal, key: &str, kind: &str) -> String {
         }
         "stream" => {
             let reply = cli.run(&format!("XINFO STREAM {key} FULL COUNT 0"));
-            // When a consumer was last seen is of no account, and neither is how nodes are laid out.
+            // When a consumer was last seen is of no account, and neither is how nodes are laid out, nor what was
+            // refused as it was there.
             let mut is_time = false;
             let lines = reply.lines().filter(|line| {
                 let was_time = std::mem::take(&mut is_time);
@@ -64,6 +65,7 @@ fn value(cli: &mut Terminal, key: &str, kind: &str) -> String {
                     "active-time",
                     "radix-tree-keys",
                     "radix-tree-nodes",
+                    "iids-duplicates",
                 ]
                 .iter()
                 .any(|name| line.contains(name));

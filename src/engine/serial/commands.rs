@@ -4,7 +4,7 @@
 //! strings                SET
 //! lists, sets, …         RPUSH, SADD, ZADD, HSET, a few elements each; deadlines of elements: HPEXPIREAT, SPEXPIREAT
 //! streams                XADD, XSETID, XGROUP CREATE, XGROUP CREATECONSUMER, XCLAIM
-//! sketches               RESTORE; so are streams that no commands make as they are
+//! sketches               RESTORE; so are streams that no commands make as they are, and those that know producers
 //! deadline               PEXPIREAT behind all
 //! ```
 //!
@@ -143,7 +143,9 @@ pub fn behind_text(out: &mut Vec<u8>, entry: EntryRef<'_, Object>) {
 
 /// Whether a large collection can be made piece after piece.
 pub fn takes_pieces(entry: EntryRef<'_, Object>) -> bool {
-    let can_be = |stream: &Stream| !stream.has_claimed_length() && stream.pending_count() == 0;
+    let can_be = |stream: &Stream| {
+        !stream.has_claimed_length() && stream.pending_count() == 0 && stream.producers().is_none()
+    };
     match entry.value() {
         Value::Object(object) if object.body.pages() > 0 => false,
         _ => stream_of(entry).is_none_or(can_be),
@@ -226,7 +228,10 @@ fn element(
                 member_deadline(out, key, piece.name, piece.number);
             }
         }
-        pieces::Form::Set | pieces::Form::List(_) | pieces::Form::Stream | pieces::Form::Sketch => {
+        pieces::Form::Set
+        | pieces::Form::List(_)
+        | pieces::Form::Stream(_)
+        | pieces::Form::Sketch => {
             next(b"SADD", 1);
             argument(out, piece.name);
         }
@@ -311,14 +316,17 @@ fn hash(out: &mut Vec<u8>, entry: EntryRef<'_, Object>, now_ms: u64) {
     });
 }
 
-/// Whether commands make a stream as it is: nothing is pending that was deleted, and it has as many entries as it says.
+/// Whether commands make a stream as it is: nothing is pending that was deleted, it has as many entries as it says, and
+/// it knows no producers, whose ids commands of theirs would count anew.
 fn can_be_made(stream: &Stream) -> bool {
     let is_counted = stream.counted_facts().length == stream.facts().length;
     let are_there = |group: &Group| {
         let mut pending = group.pending_between(StreamId::MIN, StreamId::MAX);
         pending.all(|(id, _)| stream.contains(id))
     };
-    is_counted && stream.groups.iter().all(|(_, group)| are_there(group))
+    is_counted
+        && stream.producers().is_none()
+        && stream.groups.iter().all(|(_, group)| are_there(group))
 }
 
 fn stream(out: &mut Vec<u8>, key: &[u8], stream: &Stream) {
@@ -345,7 +353,7 @@ fn stream(out: &mut Vec<u8>, key: &[u8], stream: &Stream) {
     }
 }
 
-/// Appends a piece of a stream in which nothing is pending; how many nodes that is.
+/// Appends a piece of a stream in which nothing is pending and which knows no producers; how many nodes that is.
 fn stream_piece(out: &mut Vec<u8>, key: &[u8], piece: &StreamPiece<'_>) -> u64 {
     match piece {
         StreamPiece::Node(master, node) => {
@@ -384,7 +392,12 @@ fn stream_piece(out: &mut Vec<u8>, key: &[u8], piece: &StreamPiece<'_>) -> u64 {
             command_head(out, 5, [b"XGROUP", b"CREATECONSUMER", key, &group.name]);
             argument(out, &consumer.name);
         }
-        StreamPiece::Pending(..) | StreamPiece::Consumers(_) | StreamPiece::Owned(_) => {}
+        StreamPiece::Pending(..)
+        | StreamPiece::Consumers(_)
+        | StreamPiece::Owned(_)
+        | StreamPiece::Producers(..)
+        | StreamPiece::Producer(..)
+        | StreamPiece::ProducersEnd(_) => {}
     }
     0
 }

@@ -28,7 +28,8 @@ pub(super) enum Form {
     VolatileHash(u64),
     /// Of so many nodes.
     List(u64),
-    Stream,
+    /// Whether it remembers anything of producers.
+    Stream(bool),
     Sketch,
 }
 
@@ -72,7 +73,7 @@ impl Shape {
             }
             Collection::List(list) => shape.form = Form::List(list.nodes().len() as u64),
             Collection::Stream(stream) => {
-                shape.form = Form::Stream;
+                shape.form = Form::Stream(stream.producers().is_some());
                 shape.count = stream.node_count() as u64;
             }
             Collection::Set(members) => {
@@ -116,7 +117,7 @@ impl Shape {
                 nodes::begin(nodes, writer);
                 return shape;
             }
-            Form::Stream => stream::kind(writer),
+            Form::Stream(has_producers) => stream::kind(has_producers, writer),
             Form::Sketch => {
                 let data_type = Kind(entry.kind()).data_type();
                 pages::begin(data_type, &head(entry), writer);
@@ -141,7 +142,9 @@ impl Shape {
                 nodes::node(node, writer);
                 *count as u64
             }
-            Piece::Stream(piece) => stream::piece(piece, writer),
+            Piece::Stream(piece) => {
+                stream::piece(piece, matches!(self.form, Form::Stream(true)), writer)
+            }
             Piece::Page(page) => {
                 pages::page(page, writer);
                 1
@@ -182,7 +185,9 @@ impl Shape {
                 let deadline = Some(piece.number).filter(|at_ms| *at_ms != u64::MAX);
                 lapsing::member(piece.name, deadline, writer);
             }
-            Form::Set | Form::List(_) | Form::Stream | Form::Sketch => writer.string(piece.name),
+            Form::Set | Form::List(_) | Form::Stream(_) | Form::Sketch => {
+                writer.string(piece.name);
+            }
         }
         1
     }

@@ -12,11 +12,12 @@
 //! groups      count | ( name | last id | read (from 19 on) | pending | consumers ) …
 //! pending     count | ( id | delivery time u64 | deliveries ) …
 //! consumers   count | ( name | seen u64 | active u64 (from 21 on) | count | id … ) …
-//! producers   seconds that they are remembered | how much of each | count | … | ids added | ids that came twice
+//! producers   seconds that ids are remembered | ids of each | count | ( name | count | ( id | entry's id ) … ) … |
+//!             ids added | ids that came twice
 //! ```
 //!
-//! What stands between count and figures of producers is not documented, and there are none here: a stream that knows
-//! of any is refused, and so is one with entries that a group was given back, as each has to be some consumer's here.
+//! A stream that remembers nothing of producers is written as of before them. One with entries that a group was given
+//! back is refused, as each has to be some consumer's here.
 //!
 //! A pending entry stands in its group's list with its figures, and in the list of exactly one consumer.
 
@@ -24,13 +25,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::reader::Reader;
 use super::writer::Writer;
-use super::{Form, Malformed, V11, types};
+use super::{Form, Malformed, V10, V11, V12, types};
 use crate::engine::value::Object;
 use crate::engine::value::stream::consumer::{ConsumerId, NEVER, Pending};
 use crate::engine::value::stream::group::{Group, UNKNOWN_READ};
 use crate::engine::value::stream::id::StreamId;
 use crate::engine::value::stream::node::Node;
 use crate::engine::value::stream::piece::{ConsumerHead, StreamPiece};
+use crate::engine::value::stream::producers::{ProducerFacts, Rules};
 use crate::engine::value::stream::{Stream, stream_entry, stream_of};
 use crate::structures::entry::{Entry, EntryRef};
 use crate::structures::listpack::Listpack;
@@ -40,50 +42,58 @@ pub(super) fn write(entry: EntryRef<'_, Object>, writer: &mut Writer) {
     let Some(stream) = stream_of(entry) else {
         unreachable!("a stream is one");
     };
-    kind(writer);
+    let has_producers = stream.producers().is_some();
+    kind(has_producers, writer);
     let nodes = stream.nodes();
     writer.length(nodes.len() as u64);
+    let mut piece = |one: &StreamPiece<'_>| piece(one, has_producers, writer);
     for (master, node) in nodes {
-        piece(&StreamPiece::Node(master, node), writer);
+        piece(&StreamPiece::Node(master, node));
     }
-    piece(
-        &StreamPiece::Facts(stream.facts(), stream.groups.len()),
-        writer,
-    );
+    piece(&StreamPiece::Facts(stream.facts(), stream.groups.len()));
     for (name, group) in stream.groups.iter() {
         let head = group.head(name);
-        piece(&StreamPiece::Group(&head), writer);
+        piece(&StreamPiece::Group(&head));
         for (id, pending) in group.pending_between(StreamId::MIN, StreamId::MAX) {
-            piece(&StreamPiece::Pending(id, pending), writer);
+            piece(&StreamPiece::Pending(id, pending));
         }
         let consumers = group.consumers();
-        piece(&StreamPiece::Consumers(consumers.len()), writer);
+        piece(&StreamPiece::Consumers(consumers.len()));
         for consumer in consumers {
             let one = ConsumerHead::of(consumer);
-            piece(&StreamPiece::Consumer(&head, &one), writer);
+            piece(&StreamPiece::Consumer(&head, &one));
             for id in consumer.pending_ids() {
-                piece(&StreamPiece::Owned(id), writer);
+                piece(&StreamPiece::Owned(id));
             }
         }
     }
-}
-
-fn has_activity(writer: &Writer) -> bool {
-    writer.form() != Form::Oldest
-}
-
-/// Writes the type.
-pub(super) fn kind(writer: &mut Writer) {
-    if has_activity(writer) {
-        writer.needs(V11);
-        writer.kind(types::STREAM_LISTPACKS_3);
-    } else {
-        writer.kind(types::STREAM_LISTPACKS_2);
+    if let Some(producers) = stream.producers() {
+        let facts = producers.facts();
+        piece(&StreamPiece::Producers(facts, producers.iter().len()));
+        for (name, producer) in producers.iter() {
+            piece(&StreamPiece::Producer(name, producer));
+        }
+        piece(&StreamPiece::ProducersEnd(facts));
     }
 }
 
+fn has_activity(has_producers: bool, writer: &Writer) -> bool {
+    has_producers || writer.form() != Form::Oldest
+}
+
+/// Writes the type; whether the stream remembers anything of producers decides on the form.
+pub(super) fn kind(has_producers: bool, writer: &mut Writer) {
+    let (version, kind) = match (has_producers, has_activity(has_producers, writer)) {
+        (true, _) => (V12, types::STREAM_LISTPACKS_4),
+        (false, true) => (V11, types::STREAM_LISTPACKS_3),
+        (false, false) => (V10, types::STREAM_LISTPACKS_2),
+    };
+    writer.needs(version);
+    writer.kind(kind);
+}
+
 /// Writes a piece; how many nodes that is.
-pub(super) fn piece(piece: &StreamPiece<'_>, writer: &mut Writer) -> u64 {
+pub(super) fn piece(piece: &StreamPiece<'_>, has_producers: bool, writer: &mut Writer) -> u64 {
     match piece {
         StreamPiece::Node(master, node) => {
             writer.string(&raw_id(*master));
@@ -113,19 +123,32 @@ pub(super) fn piece(piece: &StreamPiece<'_>, writer: &mut Writer) -> u64 {
         StreamPiece::Consumer(_, consumer) => {
             writer.string(&consumer.name);
             writer.millis(consumer.seen_ms as u64);
-            if has_activity(writer) {
+            if has_activity(has_producers, writer) {
                 writer.millis(consumer.active_ms as u64);
             }
             writer.length(consumer.pending_count as u64);
         }
         StreamPiece::Owned(id) => writer.raw(&raw_id(*id)),
+        StreamPiece::Producers(facts, count) => {
+            writer.length(facts.rules.seconds);
+            writer.length(facts.rules.each_max);
+            writer.length(*count as u64);
+        }
+        StreamPiece::Producer(name, producer) => {
+            writer.string(name);
+            writer.length(producer.len() as u64);
+            for (id, entry) in producer.iter() {
+                writer.string(id);
+                write_id(entry, writer);
+            }
+        }
+        StreamPiece::ProducersEnd(facts) => {
+            writer.length(facts.added);
+            writer.length(facts.duplicates);
+        }
     }
     0
 }
-
-/// Why a stream is refused that remembers what producers added.
-pub const PRODUCERS: &str =
-    "a stream that remembers ids of producers (IDMP), which there are not here";
 
 /// Reads a stream of any form.
 pub(super) fn read(
@@ -156,13 +179,41 @@ pub(super) fn read(
         stream.groups.insert(&name, group);
     }
     if matches!(form, types::STREAM_LISTPACKS_4 | types::STREAM_LISTPACKS_5) {
-        let (_seconds, _each) = (reader.length()?, reader.length()?);
-        if reader.length()? > 0 {
-            return Err(Malformed(PRODUCERS));
-        }
-        let (_added, _twice) = (reader.length()?, reader.length()?);
+        read_producers(reader, &mut stream)?;
     }
     Ok(stream_entry(key, stream))
+}
+
+/// What a stream remembers of producers; nothing if all of it is as in every stream of Redis.
+fn read_producers(reader: &mut Reader<'_>, stream: &mut Stream) -> Result<(), Malformed> {
+    let rules = Rules {
+        seconds: reader.length()?,
+        each_max: reader.length()?,
+    };
+    if !Rules::SECONDS.contains(&rules.seconds) || !Rules::EACH_MAX.contains(&rules.each_max) {
+        return Err(Malformed("producers under rules that can not be"));
+    }
+    let mut facts = ProducerFacts::under(rules);
+    stream.restore_producers(Some(facts));
+    let count = reader.count(2)?;
+    for _ in 0..count {
+        let name = reader.string()?;
+        let ids = reader.count(3)?;
+        if ids as u64 > rules.each_max {
+            return Err(Malformed("a producer of more ids than are remembered"));
+        }
+        for _ in 0..ids {
+            let id = reader.string()?;
+            let entry = read_id(reader)?;
+            if !stream.restore_id(&name, &id, entry) {
+                return Err(Malformed("an id of a producer twice"));
+            }
+        }
+    }
+    (facts.added, facts.duplicates) = (reader.length()?, reader.length()?);
+    let is_usual = count == 0 && facts.added == 0 && facts.duplicates == 0 && rules == Rules::USUAL;
+    stream.restore_producers((!is_usual).then_some(facts));
+    Ok(())
 }
 
 /// The figures. Servers keep a length beside the entries, and there are files in which it is another one than that of

@@ -11,7 +11,6 @@ use super::source::{STRETCH_BYTES, Source};
 use super::{MARKS, opcode};
 use crate::engine::restored_access::Access;
 use crate::engine::serial::reader::{Origin, Reader};
-use crate::engine::serial::stream::PRODUCERS;
 use crate::engine::serial::{REDIS_VERSION_MAX, VALKEY_VERSIONS, types};
 
 /// Names of aux fields and their values that are longer are not kept.
@@ -561,8 +560,13 @@ impl<'s> Decoder<'s> {
         if matches!(kind, types::STREAM_LISTPACKS_4 | types::STREAM_LISTPACKS_5) {
             self.length()?;
             self.length()?;
-            if self.length()? > 0 {
-                return Err(foreign(PRODUCERS));
+            for _ in 0..self.length()? {
+                self.skip_string()?;
+                for _ in 0..self.length()? {
+                    self.skip_string()?;
+                    self.length()?;
+                    self.length()?;
+                }
             }
             self.length()?;
             self.length()?;

@@ -200,6 +200,16 @@ fn without_idle(value: &Value) -> Value {
 
 const TIMES: [&[u8]; 4] = [b"idle", b"inactive", b"seen-time", b"active-time"];
 
+/// What 8.6 says of a stream beside what 7.0 does.
+const PRODUCERS: [&[u8]; 6] = [
+    b"idmp-duration",
+    b"idmp-maxsize",
+    b"pids-tracked",
+    b"iids-tracked",
+    b"iids-added",
+    b"iids-duplicates",
+];
+
 /// Names and values, which RESP2 has in one row.
 fn pairs(value: &Value) -> Vec<(Value, Value)> {
     match value {
@@ -238,7 +248,7 @@ fn without_times(value: &Value) -> Value {
             .filter(|(name, value)| {
                 let is_count =
                     is_named(name, &[b"consumers"]) && matches!(value, Value::Integer(_));
-                !is_count && !is_named(name, &TIMES)
+                !is_count && !is_named(name, &TIMES) && !is_named(name, &PRODUCERS)
             })
             .map(|(name, value)| (name.clone(), without_times(value)));
         return Value::Map(kept.collect());

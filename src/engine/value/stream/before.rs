@@ -1,5 +1,5 @@
-//! What a stream was before it changed, as far as it did: copies of the nodes that changed, the facts, and the groups
-//! if one of them changed.
+//! What a stream was before it changed, as far as it did: copies of the nodes that changed, the facts, the groups if
+//! one of them changed, and the steps by which what it remembers of its producers did.
 //!
 //! A change is at either end mostly, so that one node is copied for many changes. Groups are copied all together: a
 //! caller that minds the copy asks for [`Body::copied_bytes`] first. Everything here is charged to no account.
@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use super::group::Group;
 use super::id::StreamId;
 use super::node::Node;
+use super::producers::{ProducerFacts, Producers, Step};
 use super::{Facts, Stream};
 use crate::alloc::account;
 use crate::alloc::slabs::Mover;
@@ -45,6 +46,9 @@ pub struct Before {
     groups: Option<ByName>,
     /// Of a node that was there more than once, the first copy counts. Those without a copy were not there.
     nodes: Vec<(StreamId, Option<Node>)>,
+    producers: Option<ProducerFacts>,
+    /// What happened to the ids of producers, in order.
+    steps: Vec<Step>,
     bytes: usize,
 }
 
@@ -67,6 +71,14 @@ impl Before {
         account::apart(|| self.nodes.push((master, node.cloned())));
         self.bytes += size_of::<(StreamId, Node)>() + node.map_or(0, |node| node.bytes().len());
     }
+
+    /// An id of a producer came or went.
+    #[cold]
+    pub(super) fn keep_step(&mut self, step: impl FnOnce() -> Step) {
+        let step = account::apart(step);
+        self.bytes += size_of::<Step>() + step.bytes();
+        account::apart(|| self.steps.push(step));
+    }
 }
 
 impl Body for Box<Stream> {
@@ -82,6 +94,8 @@ impl Body for Box<Stream> {
                     facts: self.facts,
                     groups: None,
                     nodes: Vec::new(),
+                    producers: self.producers().map(Producers::facts),
+                    steps: Vec::new(),
                     bytes: 0,
                 })
             }),
@@ -110,6 +124,15 @@ impl Body for Box<Stream> {
             };
         }
         self.facts = before.facts;
+        if let Some(producers) = &mut self.producers {
+            for step in before.steps.iter().rev() {
+                producers.undo(step);
+            }
+        }
+        match (before.producers, &mut self.producers) {
+            (Some(facts), Some(producers)) => producers.facts = facts,
+            (_, producers) => *producers = None,
+        }
         if let Some(groups) = &before.groups {
             let undone = std::mem::replace(&mut self.groups.by_name, groups.clone());
             for (name, mut group) in undone {
@@ -170,6 +193,14 @@ impl Body for Box<Stream> {
                 group.remove();
             }
         }
-        !self.nodes.is_empty() || !self.groups.is_empty()
+        while left > 0
+            && let Some(producers) = &mut self.producers
+        {
+            match producers.by_name.pop_last() {
+                Some((_, producer)) => left = left.saturating_sub(producer.len()),
+                None => self.producers = None,
+            }
+        }
+        !self.nodes.is_empty() || !self.groups.is_empty() || self.producers.is_some()
     }
 }

@@ -3,7 +3,7 @@
 //! Nodes are shown in their order, then what the stream knew of itself, then one group after the other. Who is about to
 //! change a node that was there at the cut and has not been shown says so, and a copy is kept; a node that goes is kept
 //! itself. Groups see to themselves ([`group::cut`](super::group)); one that is destroyed is kept until it was
-//! shown.
+//! shown. Producers come last; of one that is about to change a copy is kept.
 //!
 //! Copies are charged to no account (see [`account::apart`]). What left the stream is charged where it was until it was
 //! shown.
@@ -14,6 +14,7 @@ use super::group::Group;
 use super::id::StreamId;
 use super::node::Node;
 use super::piece::{ShowPiece, StreamPiece};
+use super::producers::{Producer, ProducerFacts, Producers};
 use super::{Facts, Groups, Stream};
 use crate::alloc::account;
 
@@ -24,6 +25,10 @@ enum Stage {
     Facts,
     /// The next group is the first of this name, or behind it.
     Groups(Box<[u8]>),
+    /// What producers have in common.
+    Producers,
+    /// The next producer is the first of this name, or behind it.
+    Producer(Box<[u8]>),
     /// All was shown; what was kept is freed.
     Over,
 }
@@ -45,7 +50,11 @@ pub(super) struct Cut {
     last: StreamId,
     /// What nodes were that changed.
     nodes: BTreeMap<StreamId, Before>,
-    /// Bytes of nodes that were copied.
+    /// What was known of producers, and how many they were.
+    producers: Option<(ProducerFacts, usize)>,
+    /// What producers were that changed.
+    changed: BTreeMap<Box<[u8]>, Option<Producer>>,
+    /// Bytes of nodes and producers that were copied.
     copied_bytes: usize,
 }
 
@@ -78,6 +87,66 @@ impl Cut {
         if self.awaits(master) {
             account::apart(|| self.nodes.insert(master, Before::Moved(node)));
         }
+    }
+
+    /// A producer is about to change, or to come where there was none.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn note_producer(&mut self, name: &[u8], producer: Option<&Producer>) {
+        let is_shown = match &self.stage {
+            Stage::Nodes(_) | Stage::Facts | Stage::Groups(_) | Stage::Producers => false,
+            Stage::Producer(from) => name < &**from,
+            Stage::Over => true,
+        };
+        if is_shown || self.producers.is_none() || self.changed.contains_key(name) {
+            return;
+        }
+        self.copied_bytes += producer.map_or(0, Producer::bytes);
+        account::apart(|| self.changed.insert(name.into(), producer.cloned()));
+    }
+
+    /// Shows the next producer; false if there are no more.
+    fn show_producer(
+        &mut self,
+        producers: Option<&Producers>,
+        show: &mut ShowPiece<'_>,
+        left: &mut usize,
+    ) -> bool {
+        use std::ops::Bound::{Included, Unbounded};
+        let Stage::Producer(from) = &self.stage else {
+            return false;
+        };
+        let range = (Included(&**from), Unbounded);
+        let here = producers.and_then(|all| all.by_name.range::<[u8], _>(range).next());
+        let kept = self.changed.first_entry();
+        let kept_is_next = match (&kept, here) {
+            (Some(kept), Some((name, _))) => kept.key() <= name,
+            (kept, _) => kept.is_some(),
+        };
+        let mut show = |name: &[u8], producer: &Producer| {
+            *left = left.saturating_sub(1 + producer.len());
+            account::apart(|| show(StreamPiece::Producer(name, producer)));
+        };
+        let next = if kept_is_next {
+            let Some((name, producer)) = account::apart(|| kept.map(|kept| kept.remove_entry()))
+            else {
+                return false;
+            };
+            if let Some(producer) = &producer {
+                show(&name, producer);
+            }
+            account::apart(|| {
+                drop(producer);
+                behind(&name)
+            })
+        } else if let Some((name, producer)) = here {
+            show(name, producer);
+            account::apart(|| behind(name))
+        } else {
+            return false;
+        };
+        account::apart(|| self.stage = Stage::Producer(next));
+        true
     }
 
     /// Shows the next node; false if there are no more.
@@ -144,6 +213,10 @@ impl Stream {
                 groups: self.groups.len(),
                 last: last.unwrap_or(StreamId::MIN),
                 nodes: BTreeMap::new(),
+                producers: self
+                    .producers()
+                    .map(|producers| (producers.facts, producers.by_name.len())),
+                changed: BTreeMap::new(),
                 copied_bytes: 0,
             }));
             self.groups.begin_cut();
@@ -153,7 +226,11 @@ impl Stream {
     /// Shows pieces as they were at the cut, some `budget` of small ones; true while more are left.
     pub fn show_cut(&mut self, budget: usize, show: &mut ShowPiece<'_>) -> bool {
         let Stream {
-            nodes, groups, cut, ..
+            nodes,
+            groups,
+            producers,
+            cut,
+            ..
         } = self;
         let Some(cut) = cut else { return false };
         let mut left = budget.max(1);
@@ -171,8 +248,26 @@ impl Stream {
                 }
                 Stage::Groups(from) => {
                     let next = groups.show_cut(from, &mut left, show);
-                    let next = next.map_or(Stage::Over, Stage::Groups);
+                    let next = next.map_or(Stage::Producers, Stage::Groups);
                     account::apart(|| cut.stage = next);
+                }
+                Stage::Producers => {
+                    cut.stage = match cut.producers {
+                        Some((facts, count)) => {
+                            account::apart(|| show(StreamPiece::Producers(facts, count)));
+                            Stage::Producer(Box::default())
+                        }
+                        None => Stage::Over,
+                    };
+                    left -= 1;
+                }
+                Stage::Producer(_) => {
+                    if !cut.show_producer(producers.as_deref(), show, &mut left) {
+                        if let Some((facts, _)) = cut.producers {
+                            account::apart(|| show(StreamPiece::ProducersEnd(facts)));
+                        }
+                        account::apart(|| cut.stage = Stage::Over);
+                    }
                 }
                 Stage::Over => {
                     account::apart(|| self.cut = None);
@@ -198,6 +293,13 @@ impl Stream {
                 before => account::apart(|| drop(before)),
             }
             left -= 1;
+        }
+        while left > 0 {
+            let Some((_, producer)) = account::apart(|| cut.changed.pop_first()) else {
+                break;
+            };
+            left = left.saturating_sub(1 + producer.as_ref().map_or(0, Producer::len));
+            account::apart(|| drop(producer));
         }
         if groups.forget_cut(&mut left) || left == 0 {
             return true;

@@ -6,6 +6,7 @@
 //! node       one packed node, byte for byte as Redis has it
 //! trim       trimming
 //! group      consumer groups
+//! producers  what producers added under ids of their own; remembering how that comes to be known
 //! before     what it was before it changed
 //! cut        what it was at a moment, shown by the piece
 //! piece      what is shown of it; consumer who reads in a group, and what is pending
@@ -24,8 +25,10 @@ pub mod group;
 pub mod id;
 pub mod node;
 pub mod piece;
+pub mod producers;
 mod radix;
 mod relocate;
+mod remembering;
 pub mod trim;
 
 #[cfg(test)]
@@ -41,6 +44,7 @@ use cut::Cut;
 use group::Group;
 use id::StreamId;
 use node::{Item, Items, Node};
+use producers::Producers;
 
 /// What a stream knows of itself, beside its entries and groups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -214,6 +218,8 @@ pub struct Stream {
     facts: Facts,
     /// Consumer groups of the stream.
     pub groups: Groups,
+    /// What it remembers of its producers, once one has named itself.
+    producers: Option<Box<Producers>>,
     /// What it was, while somebody wants to know.
     before: Option<Box<Before>>,
     /// What it was at a moment of which not all was shown yet.
@@ -228,6 +234,7 @@ impl Clone for Stream {
             nodes: self.nodes.clone(),
             facts: self.facts,
             groups: self.groups.clone(),
+            producers: self.producers.clone(),
             before: None,
             cut: None,
             has_claimed_length: self.has_claimed_length,

@@ -4,9 +4,11 @@ use super::Facts;
 use super::consumer::{Consumer, Pending};
 use super::id::StreamId;
 use super::node::Node;
+use super::producers::{Producer, ProducerFacts};
 
 /// A piece of a stream, in the order in which they are shown: nodes; facts; for each group its head, what is pending,
-/// the count of its consumers; for each of these its head and what it owns.
+/// the count of its consumers; for each of these its head and what it owns; of a stream that knows producers what they
+/// have in common, each of them, and the end of them.
 #[derive(Clone, Copy)]
 pub enum StreamPiece<'a> {
     /// A node with its first ID.
@@ -23,6 +25,12 @@ pub enum StreamPiece<'a> {
     Consumer(&'a GroupHead, &'a ConsumerHead),
     /// An entry that the consumer owns.
     Owned(StreamId),
+    /// What is known of producers together, and how many of them follow.
+    Producers(ProducerFacts, usize),
+    /// A producer with its name.
+    Producer(&'a [u8], &'a Producer),
+    /// All producers were shown.
+    ProducersEnd(ProducerFacts),
 }
 
 /// What a group says of itself.

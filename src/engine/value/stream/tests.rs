@@ -7,6 +7,7 @@ use super::group::{Group, UNKNOWN_READ};
 use super::id::StreamId;
 use super::node::{Item, Node};
 use super::piece::{ConsumerHead, StreamPiece};
+use super::producers::Rules;
 use super::trim::{Bound, References, Trimming};
 use super::{Facts, NodeLimits, Stream};
 use crate::alloc::slabs::Mover;
@@ -430,6 +431,7 @@ fn what_is_undone_leaves_nodes_facts_and_groups_as_they_were() {
                 .collect()
         };
         assert_eq!(nodes(&stream), nodes(&before), "seed {seed}");
+        assert_eq!(pieces(&stream), pieces(&before), "seed {seed}");
         assert_eq!(
             format!("{:?}", stream.groups.by_name),
             format!("{:?}", before.groups.by_name)
@@ -441,6 +443,9 @@ fn what_is_undone_leaves_nodes_facts_and_groups_as_they_were() {
 fn change(stream: &mut Stream, random: &mut Random, top: &mut u64, limits: NodeLimits, count: u64) {
     for _ in 0..count {
         let any = id(random.below(*top + 2), 0);
+        if random.below(3) == 0 {
+            change_producers(stream, random, any);
+        }
         match random.below(16) {
             0..=8 => {
                 *top = stream.facts().last_id.ms.max(*top) + 1;
@@ -483,6 +488,75 @@ fn change(stream: &mut Stream, random: &mut Random, top: &mut u64, limits: NodeL
             }
         }
     }
+}
+
+/// Some change of what is remembered of producers, under rules by which ids come and go fast.
+fn change_producers(stream: &mut Stream, random: &mut Random, entry: StreamId) {
+    let usual = Rules {
+        seconds: 20,
+        each_max: 3,
+    };
+    match random.below(12) {
+        0 => {
+            let rules = Rules {
+                each_max: random.below(4) + 1,
+                ..usual
+            };
+            stream.set_rules(rules, usual);
+        }
+        1 => stream.note_duplicate(),
+        _ => {
+            let name = random.below(4).to_string();
+            let id = random.below(9).to_string();
+            let now_ms = random.below(40_000);
+            let known = stream.added_before(name.as_bytes(), id.as_bytes(), now_ms);
+            if known.is_none() {
+                stream.remember(name.as_bytes(), id.as_bytes(), entry, usual, now_ms);
+                let known = stream.added_before(name.as_bytes(), id.as_bytes(), now_ms);
+                assert_eq!(known, (entry.ms + 20_000 > now_ms).then_some(entry));
+            }
+        }
+    }
+}
+
+#[test]
+fn ids_of_producers_are_remembered_for_their_time_and_no_more_than_asked_for() {
+    let usual = Rules {
+        seconds: 10,
+        each_max: 2,
+    };
+    let mut stream = Stream::default();
+    for (name, entry) in [(b"one", 1_000), (b"two", 2_000)] {
+        stream.remember(b"p", name, id(entry, 0), usual, entry);
+    }
+    let found = |stream: &Stream, name: &[u8], now_ms| stream.added_before(b"p", name, now_ms);
+    assert_eq!(found(&stream, b"one", 10_999), Some(id(1_000, 0)));
+    assert_eq!(found(&stream, b"one", 11_000), None);
+    assert_eq!(found(&stream, b"two", 11_000), Some(id(2_000, 0)));
+    assert_eq!(stream.added_before(b"q", b"two", 0), None);
+    // The oldest of two makes room for a third.
+    stream.remember(b"p", b"three", id(3_000, 0), usual, 3_000);
+    assert_eq!(found(&stream, b"one", 3_000), None);
+    assert_eq!(found(&stream, b"two", 3_000), Some(id(2_000, 0)));
+    // What others add frees what is over.
+    for number in 0..4 {
+        let name = format!("q{number}");
+        let now_ms = 60_000 * (number + 1);
+        stream.remember(name.as_bytes(), b"id", id(now_ms, 0), usual, now_ms);
+    }
+    let producers = stream.producers().expect("there were some");
+    assert!(producers.iter().len() <= 2, "{producers:?}");
+    assert_eq!(producers.counts(240_000), (1, 1));
+    assert_eq!(producers.facts().added, 7);
+    assert!(!stream.set_rules(usual, usual));
+    assert!(stream.set_rules(
+        Rules {
+            seconds: 9,
+            ..usual
+        },
+        usual
+    ));
+    assert_eq!(stream.producers().expect("as before").counts(0), (0, 0));
 }
 
 #[test]
@@ -570,6 +644,14 @@ fn pieces(stream: &Stream) -> Vec<String> {
             }
         }
     }
+    if let Some(producers) = stream.producers() {
+        let facts = producers.facts();
+        show(StreamPiece::Producers(facts, producers.iter().len()));
+        for (name, producer) in producers.iter() {
+            show(StreamPiece::Producer(name, producer));
+        }
+        show(StreamPiece::ProducersEnd(facts));
+    }
     all
 }
 
@@ -589,6 +671,11 @@ fn text_of(piece: StreamPiece<'_>) -> String {
         StreamPiece::Consumers(count) => format!("consumers {count}"),
         StreamPiece::Consumer(group, head) => format!("{:?} {head:?}", group.name),
         StreamPiece::Owned(id) => format!("owned {id:?}"),
+        StreamPiece::Producers(facts, count) => format!("{count} {facts:?}"),
+        StreamPiece::Producer(name, producer) => {
+            format!("{name:?} {:?}", producer.iter().collect::<Vec<_>>())
+        }
+        StreamPiece::ProducersEnd(facts) => format!("end {facts:?}"),
     }
 }
 

@@ -130,7 +130,7 @@ fn hashes_of_valkey_9_keep_the_deadlines_of_their_fields() {
 }
 
 #[test]
-fn streams_of_redis_8_load_where_all_that_they_know_exists_here() {
+fn streams_of_redis_8_load_with_what_they_remember_of_producers() {
     let source = service(1);
     let stream = [15, 1, b's', 0, 0, 0, 0, 0];
     assert_eq!(
@@ -139,23 +139,58 @@ fn streams_of_redis_8_load_where_all_that_they_know_exists_here() {
             .keys,
         1
     );
-    let mut writer = Writer::new(Form::Whole, false);
-    each_entry(source, |_, entry| {
-        crate::engine::serial::write(entry, 0, &mut writer);
-    });
-    // Type, nodes, figures and groups of none; then the seconds and the number that producers are remembered for.
-    let old = writer.bytes().to_vec();
+    let written = |service| {
+        let mut writer = Writer::new(Form::Whole, false);
+        each_entry(service, |_, entry| {
+            crate::engine::serial::write(entry, 0, &mut writer);
+        });
+        writer.bytes().to_vec()
+    };
+    // Type, nodes, figures and groups of none; then the seconds that ids are remembered and how many are, the producers
+    // with their ids and the entries that these are of, how many ids came and how many came twice.
+    let old = written(source);
     assert_eq!(old[0], 21);
-    for (form, producers, loads) in [(26, 0, true), (27, 0, true), (26, 1, false), (27, 1, false)] {
-        let rest = [&old[1..], &[0x40, 100, 0x40, 100, producers, 0, 0]].concat();
+    let one = [1, 1, b'p', 2, 1, b'i', 3, 4, 2, b'i', b'j', 5, 6, 9, 1];
+    let more_than_asked = [1, 1, b'p', 2, 1, b'i', 3, 4, 1, b'j', 5, 6, 9, 1];
+    let twice = [1, 1, b'p', 2, 1, b'i', 3, 4, 1, b'i', 5, 6, 9, 1];
+    for (form, rules, producers, loads) in [
+        (26, [0x40, 100, 0x40, 100], &[0, 0, 0][..], true),
+        (27, [0x40, 100, 0x40, 100], &[0, 0, 0], true),
+        (26, [0x40, 100, 0x40, 7], &one, true),
+        (27, [0x40, 9, 0x40, 100], &one, true),
+        (26, [0x40, 9, 0x40, 1], &more_than_asked, false),
+        (26, [0x40, 9, 0x40, 9], &twice, false),
+        (26, [0x40, 0, 0x40, 9], &one, false),
+    ] {
+        let rest = [&old[1..], &rules, producers].concat();
         let value = [&[form, 1, b's'][..], &rest].concat();
         let service = service(2);
         let loaded = load(service, &file_of(b"REDIS0014", &[&value]));
-        match loads {
-            true => assert_eq!(loaded.expect("nothing is foreign").keys, 1),
-            false => {
-                let error = loaded.expect_err("producers are foreign").to_string();
-                assert!(error.contains("'s'") && error.contains("IDMP"), "{error}");
+        if !loads {
+            let error = loaded.expect_err("no stream can be so").to_string();
+            assert!(error.contains("'s'"), "{error}");
+            continue;
+        }
+        assert_eq!(loaded.expect("a stream of Redis 8").keys, 1);
+        let again = written(service);
+        match producers[0] {
+            0 => assert_eq!(again, old),
+            _ => {
+                let written_rules = rules
+                    .map(|byte| byte)
+                    .into_iter()
+                    .filter(|byte| *byte != 0x40);
+                let short: Vec<u8> = written_rules
+                    .flat_map(|rule| match rule {
+                        0..64 => vec![rule],
+                        _ => vec![0x40, rule],
+                    })
+                    .collect();
+                assert_eq!(again[0], 26);
+                assert!(
+                    again.ends_with(&[&short[..], producers].concat()),
+                    "{again:?}"
+                );
             }
         }
     }

@@ -4,8 +4,10 @@
 //! command answers, `{+n}` for the moment and so many milliseconds.
 
 mod collections;
+mod streams;
 
-use collections::{HASHES, LISTS, OTHERS, SETS, SORTED_SETS, STREAMS};
+use collections::{HASHES, LISTS, OTHERS, SETS, SORTED_SETS};
+use streams::STREAMS;
 
 /// What keys hold before each case.
 pub(super) const SEED: &[&str] = &[

@@ -1,0 +1,266 @@
+//! What a stream remembers of its producers: which entries they added under which ids of their own, so that what is
+//! sent twice is added once.
+//!
+//! An id is remembered for some seconds, counted from the time in the entry's ID, and only the newest ids of a producer
+//! are. One that is too old is not found any more. The memory of such ids is freed when a producer adds an entry: its
+//! own go, and those of the next producers in turn. A stream to which none adds any more keeps them.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::id::StreamId;
+use crate::base::hash;
+
+/// How long ids are remembered, and how many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rules {
+    /// Seconds since the entry was added.
+    pub seconds: u64,
+    /// Ids of each producer at most.
+    pub each_max: u64,
+}
+
+impl Rules {
+    /// What Redis has where nothing was configured.
+    pub const USUAL: Rules = Rules {
+        seconds: 100,
+        each_max: 100,
+    };
+    /// Seconds that can be asked for.
+    pub const SECONDS: std::ops::RangeInclusive<u64> = 1..=86_400;
+    /// Ids of each producer that can be asked for.
+    pub const EACH_MAX: std::ops::RangeInclusive<u64> = 1..=10_000;
+
+    pub(super) fn are_over(self, entry: StreamId, now_ms: u64) -> bool {
+        entry.ms.saturating_add(self.seconds * 1_000) <= now_ms
+    }
+}
+
+/// What a stream knows of all its producers together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProducerFacts {
+    /// How long ids are remembered, and how many.
+    pub rules: Rules,
+    /// Ids ever added.
+    pub added: u64,
+    /// Entries that were not added, as their ids were remembered.
+    pub duplicates: u64,
+}
+
+impl ProducerFacts {
+    /// Nothing so far, under some rules.
+    pub fn under(rules: Rules) -> ProducerFacts {
+        ProducerFacts {
+            rules,
+            added: 0,
+            duplicates: 0,
+        }
+    }
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Producers {
+    pub(super) facts: ProducerFacts,
+    pub(super) by_name: BTreeMap<Box<[u8]>, Producer>,
+    /// The producer that was looked at last for what is over.
+    swept: Box<[u8]>,
+}
+
+/// The ids of one producer, the oldest first.
+#[derive(Clone, Debug, Default)]
+pub struct Producer {
+    ids: VecDeque<(Box<[u8]>, StreamId)>,
+    /// The number of the first; they are numbered as they come.
+    first: u64,
+    /// The hash of each id with its number.
+    numbers: BTreeSet<(u64, u64)>,
+}
+
+impl Producer {
+    /// How many ids are remembered.
+    pub fn len(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// Whether none is.
+    pub fn is_empty(&self) -> bool {
+        self.ids.is_empty()
+    }
+
+    /// The ids with their entries, the oldest first.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&[u8], StreamId)> {
+        self.ids.iter().map(|(id, entry)| (&**id, *entry))
+    }
+
+    /// Bytes of the ids, roughly.
+    pub(super) fn bytes(&self) -> usize {
+        const BESIDE_ID: usize = size_of::<(Box<[u8]>, StreamId)>() + size_of::<(u64, u64)>();
+        self.ids.iter().map(|(id, _)| id.len() + BESIDE_ID).sum()
+    }
+
+    pub(super) fn find(&self, id: &[u8]) -> Option<StreamId> {
+        let hash = hash::digest(id);
+        let same = self.numbers.range((hash, 0)..=(hash, u64::MAX));
+        same.rev()
+            .filter_map(|(_, number)| self.ids.get(number.wrapping_sub(self.first) as usize))
+            .find(|(known, _)| **known == *id)
+            .map(|(_, entry)| *entry)
+    }
+
+    pub(super) fn push(&mut self, id: &[u8], entry: StreamId) {
+        let number = self.first.wrapping_add(self.ids.len() as u64);
+        self.numbers.insert((hash::digest(id), number));
+        self.ids.push_back((id.into(), entry));
+    }
+
+    fn pop_oldest(&mut self) -> Option<(Box<[u8]>, StreamId)> {
+        let oldest = self.ids.pop_front()?;
+        self.numbers.remove(&(hash::digest(&oldest.0), self.first));
+        self.first = self.first.wrapping_add(1);
+        Some(oldest)
+    }
+
+    fn pop_newest(&mut self) {
+        if let Some((id, _)) = self.ids.pop_back() {
+            let number = self.first.wrapping_add(self.ids.len() as u64);
+            self.numbers.remove(&(hash::digest(&id), number));
+        }
+    }
+
+    fn push_oldest(&mut self, id: &[u8], entry: StreamId) {
+        self.first = self.first.wrapping_sub(1);
+        self.numbers.insert((hash::digest(id), self.first));
+        self.ids.push_front((id.into(), entry));
+    }
+}
+
+/// A change of what is remembered, as it is undone.
+#[derive(Debug)]
+pub(super) enum Step {
+    /// The producer's newest id came.
+    Added(Box<[u8]>),
+    /// The producer's oldest id went.
+    Dropped(Box<[u8]>, Box<[u8]>, StreamId),
+    /// All went.
+    Cleared(BTreeMap<Box<[u8]>, Producer>),
+}
+
+impl Step {
+    /// Bytes beside the step itself, roughly.
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Step::Added(name) => name.len(),
+            Step::Dropped(name, id, _) => name.len() + id.len(),
+            Step::Cleared(all) => all.values().map(Producer::bytes).sum(),
+        }
+    }
+}
+
+/// Who learns of changes.
+pub(super) trait Watch {
+    /// The producer is about to change, or to come.
+    fn changes(&mut self, name: &[u8], producer: Option<&Producer>);
+    /// A change was made.
+    fn step(&mut self, step: impl FnOnce() -> Step);
+}
+
+impl Producer {
+    /// Drops what is over, and its oldest ids until it has at most so many.
+    pub(super) fn drop_old(
+        &mut self,
+        name: &[u8],
+        rules: Rules,
+        count_max: usize,
+        now_ms: u64,
+        watch: &mut impl Watch,
+    ) {
+        while let Some((_, oldest)) = self.ids.front()
+            && (self.len() > count_max || rules.are_over(*oldest, now_ms))
+        {
+            self.drop_oldest(name, watch);
+        }
+    }
+
+    /// Drops its oldest id.
+    pub(super) fn drop_oldest(&mut self, name: &[u8], watch: &mut impl Watch) {
+        if let Some((id, entry)) = self.pop_oldest() {
+            watch.step(|| Step::Dropped(name.into(), id.clone(), entry));
+        }
+    }
+}
+
+impl Producers {
+    pub(super) fn new(rules: Rules) -> Producers {
+        Producers {
+            facts: ProducerFacts::under(rules),
+            by_name: BTreeMap::new(),
+            swept: Box::default(),
+        }
+    }
+
+    /// What it knows of all of them together.
+    pub fn facts(&self) -> ProducerFacts {
+        self.facts
+    }
+
+    /// The producers with their names, in the order of the names.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&[u8], &Producer)> {
+        self.by_name.iter().map(|(name, one)| (&**name, one))
+    }
+
+    /// How many producers and how many ids are remembered at a moment.
+    pub fn counts(&self, now_ms: u64) -> (usize, usize) {
+        let live = self.by_name.values().map(|producer| {
+            let is_live =
+                |(_, entry): &&(Box<[u8]>, StreamId)| !self.facts.rules.are_over(*entry, now_ms);
+            producer.ids.iter().filter(is_live).count()
+        });
+        live.filter(|count| *count > 0)
+            .fold((0, 0), |(names, ids), count| (names + 1, ids + count))
+    }
+
+    /// Drops what is over of the next producers in turn.
+    pub(super) fn sweep(&mut self, watch: &mut impl Watch, now_ms: u64) {
+        /// More than come, so that in the end all are looked at.
+        const PRODUCERS_EACH: usize = 2;
+        use std::ops::Bound::{Excluded, Unbounded};
+        for _ in 0..PRODUCERS_EACH {
+            let behind = (Excluded(&*self.swept), Unbounded);
+            let next = self.by_name.range_mut::<[u8], _>(behind).next();
+            let Some((name, producer)) = next else {
+                self.swept = Box::default();
+                return;
+            };
+            let name: Box<[u8]> = name.clone();
+            let rules = self.facts.rules;
+            let is_over = |entry: &(Box<[u8]>, StreamId)| rules.are_over(entry.1, now_ms);
+            if producer.ids.front().is_some_and(is_over) {
+                watch.changes(&name, Some(producer));
+                producer.drop_old(&name, rules, usize::MAX, now_ms, watch);
+                if producer.is_empty() {
+                    self.by_name.remove(&name);
+                }
+            }
+            self.swept = name;
+        }
+    }
+
+    /// Undoes a change that was the last.
+    pub(super) fn undo(&mut self, step: &Step) {
+        match step {
+            Step::Added(name) => {
+                if let Some(producer) = self.by_name.get_mut(name) {
+                    producer.pop_newest();
+                    if producer.is_empty() {
+                        self.by_name.remove(name);
+                    }
+                }
+            }
+            Step::Dropped(name, id, entry) => {
+                let producer = self.by_name.entry(name.clone()).or_default();
+                producer.push_oldest(id, *entry);
+            }
+            Step::Cleared(all) => self.by_name.clone_from(all),
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! How a stream comes to remember what its producers added, while what it was has to be known.
+
+use super::Stream;
+use super::before::Before;
+use super::cut::Cut;
+use super::id::StreamId;
+use super::producers::{Producer, ProducerFacts, Producers, Rules, Step, Watch};
+
+/// What is kept of how the stream was.
+struct Watching<'a> {
+    before: Option<&'a mut Box<Before>>,
+    cut: Option<&'a mut Box<Cut>>,
+}
+
+impl Watch for Watching<'_> {
+    fn changes(&mut self, name: &[u8], producer: Option<&Producer>) {
+        if let Some(cut) = &mut self.cut {
+            cut.note_producer(name, producer);
+        }
+    }
+
+    fn step(&mut self, step: impl FnOnce() -> Step) {
+        if let Some(before) = &mut self.before {
+            before.keep_step(step);
+        }
+    }
+}
+
+impl Stream {
+    /// What it remembers of its producers, if any has ever named itself or rules were set.
+    pub fn producers(&self) -> Option<&Producers> {
+        self.producers.as_deref()
+    }
+
+    /// The entry that a producer added under an id, if that is remembered.
+    pub fn added_before(&self, producer: &[u8], id: &[u8], now_ms: u64) -> Option<StreamId> {
+        let producers = self.producers.as_deref()?;
+        let found = producers.by_name.get(producer)?.find(id);
+        found.filter(|entry| !producers.facts.rules.are_over(*entry, now_ms))
+    }
+
+    /// Counts an entry that was not added, as its id is remembered.
+    pub fn note_duplicate(&mut self) {
+        if let Some(producers) = &mut self.producers {
+            producers.facts.duplicates = producers.facts.duplicates.saturating_add(1);
+        }
+    }
+
+    /// Remembers that a producer added an entry under an id that is not remembered; `usual` are the rules of a stream
+    /// that has none yet.
+    pub fn remember(
+        &mut self,
+        producer: &[u8],
+        id: &[u8],
+        entry: StreamId,
+        usual: Rules,
+        now_ms: u64,
+    ) {
+        let producers = self
+            .producers
+            .get_or_insert_with(|| Box::new(Producers::new(usual)));
+        let mut watching = Watching {
+            before: self.before.as_mut(),
+            cut: self.cut.as_mut(),
+        };
+        watching.changes(producer, producers.by_name.get(producer));
+        let rules = producers.facts.rules;
+        let one = match producers.by_name.get_mut(producer) {
+            Some(one) => one,
+            None => producers.by_name.entry(producer.into()).or_default(),
+        };
+        let beside_max = usize::try_from(rules.each_max.saturating_sub(1)).unwrap_or(usize::MAX);
+        one.drop_old(producer, rules, beside_max, now_ms, &mut watching);
+        // One that is over but not the oldest, as records may come in any order.
+        while one.find(id).is_some() {
+            one.drop_oldest(producer, &mut watching);
+        }
+        one.push(id, entry);
+        watching.step(|| Step::Added(producer.into()));
+        producers.facts.added = producers.facts.added.saturating_add(1);
+        producers.sweep(&mut watching, now_ms);
+    }
+
+    /// Sets the rules; if they are others than before, nothing is remembered any more. Says whether they are.
+    pub fn set_rules(&mut self, rules: Rules, usual: Rules) -> bool {
+        let known = self.producers.as_deref();
+        if known.map_or(usual, |producers| producers.facts.rules) == rules {
+            return false;
+        }
+        let producers = self
+            .producers
+            .get_or_insert_with(|| Box::new(Producers::new(usual)));
+        let mut watching = Watching {
+            before: self.before.as_mut(),
+            cut: self.cut.as_mut(),
+        };
+        for (name, producer) in &producers.by_name {
+            watching.changes(name, Some(producer));
+        }
+        watching.step(|| Step::Cleared(producers.by_name.clone()));
+        producers.by_name.clear();
+        producers.facts.rules = rules;
+        true
+    }
+
+    /// For RESTORE: what it remembers of its producers together.
+    pub fn restore_producers(&mut self, facts: Option<ProducerFacts>) {
+        match (facts, &mut self.producers) {
+            (Some(facts), Some(producers)) => producers.facts = facts,
+            (Some(facts), none) => {
+                let mut producers = Producers::new(facts.rules);
+                producers.facts = facts;
+                *none = Some(Box::new(producers));
+            }
+            (None, producers) => *producers = None,
+        }
+    }
+
+    /// For RESTORE: an id of a producer, behind its older ones; refuses one that it knows already.
+    pub fn restore_id(&mut self, producer: &[u8], id: &[u8], entry: StreamId) -> bool {
+        let Some(producers) = &mut self.producers else {
+            return false;
+        };
+        let one = producers.by_name.entry(producer.into()).or_default();
+        let is_new = one.find(id).is_none();
+        if is_new {
+            one.push(id, entry);
+        }
+        is_new
+    }
+}
