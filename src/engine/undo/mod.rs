@@ -228,6 +228,7 @@ impl Engine {
                 for image in db.take_images() {
                     self.forget(image.before);
                 }
+                db.commit_fences();
                 self.doom(db);
             }
         }
@@ -267,6 +268,7 @@ impl Engine {
                 DbChange::Emptied(index, before) => {
                     if let Some(mut db) = self.dbs[index].take() {
                         drop(db.take_images());
+                        db.commit_fences();
                         db.hide();
                         self.published.clear_db(index);
                         self.doom(db);
