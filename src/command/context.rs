@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use super::args::{Args, RoutedKey};
-use super::declaration::{Command, CommandResult};
+use super::declaration::{Command, CommandResult, Flags};
 use super::error::CommandError;
 use super::host::cluster::Routes;
 use super::host::migration::Migration;
@@ -262,13 +262,15 @@ impl<'a> ShardCx<'a> {
     /// A context over engines in hand.
     pub fn new(
         engines: Engines<'a>,
-        client: ClientView,
+        mut client: ClientView,
         now: Now,
         config: &'a Config,
         command: &'static Command,
         shard: ShardPlace,
         args: &Args<'a>,
     ) -> ShardCx<'a> {
+        // Where keys go by when they were changed, reads are no uses.
+        client.no_touch |= config.maxmemory_policy.is_lrm() && command.flags.has(Flags::READONLY);
         ShardCx {
             engines,
             client,

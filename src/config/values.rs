@@ -57,7 +57,20 @@ choices! {
     MaxmemoryPolicy {
         VolatileLru = "volatile-lru", VolatileLfu = "volatile-lfu", VolatileRandom = "volatile-random",
         VolatileTtl = "volatile-ttl", AllkeysLru = "allkeys-lru", AllkeysLfu = "allkeys-lfu",
-        AllkeysRandom = "allkeys-random", Noeviction = "noeviction",
+        AllkeysRandom = "allkeys-random", Noeviction = "noeviction", VolatileLrm = "volatile-lrm",
+        AllkeysLrm = "allkeys-lrm",
+    }
+}
+
+impl MaxmemoryPolicy {
+    /// Whether keys go that were not changed for long, however often they are read.
+    #[inline]
+    #[must_use]
+    pub fn is_lrm(self) -> bool {
+        matches!(
+            self,
+            MaxmemoryPolicy::VolatileLrm | MaxmemoryPolicy::AllkeysLrm
+        )
     }
 }
 choices! {

@@ -39,10 +39,11 @@ pub(super) fn follow_base(service: &Service) {
 pub(super) fn set(service: &Service, config: &Config) {
     let policy = match config.maxmemory_policy {
         MaxmemoryPolicy::Noeviction => Policy::NoEviction,
-        MaxmemoryPolicy::AllkeysLru => Policy::AllkeysLru,
+        // Where reads do not count (`ShardCx::new`), the least recently used keys are the least recently changed.
+        MaxmemoryPolicy::AllkeysLru | MaxmemoryPolicy::AllkeysLrm => Policy::AllkeysLru,
         MaxmemoryPolicy::AllkeysLfu => Policy::AllkeysLfu,
         MaxmemoryPolicy::AllkeysRandom => Policy::AllkeysRandom,
-        MaxmemoryPolicy::VolatileLru => Policy::VolatileLru,
+        MaxmemoryPolicy::VolatileLru | MaxmemoryPolicy::VolatileLrm => Policy::VolatileLru,
         MaxmemoryPolicy::VolatileLfu => Policy::VolatileLfu,
         MaxmemoryPolicy::VolatileRandom => Policy::VolatileRandom,
         MaxmemoryPolicy::VolatileTtl => Policy::VolatileTtl,

@@ -1,6 +1,6 @@
 //! The limit of memory: what is refused, what is evicted, what INFO says of it.
 
-use crate::support::{self, check, info_field as info};
+use crate::support::{self, Options, Server, check, info_field as info};
 use crate::wire::Raw;
 
 const REFUSED: &str = "(error) OOM command not allowed when used memory > 'maxmemory'.";
@@ -182,4 +182,70 @@ fn what_was_flushed_is_waited_for_by_those_who_need_its_room() {
         let most = LIMIT_MIB + 4;
         assert!((LIMIT_MIB / 2..=most).contains(&kept), "{kept} values");
     });
+}
+
+/// How many of a thousand keys that were read, and of a thousand that were changed, are left under a policy when others
+/// have come that are as many and changed too.
+fn left_of_read_and_changed(policy: &str) -> (usize, usize) {
+    let server = Server::start(&Options::shards(1).with("maxmemory-policy", policy));
+    let mut raw = server.raw();
+    let value = "v".repeat(2_000);
+    for number in 0..1_000 {
+        check(
+            &mut raw,
+            &format!("SET read:{number} {value} EX 10000"),
+            "OK",
+        );
+        check(
+            &mut raw,
+            &format!("SET changed:{number} {value} EX 10000"),
+            "OK",
+        );
+    }
+    for _ in 0..3 {
+        for number in 0..1_000 {
+            raw.call(&format!("GET read:{number}"));
+            raw.call(&format!("STRLEN read:{number}"));
+            raw.call(&format!("SETRANGE changed:{number} 0 w"));
+            raw.call(&format!("SETRANGE changed:{number} 0 x"));
+        }
+    }
+    let limit = number(&mut raw, "memory", "used_memory") + (1 << 19);
+    check(&mut raw, &format!("CONFIG SET maxmemory {limit}"), "OK");
+    for number in 0..1_500 {
+        check(
+            &mut raw,
+            &format!("SET new:{number} {value} EX 10000"),
+            "OK",
+        );
+        raw.call(&format!("SETRANGE new:{number} 0 w"));
+    }
+    let mut left = |name: &str| {
+        let is_there = |number: &i32| raw.call(&format!("EXISTS {name}:{number}")).integer() == 1;
+        (0..1_000).filter(is_there).count()
+    };
+    (left("read"), left("changed"))
+}
+
+#[test]
+fn reads_keep_no_key_where_those_go_that_were_not_changed_for_long() {
+    for policy in ["allkeys-lrm", "volatile-lrm"] {
+        let (read, changed) = left_of_read_and_changed(policy);
+        assert!(
+            read < 500 && changed > 2 * read,
+            "{policy}: {read} {changed}"
+        );
+    }
+    let (read, changed) = left_of_read_and_changed("allkeys-lru");
+    assert!(read > changed / 2, "allkeys-lru: {read} {changed}");
+    let server = Server::start(&Options::shards(1).with("maxmemory-policy", "allkeys-lrm"));
+    let mut raw = server.raw();
+    check(&mut raw, "SET k v", "OK");
+    assert!(!raw.call("OBJECT IDLETIME k").is_error());
+    assert!(raw.call("OBJECT FREQ k").is_error());
+    check(
+        &mut raw,
+        "CONFIG GET maxmemory-policy",
+        "1) \"maxmemory-policy\"\n2) \"allkeys-lrm\"",
+    );
 }

@@ -188,6 +188,7 @@ pub fn is_lfu(policy: MaxmemoryPolicy) -> bool {
 /// Whether a policy needs to tell keys apart, which shared values would not allow in Redis.
 fn ranks_keys(policy: MaxmemoryPolicy) -> bool {
     is_lfu(policy)
+        || policy.is_lrm()
         || matches!(
             policy,
             MaxmemoryPolicy::AllkeysLru | MaxmemoryPolicy::VolatileLru
