@@ -160,6 +160,43 @@ fn a_write_goes_through_with_the_fence_of_its_lock_alone() {
 }
 
 #[test]
+fn a_write_leaves_its_tags_only_where_its_fence_lets_it_through() {
+    on_every_setup(|cli| {
+        let (fence, _) = lock(cli, "LOCK l a 100").expect("it is free");
+        let late = fence - 1;
+        cli.check_all(&[
+            (&format!("SET k 1 FENCE l {fence} TAGS 2 x y"), "OK"),
+            ("TAG COUNT x", "(integer) 1"),
+            (&format!("SET k 2 FENCE l {late} TAGS 1 z"), "(nil)"),
+            ("TAG COUNT z", "(integer) 0"),
+            ("TAG COUNT y", "(integer) 1"),
+            ("GET k", "\"1\""),
+            (&format!("SET k 3 TAGS 1 z FENCE l {fence} EX 50"), "OK"),
+            ("TAG OF k", "1) \"z\""),
+            ("TTL k", "(integer) 50"),
+            (&format!("SET new 1 TAGS 1 z FENCE l {late}"), "(nil)"),
+            ("EXISTS new", "(integer) 0"),
+            (
+                &format!("SET k 4 FENCE l {fence} TAGS 1"),
+                "(error) ERR syntax error",
+            ),
+            (
+                &format!("SET k 4 TAGS 2 x FENCE l {fence}"),
+                "(error) ERR syntax error",
+            ),
+            // Words of the one are no words of the other.
+            (&format!("SET k 4 FENCE l {fence} TAGS 2 FENCE TAGS"), "OK"),
+            ("TAG COUNT FENCE", "(integer) 1"),
+            ("TAG OF k", "1) \"FENCE\"\n2) \"TAGS\""),
+        ]);
+        // One whose fence is too old leaves the tags of what is there alone.
+        cli.advance_ms(200);
+        cli.check(&format!("SET k 5 FENCE l {fence} TAGS 1 x"), "(nil)");
+        cli.check("TAG COUNT FENCE", "(integer) 1");
+    });
+}
+
+#[test]
 fn the_lock_of_a_write_is_among_its_keys_and_words_that_read_the_same_are_not() {
     let mut cli = Terminal::new();
     for (line, keys) in [
