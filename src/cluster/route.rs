@@ -94,6 +94,9 @@ impl Manner {
     /// The request moves keys from here to elsewhere.
     pub const MOVES: Manner = Manner(64);
 
+    /// The client goes to the primary where a replica tells it to, outside of clusters too: CLIENT CAPA redirect.
+    pub const TAKES_REDIRECTS: Manner = Manner(128);
+
     /// Both.
     #[inline]
     #[must_use]

@@ -36,6 +36,10 @@ pub trait Facts {
     fn is_elsewhere(&mut self, _writes: bool) -> bool {
         false
     }
+    /// Whether a client that goes where it is told is to go to this server's primary.
+    fn is_for_primary(&mut self, _writes: bool) -> bool {
+        false
+    }
     /// Where to go instead, or why no node can.
     fn redirection(&self) -> CommandError {
         CommandError::Elsewhere(String::new())
@@ -264,6 +268,9 @@ rules! {
     // MOVED and its kin
     with_or_without(Flags::NONE), at Stage::REQUEST,
         if |facts, request| facts.is_elsewhere(request.having(Flags::WRITE)) => |facts, _| facts.redirection();
+    // CLIENT CAPA redirect, and READONLY
+    having(Flags::WRITE.or(Flags::READONLY)), at Stage::REQUEST,
+        if |facts, request| facts.is_for_primary(request.having(Flags::WRITE)) => |facts, _| facts.redirection();
     // EVAL_RO, FCALL_RO and the flag no-writes
     having(Flags::WRITE.or(Flags::MAY_REPLICATE)), at Stage::CALL, if |facts, _| facts.is_read_only() => |_, _|
         "ERR Write commands are not allowed from read-only scripts.";

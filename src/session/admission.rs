@@ -12,9 +12,11 @@ use crate::command::admission::{self, Candidate, Facts, Stage};
 use crate::command::declaration::{Command, Flags, Run, TransactionVerb};
 use crate::command::error::{self, CommandError};
 use crate::command::host::cluster::{Routes, when_down};
+use crate::command::host::replica::Upstream;
 use crate::command::transaction::{exec_abort, is_exec};
 use crate::config::Config;
 use crate::config::live::Peer;
+use crate::config::values::ClusterMode;
 use crate::resp::reply::Protocol;
 use crate::script;
 use crate::shard::slots::{self, Scene, SlotPass};
@@ -32,6 +34,8 @@ struct Asking<'s, const CHECKED: bool> {
     request: Option<(&'static Command, Args<'s>)>,
     /// In a cluster: whose the slots are, the slot of the request, and how it comes.
     routed: Option<(&'s Routes, SlotOf, Manner)>,
+    /// The client may take redirections to the primary, so that it is looked for one.
+    may_redirect: bool,
     /// Why the client's user may not run it, or where it has to go.
     reason: Option<Box<CommandError>>,
 }
@@ -84,6 +88,23 @@ impl<const CHECKED: bool> Asking<'_, CHECKED> {
 }
 
 impl<const CHECKED: bool> Asking<'_, CHECKED> {
+    /// Whether the client goes to the primary instead, which serves what it asks for.
+    #[cold]
+    fn redirect(&mut self, writes: bool) -> bool {
+        let manner = Manner(self.session.connection.manner);
+        let is_asked_here = manner.any(Manner::READS_HERE) && !writes;
+        if manner.any(Manner::TAKES_REDIRECTS)
+            && !is_asked_here
+            && self.config.cluster_enabled == ClusterMode::No
+            && let Some(Upstream { host, port, .. }) =
+                self.session.service.server().replica().upstream()
+        {
+            let text = format!("REDIRECT {host}:{port}");
+            self.reason = Some(Box::new(CommandError::Elsewhere(text)));
+        }
+        self.reason.is_some()
+    }
+
     fn why(&self) -> CommandError {
         let reason = self.reason.as_deref();
         reason.cloned().expect("the request was looked at")
@@ -145,6 +166,11 @@ impl<const CHECKED: bool> Facts for Asking<'_, CHECKED> {
             Some((routes, slot, _)) if !routes.is_plain(*slot) => self.decide(writes),
             _ => false,
         }
+    }
+
+    #[inline]
+    fn is_for_primary(&mut self, writes: bool) -> bool {
+        self.may_redirect && self.redirect(writes)
     }
 
     #[cold]
@@ -230,6 +256,7 @@ impl Session {
             config,
             request: None,
             routed: None,
+            may_redirect: false,
             reason: None,
         }
     }
@@ -382,11 +409,12 @@ impl Session {
         }
     }
 
-    /// Whether a request's keys, if it has any, are this server's without further questions: always without a cluster.
+    /// Whether a request's keys, if it has any, are this server's without further questions: always without a cluster,
+    /// unless the client would go to the primary.
     #[inline]
     fn is_at_home(&self, turn: &Turn<'_>, plan: &Plan) -> bool {
         match &turn.routes {
-            None => true,
+            None => !Manner(self.connection.manner).any(Manner::TAKES_REDIRECTS),
             Some(routes) => {
                 !Manner(self.connection.manner).any(ASKING) && routes.then.is_plain(plan.slot)
             }
@@ -432,6 +460,7 @@ impl Session {
         }
         let mut facts = self.asking::<false>(turn.config);
         facts.routed = self.routed(turn, request);
+        facts.may_redirect = true;
         admission::refusal(&mut facts, request.command, Stage::REQUEST)
     }
 
@@ -456,6 +485,7 @@ impl Session {
         let mut facts = self.asking::<CHECKED>(turn.config);
         facts.request = Some((request.command, args));
         facts.routed = self.routed(turn, request);
+        facts.may_redirect = true;
         admission::refusal(&mut facts, candidate, stage)
     }
 

@@ -32,7 +32,10 @@ fn check_known(raw: &mut Raw, ids: &[(String, String)]) {
     }
     assert_eq!(lengths.map(|line| raw.call(line).show()), before);
     let ruled = raw.call("XINFO STREAM ruled").show();
-    assert!(ruled.contains("(integer) 7000") && ruled.contains("(integer) 7\n"), "{ruled}");
+    assert!(
+        ruled.contains("(integer) 7000") && ruled.contains("(integer) 7\n"),
+        "{ruled}"
+    );
 }
 
 #[test]
@@ -108,7 +111,9 @@ fn copies_and_restored_values_know_what_producers_named() {
         // What a script takes back is not remembered.
         let script = "redis.call('XADD',KEYS[1],'IDMP','p','two','*','f','v') \
                       return redis.call('XADD',KEYS[1],'IDMP','p','two','*','f','v')";
-        let ours = raw.command(&[&b"EVAL"[..], script.as_bytes(), b"1", b"s"]).show();
+        let ours = raw
+            .command(&[&b"EVAL"[..], script.as_bytes(), b"1", b"s"])
+            .show();
         check(&mut raw, "XLEN s", "(integer) 2");
         assert_eq!(raw.call("XADD s IDMP p two * f v").show(), ours);
         check(&mut raw, "MULTI", "OK");

@@ -380,7 +380,7 @@ fn a_hundred_thousand_channels_come_and_go() {
     }
     let list = publisher.call("CLIENT LIST TYPE PUBSUB").body();
     assert!(
-        list.contains(&format!(" flags=P db=0 sub={count} psub=0 ssub=0 ")),
+        list.contains(&format!(" flags=P capa= db=0 sub={count} psub=0 ssub=0 ")),
         "{list}"
     );
     let info = publisher.call("INFO stats").body();

@@ -197,6 +197,8 @@ pub struct Shared {
     pub no_touch: AtomicBool,
     /// READONLY.
     pub reads_here: AtomicBool,
+    /// CLIENT CAPA redirect, which RESET leaves.
+    pub takes_redirects: AtomicBool,
     /// Came through the unix socket.
     pub unix_socket: bool,
     labels: Mutex<Option<Box<Labels>>>,
@@ -268,6 +270,7 @@ impl Shared {
             user: Mutex::new(None),
             no_touch: AtomicBool::new(false),
             reads_here: AtomicBool::new(false),
+            takes_redirects: AtomicBool::new(false),
             unix_socket,
             labels: Mutex::new(None),
             mailbox: OnceLock::new(),

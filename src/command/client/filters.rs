@@ -1,5 +1,5 @@
-//! Which connections CLIENT LIST shows, and CLIENT KILL closes: those for which all filters hold. Redis's, and of
-//! Valkey's those that ask for what a line of CLIENT LIST tells.
+//! Which connections CLIENT LIST shows, and CLIENT KILL closes: those for which all filters hold, and none of the
+//! negated ones, which Valkey 9 has. Filters are Redis's and Valkey's.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -20,34 +20,80 @@ pub(super) enum Target {
     Kill,
 }
 
-/// See the module. What was not asked for is none, or empty.
+/// What a filter asks for.
+enum Condition<'a> {
+    Ids(Vec<u64>),
+    Address(&'a [u8]),
+    LocalAddress(&'a [u8]),
+    /// An address without its port.
+    Host(&'a [u8]),
+    Type(ClientType),
+    Name(&'a [u8]),
+    LibName(&'a [u8]),
+    LibVersion(&'a [u8]),
+    /// A user, and whether it is the default one.
+    User(Arc<Handle>, bool),
+    /// Letters that all are to be among the flags.
+    Flags(&'a [u8]),
+    /// Letters of what the client said that it can do.
+    Capabilities(&'a [u8]),
+    Db(u64),
+    AgeMin(u64),
+    IdleMin(u64),
+}
+
+impl Condition<'_> {
+    fn holds(&self, client: &Shared, now_ms: u64) -> bool {
+        let seconds = |since_ms: u64| (now_ms / 1000).saturating_sub(since_ms / 1000);
+        let has_letters = |text: &str, wanted: &[u8]| {
+            let text = text.as_bytes();
+            wanted.iter().all(|letter| text.contains(letter))
+        };
+        let address = client.address.as_bytes();
+        match self {
+            Condition::Ids(ids) => ids.contains(&client.id),
+            Condition::Address(wanted) => *wanted == address,
+            Condition::LocalAddress(wanted) => *wanted == client.local_address.as_bytes(),
+            Condition::Host(wanted) => {
+                let colon = address.iter().rposition(|byte| *byte == b':');
+                *wanted == &address[..colon.unwrap_or(address.len())]
+            }
+            Condition::Type(wanted) => *wanted == ClientType::of(client),
+            Condition::Name(wanted) => *wanted == client.labels().name,
+            Condition::LibName(wanted) => *wanted == client.labels().lib_name,
+            Condition::LibVersion(wanted) => *wanted == client.labels().lib_ver,
+            Condition::User(wanted, is_default) => match client.user() {
+                Some(user) => Arc::ptr_eq(&user, wanted),
+                None => *is_default,
+            },
+            Condition::Flags(wanted) => has_letters(&kind::flags(client), wanted),
+            Condition::Capabilities(wanted) => has_letters(kind::capabilities(client), wanted),
+            Condition::Db(wanted) => *wanted == u64::from(client.db.load(Relaxed)),
+            Condition::AgeMin(least) => seconds(client.created_ms) >= *least,
+            Condition::IdleMin(least) => seconds(client.active_ms.load(Relaxed)) >= *least,
+        }
+    }
+}
+
+/// See the module.
 #[derive(Default)]
 pub(super) struct Filters<'a> {
-    ids: Vec<u64>,
-    address: Option<&'a [u8]>,
-    local_address: Option<&'a [u8]>,
-    /// An address without its port.
-    host: Option<&'a [u8]>,
-    client_type: Option<ClientType>,
-    name: Option<&'a [u8]>,
-    lib_name: Option<&'a [u8]>,
-    lib_version: Option<&'a [u8]>,
-    /// A user, and whether it is the default one.
-    user: Option<(Arc<Handle>, bool)>,
-    /// Letters that all are to be among the flags.
-    flags: Option<&'a [u8]>,
-    db: Option<u64>,
-    age_s_min: Option<u64>,
-    idle_s_min: Option<u64>,
+    /// What all has to hold, or, of those that are negated, not to hold.
+    conditions: Vec<(Condition<'a>, Negated)>,
     spares_self: bool,
 }
+
+type Negated = bool;
+
+/// Letters that CLIENT LIST may have for what a connection is and does, in Redis, Valkey and here.
+const KNOWN_FLAGS: &[u8] = b"bcdeirtuxABCEIMNOPRSTU";
 
 impl<'a> Filters<'a> {
     /// The old form of CLIENT KILL: one address, which may be one's own.
     pub(super) fn of_address(address: &'a [u8]) -> Filters<'a> {
         Filters {
-            address: Some(address),
-            ..Filters::default()
+            conditions: vec![(Condition::Address(address), false)],
+            spares_self: false,
         }
     }
 
@@ -55,6 +101,7 @@ impl<'a> Filters<'a> {
     pub(super) fn read(
         args: &Args<'a>,
         users: &Users,
+        databases: u64,
         target: Target,
     ) -> Result<Filters<'a>, CommandError> {
         let mut filters = Filters {
@@ -66,121 +113,127 @@ impl<'a> Filters<'a> {
             if at + 1 >= args.len() {
                 return Err(CommandError::Syntax);
             }
-            if args.is(at, "id") {
-                at = filters.read_ids(args, at + 1, target)?;
+            let word = args.get(at);
+            let (name, is_negated) = match word.split_at_checked(4) {
+                Some((not, rest)) if not.eq_ignore_ascii_case(b"not-") => (rest, true),
+                _ => (word, false),
+            };
+            let is = |wanted: &str| name.eq_ignore_ascii_case(wanted.as_bytes());
+            if is("skipme") && !is_negated {
+                filters.spares_self = args.is(at + 1, "yes");
+                if !filters.spares_self && !args.is(at + 1, "no") {
+                    return Err(CommandError::Syntax);
+                }
+                at += 2;
                 continue;
             }
-            filters.read_one(args, users, at)?;
-            at += 2;
+            let (condition, next) = match is("id") {
+                true => read_ids(args, at + 1, target, is_negated)?,
+                false => (
+                    read_one(name, args.get(at + 1), users, databases, is_negated)?,
+                    at + 2,
+                ),
+            };
+            filters.add(condition, is_negated);
+            at = next;
         }
         Ok(filters)
     }
 
-    /// Reads IDs from an argument on, at least one; where the next filter stands.
-    fn read_ids(
-        &mut self,
-        args: &Args<'a>,
-        from: usize,
-        target: Target,
-    ) -> Result<usize, CommandError> {
-        let mut at = from;
-        while at < args.len() {
-            match number::parse_i64(args.get(at)) {
-                Some(id) if id > 0 || target == Target::List => self.ids.push(id as u64),
-                None if at > from => break,
-                _ if target == Target::List => return Err("ERR Invalid client ID".into()),
-                _ => return Err("ERR client-id should be greater than 0".into()),
-            }
-            at += 1;
+    /// Of filters of one kind the last counts; only IDs add up.
+    fn add(&mut self, condition: Condition<'a>, is_negated: bool) {
+        let same_kind = self.conditions.iter_mut().find(|(known, negated)| {
+            *negated == is_negated
+                && std::mem::discriminant(known) == std::mem::discriminant(&condition)
+        });
+        match (same_kind, condition) {
+            (Some((Condition::Ids(known), _)), Condition::Ids(more)) => known.extend(more),
+            (Some((known, _)), condition) => *known = condition,
+            (None, condition) => self.conditions.push((condition, is_negated)),
         }
-        Ok(at)
-    }
-
-    fn read_one(&mut self, args: &Args<'a>, users: &Users, at: usize) -> Result<(), CommandError> {
-        let value = args.get(at + 1);
-        let seconds = |name: &str| match number::parse_i64(value) {
-            None => Err(format!("ERR {name} is not an integer or out of range")),
-            Some(..=0) => Err(format!("ERR {name} should be greater than 0")),
-            Some(seconds) => Ok(Some(seconds as u64)),
-        };
-        match () {
-            () if args.is(at, "maxage") => self.age_s_min = seconds("maxage")?,
-            () if args.is(at, "idle") => self.idle_s_min = seconds("idle")?,
-            () if args.is(at, "type") => self.client_type = Some(ClientType::named(value)?),
-            () if args.is(at, "addr") => self.address = Some(value),
-            () if args.is(at, "laddr") => self.local_address = Some(value),
-            () if args.is(at, "ip") => self.host = Some(value),
-            () if args.is(at, "name") => self.name = Some(value),
-            () if args.is(at, "lib-name") => self.lib_name = Some(value),
-            () if args.is(at, "lib-ver") => self.lib_version = Some(value),
-            () if args.is(at, "flags") => self.flags = Some(value),
-            () if args.is(at, "db") => {
-                let db = number::parse_i64(value).and_then(|db| u64::try_from(db).ok());
-                self.db = Some(db.ok_or(CommandError::DbIndex)?);
-            }
-            () if args.is(at, "user") => {
-                let user = users.find(value);
-                let unknown = || format!("ERR No such user '{}'", shown(value));
-                let user = user.ok_or_else(unknown)?;
-                let is_default = Arc::ptr_eq(&user, users.default());
-                self.user = Some((user, is_default));
-            }
-            () if args.is(at, "skipme") => {
-                self.spares_self = args.is(at + 1, "yes");
-                if !self.spares_self && !args.is(at + 1, "no") {
-                    return Err(CommandError::Syntax);
-                }
-            }
-            () => return Err(CommandError::Syntax),
-        }
-        Ok(())
     }
 
     /// Whether all of them hold.
     pub(super) fn hold(&self, client: &Shared, self_id: u64, now_ms: u64) -> bool {
-        let seconds = |since_ms: u64| (now_ms / 1000).saturating_sub(since_ms / 1000);
-        let is = |wanted: Option<&[u8]>, found: &[u8]| wanted.is_none_or(|wanted| wanted == found);
-        let address = client.address.as_bytes();
-        let host = match address.iter().rposition(|byte| *byte == b':') {
-            Some(colon) => &address[..colon],
-            None => address,
-        };
-        let has_letters = |wanted: &[u8]| {
-            let flags = kind::flags(client);
-            wanted
-                .iter()
-                .all(|letter| flags.as_bytes().contains(letter))
-        };
-        let are_labels_wanted =
-            self.name.is_some() || self.lib_name.is_some() || self.lib_version.is_some();
-        let is_user = |(wanted, is_default): &(Arc<Handle>, bool)| match client.user() {
-            Some(user) => Arc::ptr_eq(&user, wanted),
-            None => *is_default,
-        };
-        (self.ids.is_empty() || self.ids.contains(&client.id))
-            && self.user.as_ref().is_none_or(is_user)
-            && is(self.address, address)
-            && is(self.local_address, client.local_address.as_bytes())
-            && is(self.host, host)
-            && self
-                .client_type
-                .is_none_or(|wanted| wanted == ClientType::of(client))
-            && self.flags.is_none_or(has_letters)
-            && self
-                .db
-                .is_none_or(|db| db == u64::from(client.db.load(Relaxed)))
-            && self
-                .age_s_min
-                .is_none_or(|min| seconds(client.created_ms) >= min)
-            && self
-                .idle_s_min
-                .is_none_or(|min| seconds(client.active_ms.load(Relaxed)) >= min)
-            && !(self.spares_self && client.id == self_id)
-            && (!are_labels_wanted || {
-                let labels = client.labels();
-                is(self.name, &labels.name)
-                    && is(self.lib_name, &labels.lib_name)
-                    && is(self.lib_version, &labels.lib_ver)
-            })
+        let mut conditions = self.conditions.iter();
+        !(self.spares_self && client.id == self_id)
+            && conditions.all(|(one, is_negated)| one.holds(client, now_ms) != *is_negated)
     }
+}
+
+/// Reads IDs from an argument on, at least one; where the next filter stands.
+fn read_ids<'a>(
+    args: &Args<'a>,
+    from: usize,
+    target: Target,
+    is_negated: bool,
+) -> Result<(Condition<'a>, usize), CommandError> {
+    let mut at = from;
+    let mut ids = Vec::new();
+    while at < args.len() {
+        let id = number::parse_i64(args.get(at));
+        match id {
+            Some(id) if id > 0 || target == Target::List && !is_negated => ids.push(id as u64),
+            None if at > from => break,
+            None if is_negated => return Err(CommandError::Syntax),
+            _ if target == Target::List && !is_negated => {
+                return Err("ERR Invalid client ID".into());
+            }
+            _ => return Err("ERR client-id should be greater than 0".into()),
+        }
+        at += 1;
+    }
+    Ok((Condition::Ids(ids), at))
+}
+
+fn read_one<'a>(
+    name: &[u8],
+    value: &'a [u8],
+    users: &Users,
+    databases: u64,
+    is_negated: bool,
+) -> Result<Condition<'a>, CommandError> {
+    let is = |wanted: &str| name.eq_ignore_ascii_case(wanted.as_bytes());
+    let seconds = |name: &str| match number::parse_i64(value) {
+        None => Err(format!("ERR {name} is not an integer or out of range")),
+        Some(..=0) => Err(format!("ERR {name} should be greater than 0")),
+        Some(seconds) => Ok(seconds as u64),
+    };
+    let letters = |known: &[u8], what: &str| match value.iter().all(|one| known.contains(one)) {
+        true => Ok(value),
+        false => {
+            let value = shown(value);
+            Err(format!(
+                "ERR Unknown {what} found in the provided filter: {value}"
+            ))
+        }
+    };
+    Ok(match () {
+        () if is("maxage") && !is_negated => Condition::AgeMin(seconds("maxage")?),
+        () if is("idle") && !is_negated => Condition::IdleMin(seconds("idle")?),
+        () if is("type") => Condition::Type(ClientType::named(value)?),
+        () if is("addr") => Condition::Address(value),
+        () if is("laddr") => Condition::LocalAddress(value),
+        () if is("ip") => Condition::Host(value),
+        () if is("name") => Condition::Name(value),
+        () if is("lib-name") => Condition::LibName(value),
+        () if is("lib-ver") => Condition::LibVersion(value),
+        () if is("flags") => Condition::Flags(letters(KNOWN_FLAGS, "flags")?),
+        () if is("capa") => Condition::Capabilities(letters(b"r", "capa")?),
+        () if is("db") => {
+            let db = number::parse_i64(value).ok_or("ERR DB is not an integer or out of range")?;
+            let db = u64::try_from(db).ok().filter(|db| *db < databases);
+            Condition::Db(db.ok_or_else(|| {
+                let last = databases.saturating_sub(1);
+                format!("ERR DB number should be between 0 and {last}")
+            })?)
+        }
+        () if is("user") => {
+            let unknown = || format!("ERR No such user '{}'", shown(value));
+            let user = users.find(value).ok_or_else(unknown)?;
+            let is_default = Arc::ptr_eq(&user, users.default());
+            Condition::User(user, is_default)
+        }
+        () => return Err(CommandError::Syntax),
+    })
 }

@@ -50,6 +50,14 @@ fn is_for_snapshot(client: &Shared) -> bool {
     announced.is_some_and(|said| said.is_rdb_channel && said.main_client.is_some())
 }
 
+/// Letters for what the client has said that it can do.
+pub(super) fn capabilities(client: &Shared) -> &'static str {
+    match client.takes_redirects.load(Relaxed) {
+        true => "r",
+        false => "",
+    }
+}
+
 /// Letters for what a connection is and does, `N` if there is nothing to say.
 pub fn flags(client: &Shared) -> String {
     let tracking = client.tracking_options();

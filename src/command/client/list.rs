@@ -1,11 +1,11 @@
-//! CLIENT LIST and INFO: a connection in one line, with the fields of Redis 7.4 and Valkey 8 in their order.
+//! CLIENT LIST and INFO: a connection in one line, with the fields of Redis 7.4 and Valkey 9 in their order.
 
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::filters::{Filters, Target};
 use super::kind;
-use super::{ADMIN, FLAGS, GROUP};
+use super::{ADMIN, FLAGS, GROUP, database_count};
 use crate::base::number;
 use crate::client::shared::mailbox::{Mailbox, Topic};
 use crate::client::shared::tracking::Options;
@@ -52,6 +52,11 @@ pub(super) static LIST: Command = Command::sub("client|list", "list", GROUP, -2)
             "Added the fields `resp`, `multi-mem`, `rbs` and `rbp`.",
         ),
         ("7.0.3", "Added the `ssub` field."),
+        ("8.0.0", "Added the `capa` field."),
+        (
+            "9.0.0",
+            "Added filters for all that a line says, and those that begin with `NOT-`.",
+        ),
     ])
     .tips(&["nondeterministic_output"])
     .repeatable()
@@ -68,7 +73,7 @@ fn list(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
             }
         }
     } else {
-        let filters = Filters::read(args, cx.server.users(), Target::List)?;
+        let filters = Filters::read(args, cx.server.users(), database_count(cx), Target::List)?;
         for client in cx.server.clients().all() {
             if filters.hold(&client, cx.client.id(), cx.now.unix_ms) {
                 describe_to(cx, args, &client, &mut text);
@@ -150,7 +155,7 @@ fn write_line(client: &Shared, asking: Option<&Asking>, now_ms: u64, text: &mut 
     let seconds = |since_ms: u64| (now_ms / 1000).saturating_sub(since_ms / 1000);
     let _ = writeln!(
         text,
-        "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={} db={} sub={} psub={} ssub={} \
+        "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={} capa={} db={} sub={} psub={} ssub={} \
          multi={} watch={} qbuf={query_bytes} qbuf-free={free_bytes} argv-mem={argument_bytes} multi-mem={queued_bytes} \
          rbs=0 rbp=0 obl=0 oll={pushes} omem={waiting_bytes} tot-mem={total_bytes} events={} cmd={command} \
          user={user} redir={} resp={} lib-name={} lib-ver={} tot-net-in={} tot-net-out={} tot-cmds={}",
@@ -166,6 +171,7 @@ fn write_line(client: &Shared, asking: Option<&Asking>, now_ms: u64, text: &mut 
             seconds(client.active_ms.load(Relaxed))
         },
         kind::flags(client),
+        kind::capabilities(client),
         asking.map_or(client.db.load(Relaxed) as usize, |asking| asking.db),
         subscriptions(Topic::Channel),
         subscriptions(Topic::Pattern),

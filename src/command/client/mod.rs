@@ -1,7 +1,7 @@
 //! CLIENT: what a connection says of itself, and what it asks of others.
 //!
 //! ```text
-//! mod       ID GETNAME SETNAME SETINFO REPLY NO-EVICT NO-TOUCH HELP
+//! mod       ID GETNAME SETNAME SETINFO CAPA REPLY NO-EVICT NO-TOUCH HELP
 //! list      INFO LIST, and the line that describes a connection
 //! kind      what a connection is and does
 //! filters   which connections LIST shows and KILL closes
@@ -28,6 +28,7 @@ use super::error::{CommandError, shown};
 use super::server::reply_help;
 use super::{Args, Out};
 use crate::client::connection::ReplyMode;
+use crate::cluster::route::Manner;
 
 /// The bytes of a request sent as an array.
 pub fn request_bytes(args: &Args<'_>) -> usize {
@@ -49,6 +50,7 @@ static CLIENT: Command = Command::new("client", GROUP, -2)
     .complexity("Depends on subcommand.")
     .container(&[
         &tracking::CACHING,
+        &CAPA,
         &GETNAME,
         &tracking::GETREDIR,
         &HELP,
@@ -165,6 +167,32 @@ fn set_info(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRe
     Ok(())
 }
 
+/// `CLIENT CAPA capability [capability ...]`
+static CAPA: Command = Command::sub("client|capa", "capa", GROUP, -3)
+    .flags(FLAGS)
+    .doc(
+        "8.0.0",
+        "capability [capability ...]",
+        "Says what the client can do: `redirect`, go to the primary where a replica tells it to.",
+    )
+    .repeatable()
+    .on_session(|cx, args, out| {
+        // Others are of later servers.
+        if (2..args.len()).any(|at| args.is(at, "redirect")) {
+            let own = Manner(cx.client.own_manner).or(Manner::TAKES_REDIRECTS);
+            let manner = Manner(cx.client.manner).or(Manner::TAKES_REDIRECTS);
+            (cx.client.own_manner, cx.client.manner) = (own.0, manner.0);
+            cx.client.shared.takes_redirects.store(true, Relaxed);
+        }
+        out.ok();
+        Ok(())
+    });
+
+/// How many databases a client can ask for by their numbers.
+fn database_count(cx: &SessionCx<'_>) -> u64 {
+    u64::try_from(cx.config.databases).unwrap_or(0)
+}
+
 /// `CLIENT REPLY <ON | OFF | SKIP>`
 static REPLY: Command = Command::sub("client|reply", "reply", GROUP, 3)
     .flags(FLAGS)
@@ -246,6 +274,9 @@ static HELP: Command = Command::sub("client|help", "help", GROUP, 2)
 const HELP_LINES: &[&str] = &[
     "CACHING (YES|NO)",
     "    Say whether the keys of the next command are tracked, in the modes OPTIN and OPTOUT.",
+    "CAPA <option> [<option> [...]]",
+    "    Say what the client can do. Options:",
+    "    * REDIRECT: go to the primary where a replica tells it to.",
     "GETNAME",
     "    Answer the name of this connection.",
     "GETREDIR",
@@ -270,6 +301,14 @@ const HELP_LINES: &[&str] = &[
     "      They are of this type.",
     "    * USER <username>",
     "      They belong to this user.",
+    "    * IP <ip>, NAME <name>, LIB-NAME <name>, LIB-VER <version>, DB <db>",
+    "      CLIENT LIST says so of them.",
+    "    * FLAGS <letters>, CAPA <letters>",
+    "      CLIENT LIST has all these letters for them.",
+    "    * IDLE <seconds>",
+    "      They have asked for nothing for so long.",
+    "    * NOT-<option> <value>",
+    "      The option, which is not IDLE or MAXAGE, does not hold.",
     "    * SKIPME (YES|NO)",
     "      Whether this connection is spared (default: yes).",
     "LIST [options ...]",
@@ -278,6 +317,7 @@ const HELP_LINES: &[&str] = &[
     "      Only those with these numbers.",
     "    * TYPE (NORMAL|MASTER|REPLICA|PUBSUB)",
     "      Only those of this type.",
+    "    * The other options of KILL; this connection is shown by default.",
     "NO-EVICT (ON|OFF)",
     "    Keep this connection when others are closed to save memory.",
     "NO-TOUCH (ON|OFF)",

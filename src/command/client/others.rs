@@ -1,7 +1,7 @@
 //! What one connection may do to others: close them, hold them back, end their waits.
 
 use super::filters::{Filters, Target};
-use super::{ADMIN, GROUP};
+use super::{ADMIN, GROUP, database_count};
 use crate::client::shared::Unblocked;
 use crate::command::context::{After, SessionCx};
 use crate::command::declaration::{Command, CommandResult};
@@ -32,13 +32,17 @@ pub(super) static KILL: Command = Command::sub("client|kill", "kill", GROUP, -3)
         ),
         ("6.2.0", "Added the `LADDR` filter."),
         ("7.4.0", "Added the `MAXAGE` filter."),
+        (
+            "9.0.0",
+            "Added filters for all that a line of `CLIENT LIST` says, and those that begin with `NOT-`.",
+        ),
     ])
     .on_session(kill);
 
 fn kill(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     let filters = match args.len() {
         3 => Filters::of_address(args.get(2)),
-        _ => Filters::read(args, cx.server.users(), Target::Kill)?,
+        _ => Filters::read(args, cx.server.users(), database_count(cx), Target::Kill)?,
     };
     let self_id = cx.client.id();
     let now_ms = cx.now.unix_ms;

@@ -76,12 +76,12 @@ fn a_connection_is_described_with_the_fields_of_redis() {
         .collect();
     assert_eq!(
         fields.join(" "),
-        "id addr laddr fd name age idle flags db sub psub ssub multi watch qbuf qbuf-free argv-mem \
+        "id addr laddr fd name age idle flags capa db sub psub ssub multi watch qbuf qbuf-free argv-mem \
          multi-mem rbs rbp obl oll omem tot-mem events cmd user redir resp lib-name lib-ver \
          tot-net-in tot-net-out tot-cmds"
     );
     for field in [
-        "id=1 addr=127.0.0.1:50000 laddr=127.0.0.1:50000 fd=8 name=me age=2 idle=0 flags=N db=3 ",
+        "id=1 addr=127.0.0.1:50000 laddr=127.0.0.1:50000 fd=8 name=me age=2 idle=0 flags=N capa= db=3 ",
         " multi=-1 watch=0 qbuf=26 qbuf-free=0 argv-mem=10 ",
         " events=r cmd=client|info user=default redir=-1 resp=2 ",
     ] {
@@ -122,12 +122,27 @@ fn list_filters_by_type_and_number() {
         ("CLIENT LIST USER default DB 0 FLAGS N", &["id=1", "id=2"]),
         ("CLIENT LIST NAME x", &[]),
         ("CLIENT LIST LIB-NAME x LIB-VER y", &[]),
+        ("CLIENT LIST NOT-ID 2", &["id=1"]),
+        ("CLIENT LIST NOT-ID 1 NOT-ID 2", &[]),
+        ("CLIENT LIST NOT-IP 10.0.0.1", &["id=1"]),
+        ("CLIENT LIST NOT-ADDR 10.0.0.1:1234", &["id=1"]),
+        ("CLIENT LIST NOT-TYPE normal", &[]),
+        ("CLIENT LIST TYPE pubsub TYPE normal", &["id=1", "id=2"]),
+        (
+            "CLIENT LIST not-name x NOT-LIB-NAME x NOT-DB 3 ID 2",
+            &["id=2"],
+        ),
+        ("CLIENT LIST NOT-USER default", &[]),
+        ("CLIENT LIST NOT-FLAGS N", &[]),
+        ("CLIENT LIST CAPA r", &[]),
+        ("CLIENT LIST NOT-CAPA r SKIPME yes", &["id=2"]),
+        ("CLIENT LIST CAPA \"\"", &["id=1", "id=2"]),
     ] {
         assert_eq!(ids(&cli.run(line)), expected, "{line}");
     }
     assert!(
         cli.run("CLIENT LIST ID 2")
-            .contains(" age=5 idle=5 flags=N db=0 ")
+            .contains(" age=5 idle=5 flags=N capa= db=0 ")
     );
     assert!(cli.run("CLIENT LIST ID 2").contains(" cmd=NULL "));
     other.block();
@@ -139,7 +154,30 @@ fn list_filters_by_type_and_number() {
         ("CLIENT LIST ID x", "(error) ERR Invalid client ID"),
         ("CLIENT LIST foo", "(error) ERR syntax error"),
         ("CLIENT LIST ID 1 foo", "(error) ERR syntax error"),
-        ("CLIENT LIST DB x", "(error) ERR DB index is out of range"),
+        (
+            "CLIENT LIST DB x",
+            "(error) ERR DB is not an integer or out of range",
+        ),
+        (
+            "CLIENT LIST DB 16",
+            "(error) ERR DB number should be between 0 and 15",
+        ),
+        ("CLIENT LIST NOT-ID x", "(error) ERR syntax error"),
+        (
+            "CLIENT LIST NOT-ID 0",
+            "(error) ERR client-id should be greater than 0",
+        ),
+        ("CLIENT LIST NOT-IDLE 5", "(error) ERR syntax error"),
+        ("CLIENT LIST NOT-MAXAGE 5", "(error) ERR syntax error"),
+        ("CLIENT LIST NOT-SKIPME yes", "(error) ERR syntax error"),
+        (
+            "CLIENT LIST FLAGS NZ",
+            "(error) ERR Unknown flags found in the provided filter: NZ",
+        ),
+        (
+            "CLIENT LIST NOT-CAPA rx",
+            "(error) ERR Unknown capa found in the provided filter: rx",
+        ),
     ]);
 }
 

@@ -330,12 +330,14 @@ static ASKING: Command = Command::new("asking", GROUP, 1)
     .repeatable()
     .on_session(|cx, _, out| say(cx, out, |manner| manner.or(Manner::WILL_ASK)));
 
-/// Notes what a client says of its requests. Where there is one node, nothing follows from that.
+/// Notes what a client says of its requests. Where there is one node, nothing follows from that, but for a client that
+/// a replica sends to its primary.
 fn say(cx: &mut SessionCx<'_>, out: &mut Out, change: fn(Manner) -> Manner) -> CommandResult {
-    if cx.config.cluster_enabled == ClusterMode::No {
+    let manner = Manner(cx.client.manner);
+    if cx.config.cluster_enabled == ClusterMode::No && !manner.any(Manner::TAKES_REDIRECTS) {
         return Err(NOT_ENABLED.into());
     }
-    let manner = change(Manner(cx.client.manner));
+    let manner = change(manner);
     cx.client.manner = manner.0;
     let reads_here = manner.any(Manner::READS_HERE);
     cx.client.shared.reads_here.store(reads_here, Relaxed);
