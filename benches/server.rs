@@ -226,6 +226,7 @@ fn measure(
         keys: options.keys,
         value_bytes: 64,
         time: Duration::from_millis(options.millis),
+        subscribers: 0,
     };
     let cores = if scenario.wide {
         &options.wide_cores
@@ -277,6 +278,7 @@ fn median(samples: &[Sample]) -> Sample {
         p999_us: of(|sample| sample.p999_us),
         cpu_us_per_op: of(|sample| sample.cpu_us_per_op),
         switches_per_op: of(|sample| sample.switches_per_op),
+        sleeps_per_op: of(|sample| sample.sleeps_per_op),
         foreign_cores: of(|sample| sample.foreign_cores),
         load_cores: of(|sample| sample.load_cores),
     }
@@ -356,6 +358,7 @@ fn run_redis_benchmark(job: &Job, server: &Process, cores: &str) -> Option<Sampl
         p999_us: f64::NAN,
         cpu_us_per_op: server_s * 1e6 / ops,
         switches_per_op: after.1.saturating_sub(before.1) as f64 / ops,
+        sleeps_per_op: f64::NAN,
         foreign_cores: ((process::machine_busy_s() - busy - server_s) / wall - 1.0).max(0.0),
         load_cores: f64::NAN,
     })

@@ -93,6 +93,7 @@ fn sample(plan: &Plan, runner: &Runner, case: &Case) -> Sample {
         keys: plan.keys.min(1_000_000),
         value_bytes: 64,
         time: Duration::from_millis(if plan.quick { 500 } else { 3_000 }),
+        subscribers: 0,
     };
     let sample = load::run(&job, server.port, server.pid(), &load_core());
     eprintln!("{}, {}: {sample:.1?}", case.name, runner.name);

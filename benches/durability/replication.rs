@@ -167,6 +167,7 @@ impl Pair {
             keys: plan.keys.min(1_000_000),
             value_bytes: 64,
             time,
+            subscribers: 0,
         };
         let (port, pid) = (self.primary.port, self.primary.pid());
         let watcher = Watcher::start(&self.primary, self.replica.as_ref());

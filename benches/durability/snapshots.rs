@@ -164,6 +164,7 @@ fn job(plan: &Plan, time: Duration) -> Job {
         keys: plan.keys,
         value_bytes: 100,
         time,
+        subscribers: 0,
     }
 }
 

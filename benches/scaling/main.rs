@@ -3,15 +3,17 @@
 //!
 //! ```text
 //! cargo bench --bench scaling -- [--quick|--short] [--threads 1,2,4] [--keys 200000] [--ms 500] [--rounds 1]
-//!     [--only WORD] [--together] [--basalt PATH] [--redis PATH] [--valkey PATH] [--memcached PATH] [--no-redis]
-//!     [--no-valkey] [--no-memcached] [--out DIR]
+//!     [--only WORD] [--together|--oversubscribed] [--basalt PATH] [--redis PATH] [--valkey PATH] [--memcached PATH]
+//!     [--no-redis] [--no-valkey] [--no-memcached] [--out DIR]
 //! cargo bench --bench scaling -- bundle DIR
 //! ```
 //!
 //! Half of the machine's cores make the load, one process each; the servers have the others, as many as they have
 //! threads. A row in which the load's cores were nearly all busy is marked: there the load was the bound. With
 //! `--together`, servers and load have all cores, and more threads than cores are allowed: then only CPU a command and
-//! switches say something. `bundle` leaves a folder that does all this on a machine without cargo (`bundle.rs`).
+//! switches say something. `--oversubscribed` is that for GET and SET, at random and of one hot key, with 2 to 32
+//! threads; its last column compares the CPU with that of the fewest. `bundle` leaves a folder that does all this on a
+//! machine without cargo (`bundle.rs`).
 
 mod bundle;
 mod chart;
@@ -76,14 +78,20 @@ fn main() {
         plan.time.as_millis()
     );
     let table = rows::table(&outcomes);
+    let picture = "\n![Throughput over threads](scaling.svg)\n";
     peers::keep(&arguments, "scaling.json", &rows::json(&outcomes));
     peers::keep(&arguments, "scaling.svg", &chart::draw(&outcomes));
-    peers::publish(&arguments, "scaling.md", &(heading + &load + &table));
+    peers::publish(
+        &arguments,
+        "scaling.md",
+        &(heading + &load + &table + rows::LEGEND + picture),
+    );
 }
 
 fn plan(arguments: &Arguments) -> Plan {
     let cores = process::core_count();
-    let is_together = arguments.has("--together");
+    let is_oversubscribed = arguments.has("--oversubscribed");
+    let is_together = is_oversubscribed || arguments.has("--together");
     let for_load = if is_together {
         cores
     } else {
@@ -94,6 +102,10 @@ fn plan(arguments: &Arguments) -> Plan {
         .map(|power| 1 << power)
         .take_while(|threads| *threads <= most);
     let own: Vec<String> = powers.map(|threads: usize| threads.to_string()).collect();
+    let own = match is_oversubscribed {
+        true => "2,4,8,16,32".to_owned(),
+        false => own.join(","),
+    };
     let is_brief = arguments.has("--short");
     Plan {
         keys: arguments.sized("--keys", 200_000, 20_000),
@@ -101,7 +113,7 @@ fn plan(arguments: &Arguments) -> Plan {
         time: Duration::from_millis(
             arguments.sized("--ms", if is_brief { 150 } else { 500 }, 100) as u64,
         ),
-        threads: arguments.numbers("--threads", &own.join(",")),
+        threads: arguments.numbers("--threads", &own),
         load_cores: (cores - for_load..cores)
             .map(|core| core.to_string())
             .collect(),
@@ -138,24 +150,27 @@ fn measure(
                 continue;
             }
             let of = |read: fn(&Sample) -> f64| peers::median(samples.iter().map(read).collect());
-            let one_thread = outcomes.iter().find(|earlier: &&Outcome| {
-                earlier.scenario == scenario.name()
-                    && earlier.server == server.name
-                    && earlier.threads == 1
+            let fewest = outcomes.iter().find(|earlier: &&Outcome| {
+                earlier.scenario == scenario.name() && earlier.server == server.name
             });
             let ops_per_s = of(|sample| sample.ops_per_s);
-            let of_one = one_thread.map_or(ops_per_s, |one| one.ops_per_s);
+            let cpu_us_per_op = of(|sample| sample.cpu_us_per_op);
+            let each = ops_per_s / threads as f64;
+            let each_of_fewest =
+                fewest.map_or(each, |fewest| fewest.ops_per_s / fewest.threads as f64);
             let outcome = Outcome {
                 scenario: scenario.name(),
                 server: server.name.clone(),
                 threads,
                 ops_per_s,
-                cpu_us_per_op: of(|sample| sample.cpu_us_per_op),
+                cpu_us_per_op,
                 p50_us: of(|sample| sample.p50_us),
                 p99_us: of(|sample| sample.p99_us),
                 p999_us: of(|sample| sample.p999_us),
                 switches_per_op: of(|sample| sample.switches_per_op),
-                efficiency: ops_per_s / (of_one * threads as f64),
+                sleeps_per_op: of(|sample| sample.sleeps_per_op),
+                efficiency: each / each_of_fewest,
+                cpu_of_fewest: fewest.map_or(1.0, |fewest| cpu_us_per_op / fewest.cpu_us_per_op),
                 is_load_bound: of(|sample| sample.load_cores)
                     > LOAD_BOUND * plan.load_cores.len() as f64,
             };
@@ -168,6 +183,10 @@ fn measure(
 /// One sample of all the load's processes together.
 fn one(plan: &Plan, scenario: &Scenario, kind: load::Kind, server: &Server) -> Sample {
     let processes = plan.load_cores.len().min(scenario.clients);
+    let subscribers = match kind {
+        load::Kind::Publish => load::SUBSCRIBERS,
+        _ => 0,
+    };
     let job = Job {
         kind,
         pipeline: scenario.pipeline,
@@ -175,14 +194,25 @@ fn one(plan: &Plan, scenario: &Scenario, kind: load::Kind, server: &Server) -> S
         keys: plan.keys,
         value_bytes: rows::VALUE_BYTES,
         time: plan.time,
+        subscribers: 0,
     };
     let parts: Vec<Sample> = std::thread::scope(|scope| {
-        let run = |core: &String| {
-            let (job, core) = (&job, core.clone());
+        let run = |(number, core): (usize, &String)| {
+            // All of them together, however many processes there are.
+            let own = (number + 1) * subscribers / processes - number * subscribers / processes;
+            let job = Job {
+                subscribers: own,
+                ..job.clone()
+            };
+            let core = core.clone();
             let (port, pid) = (server.process.port, server.process.pid());
-            scope.spawn(move || load::run(job, port, pid, &core))
+            scope.spawn(move || load::run(&job, port, pid, &core))
         };
-        let running: Vec<_> = plan.load_cores[..processes].iter().map(run).collect();
+        let running: Vec<_> = plan.load_cores[..processes]
+            .iter()
+            .enumerate()
+            .map(run)
+            .collect();
         let join =
             |one: std::thread::ScopedJoinHandle<'_, Sample>| one.join().expect("the load ends");
         running.into_iter().map(join).collect()
@@ -204,6 +234,7 @@ fn one(plan: &Plan, scenario: &Scenario, kind: load::Kind, server: &Server) -> S
         p999_us: worst(|part| part.p999_us),
         cpu_us_per_op: of_server(|part| part.cpu_us_per_op),
         switches_per_op: of_server(|part| part.switches_per_op),
+        sleeps_per_op: of_server(|part| part.sleeps_per_op),
         foreign_cores: worst(|part| part.foreign_cores),
         load_cores: sum(|part| part.load_cores),
     }

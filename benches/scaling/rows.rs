@@ -58,6 +58,7 @@ impl Scenario {
 /// All settings that are wanted.
 pub(crate) fn settings(arguments: &Arguments) -> Vec<Setting> {
     match arguments.has("--quick") {
+        _ if arguments.has("--oversubscribed") => vec![Setting::Bare],
         true => vec![Setting::Bare, Setting::EverySecond],
         false => vec![
             Setting::Bare,
@@ -78,6 +79,14 @@ pub(crate) fn scenarios(arguments: &Arguments) -> Vec<Scenario> {
             setting,
         });
     };
+    if arguments.has("--oversubscribed") {
+        for pipeline in [1, 16] {
+            for kind in [Kind::Get, Kind::Set, Kind::HotGet, Kind::HotSet] {
+                add(kind, pipeline, 50, Setting::Bare);
+            }
+        }
+        return only(arguments, list);
+    }
     let is_full = !arguments.has("--short") && !arguments.has("--quick");
     let pipelines: &[usize] = if arguments.has("--quick") {
         &[10]
@@ -108,6 +117,7 @@ pub(crate) fn scenarios(arguments: &Arguments) -> Vec<Scenario> {
     ] {
         add(kind, 10, 50, Setting::Bare);
     }
+    add(Kind::Publish, 10, 10, Setting::Bare);
     for kind in [Kind::Get, Kind::Set] {
         if is_full {
             add(kind, 10, 5000, Setting::Bare);
@@ -116,9 +126,15 @@ pub(crate) fn scenarios(arguments: &Arguments) -> Vec<Scenario> {
         add(kind, 10, 50, Setting::PerCore);
     }
     for setting in [Setting::EverySecond, Setting::WithReplica] {
-        add(Kind::Set, 1, 50, setting);
-        add(Kind::Set, 10, 50, setting);
+        for &pipeline in pipelines {
+            add(Kind::Set, pipeline, 50, setting);
+        }
     }
+    only(arguments, list)
+}
+
+/// The scenarios whose name contains the word that is asked for.
+fn only(arguments: &Arguments, mut list: Vec<Scenario>) -> Vec<Scenario> {
     let only = arguments.value("--only", "");
     list.retain(|scenario| scenario.name().contains(&only));
     assert!(!list.is_empty(), "no row's name contains {only:?}");
@@ -160,7 +176,7 @@ impl Server {
                 _folder: None,
             });
         };
-        if setting == Setting::Bare {
+        if setting == Setting::Bare && !arguments.has("--oversubscribed") {
             for peer in peers::others(arguments) {
                 if !is_there(&peer.binary) {
                     continue;
@@ -288,7 +304,11 @@ pub(crate) struct Outcome {
     pub(crate) p99_us: f64,
     pub(crate) p999_us: f64,
     pub(crate) switches_per_op: f64,
+    pub(crate) sleeps_per_op: f64,
+    /// Throughput over threads, of that of the fewest threads that were measured.
     pub(crate) efficiency: f64,
+    /// CPU a command, of that of the fewest threads.
+    pub(crate) cpu_of_fewest: f64,
     pub(crate) is_load_bound: bool,
 }
 
@@ -300,7 +320,7 @@ impl Outcome {
             ""
         };
         format!(
-            "| {} | {} | {} | {:.0}{bound} | {:.3} | {:.0} | {:.0} | {:.0} | {:.4} | {:.2} |",
+            "| {} | {} | {} | {:.0}{bound} | {:.3} | {:.0} | {:.0} | {:.0} | {:.4} | {:.4} | {:.2} | {:.2} |",
             self.scenario,
             self.server,
             self.threads,
@@ -310,14 +330,24 @@ impl Outcome {
             self.p99_us,
             self.p999_us,
             self.switches_per_op,
-            self.efficiency
+            self.sleeps_per_op,
+            self.efficiency,
+            self.cpu_of_fewest
         )
     }
 }
 
+/// What the columns are.
+pub(crate) const LEGEND: &str = "
+*switches*: context switches of the server's threads; *sleeps*: those of them with which a thread went to sleep of its own
+will, in epoll as there was nothing to do, or in a futex, so that there are no more futex waits than this (the kernel tells
+the two apart to root alone). *efficiency*: the throughput over the threads, of that of the fewest threads in the table;
+*CPU of fewest*: CPU a command, of that of the fewest threads.
+";
+
 pub(crate) fn table(outcomes: &[Outcome]) -> String {
-    let mut text = "| row | server | threads | kop/s | CPU us/op | p50 us | p99 us | p99.9 us | switches/op | efficiency |\n\
-                    |---|---|---|---|---|---|---|---|---|---|\n"
+    let mut text = "| row | server | threads | kop/s | CPU us/op | p50 us | p99 us | p99.9 us | switches/op | \
+                    sleeps/op | efficiency | CPU of fewest |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n"
         .to_owned();
     for outcome in outcomes {
         let _ = writeln!(text, "{}", outcome.row());
@@ -331,8 +361,8 @@ pub(crate) fn json(outcomes: &[Outcome]) -> String {
         .map(|outcome| {
             format!(
                 "{{\"row\":\"{}\",\"server\":\"{}\",\"threads\":{},\"ops_per_s\":{:.0},\"cpu_us_per_op\":{:.4},\
-                 \"p50_us\":{:.1},\"p99_us\":{:.1},\"p999_us\":{:.1},\"switches_per_op\":{:.5},\"efficiency\":{:.3},\
-                 \"is_load_bound\":{}}}",
+                 \"p50_us\":{:.1},\"p99_us\":{:.1},\"p999_us\":{:.1},\"switches_per_op\":{:.5},\"sleeps_per_op\":{:.5},\
+                 \"efficiency\":{:.3},\"cpu_of_fewest\":{:.3},\"is_load_bound\":{}}}",
                 outcome.scenario,
                 outcome.server,
                 outcome.threads,
@@ -342,7 +372,9 @@ pub(crate) fn json(outcomes: &[Outcome]) -> String {
                 outcome.p99_us,
                 outcome.p999_us,
                 outcome.switches_per_op,
+                outcome.sleeps_per_op,
                 outcome.efficiency,
+                outcome.cpu_of_fewest,
                 outcome.is_load_bound
             )
         })

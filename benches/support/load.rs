@@ -18,6 +18,12 @@ use super::workload::{Shape, Sizes, Workload};
 /// Keys drawn for a pool: about 390,000 distinct ones of a million.
 const POOL_KEYS: usize = 500_000;
 
+/// Connections that hear of what [`Kind::Publish`] publishes, of all processes of the load together.
+pub(crate) const SUBSCRIBERS: usize = 100;
+
+/// What they subscribe to.
+const CHANNEL: &str = "news";
+
 /// What is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -41,13 +47,15 @@ pub(crate) enum Kind {
     EvalGet,
     /// An LPUSH, and an RPOP from the same list.
     PushPop,
+    /// A message to all of [`SUBSCRIBERS`].
+    Publish,
     /// memcached's own protocol.
     MemcachedGet,
     MemcachedSet,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Kind; 17] = [
+    pub(crate) const ALL: [Kind; 18] = [
         Kind::Get,
         Kind::Set,
         Kind::SetFresh,
@@ -63,6 +71,7 @@ impl Kind {
         Kind::Multi4,
         Kind::EvalGet,
         Kind::PushPop,
+        Kind::Publish,
         Kind::MemcachedGet,
         Kind::MemcachedSet,
     ];
@@ -84,6 +93,7 @@ impl Kind {
             Kind::Multi4 => "MULTI of 4",
             Kind::EvalGet => "EVAL of one GET",
             Kind::PushPop => "LPUSH and RPOP",
+            Kind::Publish => "PUBLISH to 100",
             Kind::MemcachedGet => "get",
             Kind::MemcachedSet => "set",
         }
@@ -128,6 +138,8 @@ pub(crate) struct Job {
     pub(crate) keys: usize,
     pub(crate) value_bytes: usize,
     pub(crate) time: Duration,
+    /// Connections of this process that subscribe.
+    pub(crate) subscribers: usize,
 }
 
 /// What came of it.
@@ -138,7 +150,11 @@ pub(crate) struct Sample {
     pub(crate) p99_us: f64,
     pub(crate) p999_us: f64,
     pub(crate) cpu_us_per_op: f64,
+    /// Context switches of the server's threads.
     pub(crate) switches_per_op: f64,
+    /// Context switches with which a thread went to sleep: in epoll when it had nothing to do, or in a futex. There are
+    /// no more futex waits than this; the kernel tells the two apart to root alone.
+    pub(crate) sleeps_per_op: f64,
     /// Cores busy with neither the server nor the load.
     pub(crate) foreign_cores: f64,
     /// Cores that the load took, which has one: near that, it is the load that is measured.
@@ -161,6 +177,7 @@ pub(crate) fn run(job: &Job, port: u16, pid: u32, cores: &str) -> Sample {
         job.keys,
         job.value_bytes,
         job.time.as_millis() as usize,
+        job.subscribers,
     ];
     let output = Command::new("taskset")
         .args(["-c", cores])
@@ -176,16 +193,17 @@ pub(crate) fn run(job: &Job, port: u16, pid: u32, cores: &str) -> Sample {
         .split_whitespace()
         .filter_map(|word| word.parse().ok())
         .collect();
-    assert_eq!(fields.len(), 8, "the load said {text:?}");
+    assert_eq!(fields.len(), 9, "the load said {text:?}");
     Sample {
         ops_per_s: fields[0],
         p50_us: fields[1],
         p99_us: fields[2],
         cpu_us_per_op: fields[3],
         switches_per_op: fields[4],
-        foreign_cores: fields[5],
-        p999_us: fields[6],
-        load_cores: fields[7],
+        sleeps_per_op: fields[5],
+        foreign_cores: fields[6],
+        p999_us: fields[7],
+        load_cores: fields[8],
     }
 }
 
@@ -204,9 +222,10 @@ pub(crate) fn worker(arguments: &[String]) {
         keys,
         value_bytes,
         millis,
+        subscribers,
     ] = numbers[..]
     else {
-        panic!("eight numbers, not {arguments:?}")
+        panic!("nine numbers, not {arguments:?}")
     };
     let kind = Kind::ALL[kind];
     let pid = pid as u32;
@@ -218,6 +237,16 @@ pub(crate) fn worker(arguments: &[String]) {
     let local = tokio::task::LocalSet::new();
     let state = Rc::new(State::default());
     let sample = local.block_on(&runtime, async {
+        for _ in 0..subscribers {
+            let mut stream = TcpStream::connect(("127.0.0.1", port as u16))
+                .await
+                .expect("connect");
+            let mut request = Vec::new();
+            process::encode_into(&mut request, &["SUBSCRIBE", CHANNEL]);
+            stream.write_all(&request).await.expect("subscribe");
+            assert_ne!(stream.read_u8().await.expect("a reply"), b'-');
+            tokio::task::spawn_local(hear(stream));
+        }
         let mut tasks = Vec::new();
         for client in 0..clients {
             let start = client * pool.batches() / clients;
@@ -245,12 +274,14 @@ pub(crate) fn worker(arguments: &[String]) {
         let foreign = ((after.busy_s - before.busy_s - server - own) / wall).max(0.0);
         let histogram = state.histogram.borrow();
         let switches = after.switches.saturating_sub(before.switches) as f64;
+        let sleeps = after.sleeps.saturating_sub(before.sleeps) as f64;
         [
             ops / wall,
             histogram.quantile(0.5),
             histogram.quantile(0.99),
             server * 1e6 / ops,
             switches / ops,
+            sleeps / ops,
             foreign,
             histogram.quantile(0.999),
             own / wall,
@@ -268,6 +299,7 @@ struct Reading {
     cpu_ns: u64,
     own_ns: u64,
     switches: u64,
+    sleeps: u64,
     busy_s: f64,
 }
 
@@ -277,6 +309,7 @@ impl Reading {
             cpu_ns: process::cpu_ns(pid),
             own_ns: process::cpu_ns(std::process::id()),
             switches: process::context_switches(pid),
+            sleeps: process::sleeps(pid),
             busy_s: process::machine_busy_s(),
             at: Instant::now(),
         }
@@ -289,6 +322,12 @@ struct State {
     stopped: Cell<bool>,
     batches: Cell<u64>,
     histogram: RefCell<Histogram>,
+}
+
+/// Reads what comes until the server is gone.
+async fn hear(mut stream: TcpStream) {
+    let mut buffer = vec![0; 64 * 1024];
+    while stream.read(&mut buffer).await.is_ok_and(|count| count > 0) {}
 }
 
 async fn connection(port: u16, pool: &'static Pool, start: usize, state: Rc<State>) {
@@ -394,6 +433,7 @@ impl Pool {
                     bytes.extend_from_slice(format!("get {}\r\n", key(draw(keys))).as_bytes());
                 }
                 Kind::MemcachedSet => memcached_set(&mut bytes, &key(draw(keys)), &value),
+                Kind::Publish => process::encode_into(&mut bytes, &["PUBLISH", CHANNEL, &value]),
                 Kind::Ping => process::encode_into(&mut bytes, &["PING"]),
                 Kind::Mget10 => {
                     let mut words = vec!["MGET".to_owned()];

@@ -187,6 +187,17 @@ pub(crate) fn context_switches(pid: u32) -> u64 {
     })
 }
 
+/// The voluntary ones: times that a thread went to sleep.
+pub(crate) fn sleeps(pid: u32) -> u64 {
+    sum_over_tasks(pid, "status", |text| {
+        let mut lines = text.lines();
+        let count = lines.find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        count
+            .and_then(|count| count.trim().parse().ok())
+            .unwrap_or(0)
+    })
+}
+
 fn sum_over_tasks(pid: u32, file: &str, read: impl Fn(&str) -> u64) -> u64 {
     let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else {
         return 0;
