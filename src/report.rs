@@ -11,6 +11,7 @@ use clap::{Arg, Command};
 
 use crate::base::base64;
 use crate::base::text::visible;
+use crate::tls::asking::{self, Asking};
 
 /// How long the server may take to be reached, and to say some more.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -36,10 +37,12 @@ pub fn run(arguments: &[OsString]) -> Result<String, String> {
     });
     let range = text("range").unwrap_or_default();
     let file: PathBuf = given.get_one("FILE").cloned().unwrap_or_default();
+    let tls = Asking::of(&given)?;
     let page = fetch(
         (&host, port),
         &format!("/report?range={range}"),
         user.as_deref(),
+        tls.as_ref(),
     )?;
     write(&file, &page).map_err(|error| format!("{}: {error}", file.display()))?;
     Ok(format!("{}: {} bytes", file.display(), page.len()))
@@ -80,6 +83,7 @@ fn command() -> Command {
                 .value_name("USER")
                 .help("The user of the password"),
         )
+        .args(asking::arguments())
         .arg(
             Arg::new("range")
                 .long("range")
@@ -96,10 +100,19 @@ fn command() -> Command {
 }
 
 /// The body of what is answered at a path, if that is a page.
-fn fetch((host, port): (&str, u16), path: &str, user: Option<&str>) -> Result<Vec<u8>, String> {
+fn fetch(
+    (host, port): (&str, u16),
+    path: &str,
+    user: Option<&str>,
+    tls: Option<&Asking>,
+) -> Result<Vec<u8>, String> {
     let place = format!("{host}:{port}");
     let failed = |error: io::Error| format!("{place}: {error}");
-    let mut stream = connect(host, port).map_err(failed)?;
+    let socket = connect(host, port).map_err(failed)?;
+    let mut stream: Box<dyn Stream> = match tls {
+        None => Box::new(socket),
+        Some(tls) => Box::new(tls.open(host, socket).map_err(failed)?),
+    };
     let authorization = user.map_or(String::new(), |user| {
         format!(
             "Authorization: Basic {}\r\n",
@@ -119,6 +132,10 @@ fn fetch((host, port): (&str, u16), path: &str, user: Option<&str>) -> Result<Ve
         .map_err(failed)?;
     body(&answer).map_err(|why| format!("{place}: {why}"))
 }
+
+trait Stream: Read + Write {}
+impl Stream for TcpStream {}
+impl Stream for asking::Stream {}
 
 /// An address of IPv6 stands in brackets.
 fn host_header(host: &str) -> String {
@@ -148,7 +165,7 @@ fn body(answer: &[u8]) -> Result<Vec<u8>, String> {
     let split = answer.windows(4).position(|four| four == b"\r\n\r\n");
     let Some(split) = split.filter(|_| answer.starts_with(b"HTTP/1.")) else {
         return Err(
-            "no HTTP is spoken there: is it the metrics port (metrics-port), without TLS?"
+            "no HTTP is spoken there: is it the metrics port (metrics-port), and TLS (--tls) as metrics-tls says?"
                 .to_owned(),
         );
     };

@@ -23,7 +23,7 @@ pub fn help() -> String {
         .about(env!("CARGO_PKG_DESCRIPTION"))
         .override_usage(
             "basalt [FILE | -] [--directive value …]\n       basalt check-rdb FILE\n       basalt check-aof [--fix | \
-             --truncate-to-timestamp SECONDS] FILE\n       basalt top [-h HOST] [-p PORT]\n       basalt report FILE\n       \
+             --truncate-to-timestamp SECONDS] FILE\n       basalt top [-h HOST] [-p PORT] [--tls]\n       basalt report [--tls] FILE\n       \
              basalt help",
         )
         .disable_help_flag(true)

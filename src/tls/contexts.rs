@@ -300,9 +300,9 @@ fn client(
 /// Takes a server whose certificate one of the authorities has signed, whatever it is called: replicas know their
 /// primary by an address, as in Redis.
 #[derive(Debug)]
-struct SignedByAuthority {
-    authorities: Arc<RootCertStore>,
-    provider: Arc<CryptoProvider>,
+pub(super) struct SignedByAuthority {
+    pub(super) authorities: Arc<RootCertStore>,
+    pub(super) provider: Arc<CryptoProvider>,
 }
 
 impl ServerCertVerifier for SignedByAuthority {

@@ -9,10 +9,12 @@
 //! names       whom a certificate names
 //! handshake   from a socket to an encrypted one, within bounds
 //! channel     the encrypted socket, which asks and answers as a plain one does
+//! asking      for the tools that ask a server: their arguments, and a stream that waits
 //! ```
 //!
 //! Nothing here knows a client or a command. Connections keep the contexts that they began with.
 
+pub mod asking;
 pub mod channel;
 mod ciphers;
 pub mod contexts;

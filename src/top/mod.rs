@@ -19,6 +19,7 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 
+use crate::tls::asking::{self, Asking};
 use figures::Figures;
 use screen::{Order, State};
 use wire::{Connection, Place, WireError};
@@ -70,6 +71,7 @@ fn command() -> Command {
         .arg(option("socket", 's', "PATH", "Its unix socket, in place of host and port"))
         .arg(option("pass", 'a', "PASSWORD", "Its password; REDISCLI_AUTH may say it, too"))
         .arg(Arg::new("user").long("user").value_name("USER").help("The user of the password"))
+        .args(asking::arguments())
         .arg(
             option("interval", 'i', "SECONDS", "How often it is asked")
                 .default_value("1")
@@ -91,12 +93,18 @@ fn place(given: &ArgMatches) -> Result<Place, String> {
     if user.is_some() && password.is_none() {
         return Err("A user needs a password: -a, or REDISCLI_AUTH".to_owned());
     }
+    let tls = Asking::of(given)?;
+    let socket = text("socket");
+    if tls.is_some() && socket.is_some() {
+        return Err("TLS is for a host and a port, and not for a unix socket".to_owned());
+    }
     Ok(Place {
         host: text("host").unwrap_or_default(),
         port: given.get_one("port").copied().unwrap_or_default(),
-        socket: text("socket"),
+        socket,
         user,
         password,
+        tls,
     })
 }
 

@@ -7,6 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use crate::base::text::visible;
+use crate::tls::asking::{self, Asking};
 
 /// How long the server may take to be reached, and to say some more.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -31,6 +32,8 @@ pub(super) struct Place {
     pub(super) socket: Option<String>,
     pub(super) user: Option<String>,
     pub(super) password: Option<String>,
+    /// How to ask by TLS, if so.
+    pub(super) tls: Option<Asking>,
 }
 
 impl Place {
@@ -95,6 +98,7 @@ impl Reply {
 trait Stream: Read + Write + Send {}
 impl Stream for TcpStream {}
 impl Stream for UnixStream {}
+impl Stream for asking::Stream {}
 
 /// See the module.
 pub(super) struct Connection {
@@ -154,7 +158,10 @@ fn connect(place: &Place) -> io::Result<Box<dyn Stream>> {
                 stream.set_read_timeout(Some(PATIENCE))?;
                 stream.set_write_timeout(Some(PATIENCE))?;
                 stream.set_nodelay(true)?;
-                return Ok(Box::new(stream));
+                return Ok(match &place.tls {
+                    None => Box::new(stream),
+                    Some(tls) => Box::new(tls.open(&place.host, stream)?),
+                });
             }
             Err(error) => failure = error,
         }

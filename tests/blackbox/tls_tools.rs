@@ -393,3 +393,72 @@ fn keys_that_openssl_encrypted_before_pkcs8_are_read_with_their_password() {
     );
     ping(&mut connect(tls_port, config())).expect("it is served as before");
 }
+
+/// Runs one of our own tools to its end; whether it went well, and what it said.
+fn own(tool: &str, args: &[String]) -> (bool, String) {
+    let done = Command::new(support::basalt())
+        .arg(tool)
+        .args(args)
+        .env_remove("REDISCLI_AUTH")
+        .env_remove("SSL_CERT_FILE")
+        .stdin(Stdio::null())
+        .output()
+        .expect("it runs");
+    let text = [done.stdout, done.stderr].concat();
+    let text = String::from_utf8_lossy(&text).into_owned();
+    (done.status.success(), text)
+}
+
+#[test]
+fn top_and_report_ask_by_tls() {
+    if support::is_stand_in() {
+        return;
+    }
+    let authority = Authority::new();
+    let (port, metrics_port) = (free_port(), free_port());
+    let options = authority.options(port).with("metrics-tls", "yes");
+    let server = Server::start(&options.with("metrics-port", &metrics_port.to_string()));
+    check(&mut server.raw(), "SET k v", "OK");
+    let once = ["--once", "-i", "0.1"];
+    let (is_good, screen) = own("top", &redis_args(&authority, port, &once));
+    assert!(is_good && screen.contains("Keys            1"), "{screen}");
+    let report = server.dir().join("report.html");
+    let report = report.to_string_lossy().into_owned();
+    let args = redis_args(&authority, metrics_port, &[&report]);
+    let (is_good, said) = own("report", &args);
+    assert!(is_good, "{said}");
+    let page = std::fs::read_to_string(&report).expect("it was written");
+    assert!(page.starts_with("<!DOCTYPE html>") && page.ends_with("</html>"));
+    let with = |port: u16, more: &[&str]| -> Vec<String> {
+        let port = port.to_string();
+        let all = ["-p", &port].into_iter().chain(more.iter().copied());
+        all.map(str::to_owned).collect()
+    };
+    // The server wants certificates of clients, the metrics do not.
+    let ca = authority.text("ca.crt");
+    let (is_good, said) = own("top", &with(port, &["--once", "--tls", "--cacert", &ca]));
+    assert!(!is_good, "without a certificate: {said}");
+    let bare = with(metrics_port, &["--tls", "--cacert", &ca, &report]);
+    assert!(own("report", &bare).0);
+    // A server of another authority is refused, unless any is taken.
+    let other = Authority::new();
+    let strange = with(
+        metrics_port,
+        &["--tls", "--cacert", &other.text("ca.crt"), &report],
+    );
+    let (is_good, said) = own("report", &strange);
+    assert!(
+        !is_good && said.contains("invalid peer certificate"),
+        "{said}"
+    );
+    let insecure = with(metrics_port, &["--tls", "--insecure", &report]);
+    assert!(own("report", &insecure).0);
+    // Who does not ask by TLS is told that it may have to.
+    let (is_good, said) = own("report", &with(metrics_port, &[&report]));
+    assert!(
+        !is_good && said.contains(&metrics_port.to_string()),
+        "{said}"
+    );
+    let (is_good, said) = own("top", &with(port, &["--once", "--cacert", &ca]));
+    assert!(!is_good && said.contains("--tls"), "{said}");
+}

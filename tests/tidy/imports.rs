@@ -189,8 +189,8 @@ pub(crate) const MAY_IMPORT: &[(&str, &[&str])] = &[
             "telemetry",
         ],
     ),
-    ("top", &["base"]),
-    ("report", &["base"]),
+    ("top", &["base", "tls"]),
+    ("report", &["base", "tls"]),
     ("main", &["config", "persist", "report", "server", "top"]),
     ("lib", &["alloc"]),
 ];
