@@ -161,7 +161,8 @@ fn found(server: &Server) -> Vec<String> {
             }
         };
         let killed = asking
-            .call(&format!("CLIENT KILL NAME nobody {filter}"))
+            // Of two names the last one counts.
+            .call(&format!("CLIENT KILL {filter} NAME nobody"))
             .show();
         all.push(format!("{template}: {shown}; {killed}"));
     }
