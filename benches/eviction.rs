@@ -185,7 +185,7 @@ impl Cache {
         };
         if engine.keyspace(0, now).find_read(&key).is_some() {
             self.hits += 1;
-        } else if engine.has_room(now) {
+        } else if engine.make_room(0, now).is_ok() {
             let mut keyspace = engine.keyspace(0, now);
             keyspace.put_text(&key, None, value, Deadline::Clear);
             engine.pay(now, 1);

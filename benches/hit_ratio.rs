@@ -433,7 +433,7 @@ fn engines(workload: &Workload, policy: &str, bytes: usize, shards: usize) -> Ce
         let engine = &mut engines[slot(name.as_bytes()) as usize & (shards - 1)];
         if engine.keyspace(0, now).find_read(&key).is_some() {
             hits += 1;
-        } else if engine.has_room(now) {
+        } else if engine.make_room(0, now).is_ok() {
             let value = &value[..workload.value_bytes(number)];
             let mut keyspace = engine.keyspace(0, now);
             let found = keyspace.find_write(&key);

@@ -77,6 +77,10 @@ pub trait Facts {
     }
     /// Whether memory is full and nothing can be evicted.
     fn is_out_of_memory(&mut self) -> bool;
+    /// Of whose memory there is none.
+    fn out_of_memory(&self) -> CommandError {
+        CommandError::OutOfMemory
+    }
     /// The error of commands that need no shard while a script runs for too long.
     fn busy_text(&self) -> Option<&'static str> {
         None
@@ -294,8 +298,8 @@ rules! {
     having(Flags::WRITE), at Stage::REQUEST.or(Stage::EXEC).or(Stage::SCRIPT).or(Stage::CALL),
         if |facts, _| facts.is_read_only_replica() => |_, _| CommandError::ReadOnly;
     // maxmemory, which scripts look at last
-    having(Flags::DENYOOM), at Stage::CALL, if |facts, _| !facts.is_exempt() && facts.is_out_of_memory() => |_, _|
-        CommandError::OutOfMemory;
+    having(Flags::DENYOOM), at Stage::CALL, if |facts, _| !facts.is_exempt() && facts.is_out_of_memory() =>
+        |facts, _| facts.out_of_memory();
     // RESP2 with subscriptions
     lacking(Flags::SUBSCRIBER), at Stage::REQUEST, if |facts, _| facts.is_subscribed() => |_, request| format!(
         "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this \

@@ -8,6 +8,7 @@ use std::fmt;
 
 use super::{Args, Out};
 use crate::base::lossless;
+use crate::engine::evict::Full;
 
 /// Bytes of a name that an error quotes, and of all arguments of an unknown command.
 const QUOTED_BYTES_MAX: usize = 128;
@@ -39,6 +40,8 @@ pub enum CommandError {
     InvalidExpire(&'static str),
     /// Memory is full, and nothing can be evicted.
     OutOfMemory,
+    /// The database of this number has used up its share of memory, and nothing can be evicted from it.
+    ShareUsedUp(usize),
     /// The command takes too long for the thread that it was begun on; nothing has been done. Clients never see this:
     /// the command is run again where no other client waits for the thread, see [`super::context::Scales`].
     TooLongHere,
@@ -56,6 +59,15 @@ pub enum CommandError {
     Elsewhere(String),
     /// Any other text.
     Text(Cow<'static, [u8]>),
+}
+
+impl From<Full> for CommandError {
+    fn from(full: Full) -> CommandError {
+        match full {
+            Full::Memory => CommandError::OutOfMemory,
+            Full::Share(db) => CommandError::ShareUsedUp(db),
+        }
+    }
 }
 
 impl From<&'static str> for CommandError {
@@ -102,6 +114,12 @@ impl CommandError {
             }
             CommandError::InvalidExpire(name) => {
                 let text = format!("ERR invalid expire time in '{name}' command");
+                return ErrorText(Cow::Owned(text.into_bytes()));
+            }
+            CommandError::ShareUsedUp(db) => {
+                let text = format!(
+                    "OOM command not allowed when used memory of database {db} > its share in 'maxmemory-db'."
+                );
                 return ErrorText(Cow::Owned(text.into_bytes()));
             }
             CommandError::Elsewhere(text) => return ErrorText(Cow::Borrowed(text.as_bytes())),

@@ -23,7 +23,7 @@ use crate::config::error::{ConfigError, Place};
 use crate::config::parameter::{Kind, Mode, Parameter, Support};
 use crate::config::redis_conf::{self, Directive, RedisConf};
 use crate::config::table::{Config, PARAMETERS};
-use crate::config::{files, find, foreign, similar, values, words};
+use crate::config::{files, find, foreign, shares, similar, values, words};
 
 /// What the command line asks for, with the configuration to do it with.
 #[derive(Debug, Clone, PartialEq)]
@@ -500,21 +500,15 @@ fn apply(directives: &[Directive], warnings: &mut Vec<String>) -> Result<Config,
         };
         let support = parameter.traits.support;
         let is_default = parameter.is_default(&config, &default);
-        if let Some(reason) = support.refusal(is_default) {
+        let refusal = match support.refusal(is_default) {
+            Some(reason) => Some(format!("'{}' is not supported: {reason}", parameter.name)),
+            None => refusal_together(parameter, &config),
+        };
+        if let Some(reason) = refusal {
             return Err(ConfigError::Directive {
                 place: directive.place.clone(),
                 text: directive.text.clone(),
-                reason: format!("'{}' is not supported: {reason}", parameter.name),
-            });
-        }
-        if config.cluster_enabled == values::ClusterMode::Yes
-            && parameter.name == "replicaof"
-            && config.replicaof.is_some()
-        {
-            return Err(ConfigError::Directive {
-                place: directive.place.clone(),
-                text: directive.text.clone(),
-                reason: "replicaof directive not allowed in cluster mode".to_owned(),
+                reason,
             });
         }
         match support {
@@ -532,6 +526,18 @@ fn apply(directives: &[Directive], warnings: &mut Vec<String>) -> Result<Config,
         }
     }
     Ok(config)
+}
+
+/// Why a parameter's value does not go with those of others.
+fn refusal_together(parameter: &Parameter, config: &Config) -> Option<String> {
+    let is_node = config.cluster_enabled == values::ClusterMode::Yes;
+    match parameter.name {
+        "replicaof" if is_node && config.replicaof.is_some() => {
+            Some("replicaof directive not allowed in cluster mode".to_owned())
+        }
+        "maxmemory-db" => shares::refusal(config),
+        _ => None,
+    }
 }
 
 /// Whether a mentioned parameter asks for something. Save points do even when they are the default ones, because the

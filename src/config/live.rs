@@ -11,7 +11,7 @@ use crate::base::lossless;
 use crate::config::parameter::{Mode, Parameter};
 use crate::config::table::{Config, PARAMETERS};
 use crate::config::values::Protected;
-use crate::config::{find, pattern};
+use crate::config::{find, pattern, shares};
 
 /// Why a parameter that is fixed at the start keeps its value.
 const IMMUTABLE: &str = "can't set immutable config";
@@ -164,6 +164,10 @@ pub fn set<N: AsRef<[u8]>, V: AsRef<[u8]>>(
         if let Some(reason) = support.refusal(is_default) {
             return Err(failure(reason.to_owned()));
         }
+    }
+    if let Some(reason) = shares::refusal(&changed) {
+        let name = "maxmemory-db".to_owned();
+        return Err(SetError::Failed { name, reason });
     }
     // Redis takes any hz and brings it within bounds when it comes into force.
     changed.hz = changed.hz.clamp(1, 500);

@@ -22,6 +22,7 @@ mod pattern;
 pub mod redis_conf;
 pub mod rewrite;
 pub mod seeds;
+pub mod shares;
 mod similar;
 pub mod table;
 pub mod values;

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use crate::config::parameter::{IMMUTABLE, Kind, MUTABLE, Parameter, Unit};
 use crate::config::seeds::{self, Seed};
+use crate::config::shares::{self, Share};
 use crate::config::values::{
     self, AclPubsubDefault, Appendfsync, ClusterMode, Coded, DisklessLoad, EndpointType,
     EventClasses, LogFormat, LogLevel, LogTimestampFormat, MaxmemoryPolicy, OomScoreAdj,
@@ -269,6 +270,8 @@ parameters! {
     // Memory
     maxmemory: number(u64, 0, 0, ULONG_MAX, Unit::MemoryOfMachine), "maxmemory", MUTABLE,
         "Most memory for data, in bytes or percent of what this machine or container has; 0 for no limit.";
+    maxmemory_db: special(Vec<Share>, shares::SHARES), "maxmemory-db", MUTABLE.since("basalt"),
+        "Shares of databases: number and most memory, in bytes or percent of maxmemory; they evict from themselves first.";
     maxmemory_policy: choice(MaxmemoryPolicy, MaxmemoryPolicy::Noeviction), "maxmemory-policy",
         MUTABLE, "What goes when memory is full.";
     maxmemory_size_rule: flag(true), "maxmemory-size-rule", MUTABLE.since("basalt"),

@@ -27,8 +27,8 @@ pub struct PublishedDb {
     pub directory: Arc<AtomicU64>,
     /// Keys.
     pub keys: Counter,
-    /// Bytes that the shard takes for it.
-    used: AtomicI64,
+    /// What the shard takes for it, and what it may take of the database's share.
+    account: Account,
     /// See [`Published::look_ups`].
     look_ups: LookUps,
     /// Keys deleted because their time had come.
@@ -51,11 +51,17 @@ pub struct PublishedDb {
 impl PublishedDb {
     /// Bytes that the shard takes for the database: keys, values, and what finds them.
     pub fn used_bytes(&self) -> i64 {
-        self.used.load(Relaxed)
+        self.account.used_bytes()
+    }
+
+    /// Bytes that it takes beyond what the shard was granted of the database's share; negative while there is room.
+    #[inline]
+    pub fn debt_bytes(&self) -> i64 {
+        self.account.debt_bytes()
     }
 
     pub(super) fn set_used(&self, bytes: i64) {
-        self.used.store(bytes, Relaxed);
+        self.account.used.store(bytes, Relaxed);
     }
 
     /// Bytes of the largest value of a type, by its number, in whole KiB; 0 when none is large.
@@ -183,10 +189,43 @@ pub struct PublishedRates {
 /// What a shard takes and what it may take, side by side on one line: they are compared whenever it may have grown.
 #[derive(Debug)]
 #[repr(C, align(16))]
-struct Account {
+pub(super) struct Account {
     used: AtomicI64,
-    /// The shard's part of the memory limit, see [`super::evict::budget`]. Others may lower and raise it.
+    /// The shard's part of a limit, see [`super::evict::budget`]. Others may lower and raise it.
     granted: AtomicI64,
+}
+
+impl Default for Account {
+    fn default() -> Account {
+        Account {
+            used: AtomicI64::new(0),
+            granted: AtomicI64::new(i64::MAX),
+        }
+    }
+}
+
+impl Account {
+    /// Charges bytes, or takes them back, when negative.
+    pub(super) fn add_used(&self, bytes: i64) {
+        self.used.store(self.used.load(Relaxed) + bytes, Relaxed);
+    }
+
+    #[inline]
+    pub(super) fn used_bytes(&self) -> i64 {
+        self.used.load(Relaxed)
+    }
+
+    /// What may be taken; `i64::MAX` while there is no limit.
+    #[inline]
+    pub(super) fn granted(&self) -> &AtomicI64 {
+        &self.granted
+    }
+
+    /// Bytes taken beyond what was granted; negative while there is room.
+    #[inline]
+    pub(super) fn debt_bytes(&self) -> i64 {
+        self.used_bytes() - self.granted.load(Relaxed)
+    }
 }
 
 /// What a shard counted in one database.
@@ -245,6 +284,7 @@ pub struct Published {
     ordered: AtomicBool,
     /// Whether the configuration wants the curve.
     curve_wanted: AtomicBool,
+    sharing: AtomicBool,
     /// One entry per database.
     pub dbs: Box<[PublishedDb]>,
     /// Look-ups by how much memory they need; see [`crate::structures::reuse_distance`].
@@ -297,14 +337,12 @@ impl Published {
             used_at_ms: Counter::default(),
             commands: Counter::default(),
             dirty: Counter::default(),
-            account: Account {
-                used: AtomicI64::new(0),
-                granted: AtomicI64::new(i64::MAX),
-            },
+            account: Account::default(),
             followed_below: AtomicU32::new(0),
             doomed: AtomicBool::new(false),
             ordered: AtomicBool::new(false),
             curve_wanted: AtomicBool::new(false),
+            sharing: AtomicBool::new(false),
             dbs: (0..database_count)
                 .map(|_| PublishedDb::default())
                 .collect(),
@@ -372,42 +410,57 @@ impl Published {
     pub fn add_used(&self, bytes: i64) {
         // Most changes fit where the old value was: no need to dirty the line then.
         if bytes != 0 {
-            let used = &self.account.used;
-            used.store(used.load(Relaxed) + bytes, Relaxed);
+            self.account.add_used(bytes);
         }
     }
 
     /// Bytes charged to the shard.
     #[inline]
     pub fn used_bytes(&self) -> i64 {
-        self.account.used.load(Relaxed)
+        self.account.used_bytes()
     }
 
-    /// What the shard may take; `i64::MAX` while there is no limit.
-    #[inline]
-    pub(super) fn granted(&self) -> &AtomicI64 {
-        &self.account.granted
+    /// What it takes and may take in all, or of the share of one database.
+    pub(super) fn account(&self, whose: Option<usize>) -> &Account {
+        match whose {
+            None => &self.account,
+            Some(db) => &self.dbs[db].account,
+        }
     }
 
     /// Whether there is a limit to what the shard may take.
     #[inline]
     pub fn is_limited(&self) -> bool {
-        self.account.granted.load(Relaxed) != i64::MAX
+        self.account.granted().load(Relaxed) != i64::MAX
     }
 
     /// Bytes that the shard takes beyond what it was granted; negative while it has room.
     #[inline]
     pub fn debt_bytes(&self) -> i64 {
-        self.used_bytes() - self.account.granted.load(Relaxed)
+        self.account.debt_bytes()
     }
 
-    /// Keys that may be evicted: all, or those with a deadline.
-    pub fn evictable(&self, volatile_only: bool) -> u64 {
+    /// Whether it takes more than was granted, in all or of the share of a database.
+    #[inline]
+    pub fn owes(&self) -> bool {
+        self.debt_bytes() > 0 || (self.is_sharing() && self.owes_to_share())
+    }
+
+    #[cold]
+    fn owes_to_share(&self) -> bool {
+        self.dbs.iter().any(|db| db.debt_bytes() > 0)
+    }
+
+    /// Keys of all databases, or of one, that may be evicted: all, or those with a deadline.
+    pub(super) fn evictable(&self, whose: Option<usize>, volatile_only: bool) -> u64 {
         let of = |db: &PublishedDb| match volatile_only {
             true => db.volatile_keys.get(),
             false => db.keys.get(),
         };
-        self.dbs.iter().map(of).sum()
+        match whose {
+            None => self.dbs.iter().map(of).sum(),
+            Some(db) => of(&self.dbs[db]),
+        }
     }
 
     /// Whether the curve follows the key with this hash.
@@ -459,6 +512,16 @@ impl Published {
 
     pub(super) fn set_ordered(&self, ordered: bool) {
         self.ordered.store(ordered, Relaxed);
+    }
+
+    /// Whether any database has a share of memory.
+    #[inline]
+    pub fn is_sharing(&self) -> bool {
+        self.sharing.load(Relaxed)
+    }
+
+    pub(super) fn set_sharing(&self, sharing: bool) {
+        self.sharing.store(sharing, Relaxed);
     }
 
     pub(super) fn clear_db(&self, index: usize) {

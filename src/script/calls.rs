@@ -16,6 +16,7 @@ use crate::command::declaration::{Command, Run};
 use crate::command::error::CommandError;
 use crate::command::table::{registry, resolve};
 use crate::config::Config;
+use crate::engine::evict::Full;
 use crate::resp::reply::TOO_LONG;
 use crate::resp::request::{NOTHING_BESIDE, Span};
 use crate::sys::lua::{Answer, Direct, Given, Return, answer};
@@ -42,6 +43,8 @@ pub(super) struct Asking<'a, 'h> {
     /// What the script calls, for the rules of its client's user.
     pub(super) call: Option<Call<'a>>,
     pub(super) denial: Option<String>,
+    /// Why there is no memory for it, once that was asked.
+    pub(super) full: Option<Full>,
 }
 
 impl Facts for Asking<'_, '_> {
@@ -87,7 +90,15 @@ impl Facts for Asking<'_, '_> {
     }
 
     fn is_out_of_memory(&mut self) -> bool {
-        !self.host.replays() && !self.host.has_room()
+        self.full = match self.host.replays() {
+            true => None,
+            false => self.host.make_room().err(),
+        };
+        self.full.is_some()
+    }
+
+    fn out_of_memory(&self) -> CommandError {
+        self.full.unwrap_or(Full::Memory).into()
     }
 
     fn is_read_only(&self) -> bool {
@@ -135,6 +146,7 @@ fn start(arguments: &Arguments, is_raising: bool) -> Return {
                     is_free_to_grow: run.is_free_to_grow.get(),
                     call: None,
                     denial: None,
+                    full: None,
                 };
                 dispatch(asking, data, spans, &mut out)
             })

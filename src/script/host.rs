@@ -10,6 +10,7 @@ use crate::command::declaration::Command;
 use crate::command::host::Server;
 use crate::command::{Args, Out};
 use crate::config::Config;
+use crate::engine::evict::Full;
 use crate::engine::record::Audience;
 use crate::resp::request::Span;
 use crate::structures::scoped_tls::Scoped;
@@ -50,9 +51,9 @@ pub trait Host {
     /// Asked every few thousand instructions of the script.
     fn tick(&mut self) -> Result<(), Interrupted>;
 
-    /// Whether there is memory for a command that may add data. Asked before the first write of a script only, as what
-    /// it began it may end.
-    fn has_room(&mut self) -> bool;
+    /// Makes room for a command that may add data to the database that the script works on. Asked before the first
+    /// write of a script only, as what it began it may end.
+    fn make_room(&mut self) -> Result<(), Full>;
 
     /// Whether what runs was admitted, and run, elsewhere or before: the append-only file or the primary has it.
     fn replays(&self) -> bool;

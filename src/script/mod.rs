@@ -233,6 +233,7 @@ fn admit(
         is_free_to_grow: false,
         call: None,
         denial: None,
+        full: None,
     };
     // Most scripts say nothing of themselves, and are asked nothing.
     if flags.any(ScriptFlags::SILENT) && !asking.is_stale() {

@@ -325,8 +325,8 @@ impl<'a> Round<'a> {
         let (service, now) = (self.service, self.now);
         let (budget, published) = (&service.budget, &service.all_published[shard]);
         let expires = self.may_expire && published.next_deadline_ms.get() <= now.unix_ms;
-        let in_debt = budget.is_limited() && published.debt_bytes() > 0;
-        let is_idle_order = !budget.is_limited() && published.is_ordered();
+        let in_debt = budget.limits_anything() && published.owes();
+        let is_idle_order = !budget.limits_anything() && published.is_ordered();
         let must_switch = published.has_curve_to_switch();
         let is_idle = !expires && !in_debt && !is_idle_order && !must_switch;
         if is_idle && !published.has_doomed() && !self.freeing.owes(shard) {

@@ -125,7 +125,8 @@ impl Host {
         const PAUSE: Duration = Duration::from_micros(300);
         let budget = &self.service.budget;
         for _ in 0..LOOKS {
-            if !budget.policy().evicts() || !budget.is_limited() || budget.debt_bytes() <= 0 {
+            let owes = budget.is_limited() && budget.debt_bytes() > 0;
+            if !budget.policy().evicts() || !(owes || budget.share_debt_bytes() > 0) {
                 return;
             }
             std::thread::sleep(PAUSE);
@@ -224,6 +225,7 @@ impl Host {
         let limits = [
             "maxmemory",
             "maxmemory-clients",
+            "maxmemory-db",
             "maxmemory-policy",
             "maxmemory-size-rule",
             "replica-ignore-maxmemory",

@@ -34,8 +34,8 @@ pub(super) fn follow_base(service: &Service) {
     }
 }
 
-/// Has shards keep to the limit of memory, from their next commands on. A replica leaves eviction to its primary,
-/// unless it is told otherwise.
+/// Has shards keep to the limit of memory, and to databases' shares, from their next commands on. A replica leaves
+/// eviction to its primary, unless it is told otherwise.
 pub(super) fn set(service: &Service, config: &Config) {
     let policy = match config.maxmemory_policy {
         MaxmemoryPolicy::Noeviction => Policy::NoEviction,
@@ -49,7 +49,8 @@ pub(super) fn set(service: &Service, config: &Config) {
         MaxmemoryPolicy::VolatileTtl => Policy::VolatileTtl,
     };
     let is_replica = service.telemetry.replication.is_replica.load(Relaxed);
-    let limit = match is_replica && config.replica_ignore_maxmemory {
+    let leaves_eviction = is_replica && config.replica_ignore_maxmemory;
+    let limit = match leaves_eviction {
         true => 0,
         false => config.maxmemory,
     };
@@ -63,4 +64,10 @@ pub(super) fn set(service: &Service, config: &Config) {
         budget.set_base_at_limit(base, is_waiting);
     }
     budget.configure(limit, policy, config.maxmemory_size_rule);
+    let shares = config.maxmemory_db.iter();
+    let shares = shares.map(|share| (share.db, share.bytes_of(config.maxmemory)));
+    budget.share_out(&match leaves_eviction {
+        true => Vec::new(),
+        false => shares.collect::<Vec<_>>(),
+    });
 }

@@ -313,9 +313,12 @@ impl Session {
         {
             return Break(Step::SleepUntil(until_ms));
         }
-        if service.budget.is_behind() && self.may_be(request.command, Flags::DENYOOM) {
+        if service.budget.is_behind()
+            && service.budget.holds_back(self.db())
+            && self.may_be(request.command, Flags::DENYOOM.or(Flags::PAYS))
+        {
             turn.release();
-            if service.pay_debts(turn.now) {
+            if service.pay_debts(self.db(), turn.now) {
                 return Break(match service.budget.is_freeing() {
                     true => Step::SleepUntil(turn.now.unix_ms + 1),
                     false => Step::Yield,

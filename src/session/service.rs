@@ -244,18 +244,18 @@ impl Service {
         for _ in 0..ROUNDS {
             self.budget.assess();
             let mut all = self.all_published.iter();
-            if all.all(|published| published.debt_bytes() <= 0) {
+            if !all.any(|published| published.owes()) {
                 return;
             }
             self.ask_all(1, now, u64::MAX);
         }
     }
 
-    /// Has shards pay for a moment, for somebody who is about to add to what they owe; whether it is still too much,
-    /// and can be paid. No shard may be in hand.
+    /// Has shards pay for a moment, for somebody who is about to add to what they owe, by adding to a database; whether
+    /// that is still too much, and can be paid. No shard may be in hand.
     #[cold]
     #[inline(never)]
-    pub fn pay_debts(&self, now: Now) -> bool {
+    pub fn pay_debts(&self, db: usize, now: Now) -> bool {
         self.budget.assess();
         // A shard with nothing to give up asks others, who may have had their turn.
         let has_paid = self.ask_all(2, now, DEBTS_NS_MAX);
@@ -264,7 +264,7 @@ impl Service {
             true => self.budget.note_debts(),
             false => self.budget.give_up_debts(),
         }
-        self.budget.is_behind()
+        self.budget.holds_back(db)
     }
 
     /// Asks all shards that owe to pay, in some rounds, or until some have paid and so many nanoseconds are over;
@@ -277,7 +277,7 @@ impl Service {
             // Who pays first may leave nothing to pay for the others.
             let shard = first.wrapping_add(step) % count;
             let published = &self.all_published[shard];
-            if published.debt_bytes() > 0
+            if published.owes()
                 && let Some(engine) = self.shards.try_take(shard as u16)
             {
                 let before = published.used_bytes();

@@ -3,7 +3,6 @@
 //! Gathering reads published counters only: no token is taken, so a scrape never waits for a shard and no shard waits
 //! for a scrape. Each figure is whole, though not all are of the same instant.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::counters::{self, BUCKETS};
@@ -21,9 +20,7 @@ use crate::client::memory::CLIENT_MEMORY;
 use crate::client::shared::mailbox;
 use crate::command::host::MemoryReport;
 use crate::command::table::registry;
-use crate::engine::published::{
-    DbCounts, LAG_BOUNDS_MS, Published, PublishedLeases, PublishedTags,
-};
+use crate::engine::published::{DbCounts, LAG_BOUNDS_MS, PublishedLeases, PublishedTags};
 use crate::pubsub;
 
 /// Buckets of the expiry lag, the open one included.
@@ -64,6 +61,8 @@ pub struct ShardFigures {
 pub struct DatabaseFigures {
     /// Bytes of its keys and values, with what finds them.
     pub bytes: u64,
+    /// What it may take, 0 for all that there is.
+    pub share_bytes: u64,
     /// What was counted in it.
     pub counts: DbCounts,
     /// Hashes of which fields have deadlines.
@@ -73,10 +72,10 @@ pub struct DatabaseFigures {
 }
 
 impl DatabaseFigures {
-    fn of(all_published: &[Arc<Published>], index: usize, counts: DbCounts, now_ms: u64) -> Self {
+    fn of(service: &dyn Observed, index: usize, counts: DbCounts, now_ms: u64) -> Self {
         let (mut bytes, mut field_volatile) = (0, 0);
         let (mut volatile, mut sum_ms) = (0, 0.0);
-        for published in all_published {
+        for published in service.all_published() {
             let db = &published.dbs[index];
             bytes += db.used_bytes();
             field_volatile += db.field_volatile_keys.get();
@@ -89,6 +88,7 @@ impl DatabaseFigures {
         }
         DatabaseFigures {
             bytes: bytes.max(0).unsigned_abs(),
+            share_bytes: service.budget().share_bytes(index).unsigned_abs(),
             counts,
             field_volatile,
             // Keys whose time has come wait to be deleted: less than nothing is never left.
@@ -440,7 +440,7 @@ impl Snapshot {
             curve: CurveFigures::gather(service.all_published()),
             databases: (since_reset.dbs.iter().enumerate())
                 .map(|(index, counts)| {
-                    DatabaseFigures::of(service.all_published(), index, *counts, unix_us / 1_000)
+                    DatabaseFigures::of(service, index, *counts, unix_us / 1_000)
                 })
                 .collect(),
             memory: memory::report(service, telemetry, client_figures, used),

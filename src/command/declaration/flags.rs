@@ -136,6 +136,8 @@ bit_set! {
         /// Allowed while a dataset is loading, though COMMAND does not say so: Redis loads a new replica's few keys
         /// between two commands, so that clients of a cluster ask it for nodes all the time.
         TELLS_NODES = "tells_nodes";
+        /// May add to the share of a database, though not to all memory: what it puts in there is paid for.
+        PAYS = "pays";
     }
 }
 
@@ -159,7 +161,8 @@ impl Flags {
         .or(Flags::SCRIPTS_MAY)
         .or(Flags::HEALTH)
         .or(Flags::EMPTIES)
-        .or(Flags::TELLS_NODES);
+        .or(Flags::TELLS_NODES)
+        .or(Flags::PAYS);
 }
 
 bit_set! {

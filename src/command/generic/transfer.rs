@@ -129,6 +129,11 @@ fn copy(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
         out.integer(0);
         return Ok(());
     }
+    if target_db != cx.client.db {
+        cx.at_db(&target, target_db)
+            .engine()
+            .check_share(target_db)?;
+    }
     let mut from = cx.at(&source);
     let place = from
         .find_write(&source)
@@ -149,7 +154,7 @@ pub(super) static MOVE: Command = Command::new("move", Group::Generic, 3)
         1,
         KeyFlags::RW.or(KeyFlags::ACCESS).or(KeyFlags::UPDATE),
     )])
-    .flags(Flags::FAST)
+    .flags(Flags::FAST.or(Flags::PAYS))
     .doc("1.0.0", "key db", "Moves a key to another database.")
     .on_keys(move_to_db);
 
@@ -167,6 +172,7 @@ fn move_to_db(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRe
         out.integer(0);
         return Ok(());
     }
+    cx.at_db(&key, target_db).engine().check_share(target_db)?;
     let mut from = cx.at(&key);
     let place = from
         .find_write(&key)

@@ -86,6 +86,7 @@ fn another_value(parameter: &Parameter) -> Option<Vec<String>> {
             "oom-score-adj-values" => words("1 2 3"),
             "notify-keyspace-events" => words("KEA"),
             "replicaof" => words("localhost 6380"),
+            "maxmemory-db" => words("1 2gb 2 10%"),
             "cluster-seeds" => words("localhost:7000 10.0.0.1:7001@9"),
             "latency-tracking-info-percentiles" => words("10 20"),
             other => panic!("a special parameter without a test value: {other}"),

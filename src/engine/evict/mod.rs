@@ -6,8 +6,12 @@
 //!
 //! Which key goes is the matter of the database, by [`Policy`].
 //!
-//! Invariants: a key is evicted only while its shard takes more than it was granted; nothing is evicted while flushed
-//! databases are still being freed; a command is refused only if nothing can be evicted in any shard.
+//! A database that has a share of memory (`maxmemory-db`) is paid for in the same way, from its own keys and before
+//! anything else: what each shard takes for it is compared with what the shard was granted of that share.
+//!
+//! Invariants: a key is evicted only while its shard takes more than it was granted, in all or for the key's database;
+//! nothing is evicted for want of memory in all while flushed databases are still being freed; a command is refused
+//! only if nothing can be evicted in any shard, or in any shard of the database whose share is used up.
 
 pub mod budget;
 mod by_order;
@@ -16,13 +20,24 @@ pub(super) mod order;
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::db::{Db, gone_at};
 use super::effect::Event;
 use super::{Engine, Now};
 use crate::alloc::account;
 use crate::structures::table::Place;
-use budget::Budget;
+use budget::{Budget, Pool, Whose};
 use order::Rules;
+
+/// Why a command that may grow is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Full {
+    /// The data take all memory that there is for them, and nothing can be evicted.
+    Memory,
+    /// The database of this number has used up its share, and nothing can be evicted from it.
+    Share(usize),
+}
 
 /// What goes when memory is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -109,69 +124,122 @@ impl Engine {
         &self.budget
     }
 
-    /// Before a command that may make the shard grow: whether there is no room but for what can be made.
-    #[inline]
-    pub fn lacks_room(&self) -> bool {
-        self.published.debt_bytes() >= 0
+    fn pool(&self, whose: Whose) -> &Pool {
+        self.budget.pool(whose)
     }
 
-    /// Before a command that may make the shard grow: whether there is room, or can be made.
+    fn debt(&self, whose: Whose) -> i64 {
+        self.published.account(whose).debt_bytes()
+    }
+
+    /// Takes what is free of a pool, for what the shard owes and so many bytes more.
+    fn draw(&self, whose: Whose, more: i64) {
+        let needed = self.debt(whose) + more;
+        self.pool(whose).draw(&self.published, needed);
+    }
+
+    /// Before a command that may make the shard grow, in this database: whether there is no room but for what can be
+    /// made.
     #[inline]
-    pub fn has_room(&mut self, now: Now) -> bool {
-        !self.lacks_room() || self.find_room(now)
+    pub fn lacks_room(&self, db: usize) -> bool {
+        self.published.debt_bytes() >= 0 || self.lacks_share(db)
+    }
+
+    #[inline]
+    fn lacks_share(&self, db: usize) -> bool {
+        self.published.is_sharing() && self.published.dbs[db].debt_bytes() >= 0
+    }
+
+    /// Before a command that may make the shard grow, in this database: refuses it if there is no room, and none can be
+    /// made.
+    #[inline]
+    pub fn make_room(&mut self, db: usize, now: Now) -> Result<(), Full> {
+        if self.lacks_share(db) && !self.find_room(Some(db), now) {
+            return Err(Full::Share(db));
+        }
+        if self.published.debt_bytes() >= 0 && !self.find_room(None, now) {
+            return Err(Full::Memory);
+        }
+        Ok(())
+    }
+
+    /// For a command that is under way and about to add to another database than its client's: refuses it if that has
+    /// used up its share and nothing can be evicted from it. Nothing is evicted yet, as the command is not done.
+    pub fn check_share(&self, db: usize) -> Result<(), Full> {
+        if !self.lacks_share(db) || self.rest.is_loading() {
+            return Ok(());
+        }
+        self.draw(Some(db), 1);
+        let is_full = match self.budget.policy().evicts() {
+            true => self.budget.is_full(Some(db)),
+            false => true,
+        };
+        match is_full && self.lacks_share(db) {
+            true => Err(Full::Share(db)),
+            false => Ok(()),
+        }
     }
 
     /// After such a command: whether it put in more than was granted.
     #[inline]
     pub fn owes(&self) -> bool {
-        self.published.debt_bytes() > 0
+        self.published.owes()
     }
 
     /// After such a command, which named so many keys: pays for what it put in.
     #[inline]
     pub fn pay(&mut self, now: Now, keys: usize) {
-        if self.published.debt_bytes() > 0 {
+        if self.published.owes() {
             self.pay_some(now, keys);
+        }
+    }
+
+    /// The databases that this shard takes more for than it was granted of their shares.
+    fn dbs_in_debt(&self) -> SmallVec<[usize; 2]> {
+        match self.published.is_sharing() {
+            true => (0..self.dbs_end)
+                .filter(|db| self.debt(Some(*db)) > 0)
+                .collect(),
+            false => SmallVec::new(),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn find_room(&mut self, now: Now) -> bool {
+    fn find_room(&mut self, whose: Whose, now: Now) -> bool {
         if self.rest.is_loading() {
             return true;
         }
-        self.budget
-            .draw(&self.published, self.published.debt_bytes() + 1);
+        self.draw(whose, 1);
         self.keep_order();
-        if self.published.debt_bytes() < 0 {
+        if self.debt(whose) < 0 {
             // What is free because a buffer just went is needed again for the next one: while the data alone are above
             // the limit and nothing can be evicted, it is no room.
-            return !self.budget.policy().evicts() || !self.budget.is_out_of_memory(0);
+            return !self.budget.policy().evicts() || !self.budget.is_full(whose);
         }
-        if self.budget.is_freeing() {
+        if whose.is_none() && self.budget.is_freeing() {
             // Who comes after this one waits, if that is not enough.
             self.budget.note_debts();
             return true;
         }
         if !self.budget.policy().evicts() {
             self.budget.assess();
-            self.budget
-                .draw(&self.published, self.published.debt_bytes() + 1);
-            return self.published.debt_bytes() < 0;
+            self.draw(whose, 1);
+            return self.debt(whose) < 0;
         }
-        if self.must_evict(now) {
-            self.evict_some(now, 1);
+        if self.must_evict(whose, now) {
+            self.evict_some(whose, now, 1);
         }
         // A shard that owes nothing may still not add anything, if no shard can pay what others owe.
-        self.published.debt_bytes() < 0 || !self.budget.is_out_of_memory(0)
+        self.debt(whose) < 0 || !self.budget.is_full(whose)
     }
 
     /// Begins to remember in which order keys come, once that matters, or stops.
     pub fn keep_order(&mut self) {
         let wanted = Rules::of(self.budget.policy(), self.budget.is_by_size());
         // An order that was begun goes on as long as its policy and the limit stand.
-        let is_due = self.budget.is_limited() && (self.order.is_some() || self.budget.is_scarce());
+        let is_due =
+            self.budget.limits_anything() && (self.order.is_some() || self.budget.is_scarce());
         let rules = wanted.filter(|_| is_due);
         if rules != self.order {
             self.order = rules;
@@ -185,145 +253,153 @@ impl Engine {
     #[cold]
     #[inline(never)]
     fn pay_some(&mut self, now: Now, keys: usize) {
-        if self.must_evict(now) {
+        for db in self.dbs_in_debt() {
+            self.pay_to(Some(db), now, keys);
+        }
+        self.pay_to(None, now, keys);
+    }
+
+    fn pay_to(&mut self, whose: Whose, now: Now, keys: usize) {
+        if self.debt(whose) > 0 && self.must_evict(whose, now) {
             // First of all: a command that puts in something large would give up just that, if its shard has little
             // else.
-            self.budget.spread(&self.published);
-            self.evict_some(now, keys);
+            self.budget.spread(self.pool(whose), &self.published);
+            self.evict_some(whose, now, keys);
         }
     }
 
     /// Looks for room that no shard uses; whether the shard still owes something, for which keys can go.
-    fn must_evict(&mut self, now: Now) -> bool {
-        self.budget
-            .draw(&self.published, self.published.debt_bytes());
+    fn must_evict(&mut self, whose: Whose, now: Now) -> bool {
+        self.draw(whose, 0);
         self.keep_order();
-        let debt = self.published.debt_bytes();
+        let debt = self.debt(whose);
         if debt <= 0 {
             return false;
         }
+        let pool = self.pool(whose);
         if !self.budget.policy().evicts() {
-            self.budget.overdraw(&self.published, debt);
+            self.budget.overdraw(pool, &self.published, debt);
             return false;
         }
-        self.budget.note_unsettled();
+        self.budget.note_unsettled(pool);
         self.budget.assess_at(now.unix_ms);
         // What other shards had too much may be free by now.
-        self.budget.draw(&self.published, debt);
+        pool.draw(&self.published, debt);
         true
     }
 
     /// Pays as much as is fair for a command that named so many keys.
-    fn evict_some(&mut self, now: Now, keys: usize) {
-        let debt = self.published.debt_bytes();
+    fn evict_some(&mut self, whose: Whose, now: Now, keys: usize) {
+        let debt = self.debt(whose);
         if debt <= 0 {
             return;
         }
         let evictions = EVICTIONS_PER_KEY
             .saturating_mul(keys.max(1))
             .saturating_add((debt / BYTES_PER_EVICTION) as usize);
-        self.evict(now, evictions.min(EVICTIONS_PER_COMMAND_MAX));
+        self.evict(whose, now, evictions.min(EVICTIONS_PER_COMMAND_MAX));
     }
 
     /// Pays some of what the shard owes; true if it still owes something and can pay.
     pub fn evict_slice(&mut self, now: Now) -> bool {
-        if !self.budget.policy().evicts() || self.published.debt_bytes() <= 0 {
+        let mut more = false;
+        for db in self.dbs_in_debt() {
+            more |= self.evict_slice_of(Some(db), now);
+        }
+        more | self.evict_slice_of(None, now)
+    }
+
+    fn evict_slice_of(&mut self, whose: Whose, now: Now) -> bool {
+        if !self.budget.policy().evicts() || self.debt(whose) <= 0 {
             return false;
         }
         self.budget.assess_at(now.unix_ms);
-        self.budget
-            .draw(&self.published, self.published.debt_bytes());
-        if self.published.debt_bytes() <= 0 {
+        self.draw(whose, 0);
+        if self.debt(whose) <= 0 {
             return false;
         }
-        let could_pay = self.evict(now, EVICTIONS_PER_SLICE);
-        could_pay && self.published.debt_bytes() > 0
+        let could_pay = self.evict(whose, now, EVICTIONS_PER_SLICE);
+        could_pay && self.debt(whose) > 0
     }
 
-    /// Evicts keys until the shard takes no more than it was granted, so many at most; false if there are none. A few
-    /// go ahead of need, so that what they have to be fetched for is waited for once. If the last of them was so large
-    /// that far more is paid than was owed, others who owe have the rest.
-    fn evict(&mut self, now: Now, evictions_max: usize) -> bool {
-        if self.budget.is_freeing() || self.rest.is_loading() {
+    /// Evicts keys, of all databases or of one, until the shard takes no more than it was granted, so many at most;
+    /// false if there are none. A few go ahead of need, so that what they have to be fetched for is waited for once. If
+    /// the last of them was so large that far more is paid than was owed, others who owe have the rest.
+    fn evict(&mut self, whose: Whose, now: Now, evictions_max: usize) -> bool {
+        let waits = whose.is_none() && self.budget.is_freeing();
+        if waits || self.rest.is_loading() {
             return false;
         }
         // 0 asks the background to tidy up, which takes too long for here.
         let due_ms = self.published.next_deadline_ms.get();
-        if due_ms != 0 && due_ms <= now.unix_ms && self.published.debt_bytes() > 0 {
+        if due_ms != 0 && due_ms <= now.unix_ms && self.debt(whose) > 0 {
             self.expire_slice(now);
         }
         let policy = self.budget.policy();
-        let trade = self.budget.trade_bytes();
-        let ahead = self.budget.ahead_bytes(trade);
+        let trade = self.pool(whose).trade_bytes();
+        let ahead = self.pool(whose).ahead_bytes(trade);
         let mut freed = 0;
-        for db in self.dbs.iter().flatten() {
-            db.prefetch_front(FETCHED_AHEAD);
+        for (index, db) in self.dbs.iter().enumerate() {
+            if let Some(db) = db
+                && whose.is_none_or(|whose| whose == index)
+            {
+                db.prefetch_front(FETCHED_AHEAD);
+            }
         }
         for _ in 0..evictions_max {
-            let debt = self.published.debt_bytes();
+            let debt = self.debt(whose);
             // Large ones are not worth to be gone ahead of need.
             if debt <= -ahead || (debt <= 0 && freed > ahead) {
                 break;
             }
-            let Some((index, place)) = self.choose(policy) else {
+            let Some((index, place)) = self.choose(whose, policy) else {
                 let start = self.random.next_u64();
                 if debt <= 0 {
                     return true;
                 }
-                let has_moved = self.budget.beg(&self.published, debt, start) > 0;
+                let (pool, volatile_only) = (self.pool(whose), policy.is_volatile_only());
+                let has_moved = pool.beg(&self.published, debt, start, volatile_only) > 0;
                 if has_moved {
                     self.budget.ask_to_settle();
                 }
                 return has_moved;
             };
-            let before = self.published.used_bytes();
+            let account = self.published.account(whose);
+            let before = account.used_bytes();
             self.evict_at(index, place, now);
-            freed = before - self.published.used_bytes();
-            self.trade(freed, trade);
+            freed = before - self.published.account(whose).used_bytes();
+            self.trade(whose, freed, trade);
         }
-        self.budget.give_back(&self.published, trade);
+        self.pool(whose).give_back(&self.published, trade);
         true
     }
 
     /// Parts of the budget move to where keys are evicted, `trade` bytes for as many that went. Not for a key that is
     /// larger than a few of those: the other shard would give up as large a one for a small part of it, and so on from
     /// shard to shard. What is as large was asked of shards by their size.
-    fn trade(&mut self, freed: i64, trade: i64) {
-        self.untraded_bytes += freed;
-        if self.untraded_bytes >= trade {
-            self.untraded_bytes = 0;
+    fn trade(&mut self, whose: Whose, freed: i64, trade: i64) {
+        let at = whose.map_or(0, |db| db + 1);
+        if self.untraded_bytes.len() <= at {
+            self.untraded_bytes.resize(at + 1, 0);
+        }
+        let untraded = &mut self.untraded_bytes[at];
+        *untraded += freed;
+        if *untraded >= trade {
+            *untraded = 0;
             if !budget::is_beyond_trades(freed, trade) {
                 let random = &mut self.random;
-                self.budget
-                    .trade(&self.published, trade, |bound| random.below(bound));
+                let pool = self.budget.pool(whose);
+                pool.trade(&self.published, trade, |bound| random.below(bound));
             }
         }
     }
 
-    /// The database and the place of the key that goes next.
-    fn choose(&mut self, policy: Policy) -> Option<(usize, Place)> {
-        let volatile_only = policy.is_volatile_only();
-        let candidates = |db: &Db| match volatile_only {
-            true => db.volatile_count(),
-            false => db.len(),
+    /// The database and the place of the key that goes next, of all databases or of one.
+    fn choose(&mut self, whose: Whose, policy: Policy) -> Option<(usize, Place)> {
+        let index = match whose {
+            Some(db) => db,
+            None => self.draw_db(policy)?,
         };
-        let total: usize = self.dbs.iter().flatten().map(|db| candidates(db)).sum();
-        if total == 0 {
-            return None;
-        }
-        // Each database as often as it has candidates.
-        let mut number = None;
-        let index = self.dbs.iter().position(|db| {
-            let Some(db) = db else { return false };
-            let count = candidates(db);
-            if count == total {
-                return true;
-            }
-            let left = number.get_or_insert_with(|| self.random.index(total));
-            let is_it = *left < count;
-            *left = left.saturating_sub(count);
-            is_it
-        })?;
         let Engine {
             dbs,
             random,
@@ -333,6 +409,39 @@ impl Engine {
         let db = dbs[index].as_deref_mut()?;
         let place = db.charged(|db| db.choose(policy, random, published))?;
         Some((index, place))
+    }
+
+    /// The database that the next key goes from: one that is over its share and has such keys, or else each as often as
+    /// it has candidates.
+    fn draw_db(&mut self, policy: Policy) -> Option<usize> {
+        let volatile_only = policy.is_volatile_only();
+        let candidates = |db: &Db| match volatile_only {
+            true => db.volatile_count(),
+            false => db.len(),
+        };
+        let total: usize = self.dbs.iter().flatten().map(|db| candidates(db)).sum();
+        if total == 0 {
+            return None;
+        }
+        let over = self.dbs_in_debt().into_iter().find(|index| {
+            let db = self.dbs[*index].as_deref();
+            db.is_some_and(|db| candidates(db) > 0)
+        });
+        if over.is_some() {
+            return over;
+        }
+        let mut number = None;
+        self.dbs.iter().position(|db| {
+            let Some(db) = db else { return false };
+            let count = candidates(db);
+            if count == total {
+                return true;
+            }
+            let left = number.get_or_insert_with(|| self.random.index(total));
+            let is_it = *left < count;
+            *left = left.saturating_sub(count);
+            is_it
+        })
     }
 
     /// Evicts the key at a place.

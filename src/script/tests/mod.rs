@@ -10,6 +10,7 @@ use crate::command::host::Server;
 use crate::command::testing::{no_server, render};
 use crate::command::{Args, Out};
 use crate::config::Config;
+use crate::engine::evict::Full;
 use crate::resp::reply::Protocol;
 use crate::resp::request::Span;
 
@@ -84,8 +85,11 @@ impl Host for Map {
         None
     }
 
-    fn has_room(&mut self) -> bool {
-        self.has_room
+    fn make_room(&mut self) -> Result<(), Full> {
+        match self.has_room {
+            true => Ok(()),
+            false => Err(Full::Memory),
+        }
     }
 
     fn replays(&self) -> bool {

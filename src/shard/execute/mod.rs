@@ -18,6 +18,7 @@ use crate::command::declaration::{Command, CommandResult, Flags, Run};
 use crate::command::error::CommandError;
 use crate::command::{Args, Out};
 use crate::engine::effect::{self, Publication};
+use crate::engine::evict::Full;
 use crate::engine::record::{self, Records};
 use crate::engine::{Engine, Now};
 
@@ -54,10 +55,10 @@ pub fn run(
     }
     let may_grow = command.flags.has(Flags::DENYOOM);
     if may_grow
-        && engines.any(|engine| engine.lacks_room())
-        && !find_room(&mut engines, context.now)
+        && engines.any(|engine| engine.lacks_room(client.db))
+        && let Err(full) = make_room(&mut engines, client.db, context.now)
     {
-        out.error(CommandError::OutOfMemory.text().as_bytes());
+        out.error(CommandError::from(full).text().as_bytes());
         return Outcome::Refused;
     }
     if command.flags.has(Flags::BLOCKING) {
@@ -77,7 +78,8 @@ pub fn run(
     if leaves {
         forget_reads(&mut engines);
     }
-    if may_grow && engines.any(|engine| engine.owes()) {
+    let may_owe = command.flags.any(Flags::DENYOOM.or(Flags::PAYS));
+    if may_owe && engines.any(|engine| engine.owes()) {
         pay(
             command,
             &mut engines,
@@ -111,13 +113,16 @@ fn redirection(
     engines.with_all(|engines| pass.refusal(engines, std::iter::once(*args), scene))
 }
 
-/// Makes room for what a command puts in. What goes for it goes by itself, before it.
+/// Makes room for what a command puts into a database. What goes for it goes by itself, before it.
 #[cold]
 #[inline(never)]
-fn find_room(engines: &mut Engines<'_>, now: Now) -> bool {
-    let has_room = engines.all(|engine| engine.has_room(now));
-    engines.with_all(append_alone);
-    has_room
+fn make_room(engines: &mut Engines<'_>, db: usize, now: Now) -> Result<(), Full> {
+    engines.with_all(|engines| {
+        let mut all = engines.iter_mut();
+        let room = all.try_for_each(|engine| engine.make_room(db, now));
+        append_alone(engines);
+        room
+    })
 }
 
 /// Pays with other keys for what a command put in. They go by themselves, after it.

@@ -49,6 +49,7 @@ use crate::command::transaction::EXEC_ROW;
 use crate::command::{Args, keys};
 use crate::config::Config;
 use crate::engine::effect::{Follower, News};
+use crate::engine::evict::Full;
 use crate::engine::undo::Change;
 use crate::engine::value::Part;
 use crate::engine::{Engine, Key, Now, Reads};
@@ -481,18 +482,16 @@ impl<'r, 'a> Unit<'r, 'a> {
         }
     }
 
-    /// Whether there is memory for what a script may add.
-    pub fn has_room(&mut self, now: Now, config: &Config) -> bool {
-        if config.maxmemory == 0 {
-            return true;
+    /// Makes room for what a script may add to a database.
+    pub fn make_room(&mut self, db: usize, now: Now, config: &Config) -> Result<(), Full> {
+        if config.maxmemory == 0 && config.maxmemory_db.is_empty() {
+            return Ok(());
         }
         // Any shard knows, and there may be none in hand yet.
         if self.held.shards().is_empty() && self.get_shards(&Args::none()).is_err() {
-            return true;
+            return Ok(());
         }
-        self.engines()
-            .iter()
-            .all(|(_, engine)| engine.has_room(now))
+        (self.engines().iter()).try_for_each(|(_, engine)| engine.make_room(db, now))
     }
 
     /// The engines in hand.

@@ -18,6 +18,7 @@ use crate::command::host::cluster::Routes;
 use crate::command::keys;
 use crate::command::{Args, Out};
 use crate::config::Config;
+use crate::engine::evict::Full;
 use crate::engine::record::{self, Audience};
 use crate::resp::request::NOTHING_BESIDE;
 use crate::script::host::{Call, Host, Interrupted};
@@ -276,9 +277,10 @@ impl Host for UnitHost<'_, '_, '_, '_> {
         self.unit.tick(self.cx.config())
     }
 
-    fn has_room(&mut self) -> bool {
+    fn make_room(&mut self) -> Result<(), Full> {
         // As in Redis it counts what held when the transaction began.
-        self.unit.has_room(self.cx.now, self.cx.config)
+        let db = self.cx.connection.db;
+        self.unit.make_room(db, self.cx.now, self.cx.config)
     }
 
     fn replays(&self) -> bool {

@@ -5,6 +5,8 @@
 use std::collections::HashMap;
 use std::mem;
 
+use smallvec::SmallVec;
+
 use super::context::{UnitContext, UnitOutcome};
 use super::plan::UnitPlan;
 use super::weight::{KEYS_MANY, LARGE_BYTES_MIN, bytes_in, chosen_db, keys_in};
@@ -17,6 +19,7 @@ use crate::command::error::CommandError;
 use crate::command::owned::{self, OwnedArgs};
 use crate::command::transaction::exec_abort;
 use crate::command::{Args, Out};
+use crate::engine::evict::Full;
 use crate::engine::record;
 use crate::engine::watching::Watched;
 use crate::engine::{Engine, Now};
@@ -335,6 +338,33 @@ impl Transaction {
             .any(|step| step.command.flags.has(Flags::DENYOOM))
     }
 
+    /// Whether any of them may leave something to pay for.
+    fn may_owe(&self) -> bool {
+        self.steps()
+            .any(|step| step.command.flags.any(Flags::DENYOOM.or(Flags::PAYS)))
+    }
+
+    /// Makes room in each database that queued commands may add to, of which the first is this one.
+    fn make_room(&self, unit: &mut Unit<'_, '_>, mut db: usize, now: Now) -> Result<(), Full> {
+        let mut dbs = SmallVec::<[usize; 2]>::new();
+        let mut engines = unit.engines();
+        let count = (engines.iter().next()).map_or(0, |(_, engine)| engine.database_count());
+        for (command, args) in self.commands() {
+            if let Some(chosen) = chosen_db(command, &args).filter(|chosen| *chosen < count) {
+                db = chosen;
+            }
+            if command.flags.has(Flags::DENYOOM) && !dbs.contains(&db) {
+                dbs.push(db);
+            }
+        }
+        for (_, engine) in engines.iter() {
+            for db in &dbs {
+                engine.make_room(*db, now)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Whether scripts are among the commands.
     fn has_scripts(&self) -> bool {
         self.steps()
@@ -418,14 +448,9 @@ impl Transaction {
         if let Some(text) = redirection(unit, cx, all) {
             outcome.was_refused = true;
             out.error(text);
-        } else if may_grow
-            && !unit
-                .engines()
-                .iter()
-                .all(|(_, engine)| engine.has_room(now))
-        {
+        } else if may_grow && let Err(full) = self.make_room(unit, cx.connection.db, now) {
             outcome.was_refused = true;
-            out.error(exec_abort(CommandError::OutOfMemory.text().as_bytes()));
+            out.error(exec_abort(CommandError::from(full).text().as_bytes()));
         } else if has_changed {
             out.null_array();
         } else {
@@ -437,7 +462,10 @@ impl Transaction {
             return;
         }
         self.unwatch(&mut unit.engines());
-        if may_grow && outcome.was_run && unit.engines().iter().any(|(_, engine)| engine.owes()) {
+        if self.may_owe()
+            && outcome.was_run
+            && unit.engines().iter().any(|(_, engine)| engine.owes())
+        {
             unit.with_engines(|engines| {
                 // What goes for it goes by itself, after it. Nothing can undo it any more.
                 outcome.log_position = record::append(engines, &mut outcome.records, true);

@@ -336,7 +336,8 @@ fn keyspace(source: &Source<'_>, lines: &mut Lines) {
         if *keys > 0
             && let Some(db) = source.snapshot.databases.get(index)
         {
-            let (ttl_ms, fields, bytes) = (db.ttl_mean_ms, db.field_volatile, db.bytes);
+            let (ttl_ms, fields) = (db.ttl_mean_ms, db.field_volatile);
+            let (bytes, share) = (db.bytes, db.share_bytes);
             let DbCounts {
                 hits,
                 misses,
@@ -346,8 +347,8 @@ fn keyspace(source: &Source<'_>, lines: &mut Lines) {
             lines.field(
                 &format!("db{index}"),
                 format_args!(
-                    "keys={keys},expires={volatile},avg_ttl={ttl_ms},subexpiry={fields},bytes={bytes},hits={hits},\
-                     misses={misses},expired={expired},evicted={evicted}"
+                    "keys={keys},expires={volatile},avg_ttl={ttl_ms},subexpiry={fields},bytes={bytes},share={share},\
+                     hits={hits},misses={misses},expired={expired},evicted={evicted}"
                 ),
             );
         }

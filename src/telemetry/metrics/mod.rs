@@ -280,6 +280,12 @@ fn databases(page: &mut Page, snapshot: &Snapshot) {
             labels(),
             db.bytes as f64,
         );
+        page.labelled_gauge(
+            "basalt_db_share_bytes",
+            "Most that a database may take (maxmemory-db); 0: all that there is.",
+            labels(),
+            db.share_bytes as f64,
+        );
         for (name, help, read) in &DATABASE_COUNTERS {
             page.labelled_counter(name, help, labels(), read(&db.counts));
         }

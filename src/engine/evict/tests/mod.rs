@@ -9,6 +9,7 @@ use crate::engine::value::string_entry;
 use crate::engine::{Key, published::Published};
 
 mod reference;
+mod shares;
 
 const SEED: Seed = Seed { k0: 3, k1: 4 };
 const NOW: Now = Now {
@@ -54,7 +55,7 @@ impl Server {
         deadline: Deadline,
     ) -> bool {
         let engine = &mut self.engines[shard];
-        if !engine.has_room(NOW) {
+        if engine.make_room(db, NOW).is_err() {
             self.refused += 1;
             return false;
         }
@@ -103,11 +104,8 @@ impl Server {
                 engine.deferred.settle();
             }
             // A trade may have put those in debt that were asked before.
-            let debts = self
-                .engines
-                .iter()
-                .map(|engine| engine.published().debt_bytes());
-            if !more && debts.max() <= Some(0) {
+            let mut all = self.engines.iter();
+            if !more && !all.any(|engine| engine.published().owes()) {
                 return;
             }
             if !more && !self.budget.is_any_evictable() {
@@ -121,7 +119,7 @@ impl Server {
         let keys = self
             .engines
             .iter()
-            .map(|engine| engine.published().evictable(false));
+            .map(|engine| engine.published().evictable(None, false));
         keys.sum()
     }
 
@@ -136,8 +134,13 @@ impl Server {
 impl Server {
     /// What sessions do before a command that may grow, while much is owed.
     fn hold_back(&mut self) {
+        self.hold_back_from(0);
+    }
+
+    /// What they do before it adds to a database.
+    fn hold_back_from(&mut self, db: usize) {
         for _ in 0..100_000 {
-            if !self.budget.is_behind() {
+            if !self.budget.is_behind() || !self.budget.holds_back(db) {
                 return;
             }
             self.budget.assess();
@@ -436,7 +439,7 @@ fn volatile_policies_leave_other_keys_alone() {
         let volatile = server
             .engines
             .iter()
-            .map(|engine| engine.published().evictable(true));
+            .map(|engine| engine.published().evictable(None, true));
         assert_eq!(volatile.sum::<u64>(), 0, "{policy:?}");
     }
 }

@@ -30,48 +30,25 @@
 //! need, and a thread that paid something has all shards pay to the byte once it holds no shard any more
 //! ([`Budget::takes_settling`]).
 //!
+//! The share that a database has ([`Budget::share_out`]) is memory that shards share out in the same way, among what
+//! each of them takes for that database: a [`pool`] as the one of all memory is. So a database that has used up its
+//! share lives within it, and the others do not feel it. Who is over a share pays to that first, from the database's
+//! keys.
+//!
 //! Everything is a plain atomic figure: a thread that reads an old one takes a little too much, which the next
 //! assessment finds. Nothing here waits, and lowering a shard's part needs no token.
 
-use std::sync::atomic::{
-    AtomicBool, AtomicI64, AtomicU8, AtomicU64,
-    Ordering::{Relaxed, SeqCst},
-};
+mod pool;
+
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 use super::Policy;
 use crate::alloc::account;
 use crate::engine::published::Published;
 use crate::engine::tracking::TrackedCount;
+pub(super) use pool::{Pool, Whose, is_beyond_trades};
 
-/// The most that a shard draws at once beyond what it needs.
-const CHUNK_BYTES_MAX: i64 = 256 * 1024;
-
-/// A shard draws one part in so many of what is free, divided by the number of shards.
-const CHUNK_PARTS: i64 = 4;
-
-/// Below this part of the limit what is free is scarce: shards give back what they do not use, and begin to remember in
-/// which order keys came.
-const SCARCE_PARTS: i64 = 8;
-
-/// What two shards exchange in one trade, at most.
-const TRADE_BYTES_MAX: i64 = 64 * 1024;
-
-/// What two shards exchange in one trade, at least, but for limits too small for anything.
-const TRADE_BYTES_MIN: i64 = 512;
-
-/// Parts of an even share of the limit that are exchanged in one trade.
-const TRADE_PARTS: i64 = 256;
-
-/// The most that a shard frees ahead of its need.
-const AHEAD_BYTES_MAX: i64 = 1024;
-/// A shard frees one part in so many of a trade ahead of its need.
-const AHEAD_PARTS: i64 = 4;
-
-/// A limit below this is kept to the byte, if there are at most [`EXACT_SHARDS_MAX`] shards.
-const EXACT_BELOW_BYTES: i64 = 16 * 1024 * 1024;
-/// The most shards for a limit that is kept to the byte, as each is asked each time.
-const EXACT_SHARDS_MAX: usize = 128;
 /// Where the limit is kept to the byte, the server itself may be seen to take so much more between two looks at it.
 const EXACT_GROWTH_BYTES: i64 = 16 * 1024;
 
@@ -84,15 +61,6 @@ const LASTING_MS: u64 = 10;
 
 /// Bytes taken elsewhere that count at once, however short they are taken.
 const PASSING_BYTES_COUNTED: i64 = 6 * 1024;
-
-/// A shortage is asked of as few shards as have to give up so much each.
-const PART_BYTES_MIN: i64 = 4 * 1024;
-
-/// A shard that owes this many trades is not asked for more.
-const DEBT_TRADES_MAX: i64 = 4;
-
-/// While all shards together owe more than one part in so many of the limit, a command that may add to it pays first.
-const BEHIND_PARTS: i64 = 64;
 
 /// Shards whose published figures are read for an assessment, in each millisecond.
 const SHARDS_PER_MS: u64 = 64;
@@ -109,25 +77,15 @@ const GROWTH_BYTES_MAX: i64 = 16 * 1024 * 1024;
 /// at one moment.
 const RISES: i64 = 8;
 
-/// The golden ratio as a part of 2^64: its multiples lie evenly, however many there are.
-const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
-
-/// Whether so many bytes are more than trades are for.
-pub(super) fn is_beyond_trades(bytes: i64, trade: i64) -> bool {
-    bytes > DEBT_TRADES_MAX * trade
-}
-
-/// On a line of its own, because all shards write it.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-struct Shared(AtomicI64);
-
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Budget {
-    free: Shared,
-    /// 0: none.
-    limit: AtomicI64,
+    /// All memory for data.
+    pool: Pool,
+    /// The shares of databases, by number.
+    shares: Box<[Pool]>,
+    /// Whether any database has one.
+    has_shares: AtomicBool,
     elsewhere: AtomicI64,
     /// The least that was measured elsewhere since [`Budget::low_since_ms`], and in the period before.
     lows: [AtomicI64; 2],
@@ -162,29 +120,45 @@ pub struct Budget {
     is_unsettled: AtomicBool,
     /// The shards owe so much that who may add to it pays first.
     is_behind: AtomicBool,
-    /// Whom the next shortage is asked of first.
-    asked_first: AtomicU64,
     /// Bytes of large values on the same way, on no shard's account.
     leaving: AtomicI64,
     assessed_ms: AtomicU64,
     /// When the limit was exceeded, in Unix milliseconds; 0: it is not.
     exceeded_since_ms: AtomicU64,
     exceeded_ms: AtomicU64,
-    all_published: OnceLock<Box<[Arc<Published>]>>,
 }
 
 impl Budget {
     /// A budget of these shards, with no limit yet.
     pub fn of(all_published: Box<[Arc<Published>]>) -> Budget {
-        let budget = Budget::default();
-        let _ = budget.all_published.set(all_published);
-        budget
+        let all_published: Arc<[Arc<Published>]> = all_published.into();
+        let dbs = all_published.first().map_or(0, |shard| shard.dbs.len());
+        let share = |db| Pool::of(Some(db), Arc::clone(&all_published));
+        Budget {
+            shares: (0..dbs).map(share).collect(),
+            pool: Pool::of(None, all_published),
+            ..Budget::default()
+        }
     }
 
     fn all_published(&self) -> &[Arc<Published>] {
-        self.all_published
-            .get()
-            .map_or(&[], |all_published| all_published)
+        self.pool.all_published()
+    }
+
+    pub(super) fn pool(&self, whose: Whose) -> &Pool {
+        match whose {
+            None => &self.pool,
+            Some(db) => &self.shares[db],
+        }
+    }
+
+    /// The pools that have a limit and are databases' shares.
+    fn limited_shares(&self) -> impl Iterator<Item = &Pool> {
+        let shares = match self.has_shares() {
+            true => &self.shares[..],
+            false => &[],
+        };
+        shares.iter().filter(|share| share.is_limited())
     }
 
     /// From now on the server itself counts too, which takes `base` bytes at its start, and so do its clients, and what
@@ -218,48 +192,66 @@ impl Budget {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         self.policy.store(policy as u8, Relaxed);
         self.by_size.store(by_size, Relaxed);
-        let before = self.limit.swap(limit, SeqCst);
-        if limit == 0 {
-            for published in self.all_published() {
-                published.granted().store(i64::MAX, Relaxed);
-            }
-            self.free.0.store(0, Relaxed);
-            self.elsewhere.store(0, Relaxed);
-            self.exceeded_since_ms.store(0, Relaxed);
-            self.is_behind.store(false, Relaxed);
-            return;
-        }
-        if before != 0 {
-            self.free.0.fetch_add(limit - before, SeqCst);
-        } else {
-            // What is free is known before anybody has a part that could be used up.
-            let used = self.used_bytes();
+        self.pool.configure(limit, || {
             let elsewhere = self.measure_elsewhere();
-            self.elsewhere.store(elsewhere, SeqCst);
+            self.elsewhere.store(elsewhere, Relaxed);
             for low in &self.lows {
                 low.store(elsewhere, Relaxed);
             }
-            self.free.0.store(limit - elsewhere - used, SeqCst);
-            let mut granted = 0;
-            for published in self.all_published() {
-                let part = published.used_bytes();
-                published.granted().store(part, Relaxed);
-                granted += part;
-            }
-            self.free.0.fetch_add(used - granted, SeqCst);
+            elsewhere
+        });
+        if limit == 0 {
+            self.elsewhere.store(0, Relaxed);
+            self.exceeded_since_ms.store(0, Relaxed);
+            self.is_behind.store(false, Relaxed);
         }
         self.assess();
+    }
+
+    /// Gives databases shares of memory, in bytes; 0, as for all that are not named: none. Callers do so one at a time.
+    pub fn share_out(&self, shares: &[(usize, u64)]) {
+        for (db, pool) in self.shares.iter().enumerate() {
+            let of_db = shares.iter().find(|(number, _)| *number == db);
+            let limit = of_db.map_or(0, |(_, bytes)| i64::try_from(*bytes).unwrap_or(i64::MAX));
+            pool.configure(limit, || 0);
+        }
+        let has_shares = self.shares.iter().any(Pool::is_limited);
+        self.has_shares.store(has_shares, Relaxed);
+        for published in self.all_published() {
+            published.set_sharing(has_shares);
+        }
+        self.assess();
+    }
+
+    /// Whether any database has a share.
+    pub fn has_shares(&self) -> bool {
+        self.has_shares.load(Relaxed)
+    }
+
+    /// The share of a database in bytes, 0 for none.
+    pub fn share_bytes(&self, db: usize) -> i64 {
+        self.shares.get(db).map_or(0, Pool::limit_bytes)
+    }
+
+    /// Bytes that databases take beyond their shares, and are to be evicted from them.
+    pub fn share_debt_bytes(&self) -> i64 {
+        self.limited_shares().map(Pool::debt_bytes).sum()
+    }
+
+    /// Whether there is a limit, or a share.
+    pub fn limits_anything(&self) -> bool {
+        self.is_limited() || self.has_shares()
     }
 
     /// Whether there is a limit.
     #[inline]
     pub fn is_limited(&self) -> bool {
-        self.limit.load(Relaxed) != 0
+        self.pool.is_limited()
     }
 
     /// The limit; 0 for none.
     pub fn limit_bytes(&self) -> i64 {
-        self.limit.load(Relaxed)
+        self.pool.limit_bytes()
     }
 
     /// What goes when memory is full.
@@ -275,26 +267,23 @@ impl Budget {
 
     /// Whether so little is free that the order in which keys come begins to matter.
     pub fn is_scarce(&self) -> bool {
-        self.is_limited() && self.free.0.load(Relaxed) < self.limit_bytes() / SCARCE_PARTS
+        self.pool.is_scarce() || self.limited_shares().any(Pool::is_scarce)
     }
 
     /// Whether the process takes so much that connections alone may soon make it too much.
     pub fn is_close(&self) -> bool {
-        self.is_scarce()
+        self.pool.is_scarce()
             || (self.is_limited() && account::total_bytes() > self.limit_bytes() / 4 * 3)
     }
 
     /// Bytes of the limit that are not taken: negative while more is taken than the limit allows.
     pub fn free_bytes(&self) -> i64 {
-        self.free.0.load(Relaxed)
+        self.pool.free_bytes()
     }
 
     /// Bytes charged to all shards.
     pub fn used_bytes(&self) -> i64 {
-        self.all_published()
-            .iter()
-            .map(|published| published.used_bytes())
-            .sum()
+        self.pool.used_bytes()
     }
 
     /// What counts beside the shards at this moment.
@@ -415,12 +404,12 @@ impl Budget {
 
     /// Whether the limit is kept to the byte.
     pub fn is_exact(&self) -> bool {
-        self.limit_bytes() < EXACT_BELOW_BYTES && self.all_published().len() <= EXACT_SHARDS_MAX
+        self.pool.is_exact()
     }
 
-    /// Notes that a shard paid something, where the limit is kept to the byte.
-    pub(super) fn note_unsettled(&self) {
-        if self.is_exact() {
+    /// Notes that a shard paid something, where the limit of a pool is kept to the byte.
+    pub(super) fn note_unsettled(&self, pool: &Pool) {
+        if pool.is_exact() {
             self.ask_to_settle();
         }
     }
@@ -436,72 +425,55 @@ impl Budget {
         self.is_unsettled.load(Relaxed) && self.is_unsettled.swap(false, Relaxed)
     }
 
-    /// Takes a part of what is free for a shard that needs so many bytes more; less if there is less.
-    pub(super) fn draw(&self, published: &Published, needed: i64) {
-        let free = self.free.0.load(Relaxed);
-        if free <= 0 {
-            return;
-        }
-        let shards = self.all_published().len().max(1) as i64;
-        let chunk = (free / (CHUNK_PARTS * shards)).min(CHUNK_BYTES_MAX);
-        let drawn = (needed + chunk).min(free);
-        self.free.0.fetch_sub(drawn, Relaxed);
-        published.granted().fetch_add(drawn, Relaxed);
-    }
-
     /// Grants a shard what it has taken already, though nothing is free: from now on no shard grows without a refusal.
-    pub(super) fn overdraw(&self, published: &Published, needed: i64) {
-        self.free.0.fetch_sub(needed, Relaxed);
-        published.granted().fetch_add(needed, Relaxed);
+    pub(super) fn overdraw(&self, pool: &Pool, published: &Published, needed: i64) {
+        pool.overdraw(published, needed);
         self.assess();
     }
 
     /// Spreads what a shard owes over all shards, if it is more than the next few commands will pay: what others were
     /// granted and do not use goes first, and what is left is asked of them by their size.
-    pub(super) fn spread(&self, published: &Published) {
-        let debt = published.debt_bytes();
-        if is_beyond_trades(debt, self.trade_bytes()) {
-            self.overdraw(published, debt);
+    pub(super) fn spread(&self, pool: &Pool, published: &Published) {
+        let debt = pool.account(published).debt_bytes();
+        if is_beyond_trades(debt, pool.trade_bytes()) {
+            self.overdraw(pool, published, debt);
             self.note_debts();
         }
     }
 
-    /// Takes back what a shard has freed far beyond what it owed: a shard that owes something finds it before it
-    /// evicts.
-    pub(super) fn give_back(&self, published: &Published, trade: i64) {
-        let unused = -published.debt_bytes();
-        if is_beyond_trades(unused, trade) {
-            self.take_back(published, unused);
-        }
-    }
-
-    fn take_back(&self, published: &Published, unused: i64) {
-        published.granted().fetch_sub(unused, Relaxed);
-        self.free.0.fetch_add(unused, Relaxed);
-    }
-
     /// Looks how much all shards owe.
     pub fn note_debts(&self) {
-        let is_behind = self.is_limited() && self.debt_bytes() > self.limit_bytes() / BEHIND_PARTS;
+        let mut is_behind = self.pool.note_debts();
+        for share in self.limited_shares() {
+            is_behind |= share.note_debts();
+        }
         if is_behind != self.is_behind.load(Relaxed) {
             self.is_behind.store(is_behind, Relaxed);
         }
     }
 
-    /// Whether so much is owed that a command that may add to it pays first.
+    /// Whether so much is owed that a command that may add to it pays first: in all, or to the share of some database.
     #[inline]
     pub fn is_behind(&self) -> bool {
         self.is_behind.load(Relaxed)
     }
 
+    /// Whether that is so for a command that adds to a database.
+    #[cold]
+    pub fn holds_back(&self, db: usize) -> bool {
+        self.pool.is_behind() || self.shares.get(db).is_some_and(Pool::is_behind)
+    }
+
     /// Holds back no writers any more, as no shard can pay now.
     pub fn give_up_debts(&self) {
+        self.pool.give_up_debts();
+        self.shares.iter().for_each(Pool::give_up_debts);
         self.is_behind.store(false, Relaxed);
     }
 
     /// With which shard to begin where all are asked: a different one each time.
     pub fn next_asked(&self) -> usize {
-        self.asked_first.fetch_add(1, Relaxed) as usize
+        self.pool.next_asked()
     }
 
     /// As [`Budget::assess`], unless somebody did so of late. Many shards are looked at less often.
@@ -517,94 +489,37 @@ impl Budget {
     }
 
     /// Measures what is taken outside of the shards, takes back what shards do not use if it is scarce, and, if more is
-    /// taken than there is, lowers the parts of all shards alike.
+    /// taken than there is, lowers the parts of all shards alike. Likewise of what databases have shares of.
     pub fn assess(&self) {
-        let limit = self.limit_bytes();
-        if limit == 0 {
+        let policy = self.policy();
+        for share in self.limited_shares() {
+            share.assess(policy, policy.evicts());
+        }
+        if !self.is_limited() {
             return;
         }
-        let used = self.used_bytes();
         let elsewhere = self.lasting(self.measure_elsewhere());
         let before = self.elsewhere.swap(elsewhere, Relaxed);
-        self.free.0.fetch_add(before - elsewhere, Relaxed);
-        if self.free_bytes() < limit / SCARCE_PARTS {
-            let mut owed = 0;
-            for published in self.all_published() {
-                let unused = -published.debt_bytes();
-                if unused > 0 {
-                    self.take_back(published, unused);
-                } else {
-                    owed -= unused;
-                }
-            }
-            if owed > 0 && self.free_bytes() > 0 && !self.is_any_evictable() {
-                self.forgive();
-            }
-        }
-        let short = -self.free_bytes();
-        if short <= 0 || used <= 0 || !self.policy().evicts() || self.is_freeing() {
-            return;
-        }
-        let returned = self.ask(short, used);
-        self.free.0.fetch_add(returned, Relaxed);
-    }
-
-    /// Asks shards by their size for what is short; for how much.
-    ///
-    /// As a shard that owes a byte gives up a key, a small shortage is asked of a few shards: of each as much as a key
-    /// takes. With which to begin is drawn by size, so that all keys compete.
-    fn ask(&self, short: i64, used: i64) -> i64 {
-        let all_published = self.all_published();
-        let keys: u64 = all_published
-            .iter()
-            .map(|published| published.evictable(false))
-            .sum();
-        let key_bytes = used / (keys as i64).max(1);
-        let part_min = self.trade_bytes().max(PART_BYTES_MIN).max(key_bytes);
-        let point = (self.next_asked() as u64).wrapping_mul(GOLDEN);
-        let mut before =
-            ((u128::from(point) * u128::from(used.unsigned_abs())) >> u64::BITS) as i64;
-        let first = all_published.iter().position(|published| {
-            before -= published.used_bytes();
-            before < 0
-        });
-        let first = first.unwrap_or(0);
-        let mut returned = 0;
-        for step in 0..all_published.len() {
-            let published = &*all_published[(first + step) % all_published.len()];
-            let taken = published.used_bytes();
-            if taken <= 0 || returned >= short {
-                continue;
-            }
-            // Rounded up, or a few bytes would be asked of no shard.
-            let part = (i128::from(short) * i128::from(taken) / i128::from(used)) as i64 + 1;
-            let part = part.max(part_min.min(taken)).min(short - returned);
-            published.granted().fetch_sub(part, Relaxed);
-            returned += part;
-        }
-        returned
-    }
-
-    /// What is free goes to shards that owe first, where no shard has anything to give up: if any shard could draw it,
-    /// then each buffer of a client that comes and goes would leave room for as much again, without end. Where keys can
-    /// go, it is left to the shards that are written to, or else some shards would grow at the cost of others.
-    fn forgive(&self) {
-        for published in self.all_published() {
-            let part = published.debt_bytes().min(self.free_bytes());
-            if part > 0 {
-                self.free.0.fetch_sub(part, Relaxed);
-                published.granted().fetch_add(part, Relaxed);
-            }
-        }
+        self.pool.add_free(before - elsewhere);
+        self.pool
+            .assess(policy, policy.evicts() && !self.is_freeing());
     }
 
     /// Bytes of all debts, in which the shortage is that no shard could be asked to pay.
     pub fn debt_bytes(&self) -> i64 {
-        let debts = self
-            .all_published()
-            .iter()
-            .map(|published| published.debt_bytes().max(0));
-        debts.sum::<i64>() + (-self.free_bytes()).max(0)
+        self.pool.debt_bytes()
+    }
+
+    /// Whether a shard that owes has to be refused more: the data take all that there is, or that their database has,
+    /// and nothing can be evicted.
+    pub(super) fn is_full(&self, whose: Whose) -> bool {
+        match whose {
+            None => self.is_out_of_memory(0),
+            Some(db) => {
+                let share = &self.shares[db];
+                share.used_bytes() > share.limit_bytes() && !share.is_any_evictable(self.policy())
+            }
+        }
     }
 
     /// Whether the data alone, with the server itself and so many bytes that are to become data, are above the limit.
@@ -625,76 +540,7 @@ impl Budget {
 
     /// Whether any shard has a key that the policy lets go.
     pub fn is_any_evictable(&self) -> bool {
-        let policy = self.policy();
-        policy.evicts() && {
-            let volatile_only = policy.is_volatile_only();
-            let mut all_published = self.all_published().iter();
-            all_published.any(|published| published.evictable(volatile_only) > 0)
-        }
-    }
-
-    /// What two shards exchange at once.
-    pub(super) fn trade_bytes(&self) -> i64 {
-        let shards = self.all_published().len().max(1) as i64;
-        let even = self.limit_bytes() / (shards * TRADE_PARTS);
-        even.clamp(TRADE_BYTES_MIN, TRADE_BYTES_MAX)
-    }
-
-    /// What a shard that evicts frees ahead of its need.
-    pub(super) fn ahead_bytes(&self, trade: i64) -> i64 {
-        if self.is_exact() {
-            return 0;
-        }
-        (trade / AHEAD_PARTS).min(AHEAD_BYTES_MAX)
-    }
-
-    /// Moves a trade's worth from another shard, drawn as likely as it is large, to this one.
-    pub(super) fn trade(
-        &self,
-        published: &Published,
-        bytes: i64,
-        mut draw: impl FnMut(u64) -> u64,
-    ) {
-        const TRIES: usize = 4;
-        let all_published = self.all_published();
-        if all_published.len() < 2 {
-            return;
-        }
-        let even = (self.limit_bytes() / all_published.len() as i64).max(1);
-        for _ in 0..TRIES {
-            let other = &*all_published[draw(all_published.len() as u64) as usize];
-            let is_large = other.used_bytes() > draw(2 * even as u64) as i64;
-            let is_asked = is_large && !is_beyond_trades(other.debt_bytes() + 1, bytes);
-            if is_asked && !std::ptr::eq(other, published) {
-                other.granted().fetch_sub(bytes, Relaxed);
-                published.granted().fetch_add(bytes, Relaxed);
-                return;
-            }
-        }
-    }
-
-    /// Moves what a shard without evictable keys needs from shards that have some; what it got.
-    pub(super) fn beg(&self, published: &Published, needed: i64, start: u64) -> i64 {
-        let all_published = self.all_published();
-        let volatile_only = self.policy().is_volatile_only();
-        let mut left = needed;
-        for step in 0..all_published.len() {
-            if left <= 0 {
-                break;
-            }
-            let other = &*all_published[(start as usize).wrapping_add(step) % all_published.len()];
-            if std::ptr::eq(other, published) || other.evictable(volatile_only) == 0 {
-                continue;
-            }
-            let possible = other.used_bytes().min(DEBT_TRADES_MAX * self.trade_bytes());
-            let part = (possible - other.debt_bytes().max(0)).min(left);
-            if part > 0 {
-                other.granted().fetch_sub(part, Relaxed);
-                published.granted().fetch_add(part, Relaxed);
-                left -= part;
-            }
-        }
-        needed - left
+        self.pool.is_any_evictable(self.policy())
     }
 
     /// Notes whether the limit is exceeded at a moment, for the figures of INFO.
@@ -727,34 +573,6 @@ impl Budget {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_becomes_free_goes_to_those_who_owe_first() {
-        let all_published = (0..4).map(|_| Arc::new(Published::new(1)));
-        let budget = Budget::of(all_published.collect());
-        budget.configure(1 << 20, Policy::VolatileLru, false);
-        for published in budget.all_published() {
-            published.add_used(1 << 18);
-            budget.draw(published, published.debt_bytes());
-            budget.assess();
-        }
-        assert_eq!((budget.debt_bytes(), budget.free_bytes()), (0, 0));
-        budget.all_published()[2].add_used(100_000);
-        for round in 1..=2 {
-            // A buffer that was there is gone.
-            budget.elsewhere.store(40_000, Relaxed);
-            budget.assess();
-            assert_eq!(budget.debt_bytes(), 100_000 - 40_000 * round);
-            assert_eq!(budget.free_bytes(), 0);
-            // All others are as they were: no shard can draw anything.
-            let debts = budget
-                .all_published()
-                .iter()
-                .map(|published| published.debt_bytes());
-            let debts: Vec<i64> = debts.collect();
-            assert_eq!(debts, [0, 0, budget.debt_bytes(), 0]);
-        }
-    }
 
     #[test]
     fn while_clients_are_told_what_is_taken_elsewhere_counts_once_it_has_lasted() {

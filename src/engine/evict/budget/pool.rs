@@ -1,0 +1,442 @@
+//! Memory that shards share out among themselves: all that there is for data, or the share of one database.
+//!
+//! ```text
+//! limit = granted to shard 0 + granted to shard 1 + … + free
+//! ```
+//!
+//! See [`Budget`](super::Budget) for how it is drawn, traded and asked back.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+
+use super::super::Policy;
+use crate::engine::published::{Account, Published};
+
+/// The most that a shard draws at once beyond what it needs.
+const CHUNK_BYTES_MAX: i64 = 256 * 1024;
+
+/// A shard draws one part in so many of what is free, divided by the number of shards.
+const CHUNK_PARTS: i64 = 4;
+
+/// Below this part of the limit what is free is scarce: shards give back what they do not use, and begin to remember in
+/// which order keys came.
+const SCARCE_PARTS: i64 = 8;
+
+/// What two shards exchange in one trade, at most.
+const TRADE_BYTES_MAX: i64 = 64 * 1024;
+
+/// What two shards exchange in one trade, at least, but for limits too small for anything.
+const TRADE_BYTES_MIN: i64 = 512;
+
+/// Parts of an even share of the limit that are exchanged in one trade.
+const TRADE_PARTS: i64 = 256;
+
+/// The most that a shard frees ahead of its need.
+const AHEAD_BYTES_MAX: i64 = 1024;
+/// A shard frees one part in so many of a trade ahead of its need.
+const AHEAD_PARTS: i64 = 4;
+
+/// A limit below this is kept to the byte, if there are at most [`EXACT_SHARDS_MAX`] shards.
+const EXACT_BELOW_BYTES: i64 = 16 * 1024 * 1024;
+/// The most shards for a limit that is kept to the byte, as each is asked each time.
+const EXACT_SHARDS_MAX: usize = 128;
+
+/// A shortage is asked of as few shards as have to give up so much each.
+const PART_BYTES_MIN: i64 = 4 * 1024;
+
+/// A shard that owes this many trades is not asked for more.
+const DEBT_TRADES_MAX: i64 = 4;
+
+/// While all shards together owe more than one part in so many of the limit, a command that may add to it pays first.
+const BEHIND_PARTS: i64 = 64;
+
+/// The golden ratio as a part of 2^64: its multiples lie evenly, however many there are.
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// Whose memory a pool is: all databases', or one's, by its number.
+pub(in crate::engine) type Whose = Option<usize>;
+
+/// Whether so many bytes are more than trades are for.
+pub(in crate::engine::evict) fn is_beyond_trades(bytes: i64, trade: i64) -> bool {
+    bytes > DEBT_TRADES_MAX * trade
+}
+
+/// On a line of its own, because all shards write it.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Shared(AtomicI64);
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(in crate::engine::evict) struct Pool {
+    whose: Whose,
+    all_published: Arc<[Arc<Published>]>,
+    free: Shared,
+    /// 0: none.
+    limit: AtomicI64,
+    /// The shards owe so much that a command that may add to it pays first.
+    is_behind: AtomicBool,
+    /// Whom the next shortage is asked of first.
+    asked_first: AtomicU64,
+}
+
+impl Pool {
+    /// A pool of these shards, with no limit yet.
+    pub(super) fn of(whose: Whose, all_published: Arc<[Arc<Published>]>) -> Pool {
+        Pool {
+            whose,
+            all_published,
+            ..Pool::default()
+        }
+    }
+
+    pub(super) fn all_published(&self) -> &[Arc<Published>] {
+        &self.all_published
+    }
+
+    /// What a shard takes of the pool, and what it may take.
+    pub(in crate::engine::evict) fn account<'p>(&self, published: &'p Published) -> &'p Account {
+        published.account(self.whose)
+    }
+
+    fn debt(&self, published: &Published) -> i64 {
+        self.account(published).debt_bytes()
+    }
+
+    /// Gives the pool another limit, in bytes; 0: none. So much of it is taken outside of the shards.
+    pub(super) fn configure(&self, limit: i64, measure_elsewhere: impl FnOnce() -> i64) {
+        let before = self.limit.swap(limit, SeqCst);
+        if limit == 0 {
+            for published in self.all_published() {
+                self.account(published).granted().store(i64::MAX, Relaxed);
+            }
+            self.free.0.store(0, Relaxed);
+            self.is_behind.store(false, Relaxed);
+        } else if before != 0 {
+            self.free.0.fetch_add(limit - before, SeqCst);
+        } else {
+            // What is free is known before anybody has a part that could be used up.
+            let used = self.used_bytes();
+            let elsewhere = measure_elsewhere();
+            self.free.0.store(limit - elsewhere - used, SeqCst);
+            let mut granted = 0;
+            for published in self.all_published() {
+                let account = self.account(published);
+                let part = account.used_bytes();
+                account.granted().store(part, Relaxed);
+                granted += part;
+            }
+            self.free.0.fetch_add(used - granted, SeqCst);
+        }
+    }
+
+    #[inline]
+    pub(super) fn is_limited(&self) -> bool {
+        self.limit.load(Relaxed) != 0
+    }
+
+    pub(super) fn limit_bytes(&self) -> i64 {
+        self.limit.load(Relaxed)
+    }
+
+    /// Whether so little is free that the order in which keys come begins to matter.
+    pub(super) fn is_scarce(&self) -> bool {
+        self.is_limited() && self.free.0.load(Relaxed) < self.limit_bytes() / SCARCE_PARTS
+    }
+
+    pub(super) fn free_bytes(&self) -> i64 {
+        self.free.0.load(Relaxed)
+    }
+
+    /// Adds to what is free, or takes from it, when negative, as less or more is taken outside of the shards.
+    pub(super) fn add_free(&self, bytes: i64) {
+        self.free.0.fetch_add(bytes, Relaxed);
+    }
+
+    /// Bytes charged to all shards.
+    pub(super) fn used_bytes(&self) -> i64 {
+        let all = self.all_published().iter();
+        all.map(|published| self.account(published).used_bytes())
+            .sum()
+    }
+
+    /// Whether the limit is kept to the byte.
+    pub(in crate::engine::evict) fn is_exact(&self) -> bool {
+        self.limit_bytes() < EXACT_BELOW_BYTES && self.all_published().len() <= EXACT_SHARDS_MAX
+    }
+
+    /// Takes a part of what is free for a shard that needs so many bytes more; less if there is less.
+    pub(in crate::engine::evict) fn draw(&self, published: &Published, needed: i64) {
+        let free = self.free.0.load(Relaxed);
+        if free <= 0 {
+            return;
+        }
+        let shards = self.all_published().len().max(1) as i64;
+        let chunk = (free / (CHUNK_PARTS * shards)).min(CHUNK_BYTES_MAX);
+        let drawn = (needed + chunk).min(free);
+        self.free.0.fetch_sub(drawn, Relaxed);
+        let granted = self.account(published).granted();
+        granted.fetch_add(drawn, Relaxed);
+    }
+
+    /// Grants a shard what it has taken already, though nothing is free.
+    pub(super) fn overdraw(&self, published: &Published, needed: i64) {
+        self.free.0.fetch_sub(needed, Relaxed);
+        let granted = self.account(published).granted();
+        granted.fetch_add(needed, Relaxed);
+    }
+
+    /// Takes back what a shard has freed far beyond what it owed: a shard that owes something finds it before it
+    /// evicts.
+    pub(in crate::engine::evict) fn give_back(&self, published: &Published, trade: i64) {
+        let unused = -self.debt(published);
+        if is_beyond_trades(unused, trade) {
+            self.take_back(published, unused);
+        }
+    }
+
+    fn take_back(&self, published: &Published, unused: i64) {
+        let granted = self.account(published).granted();
+        granted.fetch_sub(unused, Relaxed);
+        self.free.0.fetch_add(unused, Relaxed);
+    }
+
+    /// Looks how much all shards owe; whether it is too much.
+    pub(super) fn note_debts(&self) -> bool {
+        let is_behind = self.is_limited() && self.debt_bytes() > self.limit_bytes() / BEHIND_PARTS;
+        if is_behind != self.is_behind.load(Relaxed) {
+            self.is_behind.store(is_behind, Relaxed);
+        }
+        is_behind
+    }
+
+    pub(super) fn is_behind(&self) -> bool {
+        self.is_behind.load(Relaxed)
+    }
+
+    pub(super) fn give_up_debts(&self) {
+        self.is_behind.store(false, Relaxed);
+    }
+
+    /// With which shard to begin where all are asked: a different one each time.
+    pub(super) fn next_asked(&self) -> usize {
+        self.asked_first.fetch_add(1, Relaxed) as usize
+    }
+
+    /// Takes back what shards do not use if it is scarce, and, if more is taken than there is and keys may go for it,
+    /// lowers the parts of all shards alike.
+    pub(super) fn assess(&self, policy: Policy, may_ask: bool) {
+        let limit = self.limit_bytes();
+        if limit == 0 {
+            return;
+        }
+        let used = self.used_bytes();
+        if self.free_bytes() < limit / SCARCE_PARTS {
+            let mut owed = 0;
+            for published in self.all_published() {
+                let unused = -self.debt(published);
+                if unused > 0 {
+                    self.take_back(published, unused);
+                } else {
+                    owed -= unused;
+                }
+            }
+            if owed > 0 && self.free_bytes() > 0 && !self.is_any_evictable(policy) {
+                self.forgive();
+            }
+        }
+        let short = -self.free_bytes();
+        if short > 0 && used > 0 && may_ask {
+            let returned = self.ask(short, used);
+            self.free.0.fetch_add(returned, Relaxed);
+        }
+    }
+
+    /// Asks shards by their size for what is short; for how much.
+    ///
+    /// As a shard that owes a byte gives up a key, a small shortage is asked of a few shards: of each as much as a key
+    /// takes. With which to begin is drawn by size, so that all keys compete.
+    fn ask(&self, short: i64, used: i64) -> i64 {
+        let all_published = self.all_published();
+        let keys: u64 = all_published
+            .iter()
+            .map(|published| published.evictable(self.whose, false))
+            .sum();
+        let key_bytes = used / (keys as i64).max(1);
+        let part_min = self.trade_bytes().max(PART_BYTES_MIN).max(key_bytes);
+        let point = (self.next_asked() as u64).wrapping_mul(GOLDEN);
+        let mut before =
+            ((u128::from(point) * u128::from(used.unsigned_abs())) >> u64::BITS) as i64;
+        let first = all_published.iter().position(|published| {
+            before -= self.account(published).used_bytes();
+            before < 0
+        });
+        let first = first.unwrap_or(0);
+        let mut returned = 0;
+        for step in 0..all_published.len() {
+            let account = self.account(&all_published[(first + step) % all_published.len()]);
+            let taken = account.used_bytes();
+            if taken <= 0 || returned >= short {
+                continue;
+            }
+            // Rounded up, or a few bytes would be asked of no shard.
+            let part = (i128::from(short) * i128::from(taken) / i128::from(used)) as i64 + 1;
+            let part = part.max(part_min.min(taken)).min(short - returned);
+            account.granted().fetch_sub(part, Relaxed);
+            returned += part;
+        }
+        returned
+    }
+
+    /// What is free goes to shards that owe first, where no shard has anything to give up: if any shard could draw it,
+    /// then each buffer of a client that comes and goes would leave room for as much again, without end. Where keys can
+    /// go, it is left to the shards that are written to, or else some shards would grow at the cost of others.
+    fn forgive(&self) {
+        for published in self.all_published() {
+            let part = self.debt(published).min(self.free_bytes());
+            if part > 0 {
+                self.overdraw(published, part);
+            }
+        }
+    }
+
+    /// Bytes of all debts, in which the shortage is that no shard could be asked to pay.
+    pub(super) fn debt_bytes(&self) -> i64 {
+        let all = self.all_published().iter();
+        let debts = all.map(|published| self.debt(published).max(0));
+        debts.sum::<i64>() + (-self.free_bytes()).max(0)
+    }
+
+    /// Whether any shard has a key that the policy lets go.
+    pub(super) fn is_any_evictable(&self, policy: Policy) -> bool {
+        policy.evicts() && {
+            let volatile_only = policy.is_volatile_only();
+            let mut all = self.all_published().iter();
+            all.any(|published| published.evictable(self.whose, volatile_only) > 0)
+        }
+    }
+
+    /// What two shards exchange at once.
+    pub(in crate::engine::evict) fn trade_bytes(&self) -> i64 {
+        let shards = self.all_published().len().max(1) as i64;
+        let even = self.limit_bytes() / (shards * TRADE_PARTS);
+        even.clamp(TRADE_BYTES_MIN, TRADE_BYTES_MAX)
+    }
+
+    /// What a shard that evicts frees ahead of its need.
+    pub(in crate::engine::evict) fn ahead_bytes(&self, trade: i64) -> i64 {
+        if self.is_exact() {
+            return 0;
+        }
+        (trade / AHEAD_PARTS).min(AHEAD_BYTES_MAX)
+    }
+
+    /// Moves a trade's worth from another shard, drawn as likely as it is large, to this one.
+    pub(in crate::engine::evict) fn trade(
+        &self,
+        published: &Published,
+        bytes: i64,
+        mut draw: impl FnMut(u64) -> u64,
+    ) {
+        const TRIES: usize = 4;
+        let all_published = self.all_published();
+        if all_published.len() < 2 {
+            return;
+        }
+        let even = (self.limit_bytes() / all_published.len() as i64).max(1);
+        for _ in 0..TRIES {
+            let other = &*all_published[draw(all_published.len() as u64) as usize];
+            let account = self.account(other);
+            let is_large = account.used_bytes() > draw(2 * even as u64) as i64;
+            let is_asked = is_large && !is_beyond_trades(account.debt_bytes() + 1, bytes);
+            if is_asked && !std::ptr::eq(other, published) {
+                self.move_part(other, published, bytes);
+                return;
+            }
+        }
+    }
+
+    fn move_part(&self, from: &Published, to: &Published, bytes: i64) {
+        let (from, to) = (self.account(from), self.account(to));
+        from.granted().fetch_sub(bytes, Relaxed);
+        to.granted().fetch_add(bytes, Relaxed);
+    }
+
+    /// Moves what a shard without evictable keys needs from shards that have some; what it got.
+    pub(in crate::engine::evict) fn beg(
+        &self,
+        published: &Published,
+        needed: i64,
+        start: u64,
+        volatile_only: bool,
+    ) -> i64 {
+        let all_published = self.all_published();
+        let mut left = needed;
+        for step in 0..all_published.len() {
+            if left <= 0 {
+                break;
+            }
+            let other = &*all_published[(start as usize).wrapping_add(step) % all_published.len()];
+            if std::ptr::eq(other, published) || other.evictable(self.whose, volatile_only) == 0 {
+                continue;
+            }
+            let account = self.account(other);
+            let possible = account
+                .used_bytes()
+                .min(DEBT_TRADES_MAX * self.trade_bytes());
+            let part = (possible - account.debt_bytes().max(0)).min(left);
+            if part > 0 {
+                self.move_part(other, published, part);
+                left -= part;
+            }
+        }
+        needed - left
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_becomes_free_goes_to_those_who_owe_first() {
+        let all_published = (0..4).map(|_| Arc::new(Published::new(2)));
+        let all_published: Arc<[Arc<Published>]> = all_published.collect();
+        for whose in [None, Some(1)] {
+            let pool = Pool::of(whose, Arc::clone(&all_published));
+            pool.configure(1 << 20, || 0);
+            for published in pool.all_published() {
+                pool.account(published).add_used(1 << 18);
+                pool.draw(published, pool.debt(published));
+                pool.assess(Policy::VolatileLru, true);
+            }
+            assert_eq!((pool.debt_bytes(), pool.free_bytes()), (0, 0));
+            pool.account(&pool.all_published()[2]).add_used(100_000);
+            for round in 1..=2 {
+                // A buffer that was there is gone.
+                pool.add_free(40_000);
+                pool.assess(Policy::VolatileLru, true);
+                assert_eq!(pool.debt_bytes(), 100_000 - 40_000 * round);
+                assert_eq!(pool.free_bytes(), 0);
+                // All others are as they were: no shard can draw anything.
+                let debts = pool.all_published().iter();
+                let debts: Vec<i64> = debts.map(|published| pool.debt(published)).collect();
+                assert_eq!(debts, [0, 0, pool.debt_bytes(), 0]);
+            }
+        }
+    }
+
+    #[test]
+    fn a_limit_that_is_taken_away_leaves_shards_what_they_have() {
+        let all_published: Arc<[Arc<Published>]> = [Arc::new(Published::new(2))].into();
+        let pool = Pool::of(Some(1), all_published);
+        let account = pool.account(&pool.all_published()[0]);
+        account.add_used(5_000);
+        pool.configure(4_000, || 0);
+        assert_eq!((pool.debt_bytes(), pool.free_bytes()), (1_000, -1_000));
+        pool.configure(6_000, || 0);
+        assert_eq!((pool.debt_bytes(), pool.free_bytes()), (0, 1_000));
+        pool.configure(0, || 0);
+        assert!(account.debt_bytes() < 0 && pool.debt_bytes() == 0);
+    }
+}
