@@ -184,7 +184,7 @@ fn leave_out_what_passes(question: &str, answer: &mut Value) {
     } else if question.starts_with("XINFO STREAM") {
         // Length; then keys and nodes of the tree; then what is the stream's own, and from 8.6 on its producers'.
         items.drain(2..6);
-        let is_of_producers = |item: &Value| item.text() == "idmp-duration";
+        let is_of_producers = |item: &Value| item.show() == "\"idmp-duration\"";
         if let Some(from) = items.iter().position(is_of_producers) {
             items.drain(from..from + 12);
         }

@@ -190,7 +190,7 @@ static CAPA: Command = Command::sub("client|capa", "capa", GROUP, -3)
 
 /// How many databases a client can ask for by their numbers.
 fn database_count(cx: &SessionCx<'_>) -> u64 {
-    u64::try_from(cx.config.databases).unwrap_or(0)
+    u64::from(cx.config.databases)
 }
 
 /// `CLIENT REPLY <ON | OFF | SKIP>`
