@@ -52,6 +52,7 @@ fn free_port() -> u16 {
 /// A node, and the port of its bus.
 fn start(peer: &Peer, cores: &str) -> (Process, u16) {
     let bus = free_port();
+    let folder = tempdir();
     let directives = [
         "--cluster-enabled",
         "yes",
@@ -60,7 +61,7 @@ fn start(peer: &Peer, cores: &str) -> (Process, u16) {
         "--cluster-port",
         &bus.to_string(),
         "--dir",
-        tempdir().as_str(),
+        folder.as_str(),
     ];
     let directives: Vec<String> = directives.iter().map(|word| (*word).to_owned()).collect();
     (peer.start(cores, &directives), bus)
