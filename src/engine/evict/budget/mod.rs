@@ -21,7 +21,7 @@
 //! A command may put in far more than a few evictions take out. The debt of its shard is then spread over all shards by
 //! their size ([`Budget::spread`]), so that no other shard fills a grant that it has not used yet. As a debt of one
 //! byte costs a whole key, each shard is asked for at least what a key takes on average; and what a shard frees far
-//! beyond its debt becomes free again ([`Budget::give_back`]), and shards in debt look there first. While all debts
+//! beyond its debt becomes free again ([`Pool::give_back`]), and shards in debt look there first. While all debts
 //! together are more than a sixty-fourth of the limit, commands that may grow are held back, and pay
 //! ([`Budget::is_behind`]). So no more is ever taken than the limit, twice that sixty-fourth, and what the commands
 //! under way add, as long as anything can be evicted.
