@@ -44,7 +44,7 @@ fn fields_go_by_themselves_and_are_counted() {
         ] {
             raw.call(line);
             let keyspace = raw.call("INFO keyspace").body();
-            let wanted = format!(",subexpiry={count},");
+            let wanted = format!(",subexpiry={count}\r\n");
             assert!(keyspace.contains(&wanted), "{line}: {keyspace}");
         }
     });

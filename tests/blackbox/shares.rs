@@ -3,9 +3,12 @@
 use crate::support::{self, Options, Server, check, is_stand_in};
 use crate::wire::Raw;
 
-/// A figure of a database's line of INFO keyspace.
+/// A figure of a database: of its line of INFO keyspace what Redis has there, else of INFO databases.
 fn figure(raw: &mut Raw, db: usize, name: &str) -> i64 {
-    let line = support::info_field(raw, "keyspace", &format!("db{db}"));
+    let line = match name {
+        "keys" | "expires" => support::info_field(raw, "keyspace", &format!("db{db}")),
+        _ => support::info_field(raw, "databases", &format!("database{db}")),
+    };
     let mut pairs = line.split(',').filter_map(|pair| pair.split_once('='));
     let found = pairs.find(|(field, _)| *field == name);
     let (_, value) = found.unwrap_or_else(|| panic!("{name} is not in {line}"));

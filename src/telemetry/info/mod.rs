@@ -64,7 +64,7 @@ const fn section(
 /// The section that comes only when it is named.
 const ON_DEMAND: &str = "debug";
 
-static SECTIONS: [Section; 18] = [
+static SECTIONS: [Section; 19] = [
     section("server", "Server", true, |source, lines| {
         fields::write(fields::server::SERVER, source, lines);
     }),
@@ -107,6 +107,7 @@ static SECTIONS: [Section; 18] = [
     section("locks", "Locks", true, |source, lines| {
         fields::write(fields::LOCKS, source, lines);
     }),
+    section("databases", "Databases", true, databases),
     section("missratio", "Missratio", true, miss_ratio),
     section("keyspace", "Keyspace", true, keyspace),
     section(ON_DEMAND, "Debug", false, |source, lines| {
@@ -337,18 +338,32 @@ fn keyspace(source: &Source<'_>, lines: &mut Lines) {
             && let Some(db) = source.snapshot.databases.get(index)
         {
             let (ttl_ms, fields) = (db.ttl_mean_ms, db.field_volatile);
-            let (bytes, share) = (db.bytes, db.share_bytes);
-            let DbCounts {
-                hits,
-                misses,
-                expired,
-                evicted,
-            } = db.counts;
+            // No field more: redis_exporter reads no line that has others than these four.
             lines.field(
                 &format!("db{index}"),
+                format_args!("keys={keys},expires={volatile},avg_ttl={ttl_ms},subexpiry={fields}"),
+            );
+        }
+    }
+}
+
+/// What Redis does not tell of each database.
+fn databases(source: &Source<'_>, lines: &mut Lines) {
+    for (index, db) in source.snapshot.databases.iter().enumerate() {
+        let (bytes, share) = (db.bytes, db.share_bytes);
+        let DbCounts {
+            hits,
+            misses,
+            expired,
+            evicted,
+        } = db.counts;
+        let keys = source.snapshot.memory.dbs.get(index);
+        let has_keys = keys.is_some_and(|(keys, _)| *keys > 0);
+        if has_keys || hits + misses + expired + evicted > 0 {
+            lines.field(
+                &format!("database{index}"),
                 format_args!(
-                    "keys={keys},expires={volatile},avg_ttl={ttl_ms},subexpiry={fields},bytes={bytes},share={share},\
-                     hits={hits},misses={misses},expired={expired},evicted={evicted}"
+                    "bytes={bytes},share={share},hits={hits},misses={misses},expired={expired},evicted={evicted}"
                 ),
             );
         }
