@@ -275,7 +275,7 @@ pub struct Engine {
     /// Slots whose keys are on their way to here, and which no client is shown.
     coming: BTreeSet<u16>,
     /// What was evicted since a part of the budget last moved here: of all memory, then of each database's share.
-    untraded_bytes: Vec<i64>,
+    untraded_bytes: SmallVec<[i64; 2]>,
     /// What was tracked of flushed databases, freed in slices as well.
     doomed_tracked: Vec<tracking::Forgotten>,
     /// What had been counted of reads when the command that runs began, if it said that it may do nothing.
@@ -317,7 +317,7 @@ impl Engine {
             slot_shards: None,
             slot_usage: slot_usage::SlotUsage::default(),
             coming: BTreeSet::new(),
-            untraded_bytes: Vec::new(),
+            untraded_bytes: SmallVec::new(),
             doomed_tracked: Vec::new(),
             reads_before: Reads::default(),
         }

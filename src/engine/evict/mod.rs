@@ -380,7 +380,8 @@ impl Engine {
     fn trade(&mut self, whose: Whose, freed: i64, trade: i64) {
         let at = whose.map_or(0, |db| db + 1);
         if self.untraded_bytes.len() <= at {
-            self.untraded_bytes.resize(at + 1, 0);
+            // Of databases with shares; no key pays for it.
+            account::apart(|| self.untraded_bytes.resize(at + 1, 0));
         }
         let untraded = &mut self.untraded_bytes[at];
         *untraded += freed;
