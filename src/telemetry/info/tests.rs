@@ -53,6 +53,7 @@ fn info_alone_shows_the_default_sections() {
             "Basalt",
             "Leases",
             "Locks",
+            "Databases",
             "Missratio",
             "Keyspace"
         ]
