@@ -28,6 +28,8 @@ pub mod table;
 pub mod values;
 pub mod words;
 
+use crate::base::lossless;
+
 pub use error::ConfigError;
 pub use layers::{Action, Startup, load};
 pub use parameter::Parameter;
@@ -80,6 +82,20 @@ impl Config {
             (0, _) => None,
             (_, CLIENTS_PERCENT) => Some(self.maxmemory / 100 * CLIENTS_PERCENT.unsigned_abs()),
             (bytes, _) => Some(bytes),
+        }
+    }
+
+    /// Says AUTH as this server does to its primary and to other nodes of its cluster; `None` where it has no password
+    /// for them.
+    pub fn sign_in<R>(&self, say: impl FnOnce(&[&[u8]]) -> R) -> Option<R> {
+        let (user, password) = (
+            lossless::bytes_of(&self.masteruser),
+            lossless::bytes_of(&self.masterauth),
+        );
+        match (user.is_empty(), password.is_empty()) {
+            (_, true) => None,
+            (true, _) => Some(say(&[b"AUTH", &password])),
+            (false, _) => Some(say(&[b"AUTH", &user, &password])),
         }
     }
 

@@ -15,6 +15,7 @@ use crate::cluster::route;
 use crate::command::client::request_bytes;
 use crate::command::declaration::Run;
 use crate::command::host::cluster::{Cluster, SlotMap};
+use crate::engine::Engine;
 use crate::engine::slot_usage::Usage;
 use crate::script;
 use crate::shard::blocking;
@@ -87,31 +88,29 @@ impl Service {
         if !changes_routes(&before.map, &map) {
             return;
         }
-        for shard in 0..self.shards.len() as u16 {
-            let map = Arc::clone(&map);
-            self.shards.submit(Job::task(&[shard], move |engines, _| {
-                for engine in engines {
-                    blocking::end_redirected(engine);
-                    engine.forget_slot_usage(|slot| map.is_of_my_shard(slot));
-                }
-            }));
-        }
+        let mine = Arc::clone(&map);
+        self.pass_through_shards(move |engine| {
+            blocking::end_redirected(engine);
+            engine.forget_slot_usage(|slot| mine.is_of_my_shard(slot));
+        });
         self.pubsub
             .end_shard_channels(|channel| !route::serves_channel(&map, hash::slot(channel)));
     }
-}
 
-impl Service {
     /// Begins anew to count what requests took, by their slots.
     pub fn forget_slot_usage(&self) {
         if self.slots.get().is_some() {
-            for shard in 0..self.shards.len() as u16 {
-                self.shards.submit(Job::task(&[shard], |engines, _| {
-                    for engine in engines {
-                        engine.forget_slot_usage(|_| false);
-                    }
-                }));
-            }
+            self.pass_through_shards(|engine| engine.forget_slot_usage(|_| false));
+        }
+    }
+
+    /// Does something with each shard, soon.
+    fn pass_through_shards(&self, work: impl Fn(&mut Engine) + Clone + Send + 'static) {
+        for shard in 0..self.shards.len() as u16 {
+            let work = work.clone();
+            self.shards.submit(Job::task(&[shard], move |engines, _| {
+                engines.iter_mut().for_each(|engine| work(engine));
+            }));
         }
     }
 }

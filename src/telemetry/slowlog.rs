@@ -30,26 +30,25 @@ pub fn is_slow(config: &Config, duration_ns: u64) -> bool {
 /// Whether so many bytes of a request are kept.
 #[inline]
 pub fn is_large_request(config: &Config, bytes: usize) -> bool {
-    is_beyond(config.commandlog_request_larger_than, bytes)
+    bytes >= least_bytes(config.commandlog_request_larger_than)
 }
 
 /// From how many bytes on a reply is kept.
 #[inline]
 pub fn large_reply_bytes(config: &Config) -> usize {
-    // A negative limit is none.
-    config.commandlog_reply_larger_than as usize
+    least_bytes(config.commandlog_reply_larger_than)
 }
 
 /// Whether so many bytes of a reply are kept.
 #[inline]
 pub fn is_large_reply(config: &Config, bytes: usize) -> bool {
-    is_beyond(config.commandlog_reply_larger_than, bytes)
+    bytes >= large_reply_bytes(config)
 }
 
-/// Whether bytes are as many as a limit says, which is none if it is negative.
+/// The bytes that a limit says; more than there are if it is negative, as it is none then.
 #[inline]
-fn is_beyond(limit: i64, bytes: usize) -> bool {
-    bytes as u64 >= limit as u64
+fn least_bytes(limit: i64) -> usize {
+    limit as usize
 }
 
 /// See the module.

@@ -287,27 +287,33 @@ impl Command {
         command
     }
 
+    /// Derives what requests have no other key, whatever of the row was said first.
+    const fn with_lone_key(mut self) -> Command {
+        self.lone_key = match self.key_finder {
+            Some(_) => LoneKey::NONE,
+            None => LoneKey::of(self.keys),
+        };
+        self
+    }
+
     /// Reads the keys of these specifications and changes nothing.
     pub const fn reads(mut self, keys: &'static [KeySpec]) -> Command {
         self.flags = self.flags.or(Flags::READONLY);
         self.keys = keys;
-        self.lone_key = LoneKey::of(keys);
-        self
+        self.with_lone_key()
     }
 
     /// Changes the keys of these specifications.
     pub const fn writes(mut self, keys: &'static [KeySpec]) -> Command {
         self.flags = self.flags.or(Flags::WRITE);
         self.keys = keys;
-        self.lone_key = LoneKey::of(keys);
-        self
+        self.with_lone_key()
     }
 
     /// Names keys without reading or writing them.
     pub const fn names_keys(mut self, keys: &'static [KeySpec]) -> Command {
         self.keys = keys;
-        self.lone_key = LoneKey::of(keys);
-        self
+        self.with_lone_key()
     }
 
     /// Adds flags.
@@ -412,8 +418,7 @@ impl Command {
     /// Finds one more key than the specifications can express, for which an unknown one stands.
     pub const fn finds_key(mut self, finder: KeyFinder) -> Command {
         self.key_finder = Some(finder);
-        self.lone_key = LoneKey::NONE;
-        self
+        self.with_lone_key()
     }
 
     /// Finds the word behind which the keys begin as the command itself does; without it the first counts that reads

@@ -126,16 +126,8 @@ pub(super) async fn authenticate(
     config: &Config,
     timeout: Patience<'_>,
 ) -> Result<(), Refusal> {
-    if !config.masterauth.is_empty() {
-        let (user, password) = (
-            lossless::bytes_of(&config.masteruser),
-            lossless::bytes_of(&config.masterauth),
-        );
-        let words: &[&[u8]] = match user.is_empty() {
-            true => &[b"AUTH", &password],
-            false => &[b"AUTH", &user, &password],
-        };
-        wire.send(&request(words), timeout).await?;
+    if let Some(asked) = config.sign_in(request) {
+        wire.send(&asked, timeout).await?;
         let reply = wire.answer(timeout).await?;
         if let Said::Error(_) = reply {
             return Err(Refusal::Denied(format!(

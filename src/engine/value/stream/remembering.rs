@@ -56,13 +56,7 @@ impl Stream {
         usual: Rules,
         now_ms: u64,
     ) {
-        let producers = self
-            .producers
-            .get_or_insert_with(|| Box::new(Producers::new(usual)));
-        let mut watching = Watching {
-            before: self.before.as_mut(),
-            cut: self.cut.as_mut(),
-        };
+        let (producers, mut watching) = self.watched_producers(usual);
         watching.changes(producer, producers.by_name.get(producer));
         let rules = producers.facts.rules;
         let one = match producers.by_name.get_mut(producer) {
@@ -81,19 +75,25 @@ impl Stream {
         producers.sweep(&mut watching, now_ms);
     }
 
+    /// What it remembers of its producers, to be changed, and what has to know how that was.
+    fn watched_producers(&mut self, usual: Rules) -> (&mut Producers, Watching<'_>) {
+        let producers = self
+            .producers
+            .get_or_insert_with(|| Box::new(Producers::new(usual)));
+        let watching = Watching {
+            before: self.before.as_mut(),
+            cut: self.cut.as_mut(),
+        };
+        (producers, watching)
+    }
+
     /// Sets the rules; if they are others than before, nothing is remembered any more. Says whether they are.
     pub fn set_rules(&mut self, rules: Rules, usual: Rules) -> bool {
         let known = self.producers.as_deref();
         if known.map_or(usual, |producers| producers.facts.rules) == rules {
             return false;
         }
-        let producers = self
-            .producers
-            .get_or_insert_with(|| Box::new(Producers::new(usual)));
-        let mut watching = Watching {
-            before: self.before.as_mut(),
-            cut: self.cut.as_mut(),
-        };
+        let (producers, mut watching) = self.watched_producers(usual);
         for (name, producer) in &producers.by_name {
             watching.changes(name, Some(producer));
         }

@@ -16,7 +16,6 @@ use crate::base::lossless;
 use crate::cluster::node_id::NodeId;
 use crate::cluster::slot_set::SlotSet;
 use crate::command::host::cluster::{SlotMove, SlotTask};
-use crate::config::Config;
 use crate::engine::serial::commands;
 use crate::resp::answer::Answer;
 use crate::telemetry::clock;
@@ -158,7 +157,8 @@ impl Bus {
         let opened = links::open(self, &node.ip, port).await;
         let (mut stream, ..) = opened.map_err(|_| "Unable to connect to source node")?;
         let (mut out, mut input) = (Vec::new(), Vec::new());
-        let mut answers_left = 1 + usize::from(write_sign_in(&config, &mut out));
+        let signs_in = config.sign_in(|words| commands::command(&mut out, words));
+        let mut answers_left = 1 + usize::from(signs_in.is_some());
         commands::command(
             &mut out,
             &words(asked).iter().map(Vec::as_slice).collect::<Vec<_>>(),
@@ -259,20 +259,6 @@ impl super::Moves {
             _ => {}
         }
     }
-}
-
-/// Writes what this node signs in with, if it is to; whether it is.
-fn write_sign_in(config: &Config, out: &mut Vec<u8>) -> bool {
-    let (user, password) = (
-        lossless::bytes_of(&config.masteruser),
-        lossless::bytes_of(&config.masterauth),
-    );
-    match (user.is_empty(), password.is_empty()) {
-        (_, true) => return false,
-        (true, _) => commands::command(out, &[b"AUTH", &password]),
-        (false, _) => commands::command(out, &[b"AUTH", &user, &password]),
-    }
-    true
 }
 
 /// `CLUSTER MIGRATESLOTS …`

@@ -27,11 +27,15 @@ const SNAPSHOT_WAITS: Duration = Duration::from_secs(1);
 const ACK_EVERY: Duration = Duration::from_secs(1);
 
 impl Export {
-    pub(super) async fn say(&mut self, word: &str) -> Result<(), Ended> {
+    fn write_word(&mut self, word: &str) {
         commands::command(
             self.out.text(),
             &[b"CLUSTER", b"SYNCSLOTS", word.as_bytes()],
         );
+    }
+
+    pub(super) async fn say(&mut self, word: &str) -> Result<(), Ended> {
+        self.write_word(word);
         self.send().await
     }
 
@@ -39,7 +43,7 @@ impl Export {
     pub(super) async fn exchange(&mut self) -> Result<(), Ended> {
         // A part of a large collection may end within a command.
         if self.between.is_none() && self.said.elapsed() > ACK_EVERY {
-            commands::command(self.out.text(), &[b"CLUSTER", b"SYNCSLOTS", b"ACK"]);
+            self.write_word("ACK");
             self.said = Instant::now();
         }
         self.send().await?;

@@ -32,7 +32,7 @@ use super::filter::{self, Filter, Named, Reached};
 use super::has_all;
 use super::job::{Job, State};
 use super::pieces::Pieces;
-use crate::base::lossless;
+use crate::config::Config;
 use crate::engine::record::Audience;
 use crate::engine::serial::commands;
 use crate::engine::snapshot::alone::{self, Written};
@@ -236,10 +236,7 @@ impl Export {
             holds_since: None,
             held_until_ms: 0,
         };
-        match export
-            .introduce(&config.masteruser, &config.masterauth)
-            .await
-        {
+        match export.introduce(&config).await {
             Ok(()) => Ok(export),
             Err(ended) => {
                 export.close().await;
@@ -248,15 +245,10 @@ impl Export {
         }
     }
 
-    async fn introduce(&mut self, user: &str, password: &str) -> Result<(), Ended> {
+    async fn introduce(&mut self, config: &Config) -> Result<(), Ended> {
         self.job.advance(&[State::Connecting], State::Introducing);
-        if !password.is_empty() {
-            let (user, password) = (lossless::bytes_of(user), lossless::bytes_of(password));
-            let words: [&[u8]; 3] = [b"AUTH", &user, &password];
-            match user.is_empty() {
-                true => commands::command(self.out.text(), &[words[0], words[2]]),
-                false => commands::command(self.out.text(), &words),
-            }
+        let signs_in = config.sign_in(|words| commands::command(self.out.text(), words));
+        if signs_in.is_some() {
             self.send().await?;
             self.reply()
                 .await?
