@@ -658,12 +658,20 @@ fn the_log_has_the_shape_that_was_asked_for_and_changes_it() {
     );
     let mut raw = server.raw();
     let pid = server.pid();
+    // The thread that serves may be faster than the one that writes the line of the start.
     let line = |mark: &str| {
-        let log = server.log();
-        let found = log.lines().find(|line| line.contains(mark));
-        found.map(str::to_owned)
+        let mut found = None;
+        eventually(&format!("a line with {mark}"), || {
+            let log = server.log();
+            found = log
+                .lines()
+                .find(|line| line.contains(mark))
+                .map(str::to_owned);
+            found.is_some()
+        });
+        found.expect("it has been waited for")
     };
-    let first = line("Server initialized").expect("a line");
+    let first = line("Server initialized");
     let start = format!("{{\"pid\":{pid},\"role\":\"primary\",\"timestamp\":\"20");
     let end = "\",\"level\":\"notice\",\"message\":\"Server initialized\"}";
     assert!(first.starts_with(&start) && first.ends_with(end), "{first}");
@@ -674,7 +682,7 @@ fn the_log_has_the_shape_that_was_asked_for_and_changes_it() {
     );
     check(&mut raw, "REPLICAOF 127.0.0.1 1", "OK");
     check(&mut raw, "DEBUG LOG 'a \"word\"'", "OK");
-    let second = line("word").expect("a line");
+    let second = line("word");
     let start = format!("pid={pid} role=replica timestamp=\"1");
     let end = "a \\\"word\\\"\"";
     assert!(
@@ -688,7 +696,7 @@ fn the_log_has_the_shape_that_was_asked_for_and_changes_it() {
         "OK",
     );
     check(&mut raw, "DEBUG LOG third", "OK");
-    let third = line("third").expect("a line");
+    let third = line("third");
     assert!(
         third.starts_with(&format!("{pid}:S ")) && third.ends_with("third"),
         "{third}"

@@ -1,7 +1,7 @@
 //! Servers that sign in at others with users of their own, which may do only what that takes: replicas at their
 //! primary, on either side of redis-server too, and Redis's Sentinel at both.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use crate::support::{self, Options, Oracle, Server, check, eventually, free_port, info_text};
@@ -111,10 +111,11 @@ fn eventually_has(server: &Server, line: &str, part: &str) {
     });
 }
 
-/// A Sentinel that ends with the test.
+/// A Sentinel that ends with the test, and shows its log where that fails.
 struct Sentinel {
     child: Child,
     port: u16,
+    log: PathBuf,
 }
 
 impl Sentinel {
@@ -124,20 +125,21 @@ impl Sentinel {
         let file = folder.join("sentinel.conf");
         let text = format!(
             "port {port}\nbind 127.0.0.1\ndir {}\nsentinel monitor m 127.0.0.1 {} 1\n\
-             sentinel down-after-milliseconds m 1000\nsentinel failover-timeout m 5000\n\
+             sentinel down-after-milliseconds m 1000\nsentinel failover-timeout m 60000\n\
              sentinel auth-user m sentinel\nsentinel auth-pass m two\n",
             folder.display(),
             primary.port
         );
         std::fs::write(&file, text).expect("it is written");
+        let log = folder.join("sentinel.log");
         let child = Command::new("redis-server")
             .arg(&file)
             .arg("--sentinel")
             .stdin(Stdio::null())
-            .stdout(Stdio::null())
+            .stdout(std::fs::File::create(&log).expect("a log file"))
             .spawn();
         match child {
-            Ok(child) => Some(Sentinel { child, port }),
+            Ok(child) => Some(Sentinel { child, port, log }),
             Err(_) => {
                 let required =
                     std::env::var("BASALT_REQUIRE_ORACLE").is_ok_and(|value| value == "1");
@@ -163,6 +165,10 @@ impl Sentinel {
 
 impl Drop for Sentinel {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            let log = std::fs::read_to_string(&self.log).unwrap_or_default();
+            eprintln!("--- log of Sentinel\n{log}");
+        }
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -196,6 +202,11 @@ fn sentinel_fails_over_and_takes_back_what_was_gone_with_a_user_of_its_own() {
     drop(primary);
     eventually_has(&replica, "ROLE", "\"master\"");
     eventually_has(&replica, "SET k w", "OK");
+    // Sentinel learns that the promotion has come about from INFO a second later. A primary that is back before then
+    // could still win: Sentinel gives the failover up after a while.
+    eventually("the new primary in Sentinel's view", || {
+        sentinel.says("port") == Some(replica.port.to_string())
+    });
     // What comes back is a primary until Sentinel has it follow the new one.
     let returned = Server::start(&options(&signs_in).port(port));
     eventually_has(&returned, link, is_up);
