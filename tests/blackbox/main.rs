@@ -31,6 +31,7 @@ mod leases;
 mod limits;
 mod lists;
 mod loading;
+mod logging;
 mod long_arguments;
 mod long_values;
 mod migrate;
