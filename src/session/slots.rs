@@ -61,28 +61,34 @@ impl Session {
 }
 
 impl Service {
-    /// Makes this server a node of a cluster, whose map is known; before the first connection.
-    pub fn join(&'static self, cluster: Box<dyn Cluster>) {
+    /// Makes this server a node of a cluster with this map; before the first connection.
+    pub fn join(&'static self, cluster: Box<dyn Cluster>, map: Arc<ClusterMap>) {
+        self.slots.get_or_init(|| SlotMap::new(map));
         let cluster = self.cluster.get_or_init(|| cluster);
-        self.follow_map(cluster.map());
         self.pubsub
             .relay_to(Box::new(|channel, payload, is_sharded| {
                 cluster.publish(channel, payload, is_sharded);
             }));
     }
 
-    /// Has requests decided by another map from here on, which [`Cluster::map`] answers already. Called by one thread
-    /// at a time; no shard may be in hand.
+    /// The map by which requests are decided.
+    ///
+    /// # Panics
+    ///
+    /// If this server is not a node of a cluster.
+    pub fn cluster_map(&self) -> Arc<ClusterMap> {
+        let slots = self.slots.get().expect("this server has joined a cluster");
+        Arc::clone(&slots.load().map)
+    }
+
+    /// Has requests decided by another map from here on. Called by one thread at a time; no shard may be in hand.
     ///
     /// What was admitted by the map before, and has not run yet, is decided again where it runs: each shard that had or
     /// has slots of this node is passed through behind the change, so that whatever runs there later knows of it. On
     /// that way those who wait for keys that have gone are sent after them. Subscriptions to shard channels whose slots
     /// another shard of the cluster has by now end.
     pub fn follow_map(&self, map: Arc<ClusterMap>) {
-        let Some(slots) = self.slots.get() else {
-            self.slots.get_or_init(|| SlotMap::new(map));
-            return;
-        };
+        let slots = self.slots.get().expect("this server has joined a cluster");
         let before = slots.load_full();
         slots.store(Arc::clone(&map));
         if !changes_routes(&before.map, &map) {

@@ -9,6 +9,7 @@ use basalt::base::random::Random;
 use basalt::cluster::Millis;
 use basalt::cluster::change::Change;
 use basalt::cluster::machine::Machine;
+use basalt::cluster::map::ClusterMap;
 use basalt::cluster::node_id::NodeId;
 use basalt::cluster::output::{LinkId, Output};
 use basalt::cluster::packet::{Body, Extension, Packet};
@@ -21,6 +22,9 @@ pub(crate) const BEGIN: Millis = 1_000_000;
 
 /// Milliseconds between ticks of a machine.
 const TICK: Millis = 100;
+
+/// Ticks of a server between two looks at its map.
+const MAP_LOOKS: u64 = 20;
 
 /// What goes wrong, and how much of it.
 #[derive(Clone, Copy)]
@@ -41,6 +45,9 @@ pub(crate) struct Server {
     ip: String,
     settings: Settings,
     disk: Option<Saved>,
+    /// The map that was published last, which commands see.
+    published: Option<ClusterMap>,
+    ticks: u64,
     skew: Millis,
     links: BTreeMap<LinkId, (usize, LinkId)>,
     /// Whom it follows, by the place of that.
@@ -150,6 +157,8 @@ impl World {
                 ip: format!("10.0.{}.{}", at / 250, at % 250 + 1),
                 settings,
                 disk: None,
+                published: None,
+                ticks: 0,
                 skew: random.below(faults.skew_max + 1),
                 links: BTreeMap::new(),
                 follows: None,
@@ -271,6 +280,7 @@ impl World {
         let (now, settings) = (self.clock(at), self.servers[at].settings.clone());
         let disk = self.servers[at].disk.clone();
         let machine = Machine::new(settings, disk, seed, now).expect("what was saved can be read");
+        self.servers[at].published = Some(machine.map());
         self.servers[at].machine = Some(machine);
         self.carry_out(at);
         let first = self.now + self.random.below(TICK);
@@ -341,6 +351,10 @@ impl World {
             return;
         }
         self.replicate(at);
+        self.servers[at].ticks += 1;
+        if self.servers[at].ticks.is_multiple_of(MAP_LOOKS) {
+            self.look_at_map(at);
+        }
         let (now, around) = (self.clock(at), self.around(at));
         if let Some(machine) = &mut self.servers[at].machine {
             machine.tick(now, &around);
@@ -480,6 +494,7 @@ impl World {
                 self.servers[at].heard_primary = self.now;
             }
             Output::Lead => self.servers[at].follows = None,
+            Output::Publish => self.servers[at].published = Some(self.machine(at).map()),
             Output::Log(_, text) | Output::LogSeldom(_, _, text) if self.trace => {
                 eprintln!("{} {at}: {text}", self.now)
             }
@@ -537,6 +552,29 @@ impl World {
         if saved != Some(epoch) {
             self.wrong.push(format!(
                 "{voter:?} votes in epoch {epoch}, and has saved {saved:?}"
+            ));
+        }
+    }
+
+    /// Commands see all that has changed: nothing of the machine's map is missing in the one that was published, but for
+    /// what is brought up to date whenever somebody asks.
+    fn look_at_map(&mut self, at: usize) {
+        let Some(published) = &self.servers[at].published else {
+            return;
+        };
+        let mut seen = published.clone();
+        self.machine(at).refresh(&mut seen);
+        let [seen, is] = [seen, self.machine(at).map()].map(|map| format!("{map:?}"));
+        if seen != is {
+            let from = seen.bytes().zip(is.bytes()).position(|(a, b)| a != b);
+            let shown = |text: &str| {
+                let from = from.unwrap_or(0).saturating_sub(200);
+                text.chars().skip(from).take(400).collect::<String>()
+            };
+            self.wrong.push(format!(
+                "{at} has the map ...{}\nand commands see ...{}",
+                shown(&is),
+                shown(&seen)
             ));
         }
     }

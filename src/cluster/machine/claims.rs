@@ -13,10 +13,9 @@ impl Machine {
     pub(super) fn assign(&mut self, slot: u16, owner: Option<NodeRef>) {
         self.unclaimed.remove(slot);
         self.nodes.assign(slot, owner);
-        if owner != Some(self.me) {
-            self.migrating.remove(&slot);
+        if owner != Some(self.me) && self.migrating.remove(&slot).is_some() {
+            self.due.map = true;
         }
-        self.due.map = true;
     }
 
     /// Takes all slots from a node: they have no owner then.

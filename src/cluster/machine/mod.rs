@@ -290,12 +290,13 @@ impl Machine {
             }
         }
         let due = std::mem::take(&mut self.due);
+        let has_changed = self.nodes.take_change();
         if due.save {
             self.outputs.insert(0, Output::Save);
         } else if due.save_soon {
             self.outputs.push(Output::SaveSoon);
         }
-        if due.save || due.save_soon || due.map {
+        if due.save || due.save_soon || due.map || has_changed {
             self.outputs.push(Output::Publish);
         }
     }

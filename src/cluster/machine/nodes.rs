@@ -22,6 +22,8 @@ pub(super) struct Nodes {
     known: Vec<NodeRef>,
     by_id: BTreeMap<NodeId, NodeRef>,
     owners: Box<[NodeRef]>,
+    /// Who is known, who owns what or who follows whom has changed since [`Nodes::take_change`].
+    has_changed: bool,
 }
 
 impl Nodes {
@@ -32,7 +34,13 @@ impl Nodes {
             known: Vec::new(),
             by_id: BTreeMap::new(),
             owners: vec![NONE; usize::from(SLOTS)].into_boxed_slice(),
+            has_changed: false,
         }
+    }
+
+    /// Whether commands have to see another map, once for each change.
+    pub(super) fn take_change(&mut self) -> bool {
+        std::mem::take(&mut self.has_changed)
     }
 
     pub(super) fn len(&self) -> usize {
@@ -95,6 +103,7 @@ impl Nodes {
         }
         self.known.push(place);
         self.by_id.insert(id, place);
+        self.has_changed = true;
         Some(place)
     }
 
@@ -118,6 +127,7 @@ impl Nodes {
         }
         self.known.retain(|known| *known != node);
         self.free.push(node);
+        self.has_changed = true;
     }
 
     /// Gives a node its true name, which must be new.
@@ -125,6 +135,7 @@ impl Nodes {
         let old = std::mem::replace(&mut self.get_mut(node).id, id);
         self.by_id.remove(&old);
         self.by_id.insert(id, node);
+        self.has_changed = true;
     }
 
     pub(super) fn owner(&self, slot: u16) -> Option<NodeRef> {
@@ -138,6 +149,7 @@ impl Nodes {
         if before == owner {
             return;
         }
+        self.has_changed = true;
         if let Some(before) = before {
             let node = self.get_mut(before);
             node.slots.remove(slot);
@@ -163,6 +175,7 @@ impl Nodes {
         if before == primary {
             return;
         }
+        self.has_changed = true;
         if let Some(before) = before
             && self.replicas_of(before).is_empty()
         {

@@ -72,10 +72,6 @@ impl Machine {
                 .map(|(slot, node)| (*slot, place(*node)))
                 .collect()
         };
-        let slots_of = |flag: NodeFlags| {
-            let nodes = self.nodes.iter().filter(|(_, node)| node.is(flag));
-            nodes.map(|(_, node)| node.slot_count).sum()
-        };
         ClusterMap {
             owners: (0..SLOTS)
                 .map(|slot| self.nodes.owner(slot).map_or(UNOWNED, place))
@@ -87,9 +83,38 @@ impl Machine {
             is_up: self.is_up,
             current_epoch: self.current_epoch,
             size: self.size,
-            slots_maybe_failed: slots_of(NodeFlags::MAYBE_FAILED),
-            slots_failed: slots_of(NodeFlags::FAILED),
+            slots_maybe_failed: self.slots_of(NodeFlags::MAYBE_FAILED),
+            slots_failed: self.slots_of(NodeFlags::FAILED),
         }
+    }
+
+    /// Brings what changes with every packet up to date in a map of a moment ago. Who owns what, who follows whom and
+    /// whether the cluster is up stay as they are there.
+    pub fn refresh(&self, map: &mut ClusterMap) {
+        let roles = NodeFlags::PRIMARY.or(NodeFlags::REPLICA);
+        for node in &mut map.nodes {
+            let Some(at) = self.nodes.find(&node.id) else {
+                continue;
+            };
+            let now = self.view(at, |_| UNOWNED);
+            let role = node.flags.without(node.flags.without(roles));
+            node.flags = now.flags.without(roles).or(role);
+            node.config_epoch = now.config_epoch;
+            node.offset = now.offset;
+            node.ping_sent = now.ping_sent;
+            node.pong_received = now.pong_received;
+            node.is_linked = now.is_linked;
+            node.failure_reports = now.failure_reports;
+        }
+        map.current_epoch = self.current_epoch;
+        map.size = self.size;
+        map.slots_maybe_failed = self.slots_of(NodeFlags::MAYBE_FAILED);
+        map.slots_failed = self.slots_of(NodeFlags::FAILED);
+    }
+
+    fn slots_of(&self, flag: NodeFlags) -> u16 {
+        let nodes = self.nodes.iter().filter(|(_, node)| node.is(flag));
+        nodes.map(|(_, node)| node.slot_count).sum()
     }
 
     fn view(&self, at: NodeRef, place: impl Fn(NodeRef) -> u16) -> NodeView {

@@ -77,7 +77,6 @@ impl Bus {
                     return;
                 }
                 drop(held);
-                self.map.store(Arc::clone(&map));
                 self.service.follow_map(map);
             }
         }

@@ -50,7 +50,9 @@ impl Cluster for &'static Bus {
     }
 
     fn view(&self) -> ClusterMap {
-        self.core.lock().machine.map()
+        let mut map = ClusterMap::clone(&Bus::map(self));
+        self.core.lock().machine.refresh(&mut map);
+        map
     }
 
     fn change(&self, change: Change) -> Awaited {

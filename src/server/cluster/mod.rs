@@ -44,7 +44,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use arc_swap::ArcSwap;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::net::TcpListener;
@@ -116,8 +115,6 @@ pub(super) struct Bus {
     leading: AtomicUsize,
     /// What waits for their end.
     held: Mutex<Held>,
-    /// The map that commands see, or are about to.
-    map: ArcSwap<ClusterMap>,
     outbox: Outbox,
     moves: Moves,
     admitted: Arc<Semaphore>,
@@ -168,7 +165,6 @@ impl Bus {
             let _registers_here = runtime.enter();
             accepting::open(&config, port)?
         };
-        let map = ArcSwap::from_pointee(machine.map());
         let bus: &'static Bus = Box::leak(Box::new(Bus {
             service,
             replication: Arc::clone(replication),
@@ -188,7 +184,6 @@ impl Bus {
             effects: Effects::default(),
             leading: AtomicUsize::new(0),
             held: Mutex::default(),
-            map,
             outbox: Outbox::default(),
             moves: Moves::default(),
             admitted: Arc::new(Semaphore::new(INBOUND_MAX)),
@@ -208,8 +203,7 @@ impl Bus {
             // So that what is loaded goes on with its stream.
             replication.replica.begin_with(host, port);
         }
-        bus.map.store(map);
-        service.join(Box::new(bus));
+        service.join(Box::new(bus), map);
         bus.carry_out();
         Ok(Opened {
             bus,
@@ -382,9 +376,9 @@ impl Bus {
         self.effects.run(|effect| self.carry_out_one(effect));
     }
 
-    /// The map that commands see, or are about to.
+    /// The map by which requests are decided.
     fn map(&self) -> Arc<ClusterMap> {
-        self.map.load_full()
+        self.service.cluster_map()
     }
 
     /// A link that another node has opened: its number, and the queue of what is sent over it.
