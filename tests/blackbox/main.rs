@@ -6,6 +6,7 @@ mod acl;
 mod appending;
 mod bits;
 mod bounded;
+mod bus_packets;
 mod capabilities;
 mod cluster_scan;
 mod cluster_seeds;

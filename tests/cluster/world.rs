@@ -556,8 +556,8 @@ impl World {
         }
     }
 
-    /// Commands see all that has changed: nothing of the machine's map is missing in the one that was published, but for
-    /// what is brought up to date whenever somebody asks.
+    /// Commands see all that has changed: the map that was published has all that the machine's has, but for what is
+    /// brought up to date whenever somebody asks.
     fn look_at_map(&mut self, at: usize) {
         let Some(published) = &self.servers[at].published else {
             return;

@@ -28,7 +28,7 @@ use crate::config::values::EndpointType;
 pub trait Cluster: Send + Sync {
     /// The map by which requests are decided.
     fn map(&self) -> Arc<ClusterMap>;
-    /// That map with the times of pings and pongs, the links, the offsets and the failures as they are now.
+    /// [`Cluster::map`] with the times of pings and pongs, the links, the offsets and the failures as they are now.
     fn view(&self) -> ClusterMap;
     /// Changes the cluster, on a thread that may wait for the disk. The answer is the text of the reply, as `OK`, or
     /// the whole text of an error, as `ERR Slot 1 is already busy`. No shard may be in hand.
