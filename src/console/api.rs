@@ -3,7 +3,9 @@
 use hyper::StatusCode;
 use serde_json::{Map, Value, json};
 
-use super::facts::{HIDDEN, clients, cluster, contents, keys, name, replication, settings, slow};
+use super::facts::{
+    HIDDEN, clients, cluster, contents, databases, keys, name, replication, settings, slow,
+};
 use super::pages::View;
 use super::viewer::Sight;
 use crate::base::info;
@@ -32,7 +34,7 @@ const fn endpoint(
 }
 
 /// All paths.
-pub(super) static ENDPOINTS: [Endpoint; 17] = [
+pub(super) static ENDPOINTS: [Endpoint; 20] = [
     endpoint("/api/v1", "The paths that there are.", |_| {
         let row = |endpoint: &Endpoint| json!({ "path": endpoint.path, "says": endpoint.says });
         Ok(Value::Array(ENDPOINTS.iter().map(row).collect()))
@@ -79,6 +81,21 @@ pub(super) static ENDPOINTS: [Endpoint; 17] = [
             let count = view.query.count("count", 20, keys::KEYS_MAX);
             Ok(keys::big_json(&keys::big(view, count)))
         },
+    ),
+    endpoint(
+        "/api/v1/databases",
+        "Databases side by side: keys, bytes, shares (maxmemory-db; 0: none), and what was counted in each.",
+        |view| Ok(databases::json(&databases::databases(view))),
+    ),
+    endpoint(
+        "/api/v1/leases",
+        "INFO leases: leases in force, given, filled and void, and tags that were invalidated.",
+        |view| Ok(section(view, "leases")),
+    ),
+    endpoint(
+        "/api/v1/locks",
+        "INFO locks: locks, rates that CL.THROTTLE limits, and queues of what is due.",
+        |view| Ok(section(view, "locks")),
     ),
     endpoint(
         "/api/v1/slow-log",

@@ -8,9 +8,10 @@ use std::time::Duration;
 use crate::support::{self, Options, Oracle, Server, basalt, check, eventually, is_stand_in};
 use crate::wire::Raw;
 
-const PAGES: [&str; 10] = [
+const PAGES: [&str; 11] = [
     "/",
     "/keys",
+    "/caching",
     "/clients",
     "/slow-log",
     "/persistence",

@@ -14,7 +14,10 @@
       // What somebody uses at this moment, or has marked to copy, stays.
       const marked = window.getSelection();
       const isMarked = marked && !marked.isCollapsed && panel && marked.containsNode(panel, true);
-      if (panel && !isMarked && !panel.contains(document.activeElement)) panel.innerHTML = html;
+      if (panel && !isMarked && !panel.contains(document.activeElement)) {
+        panel.innerHTML = html;
+        panel.parentElement.hidden = html === "";
+      }
     }
     if (state.textContent !== "") state.textContent = "";
   };

@@ -6,6 +6,7 @@
 pub(super) mod clients;
 pub(super) mod cluster;
 pub(super) mod contents;
+pub(super) mod databases;
 pub(super) mod keys;
 pub(super) mod replication;
 pub(super) mod settings;

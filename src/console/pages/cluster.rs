@@ -79,7 +79,7 @@ fn map(seen: &Seen) -> Markup {
 fn nodes(seen: &Seen) -> Markup {
     let short = |id: &str| id.chars().take(8).collect::<String>();
     html! {
-        p class="quiet" { (seen.links_to) " links to other nodes, " (seen.links_from) " from them." }
+        p class="quiet" { "Links to other nodes: " (seen.links_to) "; from them: " (seen.links_from) "." }
         div class="scroll" tabindex="0" role="region" aria-label="Nodes" {
             table {
                 thead { tr {

@@ -134,7 +134,7 @@ fn slow_log(view: &View<'_>) -> Markup {
                         @for entry in &entries {
                             tr {
                                 th scope="row" class="number" { (entry.id) }
-                                td { (time(entry.at_s)) }
+                                td class="time" { (time(entry.at_s)) }
                                 td class="number" { data value=(entry.duration_us) { (time_us(entry.duration_us as f64)) } }
                                 td { (entry.command) }
                                 td class="name" { (entry.keys.join("  ")) }

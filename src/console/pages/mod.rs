@@ -4,6 +4,7 @@
 //! Whatever is written into a page goes through `maud`, which escapes it; what is put in as it is has been made here,
 //! of numbers.
 
+mod caching;
 mod cluster;
 mod figures;
 mod keys;
@@ -90,6 +91,7 @@ pub(super) struct Panel {
     every_s: u64,
     /// Whether the panel takes the whole width.
     is_wide: bool,
+    /// What stands in it; an empty text where there is nothing to show, and the panel is not seen then.
     show: fn(&View<'_>) -> Markup,
 }
 
@@ -127,7 +129,7 @@ pub(super) struct Page {
 }
 
 /// All pages, in the order of the menu.
-pub(super) static PAGES: [Page; 9] = [
+pub(super) static PAGES: [Page; 10] = [
     Page {
         path: "/",
         title: "Overview",
@@ -139,6 +141,12 @@ pub(super) static PAGES: [Page; 9] = [
         title: "Keys",
         has_span: false,
         panels: keys::PANELS,
+    },
+    Page {
+        path: "/caching",
+        title: "Caching",
+        has_span: true,
+        panels: caching::PANELS,
     },
     Page {
         path: "/clients",
@@ -309,10 +317,13 @@ fn spans(page: &Page, view: &View<'_>) -> Markup {
 
 fn section(panel: &Panel, id: &str, view: &View<'_>) -> Markup {
     let class = if panel.is_wide { "panel wide" } else { "panel" };
+    let shown = (panel.show)(view);
+    // A panel that has nothing to show is not seen until it has.
+    let is_hidden = shown.0.is_empty();
     html! {
-        section class=(class) aria-labelledby={ "t-" (id) } {
+        section class=(class) aria-labelledby={ "t-" (id) } hidden[is_hidden] {
             h2 id={ "t-" (id) } { (panel.title) }
-            div id=(id) { ((panel.show)(view)) }
+            div id=(id) { (shown) }
         }
     }
 }

@@ -182,7 +182,8 @@ fn summary(view: &View<'_>) -> Markup {
     let of_db = |(_, value): &(String, String)| part(value, "keys")?.parse::<u64>().ok();
     let keys: u64 = keyspace.filter_map(of_db).sum();
     let limit = view.info.figure("maxmemory");
-    let used = view.info.figure("used_memory");
+    // What the limit is held against.
+    let counted = view.info.figure("used_memory") - view.info.figure("mem_not_counted_for_evict");
     let tile = |title: &str, figure: Markup, beside: String| {
         html! { div class="tile" { dt { (title) } dd { (figure) @if !beside.is_empty() { small { (beside) } } } } }
     };
@@ -194,7 +195,7 @@ fn summary(view: &View<'_>) -> Markup {
             (tile("Hit ratio", latest(view, "hit_ratio"), "of the last second".to_owned()))
             (tile("Latency", latest(view, "latency_p99"), "99 % are below".to_owned()))
             (tile("Memory in use", of("", "used_memory", How::Number(Unit::Bytes)), match limit > 0.0 {
-                true => format!("{:.0} % of {}", 100.0 * used / limit, bytes(limit)),
+                true => format!("{:.0} % of {}", 100.0 * counted / limit, bytes(limit)),
                 false => "no limit".to_owned(),
             }))
             (tile("Keys", html! { data value=(keys) data-field="keys" { (number(keys as f64)) } }, String::new()))

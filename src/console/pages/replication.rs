@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use super::super::chart::bytes;
 use super::super::chart::lines::{Chart, Line};
 use super::super::facts::replication::picture;
-use super::figures::{Figure, How, figure, list, over_time};
+use super::figures::{Figure, How, figure, list, over_time, value};
 use super::{Panel, View, panel};
 use crate::telemetry::history::series::Unit;
 
@@ -105,7 +105,7 @@ fn drawn(view: &View<'_>) -> Markup {
             div class="node myself" {
                 span class="tag" { (picture.role) }
                 span { "this server" }
-                span class="quiet" { "offset " data value=(picture.offset) data-field="master_repl_offset" { (picture.offset) } }
+                span class="quiet" { "offset " (value(view, &figure("", "master_repl_offset", How::Text))) }
             }
             @if picture.replicas.is_empty() {
                 p class="empty" { "No replica follows." }
@@ -114,12 +114,12 @@ fn drawn(view: &View<'_>) -> Markup {
                     @for replica in &picture.replicas {
                         li {
                             div class={ "edge " (if replica.state == "online" { "good" } else { "bad" }) } {
-                                (replica.state) ", heard of " (replica.lag_s) " s ago, " (bytes(replica.behind as f64)) " behind"
+                                (replica.state) ", heard of " (replica.lag_s) " s ago, " (bytes(replica.behind as f64)) " to be sent"
                             }
                             div class="node" {
                                 span class="tag" { "replica" }
                                 span class="name" { (replica.address) }
-                                span class="quiet" { "offset " (replica.offset) }
+                                span class="quiet" { "has confirmed " (replica.offset) }
                             }
                         }
                     }

@@ -173,7 +173,7 @@ fn worst_replica(source: &Source<'_>, figure: fn(&ReplicaFacts) -> u64) -> f64 {
 }
 
 /// The rows, in the order in which they are shown.
-pub static SERIES: [Series; 43] = [
+pub static SERIES: [Series; 50] = [
     rate(
         "ops",
         Unit::PerSecond,
@@ -424,6 +424,39 @@ pub static SERIES: [Series; 43] = [
             let waits = &s.service.telemetry().persistence.writer_waits;
             waits.all.load(Relaxed) as f64
         }),
+    ),
+    rate("leases", Unit::PerSecond, "Leases given", "leases_given"),
+    field(
+        "leases_waiting",
+        Unit::Count,
+        "Clients that wait for what another one loads",
+        "leases_waiting",
+    )
+    .worst(),
+    rate(
+        "stale_served",
+        Unit::PerSecond,
+        "Values answered past their fresh time",
+        "leases_stale_served",
+    ),
+    rate(
+        "tags_keys",
+        Unit::PerSecond,
+        "Keys deleted by a tag",
+        "tags_keys_invalidated",
+    ),
+    rate("locks", Unit::PerSecond, "Locks taken", "locks_taken"),
+    rate(
+        "let_through",
+        Unit::PerSecond,
+        "Requests that CL.THROTTLE let through",
+        "throttle_let_through",
+    ),
+    rate(
+        "limited",
+        Unit::PerSecond,
+        "Requests that CL.THROTTLE limited",
+        "throttle_limited",
     ),
 ];
 

@@ -359,7 +359,7 @@ fn databases(source: &Source<'_>, lines: &mut Lines) {
         } = db.counts;
         let keys = source.snapshot.memory.dbs.get(index);
         let has_keys = keys.is_some_and(|(keys, _)| *keys > 0);
-        if has_keys || hits + misses + expired + evicted > 0 {
+        if has_keys || share > 0 || hits + misses + expired + evicted > 0 {
             lines.field(
                 &format!("database{index}"),
                 format_args!(
