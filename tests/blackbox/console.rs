@@ -2,10 +2,9 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crate::support::{self, Options, Oracle, Server, basalt, check, eventually, is_stand_in};
+use crate::support::{self, Options, Server, check, eventually, is_stand_in};
 use crate::wire::Raw;
 
 const PAGES: [&str; 11] = [
@@ -23,9 +22,9 @@ const PAGES: [&str; 11] = [
 ];
 
 /// A name that is a script, goes back over the line that shows it, and is no UTF-8.
-const EVIL: &[u8] = b"<script>alert(1)</script>\"'&\x1b[2J\xe2\x80\xae\xff\x00";
+pub(crate) const EVIL: &[u8] = b"<script>alert(1)</script>\"'&\x1b[2J\xe2\x80\xae\xff\x00";
 
-fn start(directives: &[(&str, &str)]) -> (Server, u16) {
+pub(crate) fn start(directives: &[(&str, &str)]) -> (Server, u16) {
     let port = support::free_port();
     let mut options = Options::shards(4).with("metrics-port", &port.to_string());
     for (name, value) in directives {
@@ -230,19 +229,28 @@ fn a_thousand_pages_at_once_leave_probes_and_commands_alone() {
     }
     let (server, port) = start(&[]);
     let mut raw = server.raw();
-    let request = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
-    for _ in 0..4 {
-        let greedy: Vec<TcpStream> = (0..250)
+    support::raise_descriptor_limit();
+    let before = support::info_number(&mut raw, "memory", "used_memory");
+    for path in ["/", "/events?page=/", "/report"] {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        let greedy: Vec<TcpStream> = (0..1_000)
             .filter_map(|_| {
                 let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
                 // The oldest are let go for the newest.
-                let _ = stream.write_all(request);
+                let _ = stream.write_all(request.as_bytes());
                 Some(stream)
             })
             .collect();
-        check(&mut raw, "PING", "PONG");
+        assert_eq!(greedy.len(), 1_000);
+        let began = Instant::now();
+        for _ in 0..10 {
+            check(&mut raw, "PING", "PONG");
+        }
+        assert!(began.elapsed() < Duration::from_secs(2), "{path}");
         assert!(support::http(port, "/health").ends_with("ok\n"));
-        assert_eq!(greedy.len(), 250);
+        let used = support::info_number(&mut raw, "memory", "used_memory");
+        // A page has less than 200 kB, and 64 are served.
+        assert!(used - before < 64e6, "{path}: {}", used - before);
     }
     eventually("pages are answered again", || {
         status(&get(port, "/")) == "200"
@@ -455,6 +463,134 @@ fn names_are_escaped_for_users_who_may_see_them_and_hidden_from_others() {
     assert!(page_of(port, "/keys", "").contains("hot:&lt;script"));
 }
 
+/// Others than clients name themselves, too: a replica its address, and whoever makes users theirs.
+#[test]
+fn names_of_neighbours_and_users_are_escaped_and_add_no_line_to_info() {
+    if is_stand_in() {
+        return;
+    }
+    let (server, port) = start(&[("metrics-key-names", "yes")]);
+    let mut raw = server.raw();
+    let refused = raw.command(&[&b"CLIENT"[..], b"SETNAME", EVIL]);
+    assert!(refused.is_error(), "{refused:?}");
+    let refused = raw.command(&[&b"CLIENT"[..], b"SETINFO", b"LIB-NAME", EVIL]);
+    assert!(refused.is_error(), "{refused:?}");
+    let user: Vec<u8> = EVIL.iter().copied().filter(|byte| *byte != 0).collect();
+    raw.command(&[
+        &b"ACL"[..],
+        b"SETUSER",
+        &user,
+        b"on",
+        b">pass",
+        b"~*",
+        b"+@all",
+    ]);
+    let mut named = server.raw();
+    assert!(!named.command(&[&b"AUTH"[..], &user, b"pass"]).is_error());
+    let mut replica = server.raw();
+    let address = [EVIL, b"\r\nmaxmemory:1\r\n"].concat();
+    let words = [
+        &b"REPLCONF"[..],
+        b"listening-port",
+        b"1",
+        b"ip-address",
+        &address,
+    ];
+    assert!(!replica.command(&words).is_error());
+    replica.send(b"PSYNC ? -1\r\n");
+    eventually("there is a replica", || {
+        support::info_number(&mut raw, "replication", "connected_slaves") == 1.0
+    });
+    let told = raw.call("INFO everything").body();
+    let lines = told.lines().filter(|line| line.starts_with("maxmemory:"));
+    assert_eq!(lines.collect::<Vec<_>>(), ["maxmemory:0"]);
+    for (path, name) in [
+        ("/replication", "&lt;script&gt;alert(1)"),
+        ("/clients", "&lt;script&gt;alert(1)"),
+        ("/report", "&lt;script&gt;alert(1)"),
+        ("/api/v1/replication", "\\u003cscript\\u003ealert(1)"),
+        ("/api/v1/clients", "\\u003cscript\\u003ealert(1)"),
+        ("/api/v1/overview", "\\u003cscript\\u003ealert(1)"),
+    ] {
+        let page = page_of(port, path, "");
+        assert!(page.contains(name), "{path}: {page}");
+        assert!(!page.contains("<script>alert"), "{path}");
+        for control in ['\u{1b}', '\u{202e}', '\0'] {
+            assert!(!page.contains(control), "{path}: {control:?}");
+        }
+    }
+    drop(named);
+}
+
+#[test]
+fn databases_leases_and_locks_are_shown_where_there_are_some() {
+    if is_stand_in() {
+        return;
+    }
+    let (server, port) = start(&[("maxmemory-db", "3 1mb")]);
+    let mut raw = server.raw();
+    let is_seen = |page: &str, panel: &str| {
+        let mark = format!("aria-labelledby=\"t-{panel}\"");
+        let (_, rest) = page.split_once(&mark).expect("a panel");
+        !rest.starts_with(" hidden")
+    };
+    let panels = ["leases", "tags", "locks", "rates", "due"];
+    let page = page_of(port, "/caching", "");
+    // A share is something to show, though nothing is there yet.
+    assert!(
+        is_seen(&page, "databases")
+            && page.contains("value=\"1048576\" data-field=\"database3.share\"")
+    );
+    for panel in panels {
+        assert!(!is_seen(&page, panel), "{panel}: {page}");
+    }
+    raw.call("SELECT 3");
+    for line in [
+        "SET key value",
+        "GET key",
+        "GET other",
+        "LGET page LEASE 1000",
+        "SET tagged value TAGS 1 shop:1",
+        "TAG INVALIDATE shop:1",
+        "LOCK lock me 1000",
+        "UNLOCK lock me",
+        "CL.THROTTLE login 1 1 60",
+        "ZADD jobs 1 mail",
+        "BZPOPDUE jobs 1",
+    ] {
+        let reply = raw.call(line);
+        assert!(!reply.is_error(), "{line}: {reply:?}");
+    }
+    let page = page_of(port, "/caching", "");
+    for panel in panels {
+        assert!(is_seen(&page, panel), "{panel}: {page}");
+    }
+    assert!(!is_seen(&page, "unused"));
+    for figure in [
+        "database3.hits",
+        "leases_given",
+        "tags_keys_invalidated",
+        "due_members_taken",
+    ] {
+        let shown = format!("value=\"1\" data-field=\"{figure}\"");
+        assert!(page.contains(&shown), "{figure}: {page}");
+    }
+    let databases = page_of(port, "/api/v1/databases", "");
+    assert!(
+        databases.contains("\"db\":3") && databases.contains("\"share\":1048576"),
+        "{databases}"
+    );
+    assert!(page_of(port, "/api/v1/leases", "").contains("\"leases_given\":1"));
+    assert!(page_of(port, "/api/v1/locks", "").contains("\"locks_taken\":1"));
+    // A server that holds nothing says so.
+    let (_empty, port) = start(&[]);
+    let page = page_of(port, "/caching", "");
+    assert!(
+        is_seen(&page, "unused") && !is_seen(&page, "databases"),
+        "{page}"
+    );
+}
+
 #[test]
 fn who_shows_a_wrong_password_is_refused_counted_and_noted() {
     if is_stand_in() {
@@ -606,110 +742,4 @@ fn figures_of_a_page_are_those_of_info() {
     }
     assert_eq!(shown(&page, "keys"), 2.0);
     assert_eq!(shown(&page, "connected_clients"), 1.0);
-}
-
-#[test]
-fn a_report_is_written_whole_or_not_at_all() {
-    if is_stand_in() {
-        return;
-    }
-    let (server, port) = start(&[("metrics-auth", "prom:secret")]);
-    let file = server.dir().join("report.html");
-    let report_of = |port: &str, arguments: &[&str]| {
-        let output = Command::new(basalt())
-            .arg("report")
-            .arg(&file)
-            .args(["-p", port])
-            .args(arguments)
-            .env_remove("REDISCLI_AUTH")
-            .output()
-            .expect("it runs");
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        (output.status.success(), said)
-    };
-    let metrics = port.to_string();
-    let (is_good, said) = report_of(&metrics, &[]);
-    assert!(
-        !is_good && said.contains("401 A user and a password are needed"),
-        "{said}"
-    );
-    assert!(!file.exists());
-    let user = ["--user", "prom", "-a", "secret", "--range", "1h"];
-    let (is_good, said) = report_of(&metrics, &user);
-    assert!(is_good, "{said}");
-    let page = std::fs::read_to_string(&file).expect("a report");
-    assert!(page.starts_with("<!DOCTYPE html>") && page.ends_with("</html>"));
-    for panel in [
-        "What stands out",
-        "Latency",
-        "The append-only file",
-        "Who follows whom",
-    ] {
-        assert!(page.contains(panel), "{panel}");
-    }
-    // A port that speaks something else.
-    let mut raw = server.raw();
-    let data = raw.call("CONFIG GET port").items()[1].text();
-    let (is_good, said) = report_of(&data, &[]);
-    assert!(
-        !is_good && said.contains("no HTTP is spoken there"),
-        "{said}"
-    );
-}
-
-#[test]
-fn top_shows_basalt_and_the_reference_server_by_name() {
-    if is_stand_in() {
-        return;
-    }
-    let port_of = |server: &Server| {
-        let mut raw = server.raw();
-        raw.call("CONFIG GET port").items()[1].text()
-    };
-    let top = |port: &str, more: &[&str]| {
-        let output = Command::new(basalt())
-            .args(["top", "--once", "-i", "0.3", "-p", port])
-            .args(more)
-            .env_remove("REDISCLI_AUTH")
-            .stdin(Stdio::null())
-            .output()
-            .expect("it runs");
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        (
-            output.status.success(),
-            text,
-            String::from_utf8_lossy(&output.stderr).into_owned(),
-        )
-    };
-    let (server, _) = start(&[("maxmemory", "64mb"), ("hot-keys-sample", "1")]);
-    let mut raw = server.raw();
-    let port = port_of(&server);
-    for _ in 0..20 {
-        raw.command(&[&b"SET"[..], EVIL, b"v"]);
-    }
-    let (is_good, screen, said) = top(&port, &[]);
-    assert!(is_good, "{said}");
-    for wanted in [
-        "basalt (as Redis ",
-        "primary",
-        "64.00 MiB",
-        "Keys            1",
-        "Hot keys",
-        "<script>alert(1)",
-    ] {
-        assert!(screen.contains(wanted), "{wanted}:\n{screen}");
-    }
-    assert!(!screen.contains('\u{1b}') && !screen.contains('\u{202e}'));
-    check(&mut raw, "CONFIG SET requirepass word", "OK");
-    let (is_good, _, said) = top(&port, &["-a", "wrong"]);
-    assert!(!is_good && said.contains("WRONGPASS"), "{said}");
-    assert!(top(&port, &["-a", "word"]).0);
-    if let Some(oracle) = Oracle::start() {
-        let (is_good, screen, said) = top(&port_of(&oracle.0), &[]);
-        assert!(is_good, "{said}");
-        assert!(
-            screen.contains("Redis 7.") && screen.contains("Replicas        0"),
-            "{screen}"
-        );
-    }
 }

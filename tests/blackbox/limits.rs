@@ -9,7 +9,7 @@ use crate::wire::Raw;
 #[test]
 fn ten_thousand_idle_connections_disturb_nobody() {
     // One descriptor each on both sides, plus what the test harness itself has open.
-    let available = raise_descriptor_limit().saturating_sub(1000);
+    let available = support::raise_descriptor_limit().saturating_sub(1000);
     let count = available.min(10_000);
     let server = Server::start(&Options::shards(64).with("maxclients", "10500"));
     let mut raw = server.raw();
@@ -33,22 +33,6 @@ fn ten_thousand_idle_connections_disturb_nobody() {
             .contains("connected_clients:1\r\n")
     });
     check(&mut raw, "GET idle", "\"v\"");
-}
-
-/// The soft limit becomes the hard one; the number of descriptors then allowed.
-fn raise_descriptor_limit() -> usize {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let limit = getrlimit(Resource::Nofile);
-    let _ = setrlimit(
-        Resource::Nofile,
-        Rlimit {
-            current: limit.maximum,
-            maximum: limit.maximum,
-        },
-    );
-    getrlimit(Resource::Nofile)
-        .current
-        .map_or(usize::MAX, |current| current as usize)
 }
 
 #[test]

@@ -75,6 +75,7 @@ mod tags;
 mod tls;
 mod tls_strangers;
 mod tls_tools;
+mod tools;
 mod tracking;
 mod transactions;
 mod transcripts;

@@ -523,6 +523,22 @@ impl Draw {
     }
 }
 
+/// The soft limit becomes the hard one; the number of descriptors then allowed.
+pub(crate) fn raise_descriptor_limit() -> usize {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: limit.maximum,
+            maximum: limit.maximum,
+        },
+    );
+    getrlimit(Resource::Nofile)
+        .current
+        .map_or(usize::MAX, |current| current as usize)
+}
+
 /// The answer of the metrics port to a request for a path, its head included.
 pub(crate) fn http(port: u16, path: &str) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("the metrics port");

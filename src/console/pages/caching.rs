@@ -17,14 +17,18 @@ pub(super) static PANELS: &[Panel] = &[
     panel("leases", "Leases", 2, |view| {
         used(view, Some(&LEASES_CHART), LEASES)
     }),
-    panel("tags", "Tags", 2, |view| used(view, Some(&TAGS_CHART), TAGS)),
+    panel("tags", "Tags", 2, |view| {
+        used(view, Some(&TAGS_CHART), TAGS)
+    }),
     panel("locks", "Locks", 2, |view| {
         used(view, Some(&LOCKS_CHART), LOCKS)
     }),
     panel("rates", "Limited rates", 2, |view| {
         used(view, Some(&RATES_CHART), RATES)
     }),
-    panel("due", "Queues of what is due", 2, |view| used(view, None, DUE)),
+    panel("due", "Queues of what is due", 2, |view| {
+        used(view, None, DUE)
+    }),
 ];
 
 const COUNT: How = How::Number(Unit::Count);

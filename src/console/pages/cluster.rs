@@ -70,6 +70,7 @@ fn map(seen: &Seen) -> Markup {
                     span class={ "key c" (number % COLOURS) } aria-hidden="true" {}
                     span class="name" { (node.address) } " " (node.slots) " slots"
                     @if node.is_myself { " (this node)" }
+                    @if node.state != "ok" { " " span class="tag bad" { (node.state) } }
                 }
             }
         }

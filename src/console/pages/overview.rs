@@ -311,7 +311,9 @@ fn commands(view: &View<'_>) -> Markup {
                 @for (name, stats) in &rows {
                     tr {
                         th scope="row" { (name.replace('|', " ").to_uppercase()) }
-                        td class="number" { (number(part(stats, "calls"))) }
+                        td class="number" {
+                            data value=(part(stats, "calls")) data-field={ "cmdstat_" (name) ".calls" } { (number(part(stats, "calls"))) }
+                        }
                         td class="number" { (chart::time_us(part(stats, "usec_per_call"))) }
                         td class="number" { (number(part(stats, "failed_calls") + part(stats, "rejected_calls"))) }
                         td { (bar(part(stats, "usec") / all.max(1.0))) }

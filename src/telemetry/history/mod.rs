@@ -37,8 +37,15 @@ const SECONDS_BLOCKS: usize = 61;
 /// Blocks of the last day.
 const MINUTES_BLOCKS: usize = 25;
 
-/// Bytes of a block, with some for the allocator.
-const BLOCK_BYTES: usize = BLOCK_POINTS * (WIDTH * size_of::<f32>() + size_of::<u64>()) + 128;
+/// Bytes of a block: its values, its times, and its place in the queue, of which up to half may be empty.
+const BLOCK_BYTES: usize = allocated(BLOCK_POINTS * WIDTH * size_of::<f32>())
+    + allocated(BLOCK_POINTS * size_of::<u64>())
+    + 2 * size_of::<Block>();
+
+/// Bytes that the allocator takes for so many: it has four sizes between a power of two and the next.
+const fn allocated(bytes: usize) -> usize {
+    bytes.next_multiple_of(bytes.next_power_of_two() / 8)
+}
 
 /// Bytes that the past takes at most.
 pub const BYTES_MAX: usize = (SECONDS_BLOCKS + MINUTES_BLOCKS) * BLOCK_BYTES;

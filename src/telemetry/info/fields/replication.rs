@@ -1,6 +1,7 @@
 //! The section `replication`, which Sentinel and client libraries read to find the primary.
 
 use super::{Field, count, shown, text, write};
+use crate::base::text::visible;
 use crate::command::host::primary::{Channel, ReplicaFacts, ReplicaState};
 use crate::command::host::replica::Upstream;
 use crate::telemetry::info::{Lines, Source};
@@ -108,7 +109,8 @@ fn line_of(replica: &ReplicaFacts) -> String {
         lag_s,
         ..
     } = replica;
-    let state = state.name();
+    // A replica announces what it likes, a line's end among that.
+    let (ip, state) = (visible(ip.as_bytes()), state.name());
     let kind = match channel {
         Some(Channel::Main(_)) => ",type=main-channel",
         Some(Channel::Rdb(_)) => ",type=rdb-channel",
