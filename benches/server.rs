@@ -313,15 +313,8 @@ fn run_redis_benchmark(job: &Job, server: &Process, cores: &str) -> Option<Sampl
     );
     let started = std::time::Instant::now();
     let busy = process::machine_busy_s();
-    let mut command = Command::new("taskset");
-    command.args([
-        "-c",
-        cores,
-        "redis-benchmark",
-        "--csv",
-        "-p",
-        &server.port.to_string(),
-    ]);
+    let mut command = Command::new("redis-benchmark");
+    command.args(["--csv", "-p", &server.port.to_string()]);
     command.args([
         "-c",
         &job.clients.to_string(),
@@ -330,7 +323,7 @@ fn run_redis_benchmark(job: &Job, server: &Process, cores: &str) -> Option<Sampl
     ]);
     command.args(["-n", &requests.to_string(), "-r", &job.keys.to_string()]);
     command.args(words.drain(..));
-    let output = command.output().expect("redis-benchmark");
+    let output = process::on_cores(cores, || command.output()).expect("redis-benchmark");
     assert!(
         output.status.success(),
         "redis-benchmark: {}",

@@ -472,14 +472,10 @@ impl Witness {
     fn watch(core: usize, seen: &Mutex<Vec<Span>>, stop: &AtomicBool) {
         let this = std::fs::read_link("/proc/thread-self").expect("the thread's number");
         let this = this.file_name().expect("a number").to_owned();
-        let is_done = |command: &mut std::process::Command| {
-            let done = command.arg(&this).output();
-            done.is_ok_and(|output| output.status.success())
-        };
-        let is_pinned =
-            is_done(std::process::Command::new("taskset").args(["-cp", &core.to_string()]));
-        let is_first = is_done(std::process::Command::new("chrt").args(["-f", "-p", "50"]));
-        if !is_pinned || !is_first {
+        process::pin(&core.to_string());
+        let mut command = std::process::Command::new("chrt");
+        let done = command.args(["-f", "-p", "50"]).arg(&this).output();
+        if !done.is_ok_and(|output| output.status.success()) {
             return;
         }
         while !stop.load(Relaxed) {

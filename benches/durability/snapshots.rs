@@ -133,9 +133,8 @@ struct Busy(Child);
 impl Busy {
     fn start(cores: &str) -> Busy {
         let this = std::env::current_exe().expect("this program");
-        let mut command = Command::new("taskset");
-        command.args(["-c", cores]).arg(this).arg("--busy");
-        Busy(command.spawn().expect("a busy process"))
+        let start = || Command::new(this).arg("--busy").spawn();
+        Busy(process::on_cores(cores, start).expect("a busy process"))
     }
 }
 

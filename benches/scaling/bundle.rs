@@ -1,6 +1,6 @@
 //! A folder that measures on another machine, without cargo, internet or root: this program, basalt, the peers that are
 //! here, the libraries that they need beyond the C library, and a script. It wants Linux on x86-64 with glibc of this
-//! machine's version or newer, and taskset.
+//! machine's version or newer, and a shell.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -26,7 +26,7 @@ const OF_GLIBC: [&str; 8] = [
 const SCRIPT: &str = r#"#!/bin/sh
 # Measures throughput over threads on this machine and prints a table and the same as JSON, which lie in results/
 # afterwards: ./run, less than 8 minutes; ./run --short, less than 4. Arguments go to the bench.
-here=$(cd "$(dirname "$0")" && pwd)
+case $0 in */*) here=$(cd "${0%/*}" && pwd) ;; *) here=$PWD ;; esac
 LD_LIBRARY_PATH=$here/lib
 export LD_LIBRARY_PATH
 own=
@@ -39,7 +39,7 @@ case $here in *" "*) echo "put this folder where the path has no spaces" >&2; ex
 [ $# -gt 0 ] || set -- --ms 250
 "$here/bin/scaling" --basalt "$here/bin/basalt" $own --out "$here/results" "$@" || exit 1
 echo
-cat "$here/results/scaling.json"
+while read -r line || [ -n "$line" ]; do echo "$line"; done <"$here/results/scaling.json"
 "#;
 
 /// Makes the folder that stands behind `bundle`.

@@ -179,14 +179,12 @@ pub(crate) fn run(job: &Job, port: u16, pid: u32, cores: &str) -> Sample {
         job.time.as_millis() as usize,
         job.subscribers,
     ];
-    let output = Command::new("taskset")
-        .args(["-c", cores])
-        .arg(this)
+    let mut command = Command::new(this);
+    command
         .arg("--load-worker")
         .args(numbers.map(|number| number.to_string()))
-        .stderr(Stdio::inherit())
-        .output()
-        .expect("start the load");
+        .stderr(Stdio::inherit());
+    let output = process::on_cores(cores, || command.output()).expect("start the load");
     assert!(output.status.success(), "the load failed: {job:?}");
     let text = String::from_utf8_lossy(&output.stdout);
     let fields: Vec<f64> = text

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
 /// A server that is killed on drop.
 pub(crate) struct Process {
     child: Child,
@@ -28,7 +30,7 @@ pub(crate) fn basalt_binary(told: Option<&str>) -> PathBuf {
 }
 
 impl Process {
-    /// A server that takes directives as arguments; `cores` as taskset takes them.
+    /// A server that takes directives as arguments; `cores` as [`on_cores`] takes them.
     pub(crate) fn start(name: &str, binary: &Path, cores: &str, arguments: &[String]) -> Process {
         let is_basalt = binary.ends_with("basalt");
         let own: &[&str] = match is_basalt {
@@ -61,17 +63,14 @@ impl Process {
             .local_addr()
             .expect("its number")
             .port();
-        let mut command = Command::new("taskset");
-        command.args(["-c", cores]).arg(binary);
+        let mut command = Command::new(binary);
         command.args([port_word, &port.to_string()]);
         command
             .args(arguments)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::inherit());
-        let child = command
-            .spawn()
-            .expect("start a server; is taskset (util-linux) there?");
+        let child = on_cores(cores, || command.spawn()).expect("start a server");
         let process = Process {
             child,
             port,
@@ -352,11 +351,26 @@ pub(crate) fn encode_into<A: AsRef<[u8]>>(out: &mut Vec<u8>, words: &[A]) {
     }
 }
 
-/// Binds this process, which makes the load, to some cores.
+/// Binds this process, which makes the load, to some cores; before it has other threads.
 pub(crate) fn pin(cores: &str) {
-    let status = Command::new("taskset")
-        .args(["-pc", cores, &std::process::id().to_string()])
-        .stdout(std::process::Stdio::null())
-        .status();
-    assert!(status.is_ok_and(|status| status.success()), "taskset");
+    sched_setaffinity(None, &set_of(cores)).expect("cores of this machine");
+}
+
+/// Does something on some cores, as `0-1,3`: a process that is started then stays on them.
+pub(crate) fn on_cores<T>(cores: &str, work: impl FnOnce() -> T) -> T {
+    let before = sched_getaffinity(None).expect("this thread's cores");
+    pin(cores);
+    let done = work();
+    sched_setaffinity(None, &before).expect("the cores of before");
+    done
+}
+
+fn set_of(cores: &str) -> CpuSet {
+    let mut set = CpuSet::new();
+    for part in cores.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let number = |text: &str| text.parse::<usize>().expect("cores as 0-1,3");
+        (number(first)..=number(last)).for_each(|core| set.set(core));
+    }
+    set
 }
