@@ -125,7 +125,7 @@ fn is_used(view: &View<'_>, figures: &[Figure]) -> bool {
     figures.any(|figure| view.info.figure(figure.field) > 0.0)
 }
 
-/// A picture and figures; nothing where nobody has used what they are about.
+/// A picture and the figures of a feature; nothing as long as no client has used it.
 fn used(view: &View<'_>, chart: Option<&Chart>, figures: &[Figure]) -> Markup {
     html! {
         @if is_used(view, figures) {
