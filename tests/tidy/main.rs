@@ -17,6 +17,7 @@ mod functions;
 mod imports;
 
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 use imports::MAY_IMPORT;
 
@@ -601,7 +602,12 @@ fn the_source_is_tidy() {
 }
 
 fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
+    // The checkout that cargo runs this in, which may be another one than this was built in.
+    static ROOT: LazyLock<PathBuf> = LazyLock::new(|| {
+        let told = std::env::var_os("CARGO_MANIFEST_DIR");
+        told.map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from)
+    });
+    &ROOT
 }
 
 /// Every Rust file of the source, the tests and the benches.
