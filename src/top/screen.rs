@@ -227,7 +227,9 @@ fn draw_rates(frame: &mut Frame<'_>, area: Rect, state: &State, before: &Figures
 
 fn memory_part(now: &Figures) -> Option<f64> {
     let limit = now.info.figure("maxmemory");
-    (limit > 0.0).then(|| (now.info.figure("used_memory") / limit).clamp(0.0, 1.0))
+    // What is not held against the limit, such as what is kept for replicas.
+    let counted = now.info.figure("used_memory") - now.info.figure("mem_not_counted_for_evict");
+    (limit > 0.0).then(|| (counted / limit).clamp(0.0, 1.0))
 }
 
 fn memory(now: &Figures) -> Vec<Line<'static>> {
