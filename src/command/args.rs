@@ -162,8 +162,14 @@ impl<'a> Args<'a> {
     }
 
     /// Whether an argument is this word, in any case.
+    #[inline]
     pub fn is(&self, index: usize, word: &str) -> bool {
-        self.get(index).eq_ignore_ascii_case(word.as_bytes())
+        let text = self.get(index);
+        // Words are short and mostly known where this is compiled: byte by byte is cheaper than what the library does.
+        text.len() == word.len()
+            && text.iter().zip(word.as_bytes()).all(|(byte, expected)| {
+                byte == expected || (byte ^ expected == 0x20 && expected.is_ascii_alphabetic())
+            })
     }
 
     /// All arguments, copied.

@@ -9,7 +9,7 @@
 use super::effect::Event;
 use super::record::Audience;
 use super::serial::writer::Writer;
-use super::serial::{self, Form, frame};
+use super::serial::{self, Form, commands, frame};
 use super::watching::Watched;
 use super::{Engine, Now, engine_of};
 use crate::structures::block::Content;
@@ -186,7 +186,7 @@ fn dump(
         }
         match options.is_importing {
             true => restore_nothing(key.bytes, requests),
-            false => request(requests, &[b"DEL", key.bytes]),
+            false => commands::append(requests, &[b"DEL", key.bytes]),
         }
         engine.watches.add(watched.db, key.bytes);
         return State::Dumped;
@@ -205,7 +205,7 @@ fn dump(
         false => b"RESTORE",
     };
     let parts: [&[u8]; 5] = [word, key.bytes, ttl.as_bytes(), &payload, b"REPLACE"];
-    request(requests, &parts[..if options.replaces { 5 } else { 4 }]);
+    commands::append(requests, &parts[..if options.replaces { 5 } else { 4 }]);
     if options.is_moving {
         engine.watches.add(watched.db, key.bytes);
     }
@@ -227,7 +227,7 @@ fn restore_nothing(key: &[u8], requests: &mut Vec<u8>) {
         b"REPLACE",
         b"ABSTTL",
     ];
-    request(requests, &parts);
+    commands::append(requests, &parts);
 }
 
 /// Logs that these keys, which are all of one database, were deleted.
@@ -261,16 +261,6 @@ fn settle(engine: &mut Engine, watched: &Watched, now: Now) -> (State, bool) {
         keyspace.wrote(key.bytes, Event::DEL);
     }
     (State::Settled, found.is_some())
-}
-
-/// Appends a request.
-pub fn request(requests: &mut Vec<u8>, parts: &[&[u8]]) {
-    requests.extend_from_slice(format!("*{}\r\n", parts.len()).as_bytes());
-    for part in parts {
-        requests.extend_from_slice(format!("${}\r\n", part.len()).as_bytes());
-        requests.extend_from_slice(part);
-        requests.extend_from_slice(b"\r\n");
-    }
 }
 
 #[cfg(test)]

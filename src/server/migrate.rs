@@ -22,10 +22,11 @@ use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 
 use crate::command::host::migration::Migration;
-use crate::engine::migration::{Moving, State, Transfer, request};
+use crate::engine::migration::{Moving, State, Transfer};
 use crate::engine::watching::Watched;
 use crate::net::stream::Stream;
 use crate::resp::answer::Answer;
+use crate::resp::request::append;
 use crate::session::service::{Migrator, Service};
 use crate::shard::QueuedJob;
 use crate::shard::job::command::Ended;
@@ -237,14 +238,14 @@ async fn send(
         let mut before = 0;
         if let Some((user, password)) = &migration.credentials {
             match user {
-                Some(user) => request(&mut asked_before, &[b"AUTH", user, password]),
-                None => request(&mut asked_before, &[b"AUTH", password]),
+                Some(user) => append(&mut asked_before, &[b"AUTH".as_slice(), user, password]),
+                None => append(&mut asked_before, &[b"AUTH".as_slice(), password]),
             }
             before += 1;
         }
         if link.db != Some(migration.target_db) {
             let db = migration.target_db.to_string();
-            request(&mut asked_before, &[b"SELECT", db.as_bytes()]);
+            append(&mut asked_before, &[b"SELECT".as_slice(), db.as_bytes()]);
             before += 1;
         }
         let timeout = Duration::from_millis(migration.timeout_ms);

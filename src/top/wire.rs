@@ -7,6 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use crate::base::text::visible;
+use crate::resp::request::append;
 use crate::tls::asking::{self, Asking};
 
 /// How long the server may take to be reached, and to say some more.
@@ -130,12 +131,8 @@ impl Connection {
 
     /// Asks, and waits for the reply.
     pub(super) fn ask(&mut self, request: &[&str]) -> Result<Reply, WireError> {
-        let mut bytes = format!("*{}\r\n", request.len()).into_bytes();
-        for word in request {
-            bytes.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
-            bytes.extend_from_slice(word.as_bytes());
-            bytes.extend_from_slice(b"\r\n");
-        }
+        let mut bytes = Vec::new();
+        append(&mut bytes, request);
         let place = self.place.clone();
         let lost = move |error| WireError::Lost(place, error);
         self.stream.get_mut().write_all(&bytes).map_err(lost)?;

@@ -189,7 +189,7 @@ pub(crate) const MAY_IMPORT: &[(&str, &[&str])] = &[
             "telemetry",
         ],
     ),
-    ("top", &["base", "tls"]),
+    ("top", &["base", "resp", "tls"]),
     ("report", &["base", "tls"]),
     ("main", &["config", "persist", "report", "server", "top"]),
     ("lib", &["alloc"]),

@@ -29,17 +29,18 @@ pub(super) static TABLE: &[&Command] = &[&LDROP, &LFILL, &LGET, &LSTALE];
 /// How a key was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    Hit,
     Stale,
     Miss,
     Busy,
 }
 
+/// The end of the reply for a key that is there and fresh: `hit`, and no token.
+const HIT_END: &[u8] = b"+hit\r\n:0\r\n";
+
 /// The end of a reply: how the key was found, and the token that the client has now, or 0.
 #[inline]
 fn end_reply(state: State, token: u64, out: &mut Out) {
     out.simple(match state {
-        State::Hit => "hit",
         State::Stale => "stale",
         State::Miss => "miss",
         State::Busy => "busy",
@@ -75,7 +76,7 @@ fn lget(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
         out.array(3);
         reply_text(text, out);
         match keyspace.is_stale(place) {
-            false => end_reply(State::Hit, 0, out),
+            false => out.raw(HIT_END),
             true => {
                 let token = lease_of_stale(&mut keyspace, &key, options.lease_until_ms);
                 end_reply(State::Stale, token, out);

@@ -32,6 +32,14 @@ use crate::structures::quicklist::{End, NodeView};
 /// Elements of one command.
 const ELEMENTS_MAX: u64 = 64;
 
+/// Appends a whole command.
+pub fn append(out: &mut Vec<u8>, arguments: &[&[u8]]) {
+    count(out, b'*', arguments.len() as u64);
+    for bytes in arguments {
+        argument(out, bytes);
+    }
+}
+
 /// Appends a command's beginning: its name and key, and how many arguments there are with them.
 fn head(out: &mut Vec<u8>, arguments: u64, name: &[u8], key: &[u8]) {
     count(out, b'*', arguments);

@@ -27,6 +27,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 
 use crate::engine::record::{Audience, Log, Piece, Records};
+use crate::resp::request::append;
 use crate::structures::block::Block;
 use crate::structures::byte_ring::{ByteRing, Record, frame_bytes};
 use crate::telemetry::persistence as telemetry;
@@ -506,13 +507,9 @@ impl Log for OpLog {
 
 /// Bytes of a command with short arguments.
 fn command(arguments: &[&[u8]]) -> Bytes {
-    let mut text = format!("*{}\r\n", arguments.len()).into_bytes();
-    for argument in arguments {
-        text.extend_from_slice(format!("${}\r\n", argument.len()).as_bytes());
-        text.extend_from_slice(argument);
-        text.extend_from_slice(b"\r\n");
-    }
-    Bytes::from(text)
+    let mut bytes = Vec::new();
+    append(&mut bytes, arguments);
+    Bytes::from(bytes)
 }
 
 #[cfg(test)]

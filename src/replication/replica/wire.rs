@@ -13,6 +13,7 @@ use tokio::net::{TcpSocket, TcpStream, lookup_host};
 
 use crate::net::stream::Stream;
 use crate::resp::answer::Answer;
+use crate::resp::request::append;
 use crate::tls::contexts::Contexts;
 use crate::tls::handshake;
 
@@ -238,11 +239,7 @@ pub(super) async fn within<R>(
 
 /// A request.
 pub(super) fn request(arguments: &[&[u8]]) -> Vec<u8> {
-    let mut bytes = format!("*{}\r\n", arguments.len()).into_bytes();
-    for argument in arguments {
-        bytes.extend_from_slice(format!("${}\r\n", argument.len()).as_bytes());
-        bytes.extend_from_slice(argument);
-        bytes.extend_from_slice(b"\r\n");
-    }
+    let mut bytes = Vec::new();
+    append(&mut bytes, arguments);
     bytes
 }

@@ -31,6 +31,17 @@ use crate::base::text::split_arguments;
 use crate::structures::block::{Block, Content};
 use long::Long;
 
+/// Appends a request to another server.
+pub fn append<A: AsRef<[u8]>>(out: &mut Vec<u8>, arguments: &[A]) {
+    out.extend_from_slice(format!("*{}\r\n", arguments.len()).as_bytes());
+    for argument in arguments {
+        let argument = argument.as_ref();
+        out.extend_from_slice(format!("${}\r\n", argument.len()).as_bytes());
+        out.extend_from_slice(argument);
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
 /// One argument: where it lies in the buffer that was given to [`Parser::parse`], or in the [`Arena`] beside it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
