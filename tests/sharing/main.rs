@@ -1,0 +1,144 @@
+//! What threads write that others write too: the atomic read-modify-writes of commands, counted by Valgrind's callgrind
+//! in a running server, whatever code they are in: ours, tokio's, the allocator's, the C library's.
+//!
+//! ```text
+//! driven       a server under Valgrind, and its clients
+//! counting     what a batch of requests costs in it, by place, under callgrind
+//! lines        lines of the cache that go from thread to thread meanwhile, under lackey
+//! place        functions and files that something is counted at
+//! profile      the file that callgrind writes
+//! code         which instructions are read-modify-writes, and which functions they are in
+//! workloads    the commands that are counted
+//! table        the counts of all commands, as docs/internals/sharing.md shows them
+//! ```
+//!
+//! `cargo test --test sharing` holds GET and SET to their budgets. `SHARING_TABLE=FILE` makes the table of all commands as
+//! well, of the binary that `BASALT_BINARY` names; `SHARING_LINES=1` names lines beside functions, `SHARING_ONLY=GET`
+//! counts one command.
+
+mod code;
+mod counting;
+mod driven;
+mod lines;
+mod place;
+mod profile;
+#[path = "../blackbox/support.rs"]
+mod support;
+mod table;
+#[path = "../blackbox/wire.rs"]
+mod wire;
+mod workloads;
+
+use counting::Counted;
+use place::{Counts, Origin};
+
+/// Batches of each connection that are counted.
+const BATCHES: usize = 200;
+
+/// A count above the budget is taken anew so often.
+const TRIES: usize = 3;
+
+/// Commands in a batch.
+const PIPELINE: usize = 16;
+
+/// Read-modify-writes of a batch of 16: those of the shards' tokens, taken and released for the prefetch and again for
+/// the command; those of the rest of our source; those of everything else (tokio's tasks, its sleeping and waking).
+const BUDGETS: &[(&str, [f64; 3])] = &[("GET", [66.0, 20.0, 60.0]), ("SET", [66.0, 20.0, 60.0])];
+
+/// Whether the test can run here. Where it can not, it says so and passes, unless `BASALT_REQUIRE_ORACLE=1`.
+fn can_run() -> bool {
+    let Some(tool) = driven::missing_tool() else {
+        return true;
+    };
+    let required = std::env::var("BASALT_REQUIRE_ORACLE").is_ok_and(|value| value == "1");
+    assert!(!required, "BASALT_REQUIRE_ORACLE=1, but there is no {tool}");
+    eprintln!("SKIPPED: there is no {tool}");
+    false
+}
+
+/// What is wrong with the counts of a batch.
+fn verdict(counts: &Counts, budget: [f64; 3]) -> Result<(), String> {
+    let found =
+        [Origin::Token, Origin::Own, Origin::Foreign].map(|origin| place::of(counts, origin));
+    if found[0] < 2.0 * PIPELINE as f64 {
+        return Err(format!(
+            "only {found:.1?} were counted, fewer than every command needs"
+        ));
+    }
+    match found
+        .iter()
+        .zip(budget)
+        .all(|(found, budget)| *found <= budget)
+    {
+        true => Ok(()),
+        false => Err(format!(
+            "{found:.1?} of tokens, our own and others', where {budget:.1?} may be"
+        )),
+    }
+}
+
+#[test]
+fn a_batch_of_get_or_set_stays_within_its_budget_of_read_modify_writes() {
+    if !can_run() {
+        return;
+    }
+    for threads in [1, 4] {
+        let mut counted = Counted::start(threads, &[]);
+        counted.prepare(workloads::named("MSET of 10"));
+        for (name, budget) in BUDGETS {
+            let mut tries = 0;
+            let (counts, judged) = loop {
+                let counts = counted.batch(workloads::named(name), PIPELINE, BATCHES);
+                let judged = verdict(&counts, *budget);
+                tries += 1;
+                // What the server does now and then only adds to a count.
+                if judged.is_ok() || tries == TRIES {
+                    break (counts, judged);
+                }
+            };
+            let shown = table::list(&counts);
+            if let Err(why) = judged {
+                panic!("{name} with {threads} threads, {tries} times: {why}\n{shown}");
+            }
+            let of = [Origin::Token, Origin::Own, Origin::Foreign].map(|of| place::of(&counts, of));
+            eprintln!("{name}, {threads} threads, a batch of {PIPELINE}: {of:.2?}\n{shown}");
+        }
+    }
+}
+
+#[test]
+fn a_write_more_for_each_command_is_noticed() {
+    let counts = |token: f64, own: f64| {
+        let place = |origin, text: &str| place::Place {
+            origin,
+            text: text.to_owned(),
+        };
+        Counts::from([
+            (place(Origin::Token, "a"), token),
+            (place(Origin::Own, "b"), own),
+        ])
+    };
+    let (_, budget) = BUDGETS[0];
+    assert!(verdict(&counts(64.0, 12.0), budget).is_ok());
+    assert!(verdict(&counts(64.0, 12.0 + PIPELINE as f64), budget).is_err());
+    assert!(verdict(&counts(80.0, 12.0), budget).is_err());
+    assert!(verdict(&counts(0.0, 0.0), budget).is_err());
+}
+
+#[test]
+fn the_table_of_all_commands() {
+    if let Some(file) = std::env::var_os("SHARING_TABLE") {
+        let text = table::of_all();
+        println!("{text}");
+        std::fs::write(file, text).expect("the table can be written");
+    }
+}
+
+#[test]
+fn the_table_of_lines() {
+    if let Some(file) = std::env::var_os("SHARING_LINES_TABLE") {
+        let text = table::of_lines();
+        println!("{text}");
+        std::fs::write(file, text).expect("the table can be written");
+    }
+}

@@ -1,0 +1,95 @@
+//! The commands whose shared writes are counted. Keys of a thousand, which differ from one command to the next.
+
+/// Requests of one command. The number differs with each command of a connection.
+pub(crate) struct Workload {
+    pub(crate) name: &'static str,
+    /// Words of the requests that one command takes; MULTI takes several.
+    pub(crate) requests: fn(connection: usize, number: usize) -> Vec<Vec<String>>,
+}
+
+const VALUE: &str = "vvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvv";
+
+/// Where the subscriber of PUBLISH listens.
+pub(crate) const CHANNEL: &str = "news";
+
+pub(crate) const ALL: &[Workload] = &[
+    Workload {
+        name: "GET",
+        requests: |at, number| one(&["GET", &key("key", at, number)]),
+    },
+    Workload {
+        name: "SET",
+        requests: |at, number| one(&["SET", &key("key", at, number), VALUE]),
+    },
+    Workload {
+        name: "INCR",
+        requests: |at, number| one(&["INCR", &key("number", at, number)]),
+    },
+    Workload {
+        name: "MGET of 10",
+        requests: |at, number| {
+            let keys = (0..10).map(|index| key("key", at, number * 10 + index));
+            vec![std::iter::once("MGET".to_owned()).chain(keys).collect()]
+        },
+    },
+    Workload {
+        name: "MSET of 10",
+        requests: |at, number| {
+            let pairs =
+                (0..10).flat_map(|index| [key("key", at, number * 10 + index), VALUE.to_owned()]);
+            vec![std::iter::once("MSET".to_owned()).chain(pairs).collect()]
+        },
+    },
+    Workload {
+        name: "LPUSH",
+        requests: |at, number| one(&["LPUSH", &key("list", at, number), VALUE]),
+    },
+    Workload {
+        name: "HSET",
+        requests: |at, number| one(&["HSET", &key("hash", at, number), "field", VALUE]),
+    },
+    Workload {
+        name: "ZADD",
+        requests: |at, number| {
+            let score = number.to_string();
+            one(&["ZADD", &key("sorted", at, number), &score, "member"])
+        },
+    },
+    Workload {
+        name: "PUBLISH to 1",
+        requests: |_, _| one(&["PUBLISH", CHANNEL, VALUE]),
+    },
+    Workload {
+        name: "MULTI of 4",
+        requests: |at, number| {
+            let sets = (0..4).map(|index| {
+                let key = key("key", at, number * 4 + index);
+                vec!["SET".to_owned(), key, VALUE.to_owned()]
+            });
+            let ends = [vec!["MULTI".to_owned()], vec!["EXEC".to_owned()]];
+            let [begin, end] = ends;
+            std::iter::once(begin).chain(sets).chain([end]).collect()
+        },
+    },
+    Workload {
+        name: "EVAL",
+        requests: |at, number| {
+            let script = "return redis.call('GET', KEYS[1])";
+            one(&["EVAL", script, "1", &key("key", at, number)])
+        },
+    },
+];
+
+pub(crate) fn named(name: &str) -> &'static Workload {
+    let found = ALL.iter().find(|workload| workload.name == name);
+    found.unwrap_or_else(|| panic!("no workload {name}"))
+}
+
+fn one(words: &[&str]) -> Vec<Vec<String>> {
+    vec![words.iter().map(|word| (*word).to_owned()).collect()]
+}
+
+/// A key of a thousand that spread over all shards.
+fn key(kind: &str, connection: usize, number: usize) -> String {
+    format!("{kind}:{:012}", (number * 7919 + connection * 331) % 1000)
+}
