@@ -95,9 +95,10 @@ pub(crate) fn frames(names: &Loader, address: u64) -> Vec<Frame> {
             .and_then(|name| name.demangle().ok());
         let file = frame.location.as_ref().and_then(|location| location.file);
         let line = frame.location.as_ref().and_then(|location| location.line);
-        if let (Some(function), Some(file)) = (function, file) {
+        if let Some(file) = file {
             found.push(Frame {
-                function: short_name(&function),
+                // Where only lines are told, a function that nothing was inlined into has no name here.
+                function: function.map(|name| short_name(&name)).unwrap_or_default(),
                 file: short_file(file),
                 line: line.unwrap_or(0),
             });

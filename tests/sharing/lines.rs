@@ -25,7 +25,7 @@ use crate::workloads::Workload;
 const LINE_BITS: u32 = 6;
 
 /// Batches of each connection before those that are counted: each thread has seen every shard by then.
-const WARM_BATCHES: usize = 40;
+const WARM_BATCHES: usize = 20;
 
 /// A line that was written since the trace began.
 struct Line {

@@ -129,7 +129,7 @@ fn a_write_more_for_each_command_is_noticed() {
 fn the_table_of_all_commands() {
     if let Some(file) = std::env::var_os("SHARING_TABLE") {
         let text = table::of_all();
-        println!("{text}");
+        eprintln!("{text}");
         std::fs::write(file, text).expect("the table can be written");
     }
 }
@@ -138,7 +138,7 @@ fn the_table_of_all_commands() {
 fn the_table_of_lines() {
     if let Some(file) = std::env::var_os("SHARING_LINES_TABLE") {
         let text = table::of_lines();
-        println!("{text}");
+        eprintln!("{text}");
         std::fs::write(file, text).expect("the table can be written");
     }
 }

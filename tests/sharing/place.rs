@@ -57,8 +57,8 @@ impl Names {
         let frames = self.frames(at);
         let found = frames.iter().position(|frame| !is_wrapper(&frame.file))?;
         let frame = &frames[found];
-        // Of the outermost one the whole name is known.
-        let name = match found + 1 == frames.len() {
+        // Of the outermost one the whole name is known, if any.
+        let name = match found + 1 == frames.len() && !function.1.is_empty() {
             true => unmangled(function),
             false => frame.function.clone(),
         };

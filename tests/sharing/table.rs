@@ -55,8 +55,11 @@ pub(crate) fn of_all() -> String {
             counted.prepare(crate::workloads::named("MSET of 10"));
             let mut subscriber = counted.driven.server.raw();
             subscriber.call(&format!("SUBSCRIBE {CHANNEL}"));
-            for workload in ALL.iter().filter(|workload| workload.name.contains(&only)) {
-                let mut batch = |pipeline| counted.batch(workload, pipeline, BATCHES);
+            for workload in ALL
+                .iter()
+                .filter(|workload| only.is_empty() || workload.name == only)
+            {
+                let mut batch = |pipeline| counted.batch(workload, pipeline, BATCHES / 2);
                 let row = Row {
                     workload,
                     setting,
@@ -147,7 +150,7 @@ fn places(rows: &[Row], setting: &str) -> String {
 }
 
 /// Batches of each connection whose loads and stores are followed.
-const WATCHED_BATCHES: usize = 50;
+const WATCHED_BATCHES: usize = 25;
 
 /// Commands whose lines are followed.
 const WATCHED: &[&str] = &["GET", "SET"];
@@ -159,7 +162,7 @@ pub(crate) fn of_lines() -> String {
         let mut watched = Watched::start(4, directives);
         watched
             .driven
-            .drive(crate::workloads::named("MSET of 10"), 20, 10);
+            .drive(crate::workloads::named("SET"), PIPELINE, 20);
         for name in WATCHED {
             for pipeline in [1, PIPELINE] {
                 let workload = crate::workloads::named(name);
