@@ -55,6 +55,7 @@ pub(super) struct Stream {
     /// Cut off, with those whom it is for.
     pieces: Vec<(Audience, Item)>,
     bytes: u64,
+    records: u64,
 }
 
 /// Bytes of a block for what is coming: all that the allocator sets aside for one.
@@ -80,6 +81,7 @@ impl Default for Stream {
             block_audience: Audience::NONE,
             pieces: Vec::new(),
             bytes: 0,
+            records: 0,
         }
     }
 }
@@ -186,6 +188,7 @@ impl Stream {
         };
         let audience = Audience::from_bits((tag >> tag::AUDIENCE) as u8);
         let db = tag & u64::from(u32::MAX);
+        self.records += records_of(&taken);
         match taken {
             Taken::Bytes(..) if tag & tag::BEGIN != 0 => self.begin(audience),
             Taken::Bytes(..) if tag & tag::END != 0 => self.end(audience),
@@ -243,6 +246,18 @@ impl Stream {
         if is_atomic {
             self.end(union);
         }
+    }
+}
+
+/// How many records begin with what was taken.
+fn records_of(taken: &Taken<'_, Large>) -> u64 {
+    match taken {
+        Taken::Bytes(tag, ..) => u64::from(tag & (tag::BEGIN | tag::END | tag::MORE) == 0),
+        Taken::Boxed(tag, large) => match &**large {
+            Large::Block(_) => u64::from(tag & tag::MORE == 0),
+            Large::Records(records, _) => records.len() as u64,
+            Large::Mark(..) => 0,
+        },
     }
 }
 
@@ -310,6 +325,7 @@ pub(super) fn pass(log: &OpLog, ring: &ByteRing<Large>) -> bool {
     }
     stream.cut();
     log.figures.bytes.store(stream.bytes, Relaxed);
+    log.figures.records.store(stream.records, Relaxed);
     for reader in &readers {
         let own = stream
             .pieces
