@@ -1,11 +1,11 @@
-//! Lines of the cache that go from one thread to another: where a thread touches what another wrote last, or writes what
-//! others have read. Valgrind's lackey names every load and store, and `--trace-sched` which thread runs, so that plain
-//! stores count as well as atomic ones.
+//! Lines of the cache that go from one thread to another: where a thread touches what another wrote last, or writes
+//! what others have read. Valgrind's lackey names every load and store, and `--trace-sched` which thread runs, so
+//! that plain stores count as well as atomic ones.
 //!
 //! Each thread is taken to have a cache of its own from which nothing is evicted. What the kernel writes is not seen.
 //! Valgrind runs one thread at a time and changes threads at system calls and after 100,000 blocks of code, so two
-//! threads meet less often than on cores of their own: these are transfers between one batch and the next, without those
-//! of two batches that run at once.
+//! threads meet less often than on cores of their own: these are transfers between one batch and the next, without
+//! those of two batches that run at once.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{BufRead, BufReader};

@@ -12,9 +12,9 @@
 //! table        the counts of all commands, as docs/internals/sharing.md shows them
 //! ```
 //!
-//! `cargo test --test sharing` holds GET and SET to their budgets. `SHARING_TABLE=FILE` makes the table of all commands as
-//! well, of the binary that `BASALT_BINARY` names; `SHARING_LINES=1` names lines beside functions, `SHARING_ONLY=GET`
-//! counts one command.
+//! `cargo test --test sharing` holds GET and SET to their budgets. `SHARING_TABLE=FILE` makes the table of all
+//! commands as well, of the binary that `BASALT_BINARY` names; `SHARING_LINES=1` names lines beside functions,
+//! `SHARING_ONLY=GET` counts one command.
 
 mod code;
 mod counting;

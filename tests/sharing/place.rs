@@ -89,8 +89,8 @@ pub(crate) fn unnamed(function: &Function) -> Place {
     }
 }
 
-/// The function of a frame and its file. What is foreign is named by its file alone: which function of a crate it is, is
-/// the crate's affair.
+/// The function of a frame and its file. What is foreign is named by its file alone: which function of a crate it is,
+/// is the crate's affair.
 fn place_of(frame: &Frame, name: &str) -> Place {
     let line = match std::env::var_os("SHARING_LINES") {
         Some(_) => format!(":{}", frame.line),
