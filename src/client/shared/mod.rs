@@ -19,6 +19,7 @@ use parking_lot::Mutex;
 use super::announced::Announced;
 use super::memory::{CLIENT_MEMORY, CountedBytes, UNAUTHENTICATED};
 use crate::acl::Handle;
+use crate::base::counter::Counter;
 use mailbox::{Mailbox, Topic};
 
 /// Who is at the other end of a connection.
@@ -173,10 +174,10 @@ pub struct Shared {
     pub watched: AtomicUsize,
     /// What `maxmemory-clients` counts of all this.
     pub(super) counted: CountedBytes,
-    /// Bytes received.
-    pub bytes_in: AtomicU64,
-    /// Bytes sent.
-    pub bytes_out: AtomicU64,
+    /// Bytes received; the task that has the connection alone adds to it.
+    pub bytes_in: Counter,
+    /// Bytes sent; the task that has the connection alone adds to it.
+    pub bytes_out: Counter,
     /// Commands that ran, with those of its transactions and scripts.
     pub commands: AtomicU64,
     /// CLIENT NO-EVICT.
@@ -261,8 +262,8 @@ impl Shared {
             watched: AtomicUsize::new(0),
             counted: CountedBytes::new(),
             beside_bytes: AtomicUsize::new(STATE_BYTES),
-            bytes_in: AtomicU64::new(0),
-            bytes_out: AtomicU64::new(0),
+            bytes_in: Counter::new(),
+            bytes_out: Counter::new(),
             commands: AtomicU64::new(0),
             no_evict: AtomicBool::new(false),
             unauthenticated: AtomicBool::new(false),

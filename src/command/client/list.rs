@@ -183,8 +183,8 @@ fn write_line(client: &Shared, asking: Option<&Asking>, now_ms: u64, text: &mut 
         asking.map_or(client.resp.load(Relaxed), |asking| asking.protocol),
         String::from_utf8_lossy(&labels.lib_name),
         String::from_utf8_lossy(&labels.lib_ver),
-        client.bytes_in.load(Relaxed),
-        client.bytes_out.load(Relaxed),
+        client.bytes_in.get(),
+        client.bytes_out.get(),
         client.commands.load(Relaxed),
     );
 }

@@ -223,8 +223,8 @@ fn row(client: &Arc<Shared>, sees: bool, now_ms: u64) -> Row {
             (Peer::Primary, _) => "(primary)".to_owned(),
         },
         commands: client.commands.load(Relaxed),
-        bytes_in: client.bytes_in.load(Relaxed),
-        bytes_out: client.bytes_out.load(Relaxed),
+        bytes_in: client.bytes_in.get(),
+        bytes_out: client.bytes_out.get(),
         unsent: (client.output_bytes.load(Relaxed) + pushed) as u64,
         memory: client.memory_bytes() as u64,
     }

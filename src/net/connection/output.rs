@@ -200,7 +200,7 @@ pub(super) async fn flush(
                 let counters = counters::local();
                 counters.bytes_out.add(count as u64);
                 counters.writes.add(1);
-                shared.bytes_out.fetch_add(count as u64, Relaxed);
+                shared.bytes_out.add(count as u64);
                 batch.out.advance(count);
                 sent += count;
             }

@@ -36,7 +36,7 @@ pub(super) fn read(
             counters.bytes_in.add(count as u64);
             counters.reads.add(1);
             let shared = &session.connection.shared;
-            shared.bytes_in.fetch_add(count as u64, Relaxed);
+            shared.bytes_in.add(count as u64);
             Ok(count)
         }
     }

@@ -365,11 +365,7 @@ impl Link {
 
     fn advance(&mut self, count: usize) {
         let bytes = count as u64;
-        self.session
-            .connection
-            .shared
-            .bytes_out
-            .fetch_add(bytes, Relaxed);
+        self.session.connection.shared.bytes_out.add(bytes);
         let figures = &self.primary.service.telemetry.replication;
         figures.sent_bytes.fetch_add(bytes, Relaxed);
         if let Some(text) = self.texts.front_mut() {
@@ -508,7 +504,7 @@ impl Link {
             Err(_) => return Err(None),
         };
         let shared = &self.session.connection.shared;
-        shared.bytes_in.fetch_add(count, Relaxed);
+        shared.bytes_in.add(count);
         shared.buffer_bytes.store(self.received.capacity(), Relaxed);
         let figures = &self.primary.service.telemetry.replication;
         figures.input_bytes.fetch_add(count, Relaxed);

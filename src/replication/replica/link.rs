@@ -344,7 +344,7 @@ impl Link<'_> {
                 read = wire.read_into(applier.input()), if takes_more => match read {
                     Ok(count) => {
                         heard = Instant::now();
-                        shared.bytes_in.fetch_add(count as u64, Relaxed);
+                        shared.bytes_in.add(count as u64);
                         follower.note_input(count);
                         follower.note_ahead(wire.kept_bytes());
                     }

@@ -115,7 +115,7 @@ impl Job {
         };
         let received = client
             .as_ref()
-            .map_or(0, |client: &Arc<Shared>| client.bytes_in.load(Relaxed));
+            .map_or(0, |client: &Arc<Shared>| client.bytes_in.get());
         Arc::new(Job {
             name,
             slots,
@@ -200,7 +200,7 @@ impl Job {
         let Some(client) = &self.client else {
             return false;
         };
-        let bytes = client.bytes_in.load(Relaxed);
+        let bytes = client.bytes_in.get();
         let more = bytes.saturating_sub(self.received.swap(bytes, Relaxed));
         self.figures.bytes.fetch_add(more, Relaxed);
         more > 0
