@@ -220,7 +220,10 @@ impl Shared {
     /// what lies before the second.
     #[cold]
     pub fn note_log(&self, position: u64, seen: u64) {
-        self.log_position.fetch_max(position, Relaxed);
+        // The look spares commands that only read a locked instruction.
+        if self.log_position.load(Relaxed) < position {
+            self.log_position.fetch_max(position, Relaxed);
+        }
         self.see_log(seen.max(position));
     }
 
