@@ -135,9 +135,12 @@ pub(crate) fn short_name(name: &str) -> String {
 
 /// A file of this crate from `src/`, of another from its name.
 fn short_file(file: &str) -> String {
-    let root = format!("{}/", env!("CARGO_MANIFEST_DIR"));
-    if let Some(own) = file.strip_prefix(&root) {
-        return own.to_owned();
+    // Wherever it was built; what C sources leave is below `target`.
+    let is_own = ["/registry/", "/rustc/", "/target/"]
+        .iter()
+        .all(|part| !file.contains(part));
+    if let Some((_, own)) = file.split_once("/src/").filter(|_| is_own) {
+        return format!("src/{own}");
     }
     match file.split_once("/registry/src/") {
         Some((_, rest)) => rest
