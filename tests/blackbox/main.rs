@@ -23,6 +23,7 @@ mod emulated_cluster;
 mod events;
 mod eviction;
 mod expiry;
+mod given_back;
 mod hashes;
 mod held;
 mod introspect;

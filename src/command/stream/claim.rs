@@ -125,18 +125,17 @@ impl Claim {
                 }
                 continue;
             }
-            let before = match group.pending(id) {
+            let counted = match group.pending(id) {
                 Some(pending) => {
                     let idle_ms = now_ms.saturating_sub(pending.delivered_ms);
                     if self.idle_ms_min != 0 && idle_ms < self.idle_ms_min {
                         continue;
                     }
-                    pending.deliveries
+                    pending.deliveries_with(u64::from(!self.only_ids))
                 }
-                None if self.forces => 1,
+                None if self.forces => 1 + u64::from(!self.only_ids),
                 None => continue,
             };
-            let counted = before.saturating_add(u64::from(!self.only_ids));
             let pending = Pending {
                 delivered_ms: self.delivered_ms,
                 deliveries: self.deliveries.unwrap_or(counted),
@@ -331,7 +330,7 @@ impl AutoClaim {
             let more = u64::from(!self.only_ids);
             let pending = Pending {
                 delivered_ms: now_ms,
-                deliveries: pending.deliveries.saturating_add(more),
+                deliveries: pending.deliveries_with(more),
                 consumer,
             };
             group.set_pending(id, pending);

@@ -135,6 +135,10 @@ static STREAM: Command = Command::sub("xinfo|stream", "stream", Group::Stream, -
             "Says when a consumer last got something, and when it last asked.",
         ),
         ("8.6.0", "Says what the stream remembers of its producers."),
+        (
+            "8.8.0",
+            "Says, with `FULL`, how many entries groups were given back.",
+        ),
     ])
     .on_keys(stream);
 
@@ -245,7 +249,7 @@ fn reply_all(stream: &Stream, count_max: u64, out: &mut Out) {
     out.bulk(b"groups");
     out.array(stream.groups.len());
     for (name, group) in stream.groups.iter() {
-        out.map(7);
+        out.map(8);
         out.bulk(b"name");
         out.bulk(name);
         reply_progress(stream, group, out);
@@ -257,8 +261,8 @@ fn reply_all(stream: &Stream, count_max: u64, out: &mut Out) {
         for (id, one) in pending.take(shown(group.pending_count(), count_max)) {
             out.array(4);
             reply_id(id, out);
-            out.bulk(&group.consumer(one.consumer).name);
-            out.integer(one.delivered_ms);
+            out.bulk(group.owner_name(one));
+            out.integer(one.shown_ms());
             out.integer(one.deliveries as i64);
         }
         out.bulk(b"consumers");
@@ -266,6 +270,8 @@ fn reply_all(stream: &Stream, count_max: u64, out: &mut Out) {
         for consumer in group.consumers() {
             reply_consumer(group, consumer, count_max, out);
         }
+        out.bulk(b"nacked-count");
+        out.integer(group.returned_count() as i64);
     }
 }
 

@@ -10,12 +10,14 @@
 //! pending    XACK XPENDING
 //! claim      XCLAIM XAUTOCLAIM
 //! info       XINFO
+//! give_back  XNACK
 //! producers  XCFGSET XIDMPRECORD, and what IDMP and IDMPAUTO of XADD mean
 //! ```
 
 mod add;
 mod claim;
 mod delete;
+mod give_back;
 mod group;
 mod info;
 mod logged;
@@ -51,6 +53,7 @@ pub(super) static TABLE: &[&Command] = &[
     &producers::XIDMPRECORD,
     &info::XINFO,
     &XLEN,
+    &give_back::XNACK,
     &pending::XPENDING,
     &range::XRANGE,
     &read::XREAD,

@@ -167,8 +167,11 @@ fn list_some(
         count += 1;
         out.array(4);
         reply_id(id, out);
-        out.bulk(&group.consumer(one.consumer).name);
-        out.integer(idle_ms.max(0));
+        out.bulk(group.owner_name(one));
+        match one.is_returned() {
+            true => out.integer(-1),
+            false => out.integer(idle_ms.max(0)),
+        }
         out.integer(one.deliveries as i64);
     }
     out.close_array(mark, count);

@@ -358,6 +358,9 @@ fn stream(out: &mut Vec<u8>, key: &[u8], stream: &Stream) {
                 }
             }
         }
+        for (id, pending) in group.returned() {
+            give_back(out, key, name, id, pending);
+        }
     }
 }
 
@@ -403,11 +406,22 @@ fn stream_piece(out: &mut Vec<u8>, key: &[u8], piece: &StreamPiece<'_>) -> u64 {
         StreamPiece::Pending(..)
         | StreamPiece::Consumers(_)
         | StreamPiece::Owned(_)
+        | StreamPiece::Returned(_)
         | StreamPiece::Producers(..)
         | StreamPiece::Producer(..)
         | StreamPiece::ProducersEnd(_) => {}
     }
     0
+}
+
+fn give_back(out: &mut Vec<u8>, key: &[u8], group: &[u8], entry: StreamId, pending: Pending) {
+    command_head(out, 10, [b"XNACK", key, group, b"FAIL"]);
+    argument(out, b"IDS");
+    argument(out, b"1");
+    id(out, entry);
+    argument(out, b"RETRYCOUNT");
+    integer(out, pending.deliveries);
+    argument(out, b"FORCE");
 }
 
 fn claim(

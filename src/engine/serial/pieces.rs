@@ -28,8 +28,8 @@ pub(super) enum Form {
     VolatileHash(u64),
     /// Of so many nodes.
     List(u64),
-    /// Whether it remembers anything of producers.
-    Stream(bool),
+    /// With what decides on its form.
+    Stream(stream::Has),
     Sketch,
 }
 
@@ -73,7 +73,7 @@ impl Shape {
             }
             Collection::List(list) => shape.form = Form::List(list.nodes().len() as u64),
             Collection::Stream(stream) => {
-                shape.form = Form::Stream(stream.producers().is_some());
+                shape.form = Form::Stream(stream::Has::of(stream));
                 shape.count = stream.node_count() as u64;
             }
             Collection::Set(members) => {
@@ -117,7 +117,7 @@ impl Shape {
                 nodes::begin(nodes, writer);
                 return shape;
             }
-            Form::Stream(has_producers) => stream::kind(has_producers, writer),
+            Form::Stream(has) => stream::kind(has, writer),
             Form::Sketch => {
                 let data_type = Kind(entry.kind()).data_type();
                 pages::begin(data_type, &head(entry), writer);
@@ -142,9 +142,10 @@ impl Shape {
                 nodes::node(node, writer);
                 *count as u64
             }
-            Piece::Stream(piece) => {
-                stream::piece(piece, matches!(self.form, Form::Stream(true)), writer)
-            }
+            Piece::Stream(piece) => match self.form {
+                Form::Stream(has) => stream::piece(piece, has, writer),
+                _ => 0,
+            },
             Piece::Page(page) => {
                 pages::page(page, writer);
                 1
@@ -154,8 +155,10 @@ impl Shape {
 
     /// Writes what follows the last piece.
     pub fn end(&self, writer: &mut Writer) {
-        if matches!(self.form, Form::Sketch | Form::VolatileSet) {
-            pages::end(writer);
+        match self.form {
+            Form::Sketch | Form::VolatileSet => pages::end(writer),
+            Form::Stream(has) => stream::end(has, writer),
+            _ => {}
         }
     }
 

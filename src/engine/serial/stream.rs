@@ -16,10 +16,10 @@
 //!             ids added | ids that came twice
 //! ```
 //!
-//! A stream that remembers nothing of producers is written as of before them. One with entries that a group was given
-//! back is refused, as each has to be some consumer's here.
+//! A stream that remembers nothing of producers is written as of before them, unless a group was given entries back.
 //!
-//! A pending entry stands in its group's list with its figures, and in the list of exactly one consumer.
+//! A pending entry stands in its group's list with its figures, and in exactly one other: that of a consumer, or that
+//! of the entries that the group was given back.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -42,11 +42,11 @@ pub(super) fn write(entry: EntryRef<'_, Object>, writer: &mut Writer) {
     let Some(stream) = stream_of(entry) else {
         unreachable!("a stream is one");
     };
-    let has_producers = stream.producers().is_some();
-    kind(has_producers, writer);
+    let has = Has::of(stream);
+    kind(has, writer);
     let nodes = stream.nodes();
     writer.length(nodes.len() as u64);
-    let mut piece = |one: &StreamPiece<'_>| piece(one, has_producers, writer);
+    let mut piece = |one: &StreamPiece<'_>| piece(one, has, writer);
     for (master, node) in nodes {
         piece(&StreamPiece::Node(master, node));
     }
@@ -66,6 +66,10 @@ pub(super) fn write(entry: EntryRef<'_, Object>, writer: &mut Writer) {
                 piece(&StreamPiece::Owned(id));
             }
         }
+        piece(&StreamPiece::Returned(group.returned_count()));
+        for (id, _) in group.returned() {
+            piece(&StreamPiece::Owned(id));
+        }
     }
     if let Some(producers) = stream.producers() {
         let facts = producers.facts();
@@ -75,25 +79,57 @@ pub(super) fn write(entry: EntryRef<'_, Object>, writer: &mut Writer) {
         }
         piece(&StreamPiece::ProducersEnd(facts));
     }
+    end(has, writer);
 }
 
-fn has_activity(has_producers: bool, writer: &Writer) -> bool {
-    has_producers || writer.form() != Form::Oldest
+/// What decides on the form in which a stream is written.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Has {
+    /// Something is remembered of producers.
+    producers: bool,
+    /// A group was given entries back.
+    returned: bool,
 }
 
-/// Writes the type; whether the stream remembers anything of producers decides on the form.
-pub(super) fn kind(has_producers: bool, writer: &mut Writer) {
-    let (version, kind) = match (has_producers, has_activity(has_producers, writer)) {
-        (true, _) => (V12, types::STREAM_LISTPACKS_4),
-        (false, true) => (V11, types::STREAM_LISTPACKS_3),
-        (false, false) => (V10, types::STREAM_LISTPACKS_2),
+impl Has {
+    pub(super) fn of(stream: &Stream) -> Has {
+        let mut groups = stream.groups.iter();
+        Has {
+            producers: stream.producers().is_some(),
+            returned: groups.any(|(_, group)| group.returned_count() > 0),
+        }
+    }
+
+    fn activity(self, writer: &Writer) -> bool {
+        self.producers || self.returned || writer.form() != Form::Oldest
+    }
+}
+
+/// Writes the type.
+pub(super) fn kind(has: Has, writer: &mut Writer) {
+    let (version, kind) = match has {
+        Has { returned: true, .. } => (V12, types::STREAM_LISTPACKS_5),
+        Has {
+            producers: true, ..
+        } => (V12, types::STREAM_LISTPACKS_4),
+        _ if has.activity(writer) => (V11, types::STREAM_LISTPACKS_3),
+        _ => (V10, types::STREAM_LISTPACKS_2),
     };
     writer.needs(version);
     writer.kind(kind);
 }
 
+/// Writes what follows the last piece: a form that has producers, in a stream that remembers none.
+pub(super) fn end(has: Has, writer: &mut Writer) {
+    if has.returned && !has.producers {
+        let facts = ProducerFacts::under(Rules::USUAL);
+        piece(&StreamPiece::Producers(facts, 0), has, writer);
+        piece(&StreamPiece::ProducersEnd(facts), has, writer);
+    }
+}
+
 /// Writes a piece; how many nodes that is.
-pub(super) fn piece(piece: &StreamPiece<'_>, has_producers: bool, writer: &mut Writer) -> u64 {
+pub(super) fn piece(piece: &StreamPiece<'_>, has: Has, writer: &mut Writer) -> u64 {
     match piece {
         StreamPiece::Node(master, node) => {
             writer.string(&raw_id(*master));
@@ -116,19 +152,24 @@ pub(super) fn piece(piece: &StreamPiece<'_>, has_producers: bool, writer: &mut W
         }
         StreamPiece::Pending(id, pending) => {
             writer.raw(&raw_id(*id));
-            writer.millis(pending.delivered_ms as u64);
+            writer.millis(pending.shown_ms() as u64);
             writer.length(pending.deliveries);
         }
         StreamPiece::Consumers(count) => writer.length(*count as u64),
         StreamPiece::Consumer(_, consumer) => {
             writer.string(&consumer.name);
             writer.millis(consumer.seen_ms as u64);
-            if has_activity(has_producers, writer) {
+            if has.activity(writer) {
                 writer.millis(consumer.active_ms as u64);
             }
             writer.length(consumer.pending_count as u64);
         }
         StreamPiece::Owned(id) => writer.raw(&raw_id(*id)),
+        StreamPiece::Returned(count) => {
+            if has.returned {
+                writer.length(*count as u64);
+            }
+        }
         StreamPiece::Producers(facts, count) => {
             writer.length(facts.rules.seconds);
             writer.length(facts.rules.each_max);
@@ -306,10 +347,17 @@ fn read_group(form: u8, reader: &mut Reader<'_>, stream: &Stream) -> Result<Grou
             );
         }
     }
-    if form == types::STREAM_LISTPACKS_5 && reader.count(16)? > 0 {
-        return Err(Malformed(
-            "a stream with entries that a group was given back (XNACK)",
-        ));
+    if form == types::STREAM_LISTPACKS_5 {
+        for _ in 0..reader.count(16)? {
+            let id = id_of(&reader.array::<16>()?)?;
+            let Some((_, deliveries)) = figures.get(&id).copied() else {
+                return Err(Malformed("an entry given back that is not pending"));
+            };
+            if !owned.insert(id) {
+                return Err(Malformed("an entry given back that is a consumer's"));
+            }
+            group.give_back(id, deliveries);
+        }
     }
     if owned.len() != figures.len() {
         return Err(Malformed("an entry pending for nobody"));

@@ -7,6 +7,7 @@ use crate::command::args::{Args, RoutedKey};
 use crate::command::context::ShardCx;
 use crate::command::declaration::CommandResult;
 use crate::command::stream::reply_id;
+use crate::engine::value::stream::consumer::Pending;
 use crate::engine::value::stream::id::StreamId;
 use crate::engine::value::stream::node::Item;
 use crate::engine::value::stream::{Stream, stream_of};
@@ -18,8 +19,8 @@ const LOOKED_AT_PER_ANSWERED: usize = 8;
 pub(super) struct Claimed {
     pub(super) id: StreamId,
     idle_ms: i64,
-    /// How often it was delivered before.
-    pub(super) deliveries: u64,
+    /// How it was pending.
+    pub(super) pending: Pending,
 }
 
 /// Weighs what has to be looked at to find what can be claimed.
@@ -61,13 +62,13 @@ pub(super) fn chosen(
         let idle_ms = now_ms.saturating_sub(pending.delivered_ms).max(0);
         (idle_ms >= idle_ms_min).then_some(Claimed {
             id,
-            idle_ms,
-            deliveries: pending.deliveries,
+            idle_ms: now_ms.saturating_sub(pending.shown_ms()).max(0),
+            pending,
         })
     });
     let mut claimed: Vec<Claimed> = claimed.collect();
-    // Those of one moment stay in the order of their IDs.
-    claimed.sort_by_key(|one| std::cmp::Reverse(one.idle_ms));
+    // What was given back comes first. Those of one moment stay in the order of their IDs.
+    claimed.sort_by_key(|one| one.pending.delivered_ms);
     let count_max = match count_max {
         0 => usize::MAX,
         max => usize::try_from(max).unwrap_or(usize::MAX),
@@ -88,7 +89,7 @@ pub(super) fn chosen(
 /// Answers an entry that was claimed: with how long it was idle, and how often it was delivered before.
 pub(super) fn reply(stream: &Stream, claimed: &Claimed, out: &mut Out) {
     if let Some(item) = stream.range(claimed.id, claimed.id).next() {
-        of_four(&item, (claimed.idle_ms, claimed.deliveries), out);
+        of_four(&item, (claimed.idle_ms, claimed.pending.deliveries), out);
     }
 }
 

@@ -557,7 +557,7 @@ fn answer_new(
         for one in &claimed {
             let pending = Pending {
                 delivered_ms: now_ms,
-                deliveries: one.deliveries.saturating_add(1),
+                deliveries: one.pending.deliveries_with(1),
                 consumer,
             };
             group.set_pending(one.id, pending);

@@ -7,8 +7,8 @@ use super::node::Node;
 use super::producers::{Producer, ProducerFacts};
 
 /// A piece of a stream, in the order in which they are shown: nodes; facts; for each group its head, what is pending,
-/// the count of its consumers; for each of these its head and what it owns; of a stream that knows producers what they
-/// have in common, each of them, and the end of them.
+/// the count of its consumers; for each of these its head and what it owns; what the group was given back; of a stream
+/// that knows producers what they have in common, each of them, and the end of them.
 #[derive(Clone, Copy)]
 pub enum StreamPiece<'a> {
     /// A node with its first ID.
@@ -23,8 +23,10 @@ pub enum StreamPiece<'a> {
     Consumers(usize),
     /// A consumer of a group, which is named first.
     Consumer(&'a GroupHead, &'a ConsumerHead),
-    /// An entry that the consumer owns.
+    /// An entry that the consumer owns, or that the group was given back.
     Owned(StreamId),
+    /// As many entries follow that the group was given back, in the order in which it was.
+    Returned(usize),
     /// What is known of producers together, and how many of them follow.
     Producers(ProducerFacts, usize),
     /// A producer with its name.

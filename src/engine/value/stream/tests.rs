@@ -275,10 +275,21 @@ fn pending_entries_have_one_owner() {
         let mut random = Random::new(seed);
         let mut group = Group::new(StreamId::MIN, UNKNOWN_READ);
         let mut model: BTreeMap<StreamId, (u8, i64)> = BTreeMap::new();
+        // What no consumer owns, in the order of giving back.
+        let mut returned: Vec<StreamId> = Vec::new();
         for now_ms in 0..400 {
             let one = id(random.below(30), 0);
             let name = [b'a' + random.below(4) as u8];
-            match random.below(10) {
+            let kind = random.below(12);
+            if kind != 9 {
+                returned.retain(|id| *id != one);
+            }
+            match kind {
+                10.. => {
+                    group.give_back(one, 1);
+                    model.insert(one, (0, 0));
+                    returned.push(one);
+                }
                 0..=5 => {
                     let (consumer, _) = group.see_consumer(&name, now_ms);
                     let pending = Pending {
@@ -302,8 +313,13 @@ fn pending_entries_have_one_owner() {
             group.check_invariants();
             let all: Vec<_> = group
                 .pending_between(StreamId::MIN, StreamId::MAX)
-                .map(|(id, one)| (id, (group.consumer(one.consumer).name[0], one.delivered_ms)))
+                .map(|(id, one)| {
+                    let owner = group.owner_name(one).first().copied().unwrap_or(0);
+                    (id, (owner, one.shown_ms()))
+                })
                 .collect();
+            let in_order: Vec<_> = group.returned().into_iter().map(|(id, _)| id).collect();
+            assert_eq!(in_order, returned);
             assert_eq!(all, model.clone().into_iter().collect::<Vec<_>>());
             if let Some(consumer) = group.find_consumer(&name) {
                 let (start, end) = (id(random.below(30), 0), id(random.below(30), 0));
@@ -643,6 +659,10 @@ fn pieces(stream: &Stream) -> Vec<String> {
                 show(StreamPiece::Owned(id));
             }
         }
+        show(StreamPiece::Returned(group.returned_count()));
+        for (id, _) in group.returned() {
+            show(StreamPiece::Owned(id));
+        }
     }
     if let Some(producers) = stream.producers() {
         let facts = producers.facts();
@@ -671,6 +691,7 @@ fn text_of(piece: StreamPiece<'_>) -> String {
         StreamPiece::Consumers(count) => format!("consumers {count}"),
         StreamPiece::Consumer(group, head) => format!("{:?} {head:?}", group.name),
         StreamPiece::Owned(id) => format!("owned {id:?}"),
+        StreamPiece::Returned(count) => format!("returned {count}"),
         StreamPiece::Producers(facts, count) => format!("{count} {facts:?}"),
         StreamPiece::Producer(name, producer) => {
             format!("{name:?} {:?}", producer.iter().collect::<Vec<_>>())
@@ -688,7 +709,12 @@ fn change_groups(stream: &mut Stream, random: &mut Random, top: u64, count: u64)
         let Some(group) = stream.groups.get_mut(name.as_bytes()) else {
             continue;
         };
-        match random.below(8) {
+        match random.below(10) {
+            8 | 9 => {
+                for step in 0..random.below(4) {
+                    group.give_back(id(any.ms + step, 0), random.below(9));
+                }
+            }
             0..=3 => {
                 let (consumer, _) = group.see_consumer(consumer.as_bytes(), top as i64);
                 let pending = Pending {
@@ -703,7 +729,9 @@ fn change_groups(stream: &mut Stream, random: &mut Random, top: u64, count: u64)
             4 | 5 => {
                 group.acknowledge(any);
             }
-            6 => group.deliver_again(any, 7),
+            6 if group.pending(any).is_some_and(|one| !one.is_returned()) => {
+                group.deliver_again(any, 7);
+            }
             _ => {
                 if let Some(consumer) = group.find_consumer(consumer.as_bytes()) {
                     group.remove_consumer(consumer);

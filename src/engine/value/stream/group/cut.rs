@@ -25,6 +25,8 @@ enum Stage {
     Consumer(usize),
     /// What it owns, from this entry on.
     Owned(usize, StreamId),
+    /// What no consumer owns, from this one on.
+    Returned(usize),
     /// All was shown; what was kept is freed.
     Over,
 }
@@ -44,6 +46,8 @@ pub(in crate::engine::value::stream) struct GroupCut {
     before: BTreeMap<StreamId, Option<Pending>>,
     /// Entries of `before` that were pending, by the places of their owners.
     owned: BTreeSet<(ConsumerId, StreamId)>,
+    /// What was shown as pending and no consumer owns, with when it was given back.
+    returned: Vec<(i64, StreamId)>,
     /// Entries shown as pending, or as owned by the consumer whose turn it is.
     shown: usize,
 }
@@ -157,6 +161,7 @@ impl Group {
             stage,
             before,
             owned,
+            returned,
             shown,
         } = cut
         else {
@@ -173,23 +178,21 @@ impl Group {
                     let here = self.pending_between(from, StreamId::MAX).next();
                     let kept = before.range(from..).next();
                     let next = first_of(here.map(|(id, _)| id), kept.map(|(id, _)| *id));
-                    let Some(id) = next else {
-                        debug_assert_eq!(*shown, heads.group.pending_count);
-                        show(StreamPiece::Consumers(heads.consumers.len()));
-                        *stage = Stage::Consumer(0);
-                        continue;
-                    };
-                    let was = match kept {
-                        Some((kept, was)) if *kept == id => *was,
-                        _ => here.map(|(_, pending)| pending),
-                    };
-                    if let Some(was) = was {
+                    let was = next.and_then(|id| match kept {
+                        Some((kept, was)) if *kept == id => Some((id, (*was)?)),
+                        _ => here,
+                    });
+                    if let Some((id, was)) = was {
                         show(StreamPiece::Pending(id, was));
                         *shown += 1;
+                        if was.is_returned() {
+                            returned.push((was.delivered_ms, id));
+                        }
                     }
-                    *stage = match id.next() {
+                    *stage = match next.and_then(StreamId::next) {
                         Some(next) => Stage::Pending(next),
                         None => {
+                            debug_assert_eq!(*shown, heads.group.pending_count);
                             show(StreamPiece::Consumers(heads.consumers.len()));
                             Stage::Consumer(0)
                         }
@@ -200,25 +203,36 @@ impl Group {
                         show(StreamPiece::Consumer(&heads.group, head));
                         (*stage, *shown) = (Stage::Owned(number, StreamId::MIN), 0);
                     }
+                    None => {
+                        returned.sort_unstable();
+                        show(StreamPiece::Returned(returned.len()));
+                        *stage = Stage::Returned(0);
+                    }
+                },
+                Stage::Returned(number) => match returned.get(number) {
+                    Some((_, id)) => {
+                        show(StreamPiece::Owned(*id));
+                        *stage = Stage::Returned(number + 1);
+                    }
                     None => *stage = Stage::Over,
                 },
                 Stage::Owned(number, from) => {
                     let (place, head) = &heads.consumers[number];
+                    let of_owner = |id: &StreamId| {
+                        let was = before.get(id);
+                        was.is_none_or(|was| was.is_some_and(|was| was.consumer == *place))
+                    };
                     let here = self.owned_from(*place, from);
                     let kept = owned.range((*place, from)..=(*place, StreamId::MAX)).next();
                     let next = first_of(here, kept.map(|(_, id)| *id));
-                    let behind = Stage::Consumer(number + 1);
-                    let Some(id) = next else {
-                        debug_assert_eq!(*shown, head.pending_count);
-                        *stage = behind;
-                        continue;
-                    };
-                    let was = before.get(&id);
-                    if was.is_none_or(|was| was.is_some_and(|was| was.consumer == *place)) {
+                    if let Some(id) = next.filter(of_owner) {
                         show(StreamPiece::Owned(id));
                         *shown += 1;
                     }
-                    *stage = id.next().map_or(behind, |next| Stage::Owned(number, next));
+                    debug_assert!(next.is_some() || *shown == head.pending_count);
+                    let behind = Stage::Consumer(number + 1);
+                    let next = next.and_then(StreamId::next);
+                    *stage = next.map_or(behind, |next| Stage::Owned(number, next));
                 }
                 Stage::Over => {
                     let (one, other) = (before.pop_first(), owned.pop_first());

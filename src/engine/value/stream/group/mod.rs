@@ -1,7 +1,8 @@
 //! Consumer groups: how far a group has read, what was delivered and not acknowledged yet, and to whom.
 //!
 //! A pending entry stands once in its group, with the consumer that owns it, and once in that consumer's own list;
-//! both always agree. It does not know whether the entries are still in the stream.
+//! both always agree. One that the group was given back has no owner. It does not know whether the entries are still in
+//! the stream.
 
 mod cut;
 
@@ -25,6 +26,10 @@ pub struct Group {
     pending: BTreeMap<StreamId, Pending>,
     consumers: Vec<Option<Consumer>>,
     by_name: BTreeMap<Box<[u8]>, ConsumerId>,
+    /// Pending entries that no consumer owns.
+    returned: usize,
+    /// The number of the next one that is given back.
+    returned_next: u64,
     /// What it was at a moment of which not all was shown yet.
     pub(super) cut: Option<Box<GroupCut>>,
 }
@@ -50,6 +55,8 @@ impl Group {
             pending: BTreeMap::new(),
             consumers: Vec::new(),
             by_name: BTreeMap::new(),
+            returned: 0,
+            returned_next: 0,
             cut: None,
         }
     }
@@ -99,6 +106,14 @@ impl Group {
         consumer.pending.range(from..).next().copied()
     }
 
+    /// The name of who owns a pending entry; empty, if no consumer does.
+    pub fn owner_name(&self, pending: Pending) -> &[u8] {
+        match pending.consumer {
+            ConsumerId::NOBODY => b"",
+            owner => &self.consumer(owner).name,
+        }
+    }
+
     /// Adds a consumer that is not there yet.
     pub fn add_consumer(&mut self, name: &[u8], now_ms: i64) -> ConsumerId {
         let consumer = Consumer {
@@ -141,6 +156,29 @@ impl Group {
     /// Entries delivered and not acknowledged.
     pub fn pending_count(&self) -> usize {
         self.pending.len()
+    }
+
+    /// Those of them that no consumer owns.
+    pub fn returned_count(&self) -> usize {
+        self.returned
+    }
+
+    /// Those of them that no consumer owns, in the order in which they were given back.
+    pub fn returned(&self) -> Vec<(StreamId, Pending)> {
+        if self.returned == 0 {
+            return Vec::new();
+        }
+        let pending = self.pending.iter().map(|(id, one)| (*id, *one));
+        let mut returned: Vec<_> = pending.filter(|(_, one)| one.is_returned()).collect();
+        returned.sort_unstable_by_key(|(_, one)| one.delivered_ms);
+        returned
+    }
+
+    /// Makes an entry pending that no consumer owns, behind all of these.
+    pub fn give_back(&mut self, id: StreamId, deliveries: u64) {
+        let pending = Pending::returned(self.returned_next, deliveries);
+        self.returned_next += 1;
+        self.set_pending(id, pending);
     }
 
     /// One pending entry.
@@ -188,9 +226,23 @@ impl Group {
             if before.consumer == pending.consumer {
                 return;
             }
-            self.consumer_mut(before.consumer).pending.remove(&id);
+            self.disown(before.consumer, id);
         }
-        self.consumer_mut(pending.consumer).pending.insert(id);
+        match pending.consumer {
+            ConsumerId::NOBODY => self.returned += 1,
+            owner => {
+                self.consumer_mut(owner).pending.insert(id);
+            }
+        }
+    }
+
+    fn disown(&mut self, owner: ConsumerId, id: StreamId) {
+        match owner {
+            ConsumerId::NOBODY => self.returned -= 1,
+            owner => {
+                self.consumer_mut(owner).pending.remove(&id);
+            }
+        }
     }
 
     /// Acknowledges an entry; says whether it was pending.
@@ -199,7 +251,7 @@ impl Group {
         let Some(pending) = self.pending.remove(&id) else {
             return false;
         };
-        self.consumer_mut(pending.consumer).pending.remove(&id);
+        self.disown(pending.consumer, id);
         true
     }
 
@@ -219,7 +271,7 @@ impl Group {
         self.keep(id);
         if let Some(pending) = self.pending.get_mut(&id) {
             pending.delivered_ms = now_ms;
-            pending.deliveries = pending.deliveries.saturating_add(1);
+            pending.deliveries = pending.deliveries_with(1);
         }
     }
 
@@ -314,7 +366,8 @@ impl Group {
                 assert_eq!(self.pending[entry].consumer, *id);
             }
         }
-        assert_eq!(total, self.pending.len());
+        assert_eq!(self.returned, self.returned().len());
+        assert_eq!(total + self.returned, self.pending.len());
         assert_eq!(self.consumers.iter().flatten().count(), self.by_name.len());
     }
 }
