@@ -398,6 +398,10 @@ parameters! {
         MUTABLE, "Classes of keyspace events that are published.";
     hot_keys_sample: number(u32, 256, 0, 1_000_000), "hot-keys-sample", MUTABLE.since("basalt"),
         "One in so many commands is looked at to find hot keys; 0 for none.";
+    prefix_delimiter: text(":"), "prefix-delimiter", MUTABLE.since("basalt"),
+        "What stands behind each part of a key, for INFO prefixes; empty: keys have no prefixes.";
+    prefix_depth: number(u32, 1, 1, 64), "prefix-depth", MUTABLE.since("basalt"),
+        "How many parts of a key are its prefix, for INFO prefixes.";
     miss_ratio_curve: flag(true), "miss-ratio-curve", MUTABLE.since("basalt"),
         "Estimate the hit ratio that other sizes of memory would have.";
     metrics_port: number(u16, 9121, 0, 65535), "metrics-port", IMMUTABLE.since("basalt"),

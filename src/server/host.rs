@@ -212,8 +212,9 @@ impl Host {
         let _one_at_a_time = service.changing_config.lock();
         let (new, changed) = changed(&service.config.load(), pairs, peer)?;
         let is_changed = |name| changed.contains(&name);
-        if is_changed("hot-keys-sample") {
-            service.telemetry.hot_keys.configure(new.hot_keys_sample);
+        let of_samples = ["hot-keys-sample", "prefix-delimiter", "prefix-depth"];
+        if of_samples.iter().any(|name| changed.contains(name)) {
+            service.telemetry.configure_samples(&new);
         }
         if is_changed("miss-ratio-curve") {
             for published in &service.all_published {

@@ -501,7 +501,7 @@ fn build_on(
     for engine in &mut engines {
         engine.set_budget(Arc::clone(&budget));
     }
-    telemetry.hot_keys.configure(config.hot_keys_sample);
+    telemetry.configure_samples(&config);
     let shards = Arc::new(Shards::new(engines));
     dispatcher.reach(&shards);
     Service {

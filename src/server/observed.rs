@@ -92,13 +92,6 @@ impl Observed for Service {
                 keys,
                 ..Drawn::default()
             };
-            engine.sample(db, draws, |key, data_type, bytes| {
-                found.draws += 1;
-                if bytes < LARGE_BYTES_MIN {
-                    let name = name_of(data_type);
-                    found.drawn.push((key.to_vec(), name, bytes));
-                }
-            });
             for (kind, type_name) in DataType::ALL {
                 let Some(keys) = engine.db(db) else { continue };
                 keys.each_large(kind, |key, bytes| {
@@ -110,6 +103,19 @@ impl Observed for Service {
                     });
                 });
             }
+            let Drawn {
+                drawn,
+                draws: count,
+                large,
+                ..
+            } = &mut found;
+            engine.sample(db, draws, |key, data_type, bytes| {
+                *count += 1;
+                let is_known = bytes >= LARGE_BYTES_MIN && large.iter().any(|big| big.key == key);
+                if !is_known {
+                    drawn.push((key.to_vec(), name_of(data_type), bytes));
+                }
+            });
             all.push(found);
         }
         Some(all)

@@ -7,7 +7,7 @@
 use std::ops::ControlFlow::{Break, Continue};
 use std::sync::Arc;
 
-use super::batch::{Admitted, Plan};
+use super::batch::Admitted;
 use super::turn::Turn;
 use super::waiting::Blocked;
 use super::{Flow, Ran, Session, Step};
@@ -24,7 +24,9 @@ use crate::engine::Now;
 use crate::resp::reply::Position;
 use crate::shard::unit::context::UnitOutcome;
 use crate::shard::unit::transaction::Transaction;
+use crate::telemetry::Telemetry;
 use crate::telemetry::clock::Ticks;
+use crate::telemetry::hotkeys::Sampled;
 use crate::telemetry::replication::Whence;
 use crate::telemetry::slow::{self, Reporter, SlowStep};
 use crate::telemetry::{counters, errors, slowlog};
@@ -264,7 +266,7 @@ impl Session {
             .command(request.command)
             .ran(duration_ns, failed);
         if turn.counters.takes_sample() {
-            self.sample(turn, request.plan, duration_ns, mark);
+            self.sample(turn, request, duration_ns, mark);
         }
     }
 
@@ -472,11 +474,28 @@ impl Session {
     /// Lets the command that the countdown chose count for its keys, and begins the next countdown.
     #[cold]
     #[inline(never)]
-    fn sample(&self, turn: &Turn<'_>, plan: &Plan, duration_ns: u64, mark: Position) {
-        let hot_keys = &self.service.telemetry.hot_keys;
+    fn sample(&self, turn: &Turn<'_>, request: Admitted<'_>, duration_ns: u64, mark: Position) {
+        let Telemetry {
+            hot_keys, prefixes, ..
+        } = &self.service.telemetry;
         hot_keys.count_anew(turn.counters);
-        let (args, reply_bytes) = (turn.batch.args(plan), turn.batch.out.len_since(mark));
-        hot_keys.add(turn.counters, &args, duration_ns, reply_bytes);
+        let args = turn.batch.args(request.plan);
+        let found = match request.command.flags.has(Flags::READONLY) {
+            // What only reads leaves its keys as it has found them.
+            true => {
+                let keys = args.keys().iter();
+                keys.map(|routed| turn.is_there(self.connection.db, routed, &args.key_of(routed)))
+                    .collect()
+            }
+            false => Vec::new(),
+        };
+        let sampled = Sampled {
+            command: request.command,
+            duration_ns,
+            reply_bytes: turn.batch.out.len_since(mark),
+            found,
+        };
+        hot_keys.add(turn.counters, prefixes, &args, &sampled);
     }
 
     /// Tells of those commands of a transaction that took long, or that are sampled for hot keys. No shard may be in
@@ -502,8 +521,16 @@ impl Session {
             if let Some((_, duration_ns, reply_bytes)) =
                 sampled.next_if(|(step, ..)| *step == index)
             {
-                let hot_keys = &self.service.telemetry.hot_keys;
-                hot_keys.add(counters::local(), &args, *duration_ns, *reply_bytes);
+                let Telemetry {
+                    hot_keys, prefixes, ..
+                } = &self.service.telemetry;
+                let sampled = Sampled {
+                    command,
+                    duration_ns: *duration_ns,
+                    reply_bytes: *reply_bytes,
+                    found: Vec::new(),
+                };
+                hot_keys.add(counters::local(), prefixes, &args, &sampled);
             }
             if matches!(command.run, Run::Script(_)) {
                 reporter.tell_calls(&notes.slow, index);

@@ -8,10 +8,11 @@ use super::batch::{Batch, Plan, Route};
 use super::service::Service;
 use crate::client::under_way::UnderWay;
 use crate::cluster::route::SlotOf;
+use crate::command::args::RoutedKey;
 use crate::command::host::cluster::{Routes, SlotMap};
 use crate::config::Config;
 use crate::engine::slot_usage::Usage;
-use crate::engine::{Engine, Now};
+use crate::engine::{Engine, Key, Now};
 use crate::shard::Shards;
 use crate::shard::job::Job;
 use crate::shard::ownership::ShardGuard;
@@ -171,6 +172,13 @@ impl<'t> Turn<'t> {
             engine,
             routes: self.routes.as_ref(),
         })
+    }
+
+    /// Whether a key is there, if its shard is in hand still.
+    pub(super) fn is_there(&self, db: usize, routed: &RoutedKey, key: &Key<'_>) -> Option<bool> {
+        let held = self.held.as_ref();
+        let (_, engine) = held.filter(|(number, _)| *number == routed.shard)?;
+        Some(engine.is_there(db, key, self.now))
     }
 
     /// Counts what a request took for the slot of its keys: here if its shard is in hand still, else as a task of the

@@ -50,8 +50,8 @@ impl SpaceSaving {
         self.total
     }
 
-    /// Adds to the weight of a name.
-    pub fn add(&mut self, name: &[u8], hash: u64, weight: u64) {
+    /// Adds to the weight of a name: the place that it has, and whether it had none before.
+    pub fn add(&mut self, name: &[u8], hash: u64, weight: u64) -> (usize, bool) {
         self.total = self.total.saturating_add(weight);
         // Without a branch in between, several are compared at a time.
         let found =
@@ -64,7 +64,7 @@ impl SpaceSaving {
                 });
         if let Some(own) = self.weights.get_mut(found) {
             *own = own.saturating_add(weight);
-            return;
+            return (found, false);
         }
         let name: Box<[u8]> = name[..name.len().min(NAME_BYTES_MAX)].into();
         if self.hashes.len() < self.places {
@@ -72,14 +72,22 @@ impl SpaceSaving {
             self.weights.push(weight);
             self.excesses.push(0);
             self.names.push(name);
-            return;
+            return (self.hashes.len() - 1, true);
         }
         let lightest = self.weights.iter().enumerate().min_by_key(|(_, own)| **own);
-        if let Some((at, &taken)) = lightest {
-            self.hashes[at] = hash;
-            self.weights[at] = taken.saturating_add(weight);
-            self.excesses[at] = taken;
-            self.names[at] = name;
+        let (at, &taken) = lightest.expect("there is at least one place");
+        self.hashes[at] = hash;
+        self.weights[at] = taken.saturating_add(weight);
+        self.excesses[at] = taken;
+        self.names[at] = name;
+        (at, true)
+    }
+
+    /// Weight that a name without a place may have at most.
+    pub fn least(&self) -> u64 {
+        match self.hashes.len() < self.places {
+            true => 0,
+            false => self.weights.iter().copied().min().unwrap_or(0),
         }
     }
 

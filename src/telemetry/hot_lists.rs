@@ -1,5 +1,6 @@
 //! What one thread knows of hot keys: lists of those that it saw most, see [`hotkeys`](super::hotkeys).
 
+use super::prefixes::uses::Uses;
 use crate::structures::space_saving::SpaceSaving;
 
 /// Places of the list by commands that is always kept, in each thread: whatever has more than this part of all uses is
@@ -14,6 +15,7 @@ const PLACES_BY_BYTES: usize = 64;
 pub struct Lists {
     pub(super) by_commands: SpaceSaving,
     pub(super) by_bytes: SpaceSaving,
+    pub(super) by_prefix: Uses,
     pub(super) session: Option<SessionLists>,
     draw: u64,
 }
@@ -23,6 +25,7 @@ impl Default for Lists {
         Lists {
             by_commands: SpaceSaving::new(PLACES_BY_COMMANDS),
             by_bytes: SpaceSaving::new(PLACES_BY_BYTES),
+            by_prefix: Uses::default(),
             session: None,
             draw: rand::random::<u64>() | 1,
         }

@@ -7,14 +7,18 @@
 //! to all commands. A command that names several keys shares its time and bytes out to them evenly.
 
 use std::collections::HashMap;
+use std::iter::repeat;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
 use super::counters::{self, ThreadCounters};
 use super::hot_lists::{Lists, SessionLists};
+use super::prefixes::Prefixes;
+use super::prefixes::uses::Counts;
 use super::process;
 use crate::command::Args;
+use crate::command::declaration::{Command, Flags};
 use crate::command::host::{HotKeysReport, HotKeysRequest, HotKeysTop};
 use crate::engine::Key;
 use crate::structures::space_saving::{Heavy, SpaceSaving, heaviest};
@@ -71,6 +75,18 @@ impl Session {
     fn is_running(&self) -> bool {
         self.ended.is_none()
     }
+}
+
+/// A command that was chosen, and has run.
+pub struct Sampled {
+    /// The command.
+    pub command: &'static Command,
+    /// How long it ran.
+    pub duration_ns: u64,
+    /// What it answered.
+    pub reply_bytes: usize,
+    /// Which of its keys are there, where that is known, if it reads.
+    pub found: Vec<Option<bool>>,
 }
 
 /// See the module.
@@ -167,20 +183,58 @@ impl HotKeys {
             .set(lists.get_or_insert_default().next(interval));
     }
 
+    /// One in so many commands is always looked at; 0: none is, unless a session is under way.
+    pub fn sampled(&self) -> u32 {
+        match self.always.load(Relaxed) {
+            0 => 0,
+            _ => self.interval.load(Relaxed),
+        }
+    }
+
     /// Lets a command that was chosen count: its keys, time, and bytes in and out.
     #[cold]
     #[inline(never)]
     pub fn add(
         &self,
         thread: &ThreadCounters,
+        prefixes: &Prefixes,
         args: &Args<'_>,
-        duration_ns: u64,
-        reply_bytes: usize,
+        sampled: &Sampled,
     ) {
         let received = args.from(0).map(|argument| argument.len() + FRAME_BYTES);
-        let bytes = (received.sum::<usize>() + reply_bytes) as u64;
+        let bytes = (received.sum::<usize>() + sampled.reply_bytes) as u64;
         let keys = args.keys().iter().map(|routed| args.key_of(routed));
-        self.add_keys(thread, keys, duration_ns, bytes);
+        self.add_keys(thread, keys, sampled.duration_ns, bytes);
+        self.add_prefixes(thread, prefixes, args, sampled);
+    }
+
+    fn add_prefixes(
+        &self,
+        thread: &ThreadCounters,
+        prefixes: &Prefixes,
+        args: &Args<'_>,
+        sampled: &Sampled,
+    ) {
+        let weight = u64::from(self.sampled());
+        let flags = sampled.command.flags;
+        let (reads, writes) = match (flags.has(Flags::WRITE), flags.has(Flags::READONLY)) {
+            (true, _) => (0, weight),
+            (false, true) => (weight, 0),
+            // A script may do either.
+            (false, false) => return,
+        };
+        let mut lists = thread.hot.lock();
+        let uses = &mut lists.get_or_insert_default().by_prefix;
+        let found = sampled.found.iter().copied().chain(repeat(None));
+        for (routed, found) in args.keys().iter().zip(found) {
+            let counts = Counts {
+                reads,
+                writes,
+                hits: if found == Some(true) { reads } else { 0 },
+                misses: if found == Some(false) { reads } else { 0 },
+            };
+            prefixes.count(uses, args.key_of(routed).bytes, counts);
+        }
     }
 
     fn add_keys<'k>(

@@ -9,6 +9,7 @@
 //! slow                       which commands took long, on their way there
 //! process memory histogram   read from the system, the allocator, the buckets
 //! hotkeys                    which keys take most commands, bytes and time
+//! prefixes                   what keys with one prefix take and how they are used
 //! rounds                     how often the loops went round
 //! handshakes                 figures of TLS handshakes
 //! persistence                figures of snapshots, the append-only file and loading
@@ -42,6 +43,7 @@ pub mod metrics;
 pub mod miss_ratio;
 pub mod observed;
 pub mod persistence;
+pub mod prefixes;
 pub mod process;
 pub mod progress;
 pub mod replication;
@@ -66,6 +68,7 @@ use hotkeys::HotKeys;
 use latency::{Latency, Pass};
 use observed::Observed;
 use persistence::Persistence;
+use prefixes::Prefixes;
 use replication::Replication;
 use sampler::{Sampler, Totals};
 use scrapes::Scrapes;
@@ -88,6 +91,8 @@ pub struct Telemetry {
     pub thread_count: usize,
     /// HOTKEYS.
     pub hot_keys: HotKeys,
+    /// INFO prefixes.
+    pub prefixes: Prefixes,
     /// SLOWLOG.
     pub slowlog: Slowlog,
     /// Commands whose request was large.
@@ -166,6 +171,7 @@ impl Telemetry {
             config_file,
             thread_count,
             hot_keys: HotKeys::default(),
+            prefixes: Prefixes::default(),
             slowlog: Slowlog::default(),
             large_requests: Slowlog::default(),
             large_replies: Slowlog::default(),
@@ -189,6 +195,13 @@ impl Telemetry {
         }
     }
 
+    /// `hot-keys-sample`, `prefix-delimiter` and `prefix-depth`.
+    pub fn configure_samples(&self, config: &Config) {
+        self.hot_keys.configure(config.hot_keys_sample);
+        let prefixes = &self.prefixes;
+        prefixes.configure(&config.prefix_delimiter, config.prefix_depth);
+    }
+
     /// What the cron does ten times a second: takes a reading for the rates and looks for a new peak of memory.
     pub fn tick(&self, now_ms: u64) {
         self.rounds.note_cron();
@@ -208,6 +221,7 @@ impl Telemetry {
         }
         self.sampler.tick(now_ms, totals);
         self.hot_keys.tick(now_ms);
+        self.prefixes.tick(now_ms);
         self.raise_peak(memory::used_bytes());
     }
 

@@ -70,9 +70,9 @@ pub struct BigKey {
 pub struct Drawn {
     /// Keys that there are.
     pub keys: u64,
-    /// Keys that were drawn at random, but for large ones: the key, the name of its type, its bytes.
+    /// Keys that were drawn at random, but for the large ones that are known: the key, the name of its type, its bytes.
     pub drawn: Vec<(Vec<u8>, &'static str, u64)>,
-    /// How many were drawn, with those that are large.
+    /// How many were drawn, with those that are known.
     pub draws: u64,
     /// The large ones that are known.
     pub large: Vec<BigKey>,

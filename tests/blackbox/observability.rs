@@ -163,6 +163,109 @@ fn large_values_are_named_and_the_doctor_speaks_of_them() {
     });
 }
 
+/// The fields of a prefix's line in INFO.
+fn prefix(raw: &mut Raw, name: &str) -> Option<std::collections::HashMap<String, String>> {
+    let text = raw.call("INFO prefixes").body();
+    let wanted = format!(":name={name},");
+    let line = text.lines().find(|line| line.contains(&wanted))?;
+    let (_, fields) = line.split_once(':')?;
+    let fields = fields.split(',').filter_map(|field| field.split_once('='));
+    Some(
+        fields
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .collect(),
+    )
+}
+
+#[test]
+fn info_prefixes_says_what_keys_with_one_prefix_take_and_how_they_are_used() {
+    let server = Server::start(&Options::shards(8).with("hot-keys-sample", "1"));
+    let mut raw = server.raw();
+    let lines: Vec<String> = (0..600)
+        .map(|index| match index % 3 {
+            0 => format!("SET user:{index} {}", "u".repeat(100)),
+            1 => format!("SET page:{index}:{} v", index % 7),
+            _ => format!("SET plain{index} v"),
+        })
+        .collect();
+    send(&mut raw, &lines);
+    // Three of four are there.
+    let lines: Vec<String> = (0..400)
+        .map(|index| match index % 4 {
+            0 => format!("GET user:none{index}"),
+            _ => format!("GET user:{}", index / 4 * 3),
+        })
+        .collect();
+    send(&mut raw, &lines);
+    raw.call("MGET user:0 user:none page:1:1");
+    let number = |raw: &mut Raw, name: &str, field: &str| -> f64 {
+        let fields = prefix(raw, name).unwrap_or_else(|| panic!("{name} is not there"));
+        fields[field].parse().expect("a number")
+    };
+    for (name, keys) in [("user:", 200.0), ("page:", 200.0), ("", 200.0)] {
+        let (found, error) = (
+            number(&mut raw, name, "keys"),
+            number(&mut raw, name, "keys_error"),
+        );
+        assert!(
+            (found - keys).abs() <= error && error < 40.0,
+            "{name} {found} ± {error}"
+        );
+    }
+    let (small, large) = (
+        number(&mut raw, "", "bytes"),
+        number(&mut raw, "user:", "bytes"),
+    );
+    assert!(large > 2.0 * small, "{small} {large}");
+    // All commands are looked at; of one over several shards it is not known what it has found.
+    let ratio = number(&mut raw, "user:", "hit_ratio");
+    assert!((74.0..76.0).contains(&ratio), "{ratio}");
+    let fields = prefix(&mut raw, "user:").expect("as before");
+    let rate = |name: &str| fields[name].parse::<f64>().expect("a number");
+    let (reads, writes) = (rate("reads_per_sec"), rate("writes_per_sec"));
+    assert!((1.9..2.1).contains(&(reads / writes)), "{reads} {writes}");
+    assert_eq!(number(&mut raw, "user:", "writes_per_sec_error"), 0.0);
+    // A transaction's commands count one by one, a script for nothing.
+    let before = number(&mut raw, "page:", "reads_per_sec");
+    raw.call("MULTI");
+    for _ in 0..20 {
+        raw.call("GET page:1:1");
+    }
+    raw.call("EXEC");
+    raw.call("EVAL \"return redis.call('get', KEYS[1])\" 1 page:1:1");
+    assert!(number(&mut raw, "page:", "reads_per_sec") > before);
+    // Another rule.
+    check(&mut raw, "CONFIG SET prefix-depth 2", "OK");
+    assert!(prefix(&mut raw, "page:").is_none());
+    assert!(prefix(&mut raw, "page:4:").is_some());
+    assert_eq!(number(&mut raw, "user:", "reads_per_sec"), 0.0);
+    check(
+        &mut raw,
+        "CONFIG SET prefix-delimiter , prefix-depth 1",
+        "OK",
+    );
+    raw.call("SET a,b=c v");
+    for _ in 0..50 {
+        raw.call("GET a,b=c");
+    }
+    assert!(number(&mut raw, "a\\x2c", "reads_per_sec") > 0.0);
+    for (line, expected) in [
+        ("CONFIG SET prefix-depth 0", "(error)"),
+        ("CONFIG SET prefix-depth 65", "(error)"),
+        ("CONFIG SET prefix-delimiter \"\"", "OK"),
+    ] {
+        assert!(raw.call(line).show().starts_with(expected), "{line}");
+    }
+    assert!(!raw.call("INFO prefixes").body().contains("prefix0"));
+    for sections in ["", "all", "everything"] {
+        assert!(
+            !raw.call(&format!("INFO {sections}"))
+                .body()
+                .contains("# Prefixes")
+        );
+    }
+}
+
 #[test]
 fn no_name_of_a_key_or_a_client_stands_on_the_metrics_port_unless_that_is_asked_for() {
     if is_stand_in() {
@@ -256,6 +359,10 @@ fn no_name_of_a_key_or_a_client_stands_on_the_metrics_port_unless_that_is_asked_
         let hot = series(&format!("basalt_hot_key_{name}_ratio{{"));
         assert!((1..=10).contains(&hot.len()), "{hot:?}");
     }
+    let prefixes = series("basalt_prefix_keys{prefix=\"secret-big:\"} ");
+    assert_eq!(prefixes.len(), 1, "{named}");
+    let prefixes = series("basalt_prefix_hit_ratio{prefix=\"\"} ");
+    assert_eq!(prefixes.len(), 1, "{named}");
     for other in [
         "client", "user", "channel", "function", "command", "library", "pattern", "message",
     ] {

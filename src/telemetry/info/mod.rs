@@ -12,6 +12,7 @@ use super::histogram;
 use super::memory::human;
 use super::miss_ratio::PERCENT;
 use super::observed::Observed;
+use super::prefixes::{self, Estimate};
 use super::snapshot::{CommandFigures, Snapshot};
 use crate::config::Config;
 use crate::engine::published::DbCounts;
@@ -26,6 +27,9 @@ pub fn told_version(config: &Config) -> &str {
         version => version,
     }
 }
+
+/// Prefixes that INFO shows.
+const PREFIXES_MAX: usize = 20;
 
 /// Rounds of the cron a second.
 const CRON_HZ: u32 = 10;
@@ -61,10 +65,10 @@ const fn section(
     }
 }
 
-/// The section that comes only when it is named.
-const ON_DEMAND: &str = "debug";
+/// The sections that come only when they are named.
+const ON_DEMAND: [&str; 2] = ["prefixes", "debug"];
 
-static SECTIONS: [Section; 19] = [
+static SECTIONS: [Section; 20] = [
     section("server", "Server", true, |source, lines| {
         fields::write(fields::server::SERVER, source, lines);
     }),
@@ -110,7 +114,8 @@ static SECTIONS: [Section; 19] = [
     section("databases", "Databases", true, databases),
     section("missratio", "Missratio", true, miss_ratio),
     section("keyspace", "Keyspace", true, keyspace),
-    section(ON_DEMAND, "Debug", false, |source, lines| {
+    section("prefixes", "Prefixes", false, prefixes),
+    section("debug", "Debug", false, |source, lines| {
         fields::write(fields::DEBUG, source, lines);
     }),
 ];
@@ -120,7 +125,7 @@ pub fn text(service: &dyn Observed, sections: &[String]) -> String {
     let wanted = |section: &Section| {
         sections.is_empty() && section.by_default
             || sections.iter().any(|name| match name.as_str() {
-                "all" | "everything" => section.name != ON_DEMAND,
+                "all" | "everything" => !ON_DEMAND.contains(&section.name),
                 "default" => section.by_default,
                 "module_list" => section.name == "modules",
                 name => name == section.name,
@@ -329,6 +334,36 @@ fn miss_ratio(source: &Source<'_>, lines: &mut Lines) {
         for (percent, ratio) in PERCENT.iter().zip(ratios.iter().flatten()) {
             lines.decimal(&format!("{name}_at_{percent}"), 100.0 * ratio);
         }
+    }
+}
+
+/// Names are escaped, so that no line or field is cut short.
+fn prefixes(source: &Source<'_>, lines: &mut Lines) {
+    let report = prefixes::report(source.service, PREFIXES_MAX);
+    lines.field("prefix_delimiter", report.rule.delimiter.escape_ascii());
+    lines.field("prefix_depth", report.rule.depth);
+    lines.field("prefix_keys_drawn", report.drawn);
+    lines.field("prefix_commands_sampled", report.sample);
+    lines.decimal("prefix_window_sec", report.window_ms as f64 / 1e3);
+    for (index, prefix) in report.prefixes.iter().enumerate() {
+        let name = prefix.name.escape_ascii().to_string();
+        let name = name.replace(',', "\\x2c").replace('=', "\\x3d");
+        let mut fields = format!("name={name}");
+        for (figure, estimate, decimals) in [
+            ("keys", Some(prefix.keys), 0),
+            ("bytes", Some(prefix.bytes), 0),
+            ("reads_per_sec", prefix.reads_per_s, 2),
+            ("hit_ratio", prefix.hit_percent, 2),
+            ("writes_per_sec", prefix.writes_per_s, 2),
+        ] {
+            if let Some(Estimate { value, error }) = estimate {
+                let _ = write!(
+                    fields,
+                    ",{figure}={value:.decimals$},{figure}_error={error:.decimals$}"
+                );
+            }
+        }
+        lines.field(&format!("prefix{index}"), fields);
     }
 }
 

@@ -82,7 +82,7 @@ fn sections_are_chosen_by_name_and_unknown_ones_are_empty() {
     for word in ["all", "everything"] {
         let all = text(&service, &names(&[word, "cpu"]));
         // But for the sections that have to be named.
-        assert_eq!(parse(&all).0.len(), SECTIONS.len() - 1);
+        assert_eq!(parse(&all).0.len(), SECTIONS.len() - ON_DEMAND.len());
     }
 }
 

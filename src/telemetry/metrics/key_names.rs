@@ -6,6 +6,7 @@
 use super::page::Page;
 use crate::telemetry::info::ratio;
 use crate::telemetry::observed::{BigKey, Observed};
+use crate::telemetry::prefixes;
 
 /// Keys of each kind on a page.
 const NAMES_MAX: usize = 10;
@@ -17,6 +18,55 @@ const NAME_BYTES_MAX: usize = 128;
 pub(super) fn write(page: &mut Page, service: &dyn Observed) {
     hot(page, service);
     big(page, service);
+    prefixes(page, service);
+}
+
+fn prefixes(page: &mut Page, service: &dyn Observed) {
+    for prefix in prefixes::report(service, NAMES_MAX).prefixes {
+        let name = label(&prefix.name);
+        let mut gauge = |name_of_series, help, figure: f64| {
+            page.labelled_gauge(name_of_series, help, vec![("prefix", name.clone())], figure);
+        };
+        let (keys, bytes) = (prefix.keys, prefix.bytes);
+        gauge(
+            "basalt_prefix_keys",
+            "Keys with a prefix, estimated.",
+            keys.value,
+        );
+        gauge(
+            "basalt_prefix_keys_error",
+            "How far that may be from the truth.",
+            keys.error,
+        );
+        gauge(
+            "basalt_prefix_bytes",
+            "What keys with a prefix take, estimated.",
+            bytes.value,
+        );
+        gauge(
+            "basalt_prefix_bytes_error",
+            "How far that may be from the truth.",
+            bytes.error,
+        );
+        if let Some(reads) = prefix.reads_per_s {
+            let help = "Look-ups of keys with a prefix by commands that read, a second, estimated.";
+            gauge("basalt_prefix_reads_per_second", help, reads.value);
+            let help = "How far that may be from the truth.";
+            gauge("basalt_prefix_reads_per_second_error", help, reads.error);
+        }
+        if let Some(percent) = prefix.hit_percent {
+            let help = "Part of these look-ups that found a key, estimated.";
+            gauge("basalt_prefix_hit_ratio", help, percent.value / 100.0);
+            let help = "How far that may be from the truth.";
+            gauge("basalt_prefix_hit_ratio_error", help, percent.error / 100.0);
+        }
+        if let Some(writes) = prefix.writes_per_s {
+            let help = "Keys with a prefix that commands which write named, a second, estimated.";
+            gauge("basalt_prefix_writes_per_second", help, writes.value);
+            let help = "How far that may be from the truth.";
+            gauge("basalt_prefix_writes_per_second_error", help, writes.error);
+        }
+    }
 }
 
 fn hot(page: &mut Page, service: &dyn Observed) {

@@ -1,0 +1,134 @@
+//! What keys take, by their prefixes: from entries drawn at random in every shard, as many as its part of all keys.
+//!
+//! A key that is drawn stands for the others of its shard and database. The large values that shards know are counted
+//! as they are and left out of what is drawn, as chance would say least of them.
+
+use std::collections::HashMap;
+
+use super::{DEVIATIONS, Estimate, Rule};
+use crate::telemetry::observed::{Drawn as FromDb, Observed};
+
+/// Entries that are drawn in all, or one of each database of a shard.
+const DRAWS: u64 = 4_096;
+
+/// Entries that are drawn while a shard is in hand.
+const DRAWS_AT_ONCE: u64 = 64;
+
+/// Times that a shard is asked for which others have in hand.
+const TRIES: usize = 3;
+
+/// What was found of one prefix.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Held {
+    keys: Sum,
+    bytes: Sum,
+    known_keys: f64,
+    known_bytes: f64,
+}
+
+/// A sum of what was drawn, scaled to all, and of its squares.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sum {
+    sum: f64,
+    squares: f64,
+    largest: f64,
+}
+
+impl Sum {
+    fn add(&mut self, value: f64) {
+        self.sum += value;
+        self.squares += value * value;
+        self.largest = self.largest.max(value);
+    }
+
+    fn estimate(&self, draws: u64, known: f64) -> Estimate {
+        let variance = self.squares - self.sum * self.sum / draws.max(1) as f64;
+        Estimate {
+            value: self.sum + known,
+            error: DEVIATIONS * variance.max(0.0).sqrt() + self.largest,
+        }
+    }
+}
+
+impl Held {
+    pub(super) fn bytes(&self) -> f64 {
+        self.bytes.sum + self.known_bytes
+    }
+
+    pub(super) fn keys_estimate(&self, draws: u64) -> Estimate {
+        self.keys.estimate(draws, self.known_keys)
+    }
+
+    pub(super) fn bytes_estimate(&self, draws: u64) -> Estimate {
+        self.bytes.estimate(draws, self.known_bytes)
+    }
+}
+
+/// What was found.
+#[derive(Debug, Default)]
+pub struct Drawn {
+    /// Entries drawn.
+    pub draws: u64,
+    /// By the prefix.
+    pub of: HashMap<Vec<u8>, Held>,
+}
+
+/// Draws from all shards but for those that stay held.
+pub(super) fn draw(service: &dyn Observed, rule: &Rule) -> Drawn {
+    let mut found = Drawn::default();
+    for big in service.big_keys() {
+        let held = found.of.entry(rule.prefix_of(&big.key).to_vec());
+        let held = held.or_default();
+        held.known_keys += 1.0;
+        held.known_bytes += big.bytes as f64;
+    }
+    let keys_in = |shard: usize| -> u64 {
+        let dbs = service.all_published()[shard].dbs.iter();
+        dbs.map(|db| db.keys.get()).sum()
+    };
+    let counts: Vec<u64> = (0..service.all_published().len()).map(keys_in).collect();
+    let keys: u64 = counts.iter().sum();
+    let mut shards = Vec::with_capacity(counts.len());
+    for (shard, count) in counts.into_iter().enumerate() {
+        let drawn = draw_from(service, shard, (count * DRAWS).div_ceil(keys.max(1)));
+        if !drawn.is_empty() {
+            shards.push((count, drawn));
+        }
+    }
+    // A shard that stayed held is taken to be like the others.
+    let seen: u64 = shards.iter().map(|(count, _)| count).sum();
+    let scale = keys as f64 / seen.max(1) as f64;
+    for (_, slices) in shards {
+        let asked: u64 = slices.iter().map(|(asked, _)| asked).sum();
+        for (of_slice, of_db) in slices.into_iter().flat_map(|(of_slice, dbs)| {
+            let part = scale * of_slice as f64 / asked as f64;
+            dbs.into_iter().map(move |of_db| (part, of_db))
+        }) {
+            found.draws += of_db.draws;
+            let each = of_slice * of_db.keys as f64 / of_db.draws.max(1) as f64;
+            for (key, _, bytes) in &of_db.drawn {
+                let held = found.of.entry(rule.prefix_of(key).to_vec());
+                let held = held.or_default();
+                held.keys.add(each);
+                held.bytes.add(each * *bytes as f64);
+            }
+        }
+    }
+    found
+}
+
+/// Draws so many entries of each database of a shard, some at a time: how many at a time, and what was drawn. Nothing,
+/// if the shard stays held.
+fn draw_from(service: &dyn Observed, shard: usize, count: u64) -> Vec<(u64, Vec<FromDb>)> {
+    let mut slices = Vec::new();
+    let mut left = count;
+    while left > 0 {
+        let draws = left.min(DRAWS_AT_ONCE);
+        left -= draws;
+        let Some(drawn) = (0..TRIES).find_map(|_| service.sample(shard, draws as usize)) else {
+            break;
+        };
+        slices.push((draws, drawn));
+    }
+    slices
+}
