@@ -189,11 +189,11 @@ impl Coded for ShutdownOptions {
 
 /// The classes of keyspace events that are published: Redis's letters, as bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct EventClasses(pub u16);
+pub struct EventClasses(pub u32);
 
 impl EventClasses {
     /// The letters in the order in which they are shown, with their bits. `A` stands for those marked true.
-    const LETTERS: &[(char, u16, bool)] = &[
+    const LETTERS: &[(char, u32, bool)] = &[
         ('g', 1 << 2, true),
         ('$', 1 << 3, true),
         ('l', 1 << 4, true),
@@ -208,6 +208,12 @@ impl EventClasses {
         ('K', 1, false),
         ('E', 1 << 1, false),
         ('m', 1 << 11, false),
+        ('o', 1 << 15, false),
+        ('c', 1 << 16, false),
+        ('S', 1 << 17, false),
+        ('T', 1 << 18, false),
+        ('I', 1 << 19, false),
+        ('V', 1 << 20, false),
     ];
 
     /// The bit of one class by its letter, `A` for all that it stands for; `None` for an unknown letter.
@@ -685,7 +691,7 @@ pub const EVENTS: Special = Special {
     set: |config, words, _| {
         let classes = EventClasses::parse(&words[0]);
         config.notify_keyspace_events =
-            classes.ok_or("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.")?;
+            classes.ok_or("Invalid event class character. Use 'Ag$lshzxeKEtmdnocSTIV'.")?;
         Ok(())
     },
     show: |config| config.notify_keyspace_events.to_string(),

@@ -46,6 +46,10 @@ impl Event {
 
     /// A key that was looked for and is not there.
     pub const MISS: Event = Event::new(b'm', "keymiss");
+    /// A key of which the value is replaced as a whole.
+    pub const OVERWRITTEN: Event = Event::new(b'o', "overwritten");
+    /// A key that holds another type than before.
+    pub const TYPE_CHANGED: Event = Event::new(b'c', "type_changed");
     /// A key that was not there before.
     pub const NEW: Event = Event::new(b'n', "new");
     /// A key deleted because its time had come.
@@ -71,6 +75,8 @@ pub struct Effect {
     pub key: Box<[u8]>,
     /// What happened.
     pub event: Event,
+    /// The elements that it happened to, where they are what is told.
+    pub elements: Vec<Box<[u8]>>,
 }
 
 /// The classes of events that anybody wants to hear of, and whether commands are logged; all shards read it, few ever
@@ -80,10 +86,10 @@ pub struct Interest(AtomicU64);
 
 impl Interest {
     /// The bit of a class, by its letter.
-    pub fn bit(class: u8) -> u64 {
+    pub const fn bit(class: u8) -> u64 {
         match class {
             b'$' => 1,
-            letter => 2 << (letter.wrapping_sub(b'a') & 31).min(29),
+            letter => 2 << (letter.wrapping_sub(b'a') & 31),
         }
     }
 
@@ -105,6 +111,9 @@ impl Interest {
 
     /// Replicas, or the backlog kept for them, read the log of commands.
     const REPLICATING: u64 = 1 << 29;
+
+    /// Beside the classes: somebody wants to hear of the fields of hashes that change.
+    const ELEMENTS: u64 = 1 << 33;
 
     /// Slots that move to other nodes read the log of commands.
     const MOVING: u64 = 1 << 32;
@@ -189,10 +198,27 @@ impl Interest {
         self.has(Interest::ALL_KEYS)
     }
 
+    /// Says whether somebody wants to hear of the fields of hashes that change.
+    pub fn set_elements(&self, wanted: bool) {
+        self.put(Interest::ELEMENTS, wanted);
+    }
+
+    /// Whether somebody does.
+    #[inline]
+    pub fn wants_elements(&self) -> bool {
+        self.has(Interest::ELEMENTS)
+    }
+
     /// Whether anything is wanted at all of single changes.
     #[inline]
     fn is_any(&self) -> bool {
         self.has(Interest::ALL_KEYS | Interest::CLASSES)
+    }
+
+    /// Whether somebody wants to hear of values that are replaced.
+    #[inline]
+    pub fn wants_replacements(&self) -> bool {
+        self.has(Interest::bit(Event::OVERWRITTEN.class) | Interest::bit(Event::TYPE_CHANGED.class))
     }
 
     /// Whether a class is wanted.
@@ -525,13 +551,32 @@ impl Effects {
         }
     }
 
+    /// Records to which elements of a key something happened, which is no change of its own.
+    #[cold]
+    #[inline(never)]
+    pub fn noticed_elements<'n>(
+        &mut self,
+        db: usize,
+        key: &[u8],
+        event: Event,
+        names: impl Iterator<Item = &'n [u8]>,
+    ) {
+        self.stamp += 1;
+        self.record_of(db, key, event, names.map(Box::from).collect());
+    }
+
     #[cold]
     fn record(&mut self, db: usize, key: &[u8], event: Event) {
+        self.record_of(db, key, event, Vec::new());
+    }
+
+    fn record_of(&mut self, db: usize, key: &[u8], event: Event, elements: Vec<Box<[u8]>>) {
         self.log.push(Effect {
             stamp: self.stamp,
             db,
             key: key.into(),
             event,
+            elements,
         });
         self.note_news();
     }

@@ -344,18 +344,19 @@ impl Engine {
         let (event, removal) = said_of_lapsed(entry);
         let published = &self.published;
         let is_logging = self.effects.is_logging();
+        let is_told = event == Event::HEXPIRED && self.effects.interest().wants_elements();
         let mut names = Vec::new();
         let count = db.edit(place, |entry| {
             lapse::expire_some(entry, now_ms, fields_max, |name, deadline_ms| {
                 published.note_lag(now_ms.saturating_sub(deadline_ms));
-                if is_logging {
+                if is_logging || is_told {
                     account::apart(|| names.push(name.to_vec()));
                 }
             })
         });
         account::apart(|| {
             let entry = db.at(place);
-            for name in &names {
+            for name in names.iter().filter(|_| is_logging) {
                 self.effects
                     .log_expired_element(index, removal, entry.key(), name);
             }
@@ -367,6 +368,13 @@ impl Engine {
         published.expired_fields.add(count as u64);
         if count > 0 {
             self.effects.expired(index, entry.key(), event);
+            if is_told && !names.is_empty() {
+                let names = names.iter().map(Vec::as_slice);
+                account::apart(|| {
+                    self.effects
+                        .noticed_elements(index, entry.key(), event, names);
+                });
+            }
             self.waiters.wake(index, entry.key());
             let stamp = self.effects.stamp();
             self.watches.key_changed(index, entry.key(), stamp);

@@ -10,7 +10,7 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker};
 
 use atomic_waker::AtomicWaker;
@@ -25,17 +25,20 @@ use crate::engine::effect::{Effect, Follower, Interest, News};
 use crate::engine::tracking::{InvalidatedKey, Invalidations};
 
 /// Every class of events, by letter.
-const CLASSES: &[u8] = b"g$lshzxetdnm";
+const CLASSES: &[u8] = b"g$lshzxetdnmoc";
+
+/// The letters of channels that name the elements of keys.
+const OF_ELEMENTS: &[u8] = b"STIV";
 
 /// The bit of a class in the configuration.
-fn configured(class: u8) -> u16 {
+fn configured(class: u8) -> u32 {
     EventClasses::of(char::from(class)).map_or(0, |classes| classes.0)
 }
 
 /// Which events are published, and those that are on their way.
 #[derive(Default)]
 pub(super) struct Events {
-    classes: AtomicU16,
+    classes: AtomicU32,
     /// Subscriptions that an event could reach: patterns, and channels named as those of events are.
     listeners: Mutex<usize>,
     pub(super) interest: Arc<Interest>,
@@ -54,8 +57,8 @@ impl Events {
 
     /// A subscription came or went.
     pub(super) fn note_subscription(&self, topic: Topic, name: &[u8], is_new: bool) {
-        let hears =
-            topic == Topic::Pattern || topic == Topic::Channel && name.starts_with(b"__key");
+        let is_of_event = |name: &[u8]| name.starts_with(b"__key") || name.starts_with(b"__subkey");
+        let hears = topic == Topic::Pattern || topic == Topic::Channel && is_of_event(name);
         if hears {
             let mut listeners = self.listeners.lock();
             *listeners = match is_new {
@@ -75,6 +78,11 @@ impl Events {
             .filter(|class| listeners > 0 && goes_out && classes & configured(**class) != 0);
         self.interest
             .set(wanted.fold(0, |bits, class| bits | Interest::bit(*class)));
+        // Only hashes have elements that are told of.
+        let of_elements = OF_ELEMENTS.iter();
+        let of_elements = of_elements.fold(0, |bits, letter| bits | configured(*letter));
+        let is_wanted = classes & configured(b'h') != 0 && classes & of_elements != 0;
+        self.interest.set_elements(listeners > 0 && is_wanted);
     }
 }
 
@@ -231,12 +239,57 @@ impl Publisher<'_> {
             if classes & configured(effect.event.class) == 0 {
                 continue;
             }
+            if !effect.elements.is_empty() {
+                self.complete();
+                self.publish_elements(effect, classes);
+                continue;
+            }
             if classes & configured(b'K') != 0 {
                 self.publish_by_key(effect);
             }
             if classes & configured(b'E') != 0 {
                 self.publish_by_name(effect);
             }
+        }
+    }
+
+    /// Tells of the elements that something happened to, in each of the channels that are asked for. What could not be
+    /// told apart is left out, as Redis documents it.
+    fn publish_elements(&mut self, effect: &Effect, classes: u32) {
+        let mut db = itoa::Buffer::new();
+        let db = db.format(effect.db).as_bytes();
+        let (key, event) = (&*effect.key, effect.event.name.as_bytes());
+        let wants = |letter: u8| classes & configured(letter) != 0;
+        let mut listed = Vec::new();
+        for element in &effect.elements {
+            let separator: &[u8] = if listed.is_empty() { b"" } else { b"," };
+            listed.extend_from_slice(separator);
+            push_with_length(element, &mut listed);
+        }
+        let mut publish = |channel: &[&[u8]], payload: &[u8]| {
+            self.pubsub
+                .publish(false, &channel.concat(), payload, &mut self.posting);
+        };
+        if wants(b'S') {
+            let payload = [event, b"|", &listed].concat();
+            publish(&[b"__subkeyspace@", db, b"__:", key], &payload);
+        }
+        if wants(b'T') {
+            let mut payload = Vec::new();
+            push_with_length(key, &mut payload);
+            payload.push(b'|');
+            payload.extend_from_slice(&listed);
+            publish(&[b"__subkeyevent@", db, b"__:", event], &payload);
+        }
+        if wants(b'I') && !key.contains(&b'\n') {
+            for element in &effect.elements {
+                let channel = [&b"__subkeyspaceitem@"[..], db, b"__:", key, b"\n", element];
+                publish(&channel, event);
+            }
+        }
+        if wants(b'V') {
+            let channel = [&b"__subkeyspaceevent@"[..], db, b"__:", event, b"|", key];
+            publish(&channel, &listed);
         }
     }
 
@@ -277,6 +330,14 @@ impl Publisher<'_> {
     }
 }
 
+/// Appends bytes behind their length and a colon.
+fn push_with_length(bytes: &[u8], to: &mut Vec<u8>) {
+    let mut length = itoa::Buffer::new();
+    to.extend_from_slice(length.format(bytes.len()).as_bytes());
+    to.push(b':');
+    to.extend_from_slice(bytes);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -290,6 +351,7 @@ mod tests {
                 db: 0,
                 key: key.as_bytes().into(),
                 event: Event::DEL,
+                elements: Vec::new(),
             }],
             ..News::default()
         })

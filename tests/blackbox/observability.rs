@@ -184,7 +184,7 @@ fn info_prefixes_says_what_keys_with_one_prefix_take_and_how_they_are_used() {
     let lines: Vec<String> = (0..600)
         .map(|index| match index % 3 {
             0 => format!("SET user:{index} {}", "u".repeat(100)),
-            1 => format!("SET page:{index}:{} v", index % 7),
+            1 => format!("SET page:{}:{index} v", index % 7),
             _ => format!("SET plain{index} v"),
         })
         .collect();

@@ -7,6 +7,7 @@ use crate::command::declaration::{Command, CommandResult, Flags, Group, KeyFlags
 use crate::command::error::CommandError;
 use crate::engine::effect::Event;
 use crate::engine::keyspace::Deadline;
+use crate::engine::value::DataType;
 
 /// `BITOP <AND | OR | XOR | NOT | DIFF | DIFF1 | ANDOR | ONE> destkey key [key ...]`
 pub(super) static BITOP: Command = Command::new("bitop", Group::Bitmap, -4)
@@ -92,6 +93,7 @@ fn bitop(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
     let mut keyspace = cx.at_routed(target);
     let found = keyspace.find_write(&key);
     if !result.is_empty() {
+        keyspace.overwrites(&key, found, DataType::String);
         keyspace.put_raw(&key, found, &result, Deadline::Clear);
         keyspace.wrote(key.bytes, Event::string("set"));
     } else if let Some(place) = found {

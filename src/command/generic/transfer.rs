@@ -9,6 +9,7 @@ use crate::command::declaration::{Command, CommandResult, Flags, Group, KeyFlags
 use crate::command::error::CommandError;
 use crate::command::{Args, Out};
 use crate::engine::effect::Event;
+use crate::engine::value::Kind;
 
 const SAME_OBJECT: &str = "ERR source and destination objects are the same";
 
@@ -80,6 +81,7 @@ fn rename(cx: &mut ShardCx<'_>, args: &Args<'_>) {
     from.wrote(source.bytes, Event::generic("rename_from"));
     let mut to = cx.at(&target);
     let replaced = to.find_write(&target);
+    to.overwrites(&target, replaced, Kind(entry.view().kind()).data_type());
     to.adopt(&target, replaced, entry);
     to.restore_tags(&target, &tags);
     to.wrote(target.bytes, Event::generic("rename_to"));
@@ -141,6 +143,7 @@ fn copy(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     let (entry, tags) = (from.duplicate(place), from.tags(place));
     let mut to = cx.at_db(&target, target_db);
     let replaced = to.find_write(&target);
+    to.overwrites(&target, replaced, Kind(entry.view().kind()).data_type());
     to.adopt(&target, replaced, entry);
     to.restore_tags(&target, &tags);
     to.wrote(target.bytes, Event::generic("copy_to"));

@@ -49,14 +49,16 @@ fn hgetdel(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
         };
         reply_item(field.value, out);
         deleted |= edit(&mut keyspace, place, &rules, |hash| hash.remove(name));
-        if is_logged {
+        if is_logged || keyspace.wants_fields() {
             gone.push(name);
         }
     }
     if let Some(place) = found.filter(|_| deleted) {
-        keyspace.wrote(key.bytes, HDEL_EVENT);
+        keyspace.wrote_fields(key.bytes, HDEL_EVENT, gone.iter().copied());
         delete_if_empty(&mut keyspace, &key, place);
-        log_names(cx, &[b"HDEL", key.bytes], &gone);
+        if is_logged {
+            log_names(cx, &[b"HDEL", key.bytes], &gone);
+        }
     }
     Ok(())
 }
@@ -84,9 +86,11 @@ enum Change {
 }
 
 fn hgetex(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    let (rules, is_logged) = (rules(cx), cx.is_logged());
+    let rules = rules(cx);
     let key = args.key(1);
+    let is_logged = cx.is_logged();
     let mut keyspace = cx.at(&key);
+    let is_told = is_logged || keyspace.wants_fields();
     let found = keyspace.find_typed(&key, DataType::Hash)?;
     let (change, word_at) = match TimeForm::of(args.get(2)) {
         Some(form) => {
@@ -106,7 +110,7 @@ fn hgetex(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
             continue;
         };
         reply_item(field.value, out);
-        if is_logged && (matches!(change, Change::Give(_)) || field.deadline.is_some()) {
+        if is_told && (matches!(change, Change::Give(_)) || field.deadline.is_some()) {
             touched.push(name);
         }
         match change {
@@ -121,16 +125,17 @@ fn hgetex(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
         }
     }
     if persisted {
-        keyspace.wrote(key.bytes, HPERSIST_EVENT);
+        keyspace.wrote_fields(key.bytes, HPERSIST_EVENT, touched.iter().copied());
     }
     if tally.updated > 0 {
-        keyspace.wrote(key.bytes, HEXPIRE_EVENT);
+        keyspace.wrote_fields(key.bytes, HEXPIRE_EVENT, touched.iter().copied());
     }
     if let Some(place) = found.filter(|_| tally.deleted > 0) {
-        keyspace.wrote(key.bytes, HDEL_EVENT);
+        keyspace.wrote_fields(key.bytes, HDEL_EVENT, touched.iter().copied());
         delete_if_empty(&mut keyspace, &key, place);
     }
     match change {
+        _ if !is_logged => {}
         Change::Persist if persisted => {
             let mut count = itoa::Buffer::new();
             let count = count.format(touched.len()).as_bytes();
@@ -321,13 +326,14 @@ fn hsetex(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
         }
         None => keyspace.create(&key, || new_hash(key.bytes, pairs.clone(), &rules)),
     };
-    keyspace.wrote(key.bytes, HSET_EVENT);
+    let names = pairs.clone().map(|(name, _)| name);
+    keyspace.wrote_fields(key.bytes, HSET_EVENT, names.clone());
     if let Some(at_ms) = request.at_ms {
         let mut tally = Tally::default();
         for (name, _) in pairs {
             tally.give(&mut keyspace, place, &rules, name, at_ms);
         }
-        tally.record(&mut keyspace, &key, place);
+        tally.record(&mut keyspace, &key, place, names);
     }
     if is_logged {
         log_set(cx, args, &request, &kept);

@@ -106,14 +106,20 @@ impl Tally {
         self == Tally::default()
     }
 
-    /// Records the change under one name, and deletes the key if no field is left.
-    pub(super) fn record(self, keyspace: &mut Keyspace<'_>, key: &Key<'_>, place: Place) {
+    /// Records the change of these fields under one name, and deletes the key if no field is left.
+    pub(super) fn record<'n>(
+        self,
+        keyspace: &mut Keyspace<'_>,
+        key: &Key<'_>,
+        place: Place,
+        names: impl Iterator<Item = &'n [u8]>,
+    ) {
         let event = if self.deleted > 0 {
             HDEL_EVENT
         } else {
             HEXPIRE_EVENT
         };
-        keyspace.wrote(key.bytes, event);
+        keyspace.wrote_fields(key.bytes, event, names);
         delete_if_empty(keyspace, key, place);
     }
 }
@@ -144,7 +150,7 @@ fn expire(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out, form: TimeForm) 
             out.integer(0);
             continue;
         }
-        if is_logged {
+        if is_logged || keyspace.wants_fields() {
             given.push(name);
         }
         if tally.give(&mut keyspace, place, &rules, name, at_ms) {
@@ -154,9 +160,11 @@ fn expire(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out, form: TimeForm) 
         }
     }
     if let Some(place) = found.filter(|_| !tally.is_empty()) {
-        tally.record(&mut keyspace, &key, place);
-        let word = (condition != Condition::Always).then(|| args.get(3));
-        log_given(cx, key.bytes, at_ms, word, &given);
+        tally.record(&mut keyspace, &key, place, given.iter().copied());
+        if is_logged {
+            let word = (condition != Condition::Always).then(|| args.get(3));
+            log_given(cx, key.bytes, at_ms, word, &given);
+        }
     }
     Ok(())
 }
@@ -213,6 +221,7 @@ fn persist(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
     let names = FIELDS.read(args, 2, BAD_COUNT)?;
     out.array(names.len());
     let mut changed = false;
+    let mut persisted = Vec::new();
     for name in names {
         let Some((place, field)) = field_at(&keyspace, found, name) else {
             out.integer(-2);
@@ -223,10 +232,13 @@ fn persist(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
             continue;
         }
         changed |= take_deadline(&mut keyspace, place, &rules, name);
+        if keyspace.wants_fields() {
+            persisted.push(name);
+        }
         out.integer(1);
     }
     if changed {
-        keyspace.wrote(key.bytes, HPERSIST_EVENT);
+        keyspace.wrote_fields(key.bytes, HPERSIST_EVENT, persisted);
     }
     Ok(())
 }

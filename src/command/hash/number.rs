@@ -114,6 +114,6 @@ fn change<'t>(
             keyspace.create(&key, || new_hash(key.bytes, pair, &rules));
         }
     }
-    keyspace.wrote(key.bytes, event);
+    keyspace.wrote_fields(key.bytes, event, [name]);
     Ok(deadline)
 }

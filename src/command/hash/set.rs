@@ -75,7 +75,8 @@ fn set_pairs(
             at(&keyspace, place).map_or(0, HashRef::len)
         }
     };
-    keyspace.wrote(key.bytes, HSET_EVENT);
+    let names = (0..args.len() / 2 - 1).map(|pair| args.get(2 * pair + 2));
+    keyspace.wrote_fields(key.bytes, HSET_EVENT, names);
     Ok(added)
 }
 
@@ -110,7 +111,7 @@ fn hsetnx(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
         let pair = std::iter::once((name, value));
         keyspace.create(&key, || new_hash(key.bytes, pair, &rules));
     }
-    keyspace.wrote(key.bytes, HSET_EVENT);
+    keyspace.wrote_fields(key.bytes, HSET_EVENT, [name]);
     out.integer(1);
     Ok(())
 }
@@ -143,11 +144,24 @@ fn hdel(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
         out.integer(0);
         return Ok(());
     };
+    let mut gone = Vec::with_capacity(match keyspace.wants_fields() {
+        true => args.len(),
+        false => 0,
+    });
+    let has_room = gone.capacity() > 0;
     let deleted = edit(&mut keyspace, place, &rules, |hash| {
-        args.from(2).filter(|name| hash.remove(name)).count()
+        let removed = args.from(2).filter(|name| hash.remove(name));
+        // There is room for all, so that nothing is charged to the hash.
+        removed
+            .inspect(|name| {
+                if has_room {
+                    gone.push(*name);
+                }
+            })
+            .count()
     });
     if deleted > 0 {
-        keyspace.wrote(key.bytes, HDEL_EVENT);
+        keyspace.wrote_fields(key.bytes, HDEL_EVENT, gone);
         delete_if_empty(&mut keyspace, &key, place);
     }
     out.integer(deleted as i64);

@@ -198,6 +198,7 @@ fn lfill(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
         out.integer(0);
         return Ok(());
     }
+    keyspace.overwrites(&key, found, DataType::String);
     keyspace.put_text(&key, found, args.content(3), deadline);
     let marks = Marks {
         stale_ms,

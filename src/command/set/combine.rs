@@ -210,6 +210,7 @@ fn store(
     let mut keyspace = cx.at(&target);
     let found = keyspace.find_write(&target);
     if count > 0 {
+        keyspace.overwrites(&target, found, DataType::Set);
         keyspace.adopt(&target, found, entry);
         keyspace.wrote(target.bytes, event);
     } else if let Some(place) = found {

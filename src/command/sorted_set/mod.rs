@@ -186,6 +186,7 @@ pub(super) fn store(
     let found = keyspace.find_write(key);
     if !members.is_empty() {
         let entry = detached(|| SortedSetMut::entry_of(key.bytes, &mut members, limits));
+        keyspace.overwrites(key, found, DataType::SortedSet);
         keyspace.adopt(key, found, entry);
         keyspace.wrote(key.bytes, event);
     } else if let Some(place) = found {

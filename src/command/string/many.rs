@@ -12,6 +12,7 @@ use crate::command::declaration::{
 use crate::command::error::CommandError;
 use crate::command::options::{Expiry, KEEPTTL};
 use crate::engine::keyspace::Deadline;
+use crate::engine::value::DataType;
 use crate::structures::block::Content;
 
 /// `MGET key [key ...]`
@@ -104,6 +105,7 @@ fn set_all(cx: &mut ShardCx<'_>, args: &Args<'_>, deadline: Deadline) {
         let mut keyspace = cx.at_routed(routed);
         let found = keyspace.find_write(&key);
         let value = routed.argument as usize + 1;
+        keyspace.overwrites(&key, found, DataType::String);
         keyspace.put_text(&key, found, args.content(value), deadline);
         keyspace.wrote(key.bytes, SET_EVENT);
         if matches!(deadline, Deadline::At(_)) {

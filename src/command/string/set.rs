@@ -14,6 +14,7 @@ use crate::command::options::{Expiry, KEEPTTL, TimeForm};
 use crate::engine::effect::Event;
 use crate::engine::keyspace::Deadline;
 use crate::engine::marks::Marks;
+use crate::engine::value::DataType;
 
 pub(super) const SET_EVENT: Event = Event::string("set");
 pub(super) const EXPIRE_EVENT: Event = Event::generic("expire");
@@ -52,6 +53,7 @@ fn set(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     let key = args.key(1);
     let mut keyspace = cx.at(&key);
     let found = keyspace.find_write(&key);
+    keyspace.overwrites(&key, found, DataType::String);
     keyspace.put_text(&key, found, args.content(2), Deadline::Clear);
     keyspace.wrote(key.bytes, SET_EVENT);
     out.ok();
@@ -208,6 +210,7 @@ fn set_with_options(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> Com
         None => out.ok(),
     }
     if holds {
+        keyspace.overwrites(&key, found, DataType::String);
         keyspace.put_text(&key, found, args.content(2), deadline);
         let marks = Marks {
             stale_ms: match deadline {
@@ -287,6 +290,7 @@ fn set_for(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out, form: TimeForm)
     let key = args.key(1);
     let mut keyspace = cx.at(&key);
     let found = keyspace.find_write(&key);
+    keyspace.overwrites(&key, found, DataType::String);
     keyspace.put_text(&key, found, args.content(3), Deadline::At(at_ms));
     keyspace.wrote(key.bytes, SET_EVENT);
     keyspace.wrote(key.bytes, EXPIRE_EVENT);
@@ -319,6 +323,7 @@ fn getset(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
         Some(place) => reply_text(keyspace.text(place)?, out),
         None => out.null(),
     }
+    keyspace.overwrites(&key, found, DataType::String);
     keyspace.put_text(&key, found, args.content(2), Deadline::Clear);
     keyspace.wrote(key.bytes, SET_EVENT);
     cx.log_string(key.bytes, args.content(2), Deadline::Clear);

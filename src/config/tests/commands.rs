@@ -113,7 +113,7 @@ fn set_complains_in_redis_servers_words() {
         ),
         (
             &[("notify-keyspace-events", "Q")],
-            "CONFIG SET failed (possibly related to argument 'notify-keyspace-events') - Invalid event class character. Use 'Ag$lshzxeKEtmdn'.",
+            "CONFIG SET failed (possibly related to argument 'notify-keyspace-events') - Invalid event class character. Use 'Ag$lshzxeKEtmdnocSTIV'.",
         ),
         (
             &[("oom-score-adj-values", "1 2")],

@@ -175,7 +175,7 @@ proptest! {
         share in -100i64..1 << 40,
         protected in any::<bool>(),
         points in proptest::collection::vec((1u64..1 << 40, 0u64..1 << 40), 0..4),
-        events in "[Ag$lshzxeKEtmdn]{0,6}",
+        events in "[Ag$lshzxeKEtmdnocSTIV]{0,6}",
         mode in 0u32..0o777,
     ) {
         let mut config = Config {

@@ -6,6 +6,7 @@
 #[cfg(test)]
 pub(crate) mod tests;
 
+use crate::engine::value::Kind;
 use bytes::Bytes;
 
 use super::object::is_lfu;
@@ -182,6 +183,8 @@ fn restore(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
             cx.log_deletion(key.bytes, config.lazyfree_lazy_server_del);
         }
     } else {
+        let data_type = Kind(entry.view().kind()).data_type();
+        keyspace.overwrites(&key, found, data_type);
         keyspace.adopt(&key, found, entry);
         if let Some(access) = options.access(now_ms, is_by_frequency) {
             keyspace.restore_access(&key, access);

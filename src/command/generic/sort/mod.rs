@@ -429,6 +429,7 @@ fn store(cx: &mut ShardCx<'_>, args: &Args<'_>, target: usize, texts: &Texts) {
             list::push(&mut entry, End::Back, || texts.iter(), &limits);
             entry
         });
+        keyspace.overwrites(&target, found, DataType::List);
         keyspace.adopt(&target, found, entry);
         keyspace.wrote(target.bytes, SORT_STORE);
     } else if let Some(place) = found {
