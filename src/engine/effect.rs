@@ -390,15 +390,17 @@ impl Effects {
         }
     }
 
-    /// Logs that the time of an element of a collection had come: the command that removes it.
-    pub(super) fn log_expired_element(
+    /// Logs that the time of elements of a collection had come: the command that removes each.
+    pub(super) fn log_expired_elements(
         &mut self,
         db: usize,
         removal: &[u8],
         key: &[u8],
-        element: &[u8],
+        elements: &[Vec<u8>],
     ) {
-        self.log_bytes(db, &[removal, key, element]);
+        for element in elements {
+            self.log_bytes(db, &[removal, key, element]);
+        }
     }
 
     #[cold]
@@ -554,15 +556,19 @@ impl Effects {
     /// Records to which elements of a key something happened, which is no change of its own.
     #[cold]
     #[inline(never)]
-    pub fn noticed_elements<'n>(
+    pub fn noticed_elements<N: AsRef<[u8]>>(
         &mut self,
         db: usize,
         key: &[u8],
         event: Event,
-        names: impl Iterator<Item = &'n [u8]>,
+        names: impl IntoIterator<Item = N>,
     ) {
-        self.stamp += 1;
-        self.record_of(db, key, event, names.map(Box::from).collect());
+        let names = names.into_iter();
+        let names: Vec<Box<[u8]>> = names.map(|name| name.as_ref().into()).collect();
+        if !names.is_empty() {
+            self.stamp += 1;
+            self.record_of(db, key, event, names);
+        }
     }
 
     #[cold]

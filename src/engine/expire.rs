@@ -338,6 +338,16 @@ impl Engine {
             self.discard(index, trash);
             return true;
         }
+        self.expire_elements(index, place, now, fields_max)
+    }
+
+    /// Deletes some of the elements of a collection that are due, and records it. True when the key is gone.
+    fn expire_elements(&mut self, index: usize, place: Place, now: Now, fields_max: usize) -> bool {
+        let now_ms = now.unix_ms;
+        let Some(db) = self.dbs[index].as_deref_mut() else {
+            return false;
+        };
+        let entry = db.at(place);
         if lapse::next_element_deadline(entry).is_none_or(|deadline_ms| deadline_ms > now_ms) {
             return false;
         }
@@ -354,13 +364,13 @@ impl Engine {
                 }
             })
         });
-        account::apart(|| {
-            let entry = db.at(place);
-            for name in names.iter().filter(|_| is_logging) {
+        if is_logging {
+            account::apart(|| {
+                let key = db.at(place).key();
                 self.effects
-                    .log_expired_element(index, removal, entry.key(), name);
-            }
-        });
+                    .log_expired_elements(index, removal, key, &names);
+            });
+        }
         let entry = db.at(place);
         // What is left of a collection that is over is seen by no client: it goes with the key.
         let left = lapse::is_empty_or_over(entry, now_ms);
@@ -368,11 +378,10 @@ impl Engine {
         published.expired_fields.add(count as u64);
         if count > 0 {
             self.effects.expired(index, entry.key(), event);
-            if is_told && !names.is_empty() {
-                let names = names.iter().map(Vec::as_slice);
+            if is_told {
                 account::apart(|| {
                     self.effects
-                        .noticed_elements(index, entry.key(), event, names);
+                        .noticed_elements(index, entry.key(), event, &names);
                 });
             }
             self.waiters.wake(index, entry.key());

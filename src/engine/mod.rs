@@ -29,6 +29,7 @@ pub mod restored_access;
 mod sampling;
 pub mod serial;
 mod short_hash;
+pub mod sizes;
 pub mod slot_usage;
 pub mod slots;
 pub mod snapshot;

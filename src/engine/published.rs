@@ -6,7 +6,11 @@
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
+use arc_swap::ArcSwapOption;
+
+use super::sizes::Sizes;
 use super::value::TYPES;
+use crate::alloc::account;
 use crate::base::counter::Counter;
 use crate::base::hash::SLOTS;
 use crate::structures::reuse_distance::{self, Curve};
@@ -46,6 +50,8 @@ pub struct PublishedDb {
     pub(super) slots_in_use: SlotsInUse,
     /// KiB of the largest value of each type; 0 when none is large.
     largest_kib: [AtomicU32; TYPES],
+    /// How large its values are, if it has any.
+    sizes: ArcSwapOption<Sizes>,
 }
 
 impl PublishedDb {
@@ -68,6 +74,15 @@ impl PublishedDb {
     pub fn largest(&self, data_type: usize) -> u64 {
         let kib = self.largest_kib.get(data_type);
         kib.map_or(0, |kib| u64::from(kib.load(Relaxed)) << 10)
+    }
+
+    /// How large values are, if there are any.
+    pub fn sizes(&self) -> Option<Arc<Sizes>> {
+        self.sizes.load_full()
+    }
+
+    pub(super) fn set_sizes(&self, sizes: Option<Arc<Sizes>>) {
+        account::apart(|| self.sizes.store(sizes));
     }
 
     pub(super) fn set_largest(&self, data_type: usize, bytes: u64) {
@@ -533,6 +548,7 @@ impl Published {
         db.deadline_mean_ms.set(0);
         db.field_volatile_keys.set(0);
         db.clear_largest();
+        db.set_sizes(None);
         db.slots_in_use.clear();
     }
 

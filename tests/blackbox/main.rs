@@ -27,6 +27,7 @@ mod given_back;
 mod hashes;
 mod held;
 mod introspect;
+mod key_sizes;
 mod keys;
 mod kills;
 mod leases;

@@ -157,6 +157,7 @@ const TEMPLATES: &[&str] = &[
     "XACKDEL $k g$n IDS 1 1-1",
     "XDELEX $k DELREF IDS 1 1-1",
     "XAUTOCLAIM $k g$n c 0 0",
+    "XNACK $k g$n SILENT IDS 2 1-1 2-1 FORCE",
     "XDEL $k 1-1",
     "XADD $k 1-1 $f $v",
     "BF.ADD $k $f",

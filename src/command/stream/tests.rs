@@ -633,6 +633,7 @@ fn memory_is_given_back_to_the_byte() {
             "XDEL s 0-7 0-8 0-9",
             "XAUTOCLAIM s g f 0 - COUNT 1000",
             "XACKDEL s g DELREF IDS 2 0-20 0-21",
+            "XNACK s g FAIL IDS 3 0-30 0-31 0-32",
             "XGROUP DELCONSUMER s g d",
             "XTRIM s MAXLEN 300",
             "XTRIM s MINID 0-250 DELREF",

@@ -14,6 +14,7 @@ use super::largest::{LARGE_BYTES_MIN, Largest, may_be_large};
 use super::own_deadlines::OwnDeadlines;
 use super::published::Published;
 use super::restored_access::RestoredAccess;
+use super::sizes::{self, SizeOf};
 use super::snapshot::Saving;
 use super::snapshot::large::Large;
 use super::undo::log::{Before, Image, Log, Sharing, copy};
@@ -52,6 +53,7 @@ pub struct Db {
     /// The order in which keys came, while memory is scarce and the policy wants to know.
     pub(super) order: Option<Box<Order>>,
     published: Arc<Published>,
+    sizes: sizes::Own,
     /// Bytes of it, which are charged to the shard too.
     used_bytes: i64,
     /// Whether it is the one of its number that is published.
@@ -83,6 +85,8 @@ const WANTS_CHANGES: u8 = KEEPS_IMAGES | IS_SAVING;
 impl Db {
     pub(super) fn new(index: usize, seed: Seed, published: Arc<Published>, now_ms: u64) -> Db {
         let directory = Arc::clone(&published.dbs[index].directory);
+        let sizes = sizes::Own::new();
+        published.dbs[index].set_sizes(Some(sizes.shared()));
         Db {
             index,
             table: Table::with_published(seed, directory),
@@ -97,6 +101,7 @@ impl Db {
             largest: Largest::default(),
             order: None,
             published,
+            sizes,
             used_bytes: 0,
             is_shown: true,
             hooks: 0,
@@ -516,6 +521,7 @@ impl Db {
         };
         let may_be_large = may_be_large(entry.view());
         let has_words = entry.view().has_words();
+        self.sizes.came(SizeOf::of(entry.view()));
         let place = self.table.insert_new(hash, entry);
         if has_words {
             let ids = Db::ids_of(self.at(place));
@@ -567,7 +573,9 @@ impl Db {
             let ids = Db::ids_of(entry.view());
             self.note_tagged(hash, &ids);
         }
+        let size = SizeOf::of(entry.view());
         let old = self.table.replace(place, entry);
+        self.sizes.changed(SizeOf::of(old.view()), size);
         if self.hooks & HAS_FENCES != 0 {
             self.drop_fence(old.view().key());
         }
@@ -621,6 +629,7 @@ impl Db {
             self.save_unsaved(place);
         }
         let old = self.table.remove(place);
+        self.sizes.went(SizeOf::of(old.view()));
         if self.hooks & (IS_SAVING | IS_BY_SLOT | HAS_FENCES) != 0 {
             self.note_left(old.view());
         }
@@ -656,6 +665,7 @@ impl Db {
             let mut entry = db.table.edit(place);
             let bytes_before = entry_bytes(entry.view()) as i64;
             let deadline_before = next_element_deadline(entry.view());
+            let size_before = SizeOf::of(entry.view());
             let reading = account::charged_bytes();
             let result = change(&mut entry);
             if let Some(kept) = image {
@@ -664,6 +674,7 @@ impl Db {
             let added = account::charged_bytes() - reading;
             let bytes_after = bytes_before + added;
             note_entry_bytes(&mut entry, bytes_after);
+            db.sizes.changed(size_before, SizeOf::of(entry.view()));
             let bytes = match db.order.is_some() && added != 0 {
                 true => entry_bytes(entry.view()),
                 false => 0,

@@ -5,6 +5,9 @@ use std::sync::Arc;
 use super::Db;
 use crate::alloc::account;
 use crate::engine::published::{Published, PublishedDb};
+use crate::engine::sizes::SizeOf;
+use crate::engine::value::Text;
+use crate::structures::table::Place;
 
 impl Db {
     /// Runs a change and charges what it allocated or freed.
@@ -55,6 +58,25 @@ impl Db {
         self.publish();
         self.published_of_own().set_used(self.used_bytes);
         self.publish_deadlines();
+        self.published_of_own().set_sizes(Some(self.sizes.shared()));
+    }
+
+    /// A string is about to have so many bytes.
+    #[inline]
+    pub(in crate::engine) fn resizes_text(&self, place: Place, len: usize) {
+        let before = SizeOf::of(self.at(place));
+        self.sizes.changed(before, Some(SizeOf::of_text(len)));
+    }
+
+    /// How many bytes a string has.
+    pub(in crate::engine) fn text_len(&self, place: Place) -> usize {
+        Text::of(self.at(place)).map_or(0, |text| text.len())
+    }
+
+    /// A string that had so many bytes may have others.
+    pub(in crate::engine) fn note_resized_text(&self, before: usize, place: Place) {
+        let before = Some(SizeOf::of_text(before));
+        self.sizes.changed(before, SizeOf::of(self.at(place)));
     }
 
     /// Belongs to another shard from now on, under this number.

@@ -4,6 +4,7 @@
 //! the shard's memory; recording an effect stays with the handler, which knows the event's name.
 
 pub mod marks;
+mod telling;
 mod walk;
 
 use super::db::next_due;
@@ -361,6 +362,7 @@ impl<'e> Keyspace<'e> {
                 .expect("a place implies a database");
             db.save(place, Sharing::Forbidden);
             db.charged(|db| {
+                db.resizes_text(place, value.len());
                 overwrite_text(&mut db.table.edit(place), &value);
                 match deadline {
                     Deadline::Keep => {}
@@ -451,10 +453,12 @@ impl<'e> Keyspace<'e> {
             });
             // The image may share a block: the next line sees to that.
             db.save(place, Sharing::Allowed);
+            let len_before = db.text_len(place);
             let mut entry = db.table.edit(place);
             let shared = unshare_text(&mut entry);
             let result = change(writable_text(&mut entry, len_min));
             drop(entry);
+            db.note_resized_text(len_before, place);
             if may_be_large(db.at(place)) {
                 db.note_large(key.hash, place);
             }
@@ -712,47 +716,6 @@ impl<'e> Keyspace<'e> {
         self.engine.effects.wrote(self.db, key, event);
         self.engine.published.dirty.add(1);
         self.key_changed(key);
-    }
-
-    /// Records that fields of a hash changed.
-    #[inline]
-    pub fn wrote_fields<'n>(
-        &mut self,
-        key: &[u8],
-        event: Event,
-        names: impl IntoIterator<Item = &'n [u8]>,
-    ) {
-        self.wrote(key, event);
-        let effects = &mut self.engine.effects;
-        if effects.interest().wants_elements() {
-            effects.noticed_elements(self.db, key, event, names.into_iter());
-        }
-    }
-
-    /// Whether [`Keyspace::wrote_fields`] wants to know the names.
-    pub fn wants_fields(&self) -> bool {
-        self.engine.effects.interest().wants_elements()
-    }
-
-    /// The value of a key that was found is about to be replaced as a whole by one of this type, which is recorded next.
-    #[inline]
-    pub fn overwrites(&mut self, key: &Key<'_>, found: Option<Place>, data_type: DataType) {
-        if let Some(place) = found
-            && self.engine.effects.interest().wants_replacements()
-        {
-            self.note_overwritten(key, place, data_type);
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn note_overwritten(&mut self, key: &Key<'_>, place: Place, data_type: DataType) {
-        let before = self.kind(place).data_type();
-        let effects = &mut self.engine.effects;
-        effects.noticed(self.db, key.bytes, Event::OVERWRITTEN);
-        if before != data_type {
-            effects.noticed(self.db, key.bytes, Event::TYPE_CHANGED);
-        }
     }
 
     /// Records a change beside a key's data: in what the groups of a stream have read. As in Redis, that is none to

@@ -6,6 +6,7 @@
 mod fields;
 
 use std::fmt::{Display, Write};
+use std::sync::Arc;
 
 use super::Telemetry;
 use super::histogram;
@@ -16,6 +17,7 @@ use super::prefixes::{self, Estimate};
 use super::snapshot::{CommandFigures, Snapshot};
 use crate::config::Config;
 use crate::engine::published::DbCounts;
+use crate::engine::sizes::{BINS, Sizes, TYPES_COUNTED};
 
 /// The level of Redis that is claimed towards clients.
 pub const REDIS_VERSION: &str = "7.4.0";
@@ -68,7 +70,7 @@ const fn section(
 /// The sections that come only when they are named.
 const ON_DEMAND: [&str; 2] = ["prefixes", "debug"];
 
-static SECTIONS: [Section; 20] = [
+static SECTIONS: [Section; 21] = [
     section("server", "Server", true, |source, lines| {
         fields::write(fields::server::SERVER, source, lines);
     }),
@@ -114,6 +116,7 @@ static SECTIONS: [Section; 20] = [
     section("databases", "Databases", true, databases),
     section("missratio", "Missratio", true, miss_ratio),
     section("keyspace", "Keyspace", true, keyspace),
+    section("keysizes", "Keysizes", false, key_sizes),
     section("prefixes", "Prefixes", false, prefixes),
     section("debug", "Debug", false, |source, lines| {
         fields::write(fields::DEBUG, source, lines);
@@ -378,6 +381,65 @@ fn keyspace(source: &Source<'_>, lines: &mut Lines) {
                 &format!("db{index}"),
                 format_args!("keys={keys},expires={volatile},avg_ttl={ttl_ms},subexpiry={fields}"),
             );
+        }
+    }
+}
+
+/// How many values have sizes from one power of two to the next, by type: first what they hold, then what they take.
+fn key_sizes(source: &Source<'_>, lines: &mut Lines) {
+    const TYPES: [(&str, &str); TYPES_COUNTED] = [
+        ("strings", "sizes"),
+        ("lists", "items"),
+        ("sets", "items"),
+        ("zsets", "items"),
+        ("hashes", "items"),
+    ];
+    let shards = source.service.all_published();
+    let dbs = shards.first().map_or(0, |shard| shard.dbs.len());
+    for db in 0..dbs {
+        let kept = shards.iter().filter_map(|shard| shard.dbs[db].sizes());
+        let kept: Vec<Arc<Sizes>> = kept.collect();
+        for (data_type, (name, unit)) in TYPES.into_iter().enumerate() {
+            let lengths = kept.iter().map(|sizes| sizes.lengths(data_type));
+            distribution(lines, format!("db{db}_distrib_{name}_{unit}"), lengths);
+        }
+        // The lengths of strings are what they take.
+        for (data_type, (name, _)) in TYPES.into_iter().enumerate().skip(1) {
+            let bytes = kept.iter().map(|sizes| sizes.bytes(data_type));
+            distribution(lines, format!("db{db}_distrib_{name}_sizes"), bytes);
+        }
+    }
+}
+
+/// One line, if there is anything in it: the least size of each bin that is not empty, with its count.
+fn distribution<C: Iterator<Item = u64>>(
+    lines: &mut Lines,
+    name: String,
+    parts: impl Iterator<Item = C>,
+) {
+    let mut counts = [0u64; BINS];
+    for part in parts {
+        for (sum, count) in counts.iter_mut().zip(part) {
+            *sum += count;
+        }
+    }
+    let bins = counts.iter().enumerate().filter(|(_, count)| **count > 0);
+    let shown: Vec<String> = bins
+        .map(|(bin, count)| format!("{}={count}", least_of_bin(bin)))
+        .collect();
+    if !shown.is_empty() {
+        lines.field(&name, shown.join(","));
+    }
+}
+
+/// The least size in a bin, in units of 1,024.
+fn least_of_bin(bin: usize) -> String {
+    match bin {
+        0 => "0".to_owned(),
+        bin => {
+            let power = bin - 1;
+            let unit = ["", "K", "M", "G", "T"][power / 10];
+            format!("{}{unit}", 1u64 << (power % 10))
         }
     }
 }

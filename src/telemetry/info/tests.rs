@@ -1,7 +1,6 @@
 //! INFO as a client parses it.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use super::*;
 use crate::session::service::Service;
@@ -83,6 +82,23 @@ fn sections_are_chosen_by_name_and_unknown_ones_are_empty() {
         let all = text(&service, &names(&[word, "cpu"]));
         // But for the sections that have to be named.
         assert_eq!(parse(&all).0.len(), SECTIONS.len() - ON_DEMAND.len());
+    }
+}
+
+#[test]
+fn the_least_size_of_a_bin_is_shown_in_units() {
+    for (bin, expected) in [
+        (0, "0"),
+        (1, "1"),
+        (2, "2"),
+        (10, "512"),
+        (11, "1K"),
+        (20, "512K"),
+        (21, "1M"),
+        (31, "1G"),
+        (40, "512G"),
+    ] {
+        assert_eq!(least_of_bin(bin), expected, "{bin}");
     }
 }
 

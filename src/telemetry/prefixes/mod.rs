@@ -22,6 +22,9 @@ use uses::{Counts, Uses};
 /// Bytes of a key that are looked at.
 pub const NAME_BYTES_MAX: usize = 128;
 
+/// Numbers of rules, or of ways to sample.
+static GENERATIONS: AtomicU64 = AtomicU64::new(0);
+
 /// How often what is old loses half its weight.
 const AGING_MS: u64 = 60_000;
 
@@ -102,7 +105,8 @@ impl Prefixes {
             }
             .into(),
         );
-        self.generation.fetch_add(1, Relaxed);
+        let generation = GENERATIONS.fetch_add(1, Relaxed) + 1;
+        self.generation.store(generation, Relaxed);
         *window = Window {
             past_ms: 0,
             since_ms: clock::unix_ms(),

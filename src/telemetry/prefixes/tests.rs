@@ -1,3 +1,5 @@
+//! Estimates against planted prefixes, and what is bounded.
+
 use std::sync::Arc;
 
 use super::uses::Counts;

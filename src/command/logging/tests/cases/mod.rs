@@ -43,6 +43,7 @@ pub(super) const NEWER_SEED: &[&str] = &[
     "SADD newer:set a b c",
     "ZADD newer:zset 1 a 2 b",
     "XADD newer:stream 1-1 f v",
+    "XGROUP CREATE newer:stream g 0",
     "HSET hx a 1 b 2 c 3",
     "HPEXPIRE hx 100000000 FIELDS 2 a b",
     "BF.RESERVE bf 0.01 100",

@@ -84,6 +84,20 @@ pub(super) const STREAMS: &[Case] = &[
         ],
     ),
     (
+        "xnack",
+        &[
+            (
+                "XNACK newer:stream g SILENT IDS 2 1-1 9-9 FORCE",
+                "XNACK newer:stream g FAIL IDS 1 1-1 RETRYCOUNT 0 FORCE",
+            ),
+            ("XNACK newer:stream g FATAL IDS 1 9-9", NOTHING),
+            (
+                "XNACK newer:stream g FATAL IDS 1 1-1",
+                "XNACK newer:stream g FAIL IDS 1 1-1 RETRYCOUNT 9223372036854775807 FORCE",
+            ),
+        ],
+    ),
+    (
         "xack",
         &[("XACK x g 1-1 9-9", ITSELF), ("XACK x g 1-1", NOTHING)],
     ),

@@ -155,6 +155,22 @@ impl Group {
         more
     }
 
+    /// The first entry from one on that is pending, or was, and how it was pending at the cut, if it was.
+    fn pending_at_cut(
+        &self,
+        before: &BTreeMap<StreamId, Option<Pending>>,
+        from: StreamId,
+    ) -> (Option<StreamId>, Option<(StreamId, Pending)>) {
+        let here = self.pending_between(from, StreamId::MAX).next();
+        let kept = before.range(from..).next();
+        let next = first_of(here.map(|(id, _)| id), kept.map(|(id, _)| *id));
+        let was = next.and_then(|id| match kept {
+            Some((kept, was)) if *kept == id => Some((id, (*was)?)),
+            _ => here,
+        });
+        (next, was)
+    }
+
     fn show_some(&self, cut: &mut GroupCut, left: &mut usize, show: &mut ShowPiece<'_>) -> bool {
         let GroupCut {
             heads: Some(heads),
@@ -175,13 +191,7 @@ impl Group {
                     (*stage, *shown) = (Stage::Pending(StreamId::MIN), 0);
                 }
                 Stage::Pending(from) => {
-                    let here = self.pending_between(from, StreamId::MAX).next();
-                    let kept = before.range(from..).next();
-                    let next = first_of(here.map(|(id, _)| id), kept.map(|(id, _)| *id));
-                    let was = next.and_then(|id| match kept {
-                        Some((kept, was)) if *kept == id => Some((id, (*was)?)),
-                        _ => here,
-                    });
+                    let (next, was) = self.pending_at_cut(before, from);
                     if let Some((id, was)) = was {
                         show(StreamPiece::Pending(id, was));
                         *shown += 1;

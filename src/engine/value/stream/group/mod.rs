@@ -158,12 +158,12 @@ impl Group {
         self.pending.len()
     }
 
-    /// Those of them that no consumer owns.
+    /// How many of them no consumer owns.
     pub fn returned_count(&self) -> usize {
         self.returned
     }
 
-    /// Those of them that no consumer owns, in the order in which they were given back.
+    /// What no consumer owns of them, in the order in which it was given back.
     pub fn returned(&self) -> Vec<(StreamId, Pending)> {
         if self.returned == 0 {
             return Vec::new();
