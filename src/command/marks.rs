@@ -9,10 +9,9 @@ use super::context::ShardCx;
 use super::error::CommandError;
 use crate::engine::keyspace::Deadline;
 use crate::engine::marks::{Marks, TAG_BYTES_MAX, TAGS_MAX};
+use crate::engine::serial::commands::{GIVES_TAGS, GIVES_WINDOW};
 use crate::structures::block::Content;
 
-const LOGGED_STALE: &[u8] = b"redis.pcall('LSTALE',KEYS[1],ARGV[1])";
-const LOGGED_TAGS: &[u8] = b"redis.pcall('TAG','ADD',KEYS[1],unpack(ARGV))";
 const LOGGED_REMOVAL: &[u8] = b"redis.pcall('TAG','REM',KEYS[1],unpack(ARGV))";
 const LOGGED_INVALIDATION: &[u8] = b"redis.pcall('TAG','INVALIDATE',unpack(ARGV))";
 
@@ -142,13 +141,13 @@ impl ShardCx<'_> {
     pub(super) fn log_stale(&mut self, key: &[u8], window_ms: u32) {
         let mut digits = itoa::Buffer::new();
         let digits = digits.format(window_ms).as_bytes();
-        self.log_script(LOGGED_STALE, Some(key), &[digits]);
+        self.log_script(GIVES_WINDOW, Some(key), &[digits]);
     }
 
     /// Logs that a key got tags.
     pub(super) fn log_tags<'t>(&mut self, key: &[u8], tags: impl Iterator<Item = &'t [u8]>) {
         let tags: Vec<&[u8]> = tags.collect();
-        self.log_script(LOGGED_TAGS, Some(key), &tags);
+        self.log_script(GIVES_TAGS, Some(key), &tags);
     }
 
     /// Logs that tags were taken away from a key.
@@ -178,19 +177,5 @@ impl ShardCx<'_> {
         }
         request.extend(arguments.iter().map(|argument| Content::from(*argument)));
         self.log_instead(request);
-    }
-}
-
-/// The commands that give a key its marks, for files that are to hold nothing else.
-pub fn commands(key: &[u8], marks: &Marks<'_>, mut append: impl FnMut(&[&[u8]])) {
-    if marks.stale_ms > 0 {
-        let mut digits = itoa::Buffer::new();
-        let digits = digits.format(marks.stale_ms).as_bytes();
-        append(&[b"EVAL", LOGGED_STALE, b"1", key, digits]);
-    }
-    if !marks.tags.is_empty() {
-        let head: [&[u8]; 4] = [b"EVAL", LOGGED_TAGS, b"1", key];
-        let request: Vec<&[u8]> = head.into_iter().chain(marks.tags.iter().copied()).collect();
-        append(&request);
     }
 }

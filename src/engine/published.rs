@@ -10,7 +10,6 @@ use arc_swap::ArcSwapOption;
 
 use super::sizes::Sizes;
 use super::value::TYPES;
-use crate::alloc::account;
 use crate::base::counter::Counter;
 use crate::base::hash::SLOTS;
 use crate::structures::reuse_distance::{self, Curve};
@@ -82,7 +81,7 @@ impl PublishedDb {
     }
 
     pub(super) fn set_sizes(&self, sizes: Option<Arc<Sizes>>) {
-        account::apart(|| self.sizes.store(sizes));
+        self.sizes.store(sizes);
     }
 
     pub(super) fn set_largest(&self, data_type: usize, bytes: u64) {

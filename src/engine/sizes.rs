@@ -3,9 +3,7 @@
 //!
 //! A count is kept for each power of two. A value that stays between two of them costs a comparison.
 
-use std::ops::Deref;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use std::sync::{Arc, LazyLock};
 
 use super::value::hash::HashRef;
 use super::value::list::ListRef;
@@ -13,7 +11,6 @@ use super::value::object::entry_bytes;
 use super::value::set::SetRef;
 use super::value::sorted_set::SortedSet;
 use super::value::{DataType, Kind, Object, Text};
-use crate::alloc::account;
 use crate::structures::entry::EntryRef;
 
 /// Types of which sizes are counted: those of the lowest numbers.
@@ -139,39 +136,6 @@ impl Sizes {
         self.bytes[data_type]
             .iter()
             .map(|count| u64::from(count.load(Relaxed)))
-    }
-}
-
-/// What no database counts in.
-static NOBODYS: LazyLock<Arc<Sizes>> = LazyLock::new(Arc::default);
-
-/// The sizes of a database, which are charged to none: they are made and freed apart.
-#[derive(Debug)]
-pub(super) struct Own(Arc<Sizes>);
-
-impl Own {
-    pub(super) fn new() -> Own {
-        Own(account::apart(Arc::default))
-    }
-
-    /// For those who look.
-    pub(super) fn shared(&self) -> Arc<Sizes> {
-        Arc::clone(&self.0)
-    }
-}
-
-impl Deref for Own {
-    type Target = Sizes;
-
-    #[inline]
-    fn deref(&self) -> &Sizes {
-        &self.0
-    }
-}
-
-impl Drop for Own {
-    fn drop(&mut self) {
-        account::apart(|| self.0 = Arc::clone(&NOBODYS));
     }
 }
 

@@ -145,8 +145,9 @@ fn values_that_are_replaced_and_types_that_change_are_told_before_what_did_it() 
                 .collect();
             assert_eq!(told.join(", "), expected, "{line}");
         }
-        check(&mut raw, "CONFIG SET notify-keyspace-events AKE", "OK");
+        raw.call("CONFIG SET notify-keyspace-events \"\"");
         raw.call("SET k 1");
+        check(&mut raw, "CONFIG SET notify-keyspace-events AKE", "OK");
         let told = told(&mut subscriber, &mut raw, &["SET k 2"]);
         assert_eq!(told, ["__keyspace@0__:k set", "__keyevent@0__:set k"]);
         raw.call("CONFIG SET notify-keyspace-events KocSTIVh");

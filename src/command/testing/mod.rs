@@ -46,13 +46,12 @@ use crate::engine::effect::Effect;
 use crate::engine::fences::FenceSource;
 use crate::engine::keyspace::Keyspace;
 use crate::engine::record::{self, Audience, Records};
-use crate::engine::value::{DataType, Encoding, Kind};
+use crate::engine::value::list;
 use crate::engine::{Engine, Key, Now};
 use crate::pubsub::outgoing::Outgoing;
 use crate::resp::reply::Protocol;
 use crate::resp::request::{Arena, Span};
 use crate::structures::block::{Block, Content, LONG_BYTES_MIN};
-use crate::structures::entry::Entry;
 use crate::structures::table::Place;
 use request::index_keys;
 pub(crate) use request::with_request;
@@ -398,7 +397,6 @@ impl Terminal {
 
     /// Makes a key hold something that is no string, whichever types there are so far.
     pub(crate) fn put_other_type(&mut self, key: &str) {
-        let kind = Kind::new(DataType::List, Encoding::Listpack);
         let mask = self.engines.len() as u16 - 1;
         let engine = &mut self.engines[usize::from(slot(key.as_bytes()) & mask)];
         let mut keyspace = engine.keyspace(
@@ -409,7 +407,7 @@ impl Terminal {
         );
         let key = Key::new(key.as_bytes(), SEED);
         let found = keyspace.find_write(&key);
-        keyspace.put_entry(&key, found, Entry::bytes(kind.0, key.bytes, b"", None));
+        keyspace.put_entry(&key, found, list::empty_entry(key.bytes));
     }
 
     /// Lets time pass.

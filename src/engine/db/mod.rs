@@ -14,7 +14,7 @@ use super::largest::{LARGE_BYTES_MIN, Largest, may_be_large};
 use super::own_deadlines::OwnDeadlines;
 use super::published::Published;
 use super::restored_access::RestoredAccess;
-use super::sizes::{self, SizeOf};
+use super::sizes::{SizeOf, Sizes};
 use super::snapshot::Saving;
 use super::snapshot::large::Large;
 use super::undo::log::{Before, Image, Log, Sharing, copy};
@@ -53,7 +53,7 @@ pub struct Db {
     /// The order in which keys came, while memory is scarce and the policy wants to know.
     pub(super) order: Option<Box<Order>>,
     published: Arc<Published>,
-    sizes: sizes::Own,
+    sizes: Arc<Sizes>,
     /// Bytes of it, which are charged to the shard too.
     used_bytes: i64,
     /// Whether it is the one of its number that is published.
@@ -85,8 +85,8 @@ const WANTS_CHANGES: u8 = KEEPS_IMAGES | IS_SAVING;
 impl Db {
     pub(super) fn new(index: usize, seed: Seed, published: Arc<Published>, now_ms: u64) -> Db {
         let directory = Arc::clone(&published.dbs[index].directory);
-        let sizes = sizes::Own::new();
-        published.dbs[index].set_sizes(Some(sizes.shared()));
+        let sizes = Arc::<Sizes>::default();
+        published.dbs[index].set_sizes(Some(Arc::clone(&sizes)));
         Db {
             index,
             table: Table::with_published(seed, directory),

@@ -44,6 +44,8 @@ impl Db {
     /// Takes this database out of what is published: another one will show itself in its place.
     pub(in crate::engine) fn hide(&mut self) {
         self.is_shown = false;
+        // From now on it alone has them, and frees them with the rest.
+        self.published_of_own().set_sizes(None);
         self.table.set_published(None);
     }
 
@@ -58,7 +60,8 @@ impl Db {
         self.publish();
         self.published_of_own().set_used(self.used_bytes);
         self.publish_deadlines();
-        self.published_of_own().set_sizes(Some(self.sizes.shared()));
+        let sizes = Arc::clone(&self.sizes);
+        self.published_of_own().set_sizes(Some(sizes));
     }
 
     /// A string is about to have so many bytes.

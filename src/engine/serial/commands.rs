@@ -16,6 +16,7 @@ use super::pieces::{self, Shape};
 use super::set;
 use super::writer::Writer;
 use crate::base::number::F64Buffer;
+use crate::engine::marks::Marks;
 use crate::engine::value::hash::HashRef;
 use crate::engine::value::list::ListRef;
 use crate::engine::value::sorted_set::SortedSet;
@@ -135,6 +136,25 @@ pub fn entry(out: &mut Vec<u8>, entry: EntryRef<'_, Object>, now_ms: u64) {
         | DataType::TDigest => restore(out, entry, now_ms),
     }
     deadline(out, key, entry.deadline());
+}
+
+/// A script that gives a key its stale window. A server that knows of none executes it, and hears nothing of the error.
+pub const GIVES_WINDOW: &[u8] = b"redis.pcall('LSTALE',KEYS[1],ARGV[1])";
+/// A script that gives a key tags, likewise.
+pub const GIVES_TAGS: &[u8] = b"redis.pcall('TAG','ADD',KEYS[1],unpack(ARGV))";
+
+/// Appends what gives a key its marks.
+pub fn marks(out: &mut Vec<u8>, key: &[u8], marks: &Marks<'_>) {
+    if marks.stale_ms > 0 {
+        let mut digits = itoa::Buffer::new();
+        let digits = digits.format(marks.stale_ms).as_bytes();
+        command(out, &[b"EVAL", GIVES_WINDOW, b"1", key, digits]);
+    }
+    if !marks.tags.is_empty() {
+        let head: [&[u8]; 4] = [b"EVAL", GIVES_TAGS, b"1", key];
+        let request: Vec<&[u8]> = head.into_iter().chain(marks.tags.iter().copied()).collect();
+        command(out, &request);
+    }
 }
 
 /// Appends the beginning of what makes a long string, up to the string itself; [`behind_text`] appends the rest.

@@ -10,7 +10,7 @@ use super::large::{Large, is_large};
 use super::{Chunk, Outlet};
 use crate::alloc::account;
 use crate::engine::db::Db;
-use crate::engine::marks::Marks;
+use crate::engine::marks::{Marks, stale_ms};
 use crate::engine::serial::commands;
 use crate::engine::slots::walk_position;
 use crate::engine::value::Object;
@@ -59,6 +59,10 @@ impl Chunk {
 impl Larges<'_> {
     /// Whether an entry is one that is not to be written whole.
     fn include(self, entry: EntryRef<'_, Object>) -> bool {
+        // Tags can be given to what is there, and so behind all of it.
+        if entry.has_words() {
+            return false;
+        }
         match self {
             Larges::ByPiece(outlet) => is_large(entry) && outlet.takes_pieces(entry),
             Larges::Wait => is_large(entry) && commands::takes_pieces(entry),
@@ -67,11 +71,25 @@ impl Larges<'_> {
     }
 }
 
-fn is_over(entry: EntryRef<'_, Object>, now_ms: u64) -> bool {
-    entry.deadline().is_some_and(|deadline| deadline <= now_ms)
-}
-
 impl Db {
+    /// Whether an entry is not to be seen any more.
+    fn is_over(&self, entry: EntryRef<'_, Object>, now_ms: u64) -> bool {
+        let deadline = entry.deadline();
+        deadline.is_some_and(|deadline| deadline <= now_ms) || self.is_invalidated(entry)
+    }
+
+    /// Appends commands that make an entry, with its marks.
+    fn write_alone(&self, entry: EntryRef<'_, Object>, now_ms: u64, out: &mut Chunk) {
+        out.push_commands(entry, now_ms);
+        if entry.has_words() {
+            let marks = Marks {
+                stale_ms: stale_ms(entry),
+                tags: self.tag_names(entry).collect(),
+            };
+            commands::marks(&mut out.bytes, entry.key(), &marks);
+        }
+    }
+
     /// Begins to show the collection under a key by the piece.
     fn begin_alone(&mut self, key: &Key<'_>, outlet: &Arc<dyn Outlet>) {
         let found = self
@@ -125,14 +143,14 @@ impl Engine {
                     return;
                 }
                 let is_first = met.is_none() && before != Some(at);
-                if larges.include(entry) && is_first && !is_over(entry, now_ms) {
+                if larges.include(entry) && is_first && !db.is_over(entry, now_ms) {
                     met = Some((at, entry.key().into()));
                     return;
                 }
                 before = Some(at);
                 written.keys += 1;
-                if !is_over(entry, now_ms) {
-                    out.push_commands(entry, now_ms);
+                if !db.is_over(entry, now_ms) {
+                    db.write_alone(entry, now_ms, out);
                 }
             });
             match (met.take(), larges) {
@@ -178,8 +196,10 @@ impl Engine {
                     .find_by_hash(key.hash, |entry| entry.key() == key.bytes);
                 Some(db.at(place?))
             });
-            let live = found.filter(|entry| !is_over(*entry, now_ms));
-            if live.is_some_and(|entry| larges.include(entry)) {
+            let live = db
+                .zip(found)
+                .filter(|(db, entry)| !db.is_over(*entry, now_ms));
+            if live.is_some_and(|(_, entry)| larges.include(entry)) {
                 if matches!(larges, Larges::Wait) {
                     written.waits = true;
                     return written;
@@ -197,7 +217,7 @@ impl Engine {
                     written.has_begun = true;
                     return written;
                 }
-                (Some(entry), _) => out.push_commands(entry, now_ms),
+                (Some((db, entry)), _) => db.write_alone(entry, now_ms, out),
                 (None, _) => {}
             }
         }

@@ -9,7 +9,6 @@ use crossbeam::queue::SegQueue;
 use parking_lot::Mutex;
 
 use super::BaseForm;
-use crate::command::marks;
 use crate::config::Config;
 use crate::engine::Now;
 use crate::engine::marks::Marks;
@@ -240,9 +239,7 @@ impl Outlet for Outgoing {
         }
         if self.form == BaseForm::Commands {
             chunk.push_commands(entry, now_ms);
-            marks::commands(entry.key(), marks, |request| {
-                commands::command(&mut chunk.bytes, request);
-            });
+            commands::marks(&mut chunk.bytes, entry.key(), marks);
         } else if let Value::Block(block) = entry.value() {
             encode::entry_without_text(&mut chunk.bytes, entry, &options);
             chunk.push_block(block);

@@ -6,6 +6,7 @@ mod databases;
 mod figures;
 mod imported;
 mod large;
+mod marked;
 mod signing_in;
 mod silent;
 

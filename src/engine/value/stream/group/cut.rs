@@ -37,6 +37,24 @@ struct Heads {
     consumers: Vec<(ConsumerId, ConsumerHead)>,
 }
 
+impl Heads {
+    /// Shows a consumer by its number, or how many entries follow that no consumer owns; what comes next.
+    fn show_consumer(
+        &self,
+        number: usize,
+        returned: &mut [(i64, StreamId)],
+        show: &mut ShowPiece<'_>,
+    ) -> Stage {
+        if let Some((_, head)) = self.consumers.get(number) {
+            show(StreamPiece::Consumer(&self.group, head));
+            return Stage::Owned(number, StreamId::MIN);
+        }
+        returned.sort_unstable();
+        show(StreamPiece::Returned(returned.len()));
+        Stage::Returned(0)
+    }
+}
+
 /// See the module.
 #[derive(Debug, Default)]
 pub(in crate::engine::value::stream) struct GroupCut {
@@ -208,17 +226,10 @@ impl Group {
                         }
                     };
                 }
-                Stage::Consumer(number) => match heads.consumers.get(number) {
-                    Some((_, head)) => {
-                        show(StreamPiece::Consumer(&heads.group, head));
-                        (*stage, *shown) = (Stage::Owned(number, StreamId::MIN), 0);
-                    }
-                    None => {
-                        returned.sort_unstable();
-                        show(StreamPiece::Returned(returned.len()));
-                        *stage = Stage::Returned(0);
-                    }
-                },
+                Stage::Consumer(number) => {
+                    *shown = 0;
+                    *stage = heads.show_consumer(number, returned, show);
+                }
                 Stage::Returned(number) => match returned.get(number) {
                     Some((_, id)) => {
                         show(StreamPiece::Owned(*id));
@@ -232,21 +243,21 @@ impl Group {
                         let was = before.get(id);
                         was.is_none_or(|was| was.is_some_and(|was| was.consumer == *place))
                     };
-                    let here = self.owned_from(*place, from);
-                    let kept = owned.range((*place, from)..=(*place, StreamId::MAX)).next();
-                    let next = first_of(here, kept.map(|(_, id)| *id));
+                    let mut kept = owned.range((*place, from)..=(*place, StreamId::MAX));
+                    let kept = kept.next().map(|(_, id)| *id);
+                    let next = first_of(self.owned_from(*place, from), kept);
                     if let Some(id) = next.filter(of_owner) {
                         show(StreamPiece::Owned(id));
                         *shown += 1;
                     }
                     debug_assert!(next.is_some() || *shown == head.pending_count);
-                    let behind = Stage::Consumer(number + 1);
-                    let next = next.and_then(StreamId::next);
-                    *stage = next.map_or(behind, |next| Stage::Owned(number, next));
+                    *stage = match next.and_then(StreamId::next) {
+                        Some(next) => Stage::Owned(number, next),
+                        None => Stage::Consumer(number + 1),
+                    };
                 }
                 Stage::Over => {
-                    let (one, other) = (before.pop_first(), owned.pop_first());
-                    if one.is_none() && other.is_none() {
+                    if before.pop_first().is_none() & owned.pop_first().is_none() {
                         return false;
                     }
                 }
