@@ -235,13 +235,17 @@ pub struct ThreadCounters {
 
 impl ThreadCounters {
     fn new() -> ThreadCounters {
+        // The first countdown begins before the first command ([`HotKeys::prepare`](super::hotkeys::HotKeys::prepare)),
+        // which would stand for many otherwise that were never run.
+        let until_sample = Counter::new();
+        until_sample.set(u64::MAX);
         ThreadCounters {
             commands: registry()
                 .all()
                 .iter()
                 .map(|_| CommandCounters::default())
                 .collect(),
-            until_sample: Counter::new(),
+            until_sample,
             hot: Mutex::new(None),
             bytes_in: Counter::new(),
             bytes_out: Counter::new(),

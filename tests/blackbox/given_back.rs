@@ -106,6 +106,25 @@ fn what_is_given_back_is_nobodys_and_claimed_first() {
 }
 
 #[test]
+fn who_waits_gets_at_once_what_is_given_back() {
+    support::at_each_shard_count(|server| {
+        let (mut raw, mut waiter) = (server.raw(), server.raw());
+        deliver(&mut raw, "s", 2);
+        waiter.send(b"XREADGROUP GROUP g two BLOCK 60000 CLAIM 50000 STREAMS s >\r\n");
+        eventually("it waits", || {
+            raw.call("INFO clients")
+                .body()
+                .contains("blocked_clients:1")
+        });
+        check(&mut raw, "XNACK s g FAIL IDS 1 2-0", "(integer) 1");
+        let claimed = waiter.read();
+        let entry = &claimed.items()[0].items()[1].items()[0];
+        assert_eq!(entry.items()[0].text(), "2-0");
+        assert_eq!(pending(&mut raw, "s")[0], ones("1-0", 1));
+    });
+}
+
+#[test]
 fn counts_are_as_asked_for_and_force_makes_entries_pending() {
     support::at_each_shard_count(|server| {
         let mut raw = server.raw();
