@@ -426,9 +426,11 @@ impl Effects {
         self.has_news | self.has_records
     }
 
-    /// Where they go, if there are any.
-    pub(super) fn log_of_records(&self) -> Option<Arc<dyn Log>> {
-        self.commands_log.clone()
+    /// Appends what several shards leave together, where this one has a log. The log is borrowed: its count is
+    /// written by all threads.
+    pub(super) fn append_for_several(&self, records: &mut Records, is_atomic: bool) -> Option<u64> {
+        let log = self.commands_log.as_ref()?;
+        Some(log.append(records, is_atomic))
     }
 
     /// Appends what this shard alone leaves.

@@ -14,8 +14,6 @@
 //! [`Effects`]: super::effect::Effects
 //! [`Interest::is_logging`]: super::effect::Interest::is_logging
 
-use std::sync::Arc;
-
 use super::Engine;
 use crate::structures::block::{Block, Content, LONG_BYTES_MIN};
 
@@ -369,8 +367,6 @@ pub fn append(all: &mut [&mut Engine], beside: &mut Records, is_unit: bool) -> O
         // A caller without a shard appends what there is by itself.
         return None;
     }
-    let mut logs = all.iter().map(|engine| engine.effects.log_of_records());
-    let log: Option<Arc<dyn Log>> = logs.find_map(|log| log);
     let mut sources: Vec<&mut Records> = Vec::with_capacity(all.len() + 1);
     sources.extend(all.iter_mut().map(|engine| engine.effects.records_mut()));
     sources.push(beside);
@@ -379,7 +375,11 @@ pub fn append(all: &mut [&mut Engine], beside: &mut Records, is_unit: bool) -> O
         return None;
     }
     let is_atomic = is_unit && merged.len() > 1;
-    let position = log?.append(&mut merged, is_atomic);
+    let mut appended = all.iter().map(|engine| {
+        let effects = &engine.effects;
+        effects.append_for_several(&mut merged, is_atomic)
+    });
+    let position = appended.find_map(|position| position)?;
     for engine in all {
         engine.effects.note_log_position(position);
     }
