@@ -135,6 +135,12 @@ impl PubSub {
         Arc::clone(&self.events.interest)
     }
 
+    /// Whether replicas, or the backlog kept for them, read what is logged.
+    #[inline]
+    pub fn is_replicating(&self) -> bool {
+        self.events.interest.is_replicating()
+    }
+
     /// Whether commands are logged.
     #[inline]
     pub fn is_logging(&self) -> bool {

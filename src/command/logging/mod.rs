@@ -159,7 +159,7 @@ impl SessionCx<'_> {
     /// Has replicas run the command, too: it changes no data.
     pub fn tell_replicas(&mut self, args: &Args<'_>) {
         let audience = Audience::from_bits(self.client.log_audience & Audience::REPLICAS.bits());
-        if audience == Audience::NONE || !self.server.pubsub().interest().is_replicating() {
+        if audience == Audience::NONE || !self.server.pubsub().is_replicating() {
             return;
         }
         let head = self.head(audience);
@@ -182,7 +182,7 @@ impl SessionCx<'_> {
         mut change: impl FnMut(&dyn Scripts, LogChange<'_>) -> CommandResult,
     ) -> CommandResult {
         let mut records = Records::default();
-        if self.server.pubsub().interest().is_logging() {
+        if self.server.pubsub().is_logging() {
             let audience = Audience::from_bits(self.client.log_audience);
             records.push(self.head(audience), args.contents(0));
         }
