@@ -6,6 +6,7 @@
 //!     [--only WORD] [--together|--oversubscribed] [--basalt PATH] [--redis PATH] [--valkey PATH] [--memcached PATH]
 //!     [--no-redis] [--no-valkey] [--no-memcached] [--out DIR]
 //! cargo bench --bench scaling -- bundle DIR
+//! cargo bench --bench scaling -- model [--from FILE] [--threads 1,2,4] [--only WORD] [--commands 200000]
 //! ```
 //!
 //! Half of the machine's cores make the load, one process each; the servers have the others, as many as they have
@@ -13,10 +14,11 @@
 //! `--together`, servers and load have all cores, and more threads than cores are allowed: then only CPU a command and
 //! switches say something. `--oversubscribed` is that for GET and SET, at random and of one hot key, with 2 to 32
 //! threads; its last column compares the CPU with that of the fewest. `bundle` leaves a folder that does all this on a
-//! machine without cargo (`bundle.rs`).
+//! machine without cargo (`bundle.rs`). `model` predicts what more cores would bring (`model/mod.rs`).
 
 mod bundle;
 mod chart;
+mod model;
 mod rows;
 #[path = "../support/mod.rs"]
 mod support;
@@ -53,6 +55,10 @@ fn main() {
     };
     if arguments.has("bundle") {
         bundle::make(&arguments);
+        return;
+    }
+    if arguments.has("model") {
+        model::predict(&arguments);
         return;
     }
     let plan = plan(&arguments);

@@ -1,0 +1,147 @@
+//! What the model is told: service times that the bench measured with one thread, lines that `tests/sharing` counted,
+//! and what is assumed.
+
+use std::path::Path;
+
+use super::machine::Cost;
+
+/// Hand-overs that one waits for who takes a token that another thread had: the token's word, and then its other lines
+/// (eight were counted), which come together.
+const SHARD_LINES: f64 = 2.0;
+
+/// Hand-overs that one waits for who serves a connection that another thread served: 57 lines were counted, of which
+/// several come together.
+const CONNECTION_LINES: f64 = 10.0;
+
+/// Touches of lines that all threads write, for a batch: 16 were counted where threads sleep after each batch; those
+/// who do not touch the word of idle threads and the injection queue's two.
+const BATCH_LINES: f64 = 3.0;
+
+/// Touches of the log's lines, for a command that is logged: its tail is looked at, and a place drawn.
+const LOG_LINES: f64 = 2.0;
+
+/// Of what the log costs: the part of the one thread that puts it in order. The rest writes or sends it.
+const SEQUENCER_SHARE: f64 = 0.5;
+
+/// How the log is read in a setting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Setting {
+    Bare,
+    EverySecond,
+    Replica,
+}
+
+impl Setting {
+    pub(crate) const ALL: [Setting; 3] = [Setting::Bare, Setting::EverySecond, Setting::Replica];
+
+    /// What the bench calls it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Setting::Bare => "",
+            Setting::EverySecond => ", everysec",
+            Setting::Replica => ", a replica",
+        }
+    }
+}
+
+/// CPU that the bench measured with one thread.
+pub(crate) struct Measured {
+    /// By the row's name: nanoseconds for each command.
+    rows: Vec<(String, f64)>,
+}
+
+impl Measured {
+    /// Reads the rows of basalt with one thread from what the bench kept.
+    pub(crate) fn read(file: &Path) -> Result<Measured, String> {
+        let text = std::fs::read_to_string(file)
+            .map_err(|error| format!("{}: {error}", file.display()))?;
+        let all: serde_json::Value =
+            serde_json::from_str(&text).map_err(|error| error.to_string())?;
+        let rows = all.as_array().into_iter().flatten();
+        let own = rows.filter(|row| row["server"] == "basalt" && row["threads"] == 1);
+        let read = |row: &serde_json::Value| {
+            let name = row["row"].as_str()?.to_owned();
+            Some((name, row["cpu_us_per_op"].as_f64()? * 1000.0))
+        };
+        let rows: Vec<(String, f64)> = own.filter_map(read).collect();
+        match rows.is_empty() {
+            true => Err(format!(
+                "{} has no row of basalt with one thread",
+                file.display()
+            )),
+            false => Ok(Measured { rows }),
+        }
+    }
+
+    /// Nanoseconds of one command in batches of so many; of a kind of keys that was not measured, those of others.
+    pub(crate) fn command_ns(
+        &self,
+        kind: &str,
+        keys: &str,
+        pipeline: usize,
+        setting: Setting,
+    ) -> Option<f64> {
+        let of = |keys: &str| {
+            let name = format!(
+                "{kind}{keys}, P={pipeline}, 50 connections{}",
+                setting.name()
+            );
+            let row = self.rows.iter().find(|(row, _)| *row == name)?;
+            Some(row.1)
+        };
+        of(keys).or_else(|| of(""))
+    }
+
+    /// What commands cost. None: the bench has not measured what that takes.
+    pub(crate) fn cost(
+        &self,
+        kind: &str,
+        keys: &str,
+        pipeline: usize,
+        setting: Setting,
+    ) -> Option<Cost> {
+        let bare = |pipeline: usize| {
+            let each = self.command_ns(kind, keys, pipeline, Setting::Bare)?;
+            Some(each * pipeline as f64)
+        };
+        let command_ns = (bare(100)? - bare(10)?) / 90.0;
+        let each = self.command_ns(kind, keys, pipeline, Setting::Bare)?;
+        let is_logged = setting != Setting::Bare;
+        let log_ns = match is_logged {
+            true => (self.command_ns(kind, "", pipeline, setting)?
+                - self.command_ns(kind, "", pipeline, Setting::Bare)?)
+            .max(0.0),
+            false => 0.0,
+        };
+        Some(Cost {
+            batch_ns: ((each - command_ns) * pipeline as f64).max(0.0),
+            command_ns,
+            log_ns,
+            sequencer_ns: log_ns * SEQUENCER_SHARE,
+            shard_lines: SHARD_LINES,
+            connection_lines: CONNECTION_LINES,
+            global_batch_lines: BATCH_LINES,
+            global_command_lines: if is_logged { LOG_LINES } else { 0.0 },
+        })
+    }
+}
+
+/// All inputs, where each comes from.
+pub(crate) fn list(file: &Path) -> String {
+    let counted =
+        "counted: `SHARING_LINES_TABLE=FILE cargo test --test sharing the_table_of_lines`";
+    format!(
+        "| input | value | from |\n|---|---|---|\n\
+         | CPU of a command and a batch, with one thread | by row | measured: {} |\n\
+         | hand-overs with a shard's token | {SHARD_LINES} | assumed of 8 lines that were {counted} |\n\
+         | hand-overs with a connection | {CONNECTION_LINES} | assumed of 57 lines that were {counted} |\n\
+         | touches of lines of all threads, a batch | {BATCH_LINES} | assumed of 16 that were {counted} |\n\
+         | touches of the log's lines, a logged command | {LOG_LINES} | {counted} |\n\
+         | a hand-over of a line | 100 and 300 ns | assumed |\n\
+         | the sequencer's part of what the log costs | {SEQUENCER_SHARE} | assumed |\n\
+         | a look at a held token | 16 of 25 ns | assumed (`SPINS` of the source) |\n\
+         | to leave a command in a queue, to take it | 300 ns each | assumed |\n\
+         | connections | 8 a thread, 50 at least | assumed |\n",
+        file.display()
+    )
+}

@@ -1,0 +1,399 @@
+//! The machine that is simulated: threads with a core each, connections that always have a batch ready, shards with
+//! tokens, and lines of the cache that one thread has at a time.
+//!
+//! Time is nanoseconds; nothing in it is drawn but keys, from a seed. A thread takes a connection, pays what a batch
+//! costs once, prefetches, and runs its commands one by one. For each it takes the shard's token: lines that another
+//! thread has touched since are handed over first, each for as long as a hand-over takes. A token that others hold is
+//! waited for a moment; after that the command is left in the shard's queue, the connection waits, and the thread
+//! goes on with another one. Who releases a token runs what is queued first. Lines of all threads are
+//! handed over one thread at a time, in the order of asking.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+/// From so many commands on a batch is prefetched.
+const PREFETCHED_MIN: usize = 4;
+
+/// What one command and one batch cost, in nanoseconds and in lines.
+#[derive(Clone, Debug)]
+pub(crate) struct Cost {
+    /// Work of a batch beside its commands.
+    pub(crate) batch_ns: f64,
+    /// Work of a command, with its shard in hand.
+    pub(crate) command_ns: f64,
+    /// Work of a thread of the log, for each command.
+    pub(crate) log_ns: f64,
+    /// The part of it that one thread does in order.
+    pub(crate) sequencer_ns: f64,
+    /// Lines of a shard that change hands with its token, for a prefetch and for a command.
+    pub(crate) shard_lines: f64,
+    /// Lines of a connection that change hands when another thread serves it.
+    pub(crate) connection_lines: f64,
+    /// Touches of lines of all threads, for each batch and each command.
+    pub(crate) global_batch_lines: f64,
+    pub(crate) global_command_lines: f64,
+}
+
+/// What is simulated.
+#[derive(Clone, Debug)]
+pub(crate) struct Setup {
+    pub(crate) threads: usize,
+    pub(crate) shards: usize,
+    pub(crate) connections: usize,
+    pub(crate) pipeline: usize,
+    pub(crate) commands: usize,
+    pub(crate) cost: Cost,
+    pub(crate) hand_over_ns: f64,
+    /// For how long a token that others hold is looked at.
+    pub(crate) spin_ns: f64,
+    /// What leaving a command in a queue costs the one who leaves it, beside lines; as much again costs taking it.
+    pub(crate) queue_ns: f64,
+}
+
+/// What came of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Outcome {
+    pub(crate) ops_per_s: f64,
+    /// Time of threads for each command, waiting for lines and tokens included.
+    pub(crate) cpu_ns_per_op: f64,
+    /// Resources, and the share of the time that each was in use.
+    pub(crate) uses: Vec<(&'static str, f64)>,
+}
+
+#[derive(Clone)]
+struct Shard {
+    /// The thread that has its lines.
+    owner: usize,
+    is_held: bool,
+    /// When the one who holds it looks at the queue.
+    held_until: f64,
+    busy_ns: f64,
+    queue: VecDeque<usize>,
+}
+
+/// A line that all threads write.
+#[derive(Clone, Default)]
+struct Line {
+    owner: usize,
+    free_at: f64,
+    busy_ns: f64,
+}
+
+/// A connection: whose caches it is in, and how far its batch is.
+struct Connection {
+    thread: usize,
+    shards: Vec<usize>,
+    prefetched: usize,
+    done: usize,
+    has_begun: bool,
+}
+
+/// What a thread does next.
+#[derive(Clone, Copy)]
+enum Step {
+    /// Look for a connection that has something to do.
+    Look,
+    /// Go on with a connection's batch.
+    Go(usize),
+    /// Release a shard that was taken for a prefetch.
+    Fetched { connection: usize, shard: usize },
+    /// Answer a command from the queue of a shard, which is in hand because of a connection.
+    Ran {
+        queued: usize,
+        connection: usize,
+        shard: usize,
+    },
+    /// Release a shard that the connection's command has used, if the next one is not for it as well.
+    Release { connection: usize, shard: usize },
+}
+
+const NOBODY: usize = usize::MAX;
+
+struct Machine<'s> {
+    setup: &'s Setup,
+    keys: &'s mut dyn FnMut() -> usize,
+    shards: Vec<Shard>,
+    connections: Vec<Connection>,
+    ready: VecDeque<usize>,
+    idle: Vec<usize>,
+    /// When each thread takes its next step.
+    agenda: BinaryHeap<Reverse<(u64, usize)>>,
+    steps: Vec<Step>,
+    batch_line: Line,
+    log_line: Line,
+    busy_ns: f64,
+    done: usize,
+}
+
+/// Runs a setup until its commands are done. `keys` draws the shard of the next command.
+pub(crate) fn run(setup: &Setup, keys: &mut dyn FnMut() -> usize) -> Outcome {
+    let shard = Shard {
+        owner: NOBODY,
+        is_held: false,
+        held_until: 0.0,
+        busy_ns: 0.0,
+        queue: VecDeque::new(),
+    };
+    let mut machine = Machine {
+        setup,
+        keys,
+        shards: vec![shard; setup.shards],
+        connections: (0..setup.connections)
+            .map(|_| Connection {
+                thread: NOBODY,
+                shards: Vec::new(),
+                prefetched: 0,
+                done: 0,
+                has_begun: false,
+            })
+            .collect(),
+        ready: (0..setup.connections).collect(),
+        idle: Vec::new(),
+        agenda: (0..setup.threads)
+            .map(|thread| Reverse((thread as u64, thread)))
+            .collect(),
+        steps: vec![Step::Look; setup.threads],
+        batch_line: Line::default(),
+        log_line: Line::default(),
+        busy_ns: 0.0,
+        done: 0,
+    };
+    let mut end = 0;
+    while machine.done < setup.commands {
+        let Reverse((now, thread)) = machine.agenda.pop().expect("somebody has something to do");
+        end = now;
+        machine.step(now as f64, thread);
+    }
+    machine.outcome(end as f64)
+}
+
+impl Machine<'_> {
+    fn at(&mut self, time: f64, thread: usize, step: Step) {
+        self.steps[thread] = step;
+        self.agenda.push(Reverse((time.ceil() as u64, thread)));
+    }
+
+    fn step(&mut self, now: f64, thread: usize) {
+        match self.steps[thread] {
+            Step::Look => match self.ready.pop_front() {
+                Some(connection) => self.go(now, thread, connection),
+                None => self.idle.push(thread),
+            },
+            Step::Go(connection) => self.go(now, thread, connection),
+            Step::Fetched { connection, shard } => self.drain(now, thread, connection, shard),
+            Step::Ran {
+                queued,
+                connection,
+                shard,
+            } => {
+                self.finish(queued);
+                self.make_ready(now, queued);
+                self.drain(now, thread, connection, shard);
+            }
+            Step::Release { connection, shard } => self.release(now, thread, connection, shard),
+        }
+    }
+
+    /// A connection has something to do: an idle thread looks for it.
+    fn make_ready(&mut self, now: f64, connection: usize) {
+        self.ready.push_back(connection);
+        if let Some(thread) = self.idle.pop() {
+            self.at(now, thread, Step::Look);
+        }
+    }
+
+    fn go(&mut self, now: f64, thread: usize, number: usize) {
+        let cost = &self.setup.cost;
+        let hand_over_ns = self.setup.hand_over_ns;
+        let connection = &mut self.connections[number];
+        let mut time = now;
+        if connection.thread != thread {
+            if connection.thread != NOBODY {
+                time += cost.connection_lines * hand_over_ns;
+            }
+            connection.thread = thread;
+        }
+        if !connection.has_begun {
+            connection.has_begun = true;
+            connection.done = 0;
+            connection.prefetched = match self.setup.pipeline < PREFETCHED_MIN {
+                true => self.setup.pipeline,
+                false => 0,
+            };
+            connection.shards = (0..self.setup.pipeline).map(|_| (self.keys)()).collect();
+            // The log's threads have no cores of their own: what they do is taken from those that serve, evenly.
+            time += cost.batch_ns + cost.log_ns * self.setup.pipeline as f64;
+            time += touch(
+                &mut self.batch_line,
+                (time, thread),
+                cost.global_batch_lines * hand_over_ns,
+                hand_over_ns,
+            );
+            self.busy_ns += time - now;
+            return self.at(time, thread, Step::Go(number));
+        }
+        if connection.prefetched < self.setup.pipeline {
+            let chosen = connection.shards[connection.prefetched];
+            connection.prefetched += 1;
+            let shard = &mut self.shards[chosen];
+            // What is held is left out; its lines come later. Nothing has to come of what this thread has.
+            if shard.is_held || shard.owner == thread {
+                return self.at(time, thread, Step::Go(number));
+            }
+            if shard.owner != NOBODY {
+                time += cost.shard_lines * hand_over_ns;
+            }
+            shard.owner = thread;
+            self.hold(chosen, now, time);
+            return self.at(
+                time,
+                thread,
+                Step::Fetched {
+                    connection: number,
+                    shard: chosen,
+                },
+            );
+        }
+        let chosen = connection.shards[connection.done];
+        let shard = &mut self.shards[chosen];
+        if shard.is_held {
+            let wait = (shard.held_until - now).max(1.0);
+            if wait <= self.setup.spin_ns {
+                self.busy_ns += wait;
+                return self.at(now + wait, thread, Step::Go(number));
+            }
+            let spent = self.setup.spin_ns + self.setup.queue_ns + hand_over_ns;
+            shard.queue.push_back(number);
+            self.busy_ns += spent;
+            return self.at(now + spent, thread, Step::Look);
+        }
+        self.run(now, thread, number, chosen);
+    }
+
+    /// A thread has a token for so long, and looks at the queue then.
+    fn hold(&mut self, shard: usize, from: f64, until: f64) {
+        let shard = &mut self.shards[shard];
+        shard.is_held = true;
+        shard.held_until = until;
+        shard.busy_ns += until - from;
+        self.busy_ns += until - from;
+    }
+
+    /// Runs the next command of a connection, for which the token is in hand or free.
+    fn run(&mut self, now: f64, thread: usize, number: usize, shard: usize) {
+        let until = now + self.command(now, thread, shard);
+        self.hold(shard, now, until);
+        self.at(
+            until,
+            thread,
+            Step::Release {
+                connection: number,
+                shard,
+            },
+        );
+    }
+
+    /// What one command takes of a thread that has the token.
+    fn command(&mut self, time: f64, thread: usize, shard: usize) -> f64 {
+        let cost = &self.setup.cost;
+        let hand_over_ns = self.setup.hand_over_ns;
+        let shard = &mut self.shards[shard];
+        let mut spent = cost.command_ns;
+        if shard.owner != thread {
+            if shard.owner != NOBODY {
+                spent += cost.shard_lines * hand_over_ns;
+            }
+            shard.owner = thread;
+        }
+        let lines = cost.global_command_lines;
+        spent
+            + touch(
+                &mut self.log_line,
+                (time + spent, thread),
+                lines * hand_over_ns,
+                lines * hand_over_ns,
+            )
+    }
+
+    fn release(&mut self, now: f64, thread: usize, number: usize, shard: usize) {
+        self.finish(number);
+        // The next command of the batch goes on with the token if it is for the same shard.
+        let connection = &self.connections[number];
+        if connection.has_begun && connection.shards[connection.done] == shard {
+            return self.run(now, thread, number, shard);
+        }
+        self.drain(now, thread, number, shard);
+    }
+
+    /// Runs the oldest command of a shard's queue; with none left the shard is released, and the thread goes on.
+    fn drain(&mut self, now: f64, thread: usize, connection: usize, shard: usize) {
+        if let Some(queued) = self.shards[shard].queue.pop_front() {
+            // The message, and the batch that it is a part of.
+            let lines_ns = 2.0 * self.setup.hand_over_ns;
+            let begins = now + self.setup.queue_ns + lines_ns;
+            let until = begins + self.command(begins, thread, shard);
+            self.hold(shard, now, until);
+            return self.at(
+                until,
+                thread,
+                Step::Ran {
+                    queued,
+                    connection,
+                    shard,
+                },
+            );
+        }
+        self.shards[shard].is_held = false;
+        if !self.connections[connection].has_begun {
+            self.make_ready(now, connection);
+            return self.at(now, thread, Step::Look);
+        }
+        self.at(now, thread, Step::Go(connection));
+    }
+
+    /// A command of a connection is done, and its batch perhaps.
+    fn finish(&mut self, number: usize) {
+        self.done += 1;
+        let connection = &mut self.connections[number];
+        connection.done += 1;
+        if connection.done == self.setup.pipeline {
+            connection.has_begun = false;
+        }
+    }
+
+    fn outcome(&self, end: f64) -> Outcome {
+        let busiest = self
+            .shards
+            .iter()
+            .map(|shard| shard.busy_ns)
+            .fold(0.0, f64::max);
+        let sequencer_ns = self.setup.cost.sequencer_ns * self.done as f64;
+        // What one thread does in order bounds them all.
+        let end = end.max(sequencer_ns);
+        Outcome {
+            ops_per_s: self.done as f64 * 1e9 / end,
+            cpu_ns_per_op: self.busy_ns / self.done as f64,
+            uses: vec![
+                ("a shard's token", busiest / end),
+                ("lines of a batch", self.batch_line.busy_ns / end),
+                ("the log's ring", self.log_line.busy_ns / end),
+                ("the sequencer", sequencer_ns / end),
+            ],
+        }
+    }
+}
+
+/// A thread touches lines that all threads write, as often as told, one after the other: how long that takes it. So
+/// much of it is time in which the busiest of them goes to no other thread.
+fn touch(line: &mut Line, (time, thread): (f64, usize), takes: f64, busiest: f64) -> f64 {
+    if takes == 0.0 {
+        return 0.0;
+    }
+    let begins = time.max(line.free_at);
+    let is_own = line.owner == thread;
+    let (takes, busiest) = if is_own { (0.0, 0.0) } else { (takes, busiest) };
+    line.owner = thread;
+    line.free_at = begins + busiest;
+    line.busy_ns += busiest;
+    begins + takes - time
+}
