@@ -124,6 +124,21 @@ impl Sizes {
         }
     }
 
+    /// A string had one length, and has another one now.
+    #[inline]
+    pub(super) fn text_changed(&self, before: usize, after: usize) {
+        if before != after && bin(before as u64) != bin(after as u64) {
+            self.text_changed_bin(before, after);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn text_changed_bin(&self, before: usize, after: usize) {
+        self.went(Some(SizeOf::of_text(before)));
+        self.came(Some(SizeOf::of_text(after)));
+    }
+
     /// How many values of a type, by its number, have lengths in each bin.
     pub fn lengths(&self, data_type: usize) -> impl Iterator<Item = u64> {
         self.lengths[data_type]

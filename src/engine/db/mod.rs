@@ -53,7 +53,7 @@ pub struct Db {
     /// The order in which keys came, while memory is scarce and the policy wants to know.
     pub(super) order: Option<Box<Order>>,
     published: Arc<Published>,
-    sizes: Arc<Sizes>,
+    pub(super) sizes: Arc<Sizes>,
     /// Bytes of it, which are charged to the shard too.
     used_bytes: i64,
     /// Whether it is the one of its number that is published.

@@ -64,13 +64,6 @@ impl Db {
         self.published_of_own().set_sizes(Some(sizes));
     }
 
-    /// A string is about to have so many bytes.
-    #[inline]
-    pub(in crate::engine) fn resizes_text(&self, place: Place, len: usize) {
-        let before = SizeOf::of(self.at(place));
-        self.sizes.changed(before, Some(SizeOf::of_text(len)));
-    }
-
     /// How many bytes a string has.
     pub(in crate::engine) fn text_len(&self, place: Place) -> usize {
         Text::of(self.at(place)).map_or(0, |text| text.len())

@@ -362,8 +362,11 @@ impl<'e> Keyspace<'e> {
                 .expect("a place implies a database");
             db.save(place, Sharing::Forbidden);
             db.charged(|db| {
-                db.resizes_text(place, value.len());
-                overwrite_text(&mut db.table.edit(place), &value);
+                let mut entry = db.table.edit(place);
+                let len_before = Text::of(entry.view()).map_or(0, |text| text.len());
+                overwrite_text(&mut entry, &value);
+                drop(entry);
+                db.sizes.text_changed(len_before, value.len());
                 match deadline {
                     Deadline::Keep => {}
                     Deadline::Clear => db.set_deadline(place, key.hash, None),
