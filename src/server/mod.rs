@@ -264,6 +264,11 @@ impl Assembled {
             Arc::clone(&self.saving),
             self.stopped.clone(),
         );
+        // Before clients are served: who has had an answer may end the server, and finds its data saved.
+        let signals = {
+            let _registers_here = runtimes.main().enter();
+            shutdown::Signals::listen()
+        };
         let opened = match self.open(config, word.is_some()) {
             Ok(opened) => opened,
             Err(text) => {
@@ -293,7 +298,14 @@ impl Assembled {
         let failed = opened.start.begin();
         let round = || host.round();
         let stopped = self.stopped.clone();
-        let ended = shutdown::until_stopped(&host.shutdown, round, &self.saving, service, stopped);
+        let ended = shutdown::until_stopped(
+            &host.shutdown,
+            signals,
+            round,
+            &self.saving,
+            service,
+            stopped,
+        );
         let has_loaded = runtimes.block_on(async {
             tokio::select! {
                 () = ended => true,

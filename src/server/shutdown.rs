@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
 use super::saving::Saving;
@@ -33,10 +33,27 @@ impl Shutdown {
     }
 }
 
+/// The signals that ask for the end. One that comes before anybody waits for it is kept.
+pub(super) struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    /// Listens for them, in a runtime; from here on none of them ends the process by itself.
+    pub(super) fn listen() -> Signals {
+        Signals {
+            terminate: signal(SignalKind::terminate()).expect("SIGTERM can be listened for"),
+            interrupt: signal(SignalKind::interrupt()).expect("SIGINT can be listened for"),
+        }
+    }
+}
+
 /// Ends when a client asked for the end, or a round of the background found that a signal did, and nothing is in its
 /// way. `round` says how long it is to the next round; none while the background is paused.
 pub(super) async fn until_stopped(
     shutdown: &Shutdown,
+    signals: Signals,
     round: impl Fn() -> Option<Duration>,
     saving: &Arc<Saving>,
     service: &Service,
@@ -44,8 +61,10 @@ pub(super) async fn until_stopped(
 ) {
     /// How long it is to the next look at a background that is paused.
     const PAUSED: Duration = Duration::from_millis(10);
-    let mut terminate = signal(SignalKind::terminate()).expect("SIGTERM can be listened for");
-    let mut interrupt = signal(SignalKind::interrupt()).expect("SIGINT can be listened for");
+    let Signals {
+        mut terminate,
+        mut interrupt,
+    } = signals;
     let mut last = "SIGTERM";
     loop {
         let is_scheduled = || shutdown.is_scheduled.load(SeqCst);

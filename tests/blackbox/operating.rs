@@ -368,6 +368,10 @@ fn the_start_says_what_runs() {
         .with("appendonly", "yes")
         .with("metrics-port", &metrics.to_string());
     let server = Server::start(&options);
+    // The thread that serves may be faster than the one that writes these lines.
+    eventually("the start is over", || {
+        server.log().contains("Server initialized")
+    });
     let log = server.log();
     for part in [
         format!("* basalt version={}", env!("CARGO_PKG_VERSION")),
@@ -387,6 +391,9 @@ fn the_start_says_what_runs() {
             .with("save", "60 5")
             .with("unixsocket", &socket.display().to_string()),
     );
+    eventually("the start is over", || {
+        plain.log().contains("Server initialized")
+    });
     let log = plain.log();
     for part in [
         "* Memory: no maxmemory, so data may grow".to_owned(),

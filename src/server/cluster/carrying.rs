@@ -34,6 +34,8 @@ pub(super) enum Effect {
     DeleteKeys(SlotSet),
     Deliver(Message, bool),
     Publish(Arc<ClusterMap>),
+    /// What has come of moves to the node that was the primary before.
+    DeleteUnfinished,
 }
 
 /// What waits until this server can serve as a primary.
@@ -70,6 +72,9 @@ impl Bus {
             }
             Effect::DeleteKeys(slots) => self.delete_keys(slots),
             Effect::Deliver(message, is_shard) => self.deliver(&message, is_shard),
+            Effect::DeleteUnfinished => {
+                self.runtime.spawn(self.delete_unfinished());
+            }
             Effect::Publish(map) => {
                 let mut held = self.held.lock();
                 if self.leading.load(Relaxed) > 0 {
@@ -98,18 +103,22 @@ impl Bus {
 
     /// The role has changed: this server is a primary now.
     fn leads(&'static self) {
+        // Who has queued the change has queued its map by now, too.
+        let core = self.core.lock();
         let mut held = self.held.lock();
         if self.leading.fetch_sub(1, Relaxed) == 1 {
             let Held { map, flushes } = std::mem::take(&mut *held);
             if flushes {
                 self.flush();
             }
-            self.runtime.spawn(self.delete_unfinished());
             if let Some(map) = map {
                 self.effects.queue(Effect::Publish(map));
             }
+            // Behind the map, which says that this node leads and what is not its own.
+            self.effects.queue(Effect::DeleteUnfinished);
         }
         drop(held);
+        drop(core);
         self.carry_out();
     }
 

@@ -200,14 +200,15 @@ fn without_idle(value: &Value) -> Value {
 
 const TIMES: [&[u8]; 4] = [b"idle", b"inactive", b"seen-time", b"active-time"];
 
-/// What 8.6 says of a stream beside what 7.0 does.
-const PRODUCERS: [&[u8]; 6] = [
+/// What 8.6 and 8.8 say of a stream and its groups beside what 7.0 does.
+const NEWER: [&[u8]; 7] = [
     b"idmp-duration",
     b"idmp-maxsize",
     b"pids-tracked",
     b"iids-tracked",
     b"iids-added",
     b"iids-duplicates",
+    b"nacked-count",
 ];
 
 /// Names and values, which RESP2 has in one row.
@@ -248,7 +249,7 @@ fn without_times(value: &Value) -> Value {
             .filter(|(name, value)| {
                 let is_count =
                     is_named(name, &[b"consumers"]) && matches!(value, Value::Integer(_));
-                !is_count && !is_named(name, &TIMES) && !is_named(name, &PRODUCERS)
+                !is_count && !is_named(name, &TIMES) && !is_named(name, &NEWER)
             })
             .map(|(name, value)| (name.clone(), without_times(value)));
         return Value::Map(kept.collect());
