@@ -1,9 +1,10 @@
 //! `basalt report FILE.html`: asks the metrics port of a running server for its report, and writes it to a file.
 
 use std::ffi::OsString;
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -172,7 +173,8 @@ fn body(answer: &[u8]) -> Result<Vec<u8>, String> {
     let (head, body) = (&answer[..split], &answer[split + 4..]);
     let status = head.split(|byte| *byte == b' ').nth(1).unwrap_or_default();
     match status {
-        b"200" => Ok(body.to_vec()),
+        b"200" if body.trim_ascii_end().ends_with(b"</html>") => Ok(body.to_vec()),
+        b"200" => Err("the page ended before its end: is the server still there?".to_owned()),
         _ => Err(format!(
             "{} {}",
             visible(status),
@@ -181,16 +183,33 @@ fn body(answer: &[u8]) -> Result<Vec<u8>, String> {
     }
 }
 
-/// Written aside and then put in place, so that a file is a whole report or what it was.
+/// Written aside and then put in place, so that a file is a whole report or what it was. A link is followed; what is no
+/// plain file, as a pipe, takes the page itself. A new file is for its owner alone, as it may name keys.
 fn write(file: &Path, page: &[u8]) -> io::Result<()> {
+    let file = fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
+    let before = match fs::metadata(&file) {
+        Ok(before) => Some(before),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(error),
+    };
+    if before.as_ref().is_some_and(|before| !before.is_file()) {
+        return File::options().write(true).open(&file)?.write_all(page);
+    }
     let mut aside = file.as_os_str().to_owned();
-    aside.push(".part");
+    aside.push(format!(".{}.part", std::process::id()));
     let aside = PathBuf::from(aside);
-    fs::write(&aside, page)?;
-    fs::rename(&aside, file).inspect_err(|_| {
-        // What is left aside is of no use.
-        let _ = fs::remove_file(&aside);
-    })
+    let mut made = File::options()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&aside)?;
+    let kept = before.map_or(Ok(()), |before| made.set_permissions(before.permissions()));
+    kept.and_then(|()| made.write_all(page))
+        .and_then(|()| fs::rename(&aside, &file))
+        .inspect_err(|_| {
+            // What is left aside is of no use.
+            let _ = fs::remove_file(&aside);
+        })
 }
 
 #[cfg(test)]
@@ -200,9 +219,10 @@ mod tests {
     #[test]
     fn a_page_is_taken_and_anything_else_is_said() {
         assert_eq!(
-            body(b"HTTP/1.0 200 OK\r\na: b\r\n\r\n<html>"),
-            Ok(b"<html>".to_vec())
+            body(b"HTTP/1.0 200 OK\r\na: b\r\n\r\n<html></html>\n"),
+            Ok(b"<html></html>\n".to_vec())
         );
+        assert!(body(b"HTTP/1.0 200 OK\r\n\r\n<html><p>").is_err());
         let refused = body(b"HTTP/1.1 401 Unauthorized\r\n\r\nA user and a password are needed.\n");
         assert_eq!(
             refused,
@@ -215,6 +235,33 @@ mod tests {
         ] {
             assert!(body(strange).is_err(), "{strange:?}");
         }
+    }
+
+    #[test]
+    fn a_file_keeps_its_mode_and_links_and_pipes_stay_what_they_are() {
+        use std::os::unix::fs::{PermissionsExt, symlink};
+        let folder = tempfile::tempdir().expect("a folder");
+        let [file, link] = ["page.html", "link.html"].map(|name| folder.path().join(name));
+        let mode = |path: &Path| {
+            let found = fs::metadata(path).expect("it is there");
+            found.permissions().mode() & 0o777
+        };
+        write(&file, b"one").expect("it can be written");
+        assert_eq!(mode(&file), 0o600);
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).expect("a mode");
+        symlink(&file, &link).expect("a link");
+        write(&link, b"two").expect("it can be written");
+        assert_eq!(fs::read(&file).expect("it is there"), b"two");
+        assert_eq!(mode(&file), 0o640);
+        let kind = fs::symlink_metadata(&link)
+            .expect("it is there")
+            .file_type();
+        assert!(kind.is_symlink());
+        write(Path::new("/dev/null"), b"three").expect("it takes everything");
+        let kind = fs::metadata("/dev/null").expect("it is there").file_type();
+        assert!(!kind.is_file(), "a device stays one");
+        let entries = fs::read_dir(folder.path()).expect("a folder");
+        assert_eq!(entries.count(), 2, "nothing is left aside");
     }
 
     #[test]

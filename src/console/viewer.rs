@@ -126,11 +126,12 @@ fn split_scheme(shown: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((&shown[..at], shown[at + 1..].trim_ascii()))
 }
 
+/// The user who is named and whose password is shown. One whom any password will do for has not shown who it is.
 fn by_password(service: &dyn Observed, coded: &[u8]) -> Option<Arc<User>> {
     let shown = base64::decode(coded)?;
     let at = shown.iter().position(|byte| *byte == b':')?;
     let user = service.users().find(&shown[..at])?.user();
-    user.signs_in(&shown[at + 1..]).then_some(user)
+    (!user.is_nopass() && user.signs_in(&shown[at + 1..])).then_some(user)
 }
 
 /// The user of whom this is a password. Users that any password will do for are not meant.

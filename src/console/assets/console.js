@@ -7,8 +7,10 @@
   if (!path || !window.EventSource) return;
   let source = null;
   let isPaused = false;
+  let heard = Date.now();
 
   const show = (event) => {
+    heard = Date.now();
     for (const [id, html] of Object.entries(JSON.parse(event.data))) {
       const panel = document.getElementById(id);
       // What somebody uses at this moment, or has marked to copy, stays.
@@ -26,6 +28,7 @@
   const follow = () => {
     const wanted = !isPaused && !document.hidden;
     if (wanted && !source) {
+      heard = Date.now();
       source = new EventSource(path);
       source.onmessage = show;
       source.onerror = () => {
@@ -41,6 +44,12 @@
       source = null;
     }
   };
+
+  // News come each second: figures that stand still because the server is gone, or hangs, are not to look alive.
+  setInterval(() => {
+    const silent = Math.floor((Date.now() - heard) / 1000);
+    if (source && silent >= 5) state.textContent = `No news from the server for ${silent} s.`;
+  }, 1000);
 
   pause.hidden = false;
   pause.addEventListener("click", () => {

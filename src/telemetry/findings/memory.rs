@@ -18,6 +18,9 @@ const LITTLE_BYTES: u64 = 5 << 20;
 /// What a difference has to come to.
 const NOTABLE_BYTES: u64 = 10 << 20;
 
+/// What of a process the program and its threads take, which no data account for.
+const PROGRAM_BYTES: u64 = 24 << 20;
+
 /// What a client holds on average without being notable.
 const CLIENT_BYTES: u64 = 200 << 10;
 
@@ -65,13 +68,13 @@ impl Situation {
 /// MEMORY DOCTOR.
 pub fn text(situation: &Situation) -> String {
     let used = situation.report.used;
-    if used < LITTLE_BYTES {
+    let findings = findings(situation);
+    if findings.is_empty() && used < LITTLE_BYTES {
         return format!(
             "Only {} are in use: too little to judge how memory is used. Ask again once there is data.\n",
             human(used)
         );
     }
-    let findings = findings(situation);
     if findings.is_empty() {
         return "Nothing stands out in how memory is used.\n".to_owned();
     }
@@ -82,11 +85,11 @@ pub fn text(situation: &Situation) -> String {
     text
 }
 
-/// What stands out; nothing while there is too little to judge.
+/// What stands out; but for a limit that is reached, nothing while there is too little to judge.
 pub fn findings(situation: &Situation) -> Vec<Finding> {
     let mut findings = Vec::new();
+    limit(situation, &mut findings);
     if situation.report.used >= LITTLE_BYTES {
-        limit(situation, &mut findings);
         resident(situation, &mut findings);
         holders(situation, &mut findings);
     }
@@ -191,21 +194,16 @@ fn resident(situation: &Situation, findings: &mut Vec<Finding>) {
             ),
         ));
     }
-    if exceeds(report.rss, report.used, 1.4) {
-        findings.push(Finding::new(
-            "activedefrag",
-            format!(
-                "The resident set ({}) is much larger than what is in use ({}): see whether there was a peak, or \
-                 whether values of many different sizes come and go; activedefrag yes moves them together.",
-                human(report.rss),
-                human(report.used)
-            ),
-        ));
-    }
     if exceeds(report.allocator_active, report.allocator_allocated, 1.1) {
+        let gaps = report.allocator_active - report.allocator_allocated;
+        let least = config.active_defrag_ignore_bytes;
         let cure = match config.activedefrag {
-            true => "activedefrag is at work on it",
-            false => "activedefrag yes moves what is left together",
+            true if gaps >= least => "activedefrag moves what is left together".to_owned(),
+            true => format!(
+                "activedefrag leaves gaps below active-defrag-ignore-bytes ({}) alone",
+                human(least)
+            ),
+            false => "activedefrag yes moves what is left together".to_owned(),
         };
         findings.push(Finding::new(
             "activedefrag",
@@ -227,7 +225,8 @@ fn resident(situation: &Situation, findings: &mut Vec<Finding>) {
             ),
         ));
     }
-    if exceeds(report.rss, report.allocator_resident, 1.1) {
+    let accounted = report.allocator_resident + PROGRAM_BYTES;
+    if exceeds(report.rss, accounted, 1.1) {
         findings.push(Finding::new(
             "disable-thp",
             format!(
@@ -327,6 +326,23 @@ mod tests {
         let mut situation = quiet();
         situation.report.used = 1 << 20;
         assert!(text(&situation).contains("too little") && findings(&situation).is_empty());
+        situation.config = Arc::new(Config {
+            maxmemory: 1 << 20,
+            ..Config::default()
+        });
+        assert_eq!(
+            remedies(&situation),
+            ["maxmemory-policy"],
+            "a small limit is one"
+        );
+        assert!(text(&situation).contains("commands that need memory are refused"));
+        // A program with little data takes more than these.
+        let mut situation = quiet();
+        situation.report.used = 8 << 20;
+        situation.report.peak = situation.report.used;
+        situation.report.allocator_resident = 8 << 20;
+        situation.report.rss = 40 << 20;
+        assert!(findings(&situation).is_empty());
         let mut situation = quiet();
         assert_eq!(
             text(&situation),
@@ -410,5 +426,10 @@ mod tests {
         report.rss = report.allocator_active;
         assert_eq!(remedies(&situation), ["activedefrag"]);
         assert!(text(&situation).contains("140.00M of them hold 100.00M"));
+        situation.config = Arc::new(Config {
+            activedefrag: true,
+            ..Config::default()
+        });
+        assert!(text(&situation).contains("below active-defrag-ignore-bytes (100.00M)"));
     }
 }
