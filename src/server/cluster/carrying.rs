@@ -4,13 +4,15 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::Waker;
+use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
-use super::Bus;
+use super::{Bus, LOOK_AGAIN};
 use crate::client::under_way::UnderWay;
 use crate::cluster::Millis;
 use crate::cluster::map::ClusterMap;
+use crate::cluster::node_id::NodeId;
 use crate::cluster::packet::Message;
 use crate::cluster::slot_set::SlotSet;
 use crate::command::host::replica::Replica;
@@ -23,6 +25,9 @@ use crate::telemetry::clock;
 
 /// Keys of a slot that another node has which are deleted at a stretch.
 const DELETED_TOGETHER: usize = 64;
+
+/// How often a deletion that is under way is written to the log.
+const NOTED_EVERY: Duration = Duration::from_secs(1);
 
 /// What the rest of the server is to do.
 pub(super) enum Effect {
@@ -189,19 +194,37 @@ impl Bus {
         self.moves.begin_deleting(&slots);
         async move {
             let config = self.service.config.load_full();
+            let mut going = Going {
+                bus: self,
+                name: NodeId::from_random(rand::random()),
+                slots: &slots,
+                noted: None,
+            };
             for slot in slots.iter() {
                 for db in 0..config.databases as usize {
-                    self.delete_keys_of(slot, db, config.lazyfree_lazy_server_del)
-                        .await;
+                    let unlinks = config.lazyfree_lazy_server_del;
+                    self.delete_keys_of(slot, db, unlinks, &mut going).await;
                 }
+            }
+            if going.noted.is_some() {
+                self.log_end(going.name, false);
+            }
+            for name in self.moves.takers(&slots) {
+                self.log_end(name, true);
             }
             self.moves.end_deleting(&slots);
         }
     }
 
-    async fn delete_keys_of(&self, slot: u16, db: usize, unlinks: bool) {
+    async fn delete_keys_of(&self, slot: u16, db: usize, unlinks: bool, going: &mut Going<'_>) {
         let shard = self.service.router.shard_of_slot(slot);
-        loop {
+        let published = &self.service.all_published[usize::from(shard)];
+        while published.has_keys_in_slot(slot) {
+            // Where writes are held back for a failover the stream is to end.
+            while self.service.pause.holds_stream(clock::unix_ms()) {
+                tokio::time::sleep(LOOK_AGAIN).await;
+            }
+            going.note();
             let (say, deleted) = oneshot::channel();
             let mut say = Some(say);
             let routes = self.service.slots.get();
@@ -224,6 +247,26 @@ impl Bus {
             if !deleted.await.is_ok_and(|count| count >= DELETED_TOGETHER) {
                 return;
             }
+        }
+    }
+}
+
+/// A deletion that is under way, which the log knows of: what is left when this node ends, or another takes its place,
+/// goes then.
+struct Going<'a> {
+    bus: &'static Bus,
+    name: NodeId,
+    slots: &'a SlotSet,
+    noted: Option<Instant>,
+}
+
+impl Going<'_> {
+    /// Writes it down, again after a second: a snapshot that was taken meanwhile does not say so.
+    fn note(&mut self) {
+        let is_noted = |at: Instant| at.elapsed() < NOTED_EVERY;
+        if !self.noted.is_some_and(is_noted) {
+            self.bus.log_going(self.name, self.slots);
+            self.noted = Some(Instant::now());
         }
     }
 }

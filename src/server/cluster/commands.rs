@@ -22,10 +22,11 @@ use crate::telemetry::log;
 impl Bus {
     /// Makes a change and waits until it is on the disk and felt everywhere.
     pub(super) fn change_now(&'static self, change: Change) -> Result<String, String> {
-        if let Change::SetSlot { slot, .. } = change
-            && let Some(error) = self.refuses_by_hand(slot)
-        {
-            return Err(error);
+        if let Change::SetSlot { slot, .. } = change {
+            if let Some(error) = self.refuses_by_hand(slot) {
+                return Err(error);
+            }
+            self.await_deletion(slot)?;
         }
         let (answer, place) = self.call(|core, now, here| {
             let answer = core.machine.change(change, now, here);

@@ -6,6 +6,7 @@ mod databases;
 mod figures;
 mod imported;
 mod large;
+mod left;
 mod marked;
 mod signing_in;
 mod silent;

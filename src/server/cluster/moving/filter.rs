@@ -32,7 +32,7 @@ const ALL: Reached = (usize::MAX, 0);
 /// A key with its database.
 pub(super) type Named = (usize, Vec<u8>);
 
-/// All data were deleted: what has been sent is void.
+/// All data, or those of a database, were deleted: what has been sent is void.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Flushed;
 
@@ -207,7 +207,7 @@ impl Filter {
                 }
                 None => command,
             };
-            if command.flags.has(Flags::EMPTIES) {
+            if command.flags.has(Flags::EMPTIES) || request.is("FLUSHDB") {
                 return Err(Flushed);
             }
             let all = keys::all(command, arguments.len(), |at| arguments[at]);

@@ -72,6 +72,21 @@ struct Progress {
     acked_ms: u64,
 }
 
+/// `CLUSTER SYNCSLOTS ESTABLISH …`.
+pub(super) fn establish(source: NodeId, name: NodeId, slots: &SlotSet) -> Vec<Vec<u8>> {
+    let words = ["CLUSTER", "SYNCSLOTS", "ESTABLISH", "SOURCE"];
+    let mut words: Vec<Vec<u8>> = words.map(|word| word.as_bytes().to_vec()).into();
+    words.push(source.as_bytes().to_vec());
+    words.push(b"NAME".to_vec());
+    words.push(name.as_bytes().to_vec());
+    words.push(b"SLOTSRANGE".to_vec());
+    for (first, last) in slots.ranges() {
+        words.push(first.to_string().into_bytes());
+        words.push(last.to_string().into_bytes());
+    }
+    words
+}
+
 /// See the module.
 pub(in super::super) struct Job {
     pub(in super::super) name: NodeId,
@@ -238,17 +253,7 @@ impl Job {
 
     /// `CLUSTER SYNCSLOTS ESTABLISH …`.
     pub(in super::super) fn words(&self) -> Vec<Vec<u8>> {
-        let words = ["CLUSTER", "SYNCSLOTS", "ESTABLISH", "SOURCE"];
-        let mut words: Vec<Vec<u8>> = words.map(|word| word.as_bytes().to_vec()).into();
-        words.push(self.source.as_bytes().to_vec());
-        words.push(b"NAME".to_vec());
-        words.push(self.name.as_bytes().to_vec());
-        words.push(b"SLOTSRANGE".to_vec());
-        for (first, last) in self.slots.ranges() {
-            words.push(first.to_string().into_bytes());
-            words.push(last.to_string().into_bytes());
-        }
-        words
+        establish(self.source, self.name, &self.slots)
     }
 
     /// Whether it is time to write down again that the slots come: once a second.

@@ -21,12 +21,13 @@ mod pieces;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
 use self::asked::Asked;
 use self::job::{Job, State};
-use super::Bus;
+use super::{Bus, LOOK_AGAIN};
 use crate::client::shared::Shared;
 use crate::cluster::change::Change;
 use crate::cluster::map::ClusterMap;
@@ -42,6 +43,15 @@ use crate::shard::job::Job as ShardJob;
 const UNDER_WAY_MAX: usize = 1024;
 
 const FLUSHED: &str = "Data was flushed";
+
+const BEING_DELETED: &str = "TRYAGAIN Keys of these slots are being deleted";
+
+/// How long SETSLOT waits for that.
+const DELETION_WAITS: Duration = Duration::from_secs(60);
+
+/// Milliseconds after which slots that are granted are not taken any more: the source takes writes again after five
+/// seconds, and has to have heard by then who has the slots.
+const GRANT_MS_MAX: u64 = 4_000;
 
 const DISAGREES: &str = "ERR Target node does not agree about current slot ownership";
 
@@ -177,6 +187,16 @@ impl Moves {
         }
     }
 
+    /// Names of moves that have taken some of these slots to another node.
+    pub(super) fn takers(&self, slots: &SlotSet) -> Vec<NodeId> {
+        let jobs = self.jobs.lock();
+        let is_taker = |job: &&Arc<Job>| {
+            let is_over = matches!(job.state(), State::Granted | State::Done);
+            job.is_export() && is_over && meet(&job.slots, slots)
+        };
+        jobs.iter().filter(is_taker).map(|job| job.name).collect()
+    }
+
     fn is_deleting(&self, slots: &SlotSet) -> bool {
         self.deleting.lock().iter().any(|other| meet(other, slots))
     }
@@ -281,6 +301,20 @@ impl Bus {
         Some(format!("ERR Slot {direction} in progress."))
     }
 
+    /// Waits until what this node had of a slot is deleted, where that is under way: it would take new keys with it, or
+    /// stay among them.
+    pub(super) fn await_deletion(&self, slot: u16) -> Result<(), String> {
+        let slots: SlotSet = [slot].into_iter().collect();
+        let until = Instant::now() + DELETION_WAITS;
+        while self.moves.is_deleting(&slots) {
+            if Instant::now() > until {
+                return Err(BEING_DELETED.to_owned());
+            }
+            std::thread::sleep(LOOK_AGAIN);
+        }
+        Ok(())
+    }
+
     /// See [`Cluster::hear_move`](crate::command::host::cluster::Cluster::hear_move).
     pub(super) fn hear(
         &'static self,
@@ -301,9 +335,14 @@ impl Bus {
                 word.name()
             ));
         };
+        let silent_ms = job.silent_ms();
         job.note_heard();
         if job.emptied != self.emptied() {
             return Err(FLUSHED.to_owned());
+        }
+        if matches!(word, MoveWord::Granted) && silent_ms > GRANT_MS_MAX {
+            fail(&job, "The slots were granted too late.");
+            return Err("ERR The slots were granted too late".to_owned());
         }
         let (from, to, answer) = match word {
             MoveWord::Ack => {
@@ -436,7 +475,7 @@ impl Bus {
             if !is_deleting {
                 self.delete_keys(slots);
             }
-            return Err("TRYAGAIN Keys of these slots are being deleted".to_owned());
+            return Err(BEING_DELETED.to_owned());
         }
         let job = Job::new(
             name,
@@ -478,12 +517,20 @@ impl Bus {
     /// Writes down that slots come, for the append-only file and the replicas: should this node not live to see the
     /// end, what has come goes.
     fn log_begin(&self, job: &Job) {
-        let words = job.words();
-        self.log_words(&words);
+        self.log_coming(job.source, job.name, &job.slots);
+    }
+
+    /// As [`Bus::log_begin`], for what this node has of slots that are another's: it is on its way out.
+    pub(super) fn log_going(&self, name: NodeId, slots: &SlotSet) {
+        self.log_coming(self.map().me().id, name, slots);
+    }
+
+    fn log_coming(&self, source: NodeId, name: NodeId, slots: &SlotSet) {
+        self.log_words(&job::establish(source, name, slots));
     }
 
     /// Writes down that no more comes.
-    fn log_end(&self, name: NodeId, has_come: bool) {
+    pub(super) fn log_end(&self, name: NodeId, has_come: bool) {
         let state = if has_come { "SUCCESS" } else { "FAILED" };
         let words = ["CLUSTER", "SYNCSLOTS", "FINISH", "STATE", state, "NAME"];
         let mut words: Vec<Vec<u8>> = words.map(|word| word.as_bytes().to_vec()).into();

@@ -119,11 +119,16 @@ pub(super) fn carry(bus: &'static Bus, job: &Arc<Job>) {
         export.close().await;
         ended
     });
+    let was_granted = job.state() == State::Granted;
     match ended {
         Ok(()) => job.end(State::Done, ""),
         Err(Ended::Cancelled) => job.end(State::Cancelled, ""),
         Err(Ended::Failed(why)) => job.end(State::Failed, why),
     };
+    // A deletion that is under way says itself when it is over.
+    if was_granted && !bus.moves.is_deleting(&job.slots) {
+        bus.log_end(job.name, false);
+    }
     job.waiting_bytes.store(0, Relaxed);
     job.buffer_bytes.store(0, Relaxed);
 }
@@ -387,6 +392,8 @@ impl Export {
 
     /// The other node may take the slots: waits until it has. If it has not for long, it does not.
     async fn grant(&mut self) -> Result<(), Ended> {
+        // Should this node not live to delete its keys once the slots are another's, they go when it is back.
+        self.bus.log_going(self.job.name, &self.job.slots);
         commands::command(
             self.out.text(),
             &[b"CLUSTER", b"SYNCSLOTS", b"FAILOVER-GRANTED"],
