@@ -1,10 +1,10 @@
-//! What a node still has of slots that went to another one: it goes, whatever happens meanwhile, and nothing new with it.
+//! What a node still has of slots that went to another one: it goes, whatever happens meanwhile, and no new key with it.
 
 use super::{SLOT, TAG, await_end, count, fill, is_over, latest, migrate, owns, start};
 use crate::clustered::{agree, id, options, unite};
 use crate::support::{self, Server, check, eventually};
 
-/// So many that to delete them takes a while.
+/// Keys of the slot; it takes a while to delete so many.
 const KEYS: usize = 60_000;
 
 #[test]
