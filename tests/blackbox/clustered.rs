@@ -426,6 +426,15 @@ fn a_node_that_can_not_save_is_silent_until_it_can() {
     let said = two.raw().call("CLUSTER SAVECONFIG").text();
     let why = "ERR error saving the cluster node config: ";
     assert!(said.starts_with(why), "{said}");
+    // What can not be kept does not come about, so that nobody hears of it later.
+    let epochs = |server: &Server| {
+        let mut raw = server.raw();
+        ["cluster_my_epoch", "cluster_current_epoch"].map(|field| info(&mut raw, field))
+    };
+    let before = epochs(&two);
+    let said = two.raw().call("CLUSTER BUMPEPOCH").text();
+    assert!(said.starts_with(why), "{said}");
+    assert_eq!(epochs(&two), before);
     let name = id(&two);
     let is_suspect = || {
         let nodes = text(&mut one.raw(), "CLUSTER NODES");

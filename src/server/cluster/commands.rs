@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::{Bus, NO_KIND};
+use super::{Bus, Core, NO_KIND};
 use crate::client::shared::Shared;
 use crate::cluster::change::Change;
 use crate::cluster::map::ClusterMap;
@@ -28,13 +28,21 @@ impl Bus {
             }
             self.await_deletion(slot)?;
         }
+        let unsaved = |core: &Core| {
+            let why = core.unsaved.as_ref();
+            why.map(|why| format!("ERR error saving the cluster node config: {why}"))
+        };
         let (answer, place) = self.call(|core, now, here| {
+            // What could not be kept must not come about either: other nodes would hear of it once there is room, after
+            // they have gone on without this one.
+            self.save(core);
+            if let Some(error) = unsaved(core) {
+                return (Err(error), self.effects.last());
+            }
             let answer = core.machine.change(change, now, here);
             self.drain(core);
-            let answer = match &core.unsaved {
-                Some(why) if answer.is_ok() => {
-                    Err(format!("ERR error saving the cluster node config: {why}"))
-                }
+            let answer = match unsaved(core) {
+                Some(error) if answer.is_ok() => Err(error),
                 _ => answer,
             };
             (answer, self.effects.last())

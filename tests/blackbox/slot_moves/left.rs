@@ -1,4 +1,4 @@
-//! What a node still has of slots that went to another one: it goes, whatever happens meanwhile, and no new key with it.
+//! What a node still has of slots that went to another one: it goes, whatever happens meanwhile, and no new key does.
 
 use super::{SLOT, TAG, await_end, count, fill, is_over, latest, migrate, owns, start};
 use crate::clustered::{agree, id, options, unite};
