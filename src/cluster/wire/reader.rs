@@ -16,8 +16,9 @@ const LENGTH_KNOWN_BYTES: usize = 8;
 const KIND_KNOWN_BYTES: usize = KIND + 2;
 /// Bytes that tell who has sent a packet.
 const SENDER_KNOWN_BYTES: usize = SENDER + NODE_ID_BYTES;
-/// Bytes of the longest packet of a stranger, and of the longest one that is no message: all that a count of gossip can
-/// say, and as much again.
+/// Bytes of the longest packet of a stranger: gossip of the tenth of as many nodes as are remembered, and as much again.
+const STRANGER_BYTES_MAX: usize = 384 << 10;
+/// Bytes of the longest packet that is no message: all that a count of gossip can say, and as much again.
 const BYTES_MAX: usize = 16 << 20;
 /// Bytes of the longest message: channel and payload of 512 MiB each, and what is around them.
 const MESSAGE_BYTES_MAX: usize = (1 << 30) + (64 << 10);
@@ -131,11 +132,14 @@ fn ahead(start: &[u8], is_known: &impl Fn(&NodeId) -> bool) -> Result<Ahead, Bro
     let Some(kind) = Kind::from_number(number) else {
         return Ok(Ahead::Skipped(bytes, number));
     };
-    if bytes <= BYTES_MAX {
+    if bytes <= STRANGER_BYTES_MAX {
         return Ok(Ahead::Held(bytes));
     }
-    let is_message = matches!(kind, Kind::Publish | Kind::PublishShard);
-    if !is_message || bytes > MESSAGE_BYTES_MAX {
+    let most = match kind {
+        Kind::Publish | Kind::PublishShard => MESSAGE_BYTES_MAX,
+        _ => BYTES_MAX,
+    };
+    if bytes > most {
         return Err(Broken::Long(length));
     }
     let Some(sender) = start.get(SENDER..SENDER_KNOWN_BYTES) else {

@@ -384,6 +384,12 @@ fn a_stream_that_is_none_ends() {
         read(&[&head(u32::MAX, 4)], true).1,
         Err(Broken::Long(u32::MAX))
     );
+    let of_stranger = (384 << 10) + 1;
+    for kind in [0, 4] {
+        let refused = Err(Broken::Long(of_stranger));
+        assert_eq!(read(&[&head(of_stranger, kind)], false).1, refused);
+        assert_eq!(read(&[&head(of_stranger, kind)], true).1, Ok(()));
+    }
     let (found, fed, reader) = read(&[&head(512 << 20, 4)], true);
     assert_eq!((found.len(), fed), (0, Ok(())));
     assert!(reader.memory_bytes() < 8192, "a claim takes no memory");
