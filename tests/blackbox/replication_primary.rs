@@ -359,7 +359,13 @@ fn whoever_lies_is_refused_or_closed_and_nothing_else_happens() {
     );
     // What it says to have, and was never written, counts for nothing.
     let (mut liar, _) = Socket::synchronize(&server);
+    client.call("SET a 2");
+    let end = info(&mut client, "master_repl_offset");
     liar.send(b"REPLCONF ACK 9223372036854775807\r\n");
+    eventually("the lie is heard", || {
+        let replicas = client.call("INFO replication").body();
+        replicas.contains(&format!(",offset={end},"))
+    });
     client.call("SET b 2");
     check(&mut client, "WAIT 1 100", "(integer) 0");
     for garbage in [

@@ -159,7 +159,10 @@ impl Server {
                 dir,
             };
             match server.wait_until_ready() {
-                Ok(()) => return server,
+                Ok(()) => {
+                    await_metrics(directives);
+                    return server;
+                }
                 // Between choosing a port and binding it, somebody else may have taken it.
                 Err(log) if attempt < 4 && log.contains("in use") => {}
                 Err(log) => panic!("{binary:?} {directives:?} did not start:\n{log}"),
@@ -399,6 +402,19 @@ pub(crate) fn free_port() -> u16 {
         if HANDED_OUT.lock().expect("ports").insert(port) {
             return port;
         }
+    }
+}
+
+/// Waits for the metrics port, where these directives name one: it is opened behind the one for clients.
+fn await_metrics(directives: &[(String, String)]) {
+    let named = directives
+        .iter()
+        .rev()
+        .find(|(name, _)| name == "metrics-port");
+    if let Some((_, port)) = named
+        && let Ok(port @ 1..) = port.parse()
+    {
+        eventually("the metrics port", || is_listening(port));
     }
 }
 

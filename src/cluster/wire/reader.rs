@@ -16,7 +16,7 @@ const LENGTH_KNOWN_BYTES: usize = 8;
 const KIND_KNOWN_BYTES: usize = KIND + 2;
 /// Bytes that tell who has sent a packet.
 const SENDER_KNOWN_BYTES: usize = SENDER + NODE_ID_BYTES;
-/// Bytes of the longest packet of a stranger: gossip of the tenth of as many nodes as are remembered, and as much again.
+/// Bytes of the longest packet of a stranger: gossip of a tenth of the nodes that are remembered, and as much again.
 const STRANGER_BYTES_MAX: usize = 384 << 10;
 /// Bytes of the longest packet that is no message: all that a count of gossip can say, and as much again.
 const BYTES_MAX: usize = 16 << 20;
