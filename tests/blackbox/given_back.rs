@@ -1,7 +1,7 @@
 //! XNACK: entries that consumers give back, over claims, files, replicas, transactions and scripts.
 
 use crate::replicated::{follow, settle};
-use crate::support::{self, Options, Server, check, eventually, start_loaded};
+use crate::support::{self, Options, Server, check, eventually, outlives_files};
 use crate::wire::Raw;
 
 /// A stream of so many entries, all of them delivered to one consumer.
@@ -292,37 +292,8 @@ fn check_given_back(raw: &mut Raw) {
 
 #[test]
 fn what_was_given_back_outlives_every_kind_of_file() {
-    for (preamble, rewrites) in [("yes", true), ("no", true), ("no", false)] {
-        let dir = tempfile::tempdir().expect("a temporary folder");
-        let options = || {
-            Options::shards(4)
-                .with("dir", &dir.path().display().to_string())
-                .with("stream-idmp-duration", "86400")
-                .with("appendonly", "yes")
-                .with("appendfsync", "always")
-                .with("aof-use-rdb-preamble", preamble)
-        };
-        let server = start_loaded(&options());
-        let mut raw = server.raw();
-        give_back(&mut raw);
-        if rewrites {
-            check(
-                &mut raw,
-                "BGREWRITEAOF",
-                "Background append only file rewriting started",
-            );
-            eventually("rewritten", || {
-                let info = raw.call("INFO persistence").body();
-                info.contains("aof_rewrite_in_progress:0")
-                    && info.contains("aof_last_bgrewrite_status:ok")
-            });
-        }
-        check(&mut raw, "DEBUG RELOAD", "OK");
-        check_given_back(&mut raw);
-        drop(raw);
-        drop(server);
-        check_given_back(&mut start_loaded(&options()).raw());
-    }
+    let options = Options::shards(4).with("stream-idmp-duration", "86400");
+    outlives_files(&options, give_back, |raw, ()| check_given_back(raw));
 }
 
 #[test]

@@ -5,7 +5,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::replicated::{follow, settle};
-use crate::support::{self, Options, Oracle, Server, blocked, check, eventually, start_loaded};
+use crate::support::{
+    self, Options, Oracle, Server, blocked, check, eventually, rewrite, start_loaded,
+};
 use crate::wire::Raw;
 
 #[test]
@@ -80,16 +82,7 @@ fn deadlines_of_members_outlive_every_kind_of_file() {
         let mut raw = server.raw();
         expiring_sets(&mut raw);
         if rewrites {
-            check(
-                &mut raw,
-                "BGREWRITEAOF",
-                "Background append only file rewriting started",
-            );
-            eventually("rewritten", || {
-                let info = raw.call("INFO persistence").body();
-                info.contains("aof_rewrite_in_progress:0")
-                    && info.contains("aof_last_bgrewrite_status:ok")
-            });
+            rewrite(&mut raw);
         }
         let before = answers(&mut raw);
         assert_eq!(

@@ -1,7 +1,7 @@
 //! What streams remember of their producers, over files, replicas, restores and transactions.
 
 use crate::replicated::{follow, settle};
-use crate::support::{self, Options, Server, check, eventually, start_loaded};
+use crate::support::{self, Options, Server, check, outlives_files};
 use crate::wire::Raw;
 
 /// Entries of three producers in a small and in a large stream; the answers, by producer.
@@ -40,37 +40,8 @@ fn check_known(raw: &mut Raw, ids: &[(String, String)]) {
 
 #[test]
 fn what_producers_named_outlives_every_kind_of_file() {
-    for (preamble, rewrites) in [("yes", true), ("no", true), ("no", false)] {
-        let dir = tempfile::tempdir().expect("a temporary folder");
-        let options = || {
-            Options::shards(4)
-                .with("dir", &dir.path().display().to_string())
-                .with("stream-idmp-duration", "86400")
-                .with("appendonly", "yes")
-                .with("appendfsync", "always")
-                .with("aof-use-rdb-preamble", preamble)
-        };
-        let server = start_loaded(&options());
-        let mut raw = server.raw();
-        let ids = produce(&mut raw);
-        if rewrites {
-            check(
-                &mut raw,
-                "BGREWRITEAOF",
-                "Background append only file rewriting started",
-            );
-            eventually("rewritten", || {
-                let info = raw.call("INFO persistence").body();
-                info.contains("aof_rewrite_in_progress:0")
-                    && info.contains("aof_last_bgrewrite_status:ok")
-            });
-        }
-        check(&mut raw, "DEBUG RELOAD", "OK");
-        check_known(&mut raw, &ids);
-        drop(raw);
-        drop(server);
-        check_known(&mut start_loaded(&options()).raw(), &ids);
-    }
+    let options = Options::shards(4).with("stream-idmp-duration", "86400");
+    outlives_files(&options, produce, |raw, ids| check_known(raw, ids));
 }
 
 #[test]

@@ -445,6 +445,44 @@ pub(crate) fn check(client: &mut Raw, line: &str, expected: &str) {
     assert_eq!(reply, expected, "> {line}");
 }
 
+/// Has the append-only file rewritten, and waits until it is.
+pub(crate) fn rewrite(raw: &mut Raw) {
+    let begun = "Background append only file rewriting started";
+    check(raw, "BGREWRITEAOF", begun);
+    eventually("rewritten", || {
+        let info = raw.call("INFO persistence").body();
+        info.contains("aof_rewrite_in_progress:0") && info.contains("aof_last_bgrewrite_status:ok")
+    });
+}
+
+/// Has data made, and checked behind DEBUG RELOAD and behind a restart, with each form of the append-only file.
+pub(crate) fn outlives_files<T>(
+    options: &Options,
+    make: impl Fn(&mut Raw) -> T,
+    check_again: impl Fn(&mut Raw, &T),
+) {
+    for (preamble, rewrites) in [("yes", true), ("no", true), ("no", false)] {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let options = options
+            .clone()
+            .with("dir", &dir.path().display().to_string())
+            .with("appendonly", "yes")
+            .with("appendfsync", "always")
+            .with("aof-use-rdb-preamble", preamble);
+        let server = start_loaded(&options);
+        let mut raw = server.raw();
+        let made = make(&mut raw);
+        if rewrites {
+            rewrite(&mut raw);
+        }
+        check(&mut raw, "DEBUG RELOAD", "OK");
+        check_again(&mut raw, &made);
+        drop(raw);
+        drop(server);
+        check_again(&mut start_loaded(&options).raw(), &made);
+    }
+}
+
 /// Starts a server, and waits until its data are loaded.
 pub(crate) fn start_loaded(options: &Options) -> Server {
     let server = Server::start(options);
