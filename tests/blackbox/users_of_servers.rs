@@ -123,9 +123,11 @@ impl Sentinel {
     fn start(folder: &Path, primary: &Server) -> Option<Sentinel> {
         let port = free_port();
         let file = folder.join("sentinel.conf");
+        // Above the second that Sentinel lets pass between two connects: a new primary whose first connect has to wait
+        // for that would else be taken to be down, and the failover be reversed.
         let text = format!(
             "port {port}\nbind 127.0.0.1\ndir {}\nsentinel monitor m 127.0.0.1 {} 1\n\
-             sentinel down-after-milliseconds m 1000\nsentinel failover-timeout m 60000\n\
+             sentinel down-after-milliseconds m 4000\nsentinel failover-timeout m 60000\n\
              sentinel auth-user m sentinel\nsentinel auth-pass m two\n",
             folder.display(),
             primary.port
