@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::time::{ClockId, clock_gettime};
 
 /// A server that is killed on drop.
 pub(crate) struct Process {
@@ -351,7 +352,13 @@ pub(crate) fn encode_into<A: AsRef<[u8]>>(out: &mut Vec<u8>, words: &[A]) {
     }
 }
 
-/// Binds this process, which makes the load, to some cores; before it has other threads.
+/// Nanoseconds that this thread has run, however busy the machine is.
+pub(crate) fn thread_cpu_ns() -> u64 {
+    let now = clock_gettime(ClockId::ThreadCPUTime);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// Binds this thread, and those that it starts, to some cores.
 pub(crate) fn pin(cores: &str) {
     sched_setaffinity(None, &set_of(cores)).expect("cores of this machine");
 }

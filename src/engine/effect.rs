@@ -270,14 +270,20 @@ pub struct Mark {
     logged: usize,
 }
 
-/// The changes of one shard.
+/// What nearly every command reads or writes of its shard's changes, on one line of the cache: who takes a shard that
+/// another core had waits for each line that the other wrote.
 #[derive(Default)]
-pub struct Effects {
+#[repr(C, align(64))]
+struct Hot {
     stamp: u64,
-    dirty: u64,
-    by_clock: u64,
     /// The connection whose command runs, see [`Effects::begin`].
     client: u64,
+    /// The position behind what this shard appended last, among what the follower hears of.
+    position: u64,
+    /// The position behind what this shard appended last to the log of commands.
+    log_position: u64,
+    dirty: u64,
+    by_clock: u64,
     only_reads: bool,
     recording: bool,
     /// A change is worth a look, whatever others are interested in: effects are recorded, or keys are tracked.
@@ -286,15 +292,18 @@ pub struct Effects {
     has_news: bool,
     /// Something is to be logged.
     has_records: bool,
+}
+
+/// The changes of one shard.
+#[derive(Default)]
+#[repr(C)]
+pub struct Effects {
+    hot: Hot,
     log: Vec<Effect>,
     invalidations: Invalidations,
     tracked: Tracked,
     interest: Arc<Interest>,
     follower: Option<Arc<dyn Follower>>,
-    /// The position behind what this shard appended last, among what the follower hears of.
-    position: u64,
-    /// The position behind what this shard appended last to the log of commands.
-    log_position: u64,
     /// What commands leave for the log that was not appended yet.
     records: Records,
     commands_log: Option<Arc<dyn Log>>,
@@ -303,35 +312,35 @@ pub struct Effects {
 impl Effects {
     /// The stamp of the last effect or of the last reader that knew more.
     pub fn stamp(&self) -> u64 {
-        self.stamp
+        self.hot.stamp
     }
 
     /// Raises the stamp to what a connection or another shard has seen.
     pub fn raise(&mut self, stamp: u64) {
-        self.stamp = self.stamp.max(stamp);
+        self.hot.stamp = self.hot.stamp.max(stamp);
     }
 
     /// A command of a connection begins, which knows of all effects up to a stamp, and may change nothing or something.
     #[inline]
     pub fn begin(&mut self, client: u64, stamp: u64, only_reads: bool) {
         self.raise(stamp);
-        self.client = client;
-        self.only_reads = only_reads;
+        self.hot.client = client;
+        self.hot.only_reads = only_reads;
     }
 
     /// The connection whose command runs.
     pub fn client(&self) -> u64 {
-        self.client
+        self.hot.client
     }
 
     /// Whether the command that runs changes nothing.
     pub fn only_reads(&self) -> bool {
-        self.only_reads
+        self.hot.only_reads
     }
 
     /// Changes so far.
     pub fn dirty(&self) -> u64 {
-        self.dirty
+        self.hot.dirty
     }
 
     /// Says who hears of effects, and where it says which.
@@ -363,15 +372,15 @@ impl Effects {
         audience: Audience,
         arguments: impl ExactSizeIterator<Item = Content<'a>>,
     ) {
-        self.stamp += 1;
-        let stamp = self.stamp;
+        self.hot.stamp += 1;
+        let stamp = self.hot.stamp;
         let head = Head {
             stamp,
             db,
             audience,
         };
         self.records.push(head, arguments);
-        self.has_records = true;
+        self.hot.has_records = true;
     }
 
     /// Logs that the time of a key had come.
@@ -416,14 +425,14 @@ impl Effects {
 
     /// The records to be logged, to be taken, all of them.
     pub(super) fn records_mut(&mut self) -> &mut Records {
-        self.has_records = false;
+        self.hot.has_records = false;
         &mut self.records
     }
 
     /// Whether something is to be appended: news, or records.
     #[inline]
     pub fn is_due(&self) -> bool {
-        self.has_news | self.has_records
+        self.hot.has_news | self.hot.has_records
     }
 
     /// Appends what several shards leave together, where this one has a log. The log is borrowed: its count is
@@ -435,7 +444,7 @@ impl Effects {
 
     /// Appends what this shard alone leaves.
     pub(super) fn append_records(&mut self, is_unit: bool) -> Option<u64> {
-        if !std::mem::take(&mut self.has_records) {
+        if !std::mem::take(&mut self.hot.has_records) {
             return None;
         }
         let is_atomic = is_unit && self.records.len() > 1;
@@ -444,44 +453,44 @@ impl Effects {
             .as_ref()
             .map(|log| log.append(&mut self.records, is_atomic));
         self.records.clear();
-        self.log_position = position.unwrap_or(self.log_position);
+        self.hot.log_position = position.unwrap_or(self.hot.log_position);
         position
     }
 
     /// The position in the log behind all changes that are visible in this shard.
     #[inline]
     pub fn log_position(&self) -> u64 {
-        self.log_position
+        self.hot.log_position
     }
 
     /// Notes that records of this shard, perhaps with others, lie before this position.
     pub fn note_log_position(&mut self, position: u64) {
-        self.log_position = self.log_position.max(position);
+        self.hot.log_position = self.hot.log_position.max(position);
     }
 
     /// How many of them no command asked for: something's time had come.
     pub fn by_clock(&self) -> u64 {
-        self.by_clock
+        self.hot.by_clock
     }
 
     /// Records a change that the clock made. It is no client's, even if a command came across it.
     pub fn expired(&mut self, db: usize, key: &[u8], event: Event) {
-        self.by_clock += 1;
-        let client = std::mem::take(&mut self.client);
+        self.hot.by_clock += 1;
+        let client = std::mem::take(&mut self.hot.client);
         self.wrote(db, key, event);
-        self.client = client;
+        self.hot.client = client;
     }
 
     /// Records that a key is not here any more, though no client deleted it: its slot has gone to another server. Those
     /// who cache it are told. It is no event, as in Redis: to its clients the key still is.
     pub(super) fn lost(&mut self, key: &[u8]) {
-        self.by_clock += 1;
-        self.dirty += 1;
-        self.stamp += 1;
-        if self.is_attentive || self.interest.is_any() {
-            let client = std::mem::take(&mut self.client);
+        self.hot.by_clock += 1;
+        self.hot.dirty += 1;
+        self.hot.stamp += 1;
+        if self.hot.is_attentive || self.interest.is_any() {
+            let client = std::mem::take(&mut self.hot.client);
             self.void(key);
-            self.client = client;
+            self.hot.client = client;
         }
     }
 
@@ -499,15 +508,15 @@ impl Effects {
     /// Records a change.
     #[inline]
     pub fn wrote(&mut self, db: usize, key: &[u8], event: Event) {
-        self.dirty += 1;
+        self.hot.dirty += 1;
         self.followed(db, key, event);
     }
 
     /// Records what a change brought about, which is no change more: the end of a collection that it emptied.
     #[inline]
     pub fn followed(&mut self, db: usize, key: &[u8], event: Event) {
-        self.stamp += 1;
-        if self.is_attentive || self.interest.is_any() {
+        self.hot.stamp += 1;
+        if self.hot.is_attentive || self.interest.is_any() {
             self.heed(db, key, event);
         }
     }
@@ -515,7 +524,7 @@ impl Effects {
     /// Hands a change to all who may want to know of it.
     #[cold]
     fn heed(&mut self, db: usize, key: &[u8], event: Event) {
-        if self.recording || self.interest.wants(event.class) {
+        if self.hot.recording || self.interest.wants(event.class) {
             self.record(db, key, event);
         }
         self.void(key);
@@ -523,26 +532,26 @@ impl Effects {
 
     /// Tells those who cache a key that it has changed.
     fn void(&mut self, key: &[u8]) {
-        if let Some(invalidated) = self.tracked.take(key, self.client) {
+        if let Some(invalidated) = self.tracked.take(key, self.hot.client) {
             self.invalidate(invalidated);
         }
         if self.interest.wants_all_keys() {
-            let (key, by) = (key.into(), self.client);
+            let (key, by) = (key.into(), self.hot.client);
             self.invalidations.written.push(Written { key, by });
             self.note_news();
         }
     }
 
     fn invalidate(&mut self, mut invalidated: InvalidatedKey) {
-        invalidated.stamp = self.stamp;
+        invalidated.stamp = self.hot.stamp;
         self.invalidations.keys.push(invalidated);
         self.note_news();
     }
 
     #[cold]
     fn note_news(&mut self) {
-        self.has_news = self.follower.is_some();
-        self.is_attentive = self.recording || !self.tracked.is_empty();
+        self.hot.has_news = self.follower.is_some();
+        self.hot.is_attentive = self.hot.recording || !self.tracked.is_empty();
     }
 
     /// Records what is no change of its own but may be asked for: a miss, a new key.
@@ -550,7 +559,7 @@ impl Effects {
     pub fn noticed(&mut self, db: usize, key: &[u8], event: Event) {
         if self.interest.wants(event.class) {
             // It takes its place in the order of one command's effects over several shards.
-            self.stamp += 1;
+            self.hot.stamp += 1;
             self.record(db, key, event);
         }
     }
@@ -568,7 +577,7 @@ impl Effects {
         let names = names.into_iter();
         let names: Vec<Box<[u8]>> = names.map(|name| name.as_ref().into()).collect();
         if !names.is_empty() {
-            self.stamp += 1;
+            self.hot.stamp += 1;
             self.record_of(db, key, event, names);
         }
     }
@@ -580,7 +589,7 @@ impl Effects {
 
     fn record_of(&mut self, db: usize, key: &[u8], event: Event, elements: Vec<Box<[u8]>>) {
         self.log.push(Effect {
-            stamp: self.stamp,
+            stamp: self.hot.stamp,
             db,
             key: key.into(),
             event,
@@ -603,7 +612,7 @@ impl Effects {
         if let Some(invalidated) = self.tracked.add(key, client, seed) {
             self.invalidate(invalidated);
         }
-        self.is_attentive = true;
+        self.hot.is_attentive = true;
         if self.limit_tracked(keys_max, LAPSED_PER_READ, random)
             && self.tracked.count().exceeds_bytes()
             // Others did not make room for so long a name.
@@ -644,14 +653,14 @@ impl Effects {
 
     /// Counts changes that belong to no single key (FLUSHALL, SWAPDB).
     pub fn changed(&mut self, count: u64) {
-        self.stamp += 1;
-        self.dirty += count;
+        self.hot.stamp += 1;
+        self.hot.dirty += count;
     }
 
     /// Starts or stops keeping all effects for [`Effects::take`].
     pub fn set_recording(&mut self, recording: bool) {
-        self.recording = recording;
-        self.is_attentive = recording || !self.tracked.is_empty();
+        self.hot.recording = recording;
+        self.hot.is_attentive = recording || !self.tracked.is_empty();
         if !recording {
             self.log = Vec::new();
         }
@@ -665,8 +674,8 @@ impl Effects {
     /// Where the changes stand.
     pub fn mark(&self) -> Mark {
         Mark {
-            dirty: self.dirty,
-            by_clock: self.by_clock,
+            dirty: self.hot.dirty,
+            by_clock: self.hot.by_clock,
             recorded: self.log.len(),
             logged: self.records.len(),
         }
@@ -674,11 +683,11 @@ impl Effects {
 
     /// Forgets what changed since, as it was undone. The stamp stays: others may have learnt it.
     pub fn back_to(&mut self, mark: Mark) {
-        self.dirty = mark.dirty;
-        self.by_clock = mark.by_clock;
+        self.hot.dirty = mark.dirty;
+        self.hot.by_clock = mark.by_clock;
         self.log.truncate(mark.recorded);
         self.records.truncate(mark.logged);
-        self.has_records = !self.records.is_empty();
+        self.hot.has_records = !self.records.is_empty();
     }
 
     /// How many effects are recorded that were not handed out yet.
@@ -708,18 +717,18 @@ impl Effects {
     /// Whether the follower is to be told something.
     #[inline]
     pub fn has_news(&self) -> bool {
-        self.has_news
+        self.hot.has_news
     }
 
     /// The position behind all that the follower hears of changes that are visible in this shard.
     #[inline]
     pub fn position(&self) -> u64 {
-        self.position
+        self.hot.position
     }
 
     /// Moves what the follower is to hear into `news`.
     fn hand_out(&mut self, news: &mut News) {
-        self.has_news = false;
+        self.hot.has_news = false;
         if !self.invalidations.is_empty() {
             news.invalidations.append(&mut self.invalidations);
         }
@@ -740,7 +749,7 @@ pub fn append(
     let (mut follower, mut count) = (None, 0);
     for engine in all.iter_mut() {
         let effects = &mut engine.effects;
-        if effects.has_news || !publications.is_empty() && follower.is_none() {
+        if effects.has_news() || !publications.is_empty() && follower.is_none() {
             follower = follower.or_else(|| effects.follower.clone());
             effects.hand_out(&mut news);
             count += 1;
@@ -754,11 +763,11 @@ pub fn append(
             .sort_by_key(|invalidated| invalidated.stamp);
         news.effects.sort_by_key(|effect| effect.stamp);
     }
-    let positions = all.iter().map(|engine| engine.effects.log_position);
+    let positions = all.iter().map(|engine| engine.effects.log_position());
     news.log_seen = positions.fold(0, u64::max);
     let position = follower.append(news);
     for engine in all {
-        engine.effects.position = position;
+        engine.effects.hot.position = position;
     }
     Some(follower)
 }

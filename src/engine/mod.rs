@@ -225,15 +225,17 @@ pub struct Reads {
     recorded: usize,
 }
 
-/// All that one shard owns.
+/// All that one shard owns. What each command writes comes first, and then what each command reads, so that few lines
+/// go from core to core with the shard.
+#[repr(C)]
 pub struct Engine {
+    /// What commands changed, for all who follow changes.
+    pub effects: Effects,
     dbs: Box<[Option<Box<Db>>]>,
     /// No database from here on was ever written to, or read from: most clients use the first one alone.
     dbs_end: usize,
     seed: Seed,
     published: Arc<Published>,
-    /// What commands changed, for all who follow changes.
-    pub effects: Effects,
     /// For RANDOMKEY, eviction and the like.
     pub random: Random,
     /// What is to be done once the token is let go.

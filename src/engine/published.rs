@@ -23,21 +23,27 @@ pub struct LookUps {
     pub misses: Counter,
 }
 
-/// What is published of one database.
+/// What is published of one database. What sessions read of it before they have the token is on a line that commands
+/// seldom write.
 #[derive(Debug, Default)]
+#[repr(C, align(64))]
 pub struct PublishedDb {
     /// Address and depth of the table's directory, for prefetching only.
     pub directory: Arc<AtomicU64>,
-    /// Keys.
-    pub keys: Counter,
-    /// What the shard takes for it, and what it may take of the database's share.
-    account: Account,
-    /// See [`Published::look_ups`].
-    look_ups: LookUps,
+    /// How large its values are, if it has any.
+    sizes: ArcSwapOption<Sizes>,
+    /// In a cluster: which slots have keys.
+    pub(super) slots_in_use: SlotsInUse,
     /// Keys deleted because their time had come.
     pub expired: Counter,
     /// Keys deleted to make room.
     pub evicted: Counter,
+    /// What the shard takes for it, and what it may take of the database's share.
+    account: Account,
+    /// See [`Published::look_ups`].
+    look_ups: LookUps,
+    /// Keys.
+    pub keys: Counter,
     /// Keys with a deadline.
     pub volatile_keys: Counter,
     /// Mean of their deadlines in Unix milliseconds; 0 when there is none. One figure and not the sum, as a reader who
@@ -45,12 +51,8 @@ pub struct PublishedDb {
     pub deadline_mean_ms: Counter,
     /// Hashes of which fields have deadlines.
     pub field_volatile_keys: Counter,
-    /// In a cluster: which slots have keys.
-    pub(super) slots_in_use: SlotsInUse,
     /// KiB of the largest value of each type; 0 when none is large.
     largest_kib: [AtomicU32; TYPES],
-    /// How large its values are, if it has any.
-    sizes: ArcSwapOption<Sizes>,
 }
 
 impl PublishedDb {

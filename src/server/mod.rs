@@ -454,9 +454,9 @@ fn remove_socket(config: &Config) {
     }
 }
 
-/// Shards, registries and what they share, with a log that has no reader.
-#[cfg(test)]
-pub(crate) fn build(config: Arc<Config>, shard_count: usize, telemetry: Telemetry) -> Service {
+/// Shards, registries and what they share, with a log that has no reader: the state of a server without files, clients
+/// and background, for tests and benches.
+pub fn build(config: Arc<Config>, shard_count: usize, telemetry: Telemetry) -> Service {
     build_on(config, shard_count, telemetry, Arc::new(OpLog::default()))
 }
 

@@ -95,6 +95,8 @@ pub struct Batch {
     pub outgoing: Outgoing,
     /// The next plan to run.
     pub next: usize,
+    /// The first plan that was not prefetched yet.
+    pub prefetched: usize,
     /// The next request, on its way from shard to shard.
     pub gathering: Option<Gathering>,
     /// What a client asks for that follows this server from here on.
@@ -276,6 +278,7 @@ impl Batch {
         self.keys.clear();
         self.shards.clear();
         self.next = 0;
+        self.prefetched = 0;
         self.start += consumed;
         if self.start == self.input.len() {
             self.input.clear();

@@ -94,9 +94,7 @@ impl Session {
             // They go before whatever the client asks for next.
             turn.release();
         }
-        self.connection.stamp = view.stamp;
-        self.connection.position = view.position;
-        view.tell_log(&self.connection.shared);
+        self.learn(&view);
         self.ran(turn, request, &[shard], outcome)
     }
 

@@ -29,7 +29,7 @@ mod monitor;
 mod multi;
 pub mod pause;
 mod postponed;
-pub mod prefetch;
+mod prefetch;
 pub mod service;
 mod slots;
 mod turn;
@@ -211,6 +211,10 @@ impl Session {
 
     fn run_plans(&mut self, turn: &mut Turn<'_>) -> Step {
         while let Some(plan) = turn.plan() {
+            if turn.batch.next >= turn.batch.prefetched {
+                turn.release();
+                prefetch::prefetch(turn.batch, self.service, self.connection.db);
+            }
             if let Break(step) = self.run_plan(turn, &plan) {
                 return step;
             }
@@ -289,7 +293,11 @@ impl Session {
             self.hold_back_client(turn, request)?;
         }
         let service = self.service;
-        if service.must_writers_wait() && self.may_be(request.command, LOGGED) {
+        // Commands that only read need not fetch the line that says whether writers must wait.
+        if !request.command.flags.has(Flags::READONLY)
+            && service.must_writers_wait()
+            && self.may_be(request.command, LOGGED)
+        {
             turn.release();
             return Break(Step::AwaitLog);
         }
@@ -416,7 +424,10 @@ impl Session {
         Continue(())
     }
 
-    /// Knows what a command that ran elsewhere knows.
+    /// Knows what a command that ran knows. Each figure is compared and not just copied: two of them side by side would
+    /// be loaded at once, and such a load waits until all stores before it are done, of which those to the shard may
+    /// wait for another core.
+    #[inline]
     fn learn(&mut self, client: &ClientView) {
         let connection = &mut self.connection;
         connection.stamp = connection.stamp.max(client.stamp);

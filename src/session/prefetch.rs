@@ -1,28 +1,38 @@
-//! The prefetch pass: before a batch runs, fetch into the cache what it will touch.
+//! The prefetch pass: before a stretch of a batch runs, fetch into the cache what it will touch.
 //!
-//! First the bucket lines of all keys are prefetched without any token, from the directory that each table publishes.
-//! Then each free shard is taken for a moment, the slots that may hold the key are found by their tags, and the
-//! entries are prefetched; nothing is read of them. Where the command leads further, into a list or to an element of a
-//! large table, one more step follows. So the cache misses of a pipeline overlap instead of following one
-//! another under the token. It changes nothing and may be left out at any place.
+//! First the words of all tokens, and the bucket lines of all keys, are prefetched without any token, from the
+//! directory that each table publishes. Then each free shard is taken for a moment, the slots that may hold the key are
+//! found by their tags, and the entries are prefetched; nothing is read of them. Where the command leads further, into
+//! a list or to an element of a large table, one more step follows. So the cache misses of a pipeline overlap instead
+//! of following one another under the token. The pass changes nothing and may be left out at any place.
 
 use super::batch::{Batch, Plan, Route};
 use super::service::Service;
 use crate::command::declaration::Ahead;
+use crate::engine::published::Published;
+use crate::structures::prefetch::line_to_write;
 use crate::structures::table::prefetch_line;
 
 /// Below so many requests the pass costs more than it saves.
 const REQUESTS_MIN: usize = 4;
 
-/// Fetches what the plans of a batch from `batch.next` on will touch.
-pub fn prefetch(batch: &Batch, service: &Service, db: usize) {
-    let plans = &batch.plans[batch.next..];
+/// Requests of one pass. More of them would not come any faster, as a core has no more lines under way, and the longer
+/// a shard's lines lie here before they are used, the more often other cores have taken them away by then.
+const REQUESTS_MAX: usize = 16;
+
+/// Fetches what the next plans of a batch will touch.
+pub(super) fn prefetch(batch: &mut Batch, service: &Service, db: usize) {
+    let end = batch.plans.len().min(batch.next + REQUESTS_MAX);
+    batch.prefetched = end;
+    let batch = &*batch;
+    let plans = &batch.plans[batch.next..end];
     if plans.len() < REQUESTS_MIN {
         return;
     }
     for plan in plans {
         for key in batch.keys(plan) {
             let published = &service.all_published[usize::from(key.shard)];
+            line_to_write(service.shards.addresses(key.shard)[0]);
             prefetch_line(&published.dbs[db].directory, key.hash);
         }
     }
@@ -50,6 +60,16 @@ pub fn prefetch(batch: &Batch, service: &Service, db: usize) {
     if leads_further {
         prefetch_further(batch, plans, service, db);
     }
+}
+
+/// Fetches what a command writes of its shard: the token's word, the first line of the engine, and the first line of
+/// what it publishes. Where another core had the shard they come together, and not one after the other.
+#[inline(always)]
+pub(super) fn fetch_shard(service: &Service, shard: u16) {
+    let addresses = service.shards.addresses(shard);
+    addresses.into_iter().for_each(line_to_write);
+    let published: &Published = &service.all_published[usize::from(shard)];
+    line_to_write(std::ptr::from_ref(published).cast());
 }
 
 /// Fetches what lies behind the entries, where commands say what they read there.

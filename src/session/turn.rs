@@ -5,6 +5,7 @@ use std::sync::Arc;
 use arc_swap::Guard;
 
 use super::batch::{Batch, Plan, Route};
+use super::prefetch::fetch_shard;
 use super::service::Service;
 use crate::client::under_way::UnderWay;
 use crate::cluster::route::SlotOf;
@@ -13,7 +14,6 @@ use crate::command::host::cluster::{Routes, SlotMap};
 use crate::config::Config;
 use crate::engine::slot_usage::Usage;
 use crate::engine::{Engine, Key, Now};
-use crate::shard::Shards;
 use crate::shard::job::Job;
 use crate::shard::ownership::ShardGuard;
 use crate::telemetry::clock::Ticks;
@@ -22,6 +22,9 @@ use crate::telemetry::slowlog;
 
 /// Looks at a held shard before the command queues: about 150 ns.
 const SPINS: u32 = 16;
+
+/// A shard's lines take as long from another core as one or two commands.
+const COMMANDS_AHEAD: usize = 2;
 
 /// Nanoseconds of a command that are worth counting against the turn: a turn has not that many commands.
 const STEP_NS_NOTED: u64 = 10_000;
@@ -93,7 +96,7 @@ pub(super) struct Turn<'t> {
     /// A command with so many bytes of reply may belong into the logs of large requests and replies: each command,
     /// where a request may be large enough.
     pub large_from_bytes: usize,
-    shards: &'static Shards,
+    service: &'static Service,
     /// The shard of the last command, kept for the next one.
     held: Option<(u16, HeldShard)>,
     /// When the last command ended.
@@ -138,7 +141,7 @@ impl<'t> Turn<'t> {
             counts_slots,
             is_observed: is_monitored || counts_slots,
             transaction_slot: SlotOf::NONE,
-            shards: &service.shards,
+            service,
             held: None,
             before: Ticks::now(),
             holding: None,
@@ -155,7 +158,8 @@ impl<'t> Turn<'t> {
         self.batch.plans.get(self.batch.next).copied()
     }
 
-    /// Takes a shard, unless it is in hand already; none if it stays held by others.
+    /// Takes a shard, unless it is in hand already; none if it stays held by others. What a command a little later
+    /// writes of its shard is on its way meanwhile.
     #[inline]
     pub(super) fn hold(&mut self, shard: u16) -> Option<InHand<'_>> {
         if self
@@ -164,7 +168,11 @@ impl<'t> Turn<'t> {
             .is_none_or(|(number, _)| *number != shard)
         {
             self.release();
-            self.held = Some((shard, self.shards.take_spinning(shard, SPINS)?));
+            let later = self.batch.plans.get(self.batch.next + COMMANDS_AHEAD);
+            if let Some(Route::Shard(later)) = later.map(|plan| plan.route) {
+                fetch_shard(self.service, later);
+            }
+            self.held = Some((shard, self.service.shards.take_spinning(shard, SPINS)?));
         }
         let (_, engine) = self.held.as_mut()?;
         Some(InHand {
@@ -184,16 +192,18 @@ impl<'t> Turn<'t> {
     /// Counts what a request took for the slot of its keys: here if its shard is in hand still, else as a task of the
     /// shard's.
     pub(super) fn count_slot(&mut self, slot: u16, usage: Usage) {
-        let shard = slot & (self.shards.len() as u16 - 1);
+        let shard = slot & (self.service.shards.len() as u16 - 1);
         match &mut self.held {
             Some((held, engine)) if *held == shard => engine.count_slot(slot, usage),
             _ => {
                 self.release();
-                self.shards.submit(Job::task(&[shard], move |engines, _| {
-                    for engine in engines {
-                        engine.count_slot(slot, usage);
-                    }
-                }));
+                self.service
+                    .shards
+                    .submit(Job::task(&[shard], move |engines, _| {
+                        for engine in engines {
+                            engine.count_slot(slot, usage);
+                        }
+                    }));
             }
         }
     }
@@ -229,7 +239,7 @@ impl<'t> Turn<'t> {
         if self.hold_ns > HOLD_NOTED_NS
             && let Some(shard) = in_hand
         {
-            self.shards.note_hold_ns(shard, self.hold_ns);
+            self.service.shards.note_hold_ns(shard, self.hold_ns);
         }
     }
 

@@ -15,6 +15,9 @@
 //!
 //! A producer that finds no room is the only one to wait, for the consumer alone; producers look at
 //! [`ByteRing::is_crowded`] before they take what others wait for. Records drawn together are seen together.
+//!
+//! What producers only read, and what they and the consumer write, lies on lines of its own: whether the ring is
+//! crowded is asked before each write, and so it is a word that changes seldom.
 
 #![expect(
     unsafe_code,
@@ -242,7 +245,9 @@ pub struct ByteRing<T> {
     tail: CachePadded<AtomicU64>,
     /// Bytes taken so far. The consumer alone writes it.
     head: CachePadded<AtomicU64>,
-    is_taking: AtomicBool,
+    is_taking: CachePadded<AtomicBool>,
+    /// Set by producers before they publish a record, cleared by the consumer, who takes that record later.
+    is_crowded: CachePadded<AtomicBool>,
     boxes: PhantomData<T>,
 }
 
@@ -264,7 +269,8 @@ impl<T: Send> ByteRing<T> {
             memory: Memory::new(bytes),
             tail: CachePadded::new(AtomicU64::new(0)),
             head: CachePadded::new(AtomicU64::new(0)),
-            is_taking: AtomicBool::new(false),
+            is_taking: CachePadded::new(AtomicBool::new(false)),
+            is_crowded: CachePadded::new(AtomicBool::new(false)),
             boxes: PhantomData,
         }
     }
@@ -292,10 +298,15 @@ impl<T: Send> ByteRing<T> {
         self.tail.load(Relaxed).saturating_sub(head)
     }
 
-    /// Whether three quarters are taken up, so that producers should hold back.
+    /// Whether three quarters are taken up and producers should hold back, as one of them or the consumer saw last.
     #[inline]
     pub fn is_crowded(&self) -> bool {
-        self.len_bytes() > self.capacity() / 4 * 3
+        self.is_crowded.load(Relaxed)
+    }
+
+    /// Bytes from which on the ring is crowded.
+    fn crowded_from_bytes(&self) -> u64 {
+        self.capacity() / 4 * 3 + 1
     }
 
     fn place(&self, position: u64) -> usize {
@@ -325,10 +336,15 @@ impl<T: Send> ByteRing<T> {
         // this.
         let start = self.tail.fetch_add(bytes, SeqCst);
         let end = start + bytes;
-        let wait = Wait::new();
         // Acquire: what lies there was wiped before it was given back.
-        while end - self.head.load(Acquire) > self.capacity() {
+        let mut head = self.head.load(Acquire);
+        if end - head >= self.crowded_from_bytes() {
+            self.is_crowded.store(true, Relaxed);
+        }
+        let wait = Wait::new();
+        while end - head > self.capacity() {
             wait.snooze();
+            head = self.head.load(Acquire);
         }
         let mut at = start;
         let mut first = 0;
@@ -460,6 +476,9 @@ impl<T: Send> ByteRing<T> {
         }
         // Release pairs with the Acquire of `append`.
         self.head.store(end, Release);
+        if self.is_crowded.load(Relaxed) && self.len_bytes() < self.crowded_from_bytes() {
+            self.is_crowded.store(false, Relaxed);
+        }
     }
 }
 

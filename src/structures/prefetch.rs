@@ -8,6 +8,25 @@ pub fn line_of<T: ?Sized>(place: &T) {
     line_at(std::ptr::from_ref(place).cast());
 }
 
+/// Fetches the line of an address for writing, so that no other core has it. Several such lines come at once, where a
+/// locked instruction waits for its own alone.
+#[inline(always)]
+pub fn line_to_write(address: *const u8) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: a prefetch accesses nothing that the program can see, whatever the address; processors of 64 bits that do
+    // not know it take it for a NOP.
+    unsafe {
+        std::arch::asm!("prefetchw [{}]", in(reg) address, options(nostack, readonly, preserves_flags));
+    }
+    #[cfg(all(target_arch = "aarch64", not(miri)))]
+    // SAFETY: as above; the instruction changes no register, flag or memory.
+    unsafe {
+        std::arch::asm!("prfm pstl1keep, [{}]", in(reg) address, options(nostack, readonly, preserves_flags));
+    }
+    #[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
+    let _ = address;
+}
+
 /// Fetches all lines of something of a few hundred bytes.
 #[inline]
 pub fn whole<T>(place: &T) {

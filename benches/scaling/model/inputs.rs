@@ -5,9 +5,8 @@ use std::path::Path;
 
 use super::machine::Cost;
 
-/// Hand-overs that one waits for who takes a token that another thread had: the token's word, and then its other lines
-/// (eight were counted), which come together.
-const SHARD_LINES: f64 = 2.0;
+/// Words of tokens that are under way at a time where a batch is prefetched: so many misses a core remembers.
+pub(super) const TOGETHER: f64 = 10.0;
 
 /// Hand-overs that one waits for who serves a connection that another thread served: 57 lines were counted, of which
 /// several come together.
@@ -118,7 +117,7 @@ impl Measured {
             command_ns,
             log_ns,
             sequencer_ns: log_ns * SEQUENCER_SHARE,
-            shard_lines: SHARD_LINES,
+            together: TOGETHER,
             connection_lines: CONNECTION_LINES,
             global_batch_lines: BATCH_LINES,
             global_command_lines: if is_logged { LOG_LINES } else { 0.0 },
@@ -133,7 +132,8 @@ pub(crate) fn list(file: &Path) -> String {
     format!(
         "| input | value | from |\n|---|---|---|\n\
          | CPU of a command and a batch, with one thread | by row | measured: {} |\n\
-         | hand-overs with a shard's token | {SHARD_LINES} | assumed of 8 lines that were {counted} |\n\
+         | hand-overs with a shard | 2 | its token's word, then its other lines together; 8 were {counted} |\n\
+         | words of tokens under way at a time | {TOGETHER} | assumed: a core's outstanding misses |\n\
          | hand-overs with a connection | {CONNECTION_LINES} | assumed of 57 lines that were {counted} |\n\
          | touches of lines of all threads, a batch | {BATCH_LINES} | assumed of 16 that were {counted} |\n\
          | touches of the log's lines, a logged command | {LOG_LINES} | {counted} |\n\

@@ -2,17 +2,21 @@
 //! tokens, and lines of the cache that one thread has at a time.
 //!
 //! Time is nanoseconds; nothing in it is drawn but keys, from a seed. A thread takes a connection, pays what a batch
-//! costs once, prefetches, and runs its commands one by one. For each it takes the shard's token: lines that another
-//! thread has touched since are handed over first, each for as long as a hand-over takes. A token that others hold is
-//! waited for a moment; after that the command is left in the shard's queue, the connection waits, and the thread
-//! goes on with another one. Who releases a token runs what is queued first. Lines of all threads are
-//! handed over one thread at a time, in the order of asking.
+//! costs once, prefetches, and runs its commands one by one. For each it takes the shard's token: what another thread
+//! has touched since is handed over first, the token's word and then all other lines of the shard together. A command a
+//! little later has its shard's lines fetched meanwhile, which others may take away again. A token that others hold is
+//! waited for a moment; after that the command is left in the shard's queue, the connection waits, and the thread goes
+//! on with another one. Who releases a token runs what is queued first. Lines of all threads are handed over one thread
+//! at a time, in the order of asking.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-/// From so many commands on a batch is prefetched.
-const PREFETCHED_MIN: usize = 4;
+/// From so many commands on a batch is prefetched, so many at a time.
+const PREFETCHED: (usize, usize) = (4, 16);
+
+/// The command whose shard is fetched while one runs: as many behind it.
+const COMMANDS_AHEAD: usize = 2;
 
 /// What one command and one batch cost, in nanoseconds and in lines.
 #[derive(Clone, Debug)]
@@ -25,8 +29,8 @@ pub(crate) struct Cost {
     pub(crate) log_ns: f64,
     /// The part of it that one thread does in order.
     pub(crate) sequencer_ns: f64,
-    /// Lines of a shard that change hands with its token, for a prefetch and for a command.
-    pub(crate) shard_lines: f64,
+    /// Words of tokens that change hands together, where a batch is prefetched.
+    pub(crate) together: f64,
     /// Lines of a connection that change hands when another thread serves it.
     pub(crate) connection_lines: f64,
     /// Touches of lines of all threads, for each batch and each command.
@@ -62,8 +66,11 @@ pub(crate) struct Outcome {
 
 #[derive(Clone)]
 struct Shard {
-    /// The thread that has its lines.
+    /// The threads that have the token's word, and the other lines.
+    word_owner: usize,
     owner: usize,
+    /// When what its owner fetched is there.
+    arrives: f64,
     is_held: bool,
     /// When the one who holds it looks at the queue.
     held_until: f64,
@@ -83,8 +90,9 @@ struct Line {
 struct Connection {
     thread: usize,
     shards: Vec<usize>,
-    prefetched: usize,
     done: usize,
+    /// The first command of the stretch that was prefetched last.
+    fetched: usize,
     has_begun: bool,
 }
 
@@ -95,8 +103,6 @@ enum Step {
     Look,
     /// Go on with a connection's batch.
     Go(usize),
-    /// Release a shard that was taken for a prefetch.
-    Fetched { connection: usize, shard: usize },
     /// Answer a command from the queue of a shard, which is in hand because of a connection.
     Ran {
         queued: usize,
@@ -128,7 +134,9 @@ struct Machine<'s> {
 /// Runs a setup until its commands are done. `keys` draws the shard of the next command.
 pub(crate) fn run(setup: &Setup, keys: &mut dyn FnMut() -> usize) -> Outcome {
     let shard = Shard {
+        word_owner: NOBODY,
         owner: NOBODY,
+        arrives: 0.0,
         is_held: false,
         held_until: 0.0,
         busy_ns: 0.0,
@@ -142,8 +150,8 @@ pub(crate) fn run(setup: &Setup, keys: &mut dyn FnMut() -> usize) -> Outcome {
             .map(|_| Connection {
                 thread: NOBODY,
                 shards: Vec::new(),
-                prefetched: 0,
                 done: 0,
+                fetched: NOBODY,
                 has_begun: false,
             })
             .collect(),
@@ -180,7 +188,6 @@ impl Machine<'_> {
                 None => self.idle.push(thread),
             },
             Step::Go(connection) => self.go(now, thread, connection),
-            Step::Fetched { connection, shard } => self.drain(now, thread, connection, shard),
             Step::Ran {
                 queued,
                 connection,
@@ -216,10 +223,7 @@ impl Machine<'_> {
         if !connection.has_begun {
             connection.has_begun = true;
             connection.done = 0;
-            connection.prefetched = match self.setup.pipeline < PREFETCHED_MIN {
-                true => self.setup.pipeline,
-                false => 0,
-            };
+            connection.fetched = NOBODY;
             connection.shards = (0..self.setup.pipeline).map(|_| (self.keys)()).collect();
             // The log's threads have no cores of their own: what they do is taken from those that serve, evenly.
             time += cost.batch_ns + cost.log_ns * self.setup.pipeline as f64;
@@ -232,28 +236,15 @@ impl Machine<'_> {
             self.busy_ns += time - now;
             return self.at(time, thread, Step::Go(number));
         }
-        if connection.prefetched < self.setup.pipeline {
-            let chosen = connection.shards[connection.prefetched];
-            connection.prefetched += 1;
-            let shard = &mut self.shards[chosen];
-            // What is held is left out; its lines come later. Nothing has to come of what this thread has.
-            if shard.is_held || shard.owner == thread {
-                return self.at(time, thread, Step::Go(number));
-            }
-            if shard.owner != NOBODY {
-                time += cost.shard_lines * hand_over_ns;
-            }
-            shard.owner = thread;
-            self.hold(chosen, now, time);
-            return self.at(
-                time,
-                thread,
-                Step::Fetched {
-                    connection: number,
-                    shard: chosen,
-                },
-            );
+        let begins_stretch = connection.done.is_multiple_of(PREFETCHED.1);
+        if begins_stretch && connection.fetched != connection.done {
+            connection.fetched = connection.done;
+            let took = self.prefetch(thread, number);
+            self.busy_ns += took;
+            return self.at(now + took, thread, Step::Go(number));
         }
+        self.fetch_ahead(now, thread, number);
+        let connection = &self.connections[number];
         let chosen = connection.shards[connection.done];
         let shard = &mut self.shards[chosen];
         if shard.is_held {
@@ -268,6 +259,41 @@ impl Machine<'_> {
             return self.at(now + spent, thread, Step::Look);
         }
         self.run(now, thread, number, chosen);
+    }
+
+    /// The words of a stretch's tokens are fetched, as many at a time as the processor has lines under way, and taken:
+    /// how long that takes. Those that others hold are left out.
+    fn prefetch(&mut self, thread: usize, number: usize) -> f64 {
+        let connection = &self.connections[number];
+        let stretch = connection.shards[connection.done..]
+            .iter()
+            .take(PREFETCHED.1);
+        if stretch.len() < PREFETCHED.0 {
+            return 0.0;
+        }
+        let mut lines = 0.0;
+        for &chosen in stretch {
+            let shard = &mut self.shards[chosen];
+            if shard.word_owner != thread && !shard.is_held {
+                lines += if shard.word_owner == NOBODY { 0.0 } else { 1.0 };
+                shard.word_owner = thread;
+            }
+        }
+        (lines / self.setup.cost.together).ceil() * self.setup.hand_over_ns
+    }
+
+    /// All lines of the shard of a later command are on their way from now on.
+    fn fetch_ahead(&mut self, now: f64, thread: usize, number: usize) {
+        let connection = &self.connections[number];
+        if let Some(&later) = connection.shards.get(connection.done + COMMANDS_AHEAD) {
+            let shard = &mut self.shards[later];
+            if shard.word_owner != thread || shard.owner != thread {
+                if shard.owner != NOBODY {
+                    shard.arrives = now + self.setup.hand_over_ns;
+                }
+                (shard.word_owner, shard.owner) = (thread, thread);
+            }
+        }
     }
 
     /// A thread has a token for so long, and looks at the queue then.
@@ -299,12 +325,13 @@ impl Machine<'_> {
         let hand_over_ns = self.setup.hand_over_ns;
         let shard = &mut self.shards[shard];
         let mut spent = cost.command_ns;
-        if shard.owner != thread {
-            if shard.owner != NOBODY {
-                spent += cost.shard_lines * hand_over_ns;
-            }
-            shard.owner = thread;
+        let others =
+            [shard.word_owner, shard.owner].map(|owner| owner != thread && owner != NOBODY);
+        if shard.owner == thread {
+            spent += (shard.arrives - time).max(0.0);
         }
+        spent += others.iter().filter(|other| **other).count() as f64 * hand_over_ns;
+        (shard.word_owner, shard.owner) = (thread, thread);
         let lines = cost.global_command_lines;
         spent
             + touch(

@@ -23,16 +23,16 @@ const HAND_OVERS_NS: [f64; 2] = [100.0, 300.0];
 
 const THREADS: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
 
-const KEYS: usize = 200_000;
+pub(crate) const KEYS: usize = 200_000;
 
 /// A resource that is in use for so much of the time is what bounds.
 const SATURATED: f64 = 0.9;
 
 /// How keys are chosen: what the bench's rows call it.
-const CHOICES: [&str; 3] = ["", " Zipf 0.99", " hot key"];
+pub(crate) const CHOICES: [&str; 3] = ["", " Zipf 0.99", " hot key"];
 
-/// Draws the shards of keys.
-struct Keys {
+/// Draws keys and their shards.
+pub(crate) struct Keys {
     draw: Draw,
     /// By key, its shard.
     shards: Vec<usize>,
@@ -42,8 +42,8 @@ struct Keys {
 }
 
 impl Keys {
-    fn new(choice: &str, shards: usize) -> Keys {
-        let mut draw = Draw(38);
+    pub(crate) fn new(choice: &str, shards: usize, seed: u64) -> Keys {
+        let mut draw = Draw(38 + seed);
         let shards = (0..KEYS).map(|_| draw.next() as usize % shards).collect();
         let mut weights = Vec::new();
         if choice.contains("Zipf") {
@@ -62,15 +62,19 @@ impl Keys {
     }
 
     fn shard(&mut self) -> usize {
-        let key = match self.weights.last() {
+        let key = self.next();
+        self.shards[key]
+    }
+
+    pub(crate) fn next(&mut self) -> usize {
+        match self.weights.last() {
             Some(all) => {
                 let at = self.draw.unit() * all;
                 self.weights.partition_point(|sum| *sum <= at).min(KEYS - 1)
             }
             None if self.is_hot => 0,
             None => self.draw.next() as usize % KEYS,
-        };
-        self.shards[key]
+        }
     }
 }
 
@@ -82,14 +86,14 @@ fn check() {
         command_ns: 400.0,
         log_ns: 0.0,
         sequencer_ns: 0.0,
-        shard_lines: 4.0,
+        together: 10.0,
         connection_lines: 8.0,
         global_batch_lines: 0.0,
         global_command_lines: 0.0,
     };
     let run = |threads: usize, choice: &str, hand_over_ns: f64| {
         let setup = setup(threads, 10, 20_000, &cost, hand_over_ns);
-        let mut keys = Keys::new(choice, setup.shards);
+        let mut keys = Keys::new(choice, setup.shards, 0);
         machine::run(&setup, &mut || keys.shard()).ops_per_s
     };
     let alone = run(1, "", 200.0);
@@ -143,7 +147,7 @@ pub(crate) fn predict(arguments: &Arguments) {
                     for &threads in &threads {
                         let outcomes = HAND_OVERS_NS.map(|hand_over_ns| {
                             let setup = setup(threads, pipeline, commands, &cost, hand_over_ns);
-                            let mut keys = Keys::new(choice, setup.shards);
+                            let mut keys = Keys::new(choice, setup.shards, 0);
                             machine::run(&setup, &mut || keys.shard())
                         });
                         report += &row(&name, threads, &outcomes, &mut firsts);
@@ -174,6 +178,47 @@ fn setup(
         spin_ns: 400.0,
         queue_ns: 300.0,
     }
+}
+
+/// What commands of sessions without sockets cost, by what one thread takes for each in batches of so many.
+pub(crate) fn cost_of_sessions(measured: &[(usize, f64)]) -> impl Fn(usize) -> machine::Cost {
+    let each = |pipeline: usize| {
+        let found = measured.iter().find(|(measured, _)| *measured == pipeline);
+        found.expect("it was measured").1
+    };
+    let command_ns = (each(100) * 100.0 - each(10) * 10.0) / 90.0;
+    let batch_ns =
+        [1, 10, 100].map(|pipeline| (pipeline, (each(pipeline) - command_ns) * pipeline as f64));
+    move |pipeline| {
+        let found = batch_ns.iter().find(|(measured, _)| *measured == pipeline);
+        machine::Cost {
+            batch_ns: found.expect("it was measured").1.max(0.0),
+            command_ns,
+            log_ns: 0.0,
+            sequencer_ns: 0.0,
+            together: inputs::TOGETHER,
+            // Sessions stay with their threads, which have nothing else in common.
+            connection_lines: 0.0,
+            global_batch_lines: 0.0,
+            global_command_lines: 0.0,
+        }
+    }
+}
+
+/// Commands a second of so many threads with so many sessions each.
+pub(crate) fn sessions(
+    (threads, sessions): (usize, usize),
+    pipeline: usize,
+    choice: &str,
+    cost: &machine::Cost,
+    hand_over_ns: f64,
+) -> f64 {
+    let setup = Setup {
+        connections: threads * sessions,
+        ..setup(threads, pipeline, 200_000, cost, hand_over_ns)
+    };
+    let mut keys = Keys::new(choice, setup.shards, 0);
+    machine::run(&setup, &mut || keys.shard()).ops_per_s
 }
 
 fn heading() -> String {

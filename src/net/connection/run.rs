@@ -16,7 +16,6 @@ use crate::client::memory::CLIENT_MEMORY;
 use crate::config::Config;
 use crate::resp::request::{Limits, Parser, ProtocolError};
 use crate::session::batch::Batch;
-use crate::session::prefetch::prefetch;
 use crate::session::{Session, Step};
 use crate::telemetry::clock::{self, Ticks};
 
@@ -81,7 +80,6 @@ pub(super) async fn run_turn(
     shared.active_ms.store(now.unix_ms, Relaxed);
     batch.out.set_protocol(session.connection.protocol);
     batch.plan(&service.router);
-    prefetch(batch, service, session.connection.db);
     let mut step = session.run(batch, config, now);
     let mut flushed: Option<Ticks> = None;
     loop {

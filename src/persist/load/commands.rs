@@ -21,7 +21,6 @@ use crate::engine::effect::Follower;
 use crate::resp::reply::Protocol;
 use crate::resp::request::{Request, Span};
 use crate::session::batch::{Batch, Plan, Route};
-use crate::session::prefetch::prefetch;
 use crate::session::service::Service;
 use crate::session::{Session, Step};
 use crate::shard::QueuedJob;
@@ -249,7 +248,6 @@ impl Runner {
             ..
         } = self;
         batch.out.set_protocol(Protocol::Resp2);
-        prefetch(batch, service, session.connection.db);
         loop {
             let mut step = Some(session.run(batch, config, clock::now()));
             while let Some(Step::Wait(ticket)) = step {

@@ -24,6 +24,7 @@ use std::thread::Thread;
 use std::time::Duration;
 
 use bytes::Bytes;
+use crossbeam::utils::CachePadded;
 use parking_lot::Mutex;
 
 use crate::engine::record::{Audience, Log, Piece, Records};
@@ -124,12 +125,13 @@ pub struct LogFigures {
     pub bytes: AtomicU64,
 }
 
-/// See the module.
+/// See the module. What changes with each pass of the sequencer lies on lines of its own: those who append read the
+/// rest.
 pub struct OpLog {
     /// Made when somebody first listens.
     ring: OnceLock<ByteRing<Large>>,
     sequencer: OnceLock<Thread>,
-    stream: Mutex<Stream>,
+    stream: CachePadded<Mutex<Stream>>,
     /// The reader whose thread sequences, if one does.
     driver: Mutex<Option<Arc<Reader>>>,
     is_driven: AtomicBool,
@@ -137,7 +139,7 @@ pub struct OpLog {
     sleepers: AtomicU8,
     /// Somebody waits for what is appended to get somewhere: the sequencer is not to gather.
     is_urgent: AtomicBool,
-    readers: Mutex<Vec<Arc<dyn StreamReader>>>,
+    readers: CachePadded<Mutex<Vec<Arc<dyn StreamReader>>>>,
     /// The audience of a reader that must not lose anything and is far behind; 0: none is.
     behind: AtomicU8,
     /// [`Bounds`].
@@ -146,9 +148,9 @@ pub struct OpLog {
     /// Bytes in the ring by reference.
     large_bytes: AtomicU64,
     /// Opens when it is crowded no more; passed by what the sequencer has taken.
-    room: Gate,
+    room: CachePadded<Gate>,
     stops: AtomicBool,
-    figures: LogFigures,
+    figures: CachePadded<LogFigures>,
 }
 
 impl Default for OpLog {
@@ -156,19 +158,19 @@ impl Default for OpLog {
         OpLog {
             ring: OnceLock::new(),
             sequencer: OnceLock::new(),
-            stream: Mutex::default(),
+            stream: CachePadded::default(),
             driver: Mutex::new(None),
             is_driven: AtomicBool::new(false),
             sleepers: AtomicU8::new(0),
             is_urgent: AtomicBool::new(false),
-            readers: Mutex::default(),
+            readers: CachePadded::default(),
             behind: AtomicU8::new(0),
             ring_bytes: AtomicU64::new(RING_BYTES.1),
             behind_bytes_max: Arc::new(AtomicU64::new(BEHIND_BYTES.1)),
             large_bytes: AtomicU64::new(0),
-            room: Gate::default(),
+            room: CachePadded::default(),
             stops: AtomicBool::new(false),
-            figures: LogFigures::default(),
+            figures: CachePadded::default(),
         }
     }
 }
@@ -214,7 +216,7 @@ impl OpLog {
 
     /// Tells others the figures as they are now.
     pub fn publish(&self, told: &telemetry::LogFigures) {
-        let LogFigures { records, bytes } = &self.figures;
+        let LogFigures { records, bytes } = &*self.figures;
         let copy = |from: &AtomicU64, to: &AtomicU64| to.store(from.load(Relaxed), Relaxed);
         copy(records, &told.records);
         copy(bytes, &told.bytes);

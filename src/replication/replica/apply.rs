@@ -22,7 +22,6 @@ use crate::engine::record::Audience;
 use crate::resp::reply::Protocol;
 use crate::resp::request::Limits;
 use crate::session::batch::{Batch, Plan};
-use crate::session::prefetch::prefetch;
 use crate::session::service::Service;
 use crate::session::{Session, Step};
 use crate::telemetry::clock;
@@ -123,7 +122,6 @@ impl Applier {
             {
                 telemetry.replication.note_unsaved(&self.config);
             }
-            prefetch(batch, self.service, self.session.connection.db);
             self.run().await?;
         }
         let done = match self.session.is_in_transaction() {

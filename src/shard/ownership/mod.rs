@@ -195,6 +195,13 @@ impl<E: Send, M: Message<E>> Shards<E, M> {
         self.gates.len()
     }
 
+    /// Where the token's word lies, and the engine: to be prefetched, not to be followed.
+    #[inline(always)]
+    pub fn addresses(&self, shard: u16) -> [*const u8; 2] {
+        let gate = &*self.gates[shard as usize];
+        [std::ptr::from_ref(gate).cast(), gate.engine().cast()]
+    }
+
     /// Takes the token if it is free: one CAS. Free also means that nothing is queued, so there is nothing to run
     /// first.
     #[inline]
