@@ -61,6 +61,9 @@ fn hotkeys_finds_the_keys_that_were_planted() {
         );
         check(&mut raw, "HOTKEYS STOP", "OK");
         let report = raw.call("HOTKEYS GET");
+        let [report] = report.items() else {
+            panic!("one node's report: {report:?}")
+        };
         let items = report.items();
         let at = |name: &str| {
             let mut pairs = items.chunks_exact(2);

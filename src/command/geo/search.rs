@@ -14,7 +14,7 @@ use crate::command::declaration::{
 };
 use crate::command::element::reply_element;
 use crate::command::error::{CommandError, shown};
-use crate::command::sorted_set::{event, read, store};
+use crate::command::sorted_set::{event, log_members, read, store};
 use crate::engine::value::sorted_set::SortedSet;
 use crate::structures::geohash::{Extent, Point, Polygon, Shape};
 use crate::structures::listpack::Element;
@@ -450,6 +450,9 @@ fn search(
         (found.member.to_vec(), score)
     });
     let members = members.collect();
+    if request.polygon.is_some() {
+        log_members(cx, &args.key(target), &members);
+    }
     let event = match form {
         Form::SearchStore => event("geosearchstore"),
         _ => event("georadiusstore"),

@@ -367,7 +367,7 @@ fn lmovem_says_what_is_wrong_and_moves_nothing() {
     const SYNTAX: &str = "(error) ERR syntax error";
     const COUNT: &str = "(error) ERR count should be greater than 0";
     on_every_setup(|cli| {
-        let empty = "(empty array)";
+        let empty = "(nil)";
         cli.run("RPUSH l a b");
         cli.run("SET s v");
         cli.check_all(&[

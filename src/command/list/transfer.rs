@@ -235,10 +235,8 @@ pub(super) static LMOVEM: Command = Command::new("lmovem", Group::List, -5)
 fn lmovem(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     let order = Order::read(args, 5)?;
     if !order.execute(cx, args, out)? {
-        match order.needs_all {
-            true => out.null(),
-            false => out.array(0),
-        }
+        // Where nothing is moved Redis answers nil, whatever its documentation says of COUNT.
+        out.null();
     }
     Ok(())
 }

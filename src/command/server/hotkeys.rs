@@ -172,6 +172,8 @@ fn get(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
     let (by_us, by_bytes) = (&report.by_us, &report.by_bytes);
     let by_us_fields = if by_us.is_some() { 3 } else { 0 };
     let by_bytes_fields = if by_bytes.is_some() { 2 } else { 0 };
+    // One for each node, of which there is one here.
+    out.array(1);
     out.map(7 + by_us_fields + by_bytes_fields);
     let number = |out: &mut Out, name: &str, value: u64| {
         out.bulk(name.as_bytes());

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use super::{begin_members, event, reply_scored, score, store};
+use super::{begin_members, event, log_members, reply_scored, score, store};
 use crate::command::Args;
 use crate::command::Out;
 use crate::command::args::RoutedKey;
@@ -28,6 +28,7 @@ const STORED: &[KeySpec] = &[
 const UNION_COST: &str = "O(N)+O(M*log(M)) for N members of all sets, M in the result.";
 const INTERSECTION_COST: &str =
     "O(N*K)+O(M*log(M)) for K sets, the smallest with N members, M in the result.";
+const COUNTS: &[(&str, &str)] = &[("8.8.0", "Knows `AGGREGATE COUNT`.")];
 const DIFFERENCE_COST: &str = "O(L)+O(M*log(M)) for L members of all sets, M in the result.";
 
 /// What becomes of the sets.
@@ -45,13 +46,23 @@ enum Aggregate {
     Sum,
     Min,
     Max,
+    /// How many sets have the member; what scores it has there is of no account.
+    Count,
 }
 
 impl Aggregate {
+    /// What a member counts in a set that has it with this score.
+    fn counted(self, score: f64) -> f64 {
+        match self {
+            Aggregate::Count => 1.0,
+            Aggregate::Sum | Aggregate::Min | Aggregate::Max => score,
+        }
+    }
+
     /// Infinities of both signs together are 0.
     fn join(self, one: f64, two: f64) -> f64 {
         match self {
-            Aggregate::Sum => number_or_zero(one + two),
+            Aggregate::Sum | Aggregate::Count => number_or_zero(one + two),
             Aggregate::Min if two < one => two,
             Aggregate::Max if two > one => two,
             Aggregate::Min | Aggregate::Max => one,
@@ -195,6 +206,8 @@ impl Request {
                     Aggregate::Min
                 } else if args.is(at + 1, "max") {
                     Aggregate::Max
+                } else if args.is(at + 1, "count") {
+                    Aggregate::Count
                 } else {
                     return Err(CommandError::Syntax);
                 };
@@ -268,7 +281,7 @@ fn intersect(
         return;
     };
     set.while_each(|member, own| {
-        let mut score = first.weighted(own);
+        let mut score = first.weighted(aggregate.counted(own));
         for other in others {
             let found = if other.hash == first.hash {
                 Some(own)
@@ -278,7 +291,7 @@ fn intersect(
             let Some(found) = found else {
                 return true;
             };
-            score = aggregate.join(score, found * other.weight);
+            score = aggregate.join(score, aggregate.counted(found) * other.weight);
         }
         f(member, score)
     });
@@ -293,7 +306,7 @@ fn unite(sources: &mut [Source<'_>], aggregate: Aggregate) -> Members {
             continue;
         };
         set.while_each(|member, own| {
-            let own = source.weighted(own);
+            let own = source.weighted(aggregate.counted(own));
             member.with_bytes(|member| match found.get_mut(member) {
                 Some(score) => *score = aggregate.join(*score, own),
                 None => {
@@ -380,36 +393,41 @@ fn store_result(
     operation: Operation,
     event: Event,
 ) -> CommandResult {
-    let (members, _) = combine(cx, args, 2, operation, Form::Store)?;
+    let (members, request) = combine(cx, args, 2, operation, Form::Store)?;
+    if request.aggregate == Aggregate::Count {
+        log_members(cx, &args.key(1), &members);
+    }
     store(cx, &args.key(1), members, event, out);
     Ok(())
 }
 
-/// `ZUNION numkeys key [key ...] [WEIGHTS weight [weight ...]] [AGGREGATE <SUM | MIN | MAX>] [WITHSCORES]`
+/// `ZUNION numkeys key [key ...] [WEIGHTS weight [weight ...]] [AGGREGATE <SUM | MIN | MAX | COUNT>] [WITHSCORES]`
 pub(super) static ZUNION: Command = Command::new("zunion", Group::SortedSet, -3)
     .reads(SOURCES)
     .flags(Flags::MOVABLEKEYS)
     .doc(
         "6.2.0",
-        "numkeys key [key ...] [WEIGHTS weight [weight ...]] [AGGREGATE <SUM | MIN | MAX>] \
+        "numkeys key [key ...] [WEIGHTS weight [weight ...]] [AGGREGATE <SUM | MIN | MAX | COUNT>] \
          [WITHSCORES]",
         "Answers the members that any of several sets has.",
     )
     .complexity(UNION_COST)
+    .history(COUNTS)
     .takes_long()
     .on_keys(|cx, args, out| reply(cx, args, out, Operation::Union));
 
-/// `ZINTER numkeys key [key ...] [WEIGHTS weight [weight ...]] [AGGREGATE <SUM | MIN | MAX>] [WITHSCORES]`
+/// `ZINTER numkeys key [key ...] [WEIGHTS weight [weight ...]] [AGGREGATE <SUM | MIN | MAX | COUNT>] [WITHSCORES]`
 pub(super) static ZINTER: Command = Command::new("zinter", Group::SortedSet, -3)
     .reads(SOURCES)
     .flags(Flags::MOVABLEKEYS)
     .doc(
         "6.2.0",
-        "numkeys key [key ...] [WEIGHTS weight [weight ...]] [AGGREGATE <SUM | MIN | MAX>] \
+        "numkeys key [key ...] [WEIGHTS weight [weight ...]] [AGGREGATE <SUM | MIN | MAX | COUNT>] \
          [WITHSCORES]",
         "Answers the members that all of several sets have.",
     )
     .complexity(INTERSECTION_COST)
+    .history(COUNTS)
     .takes_long()
     .on_keys(|cx, args, out| reply(cx, args, out, Operation::Intersection));
 
@@ -426,31 +444,33 @@ pub(super) static ZDIFF: Command = Command::new("zdiff", Group::SortedSet, -3)
     .takes_long()
     .on_keys(|cx, args, out| reply(cx, args, out, Operation::Difference));
 
-/// `ZUNIONSTORE destination numkeys key [key ...] [WEIGHTS weight [weight ...]] [AGGREGATE <SUM | MIN | MAX>]`
+/// `ZUNIONSTORE destination numkeys key [key ...] [WEIGHTS weight [weight ...]] [AGGREGATE <SUM | MIN | MAX | COUNT>]`
 pub(super) static ZUNIONSTORE: Command = Command::new("zunionstore", Group::SortedSet, -4)
     .writes(STORED)
     .flags(Flags::DENYOOM.or(Flags::MOVABLEKEYS))
     .doc(
         "2.0.0",
         "destination numkeys key [key ...] [WEIGHTS weight [weight ...]] \
-         [AGGREGATE <SUM | MIN | MAX>]",
+         [AGGREGATE <SUM | MIN | MAX | COUNT>]",
         "Stores the members that any of several sets has.",
     )
     .complexity(UNION_COST)
+    .history(COUNTS)
     .takes_long()
     .on_keys(|cx, args, out| store_result(cx, args, out, Operation::Union, event("zunionstore")));
 
-/// `ZINTERSTORE destination numkeys key [key ...] [WEIGHTS weight [weight ...]] [AGGREGATE <SUM | MIN | MAX>]`
+/// `ZINTERSTORE destination numkeys key [key ...] [WEIGHTS weight [weight ...]] [AGGREGATE <SUM | MIN | MAX | COUNT>]`
 pub(super) static ZINTERSTORE: Command = Command::new("zinterstore", Group::SortedSet, -4)
     .writes(STORED)
     .flags(Flags::DENYOOM.or(Flags::MOVABLEKEYS))
     .doc(
         "2.0.0",
         "destination numkeys key [key ...] [WEIGHTS weight [weight ...]] \
-         [AGGREGATE <SUM | MIN | MAX>]",
+         [AGGREGATE <SUM | MIN | MAX | COUNT>]",
         "Stores the members that all of several sets have.",
     )
     .complexity(INTERSECTION_COST)
+    .history(COUNTS)
     .takes_long()
     .on_keys(|cx, args, out| {
         store_result(cx, args, out, Operation::Intersection, event("zinterstore"))

@@ -39,6 +39,7 @@ use crate::engine::keyspace::{Keyspace, WrongType};
 use crate::engine::value::DataType;
 use crate::engine::value::object::detached;
 use crate::engine::value::sorted_set::{Limits, Members, SortedSet, SortedSetMut};
+use crate::structures::block::Content;
 use crate::structures::listpack::Element;
 use crate::structures::ordered::Form;
 use crate::structures::table::Place;
@@ -170,6 +171,28 @@ fn took_out(keyspace: &mut Keyspace<'_>, key: &Key<'_>, place: Place, event: Eve
     if is_empty {
         keyspace.wrote(key.bytes, Event::DEL);
     }
+}
+
+/// Logs that a key is to hold these members and nothing else, in place of a command that older servers do not know.
+pub(super) fn log_members(cx: &mut ShardCx<'_>, key: &Key<'_>, members: &Members) {
+    if !cx.is_logged() {
+        return;
+    }
+    cx.log_nothing();
+    if cx.at(key).find_write(key).is_some() {
+        cx.log_deletion(key.bytes, false);
+    }
+    if members.is_empty() {
+        return;
+    }
+    let text = |score: f64| number::F64Buffer::default().format(score).to_vec();
+    let scores: Vec<Vec<u8>> = members.iter().map(|(_, score)| text(*score)).collect();
+    let mut request: Vec<Content<'_>> = vec![b"ZADD".into(), key.bytes.into()];
+    for ((member, _), score) in members.iter().zip(&scores) {
+        request.push(score.into());
+        request.push(member.into());
+    }
+    cx.log_instead(request);
 }
 
 /// Stores members, each of which is there once, under a key, whatever it holds; without members the key goes. Answers

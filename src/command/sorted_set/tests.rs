@@ -351,3 +351,37 @@ fn counts_that_clients_claim_are_checked_before_memory_is_taken() {
         ),
     ]);
 }
+
+/// From the documentation of Redis 8.8.
+#[test]
+fn count_adds_up_in_how_many_sets_a_member_is() {
+    let mut cli = Terminal::new();
+    cli.run("ZADD a 1 x 2 y 1 z");
+    cli.run("ZADD b 2 x 2 y 2 z");
+    cli.run("ZADD c 6 x 5 z inf w");
+    cli.run("SADD s x q");
+    cli.check_all(&[
+            (
+                "ZINTER 3 a b c AGGREGATE COUNT WITHSCORES",
+                "1) \"x\"\n2) \"3\"\n3) \"z\"\n4) \"3\"",
+            ),
+            (
+                "ZINTER 3 a b c WEIGHTS 1 2 -3 AGGREGATE count WITHSCORES",
+                "1) \"x\"\n2) \"0\"\n3) \"z\"\n4) \"0\"",
+            ),
+            (
+                "ZUNION 3 a c s WEIGHTS 1 2 4 AGGREGATE COUNT WITHSCORES",
+                " 1) \"y\"\n 2) \"1\"\n 3) \"w\"\n 4) \"2\"\n 5) \"z\"\n 6) \"3\"\n 7) \"q\"\n 8) \"4\"\n 9) \"x\"\n10) \"7\"",
+            ),
+            ("ZUNIONSTORE d 2 a a AGGREGATE COUNT", "(integer) 3"),
+            ("ZSCORE d x", "\"2\""),
+            ("ZINTERSTORE d 2 a none AGGREGATE COUNT", "(integer) 0"),
+            ("EXISTS d", "(integer) 0"),
+            (
+                "ZUNION 1 a WEIGHTS inf AGGREGATE COUNT WITHSCORES",
+                "1) \"x\"\n2) \"inf\"\n3) \"y\"\n4) \"inf\"\n5) \"z\"\n6) \"inf\"",
+            ),
+            ("ZUNION 1 a AGGREGATE COUNTS", "(error) ERR syntax error"),
+            ("ZDIFF 1 a AGGREGATE COUNT", "(error) ERR syntax error"),
+        ]);
+}

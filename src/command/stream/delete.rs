@@ -108,9 +108,8 @@ fn xdelex(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
     let mut forgot = false;
     edit_stream(&mut keyspace, place, |stream| {
         for (id, outcome) in ids.iter().zip(&mut outcomes) {
-            // Without a group nothing is acknowledged, says the documentation.
-            let may_go = references != References::Acknowledged
-                || (!stream.groups.is_empty() && !is_needed(stream, *id));
+            // Without a group no entry is needed: Redis deletes it, whatever its documentation says.
+            let may_go = references != References::Acknowledged || !is_needed(stream, *id);
             if !may_go {
                 if stream.contains(*id) {
                     *outcome = Outcome::Needed;
