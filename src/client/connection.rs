@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::fieldsets::{Fieldset, Fieldsets};
 use super::shared::Shared;
 use super::shared::tracking::Options;
 use crate::acl::Handle;
@@ -76,6 +77,8 @@ pub struct Connection {
     pub manner: u8,
     /// What remains of that after RESET.
     pub own_manner: u8,
+    /// What HIMPORT PREPARE put down; of a script while one runs.
+    pub fieldsets: Option<Arc<Fieldsets>>,
     /// Who reads what its commands leave in the log, in bits: all, but for scripts that chose otherwise.
     pub log_audience: u8,
 }
@@ -102,6 +105,7 @@ impl Connection {
             position: 0,
             manner: 0,
             own_manner: 0,
+            fieldsets: None,
             log_audience: ALL_READERS,
         }
     }
@@ -134,6 +138,11 @@ impl Connection {
         self.tracks = tracking.remembers(is_caching);
     }
 
+    /// The fieldset that a command names.
+    pub fn fieldset(&self, name: &[u8]) -> Option<Arc<Fieldset>> {
+        self.fieldsets.as_ref()?.get(name).map(Arc::clone)
+    }
+
     /// Whether what it is told of keys stands behind the reply of the very request that brought it about.
     #[inline]
     pub fn hears_between_replies(&self) -> bool {
@@ -146,6 +155,7 @@ impl Connection {
         self.protocol = Protocol::Resp2;
         self.set_user(default, default.user().needs_no_password());
         self.no_touch = false;
+        self.fieldsets = None;
         self.manner = self.own_manner;
         self.set_reply_mode(ReplyMode::On);
         self.set_tracking(Options::OFF, false);

@@ -2,6 +2,7 @@
 
 pub mod announced;
 pub mod connection;
+pub mod fieldsets;
 pub mod memory;
 pub mod registry;
 pub mod shared;

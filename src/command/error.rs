@@ -13,6 +13,9 @@ use crate::engine::evict::Full;
 /// Bytes of a name that an error quotes, and of all arguments of an unknown command.
 const QUOTED_BYTES_MAX: usize = 128;
 
+/// HIMPORT SET names a fieldset that the connection has not put down; clients look for this very text.
+pub const NO_FIELDSET: &str = "ERR no such fieldset";
+
 /// An error reply, without the leading `-`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CommandError {

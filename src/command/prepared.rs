@@ -1,11 +1,13 @@
-//! What is made of a command's arguments before its shards are in hand, where to make it takes long: the value that
-//! RESTORE stores.
+//! What is made of a command's arguments before its shards are in hand: the value that RESTORE stores, as to make it
+//! takes long, and the names of fields that HIMPORT SET means, as these are the connection's.
 
 use std::cell::Cell;
+use std::sync::Arc;
 
 use super::Args;
 use super::error::CommandError;
 use crate::base::hash::Seed;
+use crate::client::fieldsets::Fieldset;
 use crate::config::Config;
 use crate::engine::Now;
 use crate::engine::value::Object;
@@ -17,17 +19,33 @@ pub type Built = Result<Entry<Object>, CommandError>;
 /// Makes a value of nothing but the arguments.
 pub type Builder = fn(&Args<'_>, &Config, Seed, Now) -> Built;
 
-/// A value until its command takes it.
-pub struct Prepared(Cell<Option<Built>>);
+/// See the module.
+pub enum Prepared {
+    /// A value until its command takes it.
+    Value(Cell<Option<Built>>),
+    /// Names of fields.
+    Fieldset(Arc<Fieldset>),
+}
 
 impl Prepared {
     /// Keeps a value for its command.
     pub fn new(built: Built) -> Prepared {
-        Prepared(Cell::new(Some(built)))
+        Prepared::Value(Cell::new(Some(built)))
     }
 
     /// Hands the value out, once.
     pub fn take(&self) -> Option<Built> {
-        self.0.take()
+        match self {
+            Prepared::Value(built) => built.take(),
+            Prepared::Fieldset(_) => None,
+        }
+    }
+
+    /// The names of fields.
+    pub fn fieldset(&self) -> Option<&Fieldset> {
+        match self {
+            Prepared::Value(_) => None,
+            Prepared::Fieldset(fieldset) => Some(fieldset),
+        }
     }
 }

@@ -11,9 +11,10 @@ use crate::client::connection::ReplyMode;
 use crate::command::Out;
 use crate::command::context::{After, Engines, Gather, Outbox, SessionCx, ShardPlace};
 use crate::command::declaration::{Flags, Run};
-use crate::command::error::{CommandError, write_failure};
+use crate::command::error::{CommandError, NO_FIELDSET, write_failure};
 use crate::command::host::migration::Migration;
 use crate::command::host::{Awaited, Told};
+use crate::command::prepared::Prepared;
 use crate::config::Config;
 use crate::engine::Now;
 use crate::shard::QueuedJob;
@@ -21,6 +22,9 @@ use crate::shard::execute::{self, ExecutionContext, Outcome};
 use crate::shard::job::command::{CommandJob, Ended};
 use crate::shard::job::{Job, Ticket, Work};
 use crate::telemetry::clock::Ticks;
+
+/// Commands that have to do with what the session keeps for its client.
+const OF_THE_SESSION: Flags = Flags::TRANSACTIONAL.or(Flags::NAMES_FIELDSET);
 
 /// Tries to get all shards of a command at once, before it travels.
 pub(super) const TRIES_ALL: u32 = 8;
@@ -39,14 +43,13 @@ impl Session {
     /// Runs a command, or sees to it that it is run.
     #[inline]
     pub(super) fn dispatch(&mut self, turn: &mut Turn<'_>, request: Admitted<'_>) -> Ran {
-        if self.pending.is_some() || request.command.flags.has(Flags::TRANSACTIONAL) {
-            turn.release();
-            if let Some(ran) = self.transact(turn, request) {
-                return ran;
-            }
+        if (self.pending.is_some() || request.command.flags.any(OF_THE_SESSION))
+            && let Some(ran) = self.dispatch_here(turn, request)
+        {
+            return ran;
         }
         if let Route::Shard(shard) = request.plan.route {
-            return self.on_shard(turn, request, shard);
+            return self.on_shard(turn, request, shard, None);
         }
         turn.release();
         match request.plan.route {
@@ -57,8 +60,42 @@ impl Session {
         }
     }
 
+    /// Runs a command that has to do with what the session keeps; nothing if it is to run as any other.
+    #[cold]
+    fn dispatch_here(&mut self, turn: &mut Turn<'_>, request: Admitted<'_>) -> Option<Ran> {
+        let flags = request.command.flags;
+        if self.pending.is_some() || flags.has(Flags::TRANSACTIONAL) {
+            turn.release();
+            if let Some(ran) = self.transact(turn, request) {
+                return Some(ran);
+            }
+        }
+        let shard = match request.plan.route {
+            Route::Shard(shard) if flags.has(Flags::NAMES_FIELDSET) => shard,
+            _ => return None,
+        };
+        Some(match self.fieldset(turn, request) {
+            Some(fieldset) => self.on_shard(turn, request, shard, Some(&fieldset)),
+            None => fail(turn, NO_FIELDSET.into()),
+        })
+    }
+
+    /// The fieldset that a request names.
+    fn fieldset(&self, turn: &Turn<'_>, request: Admitted<'_>) -> Option<Prepared> {
+        let args = turn.batch.args(request.plan);
+        self.connection
+            .fieldset(args.get(3))
+            .map(Prepared::Fieldset)
+    }
+
     #[inline]
-    fn on_shard(&mut self, turn: &mut Turn<'_>, request: Admitted<'_>, shard: u16) -> Ran {
+    fn on_shard(
+        &mut self,
+        turn: &mut Turn<'_>,
+        request: Admitted<'_>,
+        shard: u16,
+        prepared: Option<&Prepared>,
+    ) -> Ran {
         if request.plan.is_long && !request.command.flags.has(Flags::BLOCKING) {
             turn.release();
             return self.queue(turn, request, (&[shard], true));
@@ -88,6 +125,7 @@ impl Session {
             ..self.context((config, now), shard)
         };
         let batch::Parts { args, out, .. } = batch.parts(request.plan);
+        let args = args.with_prepared(prepared);
         let engines = Engines::One(engine);
         let outcome = execute::run(request.command, engines, &mut view, context, &args, out);
         if engine.waiters.take_call() {
@@ -337,7 +375,11 @@ impl Session {
     fn job(&self, turn: &Turn<'_>, request: Admitted<'_>, shard: u16) -> CommandJob {
         let out = Out::new(self.connection.protocol);
         let (args, place) = (turn.batch.args(request.plan), self.place(shard));
-        CommandJob::new(request.command, &args, self.view(), place, turn.config, out)
+        let job = CommandJob::new(request.command, &args, self.view(), place, turn.config, out);
+        match request.command.flags.has(Flags::NAMES_FIELDSET) {
+            true => job.with_prepared(self.fieldset(turn, request)),
+            false => job,
+        }
     }
 
     fn queued(&self, wanted: &[u16], job: CommandJob) -> QueuedJob {

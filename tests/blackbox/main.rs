@@ -26,6 +26,7 @@ mod expiry;
 mod given_back;
 mod hashes;
 mod held;
+mod imports;
 mod introspect;
 mod key_sizes;
 mod keys;

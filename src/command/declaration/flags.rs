@@ -138,6 +138,8 @@ bit_set! {
         TELLS_NODES = "tells_nodes";
         /// May add to the share of a database, though not to all memory: what it puts in there is paid for.
         PAYS = "pays";
+        /// Its third argument names a fieldset of the connection, which is looked up before any shard is in hand.
+        NAMES_FIELDSET = "names_fieldset";
     }
 }
 
@@ -162,7 +164,8 @@ impl Flags {
         .or(Flags::HEALTH)
         .or(Flags::EMPTIES)
         .or(Flags::TELLS_NODES)
-        .or(Flags::PAYS);
+        .or(Flags::PAYS)
+        .or(Flags::NAMES_FIELDSET);
 }
 
 bit_set! {

@@ -397,8 +397,8 @@ fn undone_and_committed(seed: u64, rounds: usize) {
     }
 }
 
-/// Rows that write keys and are not drawn: they wait, ask other servers, take what a server has dumped, or leave names
-/// and room for names (`tag::tests`).
+/// Rows that write keys and are not drawn: they wait, ask other servers, take what a server has dumped, want what a
+/// connection has put down, or leave names and room for names (`tag::tests`).
 const NOT_DRAWN: &[&str] = &[
     "blmove",
     "blmovem",
@@ -415,6 +415,7 @@ const NOT_DRAWN: &[&str] = &[
     "restore-asking",
     "bf.loadchunk",
     "cf.loadchunk",
+    "himport|set",
     "lstale",
     "tag|add",
     "tag|rem",

@@ -8,6 +8,7 @@
 //! random    HRANDFIELD
 //! expire    HEXPIRE HPEXPIRE HEXPIREAT HPEXPIREAT HPERSIST HTTL HPTTL HEXPIRETIME HPEXPIRETIME
 //! combined  HGETEX HSETEX HGETDEL
+//! import    HIMPORT
 //! ```
 //!
 //! Whether a hash is packed or a table stays with the engine, as does the deletion of fields whose time has come:
@@ -16,6 +17,7 @@
 mod combined;
 mod expire;
 mod get;
+mod import;
 mod number;
 mod random;
 mod set;
@@ -46,6 +48,7 @@ pub(super) static TABLE: &[&Command] = &[
     &whole::HGETALL,
     &combined::HGETDEL,
     &combined::HGETEX,
+    &import::HIMPORT,
     &number::HINCRBY,
     &number::HINCRBYFLOAT,
     &whole::HKEYS,

@@ -32,6 +32,7 @@ use super::declaration::{BeginSearch, Command, CommandResult, FindKeys, Flags, K
 use super::error::CommandError;
 use super::keys;
 pub(crate) use super::logging::tests::kept_log::{Appended, KeptLog};
+use super::prepared::Prepared;
 use super::table::{registry, resolve};
 use crate::base::hash::{Seed, slot};
 use crate::base::text::{self, split_arguments};
@@ -258,7 +259,10 @@ impl Terminal {
                 .iter_mut()
                 .for_each(|key| key.engine_index = key.shard);
         }
-        let args = Args::new(&buffer, &arena, &spans, &routed);
+        let named = command.flags.has(Flags::NAMES_FIELDSET);
+        let fieldset = named.then(|| self.connection.fieldset(argument(3)));
+        let prepared = fieldset.flatten().map(Prepared::Fieldset);
+        let args = Args::new(&buffer, &arena, &spans, &routed).with_prepared(prepared.as_ref());
         let before = self.changes();
         let result = self.dispatch(command, &args, &in_hand, &mut out);
         if let Err(error) = result {

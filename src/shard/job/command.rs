@@ -94,6 +94,12 @@ impl CommandJob {
         }
     }
 
+    /// Says what was made of the arguments already.
+    #[must_use]
+    pub fn with_prepared(self, prepared: Option<Prepared>) -> CommandJob {
+        CommandJob { prepared, ..self }
+    }
+
     /// Says how it was admitted in a cluster.
     #[must_use]
     pub fn admitted(self, pass: Option<SlotPass>) -> CommandJob {

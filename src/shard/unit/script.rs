@@ -97,6 +97,7 @@ pub(super) fn run(
     outcome: &mut UnitOutcome,
 ) -> bool {
     let (db, mark) = (cx.connection.db, out.position());
+    let fieldsets = cx.connection.fieldsets.take();
     let scripts = cx.scripts;
     let is_bound = |_: &SlotPass| !cx.connection.reply_mode.replays();
     let slots = cx.pass.filter(is_bound).map(|pass| CallSlots {
@@ -135,8 +136,9 @@ pub(super) fn run(
                 .for_each(|engine| engine.pay(now, paid_keys))
         });
     }
-    // SELECT is the script's own affair.
+    // SELECT and HIMPORT PREPARE are the script's own affair.
     cx.connection.db = db;
+    cx.connection.fieldsets = fieldsets;
     cx.connection.is_in_script = false;
     cx.connection.log_audience = ALL_READERS;
     if ended.failed && !ended.is_counted {

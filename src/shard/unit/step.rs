@@ -8,7 +8,8 @@ use crate::command::context::{
     After, Block, ClientView, Engines, Gather, Outbox, SessionCx, ShardPlace,
 };
 use crate::command::declaration::{Command, CommandResult, Flags, Run, SessionHandler};
-use crate::command::error::write_failure;
+use crate::command::error::{NO_FIELDSET, write_failure};
+use crate::command::prepared::Prepared;
 use crate::command::{Args, Out};
 use crate::engine::Engine;
 use crate::shard::execute::{self, ExecutionContext};
@@ -39,9 +40,16 @@ pub(super) fn run(
         Run::Container(_) => Err("ERR unknown subcommand".into()),
         Run::Script(_) => Err("ERR a script cannot run here".into()),
         _ => {
+            let named = command.flags.has(Flags::NAMES_FIELDSET);
+            let fieldset = named.then(|| cx.connection.fieldset(args.get(3)));
+            let prepared = match fieldset {
+                Some(None) => return write_failure(Err(NO_FIELDSET.into()), out),
+                Some(Some(fieldset)) => Some(Prepared::Fieldset(fieldset)),
+                None => None,
+            };
             let mut step = ShardStep {
                 command,
-                args,
+                args: &args.with_prepared(prepared.as_ref()),
                 view: ClientView::of(cx.connection),
                 cx: &*cx,
                 may_offload: outcome.may_offload,

@@ -276,6 +276,12 @@ pub(super) const SORTED_SETS: &[Case] = &[
         &[
             ("ZUNIONSTORE to 2 z st WEIGHTS 2 0.1", ITSELF),
             ("ZUNIONSTORE none 1 no", NOTHING),
+            (
+                "ZUNIONSTORE newer:to 2 newer:zset newer:zset WEIGHTS 0.5 2 AGGREGATE COUNT",
+                SOMETHING,
+            ),
+            ("ZUNIONSTORE newer:to 1 no AGGREGATE COUNT", "DEL newer:to"),
+            ("ZUNIONSTORE newer:to 1 no AGGREGATE COUNT", NOTHING),
         ],
     ),
     (
@@ -283,6 +289,10 @@ pub(super) const SORTED_SETS: &[Case] = &[
         &[
             ("ZINTERSTORE to 2 z st AGGREGATE MAX", ITSELF),
             ("ZINTERSTORE none 1 no", NOTHING),
+            (
+                "ZINTERSTORE newer:zset 1 newer:zset WEIGHTS 1.5 AGGREGATE COUNT",
+                "DEL newer:zset | ZADD newer:zset 1.5 a 1.5 b",
+            ),
         ],
     ),
     (
@@ -359,6 +369,14 @@ pub(super) const SORTED_SETS: &[Case] = &[
             (
                 "GEOSEARCHSTORE none no FROMLONLAT 15 37 BYRADIUS 200 km",
                 NOTHING,
+            ),
+            (
+                "GEOSEARCHSTORE newer:zset no BYPOLYGON 3 1 1 2 2 3 1",
+                "DEL newer:zset",
+            ),
+            (
+                "GEOSEARCHSTORE newer:zset geo BYPOLYGON 4 12 37 16 37 16 39 12 39",
+                SOMETHING,
             ),
         ],
     ),
@@ -483,6 +501,21 @@ pub(super) const HASHES: &[Case] = &[
                 "HPERSIST hx FIELDS 2 a b",
             ),
             ("HGETEX hx EXAT 1 FIELDS 1 a", "HDEL hx a"),
+        ],
+    ),
+    (
+        "himport|set",
+        &[
+            (
+                "HIMPORT SET newer:hash newer:fields 1 2",
+                "HSET newer:hash a 2 bb 1",
+            ),
+            (
+                "HIMPORT SET newer:hash newer:fields x y",
+                "DEL newer:hash | HSET newer:hash a y bb x",
+            ),
+            ("HIMPORT SET newer:hash newer:fields x", NOTHING),
+            ("HIMPORT SET newer:list newer:fields x y", NOTHING),
         ],
     ),
     (

@@ -45,6 +45,7 @@ pub(super) const NEWER_SEED: &[&str] = &[
     "XADD newer:stream 1-1 f v",
     "XGROUP CREATE newer:stream g 0",
     "HSET hx a 1 b 2 c 3",
+    "HIMPORT PREPARE newer:fields bb a",
     "HPEXPIRE hx 100000000 FIELDS 2 a b",
     "BF.RESERVE bf 0.01 100",
     "BF.ADD bf a",
