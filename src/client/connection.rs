@@ -37,6 +37,12 @@ impl ReplyMode {
         matches!(self, ReplyMode::Nobody | ReplyMode::Primary)
     }
 
+    /// Whether what runs was run by another server, or by this one before.
+    #[inline]
+    pub fn is_server(self) -> bool {
+        self.replays() || self.moves_slots()
+    }
+
     /// Whether the client is another node, which moves slots here.
     #[inline]
     pub fn moves_slots(self) -> bool {

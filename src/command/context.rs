@@ -107,6 +107,8 @@ pub struct ClientView {
     pub position: u64,
     /// A primary has run what it sends: no rule may turn it away.
     pub insists: bool,
+    /// Another server has run what it sends: a primary, or a node that moves slots here.
+    pub is_server: bool,
     /// Who reads what its commands leave in the log; a script may choose.
     pub audience: Audience,
     /// The position in the log behind what the command wrote, if it did.
@@ -135,6 +137,7 @@ impl ClientView {
             stamp: connection.stamp,
             position: connection.position,
             insists: connection.reply_mode.replays(),
+            is_server: connection.reply_mode.is_server(),
             audience: Audience::from_bits(connection.log_audience),
             log_position: 0,
             log_seen: 0,

@@ -9,7 +9,9 @@
 //! renamed, moved to another database or taken again in another shard.
 //!
 //! The fences that are in force go into snapshots as aux fields, and into the log as a record that changes nothing
-//! elsewhere ([`FenceNote`]). Servers that know nothing of fences skip both.
+//! elsewhere ([`FenceNote`]). Servers that know nothing of fences skip both. Slots that go to another node take along
+//! the fences of their locks and, at the end, the last one that this server has drawn: the other node's clock may be
+//! behind.
 //!
 //! [`Db`]: super::db::Db
 //!
@@ -60,6 +62,9 @@ pub struct Fence {
 }
 
 impl Fence {
+    /// The digest of no owner: the fence is the last one that was drawn, and no lock's.
+    pub const NOBODY: u64 = 0;
+
     /// A fence of an owner.
     pub fn of(number: u64, owner: &[u8]) -> Fence {
         let owner = digest(owner);
@@ -76,6 +81,16 @@ impl Fence {
 /// hexadecimal. In the log it is the name of a field that a hash is said to lose and never had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FenceNote(pub Fence);
+
+impl FenceNote {
+    /// Tells of the last fence that was drawn, whatever lock it was for.
+    pub fn of_last(number: u64) -> FenceNote {
+        FenceNote(Fence {
+            number,
+            owner: Fence::NOBODY,
+        })
+    }
+}
 
 const NOTE: &[u8] = b"basalt:fence:";
 

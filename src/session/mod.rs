@@ -165,7 +165,7 @@ impl Session {
     /// Whether another server has decided that what comes is run here.
     #[inline]
     fn is_sent_on(&self) -> bool {
-        self.replays() || self.connection.reply_mode.moves_slots()
+        self.connection.reply_mode.is_server()
     }
 
     /// Whether what comes next is queued by a transaction.

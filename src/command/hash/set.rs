@@ -132,7 +132,7 @@ pub(super) static HDEL: Command = Command::new("hdel", Group::Hash, -3)
 fn hdel(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     let rules = rules(cx);
     let key = args.key(1);
-    if cx.client.insists
+    if cx.client.is_server
         && let Some(FenceNote(fence)) = FenceNote::parse(args.get(2))
     {
         let db = cx.client.db;

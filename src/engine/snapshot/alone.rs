@@ -10,6 +10,7 @@ use super::large::{Large, is_large};
 use super::{Chunk, Outlet};
 use crate::alloc::account;
 use crate::engine::db::Db;
+use crate::engine::fences::FenceNote;
 use crate::engine::marks::{Marks, stale_ms};
 use crate::engine::serial::commands;
 use crate::engine::slots::walk_position;
@@ -78,7 +79,7 @@ impl Db {
         deadline.is_some_and(|deadline| deadline <= now_ms) || self.is_invalidated(entry)
     }
 
-    /// Appends commands that make an entry, with its marks.
+    /// Appends commands that make an entry, with its marks and its fence.
     fn write_alone(&self, entry: EntryRef<'_, Object>, now_ms: u64, out: &mut Chunk) {
         out.push_commands(entry, now_ms);
         if entry.has_words() {
@@ -87,6 +88,10 @@ impl Db {
                 tags: self.tag_names(entry).collect(),
             };
             commands::marks(&mut out.bytes, entry.key(), &marks);
+        }
+        if let Some(fence) = self.fence(entry.key()) {
+            let note = FenceNote(fence).text();
+            commands::command(&mut out.bytes, &[b"HDEL", entry.key(), note.as_bytes()]);
         }
     }
 

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use super::outgoing::Outgoing;
 use super::{BaseForm, Cut, Failure, Purpose, Sink};
-use crate::engine::fences::{Fence, FenceNote};
+use crate::engine::fences::FenceNote;
 use crate::engine::serial::commands;
 use crate::engine::snapshot::Chunk;
 use crate::persist::rdb::crc64;
@@ -119,10 +119,7 @@ impl Writer {
         }
         let mut out = Vec::new();
         if cut.last_fence > 0 {
-            let note = FenceNote(Fence {
-                number: cut.last_fence,
-                owner: 0,
-            });
+            let note = FenceNote::of_last(cut.last_fence);
             commands::select_db(&mut out, 0);
             commands::command(&mut out, &[b"HDEL", b"", note.text().as_bytes()]);
         }

@@ -32,7 +32,9 @@ use super::filter::{self, Filter, Named, Reached};
 use super::has_all;
 use super::job::{Job, State};
 use super::pieces::Pieces;
+use crate::base::hash;
 use crate::config::Config;
+use crate::engine::fences::FenceNote;
 use crate::engine::record::Audience;
 use crate::engine::serial::commands;
 use crate::engine::snapshot::alone::{self, Written};
@@ -76,6 +78,13 @@ const FIRST_MARK: u64 = 1 << 63;
 
 const LOST: &str = "Connection lost to target. Check CLUSTER GETSLOTMIGRATIONS on the target node for more information.";
 const NOT_OWNED: &str = "Slots are no longer owned by myself.";
+
+/// The name of a key of a slot that nobody uses.
+fn name_in(slot: u16) -> String {
+    let names = (0_u32..).map(|number| format!("basalt:fence:{{{number}}}"));
+    let mut names = names.filter(|name| hash::slot(name.as_bytes()) == slot);
+    names.next().expect("every slot has keys")
+}
 
 /// Why a move has ended without success.
 enum Ended {
@@ -370,7 +379,19 @@ impl Export {
         };
         self.log.mark(Audience::MOVES, slice.mark);
         self.follow_until(slice).await?;
-        self.mend().await
+        self.mend().await?;
+        self.tell_last_fence();
+        Ok(())
+    }
+
+    /// Has the other node draw fences that are larger than all of this one: locks that were released, too, had theirs.
+    fn tell_last_fence(&mut self) {
+        let last = self.bus.service.fence_source.last();
+        let slot = self.job.slots.iter().next();
+        if let Some(slot) = slot.filter(|_| last > 0) {
+            let (key, note) = (name_in(slot), FenceNote::of_last(last).text());
+            commands::command(self.out.text(), &[b"HDEL", key.as_bytes(), note.as_bytes()]);
+        }
     }
 
     /// Holds writes back for a while from now on.
