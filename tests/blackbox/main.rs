@@ -39,6 +39,7 @@ mod logging;
 mod long_arguments;
 mod long_values;
 mod migrate;
+mod mistakes;
 mod monitor;
 mod newest;
 mod newest_files;
