@@ -4,6 +4,7 @@
 mod acknowledged;
 mod acl;
 mod appending;
+mod beside_valkey;
 mod bits;
 mod bounded;
 mod bus_packets;

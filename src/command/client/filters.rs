@@ -221,7 +221,11 @@ fn read_one<'a>(
         () if is("flags") => Condition::Flags(letters(KNOWN_FLAGS, "flags")?),
         () if is("capa") => Condition::Capabilities(letters(b"r", "capa")?),
         () if is("db") => {
-            let db = number::parse_i64(value).ok_or("ERR DB is not an integer or out of range")?;
+            let no_number = match is_negated {
+                true => "ERR NOT-DB is not an integer or out of range",
+                false => "ERR DB is not an integer or out of range",
+            };
+            let db = number::parse_i64(value).ok_or(no_number)?;
             let db = u64::try_from(db).ok().filter(|db| *db < databases);
             Condition::Db(db.ok_or_else(|| {
                 let last = databases.saturating_sub(1);
