@@ -1,8 +1,8 @@
 //! Fieldsets: names of fields that a connection has put down by HIMPORT PREPARE, so that its HIMPORT SETs send the
 //! values alone.
 //!
-//! The session, and each step of a unit, looks a fieldset up before any shard is in hand (`command::prepared`): commands
-//! on keys know nothing of connections. What a transaction puts down goes again if that is rolled back, as the
+//! The session, and each step of a unit, looks a fieldset up before any shard is in hand (`command::prepared`):
+//! commands on keys know nothing of connections. What a transaction puts down goes again if that is rolled back, as the
 //! connection that it began with is put back; scripts have fieldsets of their own, and leave none.
 
 use std::collections::HashMap;

@@ -25,8 +25,8 @@ impl Keyspace<'_> {
 }
 
 impl Engine {
-    /// Another server has drawn a fence: all that are drawn here are larger, and the lock has it, if its key is here and
-    /// it is said for whom it was drawn.
+    /// Another server has drawn a fence: all that are drawn here are larger, and the lock has it, if its key is here
+    /// and it is said for whom it was drawn.
     pub fn note_fence(&mut self, db: usize, key: &[u8], fence: Fence) {
         self.fence_source.raise(fence.number);
         let key = Key::new(key, self.seed());

@@ -1,5 +1,5 @@
-//! Commands that both Valkey 9 and this server have beyond Redis 7.0, put to both: what they answer is the same, but for
-//! the words of errors that Redis 8 has too, in its own.
+//! Commands that both Valkey 9 and this server have beyond Redis 7.0, put to both: what they answer is the same, but
+//! for the words of errors that Redis 8 has too, in its own.
 
 use crate::support::{Options, Oracle, Server};
 

@@ -138,7 +138,7 @@ bit_set! {
         TELLS_NODES = "tells_nodes";
         /// May add to the share of a database, though not to all memory: what it puts in there is paid for.
         PAYS = "pays";
-        /// Its third argument names a fieldset of the connection, which is looked up before any shard is in hand.
+        /// Names a fieldset of the connection by its third argument, which is looked up before any shard is in hand.
         NAMES_FIELDSET = "names_fieldset";
     }
 }

@@ -79,7 +79,7 @@ const FIRST_MARK: u64 = 1 << 63;
 const LOST: &str = "Connection lost to target. Check CLUSTER GETSLOTMIGRATIONS on the target node for more information.";
 const NOT_OWNED: &str = "Slots are no longer owned by myself.";
 
-/// The name of a key of a slot that nobody uses.
+/// The name of a key of a slot, which no client is known to use.
 fn name_in(slot: u16) -> String {
     let names = (0_u32..).map(|number| format!("basalt:fence:{{{number}}}"));
     let mut names = names.filter(|name| hash::slot(name.as_bytes()) == slot);
