@@ -183,24 +183,38 @@ pub fn is_space(byte: u8) -> bool {
 /// A text that shows what is in it: what is no text, or would not be seen, or would have a terminal or an eye take it
 /// for something else, is escaped.
 pub fn visible(bytes: &[u8]) -> String {
-    let mut shown = String::new();
+    visible_within(bytes, usize::MAX)
+}
+
+/// [`visible`] in so many characters at most; what is longer ends with an ellipsis, and no escape is cut.
+pub fn visible_within(bytes: &[u8], chars_max: usize) -> String {
+    let (mut shown, mut count) = (String::new(), 0);
+    let mut piece = String::new();
     for chunk in bytes.utf8_chunks() {
-        for each in chunk.valid().chars() {
-            match each.is_control() || is_invisible(each) {
-                true => shown.extend(each.escape_default()),
-                false => shown.push(each),
-            }
-        }
-        for byte in chunk.invalid() {
+        let invalid = chunk.invalid().iter().map(|byte| Err(*byte));
+        for each in chunk.valid().chars().map(Ok).chain(invalid) {
+            piece.clear();
             // Writing to a String can not fail.
-            let _ = write!(shown, "\\x{byte:02x}");
+            let _ = match each {
+                Ok(each) if each.is_control() || is_invisible(each) => {
+                    write!(piece, "{}", each.escape_default())
+                }
+                Ok(each) => write!(piece, "{each}"),
+                Err(byte) => write!(piece, "\\x{byte:02x}"),
+            };
+            count += piece.chars().count();
+            if count > chars_max {
+                shown.push('…');
+                return shown;
+            }
+            shown.push_str(&piece);
         }
     }
     shown
 }
 
 /// Characters that change how others are shown, or are not seen: marks of direction, joiners, line separators.
-fn is_invisible(each: char) -> bool {
+pub fn is_invisible(each: char) -> bool {
     matches!(
         each,
         '\u{ad}'
@@ -294,6 +308,17 @@ mod tests {
             Some(b"get-\xc3".to_vec())
         );
         assert!(Folded::<3>::new(b"incr").is_none());
+    }
+
+    #[test]
+    fn what_is_shown_is_seen_and_ends_where_it_is_to() {
+        assert_eq!(visible("ä\u{202e}\u{1b}".as_bytes()), "ä\\u{202e}\\u{1b}");
+        assert_eq!(visible(b"\xff\x00"), "\\xff\\u{0}");
+        assert_eq!(visible_within(b"abc", 3), "abc");
+        assert_eq!(visible_within(b"abcd", 3), "abc…");
+        assert_eq!(visible_within(b"ab\x1bcd", 7), "ab…");
+        assert_eq!(visible_within(b"ab\x1bcd", 9), "ab\\u{1b}c…");
+        assert_eq!(visible_within(&[0xff; 100], 9), "\\xff\\xff…");
     }
 
     proptest! {

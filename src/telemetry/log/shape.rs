@@ -8,6 +8,7 @@
 
 use std::fmt::Write;
 
+use crate::base::text::is_invisible;
 use crate::config::values::{LogFormat, LogTimestampFormat};
 use crate::telemetry::clock;
 
@@ -56,11 +57,14 @@ impl Line<'_> {
             match letter {
                 '"' | '\\' if is_quoted => text.extend(['\\', letter]),
                 '\n' | '\r' | '\t' => text.extend(letter.escape_default()),
-                letter if letter.is_control() && format == LogFormat::Json => {
-                    let _ = write!(text, "\\u{:04x}", u32::from(letter));
+                // What would have a terminal or an eye take the line for something else.
+                letter if !letter.is_control() && !is_invisible(letter) => text.push(letter),
+                letter if format == LogFormat::Json => {
+                    for unit in letter.encode_utf16(&mut [0; 2]) {
+                        let _ = write!(text, "\\u{unit:04x}");
+                    }
                 }
-                letter if letter.is_control() => text.extend(letter.escape_default()),
-                letter => text.push(letter),
+                letter => text.extend(letter.escape_default()),
             }
         }
         text.push_str(match format {
@@ -135,6 +139,9 @@ mod tests {
             json.ends_with("\"a\\n2:M T # b\\r\\u001b[2J\\t\\u0000 key=\\n\"}\n"),
             "{json}"
         );
+        let turned = "a\u{202e}b\u{e0041}";
+        assert!(shaped(LogFormat::Legacy, 3, turned).ends_with("a\\u{202e}b\\u{e0041}\n"));
+        assert!(shaped(LogFormat::Json, 3, turned).ends_with("\"a\\u202eb\\udb40\\udc41\"}\n"));
         let logfmt = shaped(LogFormat::Logfmt, 3, "a\" level=debug message=\"b\n");
         assert!(
             logfmt.ends_with("message=\"a\\\" level=debug message=\\\"b\\n\"\n"),

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use crate::base::text::is_invisible;
 use crate::config::values::SyslogFacility;
 
 /// How long a line waits for a log that does not read, or for another line's.
@@ -76,7 +77,7 @@ impl Syslog {
         let (ident, pid) = (&self.ident, std::process::id());
         let mut line = format!("<{priority}>{time} {ident}[{pid}]: ");
         for letter in message.chars() {
-            match letter.is_control() {
+            match letter.is_control() || is_invisible(letter) {
                 true => line.extend(letter.escape_default()),
                 false => line.push(letter),
             }
