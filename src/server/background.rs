@@ -198,7 +198,7 @@ async fn run(
         if now_ms.abs_diff(ticked_ms) >= SAMPLE_MS {
             ticked_ms = now_ms;
             service.telemetry.tick(now_ms);
-            service.telemetry.history.sample(&*service, now_ms / 1_000);
+            service.telemetry.look_back(&*service, now_ms / 1_000);
             saving.tick();
             if lacks_huge_pages && memory::used_bytes() >= HUGE_PAGES_FROM_BYTES {
                 lacks_huge_pages = false;

@@ -42,7 +42,12 @@ impl Observed for Service {
             handed_over: counters.handed_over,
             worker_handovers: counters.worker_handovers,
             longest_hold_ns: counters.longest_hold_ns,
+            recent_hold_ns: counters.recent_hold_ns,
         }
+    }
+
+    fn take_recent_hold_ns(&self, shard: usize) -> u64 {
+        self.shards.take_recent_hold_ns(shard as u16)
     }
 
     fn big_keys(&self) -> Vec<BigKey> {

@@ -62,6 +62,7 @@ use parking_lot::Mutex;
 use crate::base::random;
 use crate::config::Config;
 use event_loop::Rounds;
+use findings::recent::Recent;
 use handshakes::Handshakes;
 use history::History;
 use hotkeys::HotKeys;
@@ -117,6 +118,10 @@ pub struct Telemetry {
     pub scrapes: Scrapes,
     /// What was before.
     pub history: History,
+    /// What happened in the last minutes.
+    pub recent: Recent,
+    /// How often statistics were reset.
+    pub resets: AtomicU64,
     used_at_start: u64,
     peak_used: AtomicU64,
     expire_ns: AtomicU64,
@@ -184,6 +189,8 @@ impl Telemetry {
             handshakes: Handshakes::default(),
             scrapes: Scrapes::default(),
             history: History::default(),
+            recent: Recent::default(),
+            resets: AtomicU64::new(0),
             used_at_start: used,
             peak_used: AtomicU64::new(used),
             expire_ns: AtomicU64::new(0),
@@ -225,6 +232,12 @@ impl Telemetry {
         self.raise_peak(memory::used_bytes());
     }
 
+    /// What the cron does for who asks later how it was: the past, and what findings are about.
+    pub fn look_back(&self, service: &dyn Observed, now_s: u64) {
+        self.history.sample(service, now_s);
+        self.recent.tick(service, now_s);
+    }
+
     /// The highest use of memory so far, given the one of this moment.
     fn raise_peak(&self, used: u64) -> u64 {
         self.peak_used.fetch_max(used, Relaxed).max(used)
@@ -263,6 +276,8 @@ impl Telemetry {
 
     /// CONFIG RESETSTAT.
     pub fn reset_statistics(&self, service: &dyn Observed) {
+        // Said first: what is read from now on may be of after it.
+        self.resets.fetch_add(1, Relaxed);
         self.defrag.reset();
         counters::reset();
         errors::reset();

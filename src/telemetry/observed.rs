@@ -24,6 +24,8 @@ pub trait Observed: Send + Sync {
     fn budget(&self) -> &Budget;
     /// What was counted of a shard's token.
     fn token(&self, shard: usize) -> TokenFigures;
+    /// The longest hold of a shard's token since this was asked the last time.
+    fn take_recent_hold_ns(&self, shard: usize) -> u64;
     /// All connections.
     fn clients(&self) -> &Registry;
     /// All users, and how often they were refused something.
@@ -115,7 +117,7 @@ pub struct ScriptFigures {
     pub apart: u64,
 }
 
-/// How a shard's token was used. All but the last only grow.
+/// How a shard's token was used. All but the last two only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TokenFigures {
     /// Times it was taken.
@@ -132,4 +134,6 @@ pub struct TokenFigures {
     pub worker_handovers: u64,
     /// Longest hold that was noted.
     pub longest_hold_ns: u64,
+    /// Longest one since [`Observed::take_recent_hold_ns`].
+    pub recent_hold_ns: u64,
 }

@@ -14,14 +14,21 @@ pub(super) struct Tally {
     pub(super) handed_over: AtomicU64,
     pub(super) worker_handovers: AtomicU64,
     longest_hold_ns: AtomicU64,
+    recent_hold_ns: AtomicU64,
 }
 
 impl Tally {
     pub(super) fn note_hold_ns(&self, hold_ns: u64) {
-        // The look spares the line a write in the usual case.
-        if hold_ns > self.longest_hold_ns.load(Relaxed) {
+        // The look spares the line a write in the usual case; the longest of all is never shorter than that of late.
+        if hold_ns > self.recent_hold_ns.load(Relaxed) {
+            self.recent_hold_ns.fetch_max(hold_ns, Relaxed);
             self.longest_hold_ns.fetch_max(hold_ns, Relaxed);
         }
+    }
+
+    /// The longest hold since this was asked the last time.
+    pub(super) fn take_recent_hold_ns(&self) -> u64 {
+        self.recent_hold_ns.swap(0, Relaxed)
     }
 
     pub(super) fn read(&self, takes: u64) -> Counters {
@@ -33,11 +40,12 @@ impl Tally {
             handed_over: self.handed_over.load(Relaxed),
             worker_handovers: self.worker_handovers.load(Relaxed),
             longest_hold_ns: self.longest_hold_ns.load(Relaxed),
+            recent_hold_ns: self.recent_hold_ns.load(Relaxed),
         }
     }
 }
 
-/// One shard's counters as they were read, one after the other. All but the last only grow.
+/// One shard's counters as they were read, one after the other. All but the last two only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Times the token was taken from the free state.
@@ -54,4 +62,6 @@ pub struct Counters {
     pub worker_handovers: u64,
     /// Longest hold that a caller noted.
     pub longest_hold_ns: u64,
+    /// Longest one since the recent ones were taken the last time.
+    pub recent_hold_ns: u64,
 }

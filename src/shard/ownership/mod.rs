@@ -300,6 +300,11 @@ impl<E: Send, M: Message<E>> Shards<E, M> {
         self.tally(shard).read(self.gates[shard as usize].takes())
     }
 
+    /// The longest hold of a shard since this was asked the last time.
+    pub fn take_recent_hold_ns(&self, shard: u16) -> u64 {
+        self.tally(shard).take_recent_hold_ns()
+    }
+
     /// The number of the hold that a shard is in, which no other hold of it has; none if it seems free. For diagnosis.
     pub fn hold_number(&self, shard: u16) -> Option<u64> {
         let Counters {

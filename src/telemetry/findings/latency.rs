@@ -1,15 +1,17 @@
 //! What makes commands wait: LATENCY DOCTOR.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 use super::Finding;
+use super::recent::{MINUTES, OfLate, Sums};
+use crate::command::host::LatencyEvent;
 use crate::config::Config;
 use crate::config::values::Appendfsync;
+use crate::telemetry::clock;
 use crate::telemetry::hotkeys::HotKey;
 use crate::telemetry::latency::{COMMAND, EXPIRE_CYCLE, FAST_COMMAND};
 use crate::telemetry::memory::{self, human};
-use crate::telemetry::observed::{Observed, TokenFigures};
+use crate::telemetry::observed::Observed;
 
 /// The part of all tries to take a shard that finds it held, from which on that is worth a word, in percent.
 const HELD_PERCENT: f64 = 1.0;
@@ -30,54 +32,33 @@ const SLOW_SYNC_US: u64 = 5_000;
 #[derive(Clone, Debug, Default)]
 pub struct Situation {
     pub(super) config: Arc<Config>,
-    /// Events that were seen, with their worst milliseconds.
+    /// Events that were seen of late, with their worst milliseconds.
     pub(super) events: Vec<(String, u64)>,
     pub(super) hot_key: Option<HotKey>,
     /// The largest value of each type.
     pub(super) largest: Vec<(&'static str, u64)>,
-    pub(super) token: TokenFigures,
-    pub(super) syncs: u64,
-    pub(super) sync_total_us: u64,
-    pub(super) delayed_syncs: u64,
-    pub(super) waits_for_disk: u64,
-    pub(super) waits_for_replica: u64,
+    pub(super) late: OfLate,
 }
 
 impl Situation {
     /// Of this moment.
     pub fn of(service: &dyn Observed) -> Situation {
         let telemetry = service.telemetry();
-        let aof = &telemetry.persistence.aof;
-        let waits = &telemetry.persistence.writer_waits;
-        let latest = telemetry.latency.latest();
-        let mut situation = Situation {
+        let since_s = (clock::unix_ms() / 1_000).saturating_sub(60 * MINUTES as u64);
+        let events = telemetry.latency.latest().into_iter();
+        let worst = |event: LatencyEvent| {
+            let samples = telemetry.latency.history(&event.name).into_iter();
+            let of_late = samples.filter(|(at_s, _)| *at_s >= since_s);
+            let worst_ms = of_late.map(|(_, ms)| ms).max()?;
+            Some((event.name, worst_ms))
+        };
+        Situation {
             config: service.config(),
-            events: latest
-                .into_iter()
-                .map(|event| (event.name, event.max_ms))
-                .collect(),
+            events: events.filter_map(worst).collect(),
             hot_key: telemetry.hot_keys.hottest(),
             largest: memory::largest(service),
-            token: TokenFigures::default(),
-            syncs: aof
-                .fsync
-                .counts
-                .iter()
-                .map(|count| count.load(Relaxed))
-                .sum(),
-            sync_total_us: aof.fsync.total_us.load(Relaxed),
-            delayed_syncs: aof.delayed_fsync.load(Relaxed),
-            waits_for_disk: waits.for_disk.load(Relaxed),
-            waits_for_replica: waits.for_replica.load(Relaxed),
-        };
-        for shard in 0..service.all_published().len() {
-            let token = service.token(shard);
-            let sum = &mut situation.token;
-            sum.takes += token.takes;
-            sum.takes_found_held += token.takes_found_held;
-            sum.longest_hold_ns = sum.longest_hold_ns.max(token.longest_hold_ns);
+            late: telemetry.recent.of_late(service),
         }
-        situation
     }
 }
 
@@ -126,7 +107,7 @@ fn events(situation: &Situation, findings: &mut Vec<Finding>) {
         };
         findings.push(Finding::new(
             "slowlog-log-slower-than",
-            format!("Commands took up to {worst_ms} ms: {which}"),
+            format!("Commands took up to {worst_ms} ms in the last {MINUTES} minutes: {which}"),
         ));
     }
     if worst(COMMAND).is_some() {
@@ -187,41 +168,44 @@ fn shards(situation: &Situation, findings: &mut Vec<Finding>) {
             ),
         ));
     }
-    let token = &situation.token;
-    let tries = token.takes + token.takes_found_held;
-    let percent = 100.0 * token.takes_found_held as f64 / tries.max(1) as f64;
+    let OfLate {
+        sums,
+        longest_hold_ns,
+    } = &situation.late;
+    let tries = sums.takes + sums.takes_found_held;
+    let percent = 100.0 * sums.takes_found_held as f64 / tries.max(1) as f64;
     if tries >= TRIES_MIN && percent >= HELD_PERCENT {
         findings.push(Finding::new(
             "shards",
             format!(
-                "{percent:.1} % of all tries to take a shard found it held (takes_found_held_perc): long commands or hot \
-                 keys keep others waiting. HOTKEYS TOP and SLOWLOG GET name them; more `shards` help where many keys \
+                "{percent:.1} % of all tries to take a shard in the last {MINUTES} minutes found it held: long commands or \
+                 hot keys keep others waiting. HOTKEYS TOP and SLOWLOG GET name them; more `shards` help where many keys \
                  are in use."
             ),
         ));
     }
-    if token.longest_hold_ns >= LONG_HOLD_NS {
+    if *longest_hold_ns >= LONG_HOLD_NS {
         findings.push(Finding::new(
             "SLOWLOG GET",
             format!(
-                "A shard was held for {:.0} ms at once (longest_hold_usec): every command on its keys waited for that. \
-                 SLOWLOG GET shows what ran for so long.",
-                token.longest_hold_ns as f64 / 1e6
+                "A shard was held for {:.0} ms at once in the last {MINUTES} minutes: every command on its keys waited for \
+                 that. SLOWLOG GET shows what ran for so long.",
+                *longest_hold_ns as f64 / 1e6
             ),
         ));
     }
 }
 
 fn disk(situation: &Situation, findings: &mut Vec<Finding>) {
-    let Situation {
-        config,
+    let Situation { config, late, .. } = situation;
+    let Sums {
         syncs,
         sync_total_us,
         delayed_syncs,
         waits_for_disk,
         waits_for_replica,
         ..
-    } = situation;
+    } = &late.sums;
     let mean_us = sync_total_us.checked_div(*syncs).unwrap_or(0);
     if config.appendfsync == Appendfsync::Always && mean_us >= SLOW_SYNC_US {
         findings.push(Finding::new(
@@ -237,7 +221,7 @@ fn disk(situation: &Situation, findings: &mut Vec<Finding>) {
         findings.push(Finding::new(
             "no-appendfsync-on-rewrite",
             format!(
-                "The disk was behind {delayed_syncs} times: what was to be appended went on while the sync before it was \
+                "The disk was behind {delayed_syncs} times in the last {MINUTES} minutes: what was to be appended went on while the sync before it was \
                  not done (aof_delayed_fsync), so that more than a second of writes was at stake. Look for what else \
                  writes to this disk; no-appendfsync-on-rewrite yes leaves syncs out while the file is rewritten."
             ),
@@ -247,7 +231,7 @@ fn disk(situation: &Situation, findings: &mut Vec<Finding>) {
         findings.push(Finding::new(
             "appendonly",
             format!(
-                "Writers waited {waits_for_disk} times as the disk did not take the append-only file as fast as they \
+                "Writers waited {waits_for_disk} times in the last {MINUTES} minutes as the disk did not take the append-only file as fast as they \
                  wrote (writer_waits_for_disk)."
             ),
         ));
@@ -256,7 +240,7 @@ fn disk(situation: &Situation, findings: &mut Vec<Finding>) {
         findings.push(Finding::new(
             "client-output-buffer-limit",
             format!(
-                "Writers waited {waits_for_replica} times for a replica that is behind (writer_waits_for_replica). \
+                "Writers waited {waits_for_replica} times in the last {MINUTES} minutes for a replica that is behind (writer_waits_for_replica). \
                  client-output-buffer-limit replica says when such a replica is let go."
             ),
         ));
@@ -303,28 +287,26 @@ mod tests {
         };
         assert!(text(&situation).contains("a list of 20.00M"));
         situation.largest.clear();
-        situation.token = TokenFigures {
-            takes: 960_000,
-            takes_found_held: 40_000,
-            longest_hold_ns: 250_000_000,
-            ..TokenFigures::default()
-        };
+        situation.late.longest_hold_ns = 250_000_000;
+        let sums = &mut situation.late.sums;
+        (sums.takes, sums.takes_found_held) = (960_000, 40_000);
         assert_eq!(remedies(&situation), ["shards", "SLOWLOG GET"]);
         let shown = text(&situation);
         assert!(
             shown.contains("4.0 % of all tries") && shown.contains("held for 250 ms"),
             "{shown}"
         );
-        situation.token = TokenFigures::default();
-        (situation.syncs, situation.sync_total_us) = (100, 1_200_000);
+        situation.late = OfLate::default();
+        let sums = &mut situation.late.sums;
+        (sums.syncs, sums.sync_total_us) = (100, 1_200_000);
         assert_eq!(remedies(&situation), [] as [&str; 0]);
         situation.config = Arc::new(Config {
             appendfsync: Appendfsync::Always,
             ..Config::default()
         });
         assert!(text(&situation).contains("takes 12.0 ms on average"));
-        situation.delayed_syncs = 3;
-        situation.waits_for_replica = 2;
+        situation.late.sums.delayed_syncs = 3;
+        situation.late.sums.waits_for_replica = 2;
         assert_eq!(remedies(&situation).len(), 3);
     }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::Finding;
+use super::recent::MINUTES;
 use crate::command::host::MemoryReport;
 use crate::config::Config;
 use crate::config::values::MaxmemoryPolicy;
@@ -41,6 +42,7 @@ pub struct Situation {
     pub(super) config: Arc<Config>,
     pub(super) machine_bytes: u64,
     pub(super) eviction: Eviction,
+    /// Keys that were evicted of late.
     pub(super) evicted: u64,
     pub(super) curve: CurveFigures,
 }
@@ -57,9 +59,7 @@ impl Situation {
             config: service.config(),
             machine_bytes: process::total_memory_bytes(),
             eviction: Eviction::now(service),
-            evicted: (all_published.iter())
-                .map(|shard| shard.all_counts().evicted)
-                .sum(),
+            evicted: service.telemetry().recent.of_late(service).sums.evicted,
             curve: CurveFigures::gather(all_published),
         }
     }
@@ -148,7 +148,7 @@ fn limit(situation: &Situation, findings: &mut Vec<Finding>) {
         findings.push(Finding::new(
             "maxmemory",
             format!(
-                "Keys are evicted ({} so far), and twice the memory would raise the hit ratio by {:.1} points: the \
+                "Keys are evicted ({} in the last {MINUTES} minutes), and twice the memory would raise the hit ratio by {:.1} points: the \
                  miss-ratio curve says {:.1} % instead of {:.1} %. Raise maxmemory.",
                 situation.evicted,
                 100.0 * more,
@@ -182,11 +182,12 @@ fn resident(situation: &Situation, findings: &mut Vec<Finding>) {
     let exceeds = |part: u64, whole: u64, ratio: f64| {
         part > whole + NOTABLE_BYTES && part as f64 > whole as f64 * ratio
     };
-    if report.peak as f64 > report.used as f64 * 1.5 {
+    // A peak that is over and has left nothing behind is none of anybody's business any more.
+    if report.peak as f64 > report.used as f64 * 1.5 && exceeds(report.rss, report.used, 1.25) {
         findings.push(Finding::new(
             "MEMORY PURGE",
             format!(
-                "Memory use was {} at its peak and is {} now. Pages that are only partly free stay with the process, so \
+                "Memory use was {} at its peak since the start and is {} now. Pages that are only partly free stay with the process, so \
                  its resident set may be larger than the data needs; they are filled again when data comes. MEMORY \
                  PURGE gives back what is wholly free.",
                 human(report.peak),
@@ -353,6 +354,14 @@ mod tests {
         assert!(text(&situation).contains("One list alone takes 20.00M of the 50.00M"));
         situation.report.largest = vec![("string", 20_000)];
         situation.report.peak *= 2;
+        assert!(
+            !text(&situation).contains("at its peak"),
+            "nothing is left of it"
+        );
+        situation.report.rss = situation.report.used * 4 / 3;
+        situation.report.allocator_resident = situation.report.rss;
+        situation.report.allocator_active = situation.report.rss;
+        situation.report.allocator_allocated = situation.report.rss;
         situation.report.clients = 1 << 20;
         situation.clients = 2;
         let shown = text(&situation);

@@ -1,8 +1,12 @@
 //! What is wrong, in words: what stands out, with figures, and the directive or command that mends it. MEMORY DOCTOR
 //! and LATENCY DOCTOR say it, and the console shows it first.
+//!
+//! A finding is about this moment or the last minutes ([`recent`]), or it says since when: one that was mended goes
+//! away by itself.
 
 pub mod latency;
 pub mod memory;
+pub mod recent;
 
 use super::observed::Observed;
 

@@ -13,6 +13,7 @@
 pub mod series;
 
 use std::collections::VecDeque;
+use std::sync::atomic::Ordering::Relaxed;
 
 use parking_lot::Mutex;
 
@@ -95,11 +96,14 @@ pub struct Reading {
     figures: Vec<[f64; READ_EACH]>,
     /// Runs of all commands by duration.
     buckets: Buckets,
+    /// How often statistics had been reset.
+    resets: u64,
 }
 
 impl Reading {
     /// The figures of this moment.
     fn of(service: &dyn Observed) -> Reading {
+        let resets = service.telemetry().resets.load(Relaxed);
         let source = series::Source::gather(service);
         let mut buckets = [0; BUCKETS];
         for command in &source.snapshot.commands {
@@ -110,6 +114,7 @@ impl Reading {
         Reading {
             figures: SERIES.iter().map(|row| row.figures(&source)).collect(),
             buckets,
+            resets,
         }
     }
 }
@@ -171,22 +176,30 @@ impl Inner {
     }
 }
 
-/// The values of the time between two readings.
+/// The values of the time between two readings. Where statistics were reset meanwhile, nothing is known of how much
+/// sums grew, and nothing is said of it: a fall to nothing would look like an outage.
 fn values(before: &Reading, now: &Reading, interval_s: f64) -> [f32; WIDTH] {
-    let rate = |then: f64, now: f64| match interval_s > 0.0 {
-        // Sums shrink when statistics are reset.
-        true => (now - then).max(0.0) / interval_s,
+    let is_reset = before.resets != now.resets;
+    // A sum that shrinks was reset, too.
+    let growth = |then: f64, now: f64| match is_reset || now < then {
+        true => f64::NAN,
+        false => now - then,
+    };
+    let each_second = |more: f64| match interval_s > 0.0 {
+        true => more / interval_s,
         false => 0.0,
     };
-    let ran: Buckets =
-        std::array::from_fn(|class| now.buckets[class].saturating_sub(before.buckets[class]));
+    let ran: Buckets = std::array::from_fn(|class| match is_reset {
+        true => 0,
+        false => now.buckets[class].saturating_sub(before.buckets[class]),
+    });
     let mut values = [f32::NAN; WIDTH];
     for (index, row) in SERIES.iter().enumerate() {
         let (then, now) = (before.figures[index], now.figures[index]);
-        let more = |at: usize| (now[at] - then[at]).max(0.0);
+        let more = |at: usize| growth(then[at], now[at]);
         let value = match row.read {
             Read::Gauge(_) | Read::Field(_) => now[0],
-            Read::Rate(_) | Read::FieldRate(_) => rate(then[0], now[0]),
+            Read::Rate(_) | Read::FieldRate(_) => each_second(growth(then[0], now[0])),
             Read::Share(_) => 100.0 * more(0) / (more(0) + more(1)),
             Read::Mean(_) => more(0) / more(1),
             Read::Percentile(percent) => series::percentile_us(&ran, percent),
@@ -196,7 +209,7 @@ fn values(before: &Reading, now: &Reading, interval_s: f64) -> [f32; WIDTH] {
     for (class, count) in ran.iter().enumerate() {
         let place = &mut values[SERIES.len() + class.min(CLASSES - 1)];
         let before = if place.is_nan() { 0.0 } else { *place };
-        *place = before + rate(0.0, *count as f64) as f32;
+        *place = before + each_second(*count as f64) as f32;
     }
     values
 }

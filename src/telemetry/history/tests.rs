@@ -10,6 +10,7 @@ fn reading(figure: f64, ran: &[(usize, u64)]) -> Reading {
     Reading {
         figures: vec![[figure, figure]; SERIES.len()],
         buckets,
+        resets: 0,
     }
 }
 
@@ -72,8 +73,17 @@ fn nothing_is_said_where_nothing_ran_and_a_reset_is_no_negative_rate() {
     for name in ["hit_ratio", "latency_p99", "sync_time"] {
         assert!(found[at(name)].is_nan(), "{name}");
     }
-    assert_eq!(found[at("ops")], 0.0);
+    assert!(found[at("ops")].is_nan(), "nothing is known of that second");
     assert_eq!(found[SERIES.len() + 3], 0.0);
+    // Sums that had grown beyond what they were when they were read the last time, too.
+    let mut later = reading(110.0, &[(3, 90)]);
+    later.resets = 1;
+    let found = values(&reading(100.0, &[(3, 5)]), &later, 1.0);
+    assert!(found[at("ops")].is_nan() && found[at("latency_p50")].is_nan());
+    assert_eq!(
+        (found[at("clients")], found[SERIES.len() + 3]),
+        (110.0, 0.0)
+    );
 }
 
 #[test]
