@@ -386,20 +386,27 @@ impl HotKeys {
         })
     }
 
-    /// The hottest keys of late.
+    /// The hottest keys of late, by the weight that is certainly their own. A key that has a place in a full list as it
+    /// came last is none of them.
     pub fn top(&self, count: usize) -> HotKeysTop {
-        let sum = |list: fn(&Lists) -> &SpaceSaving| {
+        let sum = |list: fn(&Lists) -> &SpaceSaving, is_known: &dyn Fn(u64, u64) -> bool| {
             let threads = counters::all();
             let kept: Vec<SpaceSaving> = threads
                 .iter()
                 .filter_map(|thread| Some(list(thread.hot.lock().as_ref()?).clone()))
                 .collect();
-            let (heavy, total) = heaviest(kept.iter(), count);
-            let name = |heavy: Heavy| (heavy.name.into_vec(), heavy.weight);
-            (heavy.into_iter().map(name).collect(), total)
+            let (heavy, total) = heaviest(kept.iter(), usize::MAX);
+            let own = |heavy: Heavy| {
+                let own = heavy.weight.saturating_sub(heavy.excess);
+                is_known(own, heavy.excess).then(|| (heavy.name.into_vec(), own))
+            };
+            let known = heavy.into_iter().filter_map(own).take(count);
+            (known.collect(), total)
         };
-        let (by_commands, commands) = sum(|lists| &lists.by_commands);
-        let (by_bytes, bytes) = sum(|lists| &lists.by_bytes);
+        let uses_min = KNOWN_SAMPLES_MIN * u64::from(self.interval.load(Relaxed));
+        let (by_commands, commands) = sum(|lists| &lists.by_commands, &|own, _| own >= uses_min);
+        // How many samples bytes are of is not known; most of them have to be the key's own.
+        let (by_bytes, bytes) = sum(|lists| &lists.by_bytes, &|own, excess| own >= excess);
         HotKeysTop {
             interval: self.interval.load(Relaxed),
             commands,
@@ -614,6 +621,27 @@ mod tests {
             note(&hot, "other", 100, 10);
         }
         assert_eq!(hot.top(1).commands, before);
+    }
+
+    #[test]
+    fn keys_that_have_a_place_by_chance_are_none_of_the_hottest() {
+        let _counting = super::super::COUNTING.lock();
+        let hot = HotKeys::default();
+        hot.configure(1);
+        for round in 0..20_000 {
+            note(&hot, &format!("chance{round}"), 100, 10);
+            let often = [("often1", 8), ("often2", 9), ("often3", 10)];
+            for (name, _) in often.iter().filter(|(_, every)| round % every == 0) {
+                note(&hot, name, 100, 10);
+            }
+        }
+        let top = hot.top(50).by_commands;
+        let names = top.iter().map(|(name, _)| String::from_utf8_lossy(name));
+        let names: Vec<_> = names
+            .filter(|name| name.starts_with("often") || name.starts_with("chance"))
+            .collect();
+        assert_eq!(names, ["often1", "often2", "often3"], "{top:?}");
+        assert!(top.is_sorted_by(|one, other| one.1 >= other.1), "{top:?}");
     }
 
     #[test]
