@@ -3,15 +3,20 @@
 //!
 //! ```text
 //! wire      a connection that asks and waits for the answer
+//! watch     a server that is asked again and again, by a thread that may wait for it
+//! signals   that somebody wants the program to end
 //! figures   what INFO said twice, and what that makes a second
 //! screen    the figures as lines and boxes
 //! ```
 
 mod figures;
 mod screen;
+mod signals;
+mod watch;
 mod wire;
 
 use std::io::IsTerminal;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
@@ -20,9 +25,9 @@ use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 
 use crate::tls::asking::{self, Asking};
-use figures::Figures;
 use screen::{Order, State};
-use wire::{Connection, Place, WireError};
+use watch::{Asked, Watch};
+use wire::Place;
 
 /// Columns and rows of what is printed where there is no terminal.
 const PRINTED: (u16, u16) = (110, 38);
@@ -44,10 +49,9 @@ pub fn run(arguments: &[std::ffi::OsString]) -> Result<(), String> {
     let place = place(&given)?;
     let seconds: f64 = *given.get_one("interval").unwrap_or(&1.0);
     let interval = Duration::try_from_secs_f64(seconds.clamp(0.1, 3_600.0)).unwrap_or(KEYS_EVERY);
-    let mut watch = Watch::begin(place).map_err(|error| error.to_string())?;
     match given.get_flag("once") || !std::io::stdout().is_terminal() {
-        true => once(&mut watch, interval),
-        false => until_ended(&mut watch, interval),
+        true => once(place, interval),
+        false => until_ended(place, interval),
     }
 }
 
@@ -114,57 +118,16 @@ fn print(text: &str) {
     let _ = writeln!(std::io::stdout(), "{}", text.trim_end());
 }
 
-/// A server that is watched.
-struct Watch {
-    place: Place,
-    connection: Option<Connection>,
-    state: State,
-}
-
-impl Watch {
-    fn begin(place: Place) -> Result<Watch, WireError> {
-        let connection = Connection::open(&place)?;
-        let state = State::new(place.shown());
-        let mut watch = Watch {
-            place,
-            connection: Some(connection),
-            state,
-        };
-        watch.ask()?;
-        Ok(watch)
-    }
-
-    /// Asks how the server is.
-    fn ask(&mut self) -> Result<(), WireError> {
-        let connection = match &mut self.connection {
-            Some(connection) => connection,
-            None => self.connection.insert(Connection::open(&self.place)?),
-        };
-        match Figures::ask(connection) {
-            Ok(figures) => {
-                self.state.add(figures);
-                Ok(())
-            }
-            Err(error) => {
-                self.connection = None;
-                Err(error)
-            }
-        }
-    }
-
-    /// As [`Watch::ask`]; what goes wrong stands on the screen, and the server is asked again the next time.
-    fn look(&mut self) {
-        self.state.trouble = self.ask().err().map(|error| error.to_string());
-    }
-}
-
-fn once(watch: &mut Watch, interval: Duration) -> Result<(), String> {
+fn once(place: Place, interval: Duration) -> Result<(), String> {
+    let mut state = State::new(place.shown());
+    let mut asked = Asked::new(place);
+    state.add(asked.ask().map_err(|error| error.to_string())?);
     std::thread::sleep(interval);
-    watch.ask().map_err(|error| error.to_string())?;
+    state.add(asked.ask().map_err(|error| error.to_string())?);
     let (columns, rows) = PRINTED;
     let backend = TestBackend::new(columns, rows);
     let Ok(mut terminal) = Terminal::new(backend);
-    let Ok(drawn) = terminal.draw(|frame| screen::draw(frame, &watch.state));
+    let Ok(drawn) = terminal.draw(|frame| screen::draw(frame, &state));
     let cells = drawn.buffer.content();
     for row in cells.chunks(usize::from(columns)) {
         let line: String = row.iter().map(ratatui::buffer::Cell::symbol).collect();
@@ -173,21 +136,30 @@ fn once(watch: &mut Watch, interval: Duration) -> Result<(), String> {
     Ok(())
 }
 
-fn until_ended(watch: &mut Watch, interval: Duration) -> Result<(), String> {
+fn until_ended(place: Place, interval: Duration) -> Result<(), String> {
+    let mut state = State::new(place.shown());
+    let mut asked = Asked::new(place);
+    // What is wrong with the place is said where it was typed, before the screen is taken.
+    state.add(asked.ask().map_err(|error| error.to_string())?);
+    let watch = Watch::begin(asked).map_err(|error| error.to_string())?;
+    let is_over = signals::listen().map_err(|error| error.to_string())?;
     let mut terminal = ratatui::try_init().map_err(|error| error.to_string())?;
-    let ended = follow(watch, interval, &mut terminal);
+    let ended = follow(watch, state, interval, &mut terminal, &is_over);
     ratatui::restore();
     ended.map_err(|error| error.to_string())
 }
 
 fn follow(
-    watch: &mut Watch,
+    mut watch: Watch,
+    mut state: State,
     interval: Duration,
     terminal: &mut ratatui::DefaultTerminal,
+    is_over: &AtomicBool,
 ) -> std::io::Result<()> {
     let mut asked = Instant::now();
-    loop {
-        terminal.draw(|frame| screen::draw(frame, &watch.state))?;
+    while !is_over.load(Relaxed) {
+        watch.hear(&mut state);
+        terminal.draw(|frame| screen::draw(frame, &state))?;
         let left = interval.saturating_sub(asked.elapsed());
         if event::poll(left.min(KEYS_EVERY))?
             && let Event::Key(key) = event::read()?
@@ -198,21 +170,20 @@ fn follow(
                 KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => {
                     return Ok(());
                 }
-                KeyCode::Char('p') => watch.state.is_paused = !watch.state.is_paused,
-                KeyCode::Left => watch.state.order = watch.state.order.before(),
-                KeyCode::Right => watch.state.order = watch.state.order.next(),
-                KeyCode::Char('t') => watch.state.order = Order::Time,
-                KeyCode::Char('n') => watch.state.order = Order::Calls,
+                KeyCode::Char('p') => state.is_paused = !state.is_paused,
+                KeyCode::Left => state.order = state.order.before(),
+                KeyCode::Right => state.order = state.order.next(),
+                KeyCode::Char('t') => state.order = Order::Time,
+                KeyCode::Char('n') => state.order = Order::Calls,
                 _ => {}
             }
         }
-        if asked.elapsed() >= interval {
+        if asked.elapsed() >= interval && !state.is_paused {
             asked = Instant::now();
-            if !watch.state.is_paused {
-                watch.look();
-            }
+            watch.want();
         }
     }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use super::screen::{Order, State, draw};
 use super::{command, place};
 use crate::base::info::InfoText;
 
-fn figures(at: Instant, calls: u64, server: &str) -> Figures {
+pub(super) fn figures(at: Instant, calls: u64, server: &str) -> Figures {
     let text = format!(
         "# Server\r\nredis_version:7.4.0\r\nuptime_in_seconds:90061\r\n# Memory\r\nused_memory:1048576\r\n\
          maxmemory:2097152\r\n# Stats\r\ntotal_commands_processed:{calls}\r\nkeyspace_hits:{calls}\r\nkeyspace_misses:0\r\n\
@@ -81,6 +81,64 @@ fn each_server_is_called_by_its_name() {
 fn a_terminal_of_any_size_is_drawn_on() {
     for (columns, rows) in [(1, 1), (10, 3), (40, 12), (80, 24), (300, 90)] {
         drawn(&state(""), columns, rows);
+    }
+}
+
+/// A terminal of 80 columns is what many have.
+#[test]
+fn no_number_is_cut_where_there_is_little_room() {
+    let server = "# Basalt\r\nshards:8\r\n# Big\r\nmaster_repl_offset:123456789012345\r\naof_enabled:1\r\n\
+                  aof_last_write_status:ok\r\naof_current_size:1234567890\r\nused_memory_peak:1234567890123\r\n\
+                  mem_fragmentation_ratio:1.07\r\n";
+    let mut state = state(server);
+    let hot = ("k".repeat(100), 12.5);
+    for figures in [&mut state.before, &mut state.now].into_iter().flatten() {
+        figures.hot_keys = vec![hot.clone()];
+    }
+    for rows in [24, 30, 40] {
+        let screen = drawn(&state, 80, rows);
+        for whole in [
+            "123456789012345",
+            "ok 1.15 GiB",
+            "1.12 TiB",
+            "100.0 %",
+            "1.07",
+        ] {
+            assert!(screen.contains(whole), "{whole}:\n{screen}");
+        }
+    }
+    // Columns that do not fit are left out as a whole, with their titles.
+    let narrow = drawn(&state, 50, 30);
+    assert!(
+        narrow.contains("a second") && !narrow.contains("p50"),
+        "{narrow}"
+    );
+    assert!(narrow.contains("2.00k"), "{narrow}");
+    // Hot keys are there where there is room for them, and say that they are cut.
+    let low = drawn(&state, 80, 24);
+    assert!(!low.contains("Hot keys"), "{low}");
+    let high = drawn(&state, 80, 40);
+    assert!(high.contains("Hot keys") && high.contains("kk…"), "{high}");
+}
+
+#[test]
+fn nothing_is_drawn_over_something_else_on_a_low_terminal() {
+    for rows in 8..24 {
+        let screen = drawn(&state(""), 80, rows);
+        let boxes = screen.contains("Memory");
+        for line in ["Fragmentation", "Limit", "50%"] {
+            assert_eq!(
+                screen.contains(line),
+                boxes,
+                "{rows} rows, {line}:\n{screen}"
+            );
+        }
+        assert!(screen.contains("Hit ratio"), "{rows} rows:\n{screen}");
+        assert_eq!(
+            screen.matches('┌').count(),
+            screen.matches('└').count(),
+            "{rows}:\n{screen}"
+        );
     }
 }
 

@@ -4,7 +4,7 @@
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::base::text::visible;
 use crate::resp::request::append;
@@ -12,6 +12,9 @@ use crate::tls::asking::{self, Asking};
 
 /// How long the server may take to be reached, and to say some more.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long it may take to say all of an answer.
+const WHOLE_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Bytes of a text that is taken.
 const TEXT_BYTES_MAX: usize = 64 << 20;
@@ -50,8 +53,8 @@ impl Place {
 /// What went wrong.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum WireError {
-    /// The server is not there, or not any more.
-    #[error("{0}: {1}")]
+    /// The server is not there, or not any more, or says nothing.
+    #[error("{0}: {reason}", reason = reason(.1))]
     Lost(String, io::Error),
     /// The server refuses something.
     #[error("{0}")]
@@ -59,6 +62,18 @@ pub(super) enum WireError {
     /// The server says what is no reply.
     #[error("This is no server that speaks the Redis protocol: {0}")]
     Strange(&'static str),
+}
+
+/// What an error of the system means, for people.
+fn reason(error: &io::Error) -> String {
+    match error.kind() {
+        // A socket says that its patience is at an end in either way.
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+            format!("the server does not answer within {} s", PATIENCE.as_secs())
+        }
+        io::ErrorKind::UnexpectedEof => "the server has hung up".to_owned(),
+        _ => error.to_string(),
+    }
 }
 
 /// A reply.
@@ -101,9 +116,25 @@ impl Stream for TcpStream {}
 impl Stream for UnixStream {}
 impl Stream for asking::Stream {}
 
+/// A stream that says nothing any more after a moment, however it goes on: a server that says a byte now and then would
+/// be listened to for ever.
+struct Bounded {
+    stream: Box<dyn Stream>,
+    ends: Instant,
+}
+
+impl Read for Bounded {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match Instant::now() < self.ends {
+            true => self.stream.read(buffer),
+            false => Err(io::ErrorKind::TimedOut.into()),
+        }
+    }
+}
+
 /// See the module.
 pub(super) struct Connection {
-    stream: BufReader<Box<dyn Stream>>,
+    stream: BufReader<Bounded>,
     place: String,
 }
 
@@ -112,7 +143,10 @@ impl Connection {
         let lost = |error| WireError::Lost(place.shown(), error);
         let stream = connect(place).map_err(lost)?;
         let mut connection = Connection {
-            stream: BufReader::new(stream),
+            stream: BufReader::new(Bounded {
+                stream,
+                ends: Instant::now(),
+            }),
             place: place.shown(),
         };
         if let Some(password) = &place.password {
@@ -135,7 +169,9 @@ impl Connection {
         append(&mut bytes, request);
         let place = self.place.clone();
         let lost = move |error| WireError::Lost(place, error);
-        self.stream.get_mut().write_all(&bytes).map_err(lost)?;
+        let bounded = self.stream.get_mut();
+        bounded.ends = Instant::now() + WHOLE_PATIENCE;
+        bounded.stream.write_all(&bytes).map_err(lost)?;
         let mut left = ELEMENTS_MAX;
         read(&mut self.stream, &self.place, &mut left, DEPTH_MAX)
     }

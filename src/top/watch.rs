@@ -1,0 +1,161 @@
+//! A server that is asked again and again. A thread asks, which may wait for as long as it likes; the one that draws
+//! looks whether it has said something.
+
+use std::io;
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::time::{Duration, Instant};
+
+use super::figures::Figures;
+use super::screen::State;
+use super::wire::{Connection, Place, WireError};
+
+/// After which a server that says nothing is said to be silent.
+const SILENT: Duration = Duration::from_secs(3);
+
+/// Where a server is, with the connection to it as long as there is one.
+pub(super) struct Asked {
+    place: Place,
+    connection: Option<Connection>,
+}
+
+impl Asked {
+    pub(super) fn new(place: Place) -> Asked {
+        Asked {
+            place,
+            connection: None,
+        }
+    }
+
+    /// Asks how the server is, over a new connection where the last one was lost.
+    pub(super) fn ask(&mut self) -> Result<Figures, WireError> {
+        let mut connection = match self.connection.take() {
+            Some(connection) => connection,
+            None => Connection::open(&self.place)?,
+        };
+        let figures = Figures::ask(&mut connection)?;
+        self.connection = Some(connection);
+        Ok(figures)
+    }
+}
+
+/// See the module.
+pub(super) struct Watch {
+    wants: SyncSender<()>,
+    answers: Receiver<Result<Figures, WireError>>,
+    place: String,
+    /// Since when the thread has been asking.
+    since: Option<Instant>,
+}
+
+impl Watch {
+    pub(super) fn begin(mut asked: Asked) -> io::Result<Watch> {
+        let place = asked.place.shown();
+        let (wants, wanted) = sync_channel(1);
+        let (told, answers) = sync_channel(1);
+        let ask = move || {
+            while wanted.recv().is_ok() && told.send(asked.ask()).is_ok() {}
+        };
+        std::thread::Builder::new()
+            .name("asking".to_owned())
+            .spawn(ask)?;
+        Ok(Watch {
+            wants,
+            answers,
+            place,
+            since: None,
+        })
+    }
+
+    /// Has the server asked, unless it still is.
+    pub(super) fn want(&mut self) {
+        if self.since.is_none() && self.wants.try_send(()).is_ok() {
+            self.since = Some(Instant::now());
+        }
+    }
+
+    /// Takes what the server has said, or says for how long it has said nothing.
+    pub(super) fn hear(&mut self, state: &mut State) {
+        match self.answers.try_recv() {
+            Ok(Ok(figures)) => {
+                self.since = None;
+                state.add(figures);
+                state.trouble = None;
+            }
+            Ok(Err(error)) => {
+                self.since = None;
+                state.trouble = Some(match heard(state) {
+                    Some(ago) => format!("{error}; the last answer came {ago} ago"),
+                    None => error.to_string(),
+                });
+            }
+            Err(TryRecvError::Empty) => {
+                let is_silent = self.since.is_some_and(|since| since.elapsed() >= SILENT);
+                if let (true, Some(ago)) = (is_silent, heard(state)) {
+                    let place = &self.place;
+                    state.trouble = Some(format!("{place} has not answered for {ago}"));
+                }
+            }
+            Err(TryRecvError::Disconnected) => {
+                state.trouble = Some("the thread that asks has ended".to_owned());
+            }
+        }
+    }
+}
+
+/// How long ago the server answered.
+fn heard(state: &State) -> Option<String> {
+    Some(format!("{} s", state.heard()?.elapsed().as_secs()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    fn place(listener: &TcpListener) -> Place {
+        Place {
+            host: "127.0.0.1".to_owned(),
+            port: listener.local_addr().expect("a port").port(),
+            socket: None,
+            user: None,
+            password: None,
+            tls: None,
+        }
+    }
+
+    #[test]
+    fn a_server_that_hangs_holds_up_nobody_and_is_said_not_to_answer() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+        let place = place(&listener);
+        let mut state = State::new(place.shown());
+        let now = Instant::now().checked_sub(Duration::from_secs(7));
+        state.add(crate::top::tests::figures(now.expect("a while ago"), 1, ""));
+        let mut watch = Watch::begin(Asked::new(place)).expect("a thread");
+        watch.want();
+        let began = Instant::now();
+        watch.hear(&mut state);
+        assert!(state.trouble.is_none() && began.elapsed() < Duration::from_secs(1));
+        let said = loop {
+            watch.want();
+            watch.hear(&mut state);
+            if let Some(trouble) = state.trouble.take() {
+                break trouble;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        assert!(said.contains(" has not answered for 1"), "{said}");
+        // The thread gives up, and says so in words.
+        let said = loop {
+            watch.hear(&mut state);
+            match state.trouble.take() {
+                Some(said) if !said.contains("has not answered") => break said,
+                _ => std::thread::sleep(Duration::from_millis(20)),
+            }
+        };
+        assert!(
+            said.contains("does not answer within 5 s; the last answer came"),
+            "{said}"
+        );
+        assert!(!said.contains("os error"), "{said}");
+    }
+}
