@@ -4,7 +4,8 @@ use hyper::StatusCode;
 use serde_json::{Map, Value, json};
 
 use super::facts::{
-    HIDDEN, clients, cluster, contents, databases, keys, name, replication, settings, slow,
+    HIDDEN, clients, cluster, contents, databases, keys, name, prefixes, replication, settings,
+    slow,
 };
 use super::pages::View;
 use super::viewer::Sight;
@@ -67,7 +68,12 @@ pub(super) static ENDPOINTS: [Endpoint; 20] = [
     endpoint(
         "/api/v1/memory",
         "What memory is made of, by type and by prefix, estimated from keys drawn at random.",
-        |view| Ok(contents::contents(view).json()),
+        |view| {
+            let mut made_of = contents::contents(view).json();
+            let by_prefix = prefixes::prefixes(view);
+            made_of["prefixes"] = by_prefix.map_or_else(|| json!([]), |found| found.json());
+            Ok(made_of)
+        },
     ),
     endpoint(
         "/api/v1/hot-keys",

@@ -179,7 +179,7 @@ impl Console {
         let view = View::new(&*self.service, viewer, query);
         let (text, policy) = match pages::find(path) {
             Some(page) => (pages::render(page, &view), POLICY),
-            None => (pages::report(&view), REPORT_POLICY),
+            None => (pages::report(view), REPORT_POLICY),
         };
         let mut response = exporter::page(headers, text.into_bytes());
         set(

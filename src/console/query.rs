@@ -22,6 +22,14 @@ impl Query {
         found.map(|(_, value)| value.as_str())
     }
 
+    /// With a value where none is given.
+    pub(super) fn or(mut self, name: &str, value: &str) -> Query {
+        if self.get(name).is_none() {
+            self.0.push((name.to_owned(), value.to_owned()));
+        }
+        self
+    }
+
     /// A whole number, or what it is without one; not more than the bound.
     pub(super) fn count(&self, name: &str, default: usize, max: usize) -> usize {
         let given = self.get(name).and_then(|value| value.parse().ok());
@@ -79,6 +87,8 @@ mod tests {
         assert_eq!(query.get("bad"), Some("%zz%4"));
         assert_eq!(query.get("half"), Some("\u{fffd}"));
         assert_eq!(query.get("d"), None);
+        assert_eq!(query.clone().or("a", "9").get("a"), Some("1"));
+        assert_eq!(query.clone().or("d", "9").get("d"), Some("9"));
         assert_eq!(query.count("a", 7, 10), 1);
         assert_eq!(query.count("search", 7, 10), 7);
         assert_eq!(query.count("d", 70, 10), 10);

@@ -29,9 +29,12 @@ pub(crate) fn sentence(curve: &CurveFigures) -> Option<String> {
 /// The curve, or why there is none.
 pub(crate) fn draw(curve: &CurveFigures) -> Markup {
     let (Some(ratios), Some(lru)) = (curve.corrected, curve.lru) else {
-        let why = match curve.is_kept {
-            true => "Nothing was looked up yet.",
-            false => "miss-ratio-curve is off.",
+        let why = match (curve.is_kept, curve.measured) {
+            (false, _) => "miss-ratio-curve is off.",
+            (true, None) => "Nothing was looked up yet.",
+            (true, Some(_)) => {
+                "Some of the keys are followed, and none of these was looked up yet: there is nothing to say so far."
+            }
         };
         return html! { p class="empty" { (why) } };
     };
@@ -150,10 +153,9 @@ mod tests {
         );
         curve.corrected = None;
         assert_eq!(sentence(&curve), None);
-        assert!(
-            draw(&curve)
-                .into_string()
-                .contains("Nothing was looked up yet.")
-        );
+        let said = |curve: &CurveFigures| draw(curve).into_string();
+        assert!(said(&curve).contains("none of these was looked up yet"));
+        curve.measured = None;
+        assert!(said(&curve).contains("Nothing was looked up yet."));
     }
 }

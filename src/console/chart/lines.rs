@@ -217,33 +217,37 @@ impl Scale {
     }
 }
 
-/// A line, and the area below it; both are broken where there is nothing for longer than a gap.
+/// A line, and the area below it; both are broken where there is nothing for longer than a gap. Steps are written from
+/// point to point, which takes half the bytes of places.
 fn path(points: &Points, scale: &Scale, gap: usize) -> (String, String) {
     let x = |column: usize| (column as f64 * WIDTH / COLUMNS as f64).round();
     let (mut line, mut area) = (String::new(), String::new());
+    let mut pen = (0.0, 0.0);
     let mut before: Option<usize> = None;
+    let end = format!("V{HEIGHT}Z");
     for (column, value) in points {
         let (x_at, y_at) = (x(*column), scale.y(*value));
         let goes_on = before.is_some_and(|before| column - before <= gap);
-        // Writing to a String can not fail.
-        let _ = match goes_on {
-            true => {
-                let _ = write!(area, "L{x_at} {y_at}");
-                write!(line, "L{x_at} {y_at}")
+        if goes_on {
+            let (across, down) = (x_at - pen.0, y_at - pen.1);
+            let between = if down < 0.0 { "" } else { " " };
+            let step = format!("l{across}{between}{down}");
+            line.push_str(&step);
+            area.push_str(&step);
+            pen = (x_at, y_at);
+        } else {
+            if before.is_some() {
+                area.push_str(&end);
             }
-            false => {
-                if let Some(before) = before {
-                    let _ = write!(area, "L{} {HEIGHT}Z", x(before));
-                }
-                let _ = write!(area, "M{x_at} {HEIGHT}L{x_at} {y_at}");
-                // A point that stands alone is seen, too.
-                write!(line, "M{x_at} {y_at}h1")
-            }
-        };
+            // A point that stands alone is seen, too. Writing to a String can not fail.
+            let _ = write!(line, "M{x_at} {y_at}h1");
+            let _ = write!(area, "M{x_at} {HEIGHT}V{y_at}h1");
+            pen = (x_at + 1.0, y_at);
+        }
         before = Some(*column);
     }
-    if let Some(before) = before {
-        let _ = write!(area, "L{} {HEIGHT}Z", x(before));
+    if before.is_some() {
+        area.push_str(&end);
     }
     (line, area)
 }
@@ -264,8 +268,8 @@ mod tests {
     fn a_line_is_broken_where_there_is_nothing() {
         let points = vec![(0, 0.0), (1, 10.0), (2, 5.0), (200, 5.0)];
         let (line, area) = path(&points, &scale(10.0), 4);
-        assert_eq!(line, "M0 298h1L4 2L8 150M833 150h1");
-        assert_eq!(area.matches('Z').count(), 2);
+        assert_eq!(line, "M0 298h1l3-296l4 148M833 150h1");
+        assert_eq!(area, "M0 300V298h1l3-296l4 148V300ZM833 300V150h1V300Z");
     }
 
     #[test]

@@ -22,6 +22,9 @@ const ROWS: usize = 50;
 /// Rows of a page at most.
 const ROWS_MAX: usize = 500;
 
+/// Characters of what is searched for.
+const SEARCH_CHARS_MAX: usize = 64;
+
 /// A connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Row {
@@ -126,7 +129,12 @@ impl Asked {
         let sort = query.get("sort").unwrap_or_default();
         let column = COLUMNS.iter().find(|column| column.name == sort);
         Asked {
-            search: query.get("search").unwrap_or_default().to_owned(),
+            search: query
+                .get("search")
+                .unwrap_or_default()
+                .chars()
+                .take(SEARCH_CHARS_MAX)
+                .collect(),
             sort: column.unwrap_or(&COLUMNS[0]).name,
             descends: query.get("order") == Some("desc"),
             page: query.count("page", 1, 1_000_000).max(1),

@@ -8,25 +8,22 @@ pub(super) mod cluster;
 pub(super) mod contents;
 pub(super) mod databases;
 pub(super) mod keys;
+pub(super) mod prefixes;
 pub(super) mod replication;
 pub(super) mod settings;
 pub(super) mod slow;
 
-use crate::base::text::visible;
+use crate::base::text::visible_within;
 
-/// Bytes of a name that are shown.
-const NAME_BYTES_MAX: usize = 128;
+/// Characters of a name that are shown, with those that its escapes take.
+const NAME_CHARS_MAX: usize = 128;
 
 /// What stands in place of a name that the viewer may not see.
 pub(super) const HIDDEN: &str = "(hidden)";
 
 /// A name as a line of text: what is no text, or would not be seen, is escaped, and what is long is cut.
 pub(super) fn name(bytes: &[u8]) -> String {
-    let mut shown = visible(&bytes[..bytes.len().min(NAME_BYTES_MAX)]);
-    if bytes.len() > NAME_BYTES_MAX {
-        shown.push('…');
-    }
-    shown
+    visible_within(bytes, NAME_CHARS_MAX)
 }
 
 #[cfg(test)]
@@ -42,13 +39,10 @@ mod tests {
             name("a\u{202e}b\u{1b}[2J".as_bytes()),
             "a\\u{202e}b\\u{1b}[2J"
         );
-        let long = name(&[b'k'; 10_000]);
-        assert_eq!(
-            (long.chars().count(), long.ends_with('…')),
-            (NAME_BYTES_MAX + 1, true)
-        );
-        // Cut within a character.
-        assert!(name("ä".repeat(100).as_bytes()).starts_with("ää"));
-        assert!(name(&[b"k".repeat(127), "ä".into()].concat()).ends_with("\\xc3…"));
+        for byte in [b'k', 0xff, 0x1b] {
+            let long = name(&[byte; 10_000]);
+            let count = long.chars().count();
+            assert!(count <= NAME_CHARS_MAX + 1 && long.ends_with('…'), "{long}");
+        }
     }
 }

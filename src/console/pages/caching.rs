@@ -152,6 +152,7 @@ fn unused(view: &View<'_>) -> Markup {
 fn side_by_side(view: &View<'_>) -> Markup {
     let databases = databases(view);
     let has_shares = databases.iter().any(|each| each.share > 0);
+    let rows = view.room.rows(&databases, |each| row(each, has_shares));
     html! {
         @if !databases.is_empty() {
             div class="scroll" tabindex="0" role="region" aria-label="Databases" {
@@ -166,9 +167,10 @@ fn side_by_side(view: &View<'_>) -> Markup {
                         th scope="col" class="number" { "Not found" } th scope="col" class="number" { "Expired" }
                         th scope="col" class="number" { "Evicted" }
                     } }
-                    tbody { @for each in &databases { (row(each, has_shares)) } }
+                    tbody { (rows.shown) }
                 }
             }
+            (rows.rest())
             @if has_shares {
                 p class="quiet" { "A database over its share evicts from itself first (maxmemory-db)." }
             } @else {

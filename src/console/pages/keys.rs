@@ -27,7 +27,7 @@ fn shares(hot: &Hot, shares: &[Share], what: &str) -> Markup {
         return html! { p class="empty" { "hot-keys-sample is 0: no account is kept." } };
     }
     if shares.is_empty() {
-        return html! { p class="empty" { "No key was used yet." } };
+        return html! { p class="empty" { "No key was used so often that it would stand out." } };
     }
     html! {
         table {

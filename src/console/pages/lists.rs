@@ -4,13 +4,14 @@ use maud::{Markup, html};
 
 use super::super::chart::{bytes, duration, number, time_us};
 use super::super::facts::clients::{Asked, COLUMNS, Found, Row, find};
-use super::super::facts::{settings, slow};
+use super::super::facts::settings::{self, Setting};
+use super::super::facts::slow::{self, Slow};
 use super::super::query::encoded;
 use super::super::viewer::Sight;
 use super::figures::time;
 use super::{Panel, View, panel};
-use crate::base::text::visible;
-use crate::telemetry::log;
+use crate::base::text::{visible, visible_within};
+use crate::telemetry::log::{self, recent::Recent};
 
 pub(super) static CLIENTS: &[Panel] = &[panel("clients", "Connections", 0, clients).wide()];
 
@@ -30,9 +31,15 @@ fn link(asked: &Asked, sort: &str, descends: bool, page: usize) -> String {
     )
 }
 
+/// Connections of a page at most.
+const ROWS_MAX: usize = 200;
+
 fn clients(view: &View<'_>) -> Markup {
-    let found = find(view, Asked::of(&view.query));
+    let mut asked = Asked::of(&view.query);
+    asked.rows = asked.rows.min(ROWS_MAX);
+    let found = find(view, asked);
     let asked = &found.asked;
+    let rows = view.room.rows(&found.rows, client);
     html! {
         form method="get" action="/clients" role="search" {
             label for="search" { "Search" }
@@ -63,9 +70,10 @@ fn clients(view: &View<'_>) -> Markup {
                         }
                     }
                 } }
-                tbody { @for row in &found.rows { (client(row)) } }
+                tbody { (rows.shown) }
             }
         }
+        (rows.rest())
         (turn_pages(&found))
     }
 }
@@ -110,6 +118,7 @@ const ENTRIES: usize = 100;
 
 fn slow_log(view: &View<'_>) -> Markup {
     let entries = slow::entries(view, ENTRIES);
+    let rows = view.room.rows(&entries, slow_row);
     let threshold_us = view.config.slowlog_log_slower_than;
     let since = match threshold_us < 0 {
         true => "The slow log is off (slowlog-log-slower-than).".to_owned(),
@@ -130,30 +139,37 @@ fn slow_log(view: &View<'_>) -> Markup {
                         th scope="col" class="number" { "Took" } th scope="col" { "Command" } th scope="col" { "Keys" }
                         th scope="col" class="number" { "Words" } th scope="col" { "Client" }
                     } }
-                    tbody {
-                        @for entry in &entries {
-                            tr {
-                                th scope="row" class="number" { (entry.id) }
-                                td class="time" { (time(entry.at_s)) }
-                                td class="number" { data value=(entry.duration_us) { (time_us(entry.duration_us as f64)) } }
-                                td { (entry.command) }
-                                td class="name" { (entry.keys.join("  ")) }
-                                td class="number" { (entry.arguments) }
-                                td class="name" { (entry.client) }
-                            }
-                        }
-                    }
+                    tbody { (rows.shown) }
                 }
             }
+            (rows.rest())
         }
     }
 }
+
+fn slow_row(entry: &Slow) -> Markup {
+    html! {
+        tr {
+            th scope="row" class="number" { (entry.id) }
+            td class="time" { (time(entry.at_s)) }
+            td class="number" { data value=(entry.duration_us) { (time_us(entry.duration_us as f64)) } }
+            td { (entry.command) }
+            td class="name" { (entry.keys.join("  ")) }
+            td class="number" { (entry.arguments) }
+            td class="name" { (entry.client) }
+        }
+    }
+}
+
+/// Characters of a directive's value that are shown.
+const VALUE_CHARS_MAX: usize = 256;
 
 fn config(view: &View<'_>) -> Markup {
     let settings = settings::differing(view);
     if settings.is_empty() {
         return html! { p class="empty" { "Every directive has its default." } };
     }
+    let rows = view.room.rows(&settings, directive);
     html! {
         div class="scroll" tabindex="0" role="region" aria-label="Directives" {
             table {
@@ -161,17 +177,21 @@ fn config(view: &View<'_>) -> Markup {
                     th scope="col" { "Directive" } th scope="col" { "Value" } th scope="col" { "Default" }
                     th scope="col" { "What it says" }
                 } }
-                tbody {
-                    @for setting in &settings {
-                        tr {
-                            th scope="row" { code { (setting.name) } }
-                            td class="name" { (visible(setting.value.as_bytes())) }
-                            td class="name quiet" { (setting.default) }
-                            td class="says" { (setting.says) @if !setting.is_mutable { " Fixed at the start." } }
-                        }
-                    }
-                }
+                tbody { (rows.shown) }
             }
+        }
+        (rows.rest())
+    }
+}
+
+fn directive(setting: &Setting) -> Markup {
+    let value = visible_within(setting.value.as_bytes(), VALUE_CHARS_MAX);
+    html! {
+        tr {
+            th scope="row" { code { (setting.name) } }
+            td class="name" { (value) }
+            td class="name quiet" { (setting.default) }
+            td class="says" { (setting.says) @if !setting.is_mutable { " Fixed at the start." } }
         }
     }
 }
@@ -183,16 +203,21 @@ fn lines(view: &View<'_>) -> Markup {
     if !view.viewer.sees(Sight::Log) {
         return html! { p class="empty" { "Lines of the log are shown to users who may run MONITOR." } };
     }
-    let lines = log::latest(LINES);
+    let mut lines = log::latest(LINES);
+    lines.reverse();
+    let rows = view.room.rows(&lines, line);
     html! {
-        ol class="log" {
-            @for each in lines.iter().rev() {
-                li class=(each.level) {
-                    span class="quiet" { (time(each.at_ms / 1_000)) } " "
-                    @if each.level == "warning" { span class="tag bad" { "warning" } " " }
-                    (visible(each.text.as_bytes()))
-                }
-            }
+        ol class="log" { (rows.shown) }
+        (rows.rest())
+    }
+}
+
+fn line(each: &Recent) -> Markup {
+    html! {
+        li class=(each.level) {
+            span class="quiet" { (time(each.at_ms / 1_000)) } " "
+            @if each.level == "warning" { span class="tag bad" { "warning" } " " }
+            (visible(each.text.as_bytes()))
         }
     }
 }

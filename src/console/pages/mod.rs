@@ -12,6 +12,7 @@ mod lists;
 mod overview;
 mod persistence;
 mod replication;
+mod room;
 
 use std::sync::Arc;
 
@@ -25,6 +26,7 @@ use crate::base::lossless;
 use crate::config::Config;
 use crate::telemetry::observed::Observed;
 use crate::telemetry::{clock, findings, info};
+use room::Room;
 
 /// Where panels are sent anew as events, while a page is open.
 pub(super) const EVENTS: &str = "/events";
@@ -41,6 +43,8 @@ pub(super) struct View<'a> {
     /// All that INFO says.
     pub(super) info: InfoText,
     pub(super) now_s: u64,
+    /// What is left of the page.
+    room: Room,
 }
 
 impl<'a> View<'a> {
@@ -52,6 +56,7 @@ impl<'a> View<'a> {
             query,
             info: InfoText::parse(&info::text(service, &["everything".to_owned()])),
             now_s: clock::unix_ms() / 1_000,
+            room: Room::of_page(),
         }
     }
 
@@ -317,7 +322,7 @@ fn spans(page: &Page, view: &View<'_>) -> Markup {
 
 fn section(panel: &Panel, id: &str, view: &View<'_>) -> Markup {
     let class = if panel.is_wide { "panel wide" } else { "panel" };
-    let shown = (panel.show)(view);
+    let shown = view.room.fit((panel.show)(view));
     // A panel that has nothing to show is not seen until it has.
     let is_hidden = shown.0.is_empty();
     html! {
@@ -335,25 +340,18 @@ pub(super) fn fragments(page: &Page, view: &View<'_>, second: u64) -> serde_json
         every_s > 0 && second.is_multiple_of(every_s)
     });
     let fragment = |panel: &Panel| {
-        let text = (panel.show)(view).into_string();
+        let text = view.room.fit((panel.show)(view)).into_string();
         (panel.id.to_owned(), serde_json::Value::String(text))
     };
     serde_json::Value::Object(due.map(fragment).collect())
 }
 
 /// All pages in one that stands for itself: its styles are in it, and nothing else is needed to look at it.
-pub(super) fn report(view: &View<'_>) -> String {
-    let query = match view.query.get("range") {
-        Some(_) => view.query.clone(),
-        None => Query::parse("range=1h&rows=200"),
-    };
+pub(super) fn report(view: View<'_>) -> String {
     let view = View {
-        service: view.service,
-        config: Arc::clone(&view.config),
-        viewer: view.viewer.clone(),
-        query,
-        info: view.info.clone(),
-        now_s: view.now_s,
+        query: view.query.clone().or("range", "1h").or("rows", "200"),
+        room: Room::of_report(),
+        ..view
     };
     let head = html! {
         meta http-equiv="Content-Security-Policy" content=(super::REPORT_META);
@@ -364,11 +362,11 @@ pub(super) fn report(view: &View<'_>) -> String {
         main id="main" class="report" {
             h1 { "Report of " (address(&view)) }
             p class="quiet" { "Made at " (figures::time(view.now_s)) " (UTC). Pictures show the last " (view.span().title) "." }
-            @for page in &PAGES {
+            @for (number, page) in PAGES.iter().enumerate() {
                 h2 class="page" { (page.title) }
                 div class="panels" {
                     @for panel in page.panels {
-                        (section(panel, &format!("r-{}", panel.id), &view))
+                        (section(panel, &format!("r{number}-{}", panel.id), &view))
                     }
                 }
             }

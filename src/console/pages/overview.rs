@@ -4,13 +4,15 @@ use maud::{Markup, html};
 
 use super::super::chart::lines::{Chart, Line};
 use super::super::chart::{self, bytes, curve, heat, number};
-use super::super::facts::contents::{self, Part};
+use super::super::facts::contents;
+use super::super::facts::prefixes::{Row, prefixes};
 use super::figures::{Figure, How, figure, list, over_time, value};
 use super::{Panel, View, panel};
 use crate::base::info::part;
 use crate::telemetry::history::Step;
 use crate::telemetry::history::series::{self, Unit};
 use crate::telemetry::miss_ratio::CurveFigures;
+use crate::telemetry::prefixes::Estimate;
 
 pub(super) static PANELS: &[Panel] = &[
     panel("findings", "What stands out", 5, findings).wide(),
@@ -26,6 +28,7 @@ pub(super) static PANELS: &[Panel] = &[
     }),
     panel("memory", "Memory", 2, memory),
     panel("contents", "What memory is made of", 10, made_of),
+    panel("prefixes", "Memory and use by prefix", 10, by_prefix).wide(),
     panel("evictions", "Keys that went", 2, |view| {
         html! { (over_time(view, &GONE)) (list(view, GONE_FIGURES)) }
     }),
@@ -238,33 +241,85 @@ fn made_of(view: &View<'_>) -> Markup {
         return html! { p class="empty" { "There are no keys." } };
     }
     html! {
-        (parts("Type", &contents.types, contents.bytes))
-        @if contents.prefixes.is_empty() {
-            p class="quiet" { "Prefixes of keys are shown to users who may see names." }
-        } @else {
-            (parts("Prefix", &contents.prefixes, contents.bytes))
+        table {
+            thead { tr {
+                th scope="col" { "Type" } th scope="col" class="number" { "Keys" }
+                th scope="col" class="number" { "Bytes" } th scope="col" { "Part" }
+            } }
+            tbody {
+                @for part in &contents.types {
+                    tr {
+                        th scope="row" { (part.name) }
+                        td class="number" { (number(part.keys)) }
+                        td class="number" { (bytes(part.bytes)) }
+                        td { (bar(part.bytes / contents.bytes.max(1) as f64)) }
+                    }
+                }
+            }
         }
         p class="quiet" { "Estimated from " (contents.looked_at) " keys drawn at random." }
     }
 }
 
-fn parts(what: &str, parts: &[Part], all: u64) -> Markup {
+fn by_prefix(view: &View<'_>) -> Markup {
+    let Some(found) = prefixes(view) else {
+        return html! { p class="empty" { "Prefixes of keys are shown to users who may see names." } };
+    };
+    if found.delimiter.is_empty() {
+        return html! { p class="empty" { "prefix-delimiter is empty: keys have no prefixes." } };
+    }
+    if found.rows.is_empty() {
+        return html! {
+            p class="empty" { (if found.hides { "No key may be seen by this user." } else { "There are no keys." }) }
+        };
+    }
+    let rows = view.room.rows(&found.rows, |row| prefix(row, found.bytes));
     html! {
-        table {
-            thead { tr {
-                th scope="col" { (what) } th scope="col" class="number" { "Keys" }
-                th scope="col" class="number" { "Bytes" } th scope="col" { "Part" }
-            } }
-            tbody {
-                @for part in parts {
-                    tr {
-                        th scope="row" { @if part.name.is_empty() { span class="quiet" { "(none)" } } @else { (part.name) } }
-                        td class="number" { (number(part.keys)) }
-                        td class="number" { (bytes(part.bytes)) }
-                        td { (bar(part.bytes / all.max(1) as f64)) }
-                    }
-                }
+        div class="scroll" tabindex="0" role="region" aria-label="Prefixes" {
+            table {
+                thead { tr {
+                    th scope="col" { "Prefix" } th scope="col" class="number" { "Keys" }
+                    th scope="col" class="number" { "Bytes" } th scope="col" { "Part of all" }
+                    th scope="col" class="number" { "Reads/s" } th scope="col" class="number" { "Hit ratio" }
+                    th scope="col" class="number" { "Writes/s" }
+                } }
+                tbody { (rows.shown) }
             }
+        }
+        (rows.rest())
+        p class="quiet" {
+            "Estimated from " (found.drawn) " keys drawn at random"
+            @match found.sample {
+                0 => "; hot-keys-sample is 0, so nothing is known of their use.",
+                1 => " and from all commands.",
+                sample => { " and from one in " (sample) " commands." },
+            }
+            " Behind ± is how far the truth may be from it."
+            @if found.others > 0 { " There are " (found.others) " more." }
+            @if found.hides { " Prefixes that this user may not read are left out." }
+        }
+    }
+}
+
+fn prefix(row: &Row, all: u64) -> Markup {
+    let figures = &row.figures;
+    let shown = |estimate: Option<Estimate>, show: fn(f64) -> String| match estimate {
+        Some(Estimate { value, error }) => {
+            html! { (show(value)) @if error > 0.0 { span class="quiet" { " ± " (show(error)) } } }
+        }
+        None => html! { span class="quiet" { "–" } },
+    };
+    html! {
+        tr {
+            th scope="row" class="name" {
+                @if row.name.is_empty() { span class="quiet" { "(none)" } } @else { (row.name) }
+            }
+            td class="number" { (shown(Some(figures.keys), number)) }
+            td class="number" { (shown(Some(figures.bytes), bytes)) }
+            td { (bar(figures.bytes.value / all.max(1) as f64)) }
+            td class="number" { (shown(figures.reads_per_s, number)) }
+            td class="number" { (shown(figures.hit_percent, |percent| format!("{percent:.1} %"))) }
+            td class="number" { (shown(figures.writes_per_s, number)) }
         }
     }
 }

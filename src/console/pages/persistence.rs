@@ -13,7 +13,7 @@ use crate::telemetry::persistence::DURATION_BOUNDS_US;
 use std::sync::atomic::Ordering::Relaxed;
 
 pub(super) static PANELS: &[Panel] = &[
-    panel("snapshots", "Snapshots", 1, |view| list(view, SNAPSHOTS)),
+    panel("snapshots", "Snapshots", 1, snapshots),
     panel("unsaved", "Changes since the last snapshot", 2, |view| {
         over_time(view, &UNSAVED)
     }),
@@ -32,10 +32,20 @@ pub(super) static PANELS: &[Panel] = &[
     panel("syncs", "Syncs by how long they took", 5, syncs).wide(),
 ];
 
-static SNAPSHOTS: &[Figure] = &[
-    figure("Last one ended", "rdb_last_save_time", How::Time),
-    figure("It went", "rdb_last_bgsave_status", How::Text),
+/// Of the last one, once there was one.
+static LAST_SNAPSHOT: &[Figure] = &[
+    figure("Last good one ended", "rdb_last_save_time", How::Time),
     figure("It took", "rdb_last_bgsave_time_sec", How::Duration),
+];
+
+/// How the last one went, once one was tried.
+static LAST_TRY: &[Figure] = &[figure(
+    "The last one went",
+    "rdb_last_bgsave_status",
+    How::Text,
+)];
+
+static SNAPSHOTS: &[Figure] = &[
     figure("One is written now", "rdb_bgsave_in_progress", How::Flag),
     figure(
         "Part that is written",
@@ -72,6 +82,17 @@ static APPENDING: &[Figure] = &[
         How::Number(Unit::Count),
     ),
 ];
+
+fn snapshots(view: &View<'_>) -> Markup {
+    let has_one = view.info.figure("rdb_saves") > 0.0;
+    let was_tried = has_one || view.info.text("rdb_last_bgsave_status") == Some("err");
+    let last = if has_one { LAST_SNAPSHOT } else { &[] };
+    let tried = if was_tried { LAST_TRY } else { &[] };
+    html! {
+        @if !has_one { p class="quiet" { "No snapshot was written since the start." } }
+        (list(view, &[last, tried, SNAPSHOTS].concat()))
+    }
+}
 
 const fn one(says: &'static str, unit: Unit, lines: &'static [Line]) -> Chart {
     Chart {

@@ -4,7 +4,7 @@ use maud::{Markup, html};
 
 use super::super::chart::bytes;
 use super::super::chart::lines::{Chart, Line};
-use super::super::facts::replication::picture;
+use super::super::facts::replication::{Replica, picture};
 use super::figures::{Figure, How, figure, list, over_time, value};
 use super::{Panel, View, panel};
 use crate::telemetry::history::series::Unit;
@@ -96,6 +96,7 @@ static STREAM: &[Figure] = &[
 
 fn drawn(view: &View<'_>) -> Markup {
     let picture = picture(view);
+    let rows = view.room.rows(&picture.replicas, follower);
     html! {
         div class="chain" {
             @if let Some((address, link)) = &picture.primary {
@@ -110,20 +111,23 @@ fn drawn(view: &View<'_>) -> Markup {
             @if picture.replicas.is_empty() {
                 p class="empty" { "No replica follows." }
             } @else {
-                ul class="fan" {
-                    @for replica in &picture.replicas {
-                        li {
-                            div class={ "edge " (if replica.state == "online" { "good" } else { "bad" }) } {
-                                (replica.state) ", heard of " (replica.lag_s) " s ago, " (bytes(replica.behind as f64)) " to be sent"
-                            }
-                            div class="node" {
-                                span class="tag" { "replica" }
-                                span class="name" { (replica.address) }
-                                span class="quiet" { "has confirmed " (replica.offset) }
-                            }
-                        }
-                    }
-                }
+                ul class="fan" { (rows.shown) }
+            }
+        }
+        (rows.rest())
+    }
+}
+
+fn follower(replica: &Replica) -> Markup {
+    html! {
+        li {
+            div class={ "edge " (if replica.state == "online" { "good" } else { "bad" }) } {
+                (replica.state) ", heard of " (replica.lag_s) " s ago, " (bytes(replica.behind as f64)) " to be sent"
+            }
+            div class="node" {
+                span class="tag" { "replica" }
+                span class="name" { (replica.address) }
+                span class="quiet" { "has confirmed " (replica.offset) }
             }
         }
     }

@@ -1,0 +1,115 @@
+//! A page has so many bytes at most, whatever there is to show and however it is called. A list shows as many of its
+//! rows as there is room for, and says how many it left out; a panel that does not fit all the same says so instead.
+
+use std::cell::Cell;
+
+use maud::{Markup, PreEscaped, html};
+
+use super::super::ASSETS;
+
+/// Bytes of a page with its styles and its script.
+const PAGE_BYTES_MAX: usize = 200_000;
+
+/// What stands around the panels.
+const FRAME_BYTES: usize = 10_000;
+
+/// What lists leave for the panels that come behind them.
+const KEPT_BYTES: usize = 40_000;
+
+/// What is left of a page.
+pub(crate) struct Room {
+    left: Cell<usize>,
+    /// A list may take this part of it, less what it leaves for others.
+    part: usize,
+}
+
+impl Room {
+    /// Of a page with few lists.
+    pub(super) fn of_page() -> Room {
+        let assets: usize = ASSETS.iter().map(|asset| asset.text.len()).sum();
+        Room {
+            left: Cell::new(PAGE_BYTES_MAX - assets - FRAME_BYTES),
+            part: 1,
+        }
+    }
+
+    /// Of the page that has all of them.
+    pub(super) fn of_report() -> Room {
+        Room {
+            part: 2,
+            ..Room::of_page()
+        }
+    }
+
+    /// A panel's text, if there is room for it.
+    pub(super) fn fit(&self, shown: Markup) -> Markup {
+        let left = self.left.get();
+        match shown.0.len() <= left {
+            true => {
+                self.left.set(left - shown.0.len());
+                shown
+            }
+            false => html! { p class="empty" { "There is no room left for this on the page." } },
+        }
+    }
+
+    /// As many rows as there is room for, and how many are left out.
+    pub(super) fn rows<T>(&self, all: &[T], show: impl Fn(&T) -> Markup) -> Rows {
+        let bytes_max = self.left.get().saturating_sub(KEPT_BYTES) / self.part;
+        let (mut text, mut count) = (String::new(), 0);
+        for each in all {
+            let row = show(each).0;
+            if text.len() + row.len() > bytes_max {
+                break;
+            }
+            text.push_str(&row);
+            count += 1;
+        }
+        Rows {
+            shown: PreEscaped(text),
+            left_out: all.len() - count,
+        }
+    }
+}
+
+/// Rows of a list.
+pub(super) struct Rows {
+    pub(super) shown: Markup,
+    left_out: usize,
+}
+
+impl Rows {
+    /// What stands behind the list.
+    pub(super) fn rest(&self) -> Markup {
+        html! {
+            @if self.left_out > 0 {
+                p class="quiet" { (self.left_out) " more rows are left out, as a page has 200 kB at most." }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_and_panels_end_where_the_page_does() {
+        let room = Room::of_page();
+        let row = |name: &&str| html! { li { (name) } };
+        let few = room.rows(&["a", "b"], row);
+        assert_eq!(few.shown.0, "<li>a</li><li>b</li>");
+        assert_eq!(few.rest().0, "");
+        let long = "\"".repeat(1_000);
+        let many = room.rows(&vec![long.as_str(); 1_000], row);
+        assert!(many.left_out > 900 && many.rest().0.contains(" more rows are left out"));
+        let sum = room.left.get();
+        assert_eq!(room.fit(many.shown.clone()).0, many.shown.0);
+        assert_eq!(room.left.get(), sum - many.shown.0.len());
+        // What does not heed the room is not shown.
+        let large = html! { p { (long.repeat(100)) } };
+        assert!(room.fit(large).0.contains("no room left"));
+        let later = room.rows(&vec![long.as_str(); 1_000], row);
+        assert!(later.shown.0.len() <= KEPT_BYTES);
+    }
+}
