@@ -1,8 +1,9 @@
 //! Panels sent anew while a page is open, as server-sent events: one each second, with the panels that are due.
 //!
 //! What is sent is made when it is asked for, so a reader that takes nothing has nothing made for it; pages that show
-//! the same to the same eyes are sent the same text, which is made once. A stream ends by itself before its connection
-//! would be closed, and the browser comes again.
+//! the same to the same eyes are sent the same text, which is made once. Who looks is asked anew for each event, and
+//! the stream of a reader who may see nothing any more ends. A stream ends by itself before its connection is closed,
+//! and the browser comes again.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -17,9 +18,10 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 
 use super::pages::{self, Page, View};
 use super::query::Query;
-use super::viewer::Viewer;
+use super::viewer::{Credentials, Viewer};
 use crate::telemetry::clock;
 use crate::telemetry::exporter::Body;
+use crate::telemetry::exporter::places::Stay;
 use crate::telemetry::observed::Observed;
 
 /// How long before its connection is closed a stream ends.
@@ -48,7 +50,7 @@ struct Made {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Key {
     path: &'static str,
-    range: String,
+    range: &'static str,
     names_for_all: bool,
 }
 
@@ -60,36 +62,44 @@ impl Live {
         }
     }
 
-    /// The events of a page; none if there is no such page.
+    /// The events of a page.
     pub(super) fn open(
         live: &Arc<Live>,
-        viewer: Viewer,
+        credentials: Credentials,
+        page: &'static Page,
         query: &Query,
         connection_ends: Instant,
-    ) -> Option<Body> {
-        let page = pages::find(query.get("page")?)?;
+        stay: Stay,
+    ) -> Body {
         let mut ticks = interval(Duration::from_secs(1));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let events = Events {
             live: Arc::clone(live),
-            viewer,
+            credentials,
             page,
-            range: pages::span_name(query).to_owned(),
+            range: pages::span_name(query),
             ticks,
             ends: connection_ends - SPARE,
             has_begun: false,
+            _stay: stay,
         };
-        Some(events.boxed_unsync())
+        events.boxed_unsync()
     }
 
     /// The event of a second.
-    fn event(&self, page: &'static Page, range: &str, viewer: &Viewer, second: u64) -> Bytes {
+    fn event(
+        &self,
+        page: &'static Page,
+        range: &'static str,
+        viewer: &Viewer,
+        second: u64,
+    ) -> Bytes {
         if viewer.user.is_some() {
             return self.make(page, range, viewer, second);
         }
         let key = Key {
             path: page.path,
-            range: range.to_owned(),
+            range,
             names_for_all: viewer.names_for_all,
         };
         let mut made = self.made.lock();
@@ -109,7 +119,13 @@ impl Live {
         text
     }
 
-    fn make(&self, page: &'static Page, range: &str, viewer: &Viewer, second: u64) -> Bytes {
+    fn make(
+        &self,
+        page: &'static Page,
+        range: &'static str,
+        viewer: &Viewer,
+        second: u64,
+    ) -> Bytes {
         let query = Query::parse(&format!("range={range}"));
         let view = View::new(&*self.service, viewer.clone(), query);
         // JSON has no line of its own in it, so that it is one line of data.
@@ -123,12 +139,13 @@ impl Live {
 /// A stream of events.
 struct Events {
     live: Arc<Live>,
-    viewer: Viewer,
+    credentials: Credentials,
     page: &'static Page,
-    range: String,
+    range: &'static str,
     ticks: Interval,
     ends: Instant,
     has_begun: bool,
+    _stay: Stay,
 }
 
 impl HttpBody for Events {
@@ -144,17 +161,16 @@ impl HttpBody for Events {
             Poll::Pending => return Poll::Pending,
         };
         let is_on = self.live.service.config().console;
-        if now >= self.ends || !is_on {
-            return Poll::Ready(None);
-        }
+        let viewer = match self.credentials.look(&*self.live.service) {
+            Ok(viewer) if is_on && now < self.ends => viewer,
+            _ => return Poll::Ready(None),
+        };
         if !std::mem::replace(&mut self.has_begun, true) {
             let begin = format!("retry: {RETRY_MS}\n\n");
             return Poll::Ready(Some(Ok(Frame::data(Bytes::from(begin)))));
         }
         let second = clock::unix_ms() / 1_000;
-        let event = self
-            .live
-            .event(self.page, &self.range, &self.viewer, second);
+        let event = self.live.event(self.page, self.range, &viewer, second);
         Poll::Ready(Some(Ok(Frame::data(event))))
     }
 }

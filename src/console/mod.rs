@@ -5,7 +5,6 @@
 //! Nothing can be changed here, and no value is shown.
 //!
 //! ```text
-//! hosts          by which names a browser may ask
 //! viewer         who asks, and what the rules of that user show
 //! query          what stands behind the question mark
 //! facts          lists that are no figures of INFO: clients, keys, slots, directives
@@ -18,7 +17,6 @@
 mod api;
 mod chart;
 mod facts;
-mod hosts;
 mod live;
 mod pages;
 mod query;
@@ -32,12 +30,12 @@ use hyper::body::{Bytes, Incoming};
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 
-use crate::telemetry::exporter::{self, Answer, Body, Site, Visit};
+use crate::telemetry::exporter::{Answer, Body, Site, Visit, answers, hosts};
 use crate::telemetry::observed::Observed;
 use live::Live;
 use pages::View;
 use query::Query;
-use viewer::SignIn;
+use viewer::Credentials;
 
 /// See the module.
 pub struct Console {
@@ -56,6 +54,13 @@ const REPORT_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base
 /// [`REPORT_POLICY`] within a report, for a browser that opens its file; what only a header can say is left out.
 const REPORT_META: &str =
     "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
+
+/// What an open page says that is one too many.
+const TOO_MANY: &str =
+    "Too many pages are open: this one stands still until one of them is closed.\n";
+
+/// After how many seconds it asks again.
+const RETRY_S: &str = "10";
 
 /// Where a browser is asked for a user.
 const SIGN_IN: &str = "/sign-in";
@@ -94,7 +99,7 @@ impl Console {
 }
 
 impl Site for Console {
-    fn answer(&self, request: &Request<Incoming>, visit: Visit) -> Option<Answer> {
+    fn answer(&self, request: &Request<Incoming>, visit: &Visit) -> Option<Answer> {
         let config = self.service.config();
         if !config.console {
             return None;
@@ -128,46 +133,40 @@ impl Console {
     fn respond(
         &self,
         request: &Request<Incoming>,
-        visit: Visit,
+        visit: &Visit,
         asset: Option<&Asset>,
     ) -> Response<Body> {
         let (path, headers) = (request.uri().path(), request.headers());
-        let config = self.service.config();
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             let mut response = plain(StatusCode::METHOD_NOT_ALLOWED, "Only GET and HEAD.\n");
             let allowed = HeaderValue::from_static("GET, HEAD");
             response.headers_mut().insert(header::ALLOW, allowed);
             return response;
         }
-        if let Err(text) = hosts::check(request, &config) {
-            return plain(StatusCode::MISDIRECTED_REQUEST, text);
+        if !hosts::is_own(request, &self.service.config()) {
+            return plain(StatusCode::MISDIRECTED_REQUEST, hosts::FOREIGN);
         }
         if let Some(asset) = asset {
-            let mut response = exporter::page(headers, asset.text.as_bytes().to_vec());
+            let mut response = answers::page(headers, asset.text.as_bytes().to_vec());
             set(&mut response, header::CONTENT_TYPE, asset.kind);
             set(&mut response, header::CACHE_CONTROL, "max-age=3600");
             return guarded(response, POLICY);
         }
-        let viewer = match viewer::sign_in(&*self.service, headers) {
-            SignIn::As(viewer) => viewer,
-            SignIn::Refused => return ask_for_user("This user, or this password, is not known.\n"),
-        };
-        let may_look = viewer.user.is_some() || exporter::may_read(request, &config.metrics_auth);
+        let credentials = Credentials::of(headers);
         if path == SIGN_IN {
-            return match viewer.user {
-                Some(_) => see_other("/"),
-                None => ask_for_user("Sign in as a user of this server (ACL).\n"),
+            return match viewer::sign_in(&*self.service, headers) {
+                Ok(viewer) if viewer.user.is_some() => see_other("/"),
+                Ok(_) => ask_for_user("Sign in as a user of this server (ACL).\n"),
+                Err(refused) => ask_for_user(refused.text()),
             };
         }
-        if !may_look {
-            return ask_for_user("A user and a password are needed.\n");
-        }
+        let viewer = match credentials.look(&*self.service) {
+            Ok(viewer) => viewer,
+            Err(refused) => return ask_for_user(refused.text()),
+        };
         let query = Query::parse(request.uri().query().unwrap_or_default());
         if path == pages::EVENTS {
-            return match Live::open(&self.live, viewer, &query, visit.ends) {
-                Some(body) => events(body),
-                None => plain(StatusCode::NOT_FOUND, "There is no such page.\n"),
-            };
+            return self.follow(credentials, &query, visit);
         }
         if let Some(endpoint) = api::find(path) {
             let view = View::new(&*self.service, viewer, query);
@@ -181,14 +180,37 @@ impl Console {
             Some(page) => (pages::render(page, &view), POLICY),
             None => (pages::report(view), REPORT_POLICY),
         };
-        let mut response = exporter::page(headers, text.into_bytes());
+        let mut response = answers::page(headers, text.into_bytes());
         set(
             &mut response,
             header::CONTENT_TYPE,
             "text/html; charset=utf-8",
         );
-        set(&mut response, header::CACHE_CONTROL, "no-store");
         guarded(response, policy)
+    }
+}
+
+impl Console {
+    /// The events of a page that is open.
+    fn follow(&self, credentials: Credentials, query: &Query, visit: &Visit) -> Response<Body> {
+        let Some(shown) = query.get("page").and_then(pages::find) else {
+            return plain(StatusCode::NOT_FOUND, "There is no such page.\n");
+        };
+        match visit.stay() {
+            Some(stay) => events(Live::open(
+                &self.live,
+                credentials,
+                shown,
+                query,
+                visit.ends,
+                stay,
+            )),
+            None => {
+                let mut response = plain(StatusCode::SERVICE_UNAVAILABLE, TOO_MANY);
+                set(&mut response, header::RETRY_AFTER, RETRY_S);
+                response
+            }
+        }
     }
 }
 
@@ -197,19 +219,14 @@ fn set(response: &mut Response<Body>, name: HeaderName, value: &'static str) {
     response.headers_mut().insert(name, value);
 }
 
-/// With what keeps other sites, and what a name may try, from doing anything with a page.
+/// With what a page may load and do.
 fn guarded(mut response: Response<Body>, policy: &'static str) -> Response<Body> {
     set(&mut response, header::CONTENT_SECURITY_POLICY, policy);
-    set(&mut response, header::X_CONTENT_TYPE_OPTIONS, "nosniff");
-    set(&mut response, header::X_FRAME_OPTIONS, "DENY");
-    set(&mut response, header::REFERRER_POLICY, "no-referrer");
-    let of_origin = HeaderName::from_static("cross-origin-resource-policy");
-    set(&mut response, of_origin, "same-origin");
     response
 }
 
 fn plain(status: StatusCode, text: impl Into<Bytes>) -> Response<Body> {
-    guarded(exporter::text(status, text), POLICY)
+    guarded(answers::text(status, text), POLICY)
 }
 
 fn json(asked: &HeaderMap, status: StatusCode, value: &serde_json::Value) -> Response<Body> {
@@ -217,17 +234,15 @@ fn json(asked: &HeaderMap, status: StatusCode, value: &serde_json::Value) -> Res
     let text = value.to_string().replace('<', "\\u003c");
     let mut text = text.replace('>', "\\u003e").replace('&', "\\u0026");
     text.push('\n');
-    let mut response = exporter::page(asked, text.into_bytes());
+    let mut response = answers::page(asked, text.into_bytes());
     *response.status_mut() = status;
     set(&mut response, header::CONTENT_TYPE, "application/json");
-    set(&mut response, header::CACHE_CONTROL, "no-store");
     guarded(response, POLICY)
 }
 
 fn events(body: Body) -> Response<Body> {
     let mut response = Response::new(body);
     set(&mut response, header::CONTENT_TYPE, "text/event-stream");
-    set(&mut response, header::CACHE_CONTROL, "no-store");
     // The next stream begins on a connection that is new, so that it is not cut short.
     set(&mut response, header::CONNECTION, "close");
     guarded(response, POLICY)

@@ -3,6 +3,10 @@
 //! Figures are shown to everybody who may read the metrics. Names of keys and clients, lines of the log and values of
 //! directives are shown where `metrics-key-names` says so, or to a user of the server whose rules allow the command
 //! that would tell them, and each key only if the rules let it be read.
+//!
+//! What somebody may see holds for one look. An answer that goes on keeps what the request showed of who it is from
+//! ([`Credentials`]), and asks anew for each look: a user who was deleted, a password or a right that was taken away,
+//! count from the next one on.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -16,7 +20,7 @@ use crate::acl::{Denied, User};
 use crate::base::base64;
 use crate::command::table::registry;
 use crate::telemetry::clock;
-use crate::telemetry::exporter::shows_auth;
+use crate::telemetry::exporter::answers::{may_read, shows_auth};
 use crate::telemetry::observed::Observed;
 
 /// What somebody may want to see, by the command that tells it.
@@ -59,12 +63,48 @@ pub(super) struct Viewer {
     pub(super) names_for_all: bool,
 }
 
-/// What comes of the credentials of a request.
-pub(super) enum SignIn {
-    /// A user, or a visitor without a name.
-    As(Viewer),
-    /// Wrong ones.
-    Refused,
+/// Who asks, as a request says: kept for as long as it is answered.
+#[derive(Clone, Debug)]
+pub(super) struct Credentials(HeaderMap);
+
+/// Why somebody sees nothing at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refused {
+    /// The user, or the password, is wrong.
+    Unknown,
+    /// Nothing is shown without a user.
+    Needed,
+}
+
+impl Refused {
+    /// For people.
+    pub(super) fn text(self) -> &'static str {
+        match self {
+            Refused::Unknown => "This user, or this password, is not known.\n",
+            Refused::Needed => "A user and a password are needed.\n",
+        }
+    }
+}
+
+impl Credentials {
+    pub(super) fn of(headers: &HeaderMap) -> Credentials {
+        let shown = headers.get(AUTHORIZATION).cloned();
+        Credentials(
+            shown
+                .map(|shown| (AUTHORIZATION, shown))
+                .into_iter()
+                .collect(),
+        )
+    }
+
+    /// Who looks at this moment: the one gate to everything that is shown.
+    pub(super) fn look(&self, service: &dyn Observed) -> Result<Viewer, Refused> {
+        let viewer = sign_in(service, &self.0)?;
+        match viewer.user.is_some() || may_read(&self.0, &service.config().metrics_auth) {
+            true => Ok(viewer),
+            false => Err(Refused::Needed),
+        }
+    }
 }
 
 impl Viewer {
@@ -97,14 +137,14 @@ impl Viewer {
 
 /// Who a request is from: by user and password, or by a password alone that one user has (a token). A request that
 /// shows the user of `metrics-auth`, or nothing, is from a visitor without a name.
-pub(super) fn sign_in(service: &dyn Observed, headers: &HeaderMap) -> SignIn {
+pub(super) fn sign_in(service: &dyn Observed, headers: &HeaderMap) -> Result<Viewer, Refused> {
     let config = service.config();
     let visitor = Viewer {
         user: None,
         names_for_all: config.metrics_key_names,
     };
     let Some(shown) = headers.get(AUTHORIZATION) else {
-        return SignIn::As(visitor);
+        return Ok(visitor);
     };
     let found = match split_scheme(shown.as_bytes()) {
         Some((scheme, rest)) if scheme.eq_ignore_ascii_case(b"basic") => by_password(service, rest),
@@ -112,12 +152,12 @@ pub(super) fn sign_in(service: &dyn Observed, headers: &HeaderMap) -> SignIn {
         _ => None,
     };
     match found {
-        Some(user) => SignIn::As(Viewer {
+        Some(user) => Ok(Viewer {
             user: Some(user),
             ..visitor
         }),
-        None if shows_auth(headers, &config.metrics_auth) => SignIn::As(visitor),
-        None => SignIn::Refused,
+        None if shows_auth(headers, &config.metrics_auth) => Ok(visitor),
+        None => Err(Refused::Unknown),
     }
 }
 

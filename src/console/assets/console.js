@@ -4,14 +4,17 @@
   const path = document.body.dataset.live;
   const state = document.getElementById("state");
   const pause = document.getElementById("pause");
-  if (!path || !window.EventSource) return;
-  let source = null;
+  if (!path || !window.ReadableStream) return;
+  let reading = null;
   let isPaused = false;
+  let isOver = false;
+  let refusal = "";
   let heard = Date.now();
 
-  const show = (event) => {
+  const show = (panels) => {
     heard = Date.now();
-    for (const [id, html] of Object.entries(JSON.parse(event.data))) {
+    refusal = "";
+    for (const [id, html] of Object.entries(panels)) {
       const panel = document.getElementById(id);
       // What somebody uses at this moment, or has marked to copy, stays.
       const marked = window.getSelection();
@@ -24,31 +27,56 @@
     if (state.textContent !== "") state.textContent = "";
   };
 
+  // An event is one line of data, and an empty line ends it.
+  const read = async (body) => {
+    const reader = body.getReader();
+    const decoder = new TextDecoder();
+    for (let text = ""; ;) {
+      const { done, value } = await reader.read();
+      if (done) return;
+      text += decoder.decode(value, { stream: true });
+      const events = text.split("\n\n");
+      text = events.pop();
+      for (const event of events) if (event.startsWith("data: ")) show(JSON.parse(event.slice(6)));
+    }
+  };
+
   // A browser has few connections to one server: a page that nobody sees keeps none.
-  const follow = () => {
-    const wanted = !isPaused && !document.hidden;
-    if (wanted && !source) {
-      heard = Date.now();
-      source = new EventSource(path);
-      source.onmessage = show;
-      source.onerror = () => {
-        // The server ends a stream now and then, and the browser comes again by itself.
-        if (source && source.readyState === EventSource.CLOSED) {
-          source = null;
-          state.textContent = "Not connected.";
-          setTimeout(follow, 5000);
-        }
-      };
-    } else if (!wanted && source) {
-      source.close();
-      source = null;
+  const follow = async () => {
+    if (isPaused || document.hidden || isOver) {
+      if (reading) reading.abort();
+      reading = null;
+      return;
+    }
+    if (reading) return;
+    const own = reading = new AbortController();
+    let wait = 1;
+    try {
+      const answer = await fetch(path, { signal: own.signal, cache: "no-store" });
+      if (answer.ok) {
+        await read(answer.body);
+      } else {
+        // The server says why: too many pages are open, or this user may not see it any more.
+        refusal = (await answer.text()).trim() || `The server answers ${answer.status}.`;
+        isOver = answer.status === 401;
+        wait = Number(answer.headers.get("Retry-After")) || 5;
+        state.textContent = isOver ? `${refusal} Load the page again to sign in.` : refusal;
+      }
+    } catch {
+      // The server is gone, or hangs up; or the page is hidden.
+    }
+    // The server ends a stream now and then.
+    if (reading === own) {
+      reading = null;
+      setTimeout(follow, 1000 * wait);
     }
   };
 
   // News come each second: figures that stand still because the server is gone, or hangs, are not to look alive.
   setInterval(() => {
     const silent = Math.floor((Date.now() - heard) / 1000);
-    if (source && silent >= 5) state.textContent = `No news from the server for ${silent} s.`;
+    const isWaiting = !isPaused && !document.hidden && !isOver && !refusal;
+    if (isWaiting && silent >= 5) state.textContent = `No news from the server for ${silent} s.`;
   }, 1000);
 
   pause.hidden = false;
@@ -56,9 +84,13 @@
     isPaused = !isPaused;
     pause.setAttribute("aria-pressed", String(isPaused));
     state.textContent = isPaused ? "Paused." : "";
+    heard = Date.now();
     follow();
   });
-  document.addEventListener("visibilitychange", follow);
-  window.addEventListener("pagehide", () => { if (source) { source.close(); source = null; } });
+  document.addEventListener("visibilitychange", () => {
+    heard = Date.now();
+    follow();
+  });
+  window.addEventListener("pagehide", () => { if (reading) reading.abort(); });
   follow();
 })();

@@ -1,27 +1,38 @@
 //! By which names a browser may ask. A page of somebody else's site can have a name of that site mean this machine (DNS
 //! rebinding), and would then read what is here as its own: the name that it uses gives it away.
+//!
+//! The pages of a site are for browsers, and are answered by own names only. `/metrics` is for scrapers, which come by
+//! whatever name a service has that day (Docker, Kubernetes): only a browser is held to own names there
+//! ([`is_browser`]). `/health` and `/ready` tell nothing that another site could want.
 
 use std::net::IpAddr;
 
-use hyper::header::HOST;
+use hyper::header::{HOST, HeaderMap, ORIGIN, USER_AGENT};
 use hyper::{Request, body::Incoming};
 
 use crate::config::Config;
 
-/// Whether a request came by a name of this server; if not, what the client is told.
-pub(super) fn check(request: &Request<Incoming>, config: &Config) -> Result<(), &'static str> {
+/// What a client is told that came by another name.
+pub const FOREIGN: &str = "This is not a name of this server. Use its address, or have the directive console-hosts list the name.\n";
+
+/// Whether a request came by a name of this server.
+pub fn is_own(request: &Request<Incoming>, config: &Config) -> bool {
     let mut named = request.headers().get_all(HOST).iter();
     let host = match (request.uri().authority(), named.next(), named.next()) {
         (Some(authority), ..) => authority.as_str(),
         (None, Some(host), None) => host.to_str().unwrap_or_default(),
         (None, ..) => "",
     };
-    match is_ours(host, config, &own_name()) {
-        true => Ok(()),
-        false => Err(
-            "This is not a name of this server. Use its address, or have the directive console-hosts list the name.\n",
-        ),
-    }
+    is_ours(host, config, &own_name())
+}
+
+/// Whether a browser asks. All of them begin their name with `Mozilla/`, which a page can not change in most of them,
+/// and say of a request why they make it, or which page wanted it; scrapers and probes do none of that.
+pub(super) fn is_browser(headers: &HeaderMap) -> bool {
+    let name = headers.get(USER_AGENT);
+    name.is_some_and(|name| name.as_bytes().starts_with(b"Mozilla/"))
+        || headers.contains_key("sec-fetch-mode")
+        || headers.contains_key(ORIGIN)
 }
 
 fn own_name() -> String {

@@ -1,0 +1,202 @@
+//! Who is served, and who makes way for whom.
+//!
+//! A connection that comes always has a place; where there is none left, the address that has most gives one up, of the
+//! connection that has been there for longest. So an address that asks for much takes its places from itself. A
+//! connection that gets an answer which goes on and on, as an open page does, stays: it makes way for no request, but
+//! there are only so many of them, so that requests have places left. One too many is not let stay, unless another
+//! address has more of them, which gives one up.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use parking_lot::Mutex;
+use tokio::task::AbortHandle;
+
+/// Connections served at once.
+pub(super) const CONNECTIONS_MAX: usize = 96;
+
+/// Connections that stay.
+const STAYING_MAX: usize = 72;
+
+/// Connections from one address that stay.
+const STAYING_OF_ONE_MAX: usize = 48;
+
+const _: () = assert!(STAYING_OF_ONE_MAX < STAYING_MAX && STAYING_MAX + 16 <= CONNECTIONS_MAX);
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Places {
+    /// In the order of coming.
+    taken: Mutex<Vec<Place>>,
+    last_number: AtomicU64,
+}
+
+struct Place {
+    number: u64,
+    address: IpAddr,
+    task: AbortHandle,
+    stays: bool,
+}
+
+/// A connection stays as long as this is there.
+pub struct Stay {
+    places: Arc<Places>,
+    number: u64,
+}
+
+impl Drop for Stay {
+    fn drop(&mut self) {
+        let mut taken = self.places.taken.lock();
+        if let Some(place) = taken.iter_mut().find(|place| place.number == self.number) {
+            place.stays = false;
+        }
+    }
+}
+
+impl Places {
+    pub(super) fn next_number(&self) -> u64 {
+        self.last_number.fetch_add(1, Relaxed)
+    }
+
+    /// A connection comes.
+    pub(super) fn take(&self, number: u64, address: IpAddr, task: AbortHandle) {
+        let mut taken = self.taken.lock();
+        let leaves = match taken.len() >= CONNECTIONS_MAX {
+            true => most(&taken, false).map(|(first, _)| taken.remove(first)),
+            false => None,
+        };
+        taken.push(Place {
+            number,
+            address,
+            task,
+            stays: false,
+        });
+        drop(taken);
+        if let Some(place) = leaves {
+            place.task.abort();
+        }
+    }
+
+    /// A connection has ended.
+    pub(super) fn leave(&self, number: u64) {
+        self.taken.lock().retain(|place| place.number != number);
+    }
+
+    /// Has a connection stay, if it may.
+    pub(super) fn stay(places: &Arc<Places>, number: u64) -> Option<Stay> {
+        let mut taken = places.taken.lock();
+        let address = taken.iter().find(|place| place.number == number)?.address;
+        let staying = taken.iter().filter(|place| place.stays);
+        let (mut all, mut own) = (0, 0);
+        for place in staying {
+            all += 1;
+            own += usize::from(place.address == address);
+        }
+        if own >= STAYING_OF_ONE_MAX {
+            return None;
+        }
+        let leaves = match all >= STAYING_MAX {
+            true => {
+                let (first, count) = most(&taken, true)?;
+                // The address that gives one up has no fewer afterwards.
+                if count <= own + 1 {
+                    return None;
+                }
+                Some(taken.remove(first))
+            }
+            false => None,
+        };
+        if let Some(place) = taken.iter_mut().find(|place| place.number == number) {
+            place.stays = true;
+        }
+        drop(taken);
+        if let Some(place) = leaves {
+            place.task.abort();
+        }
+        Some(Stay {
+            places: Arc::clone(places),
+            number,
+        })
+    }
+}
+
+/// Of the connections that stay, or of the others, the first one of the address that has most, and how many that has.
+fn most(taken: &[Place], stay: bool) -> Option<(usize, usize)> {
+    let of_kind = || taken.iter().filter(|place| place.stays == stay);
+    let mut counts: HashMap<IpAddr, usize> = HashMap::new();
+    for place in of_kind() {
+        *counts.entry(place.address).or_default() += 1;
+    }
+    let most = counts.values().copied().max()?;
+    let is_of_most =
+        |place: &Place| place.stays == stay && counts.get(&place.address) == Some(&most);
+    Some((taken.iter().position(is_of_most)?, most))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Ipv4Addr;
+
+    fn address(last: u8) -> IpAddr {
+        Ipv4Addr::new(10, 0, 0, last).into()
+    }
+
+    /// Comes from an address, and goes on being there until it is told to leave.
+    fn come(places: &Arc<Places>, from: u8) -> (u64, tokio::task::JoinHandle<()>) {
+        let number = places.next_number();
+        let task = tokio::spawn(std::future::pending());
+        places.take(number, address(from), task.abort_handle());
+        (number, task)
+    }
+
+    fn count(places: &Places, from: u8, stays: bool) -> usize {
+        let taken = places.taken.lock();
+        let is = |place: &&Place| place.address == address(from) && place.stays == stays;
+        taken.iter().filter(is).count()
+    }
+
+    #[tokio::test]
+    async fn an_address_takes_its_places_from_itself() {
+        let places = Arc::<Places>::default();
+        let (other, _task) = come(&places, 2);
+        for _ in 0..3 * CONNECTIONS_MAX {
+            come(&places, 1);
+        }
+        assert_eq!(count(&places, 1, false), CONNECTIONS_MAX - 1);
+        assert_eq!(count(&places, 2, false), 1);
+        places.leave(other);
+        assert_eq!(places.taken.lock().len(), CONNECTIONS_MAX - 1);
+    }
+
+    #[tokio::test]
+    async fn the_page_too_many_of_an_address_is_refused_and_the_others_stay() {
+        let places = Arc::<Places>::default();
+        let open = |from| {
+            let (number, _) = come(&places, from);
+            Places::stay(&places, number)
+        };
+        let mut first: Vec<Option<Stay>> = (0..STAYING_OF_ONE_MAX).map(|_| open(1)).collect();
+        assert!(first.iter().all(Option::is_some));
+        assert!(open(1).is_none(), "it is one too many");
+        assert_eq!(count(&places, 1, true), STAYING_OF_ONE_MAX);
+        // Requests take no place of theirs.
+        for _ in 0..3 * CONNECTIONS_MAX {
+            come(&places, 1);
+        }
+        assert_eq!(count(&places, 1, true), STAYING_OF_ONE_MAX);
+        // Who closes a page can open another one.
+        first.pop();
+        first.push(open(1));
+        assert!(first.iter().all(Option::is_some));
+        // Another address gets its part, though there is no more room: it is given up by who has most.
+        let others: Vec<Option<Stay>> = (0..40).map(|_| open(2)).collect();
+        let staying = others.iter().filter(|stay| stay.is_some()).count();
+        assert_eq!(staying, STAYING_MAX / 2);
+        assert_eq!(count(&places, 1, true), STAYING_MAX / 2);
+        drop((first, others));
+        assert_eq!(count(&places, 1, true) + count(&places, 2, true), 0);
+    }
+}
