@@ -35,7 +35,7 @@ use crate::telemetry::observed::Observed;
 use live::Live;
 use pages::View;
 use query::Query;
-use viewer::Credentials;
+use viewer::{Credentials, Refused};
 
 /// See the module.
 pub struct Console {
@@ -120,9 +120,7 @@ impl Site for Console {
             response: self.respond(request, visit, asset),
             after: Duration::ZERO,
         };
-        if answer.response.status() == StatusCode::UNAUTHORIZED
-            && headers.contains_key(header::AUTHORIZATION)
-        {
+        if answer.response.extensions().get() == Some(&Refused::Unknown) {
             answer.after = viewer::failed(&*self.service, headers, visit.peer);
         }
         Some(answer)
@@ -157,12 +155,13 @@ impl Console {
             return match viewer::sign_in(&*self.service, headers) {
                 Ok(viewer) if viewer.user.is_some() => see_other("/"),
                 Ok(_) => ask_for_user("Sign in as a user of this server (ACL).\n"),
-                Err(refused) => ask_for_user(refused.text()),
+                Err(refused) => refuse(refused),
             };
         }
         let viewer = match credentials.look(&*self.service) {
             Ok(viewer) => viewer,
-            Err(refused) => return ask_for_user(refused.text()),
+            Err(refused) if path == pages::EVENTS => return refuse_script(refused),
+            Err(refused) => return refuse(refused),
         };
         let query = Query::parse(request.uri().query().unwrap_or_default());
         if path == pages::EVENTS {
@@ -255,6 +254,20 @@ fn ask_for_user(text: &'static str) -> Response<Body> {
         header::WWW_AUTHENTICATE,
         "Basic realm=\"basalt\", charset=\"UTF-8\"",
     );
+    response
+}
+
+/// Refuses who has shown nothing, or what is wrong; the answer tells which.
+fn refuse(refused: Refused) -> Response<Body> {
+    let mut response = ask_for_user(refused.text());
+    response.extensions_mut().insert(refused);
+    response
+}
+
+/// As [`refuse`], for the script of a page that is open: the browser is not to ask for a user in the middle of it.
+fn refuse_script(refused: Refused) -> Response<Body> {
+    let mut response = plain(StatusCode::FORBIDDEN, refused.text());
+    response.extensions_mut().insert(refused);
     response
 }
 

@@ -58,7 +58,7 @@
       } else {
         // The server says why: too many pages are open, or this user may not see it any more.
         refusal = (await answer.text()).trim() || `The server answers ${answer.status}.`;
-        isOver = answer.status === 401;
+        isOver = answer.status === 403;
         wait = Number(answer.headers.get("Retry-After")) || 5;
         state.textContent = isOver ? `${refusal} Load the page again to sign in.` : refusal;
       }
