@@ -204,8 +204,10 @@ fn what_is_wrong_is_said_everywhere_in_the_same_words_and_changes_nothing() {
         }
         assert_eq!(raw.call("DEBUG DIGEST").show(), digest, "{line}");
     }
-    println!("{count} requests, of which {refused} were refused");
-    assert!(refused > count / 3 && refused < count);
+    assert!(
+        refused > count / 3 && refused < count,
+        "{count} requests, of which {refused} were refused"
+    );
     assert_eq!(info_number(&mut raw, "clients", "blocked_clients"), 0.0);
 }
 
