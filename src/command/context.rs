@@ -2,6 +2,7 @@
 //!
 //! Handlers never learn how many shards there are or which thread they run on.
 
+use std::mem::offset_of;
 use std::sync::Arc;
 
 use super::args::{Args, RoutedKey};
@@ -93,8 +94,6 @@ impl<'a> Engines<'a> {
 pub struct ClientView {
     /// As CLIENT ID says.
     pub id: u64,
-    /// Selected database.
-    pub db: usize,
     /// CLIENT NO-TOUCH.
     pub no_touch: bool,
     /// A script called the command.
@@ -103,6 +102,10 @@ pub struct ClientView {
     pub tracks: bool,
     /// Stamp of the last effect that the connection knows of.
     pub stamp: u64,
+    /// Selected database. It lies between two figures that a command leaves one by one and that the connection takes
+    /// over next: side by side both would be loaded at once, and such a load waits until all stores before it are done,
+    /// of which those to the shard may wait for another core.
+    pub db: usize,
     /// Position before which the connection's replies know what others hear (`pubsub::events`).
     pub position: u64,
     /// A primary has run what it sends: no rule may turn it away.
@@ -116,6 +119,17 @@ pub struct ClientView {
     /// The position in the log behind all that its reply knows of; 0 while there is no log.
     pub log_seen: u64,
 }
+
+const _: () = {
+    let places = [
+        offset_of!(ClientView, stamp),
+        offset_of!(ClientView, position),
+    ];
+    assert!(
+        places[0].abs_diff(places[1]) > size_of::<u64>(),
+        "side by side"
+    );
+};
 
 impl ClientView {
     /// Tells the connection how far the log went that the command wrote, and that its reply knows of.

@@ -424,9 +424,7 @@ impl Session {
         Continue(())
     }
 
-    /// Knows what a command that ran knows. Each figure is compared and not just copied: two of them side by side would
-    /// be loaded at once, and such a load waits until all stores before it are done, of which those to the shard may
-    /// wait for another core.
+    /// Knows what a command that ran knows.
     #[inline]
     fn learn(&mut self, client: &ClientView) {
         let connection = &mut self.connection;
