@@ -1,15 +1,23 @@
-//! Signals that end a program: a terminal that has been taken has to be given back first.
+//! Signals that end a program: a terminal that has been taken has to be given back first. A terminal that is gone ends
+//! it as well, signal or not; who reads keys from it would be told nothing for ever.
 
-use std::io;
+use std::io::{self, IsTerminal};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
 
-/// What becomes true when one of them comes; none of them ends the program from now on.
+/// How often the terminal is looked at.
+const LOOKS_EVERY: Duration = Duration::from_secs(1);
+
+/// How long the program has to end by itself: it may be stuck where it reads keys.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What becomes true when one of them comes; none of them ends the program at once from now on.
 pub(super) fn listen() -> io::Result<Arc<AtomicBool>> {
     let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_io()
+        .enable_all()
         .build()?;
     let guard = runtime.enter();
     let mut terminate = signal(SignalKind::terminate())?;
@@ -21,14 +29,20 @@ pub(super) fn listen() -> io::Result<Arc<AtomicBool>> {
     let told = Arc::clone(&is_over);
     let wait = move || {
         runtime.block_on(async {
-            tokio::select! {
-                _ = terminate.recv() => {}
-                _ = hang_up.recv() => {}
-                _ = interrupt.recv() => {}
-                _ = quit.recv() => {}
+            while io::stdout().is_terminal() {
+                tokio::select! {
+                    _ = terminate.recv() => break,
+                    _ = hang_up.recv() => break,
+                    _ = interrupt.recv() => break,
+                    _ = quit.recv() => break,
+                    () = tokio::time::sleep(LOOKS_EVERY) => {}
+                }
             }
         });
         told.store(true, Relaxed);
+        std::thread::sleep(PATIENCE);
+        ratatui::restore();
+        std::process::exit(1);
     };
     std::thread::Builder::new()
         .name("signals".to_owned())
