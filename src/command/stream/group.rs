@@ -60,12 +60,6 @@ impl Options {
         }
         Ok(options)
     }
-
-    /// How many entries the group is to have read: not more than ever were added (since Redis 8.2.2).
-    fn read_of(&self, stream: &Stream) -> i64 {
-        let added = i64::try_from(stream.facts().entries_added).unwrap_or(i64::MAX);
-        self.entries_read.min(added)
-    }
 }
 
 #[cold]
@@ -158,8 +152,7 @@ fn create(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
     let place = found
         .unwrap_or_else(|| keyspace.create(&key, || stream_entry(key.bytes, Stream::default())));
     edit_stream(&mut keyspace, place, |stream| {
-        let read = options.read_of(stream);
-        let group = ConsumerGroup::new(last_id, read);
+        let group = ConsumerGroup::new(last_id, options.entries_read);
         stream.groups.insert(name, group);
     });
     match found {
@@ -194,10 +187,9 @@ fn set_id(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
         b"$" => stream_at(&keyspace, place).facts().last_id,
         text => any_id(text, 0)?,
     };
-    let entries_read = options.read_of(stream_at(&keyspace, place));
     edit_group(&mut keyspace, place, name, |group| {
         group.last_id = last_id;
-        group.entries_read = entries_read;
+        group.entries_read = options.entries_read;
     });
     keyspace.wrote_beside(key.bytes, event("xgroup-setid"));
     out.ok();

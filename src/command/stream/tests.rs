@@ -696,26 +696,3 @@ fn what_is_pending_and_read_again_is_no_change_to_be_saved() {
         assert_eq!(cli.dirty(), before + 1, "a consumer is made");
     });
 }
-
-/// Since Redis 8.2.2: who is told of more than there ever was would be behind by less than nothing.
-#[test]
-fn group_has_read_no_more_entries_than_ever_were_added() {
-    on_every_setup(|cli| {
-        for seq in 1..=3 {
-            cli.run(&format!("XADD s 1-{seq} a {seq}"));
-        }
-        cli.check("XGROUP CREATE s g 0 ENTRIESREAD 7", "OK");
-        let read = |cli: &mut Terminal| {
-            let groups = cli.run("XINFO GROUPS s");
-            let (_, behind) = groups.split_once("\"entries-read\"").expect("a field");
-            let (_, number) = behind.split_once("(integer) ").expect("a number");
-            number.lines().next().map(str::to_owned)
-        };
-        assert_eq!(read(cli).as_deref(), Some("3"));
-        cli.check("XGROUP SETID s g 1-1 ENTRIESREAD 2", "OK");
-        assert_eq!(read(cli).as_deref(), Some("2"));
-        cli.check("XGROUP SETID s g 1-1 ENTRIESREAD 9223372036854775807", "OK");
-        assert_eq!(read(cli).as_deref(), Some("3"));
-        cli.check("XGROUP CREATE new g $ MKSTREAM ENTRIESREAD 1", "OK");
-    });
-}

@@ -34,11 +34,11 @@ pub(crate) const ROWS: &[(u32, &str)] = &[
     ),
     (
         6,
-        "XGROUP CREATE {stream} {group} {group_id} [MKSTREAM] [ENTRIESREAD 0|{junk}]",
+        "XGROUP CREATE {stream} {group} {group_id} [MKSTREAM] [ENTRIESREAD {small}|{junk}]",
     ),
     (
         3,
-        "XGROUP SETID {stream} {group} {group_id} [ENTRIESREAD 0]",
+        "XGROUP SETID {stream} {group} {group_id} [ENTRIESREAD {small}]",
     ),
     (1, "XGROUP DESTROY {stream} {group}"),
     (
