@@ -256,6 +256,9 @@ fn history(view: &View<'_>) -> Answered {
             None => return Err(bad(format!("no series {:?}", name(each.as_bytes())))),
         }
     }
+    // Each at most once, whatever was asked for: an answer has a bound.
+    let mut is_new = [true; SERIES.len()];
+    wanted.retain(|index| std::mem::take(&mut is_new[*index]));
     let rows = wanted.iter().map(|index| {
         let row = &SERIES[*index];
         json!({ "name": row.name, "unit": row.unit.name(), "says": row.says })

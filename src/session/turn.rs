@@ -169,7 +169,9 @@ impl<'t> Turn<'t> {
         {
             self.release();
             let later = self.batch.plans.get(self.batch.next + COMMANDS_AHEAD);
-            if let Some(Route::Shard(later)) = later.map(|plan| plan.route) {
+            if let Some(Route::Shard(later)) = later.map(|plan| plan.route)
+                && later != shard
+            {
                 fetch_shard(self.service, later);
             }
             self.held = Some((shard, self.service.shards.take_spinning(shard, SPINS)?));

@@ -61,6 +61,7 @@ pub(super) struct State {
     place: String,
     pub(super) before: Option<Figures>,
     pub(super) now: Option<Figures>,
+    /// Hundredths of commands a second: a server at rest has about one of them, and the graph no gaps.
     past: VecDeque<u64>,
     pub(super) order: Order,
     pub(super) is_paused: bool,
@@ -93,7 +94,7 @@ impl State {
                 self.past.pop_front();
             }
             self.past
-                .push_back(rate(before, now, "total_commands_processed") as u64);
+                .push_back((rate(before, now, "total_commands_processed") * 100.0) as u64);
         }
     }
 }

@@ -173,6 +173,27 @@ fn imports_that_wait_for_their_shards_know_their_fields() {
     sleeper.read();
 }
 
+#[test]
+fn connection_has_so_many_fieldsets_at_most() {
+    let server = Server::start(&Options::default());
+    let mut raw = server.raw();
+    let prepare = |name: usize| format!("HIMPORT PREPARE {name} f");
+    for name in 0..10_000 {
+        raw.send(&crate::wire::encode(&crate::wire::split(&prepare(name))));
+    }
+    for name in 0..10_000 {
+        assert_eq!(raw.read().show(), "OK", "{name}");
+    }
+    let too_many = "(error) ERR a connection may have 10000 fieldsets at most";
+    check(&mut raw, &prepare(10_000), too_many);
+    // One that is there may be put down anew, and one that goes makes room.
+    check(&mut raw, &prepare(9_999), "OK");
+    check(&mut raw, "HIMPORT DISCARD 10000", "(integer) 0");
+    check(&mut raw, "HIMPORT DISCARD 0", "(integer) 1");
+    check(&mut raw, &prepare(10_000), "OK");
+    check(&mut raw, "HIMPORT DISCARDALL", "(integer) 10000");
+}
+
 fn memory_of(raw: &mut Raw) -> u64 {
     let text = raw.call("CLIENT INFO").body();
     let (_, rest) = text.split_once("tot-mem=").expect("a field");

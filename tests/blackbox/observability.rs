@@ -1,5 +1,7 @@
 //! What the server finds out about its own traffic: hot keys, large values, and what other sizes of memory would do.
 
+use std::time::Duration;
+
 use crate::support::{self, Options, Server, check, is_stand_in};
 use crate::wire::Raw;
 
@@ -178,6 +180,30 @@ fn prefix(raw: &mut Raw, name: &str) -> Option<std::collections::HashMap<String,
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
             .collect(),
     )
+}
+
+#[test]
+fn info_prefixes_of_a_transaction_that_waits_for_its_shard_is_drawn_behind_it() {
+    let server = Server::start(&Options::shards(1).threads(2));
+    let mut busy = server.raw();
+    let script = "EVAL \"for i = 1, 3000000 do end return redis.call('GET', KEYS[1])\" 1 k";
+    busy.send(&crate::wire::encode(&crate::wire::split(script)));
+    std::thread::sleep(Duration::from_millis(5));
+    let mut raw = server.raw();
+    check(&mut raw, "MULTI", "OK");
+    check(&mut raw, "SET user:1 x", "QUEUED");
+    check(&mut raw, "INFO prefixes", "QUEUED");
+    let replies = raw.call("EXEC");
+    let report = replies.items()[1].body();
+    assert!(report.contains("prefix0:name=user:,keys=1,"), "{report}");
+    busy.read();
+    let refused = raw
+        .call("EVAL \"return redis.call('INFO', 'prefixes')\" 0")
+        .show();
+    assert!(
+        refused.contains("INFO prefixes draws keys from all shards"),
+        "{refused}"
+    );
 }
 
 #[test]

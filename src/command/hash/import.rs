@@ -15,6 +15,11 @@ use crate::engine::value::hash::new_hash;
 use crate::engine::value::object::detached;
 use crate::structures::block::Content;
 
+/// Fieldsets of one connection: a transaction that changes them copies them all, while others wait for its thread.
+const FIELDSETS_MAX: usize = 10_000;
+
+const TOO_MANY: &str = "ERR a connection may have 10000 fieldsets at most";
+
 /// Where the values of SET begin.
 const VALUES: usize = 4;
 
@@ -45,7 +50,14 @@ fn prepare(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRes
     let Some(fieldset) = Fieldset::new(args.from(3)) else {
         return Err("ERR duplicate field name in fieldset".into());
     };
-    change(cx.client, |fieldsets| fieldsets.put(args.get(2), fieldset));
+    let name = args.get(2);
+    let is_full = |fieldsets: &Arc<Fieldsets>| {
+        fieldsets.len() >= FIELDSETS_MAX && fieldsets.get(name).is_none()
+    };
+    if cx.client.fieldsets.as_ref().is_some_and(is_full) {
+        return Err(TOO_MANY.into());
+    }
+    change(cx.client, |fieldsets| fieldsets.put(name, fieldset));
     out.ok();
     Ok(())
 }
@@ -75,7 +87,14 @@ static DISCARD: Command = Command::sub("himport|discard", "discard", Group::Hash
     .tips(&["request_policy:all_shards"])
     .repeatable()
     .on_session(|cx, args, out| {
-        let is_gone = change(cx.client, |fieldsets| fieldsets.remove(args.get(2)));
+        let name = args.get(2);
+        // Where a transaction keeps them as they were, they are copied for a change, and only for one.
+        let is_there = cx
+            .client
+            .fieldsets
+            .as_ref()
+            .is_some_and(|sets| sets.get(name).is_some());
+        let is_gone = is_there && change(cx.client, |fieldsets| fieldsets.remove(name));
         out.integer(i64::from(is_gone));
         Ok(())
     });

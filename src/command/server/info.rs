@@ -20,13 +20,23 @@ pub(super) static INFO: Command = Command::new("info", Group::Server, -1)
         "response_policy:special",
     ])
     .repeatable()
+    .postponed_if(takes_shards)
     .on_session(info);
 
 /// Sections, and names of several of them, that tell how many keys there are or what they take. The others are answered
 /// however slow the disk is.
 const OF_DATA: [&str; 5] = ["keyspace", "memory", "default", "all", "everything"];
 
+/// Whether the answer is drawn from shards, one after the other: with others in hand that must not be.
+fn takes_shards(args: &Args<'_>) -> bool {
+    args.from(1)
+        .any(|name| name.eq_ignore_ascii_case(b"prefixes"))
+}
+
 fn info(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    if cx.client.is_in_script && takes_shards(args) {
+        return Err("ERR INFO prefixes draws keys from all shards, and so not in a script".into());
+    }
     let sections: Vec<String> = args
         .from(1)
         .map(|name| String::from_utf8_lossy(name).to_ascii_lowercase())

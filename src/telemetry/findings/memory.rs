@@ -183,7 +183,8 @@ fn resident(situation: &Situation, findings: &mut Vec<Finding>) {
         part > whole + NOTABLE_BYTES && part as f64 > whole as f64 * ratio
     };
     // A peak that is over and has left nothing behind is none of anybody's business any more.
-    if report.peak as f64 > report.used as f64 * 1.5 && exceeds(report.rss, report.used, 1.25) {
+    let of_data = report.rss.saturating_sub(PROGRAM_BYTES);
+    if report.peak as f64 > report.used as f64 * 1.5 && exceeds(of_data, report.used, 1.25) {
         findings.push(Finding::new(
             "MEMORY PURGE",
             format!(
