@@ -39,9 +39,6 @@ case $here in *" "*) echo "put this folder where the path has no spaces" >&2; ex
 [ $# -gt 0 ] || set -- --ms 250
 "$here/bin/scaling" --basalt "$here/bin/basalt" $own --out "$here/results" "$@" || exit 1
 echo
-echo "Threads without sockets, each on a core of its own:"
-"$here/bin/scaling" sessions --ms 100 --rounds 1 --out "$here/results" || exit 1
-echo
 while read -r line || [ -n "$line" ]; do echo "$line"; done <"$here/results/scaling.json"
 "#;
 

@@ -5,7 +5,6 @@
 //! cargo bench --bench scaling -- [--quick|--short] [--threads 1,2,4] [--keys 200000] [--ms 500] [--rounds 1]
 //!     [--only WORD] [--together|--oversubscribed] [--basalt PATH] [--redis PATH] [--valkey PATH] [--memcached PATH]
 //!     [--no-redis] [--no-valkey] [--no-memcached] [--out DIR]
-//! cargo bench --bench scaling -- sessions [--threads 1,2] [--ms 500] [--rounds 3] [--only WORD] [--out DIR]
 //! cargo bench --bench scaling -- bundle DIR
 //! cargo bench --bench scaling -- model [--from FILE] [--threads 1,2,4] [--only WORD] [--commands 200000]
 //! ```
@@ -15,14 +14,12 @@
 //! `--together`, servers and load have all cores, and more threads than cores are allowed: then only CPU a command and
 //! switches say something. `--oversubscribed` is that for GET and SET, at random and of one hot key, with 2 to 32
 //! threads; its last column compares the CPU with that of the fewest. `bundle` leaves a folder that does all this on a
-//! machine without cargo (`bundle.rs`). `sessions` measures threads without sockets, each on a core of its own
-//! (`sessions.rs`), and `model` predicts what more cores would bring (`model/mod.rs`).
+//! machine without cargo (`bundle.rs`). `model` predicts what more cores would bring (`model/mod.rs`).
 
 mod bundle;
 mod chart;
 mod model;
 mod rows;
-mod sessions;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -58,10 +55,6 @@ fn main() {
     };
     if arguments.has("bundle") {
         bundle::make(&arguments);
-        return;
-    }
-    if arguments.has("sessions") {
-        sessions::measure(&arguments);
         return;
     }
     if arguments.has("model") {

@@ -6,7 +6,7 @@ use std::path::Path;
 use super::machine::Cost;
 
 /// Words of tokens that are under way at a time where a batch is prefetched: so many misses a core remembers.
-pub(super) const TOGETHER: f64 = 10.0;
+pub(crate) const TOGETHER: f64 = 10.0;
 
 /// Hand-overs that one waits for who serves a connection that another thread served: 57 lines were counted, of which
 /// several come together.

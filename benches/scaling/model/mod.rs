@@ -5,8 +5,8 @@
 //! The simulation in `src/shard/unit/simulation` has no part in it: it orders steps of the real shards to find
 //! faults, and knows no time.
 
-mod inputs;
-mod machine;
+pub(crate) mod inputs;
+pub(crate) mod machine;
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -61,7 +61,7 @@ impl Keys {
         }
     }
 
-    fn shard(&mut self) -> usize {
+    pub(crate) fn shard(&mut self) -> usize {
         let key = self.next();
         self.shards[key]
     }
@@ -159,7 +159,7 @@ pub(crate) fn predict(arguments: &Arguments) {
     peers::publish(arguments, "scaling-model.md", &report);
 }
 
-fn setup(
+pub(crate) fn setup(
     threads: usize,
     pipeline: usize,
     commands: usize,
@@ -178,47 +178,6 @@ fn setup(
         spin_ns: 400.0,
         queue_ns: 300.0,
     }
-}
-
-/// What commands of sessions without sockets cost, by what one thread takes for each in batches of so many.
-pub(crate) fn cost_of_sessions(measured: &[(usize, f64)]) -> impl Fn(usize) -> machine::Cost {
-    let each = |pipeline: usize| {
-        let found = measured.iter().find(|(measured, _)| *measured == pipeline);
-        found.expect("it was measured").1
-    };
-    let command_ns = (each(100) * 100.0 - each(10) * 10.0) / 90.0;
-    let batch_ns =
-        [1, 10, 100].map(|pipeline| (pipeline, (each(pipeline) - command_ns) * pipeline as f64));
-    move |pipeline| {
-        let found = batch_ns.iter().find(|(measured, _)| *measured == pipeline);
-        machine::Cost {
-            batch_ns: found.expect("it was measured").1.max(0.0),
-            command_ns,
-            log_ns: 0.0,
-            sequencer_ns: 0.0,
-            together: inputs::TOGETHER,
-            // Sessions stay with their threads, which have nothing else in common.
-            connection_lines: 0.0,
-            global_batch_lines: 0.0,
-            global_command_lines: 0.0,
-        }
-    }
-}
-
-/// Commands a second of so many threads with so many sessions each.
-pub(crate) fn sessions(
-    (threads, sessions): (usize, usize),
-    pipeline: usize,
-    choice: &str,
-    cost: &machine::Cost,
-    hand_over_ns: f64,
-) -> f64 {
-    let setup = Setup {
-        connections: threads * sessions,
-        ..setup(threads, pipeline, 200_000, cost, hand_over_ns)
-    };
-    let mut keys = Keys::new(choice, setup.shards, 0);
-    machine::run(&setup, &mut || keys.shard()).ops_per_s
 }
 
 fn heading() -> String {

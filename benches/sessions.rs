@@ -1,4 +1,5 @@
-//! Sessions without sockets: `cargo bench --bench scaling -- sessions [--threads 1,2] [--ms 500] [--rounds 3]`.
+//! Sessions without sockets, on threads with a core each:
+//! `cargo bench --bench sessions -- [--quick] [--threads 1,2] [--ms 500] [--rounds 3] [--only WORD] [--out DIR]`.
 //!
 //! Each thread has a core of its own, and 25 sessions that always have a batch ready; there is no kernel, no runtime
 //! and no load beside them. So a machine on which servers have to share their cores with the load still shows what
@@ -24,11 +25,19 @@ use basalt::session::{Session, Step};
 use basalt::shard::job::Ticket;
 use basalt::telemetry::{Telemetry, clock};
 
-use super::model::{self, CHOICES, KEYS, Keys};
-use super::rows::VALUE_BYTES;
-use super::support::arguments::Arguments;
-use super::support::process::{self, encode_into};
-use super::support::{load, peers};
+#[path = "scaling/model/mod.rs"]
+#[expect(dead_code, reason = "the bench of servers predicts more")]
+mod model;
+mod support;
+
+use model::inputs::TOGETHER;
+use model::machine::{self, Cost, Setup};
+use model::{CHOICES, KEYS, Keys};
+use support::arguments::Arguments;
+use support::process::{self, encode_into};
+use support::{load, peers};
+
+const VALUE_BYTES: usize = 64;
 
 /// As many clients of each thread as one server has in the other rows of this bench.
 const SESSIONS: usize = 25;
@@ -286,8 +295,15 @@ struct Row {
     hand_over_ns: f64,
 }
 
+fn main() {
+    let Some(arguments) = Arguments::read() else {
+        return;
+    };
+    measure(&arguments);
+}
+
 /// Measures, and compares with the model.
-pub(crate) fn measure(arguments: &Arguments) {
+fn measure(arguments: &Arguments) {
     let cores = process::core_count();
     let powers = (0..).map(|power| 1_usize << power);
     let own: Vec<String> = powers
@@ -320,7 +336,7 @@ pub(crate) fn measure(arguments: &Arguments) {
                 let ns = (0..rounds).map(|_| run(job, &apart[..1]).1).collect();
                 (pipeline, peers::median(ns))
             });
-            let cost = model::cost_of_sessions(&costs);
+            let cost = cost_of_sessions(&costs);
             for pipeline in PIPELINES {
                 let name = format!("{kind}{choice}, P={pipeline}");
                 if !name.contains(&only) {
@@ -339,7 +355,7 @@ pub(crate) fn measure(arguments: &Arguments) {
                         row.ops_per_s / threads as f64,
                         row.apart_ops_per_s / threads as f64,
                     ));
-                    let predicted = model::sessions(
+                    let predicted = predict(
                         (threads, SESSIONS),
                         pipeline,
                         choice,
@@ -387,4 +403,45 @@ fn one(
         apart_ops_per_s: peers::median(ops_apart),
         hand_over_ns: peers::median(hand_overs),
     }
+}
+
+/// What commands of sessions without sockets cost, by what one thread takes for each in batches of so many.
+fn cost_of_sessions(measured: &[(usize, f64)]) -> impl Fn(usize) -> Cost {
+    let each = |pipeline: usize| {
+        let found = measured.iter().find(|(measured, _)| *measured == pipeline);
+        found.expect("it was measured").1
+    };
+    let command_ns = (each(100) * 100.0 - each(10) * 10.0) / 90.0;
+    let batch_ns =
+        [1, 10, 100].map(|pipeline| (pipeline, (each(pipeline) - command_ns) * pipeline as f64));
+    move |pipeline| {
+        let found = batch_ns.iter().find(|(measured, _)| *measured == pipeline);
+        Cost {
+            batch_ns: found.expect("it was measured").1.max(0.0),
+            command_ns,
+            log_ns: 0.0,
+            sequencer_ns: 0.0,
+            together: TOGETHER,
+            // Sessions stay with their threads, which have nothing else in common.
+            connection_lines: 0.0,
+            global_batch_lines: 0.0,
+            global_command_lines: 0.0,
+        }
+    }
+}
+
+/// Commands a second of so many threads with so many sessions each.
+fn predict(
+    (threads, sessions): (usize, usize),
+    pipeline: usize,
+    choice: &str,
+    cost: &Cost,
+    hand_over_ns: f64,
+) -> f64 {
+    let setup = Setup {
+        connections: threads * sessions,
+        ..model::setup(threads, pipeline, 200_000, cost, hand_over_ns)
+    };
+    let mut keys = Keys::new(choice, setup.shards, 0);
+    machine::run(&setup, &mut || keys.shard()).ops_per_s
 }
