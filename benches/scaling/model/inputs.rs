@@ -16,8 +16,8 @@ const CONNECTION_LINES: f64 = 10.0;
 /// who do not touch the word of idle threads and the injection queue's two.
 const BATCH_LINES: f64 = 3.0;
 
-/// Touches of the log's lines, for a command that is logged: its tail is looked at, and a place drawn.
-const LOG_LINES: f64 = 2.0;
+/// Touches of the log's lines, for a command that is logged: a place is drawn.
+const LOG_LINES: f64 = 1.0;
 
 /// Of what the log costs: the part of the one thread that puts it in order. The rest writes or sends it.
 const SEQUENCER_SHARE: f64 = 0.5;
