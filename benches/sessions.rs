@@ -326,28 +326,30 @@ fn measure(arguments: &Arguments) {
     let shared: Vec<&'static Service> = threads.iter().map(|&threads| service(threads)).collect();
     for kind in ["GET", "SET"] {
         for choice in CHOICES {
-            let costs = PIPELINES.map(|pipeline| {
-                let job = Job {
-                    kind,
-                    choice,
-                    pipeline,
-                    time,
-                };
-                let ns = (0..rounds).map(|_| run(job, &apart[..1]).1).collect();
-                (pipeline, peers::median(ns))
+            let job = |pipeline| Job {
+                kind,
+                choice,
+                pipeline,
+                time,
+            };
+            let name = |pipeline| format!("{kind}{choice}, P={pipeline}");
+            if !PIPELINES
+                .iter()
+                .any(|pipeline| name(*pipeline).contains(&only))
+            {
+                continue;
+            }
+            let alone_ns = PIPELINES.map(|pipeline| {
+                let ns = (0..rounds).map(|_| run(job(pipeline), &apart[..1]).1);
+                peers::median(ns.collect())
             });
-            let cost = cost_of_sessions(&costs);
-            for pipeline in PIPELINES {
-                let name = format!("{kind}{choice}, P={pipeline}");
+            for (pipeline, each_ns) in PIPELINES.into_iter().zip(alone_ns) {
+                let name = name(pipeline);
                 if !name.contains(&only) {
                     continue;
                 }
-                let job = Job {
-                    kind,
-                    choice,
-                    pipeline,
-                    time,
-                };
+                let cost = cost_of_sessions(alone_ns, pipeline, each_ns);
+                let job = job(pipeline);
                 let mut first = None;
                 for (&threads, &service) in threads.iter().zip(&shared) {
                     let row = one(job, rounds, &vec![service; threads], &apart[..threads]);
@@ -359,7 +361,7 @@ fn measure(arguments: &Arguments) {
                         (threads, SESSIONS),
                         pipeline,
                         choice,
-                        &cost(pipeline),
+                        &cost,
                         row.hand_over_ns,
                     );
                     let text = format!(
@@ -405,28 +407,20 @@ fn one(
     }
 }
 
-/// What commands of sessions without sockets cost, by what one thread takes for each in batches of so many.
-fn cost_of_sessions(measured: &[(usize, f64)]) -> impl Fn(usize) -> Cost {
-    let each = |pipeline: usize| {
-        let found = measured.iter().find(|(measured, _)| *measured == pipeline);
-        found.expect("it was measured").1
-    };
-    let command_ns = (each(100) * 100.0 - each(10) * 10.0) / 90.0;
-    let batch_ns =
-        [1, 10, 100].map(|pipeline| (pipeline, (each(pipeline) - command_ns) * pipeline as f64));
-    move |pipeline| {
-        let found = batch_ns.iter().find(|(measured, _)| *measured == pipeline);
-        Cost {
-            batch_ns: found.expect("it was measured").1.max(0.0),
-            command_ns,
-            log_ns: 0.0,
-            sequencer_ns: 0.0,
-            together: TOGETHER,
-            // Sessions stay with their threads, which have nothing else in common.
-            connection_lines: 0.0,
-            global_batch_lines: 0.0,
-            global_command_lines: 0.0,
-        }
+/// What commands of sessions without sockets cost in batches of so many, by what one thread takes for each of them, and
+/// for each in batches of all sizes.
+fn cost_of_sessions([_, ten_ns, hundred_ns]: [f64; 3], pipeline: usize, each_ns: f64) -> Cost {
+    let command_ns = (hundred_ns * 100.0 - ten_ns * 10.0) / 90.0;
+    Cost {
+        batch_ns: ((each_ns - command_ns) * pipeline as f64).max(0.0),
+        command_ns,
+        log_ns: 0.0,
+        sequencer_ns: 0.0,
+        together: TOGETHER,
+        // Sessions stay with their threads, which have nothing else in common.
+        connection_lines: 0.0,
+        global_batch_lines: 0.0,
+        global_command_lines: 0.0,
     }
 }
 

@@ -271,14 +271,19 @@ impl Batch {
         self.outgoing.wake_all();
     }
 
+    /// The first plan is the next one to run, and nothing is prefetched.
+    pub fn rewind(&mut self) {
+        self.next = 0;
+        self.prefetched = 0;
+    }
+
     /// Forgets all requests and plans, and the bytes they stood in.
     pub fn consume(&mut self, consumed: usize) {
         self.requests.clear();
         self.plans.clear();
         self.keys.clear();
         self.shards.clear();
-        self.next = 0;
-        self.prefetched = 0;
+        self.rewind();
         self.start += consumed;
         if self.start == self.input.len() {
             self.input.clear();

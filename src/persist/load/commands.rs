@@ -240,7 +240,7 @@ impl Runner {
 
     /// The error comes with how many commands were passed since the one that failed.
     fn run_planned(&mut self, batch: &mut Batch) -> Result<(), (usize, AofFault)> {
-        batch.next = 0;
+        batch.rewind();
         let Runner {
             service,
             session,
