@@ -9,7 +9,7 @@
 #![expect(clippy::print_stdout, reason = "a bench says what it measured")]
 
 #[expect(dead_code, reason = "the tests do more with it")]
-#[path = "../tests/cluster/world.rs"]
+#[path = "../tests/cluster/world/mod.rs"]
 mod world;
 
 use rustix::time::{ClockId, clock_gettime};
@@ -23,6 +23,7 @@ const NETWORK: Faults = Faults {
     lost_of_1000: 0,
     twice_of_1000: 0,
     skew_max: 0,
+    save_max: 5,
 };
 
 /// Seconds that a cluster idles while its traffic is counted.

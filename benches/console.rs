@@ -240,7 +240,7 @@ impl Plan {
         let _ = writeln!(
             text,
             "\nThe past that pages show takes {:.2} MiB at most, which is allocated as it fills in an hour and a day.",
-            basalt::telemetry::history::BYTES_MAX as f64 / 1_048_576.0
+            basalt_server::telemetry::history::BYTES_MAX as f64 / 1_048_576.0
         );
         text
     }

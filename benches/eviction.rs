@@ -4,6 +4,7 @@
 //! ```text
 //! cargo bench --bench eviction -- --simulate [--requests 2000000]     in process: hit ratios with 1, 8, 64 shards
 //! cargo bench --bench eviction -- --cpu [--quick] [--rounds 15]      a SET that evicts, beside redis-server and Valkey
+//! cargo bench --bench eviction -- --ages [--turnovers 3]            how old evicted keys are, beside both
 //! cargo bench --bench eviction -- --soak [--seconds 20] [--limit BYTES] [--per-second N] [--of-redis]
 //!                                        [--directives "--activedefrag yes"]     all types at the limit
 //! ```
@@ -17,12 +18,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
-use basalt::base::hash::{Seed, slot};
-use basalt::base::random::Random;
-use basalt::engine::evict::Policy;
-use basalt::engine::evict::budget::Budget;
-use basalt::engine::keyspace::Deadline;
-use basalt::engine::{Engine, Key, Now};
+use basalt_core::base::hash::{Seed, slot};
+use basalt_core::base::random::Random;
+use basalt_engine::evict::Policy;
+use basalt_engine::evict::budget::Budget;
+use basalt_engine::keyspace::Deadline;
+use basalt_engine::{Engine, Key, Now};
 
 mod support;
 
@@ -42,6 +43,9 @@ fn main() {
     }
     if arguments.has("--cpu") {
         cpu(&arguments);
+    }
+    if arguments.has("--ages") {
+        support::ages::report(&arguments);
     }
     if arguments.has("--soak") {
         let directives = arguments.value("--directives", "");

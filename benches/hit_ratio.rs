@@ -1,5 +1,6 @@
 //! Hit ratios of basalt, of redis-server and of Valkey (allkeys-lru and allkeys-lfu) at the same `maxmemory`, over
-//! generated workloads, each replayed through the protocol as a look-aside cache: GET, and SET what was not there.
+//! generated workloads, each replayed through the protocol as a look-aside cache: GET, and SET what was not there. In
+//! some of them requests delete keys (DEL), and values have deadlines (SET with PX).
 //!
 //! ```text
 //! cargo bench --bench hit_ratio -- [--quick] [--cells zipf,scan] [--ranks N] [--requests N] [--shares 0.1,0.3]
@@ -8,34 +9,35 @@
 //!     [--exact] [--in-process] [--out DIR]
 //! ```
 //!
-//! The workloads are described in `support/workload.rs`. Memory is a share of what all ranks would take in Redis, plus
-//! 2 MiB for the server itself. Servers run one after the other. Requests are pipelined, 64 GETs a batch, then the SETs
-//! of what was missing, over one connection: the same for all. `--exact` simulates an exact LRU cache of as many
+//! The workloads are described in `tests/support/workload.rs`. Memory is a share of what all ranks would take in Redis,
+//! plus 2 MiB for the server itself. Servers run one after the other. Requests are pipelined, 64 GETs a batch, then the
+//! SETs of what was missing, over one connection: the same for all. `--exact` simulates an exact LRU cache of as many
 //! bytes of keys, values and 28 bytes each instead of starting servers, and is quick. `--in-process` feeds basalt's
 //! engines themselves, without sockets, and shows what their miss-ratio curves say beside exact LRU. What must be known
 //! to read the table: Redis ages its LFU counters by the minute and a replay takes seconds, so they hardly age here;
-//! that helps its LFU where popularity is fixed and hurts it where popularity moves.
+//! that helps its LFU where popularity is fixed and hurts it where popularity moves. Where values have deadlines,
+//! requests are sent at the same pace to all.
 
 use std::fmt::Write as _;
 use std::io::{Read, Write as _};
 use std::net::TcpStream;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 mod support;
 
-use basalt::base::hash::{Seed, slot};
-use basalt::engine::evict::Policy;
-use basalt::engine::evict::budget::Budget;
-use basalt::engine::keyspace::Deadline;
-use basalt::engine::{Engine, Key, Now};
-use basalt::structures::reuse_distance::Estimate;
-use basalt::telemetry::miss_ratio::bytes_of_keys;
+use basalt_core::base::hash::{Seed, slot};
+use basalt_core::structures::reuse_distance::Estimate;
+use basalt_engine::evict::Policy;
+use basalt_engine::evict::budget::Budget;
+use basalt_engine::keyspace::Deadline;
+use basalt_engine::{Engine, Key, Now};
+use basalt_server::telemetry::miss_ratio::bytes_of_keys;
+use basalt_testing::workload::{Lru, STEPS_PER_MS, Sizes, Workload};
 use support::arguments::Arguments;
 use support::peers::{self, Peer};
 use support::process::{self, Process};
-use support::workload::{Lru, Sizes, Workload};
 
 /// GETs under way at once.
 const BATCH: usize = 64;
@@ -79,7 +81,8 @@ fn main() {
         process::machine(),
         process::date()
     );
-    let workloads = Workload::all(ranks, requests, seed);
+    let mut workloads = Workload::all(ranks, requests, seed);
+    workloads.extend(Workload::changing(ranks, requests, seed));
     let workloads = workloads.iter().filter(|workload| is_wanted(workload.name));
     if arguments.has("--exact") {
         exact(&mut out, workloads, &shares);
@@ -221,41 +224,56 @@ fn served(
 fn replay(workload: &Workload, stream: TcpStream) -> (u64, u64, u64) {
     let mut replies = Replies::new(stream);
     let value = vec![b'v'; 1 << 16];
-    let mut keys = workload.keys();
+    let mut steps = workload.steps();
     let (mut batch, mut missing) = (Vec::new(), Vec::new());
     let mut bytes = Vec::new();
     let (mut hits, mut asked, mut refused) = (0, 0, 0);
+    let (started, mut done) = (Instant::now(), 0);
     loop {
+        if workload.lives > 0.0 {
+            let due = Duration::from_millis(done / STEPS_PER_MS);
+            std::thread::sleep(due.saturating_sub(started.elapsed()));
+        }
+        done += BATCH as u64;
         batch.clear();
-        batch.extend(keys.by_ref().take(BATCH));
+        batch.extend(steps.by_ref().take(BATCH));
         if batch.is_empty() {
             return (hits, asked, refused);
         }
         bytes.clear();
-        for key in &batch {
-            let _ = write!(bytes, "*2\r\n$3\r\nGET\r\n$16\r\nkey:{key:012}\r\n");
+        for (key, writes) in &batch {
+            let command = if *writes { "DEL" } else { "GET" };
+            let _ = write!(bytes, "*2\r\n$3\r\n{command}\r\n$16\r\nkey:{key:012}\r\n");
         }
         replies.send(&bytes);
         missing.clear();
-        for key in &batch {
-            asked += 1;
-            match replies.next() {
-                Reply::Value => hits += 1,
-                Reply::Nothing => missing.push(*key),
-                Reply::Error => panic!("GET answers an error"),
+        for (key, writes) in &batch {
+            let reply = replies.next();
+            assert!(!matches!(reply, Reply::Error), "GET or DEL is refused");
+            if !writes {
+                asked += 1;
+                match reply {
+                    Reply::Value => hits += 1,
+                    _ => missing.push(*key),
+                }
             }
         }
         missing.sort_unstable();
         missing.dedup();
         bytes.clear();
         for key in &missing {
-            let length = workload.value_bytes(*key);
+            let (length, life) = (workload.value_bytes(*key), workload.life_ms(*key));
+            let words = if life.is_some() { 5 } else { 3 };
             let _ = write!(
                 bytes,
-                "*3\r\n$3\r\nSET\r\n$16\r\nkey:{key:012}\r\n${length}\r\n"
+                "*{words}\r\n$3\r\nSET\r\n$16\r\nkey:{key:012}\r\n${length}\r\n"
             );
             bytes.extend_from_slice(&value[..length]);
             bytes.extend_from_slice(b"\r\n");
+            if let Some(life) = life {
+                let life = life.to_string();
+                let _ = write!(bytes, "$2\r\nPX\r\n${}\r\n{life}\r\n", life.len());
+            }
         }
         if bytes.is_empty() {
             continue;
@@ -363,15 +381,11 @@ fn in_process<'w>(
             // The curve speaks of the memory that the data took in the end.
             let per_key = data_bytes / cell_keys(&row).max(1);
             let mut cache = Lru::new(data_bytes);
-            let mut hits = 0;
-            for key in workload.keys() {
-                let size = match workload.sizes {
+            let exact = 100.0
+                * asked_of(&mut cache, workload, |key| match workload.sizes {
                     Sizes::Fixed(_) => per_key,
                     Sizes::Lognormal(..) => (workload.value_bytes(key) + KEY_BYTES + 28) as u64,
-                };
-                hits += u64::from(cache.ask(key, size));
-            }
-            let exact = 100.0 * hits as f64 / workload.requests as f64;
+                });
             let row = format!(
                 "| {} | {:.1} | {exact:.2} | {:.2} |{row}",
                 workload.name,
@@ -424,20 +438,35 @@ fn engines(workload: &Workload, policy: &str, bytes: usize, shards: usize) -> Ce
     };
     budget.configure(bytes as u64, policy, false);
     let value = vec![b'v'; 1 << 16];
-    let mut hits = 0;
-    for (index, number) in workload.keys().enumerate() {
+    let (mut hits, mut asked) = (0, 0);
+    for (index, (number, writes)) in workload.steps().enumerate() {
         // As fast as a server would be asked over a connection.
-        now.unix_ms = 1_000_000 + index as u64 / 300;
+        now.unix_ms = 1_000_000
+            + match workload.lives > 0.0 {
+                true => index as u64 / STEPS_PER_MS,
+                false => index as u64 / 300,
+            };
         let name = format!("key:{number:012}");
         let key = Key::new(name.as_bytes(), seed);
         let engine = &mut engines[slot(name.as_bytes()) as usize & (shards - 1)];
+        if writes {
+            let mut keyspace = engine.keyspace(0, now);
+            if let Some(place) = keyspace.find_write(&key) {
+                keyspace.delete(place);
+            }
+            engine.deferred.settle();
+            continue;
+        }
+        asked += 1;
         if engine.keyspace(0, now).find_read(&key).is_some() {
             hits += 1;
         } else if engine.make_room(0, now).is_ok() {
             let value = &value[..workload.value_bytes(number)];
             let mut keyspace = engine.keyspace(0, now);
             let found = keyspace.find_write(&key);
-            keyspace.put_text(&key, found, value, Deadline::Clear);
+            let life = workload.life_ms(number);
+            let deadline = life.map_or(Deadline::Clear, |life| Deadline::At(now.unix_ms + life));
+            keyspace.put_text(&key, found, value, deadline);
             engine.pay(now, 1);
         }
         engine.deferred.settle();
@@ -448,7 +477,7 @@ fn engines(workload: &Workload, policy: &str, bytes: usize, shards: usize) -> Ce
         estimate.add(&published.curve.estimate([bytes_of_keys(used)]));
     }
     Cell {
-        hit_ratio: f64::from(hits) / workload.requests as f64,
+        hit_ratio: f64::from(hits) / f64::from(asked),
         keys: engines
             .iter()
             .map(|engine| engine.db(0).map_or(0, |db| db.len()))
@@ -459,6 +488,33 @@ fn engines(workload: &Workload, policy: &str, bytes: usize, shards: usize) -> Ce
             .sum(),
         lru_estimate: estimate.lru().map_or(0.0, |[ratio]| ratio),
     }
+}
+
+/// The hit ratio of an exact cache over a workload, given the bytes of each key.
+fn asked_of(cache: &mut Lru, workload: &Workload, bytes_of: impl Fn(u32) -> u64) -> f64 {
+    let (mut hits, mut asked) = (0u64, 0u64);
+    // By key: the millisecond at which its value is over.
+    let mut ends = Vec::new();
+    for (index, (key, writes)) in workload.steps().enumerate() {
+        let now = index as u64 / STEPS_PER_MS;
+        if ends.len() <= key as usize {
+            ends.resize(key as usize + 1, u64::MAX);
+        }
+        let end = &mut ends[key as usize];
+        if writes || *end < now {
+            cache.remove(key);
+            *end = u64::MAX;
+        }
+        if writes {
+            continue;
+        }
+        asked += 1;
+        match cache.ask(key, bytes_of(key)) {
+            true => hits += 1,
+            false => *end = workload.life_ms(key).map_or(u64::MAX, |life| now + life),
+        }
+    }
+    hits as f64 / asked as f64
 }
 
 /// What an exact LRU cache would do.
@@ -474,17 +530,15 @@ fn exact<'w>(out: &mut String, workloads: impl Iterator<Item = &'w Workload>, sh
         for &share in shares {
             let bytes = memory_bytes(workload, share) - BASE_BYTES;
             let mut cache = Lru::new(bytes as u64);
-            let mut hits = 0;
-            for key in workload.keys() {
-                let size = workload.value_bytes(key) + KEY_BYTES + OVERHEAD_BYTES;
-                hits += u64::from(cache.ask(key, size as u64));
-            }
+            let ratio = asked_of(&mut cache, workload, |key| {
+                (workload.value_bytes(key) + KEY_BYTES + OVERHEAD_BYTES) as u64
+            });
             let _ = writeln!(
                 out,
                 "| {} | {different} | {:.1} | {:.2} |",
                 workload.name,
                 bytes as f64 / 1e6,
-                100.0 * hits as f64 / workload.requests as f64
+                100.0 * ratio
             );
         }
     }

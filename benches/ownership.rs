@@ -13,9 +13,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::Waker;
 use std::thread;
 
-use basalt::shard::ownership::engines::HeldEngines;
-use basalt::shard::ownership::queued::QueuedMessage;
-use basalt::shard::ownership::{Message, Shards};
+use basalt_server::shard::ownership::engines::HeldEngines;
+use basalt_server::shard::ownership::queued::QueuedMessage;
+use basalt_server::shard::ownership::{Message, Shards};
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 
 struct Add {

@@ -4,11 +4,11 @@
 
 use std::hint::black_box;
 
-use basalt::base::extended::Extended;
-use basalt::base::glob::{Case, matches};
-use basalt::base::number::{F64Buffer, parse_f64, parse_i64};
-use basalt::resp::reply::{Out, Protocol};
-use basalt::resp::request::{Limits, Parser, Requests};
+use basalt_core::base::extended::Extended;
+use basalt_core::base::glob::{Case, matches};
+use basalt_core::base::number::{F64Buffer, parse_f64, parse_i64};
+use basalt_core::resp::reply::{Out, Protocol};
+use basalt_core::resp::request::{Limits, Parser, Requests};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 
 /// `count` requests, GET and SET in turn, with keys and values of 16 bytes.

@@ -15,15 +15,15 @@ use std::sync::{Arc, Barrier};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use basalt::client::connection::Connection;
-use basalt::client::shared::Shared;
-use basalt::config::Config;
-use basalt::resp::request::Limits;
-use basalt::session::batch::Batch;
-use basalt::session::service::Service;
-use basalt::session::{Session, Step};
-use basalt::shard::job::Ticket;
-use basalt::telemetry::{Telemetry, clock};
+use basalt_commands::client::connection::Connection;
+use basalt_commands::client::shared::Shared;
+use basalt_commands::config::Config;
+use basalt_core::resp::request::Limits;
+use basalt_server::session::batch::Batch;
+use basalt_server::session::{Session, Step};
+use basalt_server::shard::job::Ticket;
+use basalt_server::state::Service;
+use basalt_server::telemetry::{Telemetry, clock};
 
 #[path = "scaling/model/mod.rs"]
 #[expect(dead_code, reason = "the bench of servers predicts more")]
@@ -165,7 +165,7 @@ fn service(threads: usize) -> &'static Service {
     let config = Arc::new(Config::default());
     let shards = config.shard_count(threads);
     let telemetry = Telemetry::new(None, threads);
-    let service = basalt::server::build(config, shards, telemetry);
+    let service = basalt_server::start::build(config, shards, telemetry);
     let service: &'static Service = Box::leak(Box::new(service));
     let keys: Vec<usize> = (0..KEYS).collect();
     let encode = |keys: &[usize]| {

@@ -39,7 +39,7 @@ use std::time::{Duration, Instant};
 
 mod support;
 
-use basalt::base::checksum::crc64;
+use basalt_core::base::checksum::crc64;
 use support::arguments::Arguments;
 use support::peers::{self, Peer};
 use support::process::{self, Client, Process};

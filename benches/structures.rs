@@ -10,14 +10,14 @@
 
 use std::hint::black_box;
 
-use basalt::base::hash::{SLOTS, Seed, slot};
-use basalt::engine::keyspace::Deadline;
-use basalt::engine::{Engine, Key, Now};
-use basalt::structures::entry::Entry;
-use basalt::structures::ordered::ranking::Ranking;
-use basalt::structures::ordered::{Direction, Form};
-use basalt::structures::table::Table;
-use basalt::structures::wheel::Wheel;
+use basalt_core::base::hash::{SLOTS, Seed, slot};
+use basalt_core::structures::entry::Entry;
+use basalt_core::structures::ordered::ranking::Ranking;
+use basalt_core::structures::ordered::{Direction, Form};
+use basalt_core::structures::table::Table;
+use basalt_core::structures::wheel::Wheel;
+use basalt_engine::keyspace::Deadline;
+use basalt_engine::{Engine, Key, Now};
 use criterion::{BatchSize, Criterion, Throughput};
 use rustix::time::{ClockId, clock_gettime};
 

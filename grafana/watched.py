@@ -42,7 +42,7 @@ class Watched:
 
     def __enter__(self):
         try:
-            self.start_server("primary", "--appendonly", "yes", *self.options)
+            self.start_server("primary", "--appendonly", "yes", *self.tls(), *self.options)
             self.cli("config", "set", "repl-diskless-sync-delay", "0")
             self.start_replica("replica")
             self.start_cluster("node1", "node2")
@@ -70,6 +70,15 @@ class Watched:
         self.start(name, self.binary, "--port", str(port), "--metrics-port", str(metrics), "--bind", "127.0.0.1",
                    "--save", "", "--dir", str(self.dir / f"{name}.d"), *options)
         wait_until(lambda: answers(f"http://127.0.0.1:{metrics}/ready"), f"{name} is ready")
+
+    def tls(self):
+        """Options of a TLS port with a certificate made for it, whose figures dashboards show, too."""
+        key, certificate = str(self.dir / "server.key"), str(self.dir / "server.crt")
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+                        "-keyout", key, "-out", certificate, "-days", "30", "-subj", "/CN=localhost"],
+                       stderr=subprocess.DEVNULL, check=True)
+        return ["--tls-port", str(free_port()), "--tls-cert-file", certificate, "--tls-key-file", key,
+                "--tls-ca-cert-file", certificate]
 
     def start_replica(self, name):
         self.start_server(name, "--replicaof", f"127.0.0.1 {self.ports['primary']}")

@@ -1,14 +1,16 @@
-//! Arguments to configuration to `server::run` to an exit code; alone may print and exit.
+//! Arguments to configuration to `start::run` to an exit code; alone may print and exit.
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
-use basalt::config::{self, Action, ConfigError, Startup};
-use basalt::persist::aof::check;
-use basalt::persist::rdb::check as check_snapshot;
-use basalt::{report, server, top};
+use basalt_commands::config::{self, Action, ConfigError, Startup};
+use basalt_server::persist::aof::check;
+use basalt_server::persist::rdb::check as check_snapshot;
+use basalt_server::start;
+use basalt_tools::report;
+use basalt_tools::top;
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os();
@@ -33,7 +35,7 @@ fn act(startup: Startup, program: &OsStr) -> ExitCode {
         Action::Version => print(&config::help::version()),
         Action::Help => print(&config::help::help()),
         Action::Check => {
-            let checked = server::check(&startup);
+            let checked = start::check(&startup);
             let advice = checked.as_deref().unwrap_or_default();
             for warning in startup.warnings.iter().chain(advice) {
                 print(&format!("Warning: {warning}"));
@@ -52,7 +54,7 @@ fn act(startup: Startup, program: &OsStr) -> ExitCode {
                 );
                 return ExitCode::FAILURE;
             }
-            let code = server::run(startup, program.to_string_lossy().into_owned());
+            let code = start::run(startup, program.to_string_lossy().into_owned());
             return ExitCode::from(u8::try_from(code).unwrap_or(1));
         }
     }
@@ -75,11 +77,25 @@ fn run_tool(program: &OsStr, arguments: &[OsString]) -> Option<ExitCode> {
         Some("check-rdb") => Some(check_rdb(&arguments[1..])),
         Some("top") => Some(end(top::run(&arguments[1..]))),
         Some("report") => Some(end(report::run(&arguments[1..]).map(|text| print(&text)))),
-        Some("help") => {
-            print(&config::help::help());
-            Some(ExitCode::SUCCESS)
+        Some("completions") => {
+            let shell = arguments.get(1).map(|shell| shell.to_string_lossy());
+            let text = config::completions::of_shell(&shell.unwrap_or_default());
+            Some(end(text.map(|text| print(&text))))
         }
+        Some("help") => Some(end(help(&arguments[1..]).map(|text| print(&text)))),
         _ => None,
+    }
+}
+
+/// The help, or that on what is named.
+fn help(names: &[OsString]) -> Result<String, String> {
+    let names: Vec<String> = names
+        .iter()
+        .map(|name| name.to_string_lossy().into_owned())
+        .collect();
+    match names.is_empty() {
+        true => Ok(config::help::help()),
+        false => config::help::help_on(&names),
     }
 }
 

@@ -13,7 +13,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::process;
-use super::workload::{Shape, Sizes, Workload};
+use basalt_testing::workload::{Shape, Sizes, Workload};
 
 /// Keys drawn for a pool: about 390,000 distinct ones of a million.
 const POOL_KEYS: usize = 500_000;
@@ -377,6 +377,8 @@ impl Pool {
             sizes: Sizes::Fixed(value_bytes),
             ranks: keys,
             requests: commands,
+            writes: 0.0,
+            lives: 0.0,
             seed: 1,
         };
         let is_ranked = matches!(kind, Kind::ZipfGet | Kind::ZipfSet);

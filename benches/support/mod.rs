@@ -4,10 +4,10 @@
 
 #![allow(dead_code, reason = "each bench uses its part")]
 
+pub(crate) mod ages;
 pub(crate) mod arguments;
 pub(crate) mod closed_loop;
 pub(crate) mod load;
 pub(crate) mod peers;
 pub(crate) mod process;
 pub(crate) mod scenarios;
-pub(crate) mod workload;

@@ -12,7 +12,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use crate::base::maps;
+use basalt_core::base::maps;
 
 /// A database and a key in it.
 type Place = (usize, Box<[u8]>);

@@ -6,10 +6,10 @@
 //! left out of this walk.
 
 use super::{Engine, Key};
-use crate::alloc::account;
-use crate::alloc::slabs::Mover;
-use crate::engine::value::{Object, Standing};
-use crate::structures::entry::{EntryRef, Value};
+use crate::value::{Object, Standing};
+use basalt_core::alloc::account;
+use basalt_core::alloc::slabs::Mover;
+use basalt_core::structures::entry::{EntryRef, Value};
 
 /// Entries that a slice looks at.
 const ENTRIES_PER_SLICE: usize = 128;
@@ -95,14 +95,14 @@ impl Engine {
     }
 }
 
-#[cfg(all(test, not(any(loom, asan, miri))))]
+#[cfg(all(test, not(any(miri, feature = "system-allocator"))))]
 mod tests {
     use super::*;
-    use crate::base::hash::Seed;
-    use crate::engine::Now;
-    use crate::engine::keyspace::Deadline;
-    use crate::engine::value::sorted_set::{Limits, SortedSetMut};
-    use crate::structures::ordered::Form;
+    use crate::Now;
+    use crate::keyspace::Deadline;
+    use crate::value::sorted_set::{Limits, SortedSetMut};
+    use basalt_core::base::hash::Seed;
+    use basalt_core::structures::ordered::Form;
 
     const SEED: Seed = Seed { k0: 1, k1: 2 };
     const NOW: Now = Now { unix_ms: 1_000 };

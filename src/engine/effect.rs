@@ -12,9 +12,9 @@ use smallvec::SmallVec;
 use super::Key;
 use super::record::{Audience, Head, Log, Records};
 use super::tracking::{Forgotten, InvalidatedKey, Invalidations, Tracked, TrackedCount, Written};
-use crate::base::hash::Seed;
-use crate::base::random::Random;
-use crate::structures::block::Content;
+use basalt_core::base::hash::Seed;
+use basalt_core::base::random::Random;
+use basalt_core::structures::block::Content;
 
 /// Keys that a read of a tracking connection forgets at most, when too many are remembered.
 const LAPSED_PER_READ: usize = 16;
@@ -483,13 +483,13 @@ impl Effects {
 
     /// Records that a key is not here any more, though no client deleted it: its slot has gone to another server. Those
     /// who cache it are told. It is no event, as in Redis: to its clients the key still is.
-    pub(super) fn lost(&mut self, key: &[u8]) {
+    pub(super) fn lost(&mut self, db: usize, key: &[u8]) {
         self.hot.by_clock += 1;
         self.hot.dirty += 1;
         self.hot.stamp += 1;
         if self.hot.is_attentive || self.interest.is_any() {
             let client = std::mem::take(&mut self.hot.client);
-            self.void(key);
+            self.void(db, key);
             self.hot.client = client;
         }
     }
@@ -521,23 +521,32 @@ impl Effects {
         }
     }
 
+    /// Records a change beside a key's data, which those who cache the key are not told.
+    pub fn wrote_beside(&mut self, db: usize, key: &[u8], event: Event) {
+        self.hot.dirty += 1;
+        self.hot.stamp += 1;
+        if self.hot.recording || self.interest.wants(event.class) {
+            self.record(db, key, event);
+        }
+    }
+
     /// Hands a change to all who may want to know of it.
     #[cold]
     fn heed(&mut self, db: usize, key: &[u8], event: Event) {
         if self.hot.recording || self.interest.wants(event.class) {
             self.record(db, key, event);
         }
-        self.void(key);
+        self.void(db, key);
     }
 
     /// Tells those who cache a key that it has changed.
-    fn void(&mut self, key: &[u8]) {
+    fn void(&mut self, db: usize, key: &[u8]) {
         if let Some(invalidated) = self.tracked.take(key, self.hot.client) {
             self.invalidate(invalidated);
         }
         if self.interest.wants_all_keys() {
             let (key, by) = (key.into(), self.hot.client);
-            self.invalidations.written.push(Written { key, by });
+            self.invalidations.written.push(Written { key, db, by });
             self.note_news();
         }
     }

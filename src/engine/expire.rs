@@ -7,10 +7,10 @@ use super::effect::Event;
 use super::own_deadlines::OwnDeadlines;
 use super::value::{DataType, Kind, Object, Trash, lapse};
 use super::{Engine, Leaving, Now};
-use crate::alloc::account;
-use crate::structures::entry::EntryRef;
-use crate::structures::table::Place;
-use crate::structures::wheel;
+use basalt_core::alloc::account;
+use basalt_core::structures::entry::EntryRef;
+use basalt_core::structures::table::Place;
+use basalt_core::structures::wheel;
 
 /// Wheel items looked at per database and slice; keeps a slice well under 100 µs.
 const ITEMS_PER_SLICE: usize = 64;
@@ -443,10 +443,10 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::hash::Seed;
-    use crate::engine::Key;
-    use crate::engine::db::Db;
-    use crate::engine::keyspace::Deadline;
+    use crate::Key;
+    use crate::db::Db;
+    use crate::keyspace::Deadline;
+    use basalt_core::base::hash::Seed;
 
     const SEED: Seed = Seed { k0: 1, k1: 2 };
 

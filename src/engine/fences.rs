@@ -8,12 +8,15 @@
 //! All shards draw from one [`FenceSource`], so a fence belongs to one lock only, and goes on to grow where a lock is
 //! renamed, moved to another database or taken again in another shard.
 //!
-//! The fences that are in force go into snapshots as aux fields, and into the log as a record that changes nothing
-//! elsewhere ([`FenceNote`]). Servers that know nothing of fences skip both. Slots that go to another node take along
-//! the fences of their locks and, at the end, the last one that this server has drawn: the other node's clock may be
-//! behind.
+//! The fences that are in force go into snapshots as aux fields, and into the log as notes ([`note`]). Servers that
+//! know nothing of fences skip both. Slots that go to another node take along the fences of their locks and, at the
+//! end, the last one that this server has drawn: the other node's clock may be behind.
+//!
+//! What comes from elsewhere is bounded: a fence that is more than a day ahead of this server's clock is not taken
+//! over, or one false number would use up all numbers for good.
 //!
 //! [`Db`]: super::db::Db
+//! [`note`]: super::note
 //!
 //! What handlers ask is in [`super::locks`].
 
@@ -22,9 +25,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::Now;
-use crate::alloc::account;
-use crate::base::hash::digest;
-use crate::base::{maps, number};
+use basalt_core::alloc::account;
+use basalt_core::base::hash::digest;
+use basalt_core::base::{maps, number};
+
+/// The largest fence: replies tell it as a signed number.
+const FENCE_MAX: u64 = i64::MAX as u64;
+
+/// How far a fence of another server may be ahead of this one's clock, in microseconds: a day.
+const AHEAD_US_MAX: u64 = 24 * 60 * 60 * 1_000_000;
 
 /// Where the fences of a server come from.
 #[derive(Debug, Default)]
@@ -34,22 +43,31 @@ impl FenceSource {
     /// A fence larger than all before, and at least the clock in microseconds: a server that lost what it had drawn
     /// last goes on above it, unless it drew more than one each microsecond or its clock was set back.
     pub fn next(&self, now: Now) -> u64 {
-        let clock_us = now.unix_ms.saturating_mul(1_000);
-        let after = |last: u64| Some(last.saturating_add(1).max(clock_us));
+        let clock_us = clock_us(now);
+        let after = |last: u64| Some(last.saturating_add(1).max(clock_us).min(FENCE_MAX));
         let last = self.0.fetch_update(Relaxed, Relaxed, after);
         let last = last.unwrap_or_else(|last| last);
         after(last).unwrap_or(last)
     }
 
-    /// All fences from now on are larger than this one.
-    pub fn raise(&self, fence: u64) {
+    /// All fences from now on are larger than this one, which another server has drawn, or this one before.
+    pub fn raise(&self, fence: u64, now: Now) -> Result<(), TooFar> {
+        let most = clock_us(now).saturating_add(AHEAD_US_MAX);
+        if fence > most.min(FENCE_MAX - 1) {
+            return Err(TooFar);
+        }
         self.0.fetch_max(fence, Relaxed);
+        Ok(())
     }
 
     /// The last one, 0 if there was none yet.
     pub fn last(&self) -> u64 {
         self.0.load(Relaxed)
     }
+}
+
+fn clock_us(now: Now) -> u64 {
+    now.unix_ms.saturating_mul(1_000)
 }
 
 /// A fence, and the owner that it was drawn for.
@@ -62,13 +80,26 @@ pub struct Fence {
 }
 
 impl Fence {
-    /// The digest of no owner: the fence is the last one that was drawn, and no lock's.
-    pub const NOBODY: u64 = 0;
-
     /// A fence of an owner.
     pub fn of(number: u64, owner: &[u8]) -> Fence {
         let owner = digest(owner);
         Fence { number, owner }
+    }
+
+    /// The number and the owner's digest, as servers tell each other.
+    pub fn texts(self) -> (String, String) {
+        (self.number.to_string(), format!("{:016x}", self.owner))
+    }
+
+    /// The fence that two such texts tell.
+    pub fn parse(number: &[u8], owner: &[u8]) -> Option<Fence> {
+        let number = number::parse_u64(number)?;
+        let is_digit = |byte: &u8| byte.is_ascii_hexdigit();
+        let owner = std::str::from_utf8(owner).ok();
+        let owner =
+            owner.filter(|text| text.len() == 16 && text.bytes().all(|byte| is_digit(&byte)))?;
+        let owner = u64::from_str_radix(owner, 16).ok()?;
+        Some(Fence { number, owner })
     }
 
     /// Whether it was drawn for this owner.
@@ -77,43 +108,21 @@ impl Fence {
     }
 }
 
-/// What servers tell each other of a fence, as a text: `basalt:fence:NUMBER:OWNER`, the digest of the owner in
-/// hexadecimal. In the log it is the name of a field that a hash is said to lose and never had.
+/// A fence that no server of this kind has drawn: [`FenceSource::raise`] does not take it over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FenceNote(pub Fence);
+pub struct TooFar;
 
-impl FenceNote {
-    /// Tells of the last fence that was drawn, whatever lock it was for.
-    pub fn of_last(number: u64) -> FenceNote {
-        FenceNote(Fence {
-            number,
-            owner: Fence::NOBODY,
-        })
-    }
-}
-
-const NOTE: &[u8] = b"basalt:fence:";
-
-impl FenceNote {
-    /// The text.
-    pub fn text(&self) -> String {
-        let Fence { number, owner } = self.0;
-        format!("basalt:fence:{number}:{owner:016x}")
-    }
-
-    /// The fence that a text tells of, if it is such a text.
-    pub fn parse(text: &[u8]) -> Option<FenceNote> {
-        let rest = text.strip_prefix(NOTE)?;
-        let colon = memchr::memchr(b':', rest)?;
-        let number = u64::try_from(number::parse_i64(&rest[..colon])?).ok()?;
-        let owner = std::str::from_utf8(&rest[colon + 1..]).ok()?;
-        let owner = u64::from_str_radix(owner, 16).ok()?;
-        Some(FenceNote(Fence { number, owner }))
-    }
+/// The fence of a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fenced {
+    /// The fence.
+    pub fence: Fence,
+    /// What the lock takes while it is held and must not be evicted; 0 otherwise.
+    held_bytes: u32,
 }
 
 /// The fences of a database by the keys of their locks.
-pub type ByKey = HashMap<Box<[u8]>, Fence>;
+pub type ByKey = HashMap<Box<[u8]>, Fenced>;
 
 /// The fences of one database of a shard.
 ///
@@ -124,10 +133,13 @@ pub(super) struct Fences {
     by_key: Arc<ByKey>,
     /// What the fences were before the attempt that is on, each once it changed.
     before: Option<Vec<Change>>,
+    /// Locks that are held, and what they take.
+    held_keys: usize,
+    held_bytes: usize,
 }
 
 /// A key, and the fence that it had.
-type Change = (Box<[u8]>, Option<Fence>);
+pub(super) type Change = (Box<[u8]>, Option<Fenced>);
 
 impl Fences {
     pub(super) fn is_empty(&self) -> bool {
@@ -135,7 +147,7 @@ impl Fences {
     }
 
     pub(super) fn of(&self, key: &[u8]) -> Option<Fence> {
-        self.by_key.get(key).copied()
+        self.by_key.get(key).map(|fenced| fenced.fence)
     }
 
     /// All of them as they are now.
@@ -152,8 +164,49 @@ impl Fences {
     }
 
     pub(super) fn put(&mut self, key: &[u8], fence: Fence) {
-        let before = self.own().insert(key.into(), fence);
+        let held_bytes = self.by_key.get(key).map_or(0, |fenced| fenced.held_bytes);
+        let before = self.own().insert(key.into(), Fenced { fence, held_bytes });
         self.note(key, before);
+    }
+
+    /// Whether the key is a lock that must not be evicted.
+    pub(super) fn is_held(&self, key: &[u8]) -> bool {
+        let fenced = self.by_key.get(key);
+        fenced.is_some_and(|fenced| fenced.held_bytes != 0)
+    }
+
+    /// The key is there and takes so many bytes as a lock that must not be evicted, or 0: whether it is one, as it has
+    /// a fence.
+    pub(super) fn hold(&mut self, key: &[u8], bytes: usize) -> bool {
+        let held_bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        let Some(before) = self.by_key.get(key).copied() else {
+            return false;
+        };
+        if before.held_bytes != held_bytes {
+            self.count_held(before.held_bytes, held_bytes);
+            if let Some(fenced) = self.own().get_mut(key) {
+                fenced.held_bytes = held_bytes;
+            }
+            if (before.held_bytes == 0) != (held_bytes == 0) {
+                self.note(key, Some(before));
+            }
+        }
+        held_bytes != 0
+    }
+
+    fn count_held(&mut self, before: u32, after: u32) {
+        self.held_keys = self.held_keys - usize::from(before != 0) + usize::from(after != 0);
+        self.held_bytes = self.held_bytes - before as usize + after as usize;
+    }
+
+    /// Locks that must not be evicted.
+    pub(super) fn held_keys(&self) -> usize {
+        self.held_keys
+    }
+
+    /// What they take.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.held_bytes
     }
 
     /// The lock is not there any more.
@@ -164,10 +217,11 @@ impl Fences {
         let by_key = self.own();
         let before = by_key.remove(key);
         maps::shrink(by_key);
+        self.count_held(before.map_or(0, |fenced| fenced.held_bytes), 0);
         self.note(key, before);
     }
 
-    fn note(&mut self, key: &[u8], before: Option<Fence>) {
+    fn note(&mut self, key: &[u8], before: Option<Fenced>) {
         if let Some(all) = &mut self.before {
             account::apart(|| all.push((key.into(), before)));
         }
@@ -189,22 +243,23 @@ impl Fences {
         if !self.by_key.is_empty() {
             self.own();
             self.by_key = Arc::default();
+            (self.held_keys, self.held_bytes) = (0, 0);
         }
     }
 
-    /// Goes back to where changes began to be kept.
-    pub(super) fn undo(&mut self) {
-        let Some(before) = self.before.take().filter(|before| !before.is_empty()) else {
-            return;
-        };
-        let by_key = self.own();
-        for (key, fence) in before.iter().rev() {
-            match fence {
-                Some(fence) => by_key.insert(key.clone(), *fence),
-                None => by_key.remove(key),
+    /// Goes back to where changes began to be kept; the changes. What each key takes that is held again is for the
+    /// caller to [say](Fences::hold).
+    pub(super) fn undo(&mut self) -> Vec<Change> {
+        let before = self.before.take().unwrap_or_default();
+        for (key, fenced) in before.iter().rev() {
+            let gone = match fenced {
+                Some(fenced) => self.own().insert(key.clone(), *fenced),
+                None => self.own().remove(key),
             };
+            let held = |fenced: Option<Fenced>| fenced.map_or(0, |fenced| fenced.held_bytes);
+            self.count_held(held(gone), held(*fenced));
         }
-        account::apart(|| drop(before));
+        before
     }
 }
 
@@ -220,25 +275,49 @@ mod tests {
         assert_eq!(source.next(at(5)), 5_001);
         assert_eq!(source.next(at(4)), 5_002, "the clock was set back");
         assert_eq!(source.next(at(7)), 7_000);
-        source.raise(9_000);
-        source.raise(8_000);
+        assert_eq!(source.raise(9_000, at(7)), Ok(()));
+        assert_eq!(source.raise(8_000, at(7)), Ok(()));
         assert_eq!((source.next(at(7)), source.last()), (9_001, 9_001));
     }
 
     #[test]
-    fn a_note_is_read_as_it_was_written_and_nothing_else_is_one() {
-        let note = FenceNote(Fence::of(1_700_000_000_000_000, b"me"));
-        assert_eq!(FenceNote::parse(note.text().as_bytes()), Some(note));
-        for text in [
-            &b""[..],
-            b"basalt:fence:",
-            b"basalt:fence:1",
-            b"basalt:fence:-1:00",
-            b"basalt:fence:1:xyz",
-            b"basalt:fence:1:11112222333344445",
-            b"other",
+    fn a_fence_that_is_a_day_ahead_of_the_clock_is_not_taken_over() {
+        const NOW: Now = Now {
+            unix_ms: 1_700_000_000_000,
+        };
+        let most = NOW.unix_ms * 1_000 + AHEAD_US_MAX;
+        let source = FenceSource::default();
+        for fence in [most + 1, FENCE_MAX - 1, FENCE_MAX, FENCE_MAX + 1, u64::MAX] {
+            assert_eq!(source.raise(fence, NOW), Err(TooFar), "{fence}");
+        }
+        assert_eq!((source.last(), source.raise(most, NOW)), (0, Ok(())));
+        assert_eq!(source.next(NOW), most + 1);
+        // Whatever the clock says, what is drawn is no negative number to a client.
+        let end_of_time = Now { unix_ms: u64::MAX };
+        assert_eq!(source.raise(FENCE_MAX, end_of_time), Err(TooFar));
+        let drawn = source.next(end_of_time);
+        assert_eq!(i64::try_from(drawn), Ok(i64::MAX));
+    }
+
+    #[test]
+    fn a_fence_is_read_as_it_was_written_and_nothing_else_is_one() {
+        let fence = Fence::of(1_700_000_000_000_000, b"me");
+        let (number, owner) = fence.texts();
+        assert_eq!(
+            Fence::parse(number.as_bytes(), owner.as_bytes()),
+            Some(fence)
+        );
+        for (number, owner) in [
+            ("", "0123456789abcdef"),
+            ("-1", "0123456789abcdef"),
+            ("1 ", "0123456789abcdef"),
+            ("18446744073709551616", "0123456789abcdef"),
+            ("1", ""),
+            ("1", "123456789abcdef"),
+            ("1", "+123456789abcdef"),
+            ("1", "0123456789abcdefg"),
         ] {
-            assert_eq!(FenceNote::parse(text), None);
+            assert_eq!(Fence::parse(number.as_bytes(), owner.as_bytes()), None);
         }
     }
 

@@ -4,7 +4,7 @@ use super::Engine;
 use super::db::Db;
 use super::effect::Event;
 use super::undo::DbChange;
-use crate::structures::table::Place;
+use basalt_core::structures::table::Place;
 
 /// Keys of a tag that are deleted in one slice.
 const FREED_PER_SLICE: usize = 64;
@@ -33,7 +33,7 @@ impl Engine {
 
     /// Deletes some keys of tags that were invalidated, and gives back the names of tags without keys; true while there
     /// are more.
-    pub(super) fn free_invalidated(&mut self) -> bool {
+    pub fn free_invalidated(&mut self) -> bool {
         let mut more = false;
         for index in 0..self.dbs_end {
             more |= self.free_invalidated_of(index, FREED_PER_SLICE);

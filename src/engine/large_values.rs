@@ -4,8 +4,8 @@ use super::db::Db;
 use super::largest::{LARGE_BYTES_MIN, is_other_step};
 use super::value::object::entry_bytes;
 use super::value::{DataType, Kind, Object};
-use crate::structures::entry::EntryRef;
-use crate::structures::table::Place;
+use basalt_core::structures::entry::EntryRef;
+use basalt_core::structures::table::Place;
 
 impl Db {
     /// An entry is new at a place, and may be large.

@@ -7,7 +7,7 @@
 //! grows by one element at a time is noted seldom.
 
 use super::value::{DataType, Object, TYPES};
-use crate::structures::entry::{EntryRef, Value};
+use basalt_core::structures::entry::{EntryRef, Value};
 
 /// Values smaller than this are not large.
 pub const LARGE_BYTES_MIN: u64 = 16 * 1024;

@@ -8,20 +8,25 @@
 //! A lease knows its key by the hash alone. Two keys with one hash would have one lease: one of them would be busy
 //! while the other is loaded, and a change of either would end it. Both are safe, so the names need not be kept.
 //!
+//! The limit of a shard is shared by all users. At the limit the user that holds most gives up one, be it the one that
+//! asks or another, and of its leases those of closed connections first ([`holders`](super::holders)): who asks for
+//! leases without end voids its own. A lease does not end with its connection: many programs fill on another one.
+//!
 //! Invariants: no more than [`LEASES_MAX`] leases are in force; without leases no memory is taken.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
+use super::holders::{Connections, Holders, LEASES_MAX, Lease, Leased};
 use super::published::Published;
 use super::{Engine, Now};
-use crate::alloc::account;
-use crate::base::hash::Seed;
-use crate::base::maps;
+use basalt_core::alloc::account;
+use basalt_core::base::hash::Seed;
+use basalt_core::base::maps;
 
-/// Leases of a shard that are in force at a time. Of more, those go first that would end first: to end one is always
-/// safe.
-pub(super) const LEASES_MAX: usize = 1 << 13;
+/// Random bits of a token. A guess hits one of 2^53: a million of them a second, for as long as a lease of a minute is
+/// in force, hit it once in 150 million leases. Who may guess by LFILL may write the key, too.
+pub(super) const TOKEN_BITS: u32 = 53;
 
 /// Tags whose invalidation is remembered while there are leases. Of more, all are forgotten, and older leases fill no
 /// key that is to have tags.
@@ -29,20 +34,6 @@ const INVALIDATED_MAX: usize = 1024;
 
 /// Leases that are ended in one slice because their time is over.
 const ENDED_PER_SLICE: usize = 64;
-
-/// A database, and the hash of a key in it.
-pub(super) type Leased = (usize, u64);
-
-#[derive(Clone, Debug)]
-pub(super) struct Lease {
-    pub(super) token: u64,
-    /// The first moment, in Unix milliseconds, at which it is over.
-    pub(super) until_ms: u64,
-    /// How many tags had been invalidated when it was given, see [`Leases::note_invalidated`].
-    pub(super) given_at: u64,
-    /// The key, once a client waits for it.
-    pub(super) waited: Option<Box<[u8]>>,
-}
 
 /// Whether a key is being loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +58,7 @@ pub(super) enum Undo {
 pub(super) struct Leases {
     pub(super) by_key: HashMap<Leased, Lease>,
     pub(super) by_end: BTreeSet<(u64, usize, u64)>,
+    pub(super) holders: Holders,
     /// Tags that were invalidated while leases were in force, by the hashes of their names, and when: the how-manieth
     /// that was.
     invalidated: HashMap<Leased, u64>,
@@ -113,16 +105,19 @@ impl Leases {
         result
     }
 
-    pub(super) fn insert(&mut self, leased: Leased, lease: Lease) {
+    pub(super) fn insert(&mut self, leased: Leased, mut lease: Lease) {
         self.by_end.insert((lease.until_ms, leased.0, leased.1));
+        self.holders.came(leased, &mut lease);
         if let Some(before) = self.by_key.insert(leased, lease) {
             self.by_end.remove(&(before.until_ms, leased.0, leased.1));
+            self.holders.went(&before, &self.by_key);
         }
     }
 
     fn remove(&mut self, leased: Leased) -> Option<Lease> {
         let lease = self.by_key.remove(&leased)?;
         self.by_end.remove(&(lease.until_ms, leased.0, leased.1));
+        self.holders.went(&lease, &self.by_key);
         maps::shrink(&mut self.by_key);
         if self.by_end.is_empty() {
             self.by_end = BTreeSet::new();
@@ -151,6 +146,23 @@ impl Leases {
                 }
                 lease.waited.clone()
             })
+        })
+    }
+
+    /// The lease that goes if there are too many and a user is to get one more.
+    pub(super) fn victim(
+        &mut self,
+        asker: u64,
+        connections: Option<&dyn Connections>,
+    ) -> Option<Leased> {
+        if self.by_key.len() < LEASES_MAX {
+            return None;
+        }
+        self.charged(|leases| {
+            let Leases {
+                holders, by_key, ..
+            } = leases;
+            holders.victim(asker, by_key, connections)
         })
     }
 
@@ -262,7 +274,7 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::Key;
+    use crate::Key;
 
     const SEED: Seed = Seed { k0: 1, k1: 2 };
 
@@ -271,10 +283,14 @@ mod tests {
     }
 
     fn give(engine: &mut Engine, name: &[u8], until_ms: u64) -> u64 {
+        give_to(engine, 1, name, until_ms)
+    }
+
+    fn give_to(engine: &mut Engine, holder: u64, name: &[u8], until_ms: u64) -> u64 {
         let key = Key::new(name, SEED);
         engine
             .waiters
-            .give_lease(0, &key, until_ms, &mut engine.random)
+            .give_lease((0, holder), &key, until_ms, &mut engine.random)
     }
 
     fn fills(engine: &mut Engine, name: &[u8], token: u64, at_ms: u64) -> bool {
@@ -289,13 +305,43 @@ mod tests {
     fn a_token_is_good_once_and_until_its_time_is_over() {
         let mut engine = Engine::new(1, SEED, 1);
         let token = give(&mut engine, b"a", 100);
-        assert!(token != 0 && token >> 63 == 0);
         assert!(!fills(&mut engine, b"a", token ^ 1, 50), "another token");
         assert!(!fills(&mut engine, b"b", token, 50), "another key");
         assert!(fills(&mut engine, b"a", token, 99));
         assert!(!fills(&mut engine, b"a", token, 99), "a second time");
         let token = give(&mut engine, b"a", 100);
         assert!(!fills(&mut engine, b"a", token, 100), "its time is over");
+    }
+
+    /// JavaScript reads a number as a double, and clients in that language send what they have read.
+    #[test]
+    fn tokens_are_exact_as_doubles_and_use_all_bits_that_these_have() {
+        let mut engine = Engine::new(1, SEED, 1);
+        let mut all = 0;
+        for number in 0..2_000u64 {
+            let token = give(&mut engine, &number.to_le_bytes(), 100);
+            assert!(token != 0 && (token as f64) as u64 == token, "{token}");
+            all |= token;
+            assert!(fills(&mut engine, &number.to_le_bytes(), token, 50));
+        }
+        assert_eq!(all, (1 << TOKEN_BITS) - 1);
+    }
+
+    #[test]
+    fn every_fill_is_counted_as_one_that_stored_or_as_one_that_was_refused() {
+        let mut engine = Engine::new(1, SEED, 1);
+        let token = give(&mut engine, b"a", 100);
+        assert!(!fills(&mut engine, b"a", token + 1, 50), "another token");
+        assert!(!fills(&mut engine, b"b", token, 50), "no lease");
+        assert!(fills(&mut engine, b"a", token, 50));
+        let tagged = give(&mut engine, b"a", 100);
+        engine.waiters.note_invalidated(0, b"tag");
+        let (key, tags) = (Key::new(b"a", SEED), [&b"tag"[..]]);
+        let waiters = &mut engine.waiters;
+        assert!(!waiters.fill_lease(0, &key, tagged, now(50), tags.into_iter()));
+        let figures = &engine.published().leases;
+        assert_eq!((figures.filled.get(), figures.fills_refused.get()), (1, 3));
+        assert_eq!(figures.void_by_change.get(), 1);
     }
 
     #[test]
@@ -313,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn of_too_many_leases_those_go_that_would_end_first() {
+    fn of_too_many_leases_of_one_holder_those_go_that_would_end_first() {
         let mut engine = Engine::new(1, SEED, 1);
         let names: Vec<String> = (0..=LEASES_MAX).map(|number| number.to_string()).collect();
         let mut tokens = Vec::new();
@@ -321,12 +367,44 @@ mod tests {
             tokens.push(give(&mut engine, name.as_bytes(), 1_000 + number as u64));
         }
         assert_eq!(engine.published().leases.in_force.get(), LEASES_MAX as u64);
-        assert!(engine.used_bytes() < 200 * LEASES_MAX as i64);
+        let bytes = engine.used_bytes() / LEASES_MAX as i64;
+        assert!(bytes < 400, "{bytes} bytes each");
         assert!(!fills(&mut engine, names[0].as_bytes(), tokens[0], 1));
         for (name, token) in names.iter().zip(&tokens).skip(1) {
             assert!(fills(&mut engine, name.as_bytes(), *token, 1));
         }
         assert_eq!(engine.used_bytes(), 0);
+    }
+
+    #[test]
+    fn a_holder_of_many_leases_voids_its_own_and_none_of_the_others() {
+        let mut engine = Engine::new(1, SEED, 1);
+        // A hundred clients with ten leases each, which would end before all others.
+        let mut kept = Vec::new();
+        for number in 0..1_000u64 {
+            let name = format!("kept {number}");
+            let token = give_to(&mut engine, 100 + number % 100, name.as_bytes(), 1_000);
+            kept.push((name, token));
+        }
+        let most = (1..=20_000u64).map(|number| {
+            let name = format!("many {number}");
+            let token = give_to(&mut engine, 7, name.as_bytes(), 1_000_000 + number);
+            (name, token)
+        });
+        let most: Vec<(String, u64)> = most.collect();
+        let later = give_to(&mut engine, 8, b"later", 1_000);
+        assert!(engine.published().leases.in_force.get() <= LEASES_MAX as u64);
+        assert!(fills(&mut engine, b"later", later, 1));
+        for (name, token) in &kept {
+            assert!(fills(&mut engine, name.as_bytes(), *token, 1), "{name}");
+        }
+        let of_most = most.iter().filter(|(name, token)| {
+            let key = Key::new(name.as_bytes(), SEED);
+            let lease = engine.waiters.leases.by_key.get(&(0, key.hash));
+            lease.is_some_and(|lease| lease.token == *token)
+        });
+        let left = of_most.count();
+        assert_eq!(left, LEASES_MAX - 1_000 - 1);
     }
 
     #[test]

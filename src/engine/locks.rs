@@ -1,10 +1,53 @@
 //! The fences of locks, as handlers and loaders give and ask them; see [`fences`](super::fences).
+//!
+//! A lock is held, and so never evicted, from when it gets its fence for as long as it is what LOCK has made
+//! ([`Db`](super::db::Db), `lock_bytes`). All of these take a sixteenth of the limit at most, whichever shards they are
+//! in: their bytes are counted in one place for all shards, and a lock that finds no room there is not held. Threads
+//! that look at one moment may exceed it by a small lock each, and locks that are taken again and again by the digits
+//! of their counts. A replica holds what its primary held, without a look at its own limit.
 
-use super::fences::Fence;
+use super::db::eviction::{LOCK_BYTES_MAX, beside_lock};
+use super::fences::{Fence, TooFar};
 use super::keyspace::Keyspace;
-use super::{Engine, Key};
+use super::{Engine, Key, Now};
+
+/// The part of the limit of memory that locks may take, as they are not evicted while they are held.
+const LOCKS_PART: u64 = 16;
+
+/// Bytes of a lock's hash beside the names of its key and its owner, at most.
+const ENTRY_BYTES: usize = 40;
+
+/// Further bytes of the hash if the owner's name is too long for a small hash.
+const TABLE_BYTES: usize = 352;
+
+/// Upper estimate of a lock's bytes, by key and owner. `is_small` says whether it will be a small hash.
+fn coming_bytes(key: &[u8], owner: &[u8], is_small: bool) -> usize {
+    let names = key.len() + owner.len();
+    // Allocators round up.
+    let entry = match is_small {
+        true => ENTRY_BYTES + names + names / 4,
+        false => ENTRY_BYTES + TABLE_BYTES + names + names / 4,
+    };
+    entry + beside_lock(key.len())
+}
 
 impl Keyspace<'_> {
+    /// Whether a lock of this key and this owner may be made: there is room among those that are held, or it is too
+    /// large to be one of these. `is_small` says whether it will be a small hash.
+    pub fn may_hold(&mut self, key: &[u8], owner: &[u8], is_small: bool) -> bool {
+        let bytes = coming_bytes(key, owner, is_small);
+        bytes > LOCK_BYTES_MAX || bytes as u64 <= self.engine().room_for_locks()
+    }
+
+    /// The lock under a key, which has a fence and has got another deadline, is held again, if it was not and there is
+    /// room.
+    pub fn hold(&mut self, key: &[u8]) {
+        let (db, room) = (self.db_index(), self.engine().room_for_locks());
+        if let Some(db) = self.engine().db_mut(db) {
+            db.begin_hold(key, room);
+        }
+    }
+
     /// The fence of the lock under a key, if it was drawn for this owner.
     pub fn fence(&mut self, key: &[u8], owner: &[u8]) -> Option<u64> {
         let db = self.db_index();
@@ -17,24 +60,284 @@ impl Keyspace<'_> {
         let (db, now) = (self.db_index(), self.now());
         let engine = self.engine();
         let fence = Fence::of(engine.fence_source.next(now), owner);
+        let room = engine.room_for_locks();
         if let Some(db) = engine.db_mut(db) {
-            db.put_fence(key, fence);
+            db.put_fence(key, fence, room);
         }
         fence
     }
 }
 
 impl Engine {
-    /// Another server has drawn a fence: all that are drawn here are larger, and the lock has it, if its key is here
-    /// and it is said for whom it was drawn.
-    pub fn note_fence(&mut self, db: usize, key: &[u8], fence: Fence) {
-        self.fence_source.raise(fence.number);
-        let key = Key::new(key, self.seed());
-        if fence.owner != Fence::NOBODY
-            && let Some(db) = self.db_mut(db)
+    /// Bytes that more locks may take which are not evicted while they are held.
+    fn room_for_locks(&self) -> u64 {
+        let budget = self.budget();
+        match u64::try_from(budget.limit_bytes()).unwrap_or(0) {
+            limit if limit > 0 && budget.policy().evicts() => {
+                (limit / LOCKS_PART).saturating_sub(budget.held_bytes())
+            }
+            _ => u64::MAX,
+        }
+    }
+
+    /// Another server has drawn a fence for the lock under a key, or this one before: all that are drawn here are
+    /// larger, and the lock has it, if its key is here.
+    pub fn note_fence(
+        &mut self,
+        db: usize,
+        key: &[u8],
+        fence: Fence,
+        now: Now,
+    ) -> Result<(), TooFar> {
+        self.fence_source.raise(fence.number, now)?;
+        let (key, room) = (Key::new(key, self.seed()), self.room_for_locks());
+        if let Some(db) = self.db_mut(db)
             && db.find(&key).is_some()
         {
-            db.put_fence(key.bytes, fence);
+            db.put_fence(key.bytes, fence, room);
         }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::evict::Policy;
+    use crate::evict::budget::Budget;
+    use crate::value::hash::{FieldDeadline, HashMut, HashRules, new_hash};
+    use basalt_core::base::hash::Seed;
+
+    const SEED: Seed = Seed { k0: 3, k1: 4 };
+    const NOW: Now = Now {
+        unix_ms: 1_700_000_000_000,
+    };
+    const LIMIT: u64 = 16 << 20;
+    const PART: u64 = LIMIT / LOCKS_PART;
+
+    fn rules() -> HashRules {
+        HashRules {
+            fields_max: 128,
+            element_bytes_max: 64,
+            seed: SEED,
+            now_ms: NOW.unix_ms,
+        }
+    }
+
+    /// Shards on one budget.
+    fn shards(count: usize) -> (Vec<Engine>, Arc<Budget>) {
+        let engines = (0..count).map(|shard| Engine::new(2, SEED, shard as u64 + 1));
+        let mut engines: Vec<Engine> = engines.collect();
+        let all = engines.iter().map(|engine| Arc::clone(engine.published()));
+        let budget = Arc::new(Budget::of(all.collect()));
+        for engine in &mut engines {
+            engine.set_budget(Arc::clone(&budget));
+        }
+        budget.configure(LIMIT, Policy::AllkeysLru, false);
+        (engines, budget)
+    }
+
+    /// Makes a lock as LOCK does; whether it may.
+    fn lock(engine: &mut Engine, name: &str, owner: &[u8]) -> bool {
+        let (key, rules) = (Key::new(name.as_bytes(), SEED), rules());
+        let mut keyspace = engine.keyspace(0, NOW);
+        if !keyspace.may_hold(key.bytes, owner, rules.makes_small(owner)) {
+            return false;
+        }
+        let pair = std::iter::once((owner, &b"1"[..]));
+        let place = keyspace.create(&key, || new_hash(key.bytes, pair, &rules));
+        keyspace.set_deadline(&key, place, Some(NOW.unix_ms + 1_000_000));
+        keyspace.draw_fence(key.bytes, owner);
+        true
+    }
+
+    fn change(engine: &mut Engine, name: &str, change: impl FnOnce(&mut HashMut<'_>)) {
+        let (key, rules) = (Key::new(name.as_bytes(), SEED), rules());
+        let mut keyspace = engine.keyspace(0, NOW);
+        let place = keyspace.find_write(&key).expect("it is there");
+        keyspace.edit(place, |entry| change(&mut HashMut::new(entry, &rules)));
+    }
+
+    fn held_keys(engines: &[Engine]) -> u64 {
+        let dbs = engines.iter().map(|engine| &engine.published().dbs[0]);
+        dbs.map(|db| db.held_keys.get()).sum()
+    }
+
+    #[test]
+    fn what_a_lock_will_take_is_foreseen() {
+        for owner_len in (1..140).step_by(3).chain([500, 1_000, 2_000]) {
+            for name_len in (1..100).step_by(7).chain([300, 700]) {
+                let (mut engines, budget) = shards(1);
+                let (name, owner) = ("n".repeat(name_len), vec![b'o'; owner_len]);
+                let foreseen = coming_bytes(name.as_bytes(), &owner, owner_len <= 64) as u64;
+                assert!(lock(&mut engines[0], &name, &owner));
+                let held = budget.held_bytes();
+                let is_held = held > 0 || foreseen > LOCK_BYTES_MAX as u64;
+                assert!(is_held && held <= foreseen, "{held}, {foreseen}");
+                if held > 0 {
+                    let most = held + held / 4 + 60;
+                    assert!(
+                        foreseen < most,
+                        "{owner_len}, {name_len}: {held}, {foreseen}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_lock_is_held_as_long_as_it_is_what_lock_has_made() {
+        type Change = fn(&mut HashMut<'_>);
+        let changes: [(&str, Change, bool); 6] = [
+            ("taken again", |hash| set(hash, b"me", b"2"), true),
+            ("another field", |hash| set(hash, b"f", b"v"), false),
+            (
+                "no number",
+                |hash| set(hash, b"me", &[b'v'; 100_000]),
+                false,
+            ),
+            (
+                "a deadline",
+                |hash| _ = hash.set_deadline(b"me", Some(u64::MAX / 4)),
+                false,
+            ),
+            (
+                "another owner",
+                |hash| {
+                    set(hash, b"other", b"1");
+                    hash.remove(b"me");
+                },
+                false,
+            ),
+            ("nothing", |hash| _ = hash.remove(b"none"), true),
+        ];
+        for (what, how, is_held) in changes {
+            let (mut engines, budget) = shards(2);
+            assert!(lock(&mut engines[1], "l", b"me") && lock(&mut engines[1], "k", b"me"));
+            assert_eq!(held_keys(&engines), 2);
+            let both = budget.held_bytes();
+            change(&mut engines[1], "l", how);
+            assert_eq!(held_keys(&engines), 1 + u64::from(is_held), "{what}");
+            if !is_held {
+                assert_eq!(budget.held_bytes(), both / 2, "{what}");
+            }
+            // It comes back by LOCK and its kin alone, and only if it is what these have made.
+            change(&mut engines[1], "l", |hash| _ = hash.remove(b"f"));
+            assert_eq!(held_keys(&engines), 1 + u64::from(is_held), "{what}");
+        }
+    }
+
+    fn set(hash: &mut HashMut<'_>, field: &[u8], value: &[u8]) {
+        hash.set(field, value, FieldDeadline::Clear);
+    }
+
+    #[test]
+    fn a_change_that_is_undone_leaves_a_lock_held() {
+        let (mut engines, budget) = shards(1);
+        assert!(lock(&mut engines[0], "l", b"me") && lock(&mut engines[0], "k", b"me"));
+        let before = (held_keys(&engines), budget.held_bytes());
+        engines[0].begin_attempt();
+        change(&mut engines[0], "l", |hash| set(hash, b"f", b"v"));
+        assert_eq!(held_keys(&engines), 1);
+        engines[0].flush_db(0);
+        assert_eq!((held_keys(&engines), budget.held_bytes()), (0, 0));
+        engines[0].undo_attempt();
+        assert_eq!((held_keys(&engines), budget.held_bytes()), before);
+        // A committed change stays, and an undone attempt makes no lock held that was not held before.
+        engines[0].begin_attempt();
+        change(&mut engines[0], "l", |hash| set(hash, b"f", b"v"));
+        engines[0].commit_attempt();
+        engines[0].begin_attempt();
+        change(&mut engines[0], "l", |hash| set(hash, b"me", b"2"));
+        assert!(lock(&mut engines[0], "new", b"me"));
+        engines[0].undo_attempt();
+        assert_eq!(
+            (held_keys(&engines), budget.held_bytes()),
+            (1, before.1 / 2)
+        );
+        engines[0].swap_dbs(0, 1, NOW);
+        assert_eq!(
+            (held_keys(&engines), budget.held_bytes()),
+            (0, before.1 / 2)
+        );
+        engines[0].flush_all();
+        assert_eq!(budget.held_bytes(), 0);
+    }
+
+    #[test]
+    fn locks_of_all_shards_take_their_part_and_no_more_wherever_they_are() {
+        for (crowded, name_len, owner_len) in
+            [(1, 10, 10), (64, 10, 10), (64, 500, 50), (3, 9, 900)]
+        {
+            let (mut engines, budget) = shards(64);
+            let (end, owner) = ("n".repeat(name_len), vec![b'o'; owner_len]);
+            let mut taken = 0_u64;
+            while lock(
+                &mut engines[taken as usize % crowded],
+                &format!("{taken}{end}"),
+                &owner,
+            ) {
+                taken += 1;
+                assert!(taken < 100_000, "there is a bound");
+            }
+            let held = budget.held_bytes();
+            assert!(
+                held <= PART && held > PART - 4 * LOCK_BYTES_MAX as u64,
+                "{held}"
+            );
+            assert_eq!(held_keys(&engines), taken, "each of them is held");
+            let last = format!("last{end}");
+            // A shard that has none makes one as soon as any other has released some.
+            assert!(!lock(&mut engines[63], &last, &owner));
+            for number in 0..8 {
+                let name = format!("{number}{end}");
+                let key = Key::new(name.as_bytes(), SEED);
+                let mut keyspace = engines[number % crowded].keyspace(0, NOW);
+                let place = keyspace.find_write(&key).expect("it is there");
+                keyspace.delete(place);
+            }
+            assert!(lock(&mut engines[63], &last, &owner));
+        }
+    }
+
+    #[test]
+    fn a_large_lock_is_made_and_is_a_key_like_any_other() {
+        let (mut engines, budget) = shards(1);
+        for (number, len) in [4_000, 5_000, 4_000_000].into_iter().enumerate() {
+            assert!(lock(&mut engines[0], &number.to_string(), &vec![b'o'; len]));
+        }
+        assert!(lock(&mut engines[0], &"k".repeat(3_000), b"me"));
+        assert_eq!((held_keys(&engines), budget.held_bytes()), (0, 0));
+    }
+
+    #[test]
+    fn a_lock_that_lost_its_end_is_held_again_only_where_there_is_room() {
+        let (mut engines, budget) = shards(1);
+        let name = "l".repeat(200);
+        let key = Key::new(name.as_bytes(), SEED);
+        assert!(lock(&mut engines[0], &name, b"me"));
+        let mut keyspace = engines[0].keyspace(0, NOW);
+        let place = keyspace.find_write(&key).expect("it is there");
+        keyspace.set_deadline(&key, place, None);
+        assert_eq!(budget.held_bytes(), 0);
+        // PEXPIRE brings its end back and does not hold it; LOCKEXTEND does.
+        let mut keyspace = engines[0].keyspace(0, NOW);
+        keyspace.set_deadline(&key, place, Some(NOW.unix_ms + 1_000));
+        assert_eq!(budget.held_bytes(), 0);
+        engines[0].keyspace(0, NOW).hold(key.bytes);
+        assert!(budget.held_bytes() > 0);
+        let mut keyspace = engines[0].keyspace(0, NOW);
+        keyspace.set_deadline(&key, place, None);
+        keyspace.set_deadline(&key, place, Some(NOW.unix_ms + 1_000));
+        for number in 0.. {
+            if !lock(&mut engines[0], &number.to_string(), b"me") {
+                break;
+            }
+        }
+        let full = budget.held_bytes();
+        engines[0].keyspace(0, NOW).hold(key.bytes);
+        assert_eq!(budget.held_bytes(), full);
     }
 }

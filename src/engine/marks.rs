@@ -13,8 +13,8 @@ use smallvec::SmallVec;
 
 use super::Now;
 use super::value::Object;
-use crate::structures::entry::EntryRef;
-use crate::structures::entry::words::WORDS_MAX;
+use basalt_core::structures::entry::EntryRef;
+use basalt_core::structures::entry::words::WORDS_MAX;
 
 /// Most tags of a key: one word is the stale window.
 pub const TAGS_MAX: usize = WORDS_MAX - 1;
@@ -32,7 +32,7 @@ pub fn stale_ms(entry: EntryRef<'_, Object>) -> u32 {
 }
 
 /// The numbers of an entry's tags.
-pub(in crate::engine) fn tag_ids(entry: EntryRef<'_, Object>) -> impl Iterator<Item = u32> {
+pub(crate) fn tag_ids(entry: EntryRef<'_, Object>) -> impl Iterator<Item = u32> {
     entry.words().skip(1)
 }
 

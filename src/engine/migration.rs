@@ -12,7 +12,7 @@ use super::serial::writer::Writer;
 use super::serial::{self, Form, commands, frame};
 use super::watching::Watched;
 use super::{Engine, Now, engine_of};
-use crate::structures::block::Content;
+use basalt_core::structures::block::Content;
 
 /// One key on its way.
 #[derive(Debug)]
@@ -266,9 +266,9 @@ fn settle(engine: &mut Engine, watched: &Watched, now: Now) -> (State, bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::hash::Seed;
-    use crate::engine::Key;
-    use crate::engine::keyspace::Deadline;
+    use crate::Key;
+    use crate::keyspace::Deadline;
+    use basalt_core::base::hash::Seed;
 
     const NOW: Now = Now { unix_ms: 1_000 };
 

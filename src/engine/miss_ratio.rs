@@ -6,8 +6,8 @@
 
 use super::published::DbCounts;
 use super::{Engine, Key, Now};
-use crate::structures::reuse_distance::{ReuseDistance, Totals};
-use crate::structures::table::Place;
+use basalt_core::structures::reuse_distance::{ReuseDistance, Totals};
+use basalt_core::structures::table::Place;
 
 impl Engine {
     /// Begins to keep the curve, or ends it, as is wanted.
@@ -93,8 +93,8 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::hash::Seed;
-    use crate::engine::keyspace::Deadline;
+    use crate::keyspace::Deadline;
+    use basalt_core::base::hash::Seed;
 
     const SEED: Seed = Seed { k0: 3, k1: 4 };
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::structures::wheel::{ITEM, Wheel};
+use basalt_core::structures::wheel::{ITEM, Wheel};
 
 /// See the module.
 pub(super) struct OwnDeadlines {

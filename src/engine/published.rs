@@ -10,9 +10,9 @@ use arc_swap::ArcSwapOption;
 
 use super::sizes::Sizes;
 use super::value::TYPES;
-use crate::base::counter::Counter;
-use crate::base::hash::SLOTS;
-use crate::structures::reuse_distance::{self, Curve};
+use basalt_core::base::counter::Counter;
+use basalt_core::base::hash::SLOTS;
+use basalt_core::structures::reuse_distance::{self, Curve};
 
 /// Look-ups by commands that read.
 #[derive(Debug, Default)]
@@ -51,6 +51,10 @@ pub struct PublishedDb {
     pub deadline_mean_ms: Counter,
     /// Hashes of which fields have deadlines.
     pub field_volatile_keys: Counter,
+    /// Locks that are held: these are not evicted.
+    pub held_keys: Counter,
+    /// Bytes that they take.
+    held_bytes: Counter,
     /// KiB of the largest value of each type; 0 when none is large.
     largest_kib: [AtomicU32; TYPES],
 }
@@ -96,6 +100,22 @@ impl PublishedDb {
         for kib in &self.largest_kib {
             kib.store(0, Relaxed);
         }
+    }
+}
+
+/// Bytes that the held locks of all shards take; on a line of its own, as all shards write it.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(super) struct Held(AtomicU64);
+
+impl Held {
+    /// The bytes.
+    pub(super) fn bytes(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+
+    fn change(&self, before: u64, after: u64) {
+        self.0.fetch_add(after.wrapping_sub(before), Relaxed);
     }
 }
 
@@ -174,6 +194,8 @@ pub struct PublishedLeases {
     pub void_by_time: Counter,
     /// Leases that ended as their key changed.
     pub void_by_change: Counter,
+    /// Values that LFILL did not store: no lease of the key had the token, or a tag was invalidated meanwhile.
+    pub fills_refused: Counter,
     /// Values that were answered past their fresh time.
     pub stale_served: Counter,
 }
@@ -303,7 +325,7 @@ pub struct Published {
     sharing: AtomicBool,
     /// One entry per database.
     pub dbs: Box<[PublishedDb]>,
-    /// Look-ups by how much memory they need; see [`crate::structures::reuse_distance`].
+    /// Look-ups by how much memory they need; see [`basalt_core::structures::reuse_distance`].
     pub curve: Curve,
     /// Fields of hashes deleted because their time had come.
     pub expired_fields: Counter,
@@ -333,6 +355,8 @@ pub struct Published {
     pub rates: PublishedRates,
     /// What became of tags.
     pub tags: PublishedTags,
+    /// Bytes of held locks of all shards that share a budget.
+    held: OnceLock<Arc<Held>>,
     /// Keys that somebody watches.
     pub watched_keys: Counter,
     /// No armed deadline lies before this time (Unix ms); `u64::MAX` when none is armed.
@@ -377,6 +401,7 @@ impl Published {
             locks: PublishedLocks::default(),
             rates: PublishedRates::default(),
             tags: PublishedTags::default(),
+            held: OnceLock::new(),
             watched_keys: Counter::default(),
             next_deadline_ms: Counter::default(),
             expiry_lag: Default::default(),
@@ -467,15 +492,39 @@ impl Published {
         self.dbs.iter().any(|db| db.debt_bytes() > 0)
     }
 
-    /// Keys of all databases, or of one, that may be evicted: all, or those with a deadline.
+    /// Keys of all databases, or of one, that may be evicted: all but held locks, or those with a deadline.
     pub(super) fn evictable(&self, whose: Option<usize>, volatile_only: bool) -> u64 {
-        let of = |db: &PublishedDb| match volatile_only {
-            true => db.volatile_keys.get(),
-            false => db.keys.get(),
+        let of = |db: &PublishedDb| {
+            let keys = match volatile_only {
+                true => db.volatile_keys.get(),
+                false => db.keys.get(),
+            };
+            keys.saturating_sub(db.held_keys.get())
         };
         match whose {
             None => self.dbs.iter().map(of).sum(),
             Some(db) => of(&self.dbs[db]),
+        }
+    }
+
+    /// Adds the bytes of held locks to the total of all shards, now and at each change.
+    pub(super) fn join_held(&self, held: &Arc<Held>) {
+        let own = self.dbs.iter().map(|db| db.held_bytes.get()).sum();
+        if self.held.set(Arc::clone(held)).is_ok() {
+            held.change(0, own);
+        }
+    }
+
+    /// Locks of a database that are held, and the bytes that they take.
+    pub(super) fn set_held(&self, db: usize, keys: u64, bytes: u64) {
+        let db = &self.dbs[db];
+        let before = db.held_bytes.get();
+        db.held_keys.set(keys);
+        db.held_bytes.set(bytes);
+        if bytes != before
+            && let Some(held) = self.held.get()
+        {
+            held.change(before, bytes);
         }
     }
 
@@ -548,6 +597,7 @@ impl Published {
         db.volatile_keys.set(0);
         db.deadline_mean_ms.set(0);
         db.field_volatile_keys.set(0);
+        self.set_held(index, 0, 0);
         db.clear_largest();
         db.set_sizes(None);
         db.slots_in_use.clear();

@@ -15,7 +15,7 @@
 //! [`Interest::is_logging`]: super::effect::Interest::is_logging
 
 use super::Engine;
-use crate::structures::block::{Block, Content, LONG_BYTES_MIN};
+use basalt_core::structures::block::{Block, Content, LONG_BYTES_MIN};
 
 /// Bytes of records that a shard keeps room for between holds.
 const ROOM_BYTES_MAX: usize = 64 * 1024;

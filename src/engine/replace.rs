@@ -43,9 +43,9 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::hash::Seed;
-    use crate::engine::Now;
-    use crate::engine::keyspace::Deadline;
+    use crate::Now;
+    use crate::keyspace::Deadline;
+    use basalt_core::base::hash::Seed;
 
     fn put(engine: &mut Engine, db: usize, name: &[u8], value: &[u8]) {
         let key = Key::new(name, engine.seed());

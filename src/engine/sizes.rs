@@ -11,7 +11,7 @@ use super::value::object::entry_bytes;
 use super::value::set::SetRef;
 use super::value::sorted_set::SortedSet;
 use super::value::{DataType, Kind, Object, Text};
-use crate::structures::entry::EntryRef;
+use basalt_core::structures::entry::EntryRef;
 
 /// Types of which sizes are counted: those of the lowest numbers.
 pub const TYPES_COUNTED: usize = 5;
@@ -157,9 +157,9 @@ impl Sizes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::hash::Seed;
-    use crate::engine::keyspace::Deadline;
-    use crate::engine::{Engine, Key, Now};
+    use crate::keyspace::Deadline;
+    use crate::{Engine, Key, Now};
+    use basalt_core::base::hash::Seed;
 
     const SEED: Seed = Seed { k0: 7, k1: 8 };
 

@@ -2,8 +2,8 @@
 //! two threads write to one place.
 
 use super::Engine;
-use crate::alloc::account;
-use crate::base::hash::SLOTS;
+use basalt_core::alloc::account;
+use basalt_core::base::hash::SLOTS;
 
 /// What the requests for one slot took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,7 +72,7 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::hash::Seed;
+    use basalt_core::base::hash::Seed;
 
     const SEED: Seed = Seed { k0: 1, k1: 2 };
 

@@ -4,7 +4,7 @@
 use smallvec::SmallVec;
 
 use super::Engine;
-use crate::base::hash::slot;
+use basalt_core::base::hash::slot;
 
 /// Keys that are deleted between two looks for more.
 const DELETED_TOGETHER: usize = 64;
@@ -107,7 +107,7 @@ impl Engine {
             return;
         };
         let entry = db.at(place);
-        self.effects.lost(entry.key());
+        self.effects.lost(index, entry.key());
         self.effects.log_lost(index, entry.key(), unlinks);
         self.waiters.key_changed(index, entry.key());
         let stamp = self.effects.stamp();
@@ -124,15 +124,15 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::base::hash::{SLOTS, Seed};
-    use crate::base::random::Random;
-    use crate::engine::db::Db;
-    use crate::engine::evict::Policy;
-    use crate::engine::evict::budget::Budget;
-    use crate::engine::keyspace::Deadline;
-    use crate::engine::snapshot::Chunk;
-    use crate::engine::snapshot::alone::Larges;
-    use crate::engine::{Key, Now};
+    use crate::db::Db;
+    use crate::evict::Policy;
+    use crate::evict::budget::Budget;
+    use crate::keyspace::Deadline;
+    use crate::snapshot::Chunk;
+    use crate::snapshot::alone::Larges;
+    use crate::{Key, Now};
+    use basalt_core::base::hash::{SLOTS, Seed};
+    use basalt_core::base::random::Random;
 
     const SEED: Seed = Seed { k0: 1, k1: 2 };
 
@@ -552,7 +552,7 @@ mod tests {
         engine.watches.add(0, watched.bytes);
         engine.track(&watched, 5, 0);
         let interest = engine.effects.interest();
-        interest.set_listening(crate::engine::record::Audience::BOTH, true);
+        interest.set_listening(crate::record::Audience::BOTH, true);
         engine.effects.take();
         let (stamp, dirty) = (engine.effects.stamp(), engine.published().dirty.get());
         let lost = slot(b"t");

@@ -24,9 +24,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::Key;
-use crate::base::hash::Seed;
-use crate::structures::entry::{Entry, EntryRef, Value};
-use crate::structures::table::Table;
+use basalt_core::base::hash::Seed;
+use basalt_core::structures::entry::{Entry, EntryRef, Value};
+use basalt_core::structures::table::Table;
 
 /// Connections that are remembered for one key; beyond that all are told, and remembering begins anew.
 const READERS_MAX: usize = 16 * 1024;
@@ -125,6 +125,8 @@ impl InvalidatedKey {
 pub struct Written {
     /// The key.
     pub key: Box<[u8]>,
+    /// The number of its database.
+    pub db: usize,
     /// The connection that changed it; 0: none did.
     pub by: u64,
 }
@@ -279,7 +281,7 @@ mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
     use super::*;
-    use crate::base::random::Random;
+    use basalt_core::base::random::Random;
 
     const SEED: Seed = Seed { k0: 1, k1: 2 };
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::published::Published;
 use super::waiting::Place;
 use super::{Engine, Key, Now};
-use crate::base::maps;
+use basalt_core::base::maps;
 
 /// A key that must not change before EXEC.
 #[derive(Clone, Debug)]

@@ -56,6 +56,55 @@ fn a_transaction_is_refused_when_what_it_queues_has_no_room() {
 }
 
 #[test]
+fn texts_of_scripts_and_libraries_have_one_bound() {
+    let server = Server::start(&Options::shards(8));
+    let mut client = server.raw();
+    check(&mut client, "CONFIG SET maxmemory 128mb", "OK");
+    let bound = 8.0 * 1024.0 * 1024.0;
+    let comment = "x".repeat(500_000);
+    let taken = |client: &mut Raw| info_number(client, "memory", "used_memory_scripts");
+    for number in 0..100 {
+        let script = format!("return {number} -- {comment}");
+        let answer = client.command(&["EVAL", &script, "0"]);
+        assert_eq!(answer.integer(), number);
+    }
+    let evaluated = taken(&mut client);
+    assert!(
+        (bound * 0.8..bound * 1.1).contains(&evaluated),
+        "{evaluated}"
+    );
+    let mut loaded = 0;
+    let refused = loop {
+        let library = format!(
+            "#!lua name=l{loaded}\nredis.register_function('f{loaded}', function() return {loaded} end) -- {comment}"
+        );
+        match client.command(&["FUNCTION", "LOAD", &library]).show() {
+            answer if answer == format!("\"l{loaded}\"") => loaded += 1,
+            answer => break answer,
+        }
+        assert!(loaded < 100, "no library was refused");
+    };
+    assert_eq!(refused, REFUSED);
+    assert!((14..=17).contains(&loaded), "{loaded} libraries");
+    // Scripts of EVAL have given way, and run all the same.
+    assert!(taken(&mut client) < bound * 1.3, "{}", taken(&mut client));
+    let script = format!("return 7 -- {comment}");
+    assert_eq!(client.command(&["SCRIPT", "LOAD", &script]).show(), REFUSED);
+    assert_eq!(client.command(&["EVAL", &script, "0"]).integer(), 7);
+    // What compresses well does not pass by its length.
+    let dump = client.call("FUNCTION DUMP");
+    check(&mut client, "FUNCTION FLUSH", "OK");
+    check(&mut client, "CONFIG SET maxmemory 32mb", "OK");
+    let restored = client.command(&[&b"FUNCTION"[..], b"RESTORE", dump.bytes()]);
+    assert_eq!(restored.show(), REFUSED);
+    check(&mut client, "CONFIG SET maxmemory 128mb", "OK");
+    let restored = client.command(&[&b"FUNCTION"[..], b"RESTORE", dump.bytes()]);
+    assert_eq!(restored.show(), "OK");
+    assert_eq!(client.call("FCALL f3 0").integer(), 3);
+    check(&mut client, "SET key value", "OK");
+}
+
+#[test]
 fn what_is_queued_is_told_and_counted() {
     if support::is_stand_in() {
         return;

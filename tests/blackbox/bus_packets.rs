@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-use basalt::base::random::Random;
-use basalt::cluster::flags::NodeFlags;
-use basalt::cluster::node_id::NodeId;
-use basalt::cluster::packet::{Body, Gossip, Header, Message, News, Packet, WirePorts};
-use basalt::cluster::slot_set::SlotSet;
-use basalt::cluster::wire::decode::decode;
-use basalt::cluster::wire::encode::encode;
+use basalt_commands::cluster::flags::NodeFlags;
+use basalt_commands::cluster::node_id::NodeId;
+use basalt_commands::cluster::packet::{Body, Gossip, Header, Message, News, Packet, WirePorts};
+use basalt_commands::cluster::slot_set::SlotSet;
+use basalt_commands::cluster::wire::decode::decode;
+use basalt_commands::cluster::wire::encode::encode;
+use basalt_core::base::random::Random;
 
 use crate::support::{Options, Oracle, Server, check, eventually, free_port, is_stand_in};
 use crate::wire::Raw;

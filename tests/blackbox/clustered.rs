@@ -421,7 +421,7 @@ fn a_node_that_can_not_save_is_silent_until_it_can() {
     }
     let (one, two) = (start(), start());
     unite(&[&one, &two]);
-    let in_the_way = two.dir().join(format!("nodes.conf.tmp-{}", two.pid()));
+    let in_the_way = two.dir().join("nodes.conf.tmp");
     fs::create_dir(&in_the_way).expect("there is room");
     let said = two.raw().call("CLUSTER SAVECONFIG").text();
     let why = "ERR error saving the cluster node config: ";
@@ -443,9 +443,43 @@ fn a_node_that_can_not_save_is_silent_until_it_can() {
     };
     eventually("the other node misses it", is_suspect);
     assert!(two.log().contains("This node is silent"), "{}", two.log());
+    let fails = || info(&mut two.raw(), "cluster_state") == "fail";
+    eventually("it serves no longer, although it hears the other", fails);
     fs::remove_dir(&in_the_way).expect("it is there");
     agree(&[&one, &two]);
     assert!(two.log().contains("this node speaks"), "{}", two.log());
+}
+
+#[test]
+fn slots_given_by_hand_outlive_the_process_once_that_is_answered() {
+    if support::is_stand_in() {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a folder");
+    let folder = dir.path().to_str().expect("a plain path").to_owned();
+    let kept = options().with("dir", &folder);
+    let one = start();
+    let mut target = Server::start(&kept);
+    unite(&[&one, &target]);
+    let (port, name) = (target.port, id(&target));
+    let (mut source_client, mut client) = (one.raw(), target.raw());
+    let mut give = |slot: u16| {
+        let line = format!("CLUSTER SETSLOT {slot} NODE {name}");
+        check(&mut client, &line, "OK");
+        check(&mut source_client, &line, "OK");
+    };
+    // The first one gives the target a new epoch, for which the disk is waited for.
+    give(0);
+    agree(&[&one, &target]);
+    (1..30).for_each(&mut give);
+    target.signal("KILL");
+    target.wait_for_exit();
+    drop(target);
+    let target = Server::start(&kept.port(port));
+    agree(&[&one, &target]);
+    let own = view(&target).into_iter().find(|line| line.contains(&name));
+    let own = own.expect("it knows itself");
+    assert!(own.contains("\"0-29\""), "{own}");
 }
 
 #[test]

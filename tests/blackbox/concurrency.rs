@@ -64,7 +64,7 @@ impl Storm {
 const CHECKED_MIN: u64 = 200;
 
 /// The longest that a storm goes on until it has checked enough.
-const STORM_TIME_MAX: Duration = Duration::from_secs(60);
+const STORM_TIME_MAX: Duration = Duration::from_secs(240);
 
 /// Runs all workers until the time is over and enough was checked.
 fn together<T: Send + 'static>(workers: Vec<Worker<T>>, time: Duration) -> Vec<T> {

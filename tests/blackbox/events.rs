@@ -16,7 +16,10 @@ const CLASSES: &[(char, &str, &str, &str)] = &[
     ('t', "PING", "XADD k * f v", "xadd k"),
     ('x', "SET k 1 PX 1", "GET k", "expired k"),
     ('n', "PING", "SETEX k 100 1", "new k"),
+    ('n', "MSET k 1 l 2", "RENAME k l", "new l"),
+    ('n', "MSET k 1 l 2", "COPY k l REPLACE", "new l"),
     ('m', "PING", "GET k", "keymiss k"),
+    ('m', "PING", "XACKDEL k g IDS 1 1-1", "keymiss k"),
 ];
 
 pub(crate) fn heard(subscriber: &mut Raw, client: &mut Raw) -> Vec<String> {

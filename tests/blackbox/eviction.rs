@@ -249,3 +249,201 @@ fn reads_keep_no_key_where_those_go_that_were_not_changed_for_long() {
         "1) \"maxmemory-policy\"\n2) \"allkeys-lrm\"",
     );
 }
+
+/// Policies that let keys go by their age, or by when their time is up.
+const BY_AGE: [&str; 5] = [
+    "allkeys-lru",
+    "allkeys-lfu",
+    "volatile-lru",
+    "volatile-lfu",
+    "volatile-ttl",
+];
+
+/// Writes keys that were never there, as many as this, in pipelines. All end at the same distance.
+fn write_new(raw: &mut Raw, written: &mut usize, count: usize) {
+    const VALUE_BYTES: usize = 400;
+    let value = "v".repeat(VALUE_BYTES);
+    for _ in 0..count.div_ceil(100) {
+        let lines: Vec<String> = (0..100)
+            .map(|number| format!("SET new:{} {value} EX 3600", *written + number))
+            .collect();
+        let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+        for reply in raw.pipeline(&lines) {
+            assert_eq!(reply.text(), "OK");
+        }
+        *written += 100;
+    }
+}
+
+/// A hundred names are deleted and written again over and over, also by RENAME onto them, while the cache turns over.
+/// None of them is gone before a hundredth of it has.
+#[test]
+fn a_name_that_is_written_again_is_as_new_as_any_other() {
+    for policy in BY_AGE {
+        let options = Options::shards(4)
+            .with("maxmemory", "8mb")
+            .with("maxmemory-policy", policy);
+        let server = Server::start(&options);
+        let (mut raw, mut written) = (server.raw(), 0);
+        write_new(&mut raw, &mut written, 20_000);
+        let keys = raw.call("DBSIZE").integer() as usize;
+        assert!((5_000..20_000).contains(&keys), "{policy}: {keys} keys");
+        let mut gone = 0;
+        for round in 0..60 {
+            for name in 0..100 {
+                let lines: &[&str] = match (name + round) % 4 {
+                    0 => &[
+                        "DEL tmp",
+                        "SET tmp v EX 3600",
+                        &format!("RENAME tmp name:{name}"),
+                    ],
+                    _ => &[
+                        &format!("DEL name:{name}"),
+                        &format!("SET name:{name} v NX EX 3600"),
+                    ],
+                };
+                assert!(raw.pipeline(lines).iter().all(|reply| !reply.is_error()));
+            }
+            write_new(&mut raw, &mut written, keys / 100);
+            let names = (0..100).map(|name| format!("name:{name}"));
+            let names: Vec<String> = names.collect();
+            let there = raw.call(&format!("EXISTS {}", names.join(" "))).integer();
+            gone += 100 - there;
+        }
+        assert_eq!(gone, 0, "{policy}: gone, of 6000 in {keys} keys");
+    }
+}
+
+/// Interpreters and texts of scripts have bounds of their own, and no change of a setting makes data go for them.
+#[test]
+fn settings_that_change_evict_nothing_for_what_scripts_take() {
+    let options = Options::shards(4)
+        .threads(4)
+        .with("maxmemory", "32mb")
+        .with("maxmemory-policy", "allkeys-lru");
+    let server = Server::start(&options);
+    let mut raw = server.raw();
+    const LIBRARIES: usize = 16;
+    for library in 0..LIBRARIES {
+        let words: Vec<String> = (0..8000)
+            .map(|word| format!("'{word:04x}{library:x}'"))
+            .collect();
+        let words = words.join(",");
+        let code = format!(
+            "#!lua name=l{library}\nlocal t={{{words}}}\nredis.register_function('f{library}', function() return #t end)"
+        );
+        let loaded = raw.command(&["FUNCTION", "LOAD", &code]);
+        assert!(!loaded.is_error(), "{loaded:?}");
+    }
+    // Connections are spread over the threads, each of which has an interpreter.
+    for _ in 0..16 {
+        let mut other = server.raw();
+        for library in 0..LIBRARIES {
+            check(&mut other, &format!("FCALL f{library} 0"), "(integer) 8000");
+        }
+    }
+    let interpreters = number(&mut raw, "memory", "used_memory_vm_total");
+    assert!(
+        interpreters > 8_000_000,
+        "{interpreters} bytes of interpreters"
+    );
+    let mut written = 0;
+    write_new(&mut raw, &mut written, 100_000);
+    let keys = raw.call("DBSIZE").integer();
+    assert!(keys < 100_000, "{keys} keys, and none was evicted");
+    for change in [
+        "CONFIG SET maxmemory 33mb",
+        "CONFIG SET maxmemory-policy allkeys-lfu",
+        "CONFIG SET maxmemory-clients 8mb",
+        "CONFIG SET maxmemory-size-rule no",
+        "REPLICAOF NO ONE",
+    ] {
+        check(&mut raw, change, "OK");
+        // More than one write, as each shard pays for itself.
+        write_new(&mut raw, &mut written, 100);
+        let left = raw.call("DBSIZE").integer();
+        assert!(left * 10 > keys * 9, "{change}: {left} of {keys} keys");
+    }
+}
+
+/// Locks that LOCK has made stay while they are held, whatever the policy, and take a bounded part of the memory.
+#[test]
+fn a_lock_that_is_held_is_never_evicted_and_locks_take_a_sixteenth_at_most() {
+    const LOCKS: usize = 200;
+    let random = ["allkeys-random", "volatile-random"];
+    for policy in BY_AGE.into_iter().chain(random) {
+        let options = Options::shards(4)
+            .with("maxmemory", "8mb")
+            .with("maxmemory-policy", policy);
+        let server = Server::start(&options);
+        let (mut raw, mut written) = (server.raw(), 0);
+        let fences: Vec<i64> = (0..LOCKS)
+            .map(|number| raw.call(&format!("LOCK lock:{number} me 600000")).items()[0].integer())
+            .collect();
+        write_new(&mut raw, &mut written, 60_000);
+        for (number, fence) in fences.iter().enumerate() {
+            let lock = raw.call(&format!("LOCKINFO lock:{number}"));
+            assert!(!lock.is_nil(), "{policy}: lock {number} was evicted");
+            assert_eq!(lock.items()[5].integer(), *fence, "{policy}");
+        }
+        // As many as there is room for, which is not that of everything else.
+        let refused = (LOCKS..50_000)
+            .map(|number| raw.call(&format!("LOCK lock:{number} me 600000")))
+            .position(|reply| reply.is_error());
+        let taken = LOCKS + refused.expect("there is a bound");
+        assert!((1_000..4_000).contains(&taken), "{policy}: {taken} locks");
+        let refusal = raw.call("LOCK another me 600000");
+        assert!(refusal.text().starts_with("OOM "), "{}", refusal.text());
+        write_new(&mut raw, &mut written, 1_000);
+        assert!(raw.call("DBSIZE").integer() > 6_000);
+        let held = |raw: &mut Raw| {
+            let names = (0..taken).map(|number| format!("lock:{number}"));
+            raw.call(&format!("EXISTS {}", names.collect::<Vec<_>>().join(" ")))
+                .integer()
+        };
+        assert_eq!(held(&mut raw), taken as i64, "{policy}");
+        // Its owner may go on with one that is held, and one that is released makes room for another.
+        assert!(!raw.call("LOCK lock:1 me 600000").is_error());
+        for number in 0..LOCKS {
+            assert!(!raw.call(&format!("UNLOCK lock:{number} me")).is_error());
+        }
+        assert!(!raw.call("LOCK another me 600000").is_error());
+        // Without an end it is a hash like any other.
+        for number in LOCKS..taken {
+            check(&mut raw, &format!("PERSIST lock:{number}"), "(integer) 1");
+        }
+        if policy == "allkeys-random" {
+            write_new(&mut raw, &mut written, 60_000);
+            assert!(held(&mut raw) < taken as i64 / 2, "{policy}");
+        }
+    }
+}
+
+/// What else is written into a lock's key, and locks with owners of endless names, are evicted like other data: nobody
+/// empties the cache by them.
+#[test]
+fn nothing_but_a_small_lock_is_kept_from_eviction() {
+    for policy in ["allkeys-lru", "volatile-ttl"] {
+        let options = Options::shards(4)
+            .with("maxmemory", "16mb")
+            .with("maxmemory-policy", policy);
+        let server = Server::start(&options);
+        let mut raw = server.raw();
+        let long = "o".repeat(500_000);
+        for number in 0..60 {
+            raw.call(&format!("LOCK grown:{number} me 100000"));
+            raw.call(&format!("HSET grown:{number} f {long}"));
+            raw.call(&format!("LOCK mixed:{number} me 100000"));
+            raw.call(&format!("HSET mixed:{number} f {long}"));
+            raw.call(&format!("UNLOCK mixed:{number} me"));
+            raw.call(&format!("LOCK long:{number} {long} 100000"));
+        }
+        for number in 0..2_000 {
+            let value = "v".repeat(2_000);
+            check(&mut raw, &format!("SET data:{number} {value} EX 10"), "OK");
+        }
+        let names: Vec<String> = (0..2_000).map(|number| format!("data:{number}")).collect();
+        let left = raw.call(&format!("EXISTS {}", names.join(" "))).integer();
+        assert!(left > 100, "{policy}: {left} of 2000");
+    }
+}

@@ -490,25 +490,144 @@ fn what_threads_see_of_a_key_has_an_order() {
 }
 
 #[test]
+fn whoever_asks_for_leases_without_end_voids_none_of_the_others() {
+    let server = Server::start(&Options::shards(1));
+    let mut others: Vec<(Raw, String, i64)> = (0..20)
+        .map(|number| {
+            let (mut raw, key) = (server.raw(), format!("other:{number}"));
+            let token = token(&mut raw, &key);
+            (raw, key, token)
+        })
+        .collect();
+    let mut greedy = server.raw();
+    for batch in 0..100 {
+        let keys = (0..100).map(|number| format!("greedy:{batch}:{number}"));
+        let lines: Vec<String> = keys
+            .map(|key| format!("LGET {key} LEASE 3600000"))
+            .collect();
+        for reply in greedy.pipeline(&lines.iter().map(String::as_str).collect::<Vec<_>>()) {
+            assert_eq!(got(&reply).state, "miss");
+        }
+    }
+    for (raw, key, token) in &mut others {
+        let fill = format!("LFILL {key} {token} value");
+        assert_eq!(raw.call(&fill).integer(), 1, "{key}");
+    }
+    // It has not lost all of its own either.
+    let last = token(&mut greedy, "greedy:last");
+    drop(greedy);
+    let mut raw = server.raw();
+    assert_eq!(
+        raw.call(&format!("LFILL greedy:last {last} value"))
+            .integer(),
+        1
+    );
+}
+
+/// Many connections of one user that take few leases each, and close or stay, void none of a program that has one
+/// connection and loads fifty pages at a time.
+#[test]
+fn leases_of_many_connections_end_before_those_of_a_program_on_one() {
+    let server = Server::start(&Options::shards(1));
+    for is_other_user in [false, true] {
+        let mut left = Vec::new();
+        for number in 0..320 {
+            let mut raw = server.raw();
+            if is_other_user {
+                check(&mut raw, "ACL SETUSER u on nopass ~* +lget +lfill", "OK");
+                check(&mut raw, "AUTH u any", "OK");
+            }
+            let lines: Vec<String> = (0..28)
+                .map(|lease| format!("LGET mine:{is_other_user}:{number}:{lease} LEASE 3600000"))
+                .collect();
+            raw.pipeline(&lines.iter().map(String::as_str).collect::<Vec<_>>());
+            // Every tenth one stays.
+            left.extend((number % 10 == 0).then_some(raw));
+        }
+        let mut raw = server.raw();
+        let in_force = info_number(&mut raw, "leases", "leases_in_force");
+        assert_eq!(in_force, 8_192.0);
+        for round in 0..10 {
+            let tokens: Vec<i64> = (0..50)
+                .map(|number| token(&mut raw, &format!("page:{round}:{number}")))
+                .collect();
+            for (number, token) in tokens.iter().enumerate() {
+                let fill = format!("LFILL page:{round}:{number} {token} value EX 1");
+                assert_eq!(raw.call(&fill).integer(), 1, "{round}, {number}");
+            }
+        }
+        check(&mut raw, "FLUSHALL", "OK");
+    }
+}
+
+/// Who may read a key and not fill it gets its value, and keeps nobody else from loading it.
+#[test]
+fn a_user_that_may_not_fill_a_key_gets_no_lease_of_it() {
+    support::at_each_shard_count(|server| {
+        let (mut admin, mut reader) = (server.raw(), server.raw());
+        let rules = "on nopass +@read +lfill %R~page:* ~own:*";
+        check(&mut admin, &format!("ACL SETUSER reader {rules}"), "OK");
+        check(&mut admin, "ACL SETUSER plain on nopass +@read ~*", "OK");
+        check(&mut reader, "AUTH reader any", "OK");
+        check(&mut admin, "SET page:stale old PX 1 STALE 600000", "OK");
+        check(&mut admin, "SET page:there value", "OK");
+        thread::sleep(std::time::Duration::from_millis(10));
+        for user in ["reader", "plain"] {
+            check(&mut reader, &format!("AUTH {user} any"), "OK");
+            let refusal = reader.call("LGET page:1 LEASE 600000");
+            assert!(refusal.text().starts_with("NOPERM "), "{}", refusal.show());
+            let refusal =
+                reader.call("EVAL return{redis.call('LGET',KEYS[1],'LEASE','9')} 1 page:1");
+            assert!(refusal.is_error(), "{}", refusal.show());
+            for (key, state) in [("page:there", "hit"), ("page:stale", "stale")] {
+                let found = lget(&mut reader, &format!("LGET {key} LEASE 600000"));
+                assert_eq!(
+                    (found.state.as_str(), found.token),
+                    (state, 0),
+                    "{user} {key}"
+                );
+            }
+        }
+        let loading = token(&mut admin, "page:1");
+        let busy = lget(&mut reader, "LGET page:1 LEASE 600000");
+        assert_eq!((busy.state.as_str(), busy.token), ("busy", 0));
+        assert_eq!(
+            admin.call(&format!("LFILL page:1 {loading} v")).integer(),
+            1
+        );
+        assert_ne!(lget(&mut admin, "LGET page:stale LEASE 600000").token, 0);
+        check(&mut reader, "AUTH reader any", "OK");
+        token(&mut reader, "own:1");
+    });
+}
+
+#[test]
 fn what_is_wrong_with_a_request_is_said() {
     support::at_each_shard_count(|server| {
         let mut raw = server.raw();
         let integer = "(error) ERR value is not an integer or out of range";
-        let syntax = "(error) ERR syntax error";
+        let get = ": usage is LGET key LEASE lease-milliseconds [WAIT wait-milliseconds]";
+        let fill = ": usage is LFILL key token value [EX seconds | PX milliseconds | EXAT unix-time-seconds | \
+                    PXAT unix-time-milliseconds] [STALE stale-milliseconds] [TAGS numtags tag [tag ...]]";
+        let [no_get, no_fill] = [get, fill].map(|usage| format!("(error) ERR syntax error{usage}"));
+        let arity = "(error) ERR wrong number of arguments for";
         let lease = "(error) ERR invalid lease time in 'lget' command";
+        let too_long =
+            "(error) ERR invalid lease time in 'lget' command: at most 3600000 milliseconds";
         for (line, answer) in [
             (
                 "LGET k LEASE",
-                "(error) ERR wrong number of arguments for 'lget' command",
+                format!("{arity} 'lget' command{get}").as_str(),
             ),
             ("LGET k LEASE x", integer),
             ("LGET k LEASE 99999999999999999999", integer),
             ("LGET k LEASE 0", lease),
             ("LGET k LEASE -1", lease),
-            ("LGET k LEASE 9223372036854775807", lease),
-            ("LGET k WAIT 10", syntax),
-            ("LGET k LEASE 10 WAIT", syntax),
-            ("LGET k LEASE 10 TWICE 10", syntax),
+            ("LGET k LEASE 3600001", too_long),
+            ("LGET k LEASE 9223372036854775807", too_long),
+            ("LGET k WAIT 10", &no_get),
+            ("LGET k LEASE 10 WAIT", &no_get),
+            ("LGET k LEASE 10 TWICE 10", &no_get),
             (
                 "LGET k LEASE 10 WAIT x",
                 "(error) ERR timeout is not an integer or out of range",
@@ -518,12 +637,9 @@ fn what_is_wrong_with_a_request_is_said() {
                 "LGET k LEASE 10 WAIT 9223372036854775807",
                 "(error) ERR timeout is out of range",
             ),
-            (
-                "LFILL k 1",
-                "(error) ERR wrong number of arguments for 'lfill' command",
-            ),
+            ("LFILL k 1", &format!("{arity} 'lfill' command{fill}")),
             ("LFILL k x v", integer),
-            ("LFILL k 1 v EX", syntax),
+            ("LFILL k 1 v EX", &no_fill),
             ("LFILL k 1 v EX x", integer),
             (
                 "LFILL k 1 v EX 0",
@@ -533,8 +649,8 @@ fn what_is_wrong_with_a_request_is_said() {
                 "LFILL k 1 v EX 9223372036854775807",
                 "(error) ERR invalid expire time in 'lfill' command",
             ),
-            ("LFILL k 1 v KEEPTTL", syntax),
-            ("LFILL k 1 v NX", syntax),
+            ("LFILL k 1 v KEEPTTL", &no_fill),
+            ("LFILL k 1 v NX", &no_fill),
             ("LFILL k 0 v", "(integer) 0"),
             ("LFILL k -1 v", "(integer) 0"),
             (

@@ -370,3 +370,105 @@ fn a_broken_file_ends_the_start_with_its_reason() {
     assert!(output.status.success());
     assert!(!check(&dir.path().join("absent")).0);
 }
+
+/// Names in a folder that begin with this.
+fn named(dir: &Path, start: &str) -> Vec<String> {
+    let entries = std::fs::read_dir(dir).expect("a folder");
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let mut names: Vec<String> = names.filter(|name| name.starts_with(start)).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_snapshot_that_is_put_there_is_restored_into_an_append_only_file_that_is_not() {
+    if is_stand_in() {
+        return;
+    }
+    let dir = folder();
+    let dump = dir.path().join("dump.rdb");
+    let backup = strings(1_000, "value");
+    std::fs::write(&dump, &backup).expect("a file");
+    let options = || {
+        Options::shards(4)
+            .with("appendonly", "yes")
+            .with("save", "100000 1000000")
+    };
+    let mut server = start_on(dir.path(), options());
+    let mut client = server.raw();
+    assert_eq!(client.call("DBSIZE").integer(), 1_000);
+    assert!(
+        server
+            .log()
+            .contains("the append only file begins with a copy")
+    );
+    // Nothing but the log has it from now on.
+    std::fs::remove_file(&dump).expect("a file");
+    client.call("SET later x");
+    server.signal("KILL");
+    let _ = server.wait_for_exit();
+    let mut server = start_on(dir.path(), options());
+    assert_eq!(server.raw().call("DBSIZE").integer(), 1_001);
+    server.signal("TERM");
+    assert_eq!(server.wait_for_exit(), Some(0));
+    assert!(std::fs::metadata(&dump).expect("it was saved").len() > 10_000);
+}
+
+#[test]
+fn a_snapshot_that_is_not_loaded_and_was_not_saved_there_is_kept() {
+    if is_stand_in() {
+        return;
+    }
+    let dir = folder();
+    let dump = dir.path().join("dump.rdb");
+    let options = || {
+        Options::shards(4)
+            .with("appendonly", "yes")
+            .with("save", "100000 1000000")
+    };
+    let end = |mut server: Server| {
+        server.signal("TERM");
+        assert_eq!(server.wait_for_exit(), Some(0));
+    };
+    let server = start_on(dir.path(), options());
+    server.raw().call("SET mine 1");
+    end(server);
+    // A snapshot that the server saved itself is not kept, however often it starts.
+    end(start_on(dir.path(), options()));
+    assert_eq!(named(dir.path(), "dump.rdb"), ["dump.rdb"]);
+    let backup = strings(1_000, "value");
+    std::fs::write(&dump, &backup).expect("a file");
+    let server = start_on(dir.path(), options());
+    assert_eq!(server.raw().call("DBSIZE").integer(), 1);
+    end(server);
+    let names = named(dir.path(), "dump.rdb");
+    assert_eq!(names.len(), 2, "{names:?}");
+    assert!(names[1].ends_with(".bak"), "{names:?}");
+    let kept = std::fs::read(dir.path().join(&names[1])).expect("a file");
+    assert!(kept == backup, "byte for byte");
+}
+
+#[test]
+fn what_a_file_says_is_shown_by_the_checks_and_not_done_to_the_terminal() {
+    if is_stand_in() {
+        return;
+    }
+    let dir = folder();
+    let evil = b"REDIS0011\xfa\x05redis\x0a\x1b]0;PWN\x07\n\xff";
+    let manifest = b"file \x1b]0;PWN\x07 seq 1 type i\n";
+    for (name, tool, bytes) in [
+        ("a.rdb", "check-rdb", &evil[..]),
+        ("a.aof", "check-aof", &evil[..]),
+        ("a.manifest", "check-aof", &manifest[..]),
+    ] {
+        let path = dir.path().join(name);
+        std::fs::write(&path, bytes).expect("a file");
+        let output = support::command().arg(tool).arg(&path).output();
+        let output = output.expect("the tool");
+        let all = [output.stdout, output.stderr].concat();
+        let text = String::from_utf8(all).expect("a text");
+        assert!(text.lines().count() > 1, "{tool} {name}: {text}");
+        let raw = |each: char| each.is_control() && each != '\n' && each != '\r';
+        assert!(!text.contains(raw), "{tool} {name}: {text:?}");
+    }
+}

@@ -16,7 +16,7 @@ use crate::support::{
 use crate::wire::Raw;
 
 /// A process that is killed in the end.
-struct Killed(Child);
+pub(crate) struct Killed(pub(crate) Child);
 
 impl Drop for Killed {
     fn drop(&mut self) {
@@ -26,7 +26,7 @@ impl Drop for Killed {
 }
 
 /// Our server with a port, a folder and nothing that others share.
-fn prepared(port: u16, dir: &Path) -> Command {
+pub(crate) fn prepared(port: u16, dir: &Path) -> Command {
     let mut command = support::command();
     command
         .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
@@ -44,7 +44,7 @@ fn prepared(port: u16, dir: &Path) -> Command {
     command
 }
 
-fn output(command: &mut Command) -> (bool, String, String) {
+pub(crate) fn output(command: &mut Command) -> (bool, String, String) {
     let Output {
         status,
         stdout,

@@ -196,7 +196,7 @@ fn a_crash_leaves_a_report_in_the_log() {
         ),
         (
             "DEBUG PANIC\r\n",
-            "Guru Meditation: called by Debug Command #src/command/debug/mod.rs:",
+            "Guru Meditation: called by Debug Command #src/commands/command/debug/mod.rs:",
         ),
     ] {
         let mut server = Server::start(&Options::shards(2));

@@ -487,6 +487,7 @@ fn an_append_only_file_that_does_not_fit_ends_the_server_where_that_is_wanted() 
         "CONFIG SET propagation-error-behavior panic-on-replicas",
         "OK",
     );
+    check(&mut client, "CONFIG SET aof-load-errors continue", "OK");
     check(&mut client, "DEBUG LOADAOF", "OK");
     check(
         &mut client,

@@ -361,7 +361,8 @@ fn command_info_equals_redis_servers() {
     assert!(names.len() > 50, "{} commands", names.len());
     let mut wrong = Vec::new();
     for name in &names {
-        if name.contains('|') {
+        // Since 7.2 WAIT counts as a command that blocks; `command_rows` compares it with newer servers.
+        if name.contains('|') || name == "wait" {
             continue;
         }
         let (our, their) = (
@@ -401,7 +402,8 @@ fn command_info_equals_redis_servers() {
                 ));
             }
         }
-        if our[8] != their[8] {
+        // Newer servers say that SINTERSTORE overwrites its destination.
+        if our[8] != their[8] && name != "sinterstore" {
             wrong.push(format!(
                 "{name}: key specifications\n{}\nfor\n{}",
                 our[8].show(),
@@ -428,15 +430,22 @@ fn every_command_refuses_a_wrong_number_of_arguments() {
         let (name, arity) = (command.items()[0].text(), command.items()[1].integer());
         let least = arity.unsigned_abs() as usize;
         let expected = format!("(error) ERR wrong number of arguments for '{name}' command");
+        // Commands that Redis does not have say more behind that.
+        let is_expected = |answer: &str| {
+            let more = answer.strip_prefix(&expected);
+            more.is_some_and(|more| more.is_empty() || more.starts_with(": usage is "))
+        };
         let mut words = vec![name.clone()];
         if least > 1 {
             words.resize(least - 1, "1".to_owned());
-            assert_eq!(raw.command(&words).show(), expected, "too few: {words:?}");
+            let answer = raw.command(&words).show();
+            assert!(is_expected(&answer), "too few: {words:?}: {answer}");
         }
         // EXEC has its own answer, QUIT takes anything.
         if arity > 0 && name != "quit" && name != "exec" {
             words.resize(least + 1, "1".to_owned());
-            assert_eq!(raw.command(&words).show(), expected, "too many: {words:?}");
+            let answer = raw.command(&words).show();
+            assert!(is_expected(&answer), "too many: {words:?}: {answer}");
         }
     }
 }

@@ -322,8 +322,10 @@ fn records_that_were_changed_on_their_way_end_the_connection() {
 fn certificates_are_read_anew_by_config_set_and_by_themselves_and_connections_go_on() {
     let authority = Authority::new();
     let port = free_port();
+    let metrics = free_port();
     let options = authority
         .options(port)
+        .with("metrics-port", &metrics.to_string())
         .with("tls-auto-reload-interval", "1");
     let server = Server::start(&options);
     let begin = || connect(port, authority.client(Some("client"), rustls::ALL_VERSIONS));
@@ -369,6 +371,12 @@ fn certificates_are_read_anew_by_config_set_and_by_themselves_and_connections_go
         server.log().contains("those before stay in force")
     });
     ping(&mut begin()).expect("it is served as before");
+    assert_eq!(metric(metrics, "basalt_tls_last_reload_status"), 0.0);
+    let doctor = raw.call("MEMORY DOCTOR").show();
+    assert!(
+        doctor.contains("TLS files have changed and can not be used"),
+        "{doctor}"
+    );
     authority.sign("second", "third", |_| {});
     let third = of_file("second.crt");
     eventually("the third is in force", || {
@@ -376,6 +384,19 @@ fn certificates_are_read_anew_by_config_set_and_by_themselves_and_connections_go
         ping(&mut channel).is_ok() && shown(&channel) == third
     });
     ping(&mut old).expect("it goes on");
+    assert_eq!(metric(metrics, "basalt_tls_last_reload_status"), 1.0);
+    // One that ends soon stands out before it does.
+    let end = "basalt_tls_certificate_end_timestamp_seconds{directive=\"tls-cert-file\"}";
+    let now_s = std::time::UNIX_EPOCH.elapsed().expect("a time").as_secs() as f64;
+    assert!(metric(metrics, end) > now_s + 1e7);
+    assert!(!raw.call("MEMORY DOCTOR").show().contains("certificate"));
+    let soon = std::time::SystemTime::now() + std::time::Duration::from_secs(5 * 24 * 3600);
+    authority.sign("second", "fourth", |params| params.not_after = soon.into());
+    eventually("its end is told of", || {
+        let doctor = raw.call("MEMORY DOCTOR").show();
+        doctor.contains("(tls-cert-file) ends in 4 days")
+    });
+    assert!(metric(metrics, end) < now_s + 6.0 * 24.0 * 3600.0);
 }
 
 #[test]
@@ -566,6 +587,10 @@ fn the_user_may_be_the_one_that_the_certificate_names() {
             params.subject_alt_names.push(rcgen::SanType::URI(uri));
         }
     });
+    authority.sign("twice", "first", |params| {
+        let common_name = rcgen::DnType::CustomDnType(vec![2, 5, 4, 3]);
+        params.distinguished_name.push(common_name, "client");
+    });
     let port = free_port();
     let options = authority.options(port).with("tls-auth-clients", "optional");
     let server = Server::start(&options.with("tls-auth-clients-user", "CN"));
@@ -604,6 +629,10 @@ fn the_user_may_be_the_one_that_the_certificate_names() {
     )
     .expect("it is refused");
     drop(whoami(None, "default"));
+    // The first of two names counts, as it does where OpenSSL is asked.
+    drop(whoami(Some("twice"), "default"));
+    check(&mut admin, "ACL SETUSER first on resetpass +@all", "OK");
+    drop(whoami(Some("twice"), "first"));
     assert!(admin.call("AUTH client any").is_error());
     check(&mut admin, "ACL SETUSER client off", "OK");
     drop(whoami(Some("client"), "default"));
@@ -640,6 +669,10 @@ fn a_key_that_every_user_can_read_is_warned_of() {
         let key = authority.path("server.key");
         fs::set_permissions(&key, fs::Permissions::from_mode(mode)).expect("its mode");
         let server = Server::start(&authority.options(port));
+        // The port answers before the log says so, and the advice stands before that line.
+        eventually("the end of the start is logged", || {
+            server.log().contains("Ready to accept connections")
+        });
         let log = server.log();
         let warning = format!("can read {}, and the private key in it", key.display());
         assert_eq!(log.contains(&warning), is_warned, "{log}");

@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 
 use crate::console::{EVIL, start};
-use crate::support::{Oracle, Server, basalt, check, is_stand_in};
+use crate::support::{Options, Oracle, Server, basalt, check, is_stand_in};
 
 #[test]
 fn a_report_is_written_whole_or_not_at_all() {
@@ -44,12 +44,15 @@ fn a_report_is_written_whole_or_not_at_all() {
     ] {
         assert!(page.contains(panel), "{panel}");
     }
-    // A port that speaks something else.
-    let mut raw = server.raw();
-    let data = raw.call("CONFIG GET port").items()[1].text();
-    let (is_good, said) = report_of(&data, &[]);
+    // The port of clients says which one is meant, if there is any.
+    std::fs::remove_file(&file).expect("a report");
+    let data = server.port.to_string();
+    let (is_good, said) = report_of(&data, &user);
+    assert!(is_good && file.exists(), "{said}");
+    let without = Server::start(&Options::shards(4));
+    let (is_good, said) = report_of(&without.port.to_string(), &[]);
     assert!(
-        !is_good && said.contains("no HTTP is spoken there"),
+        !is_good && said.contains("this server has no metrics port"),
         "{said}"
     );
 }

@@ -97,6 +97,47 @@ fn what_is_flushed_expires_or_moves_is_told() {
 }
 
 #[test]
+fn what_readers_of_a_stream_leave_is_told_to_nobody_and_a_count_that_is_noted_is() {
+    const CHANGES: &[(&str, &str, Option<&str>)] = &[
+        ("XRANGE x - +", "XGROUP CREATE x g 0", None),
+        (
+            "XRANGE x - +",
+            "XREADGROUP GROUP g c COUNT 1 STREAMS x >",
+            None,
+        ),
+        ("XRANGE x - +", "XCLAIM x g d 0 1-1", None),
+        ("XRANGE x - +", "XAUTOCLAIM x g e 0 0", None),
+        ("XRANGE x - +", "XACK x g 1-1", None),
+        ("XRANGE x - +", "XGROUP SETID x g 0", None),
+        ("XRANGE x - +", "XSETID x 9-9", None),
+        ("XRANGE x - +", "XGROUP DESTROY x g", None),
+        ("XRANGE x - +", "XDEL x 1-1", Some("invalidate x")),
+        ("GET p", "PFCOUNT p", Some("invalidate p")),
+        ("GET p", "PFCOUNT p", None),
+    ];
+    support::at_each_shard_count(|server| {
+        let (mut raw, mut writer) = (server.raw3(), server.raw());
+        writer.pipeline(&["XADD x 1-1 f v", "XADD x 2-1 f v", "PFADD p a b"]);
+        check(&mut raw, "CLIENT TRACKING ON", "OK");
+        for (read, change, told) in CHANGES {
+            raw.call(read);
+            let reply = writer.call(change);
+            assert!(!reply.is_error(), "{change}: {}", reply.show());
+            match told {
+                Some(told) => assert_eq!(push(&mut raw), *told, "{change}"),
+                None => check(&mut raw, "PING", "PONG"),
+            }
+        }
+        writer.call("PFADD p c");
+        assert_eq!(push(&mut raw), "invalidate p");
+        check(&mut raw, "WATCH p", "OK");
+        check(&mut writer, "PFCOUNT p", "(integer) 3");
+        raw.pipeline(&["MULTI", "PING"]);
+        check(&mut raw, "EXEC", "(null)");
+    });
+}
+
+#[test]
 fn in_resp2_another_connection_is_told() {
     support::at_each_shard_count(|server| {
         let (mut raw, mut target, mut writer) = (server.raw(), server.raw(), server.raw());
@@ -605,4 +646,49 @@ fn a_client_hears_of_no_key_that_its_user_may_not_read() {
     check(&mut other, "ACL SETUSER reader allkeys", "OK");
     check(&mut other, "SET c:3 1", "OK");
     assert!(client.read().show().contains("c:3"));
+}
+
+#[test]
+fn a_client_hears_of_no_key_of_a_database_that_its_user_may_not_use() {
+    if support::is_stand_in() {
+        return;
+    }
+    let server = Server::start(&Options::shards(8));
+    let mut other = server.raw();
+    check(
+        &mut other,
+        "ACL SETUSER reader on >secret ~a:* db=0 (~c:* db=0,2) +@all",
+        "OK",
+    );
+    let mut client = server.raw();
+    assert!(!client.call("HELLO 3 AUTH reader secret").is_error());
+    check(&mut client, "CLIENT TRACKING ON BCAST", "OK");
+    for (db, keys) in [
+        (1, ["a:1", "c:1"]),
+        (2, ["a:2", "c:2"]),
+        (0, ["a:0", "c:0"]),
+    ] {
+        check(&mut other, &format!("SELECT {db}"), "OK");
+        for key in keys {
+            check(&mut other, &format!("SET {key} 1"), "OK");
+        }
+    }
+    // The same name in two databases, in one step, is told once.
+    let step = [
+        "MULTI",
+        "SET a:9 1",
+        "SELECT 1",
+        "SET a:9 1",
+        "SET a:8 1",
+        "EXEC",
+    ];
+    assert!(other.pipeline(&step).iter().all(|reply| !reply.is_error()));
+    check(&mut other, "SELECT 0", "OK");
+    check(&mut other, "SET a:last 1", "OK");
+    let mut told = String::new();
+    while !told.contains("a:last") {
+        told.push_str(&client.read().show());
+    }
+    let named: Vec<&str> = told.split('"').filter(|word| word.contains(':')).collect();
+    assert_eq!(named, ["c:2", "a:0", "c:0", "a:9", "a:last"], "{told}");
 }

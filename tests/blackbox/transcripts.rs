@@ -8,10 +8,7 @@ use std::path::{Path, PathBuf};
 use crate::support::{self, Options, Oracle, Server};
 use crate::wire::Raw;
 
-#[path = "../transcripts/format.rs"]
-mod format;
-
-use format::{Request, Row, Transcript};
+use basalt_testing::transcript::{Request, Row, Transcript};
 
 /// Answers of redis-server that the transcripts hold at least, each protocol counted: fewer means that one is not
 /// asked any more.

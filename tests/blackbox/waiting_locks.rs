@@ -499,7 +499,7 @@ fn the_keys_of_a_write_with_a_fence_and_of_a_queue_are_found() {
     );
 }
 
-/// Evicted keys are gone as others are: whoever waits for their lock has it then.
+/// A lock that a script took has no fence and may be evicted. It is gone as others are: whoever waits has it then.
 #[test]
 fn an_evicted_lock_is_the_first_ones() {
     let server = Server::start(
@@ -508,7 +508,8 @@ fn an_evicted_lock_is_the_first_ones() {
             .with("maxmemory-policy", "allkeys-random"),
     );
     let mut other = server.raw();
-    lock(&mut other, "LOCK l holder 600000");
+    check(&mut other, "HSET l holder 1", "(integer) 1");
+    check(&mut other, "PEXPIRE l 600000", "(integer) 1");
     let mut waiter = blocked(&server, &mut other, "LOCK l a 600000 WAIT 600000");
     let value = "v".repeat(1_000);
     let mut number = 0;

@@ -2,15 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use basalt::cluster::Millis;
-use basalt::cluster::change::{Change, Failover};
-use basalt::cluster::flags::NodeFlags;
-use basalt::cluster::machine::Machine;
-use basalt::cluster::node_id::NodeId;
-use basalt::cluster::packet::{Body, Header, News, Packet, WirePorts};
-use basalt::cluster::saved::{Saved, SavedNode};
-use basalt::cluster::settings::{Local, PrimaryLink, Settings};
-use basalt::cluster::slot_set::SlotSet;
+use basalt_commands::cluster::Millis;
+use basalt_commands::cluster::change::{Change, Failover};
+use basalt_commands::cluster::flags::NodeFlags;
+use basalt_commands::cluster::machine::Machine;
+use basalt_commands::cluster::node_id::NodeId;
+use basalt_commands::cluster::packet::{Body, Header, News, Packet, WirePorts};
+use basalt_commands::cluster::saved::{Saved, SavedNode};
+use basalt_commands::cluster::settings::{Local, PrimaryLink, Settings};
+use basalt_commands::cluster::slot_set::SlotSet;
 
 use super::world::World;
 use super::{MILD, NODE_TIMEOUT};

@@ -3,19 +3,22 @@
 
 use std::collections::BTreeMap;
 
-use basalt::base::random::Random;
-use basalt::cluster::Millis;
-use basalt::cluster::flags::NodeFlags;
-use basalt::cluster::machine::Machine;
-use basalt::cluster::node_id::NodeId;
-use basalt::cluster::output::{LinkId, Output};
-use basalt::cluster::packet::{Body, Extension, Gossip, Header, Message, News, Packet, WirePorts};
-use basalt::cluster::saved::{Saved, SavedNode};
-use basalt::cluster::settings::{Local, PrimaryLink, Settings};
-use basalt::cluster::slot_set::SlotSet;
-use basalt::cluster::wire::decode::decode;
-use basalt::cluster::wire::encode::encode;
-use basalt::cluster::wire::reader::Reader;
+use basalt_commands::cluster::Millis;
+use basalt_commands::cluster::change::Change;
+use basalt_commands::cluster::flags::NodeFlags;
+use basalt_commands::cluster::machine::Machine;
+use basalt_commands::cluster::node_id::NodeId;
+use basalt_commands::cluster::output::{LinkId, Output};
+use basalt_commands::cluster::packet::{
+    Body, Extension, Gossip, Header, Message, News, Packet, WirePorts,
+};
+use basalt_commands::cluster::saved::{Saved, SavedNode};
+use basalt_commands::cluster::settings::{Local, PrimaryLink, Settings};
+use basalt_commands::cluster::slot_set::SlotSet;
+use basalt_commands::cluster::wire::decode::decode;
+use basalt_commands::cluster::wire::encode::encode;
+use basalt_commands::cluster::wire::reader::Reader;
+use basalt_core::base::random::Random;
 
 const BEGIN: Millis = 1_000_000;
 /// Nodes that the machine knows, itself the first.
@@ -334,6 +337,9 @@ fn one_siege(seed: u64) {
                 _ => {}
             }
         }
+        if random.below(2) == 0 {
+            machine.safe(machine.promised());
+        }
         let map = machine.map();
         assert!(map.nodes.len() <= 200, "seed {seed}: {}", map.nodes.len());
         for (place, node) in map.nodes.iter().enumerate() {
@@ -352,4 +358,144 @@ fn whatever_nodes_send_the_machine_stands() {
     for seed in super::seeds() {
         one_siege(seed);
     }
+}
+
+/// News of so many nodes that there are not, by numbers from `first` on.
+fn hearsay(first: u32, count: u32) -> News {
+    let gossip = (first..first + count).map(|at| {
+        let mut name = [0xAA; 20];
+        name[..4].copy_from_slice(&at.to_be_bytes());
+        Gossip {
+            node: NodeId::from_random(name),
+            ping_sent_s: 0,
+            pong_received_s: 0,
+            ip: format!("10.9.{}.{}", at / 250 % 250, at % 250),
+            ports: WirePorts {
+                main: 1,
+                other: 0,
+                bus: 2,
+            },
+            flags: NodeFlags::PRIMARY,
+        }
+    });
+    News {
+        gossip: gossip.collect(),
+        extensions: Vec::new(),
+    }
+}
+
+/// Lets time pass in which links are refused to all but those that `answers`.
+fn pass(machine: &mut Machine, from: Millis, until: Millis, answers: &dyn Fn(&str) -> bool) {
+    for now in (from..until).step_by(100) {
+        machine.tick(now, &Empty);
+        for output in machine.outputs() {
+            match output {
+                Output::Connect { link, ip, .. } if answers(&ip) => {
+                    machine.opened(link, &ip, "10.0.0.0", now, &Empty);
+                }
+                Output::Connect { link, .. } => machine.closed(link),
+                Output::Send(_, packet) => {
+                    if let Body::Ping(news) | Body::Pong(news) | Body::Meet(news) = &packet.body {
+                        let told = |gossip: &Gossip| gossip.ip.starts_with("10.9.");
+                        assert!(!news.gossip.iter().any(told), "hearsay is told on");
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+#[test]
+fn a_stranger_that_does_not_answer_leaves_nothing_behind() {
+    let mut machine = machine(3);
+    let before = machine.saved();
+    let link = machine.accepted("10.0.0.99", "10.0.0.0", BEGIN);
+    for round in 0..5 {
+        let mut meet = packet(STRANGER, Body::Meet(hearsay(round * 3_600, 3_600)));
+        meet.header.ports.main = round as u16 + 1;
+        machine.receive(link, &meet, BEGIN, &Empty);
+    }
+    assert_eq!(machine.map().nodes.len(), usize::from(KNOWN) + 5);
+    // As many handshakes as it likes do not add up.
+    for port in 1..5_000 {
+        let mut meet = packet(STRANGER, Body::Meet(News::default()));
+        meet.header.ports.main = port;
+        machine.receive(link, &meet, BEGIN, &Empty);
+    }
+    assert!(machine.map().nodes.len() <= usize::from(KNOWN) + 1_024);
+    assert_eq!(machine.saved(), before);
+    pass(&mut machine, BEGIN, BEGIN + 2_500, &|_| false);
+    assert_eq!(machine.map().nodes.len(), usize::from(KNOWN));
+}
+
+#[test]
+fn nodes_that_are_only_told_of_are_not_saved_nor_told_on_and_forgotten() {
+    let mut machine = machine(4);
+    let before: Vec<NodeId> = machine.saved().nodes.iter().map(|node| node.id).collect();
+    let kept = |machine: &Machine| -> Vec<NodeId> {
+        machine.saved().nodes.iter().map(|node| node.id).collect()
+    };
+    let link = machine.accepted("10.0.0.1", "10.0.0.0", BEGIN);
+    for round in 0..5 {
+        let ping = packet(1, Body::Ping(hearsay(round * 3_600, 3_600)));
+        machine.receive(link, &ping, BEGIN, &Empty);
+    }
+    let known = machine.map().nodes.len();
+    assert!((4_000..=5_000).contains(&known), "{known}");
+    assert_eq!(kept(&machine), before);
+    // There is room for true nodes.
+    let met = Change::Meet {
+        ip: "10.0.0.50".to_owned(),
+        port: 1,
+        bus_port: 2,
+    };
+    assert_eq!(machine.change(met, BEGIN, &Empty), Ok("OK".to_owned()));
+    assert_eq!(machine.map().nodes.len(), known + 1);
+    let answers = |ip: &str| ip.starts_with("10.0.");
+    pass(&mut machine, BEGIN, BEGIN + 7_000, &answers);
+    // One of them is still told of, by a node that may have heard of it.
+    let ping = packet(1, Body::Ping(hearsay(7, 1)));
+    machine.receive(link, &ping, BEGIN + 7_000, &Empty);
+    pass(&mut machine, BEGIN + 7_000, BEGIN + 14_000, &answers);
+    assert_eq!(machine.map().nodes.len(), usize::from(KNOWN) + 1);
+    pass(&mut machine, BEGIN + 14_000, BEGIN + 16_000, &answers);
+    assert_eq!(machine.map().nodes.len(), usize::from(KNOWN));
+}
+
+#[test]
+fn a_node_that_answers_has_others_known() {
+    let mut machine = machine(5);
+    let inbound = machine.accepted("10.0.0.99", "10.0.0.0", BEGIN);
+    let meet = packet(STRANGER, Body::Meet(hearsay(0, 1)));
+    machine.receive(inbound, &meet, BEGIN, &Empty);
+    let is_to = |ip: &'static str| {
+        move |output: &Output| match output {
+            Output::Connect { link, ip: to, .. } if to == ip => Some(*link),
+            _ => None,
+        }
+    };
+    machine.tick(BEGIN, &Empty);
+    let outputs = machine.outputs();
+    let outbound = outputs.iter().find_map(is_to("10.0.0.99"));
+    let outbound = outbound.expect("it is got to know");
+    machine.opened(outbound, "10.0.0.99", "10.0.0.0", BEGIN, &Empty);
+    let pong = packet(STRANGER, Body::Pong(News::default()));
+    machine.receive(outbound, &pong, BEGIN, &Empty);
+    let saved = |machine: &Machine| machine.saved().nodes.len();
+    assert_eq!(saved(&machine), usize::from(KNOWN) + 1);
+    let ping = packet(STRANGER, Body::Ping(hearsay(0, 1)));
+    machine.receive(inbound, &ping, BEGIN, &Empty);
+    assert_eq!(machine.map().nodes.len(), usize::from(KNOWN) + 2);
+    assert_eq!(saved(&machine), usize::from(KNOWN) + 1);
+    machine.outputs();
+    machine.tick(BEGIN + 100, &Empty);
+    let outputs = machine.outputs();
+    let outbound = outputs.iter().find_map(is_to("10.9.0.0"));
+    let outbound = outbound.expect("it is gone to");
+    machine.opened(outbound, "10.9.0.0", "10.0.0.0", BEGIN + 100, &Empty);
+    let mut pong = packet(STRANGER, Body::Pong(News::default()));
+    pong.header.sender = hearsay(0, 1).gossip[0].node;
+    machine.receive(outbound, &pong, BEGIN + 100, &Empty);
+    assert_eq!(saved(&machine), usize::from(KNOWN) + 2);
 }

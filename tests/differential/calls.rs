@@ -256,6 +256,15 @@ impl Calls {
         }
     }
 
+    /// Leaves out commands whose names, with those of their containers, are not wanted.
+    pub(crate) fn keep(&mut self, is_wanted: impl Fn(&str) -> bool) {
+        self.forms.retain(|form| {
+            let words = form.words.iter();
+            let words: Vec<_> = words.map(|word| String::from_utf8_lossy(word)).collect();
+            is_wanted(&words.join("|").to_ascii_lowercase())
+        });
+    }
+
     /// How many commands there are.
     pub(crate) fn len(&self) -> usize {
         self.forms.len()

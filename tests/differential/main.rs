@@ -8,15 +8,14 @@
 //! Only what is unordered by contract or depends on the moment is normalised: KEYS, walks with SCAN (compared as
 //! complete walks), RANDOMKEY (there is one or not), remaining times (within a tolerance).
 
+use basalt_testing::{support, wire};
+
 mod calls;
 mod events;
 mod grammar;
 mod pushes;
+mod rights;
 mod sound;
-#[path = "../blackbox/support.rs"]
-mod support;
-#[path = "../blackbox/wire.rs"]
-mod wire;
 
 use std::collections::BTreeSet;
 use std::fmt::Write;

@@ -11,12 +11,7 @@
 //! faults     system calls that fail, full and read-only disks, directories in the way or gone
 //! ```
 
-#[path = "../blackbox/replicated.rs"]
-mod replicated;
-#[path = "../blackbox/support.rs"]
-mod support;
-#[path = "../blackbox/wire.rs"]
-mod wire;
+use basalt_testing::{replicated, support, wire};
 
 mod failovers;
 mod faults;

@@ -2,23 +2,23 @@
 
 #![allow(dead_code, reason = "each fuzz target uses one of the checks")]
 
-use basalt::acl::{User, file};
-use basalt::base::extended::Extended;
-use basalt::base::glob::{Case, is_literal, matches};
-use basalt::base::hash::Seed;
-use basalt::base::number::{F64Buffer, parse_f64, parse_i64, parse_memory, parse_u64};
-use basalt::base::text::{quote, split_arguments};
-use basalt::cluster::packet::Packet;
-use basalt::cluster::wire::decode::{Refused, decode};
-use basalt::cluster::wire::encode::encode;
-use basalt::cluster::wire::reader::{Broken, Reader as BusReader};
-use basalt::command::catalogue::Commands;
-use basalt::engine::serial::reader::Reader;
-use basalt::engine::serial::writer::Writer;
-use basalt::engine::serial::{self, Form};
-use basalt::engine::value;
-use basalt::persist::rdb::check;
-use basalt::resp::request::{Limits, Parser, ProtocolError, Requests};
+use basalt_commands::acl::{User, file};
+use basalt_commands::cluster::packet::Packet;
+use basalt_commands::cluster::wire::decode::{Refused, decode};
+use basalt_commands::cluster::wire::encode::encode;
+use basalt_commands::cluster::wire::reader::{Broken, Reader as BusReader};
+use basalt_commands::command::catalogue::Commands;
+use basalt_core::base::extended::Extended;
+use basalt_core::base::glob::{Case, is_literal, matches};
+use basalt_core::base::hash::Seed;
+use basalt_core::base::number::{F64Buffer, parse_f64, parse_i64, parse_memory, parse_u64};
+use basalt_core::base::text::{quote, split_arguments};
+use basalt_core::resp::request::{Limits, Parser, ProtocolError, Requests};
+use basalt_engine::serial::reader::Reader;
+use basalt_engine::serial::writer::Writer;
+use basalt_engine::serial::{self, Form};
+use basalt_engine::value;
+use basalt_server::persist::rdb::check;
 
 /// What came out of a stream of requests.
 pub(crate) type Outcome = (Vec<Vec<Vec<u8>>>, Option<ProtocolError>);
@@ -218,7 +218,7 @@ pub(crate) fn restore(data: &[u8]) {
         return;
     };
     for form in [Form::Oldest, Form::Whole] {
-        let write = |entry: &basalt::structures::entry::Entry<value::Object>| {
+        let write = |entry: &basalt_core::structures::entry::Entry<value::Object>| {
             let mut writer = Writer::new(form, false);
             serial::write(entry.view(), 0, &mut writer);
             writer.finish()
@@ -248,7 +248,7 @@ impl std::io::Read for Drip<'_> {
 pub(crate) fn snapshot(data: &[u8]) {
     let judge = |bytes: &[u8], piece| {
         let mut report = Vec::new();
-        let now = basalt::engine::Now { unix_ms: 1 };
+        let now = basalt_engine::Now { unix_ms: 1 };
         let is_good = check::check(&mut Drip(bytes, piece), now, &mut report);
         (is_good.expect("a vector takes all"), report)
     };
@@ -288,7 +288,7 @@ fn read_bus(bytes: &[u8], piece: usize) -> BusOutcome {
     let (mut reader, mut packets) = (BusReader::default(), Vec::new());
     for piece in bytes.chunks(piece) {
         // Which senders are known depends on their names, so that both ways of a long message are taken.
-        let is_known = |name: &basalt::cluster::node_id::NodeId| name.as_bytes()[0] > b'7';
+        let is_known = |name: &basalt_commands::cluster::node_id::NodeId| name.as_bytes()[0] > b'7';
         let fed = reader.feed(piece, is_known, |packet| packets.push(packet));
         assert!(
             reader.memory_bytes() <= 2 * bytes.len() + 8192,

@@ -2,7 +2,7 @@
 
 mod checks;
 
-use basalt::base::random::Random;
+use basalt_core::base::random::Random;
 
 const INPUTS: usize = if cfg!(miri) { 20 } else { 20_000 };
 

@@ -5,10 +5,7 @@
 //! Nothing is asserted about speed: every worker writes down what it believed and when, and `history` judges the whole.
 //! `LOCKS_MS` is how long a storm goes on at each number of threads and shards (default 600).
 
-#[path = "../blackbox/support.rs"]
-mod support;
-#[path = "../blackbox/wire.rs"]
-mod wire;
+use basalt_testing::{support, wire};
 
 mod classic;
 mod failover;

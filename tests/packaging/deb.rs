@@ -109,9 +109,28 @@ fn the_package_has_what_a_server_needs_with_the_right_permissions() {
         ("/var/lib/basalt/", "drwxr-x--- root/root"),
         ("/var/log/basalt/", "drwxr-x--- root/root"),
     ];
+    let pages = std::fs::read_dir(root().join("docs")).expect("the pages");
+    let pages = pages.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let pages = pages.filter(|name| name.ends_with(".md"));
+    let pages: Vec<String> = pages
+        .map(|name| format!("/usr/share/doc/basalt/docs/{name}"))
+        .collect();
+    assert!(pages.len() > 5, "{pages:?}");
+    let plain = [
+        "/usr/share/basalt/grafana/basalt.json",
+        "/usr/share/basalt/prometheus/rules.yml",
+        "/usr/share/bash-completion/completions/basalt",
+        "/usr/share/fish/vendor_completions.d/basalt.fish",
+        "/usr/share/zsh/vendor-completions/_basalt",
+        "/usr/share/doc/basalt/README.md",
+        "/usr/share/doc/basalt/SECURITY.md",
+    ];
+    let plain = plain.into_iter().chain(pages.iter().map(String::as_str));
+    let plain = plain.map(|path| (path, "-rw-r--r-- root/root"));
+    let expect: BTreeMap<&str, &str> = expect.into_iter().chain(plain).collect();
     let is_own =
         |path: &str| !path.ends_with('/') || path.starts_with("/var/l") && path.contains("basalt");
-    let found: Vec<(&str, &str)> = files
+    let found: BTreeMap<&str, &str> = files
         .iter()
         .map(|(path, facts)| (path.as_str(), facts.as_str()))
         .filter(|(path, _)| is_own(path))
@@ -234,6 +253,10 @@ fn both_units_keep_the_server_in_its_folders() {
         let words: Vec<&str> = command.split_whitespace().collect();
         assert_eq!(words[0], "/usr/bin/basalt");
         assert_eq!(check_config(&words[2..]), Ok(()));
+        // The unit checks the arguments that it starts with.
+        let checked = of_unit(unit, "ExecStartPre");
+        let start = words[1..].join(" ");
+        assert_eq!(checked, format!("{} --check-config {start}", words[0]));
     }
     // Everything else is alike.
     let plain = |text: &str| {

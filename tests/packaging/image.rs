@@ -202,6 +202,8 @@ fn other_programs_and_tools_run_as_they_stand() {
     for words in [
         &["check-rdb", "dump.rdb"][..],
         &["check-aof", "--fix", "x"],
+        &["top", "-p", "6380"],
+        &["report", "page.html"],
         &["help"],
         &["--version"],
         &["-h"],

@@ -4,6 +4,7 @@
 //! deb        the package that packaging/build-deb makes: files, modes, fields; its scripts with stand-ins
 //! image      the Dockerfile's steps, and the image's entrypoint with stand-ins
 //! manifests  what the examples promise each other and the server
+//! release    what a release hands out, and backups
 //! stand_ins  programs that only note how they were called
 //! ```
 //!
@@ -12,6 +13,7 @@
 mod deb;
 mod image;
 mod manifests;
+mod release;
 mod stand_ins;
 
 use std::path::{Path, PathBuf};

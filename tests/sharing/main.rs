@@ -16,17 +16,15 @@
 //! commands as well, of the binary that `BASALT_BINARY` names; `SHARING_LINES=1` names lines beside functions,
 //! `SHARING_ONLY=GET` counts one command.
 
+use basalt_testing::{support, wire};
+
 mod code;
 mod counting;
 mod driven;
 mod lines;
 mod place;
 mod profile;
-#[path = "../blackbox/support.rs"]
-mod support;
 mod table;
-#[path = "../blackbox/wire.rs"]
-mod wire;
 mod workloads;
 
 use counting::Counted;

@@ -16,7 +16,7 @@ const WRAPPERS: &[&str] = &[
     "lock_api",
     "arc-swap",
     "atomic-waker",
-    "src/base/counter.rs",
+    "src/core/base/counter.rs",
     "/src/loom",
 ];
 
@@ -97,6 +97,10 @@ fn place_of(frame: &Frame, name: &str) -> Place {
         None => String::new(),
     };
     if let Some(file) = frame.file.strip_prefix("src/") {
+        // As the map names them; the engine is a crate and a folder at once.
+        let crates = ["core/", "commands/", "server/", "tools/"];
+        let below = crates.iter().find_map(|name| file.strip_prefix(name));
+        let file = below.unwrap_or(file);
         let is_token = file.starts_with("shard/ownership/gate") && name.contains("try_");
         return Place {
             origin: if is_token { Origin::Token } else { Origin::Own },

@@ -17,10 +17,7 @@
 //! checkers rely on it. `STORM_BINARY` names another build of ours, `BASALT_TEST_SERVER` redis-server. The run ends
 //! when the time is over and each checker has checked enough; a client that stands still is a fault.
 
-#[path = "../blackbox/support.rs"]
-mod support;
-#[path = "../blackbox/wire.rs"]
-mod wire;
+use basalt_testing::{support, wire};
 
 mod accounts;
 mod caching;

@@ -159,9 +159,9 @@ fn a_circle_is_seen_whichever_way_it_is_written() {
         ),
     ] {
         let files = [
-            File::of("src/net/a.rs", one),
-            File::of("src/net/b.rs", other),
-            File::of("src/net/c.rs", "use super::a;"),
+            File::of("src/server/net/a.rs", one),
+            File::of("src/server/net/b.rs", other),
+            File::of("src/server/net/c.rs", "use super::a;"),
         ];
         let found = in_circles(&graph(&files));
         assert_eq!(found["net"], ["a", "b"], "{one} {other}");

@@ -80,7 +80,7 @@ pub(crate) fn nameless_examples() -> Vec<File> {
         ]
     });
     examples
-        .map(|text| File::of("src/base/mod.rs", &text))
+        .map(|text| File::of("src/core/base/mod.rs", &text))
         .collect()
 }
 

@@ -1,4 +1,5 @@
-//! ARCHITECTURE.md and the pages under docs/ name files, folders and items that exist.
+//! ARCHITECTURE.md, CONTRIBUTING.md and the pages under docs/ name files, folders and items that exist, and every alert
+//! has a line that says what to do.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -7,7 +8,8 @@ use crate::root;
 
 /// The documents about the source.
 fn documents() -> Vec<(String, String)> {
-    let mut paths = vec![root().join("ARCHITECTURE.md"), root().join("README.md")];
+    let names = ["ARCHITECTURE.md", "CONTRIBUTING.md", "README.md"];
+    let mut paths: Vec<_> = names.iter().map(|name| root().join(name)).collect();
     for folder in ["docs", "docs/internals"] {
         let entries = std::fs::read_dir(root().join(folder)).expect("a folder of documents");
         let files = entries.flatten().map(|entry| entry.path());
@@ -52,7 +54,7 @@ fn is_path(text: &str) -> bool {
     first && looks_so && text.chars().all(is_plain)
 }
 
-/// Some folders are named by their last parts: `unit/plan.rs` is `src/shard/unit/plan.rs`.
+/// Some folders are named by their last parts: `unit/plan.rs` is `src/server/shard/unit/plan.rs`.
 fn exists(path: &str, all: &BTreeSet<String>) -> bool {
     let path = path.trim_end_matches('/');
     let ends = [format!("/{path}"), format!("/{path}.rs")];
@@ -172,6 +174,44 @@ fn documents_name_what_exists() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The names of the alerts, in order.
+fn alerts(rules: &str) -> Vec<&str> {
+    let lines = rules.lines().map(str::trim_start);
+    lines
+        .filter_map(|line| line.strip_prefix("- alert: "))
+        .collect()
+}
+
+/// The names that a table has in its first column, in order.
+fn first_column(page: &str) -> Vec<&str> {
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| "));
+    let cells = rows.filter_map(|row| row.split(" | ").next());
+    cells.skip(1).collect()
+}
+
+#[test]
+fn every_alert_has_a_line_that_says_what_to_do() {
+    let read = |path: &str| std::fs::read_to_string(root().join(path)).expect("a file");
+    let (rules, page) = (read("grafana/prometheus/rules.yml"), read("docs/alerts.md"));
+    let alerts = alerts(&rules);
+    assert!(alerts.len() > 20, "only {} alerts found", alerts.len());
+    assert_eq!(alerts, first_column(&page), "in the order of the rules");
+}
+
+/// Tests that are known to fail at times are few: the next one is mended, not listed.
+#[test]
+fn the_list_of_flaky_tests_is_short() {
+    const LISTED_MAX: usize = 10;
+    let list = std::fs::read_to_string(root().join("tests/flaky.txt")).expect("a file");
+    let entries: Vec<&str> = list.lines().filter(|line| !line.starts_with('#')).collect();
+    assert!(entries.len() <= LISTED_MAX, "{} are listed", entries.len());
+    for entry in entries {
+        let day = entry.split(' ').next().unwrap_or("");
+        let is_day = day.len() == 10 && day.starts_with("20") && day.matches('-').count() == 2;
+        assert!(is_day && entry.contains("::"), "a day and a test: {entry}");
+    }
 }
 
 /// A paragraph that fits on a screen; beyond, it becomes several.

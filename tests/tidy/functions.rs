@@ -51,8 +51,8 @@ fn counts(file: &File) -> bool {
 fn a_function_is_measured_from_its_first_line_to_its_last() {
     let text =
         "//! x\npub(crate) fn f(\n    a: u8,\n) {\n    g();\n}\n\ntrait A {\n    fn g();\n}\n";
-    let found = functions(&File::of("src/net/mod.rs", text));
-    assert_eq!(found, [(5, "src/net/mod.rs:2: f".to_owned())]);
+    let found = functions(&File::of("src/server/net/mod.rs", text));
+    assert_eq!(found, [(5, "src/server/net/mod.rs:2: f".to_owned())]);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //!
 //! The machine (`machine.rs`) has as many cores as the server has threads. What its steps cost (`inputs.rs`) was
 //! measured with one thread by the bench, whose `scaling.json` is read, or counted by `tests/sharing`, or is assumed.
-//! The simulation in `src/shard/unit/simulation` has no part in it: it orders steps of the real shards to find
+//! The simulation in `src/server/shard/unit/simulation` has no part in it: it orders steps of the real shards to find
 //! faults, and knows no time.
 
 pub(crate) mod inputs;
@@ -16,7 +16,7 @@ use machine::{Outcome, Setup};
 
 use super::support::arguments::Arguments;
 use super::support::peers;
-use super::support::workload::Draw;
+use basalt_testing::workload::Draw;
 
 /// Nanoseconds of a hand-over: the line of a core near by, and of one on another die.
 const HAND_OVERS_NS: [f64; 2] = [100.0, 300.0];

@@ -1,25 +1,24 @@
 //! Deadlines of keys and fields: the wheel's items, and the wheel that replaces one full of stale items.
 
 use super::{Db, WANTS_CHANGES};
-use crate::engine::evict::order::VOLATILE_BIT;
-use crate::engine::value::Object;
-use crate::engine::value::lapse::next_element_deadline;
-use crate::structures::entry::EntryRef;
-use crate::structures::table::Place;
-use crate::structures::wheel::Wheel;
+use crate::value::Object;
+use crate::value::lapse::next_element_deadline;
+use basalt_core::structures::entry::EntryRef;
+use basalt_core::structures::table::Place;
+use basalt_core::structures::wheel::Wheel;
 
 /// The first moment at which a key with this deadline is gone: the millisecond after it.
 ///
 /// Moments are whole milliseconds, rounded down. A key that was set for 20 ms within the millisecond 1000 has the
 /// deadline 1020, and were it gone when 1020 begins, it would have lived for less than 20 ms: a lock would be
 /// somebody else's before its time. Redis keeps it through 1020 too.
-pub(in crate::engine) fn gone_at(deadline_ms: u64) -> u64 {
+pub(crate) fn gone_at(deadline_ms: u64) -> u64 {
     deadline_ms.saturating_add(1)
 }
 
 /// When something of an entry is due next: all of it, or fields.
 #[inline(always)]
-pub(in crate::engine) fn next_due(entry: EntryRef<'_, Object>) -> Option<u64> {
+pub(crate) fn next_due(entry: EntryRef<'_, Object>) -> Option<u64> {
     match (entry.deadline().map(gone_at), next_element_deadline(entry)) {
         (Some(whole_ms), Some(field_ms)) => Some(whole_ms.min(field_ms)),
         (whole_ms, field_ms) => whole_ms.or(field_ms),
@@ -131,12 +130,7 @@ impl Db {
         }
     }
 
-    pub(in crate::engine) fn set_deadline(
-        &mut self,
-        place: Place,
-        hash: u64,
-        deadline: Option<u64>,
-    ) {
+    pub(crate) fn set_deadline(&mut self, place: Place, hash: u64, deadline: Option<u64>) {
         let before = self.table.at(place).deadline();
         if before == deadline {
             return;
@@ -146,7 +140,7 @@ impl Db {
         }
         self.table.edit(place).set_deadline(deadline);
         self.count_deadline(before, deadline);
-        self.mark_volatile(place, deadline.is_some());
+        self.mark_volatile(place, hash, deadline.is_some());
         if let Some(deadline_ms) = deadline {
             // A later deadline finds the old item when it fires and arms itself again then.
             if before.is_none_or(|old| deadline_ms < old) {
@@ -171,18 +165,6 @@ impl Db {
         db.deadline_mean_ms.set(self.deadlines.mean_ms());
     }
 
-    /// Notes in the access bits whether an entry has a deadline, so that eviction need not look at it.
-    pub(super) fn mark_volatile(&mut self, place: Place, is_volatile: bool) {
-        let before = self.table.bits(place);
-        let bits = match is_volatile {
-            true => before | VOLATILE_BIT,
-            false => before & !VOLATILE_BIT,
-        };
-        if bits != before {
-            self.table.set_bits(place, bits);
-        }
-    }
-
     pub(super) fn arm(&mut self, hash: u64, due_ms: u64) {
         self.arm_item(due_ms, hash);
         if self.is_stale() {
@@ -195,7 +177,7 @@ impl Db {
     }
 
     /// Adds an item to the wheel, and to the one that will replace it.
-    pub(in crate::engine) fn arm_item(&mut self, due_ms: u64, hash: u64) {
+    pub(crate) fn arm_item(&mut self, due_ms: u64, hash: u64) {
         self.wheel.arm(due_ms, hash);
         if let Some(sweep) = &mut self.sweep {
             sweep.wheel.arm(due_ms, hash);
@@ -204,7 +186,7 @@ impl Db {
 
     /// Takes the item of a key out of the wheel, if it still stands where its deadline put it: the key at this place is
     /// about to go, long before its time perhaps. An item that stands elsewhere fires in vain, or goes with a sweep.
-    pub(in crate::engine) fn disarm(&mut self, place: Place) {
+    pub(crate) fn disarm(&mut self, place: Place) {
         let entry = self.table.at(place);
         let Some(deadline_ms) = entry.deadline() else {
             return;
@@ -230,7 +212,7 @@ impl Db {
     }
 
     /// Goes on with a sweep, or begins one if too many items are stale; true while it is not done.
-    pub(in crate::engine) fn sweep_slice(&mut self, now_ms: u64) -> bool {
+    pub(crate) fn sweep_slice(&mut self, now_ms: u64) -> bool {
         if self.sweep.is_none() {
             if !self.is_stale() {
                 return false;

@@ -1,6 +1,7 @@
 //! One database of one shard: the table of keys and the wheel of deadlines.
 
 mod deadlines;
+pub(super) mod eviction;
 mod publishing;
 mod slots;
 pub(super) mod tags;
@@ -8,7 +9,7 @@ pub(super) mod tags;
 use std::sync::Arc;
 
 use super::Key;
-use super::evict::order::{Order, VOLATILE_BIT, size_class, with_class};
+use super::evict::order::{HELD_BIT, Order, VOLATILE_BIT, size_class, with_class};
 use super::fences::{ByKey, Fence, Fences};
 use super::largest::{LARGE_BYTES_MIN, Largest, may_be_large};
 use super::own_deadlines::OwnDeadlines;
@@ -22,12 +23,12 @@ use super::value::lapse::next_element_deadline;
 use super::value::object::{entry_bytes, note_entry_bytes, under_way};
 use super::value::undone::{take_journal, undo};
 use super::value::{Body, Journal, Object, Part, Trash};
-use crate::alloc::account;
-use crate::base::hash::Seed;
-use crate::structures::entry::{Entry, EntryRef, Value};
-use crate::structures::quicklist::End;
-use crate::structures::table::{Place, Table};
-use crate::structures::wheel::Wheel;
+use basalt_core::alloc::account;
+use basalt_core::base::hash::Seed;
+use basalt_core::structures::entry::{Entry, EntryRef, Value};
+use basalt_core::structures::quicklist::End;
+use basalt_core::structures::table::{Place, Table};
+use basalt_core::structures::wheel::Wheel;
 
 use deadlines::{Deadlines, Sweep};
 pub(super) use deadlines::{gone_at, next_due};
@@ -131,13 +132,14 @@ impl Db {
         (self.hooks & HAS_FENCES != 0).then(|| self.fences.at_cut())
     }
 
-    /// Gives the lock under a key, which is there, a fence.
-    pub(super) fn put_fence(&mut self, key: &[u8], fence: Fence) {
+    /// Gives the lock under a key, which is there, a fence; it is held if it takes no more than `room`.
+    pub(super) fn put_fence(&mut self, key: &[u8], fence: Fence, room: u64) {
         self.hooks |= HAS_FENCES;
         if self.keeps_images() {
             self.fences.keep_changes();
         }
         self.charged(|db| db.fences.put(key, fence));
+        self.begin_hold(key, room);
     }
 
     /// A key that may be a lock leaves, or gets another value.
@@ -149,6 +151,7 @@ impl Db {
         }
         self.fences.remove(key);
         self.settle_fences();
+        self.publish_held();
     }
 
     fn settle_fences(&mut self) {
@@ -165,8 +168,13 @@ impl Db {
 
     /// Goes back to the fences of before the attempt.
     pub(super) fn undo_fences(&mut self) {
-        self.charged(|db| db.fences.undo());
+        let changed = self.charged(|db| db.fences.undo());
         self.settle_fences();
+        for (key, _) in &changed {
+            self.restore_hold(key);
+        }
+        self.publish_held();
+        account::apart(|| drop(changed));
     }
 
     /// No more; what was kept, oldest first.
@@ -578,6 +586,7 @@ impl Db {
         self.sizes.changed(SizeOf::of(old.view()), size);
         if self.hooks & HAS_FENCES != 0 {
             self.drop_fence(old.view().key());
+            self.settle_hold(place);
         }
         if old.view().has_words() {
             let ids = Db::ids_of(old.view());
@@ -598,7 +607,7 @@ impl Db {
             return old;
         }
         self.count_deadline(before, deadline);
-        self.mark_volatile(place, deadline.is_some());
+        self.mark_volatile(place, hash, deadline.is_some());
         if let Some(deadline_ms) = deadline {
             // SET … EX over and over must not pile up items: the old one fires first and arms itself again.
             if before.is_none_or(|old_ms| deadline_ms < old_ms) {
@@ -628,6 +637,7 @@ impl Db {
         if self.is_saving() {
             self.save_unsaved(place);
         }
+        self.note_departing(place);
         let old = self.table.remove(place);
         self.sizes.went(SizeOf::of(old.view()));
         if self.hooks & (IS_SAVING | IS_BY_SLOT | HAS_FENCES) != 0 {
@@ -692,6 +702,9 @@ impl Db {
             }
             if bytes != 0 {
                 db.reclass(place, db.class_of_bytes(bytes));
+            }
+            if db.hooks & HAS_FENCES != 0 && db.table.bits(place) & HELD_BIT != 0 {
+                db.settle_hold(place);
             }
             result
         })

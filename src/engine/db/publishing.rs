@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use super::Db;
-use crate::alloc::account;
-use crate::engine::published::{Published, PublishedDb};
-use crate::engine::sizes::SizeOf;
-use crate::engine::value::Text;
-use crate::structures::table::Place;
+use crate::published::{Published, PublishedDb};
+use crate::sizes::SizeOf;
+use crate::value::Text;
+use basalt_core::alloc::account;
+use basalt_core::structures::table::Place;
 
 impl Db {
     /// Runs a change and charges what it allocated or freed.
-    pub(in crate::engine) fn charged<R>(&mut self, change: impl FnOnce(&mut Db) -> R) -> R {
+    pub(crate) fn charged<R>(&mut self, change: impl FnOnce(&mut Db) -> R) -> R {
         let before = account::charged_bytes();
         let result = change(self);
         self.add_used(account::charged_bytes() - before);
@@ -20,7 +20,7 @@ impl Db {
 
     /// Charges bytes to the database and its shard, or takes them back, when negative.
     #[inline]
-    pub(in crate::engine) fn add_used(&mut self, bytes: i64) {
+    pub(crate) fn add_used(&mut self, bytes: i64) {
         if bytes != 0 {
             self.used_bytes += bytes;
             self.published.add_used(bytes);
@@ -30,7 +30,7 @@ impl Db {
         }
     }
 
-    pub(in crate::engine) fn published_of_own(&self) -> &PublishedDb {
+    pub(crate) fn published_of_own(&self) -> &PublishedDb {
         &self.published.dbs[self.index]
     }
 
@@ -42,7 +42,7 @@ impl Db {
     }
 
     /// Takes this database out of what is published: another one will show itself in its place.
-    pub(in crate::engine) fn hide(&mut self) {
+    pub(crate) fn hide(&mut self) {
         self.is_shown = false;
         // From now on it alone has them, and frees them with the rest.
         self.published_of_own().set_sizes(None);
@@ -50,7 +50,7 @@ impl Db {
     }
 
     /// SWAPDB: this database now has another number.
-    pub(in crate::engine) fn move_to(&mut self, index: usize) {
+    pub(crate) fn move_to(&mut self, index: usize) {
         self.index = index;
         self.is_shown = true;
         self.table
@@ -60,23 +60,24 @@ impl Db {
         self.publish();
         self.published_of_own().set_used(self.used_bytes);
         self.publish_deadlines();
+        self.publish_held();
         let sizes = Arc::clone(&self.sizes);
         self.published_of_own().set_sizes(Some(sizes));
     }
 
     /// How many bytes a string has.
-    pub(in crate::engine) fn text_len(&self, place: Place) -> usize {
+    pub(crate) fn text_len(&self, place: Place) -> usize {
         Text::of(self.at(place)).map_or(0, |text| text.len())
     }
 
     /// A string that had so many bytes may have others.
-    pub(in crate::engine) fn note_resized_text(&self, before: usize, place: Place) {
+    pub(crate) fn note_resized_text(&self, before: usize, place: Place) {
         let before = Some(SizeOf::of_text(before));
         self.sizes.changed(before, SizeOf::of(self.at(place)));
     }
 
     /// Belongs to another shard from now on, under this number.
-    pub(in crate::engine) fn join(&mut self, published: Arc<Published>, index: usize) {
+    pub(crate) fn join(&mut self, published: Arc<Published>, index: usize) {
         self.published = published;
         self.move_to(index);
     }

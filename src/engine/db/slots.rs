@@ -12,12 +12,12 @@
 use smallvec::SmallVec;
 
 use super::{Db, HAS_FENCES, IS_BY_SLOT};
-use crate::base::hash::{SLOTS, slot};
-use crate::engine::published::PublishedDb;
-use crate::engine::short_hash::{self, is_at, places, shorten};
-use crate::engine::value::Object;
-use crate::structures::entry::EntryRef;
-use crate::structures::parted::Parted;
+use crate::published::PublishedDb;
+use crate::short_hash::{self, is_at, places, shorten};
+use crate::value::Object;
+use basalt_core::base::hash::{SLOTS, slot};
+use basalt_core::structures::entry::EntryRef;
+use basalt_core::structures::parted::Parted;
 
 /// Slots whose rows come into being together.
 const PAGE: usize = 16;
@@ -28,7 +28,7 @@ const FETCHED_AHEAD: usize = 64;
 type Row = Parted<u32>;
 
 /// See the module.
-pub(in crate::engine) struct SlotKeys {
+pub(crate) struct SlotKeys {
     /// How many of the lowest bits of a slot say which shard has it: they are the same for all slots here.
     shard_bits: u32,
     /// By the other bits of the slot.
@@ -43,7 +43,7 @@ thread_local! {
 
 impl SlotKeys {
     /// No keys, in one of so many shards, a power of two.
-    pub(in crate::engine) fn new(shard_count: u16) -> SlotKeys {
+    pub(crate) fn new(shard_count: u16) -> SlotKeys {
         let slots = usize::from(SLOTS / shard_count.min(SLOTS));
         SlotKeys {
             shard_bits: shard_count.ilog2(),
@@ -101,14 +101,14 @@ impl SlotKeys {
 
 impl Db {
     /// From now on, before the first key comes, it is known which keys belong to a slot.
-    pub(in crate::engine) fn keep_slots(&mut self, shard_count: u16) {
+    pub(crate) fn keep_slots(&mut self, shard_count: u16) {
         debug_assert!(self.is_empty());
         self.by_slot = Some(Box::new(SlotKeys::new(shard_count)));
         self.hooks |= IS_BY_SLOT;
     }
 
     /// Whether it is known which keys belong to a slot.
-    pub(in crate::engine) fn keeps_slots(&self) -> bool {
+    pub(crate) fn keeps_slots(&self) -> bool {
         self.by_slot.is_some()
     }
 
@@ -152,13 +152,13 @@ impl Db {
     }
 
     /// How many keys a slot of this shard has, with those whose time has come but which have not been deleted yet.
-    pub(in crate::engine) fn keys_in_slot(&self, slot: u16) -> u64 {
+    pub(crate) fn keys_in_slot(&self, slot: u16) -> u64 {
         let row = self.by_slot.as_ref().and_then(|by_slot| by_slot.row(slot));
         row.map_or(0, |row| row.len() as u64)
     }
 
-    /// See [`Keyspace::walk_slot`](crate::engine::keyspace::Keyspace::walk_slot).
-    pub(in crate::engine) fn walk_slot(
+    /// See [`Keyspace::walk_slot`](crate::keyspace::Keyspace::walk_slot).
+    pub(crate) fn walk_slot(
         &self,
         slot: u16,
         position: u64,
@@ -184,7 +184,7 @@ impl Db {
 
     /// How many entries walks over slots have looked at on this thread.
     #[cfg(test)]
-    pub(in crate::engine) fn looked_at(&self) -> u64 {
+    pub(crate) fn looked_at(&self) -> u64 {
         LOOKED_AT.get()
     }
 

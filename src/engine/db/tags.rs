@@ -4,7 +4,7 @@
 //! "user:7" ─▶ id 3 ─▶ the short hashes of its keys          an entry's words:  stale window | 3 | …
 //! ```
 //!
-//! A tag is known by a number, which stands in the entry of each key that has it ([`marks`](crate::engine::marks)),
+//! A tag is known by a number, which stands in the entry of each key that has it ([`marks`](crate::marks)),
 //! and has the [short hashes](short_hash) of its keys in [`Parted`] rows: nine bytes for each key and tag, and a little
 //! more. To invalidate a tag is to take its name away: the number is void from then on, whatever the number of keys,
 //! and a look-up that finds a key with it says that there is none. What is tagged with that name later has another
@@ -22,17 +22,17 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::Db;
-use crate::base::maps;
-use crate::engine::marks::{Marks, stale_ms, tag_ids};
-use crate::engine::short_hash::{self, is_at, places, shorten};
-use crate::engine::snapshot::Saving;
-use crate::engine::value::Object;
-use crate::structures::entry::{Entry, EntryRef};
-use crate::structures::parted::Parted;
-use crate::structures::table::{Place, Table};
+use crate::marks::{Marks, stale_ms, tag_ids};
+use crate::short_hash::{self, is_at, places, shorten};
+use crate::snapshot::Saving;
+use crate::value::Object;
+use basalt_core::base::maps;
+use basalt_core::structures::entry::{Entry, EntryRef};
+use basalt_core::structures::parted::Parted;
+use basalt_core::structures::table::{Place, Table};
 
 /// The numbers of a key's tags.
-pub(in crate::engine) type Ids = SmallVec<[u32; 8]>;
+pub(crate) type Ids = SmallVec<[u32; 8]>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -53,7 +53,7 @@ struct Tag {
 
 /// See the module.
 #[derive(Default)]
-pub(in crate::engine) struct Tags {
+pub(crate) struct Tags {
     ids: HashMap<Arc<[u8]>, u32>,
     tags: Vec<Tag>,
     free: Vec<u32>,
@@ -148,7 +148,7 @@ impl Tags {
 }
 
 /// The marks of an entry for a snapshot; none if it had been invalidated before the cut.
-pub(in crate::engine) fn marks_at_cut<'t>(
+pub(crate) fn marks_at_cut<'t>(
     tags: Option<&'t Tags>,
     entry: EntryRef<'_, Object>,
 ) -> Option<Marks<'t>> {
@@ -167,15 +167,15 @@ pub(in crate::engine) fn marks_at_cut<'t>(
 }
 
 /// Some keys of a tag that was invalidated.
-pub(in crate::engine) struct VoidKeys {
-    pub(in crate::engine) id: u32,
-    pub(in crate::engine) shorts: SmallVec<[u32; 64]>,
+pub(crate) struct VoidKeys {
+    pub(crate) id: u32,
+    pub(crate) shorts: SmallVec<[u32; 64]>,
 }
 
 impl Db {
     /// Whether a tag of an entry was invalidated, so that the key is gone for all who look.
     #[inline]
-    pub(in crate::engine) fn is_invalidated(&self, entry: EntryRef<'_, Object>) -> bool {
+    pub(crate) fn is_invalidated(&self, entry: EntryRef<'_, Object>) -> bool {
         entry.has_words() && self.has_void_tag(entry)
     }
 
@@ -186,7 +186,7 @@ impl Db {
     }
 
     /// A snapshot is cut: what was invalidated so far is not in it.
-    pub(in crate::engine) fn cut_tags(&mut self) {
+    pub(crate) fn cut_tags(&mut self) {
         if let Some(tags) = &mut self.tags {
             for id in &tags.void {
                 tags.tags[*id as usize].state = State::Void { since_cut: false };
@@ -195,7 +195,7 @@ impl Db {
     }
 
     /// The names of an entry's tags.
-    pub(in crate::engine) fn tag_names<'t>(
+    pub(crate) fn tag_names<'t>(
         &'t self,
         entry: EntryRef<'t, Object>,
     ) -> impl Iterator<Item = &'t [u8]> {
@@ -204,10 +204,7 @@ impl Db {
     }
 
     /// The numbers of tags, for an entry that is about to get them.
-    pub(in crate::engine) fn intern_tags<'n>(
-        &mut self,
-        names: impl Iterator<Item = &'n [u8]>,
-    ) -> Ids {
+    pub(crate) fn intern_tags<'n>(&mut self, names: impl Iterator<Item = &'n [u8]>) -> Ids {
         self.charged(|db| {
             db.sweep_tags();
             let tags = db.tags.get_or_insert_default();
@@ -223,7 +220,7 @@ impl Db {
     }
 
     /// The numbers of tags that there are.
-    pub(in crate::engine) fn known_tags<'n>(&self, names: impl Iterator<Item = &'n [u8]>) -> Ids {
+    pub(crate) fn known_tags<'n>(&self, names: impl Iterator<Item = &'n [u8]>) -> Ids {
         let tags = self.tags.as_deref();
         names
             .filter_map(|name| tags?.ids.get(name).copied())
@@ -231,7 +228,7 @@ impl Db {
     }
 
     /// Gives the numbers and names back of tags that no key has. What may be restored could have one: then they stay.
-    pub(in crate::engine) fn sweep_tags(&mut self) {
+    pub(crate) fn sweep_tags(&mut self) {
         if self.keeps_images() {
             return;
         }
@@ -244,7 +241,7 @@ impl Db {
     }
 
     /// The table, the part in a snapshot, and what is known of tags.
-    pub(in crate::engine) fn saving_parts(
+    pub(crate) fn saving_parts(
         &mut self,
     ) -> (
         &mut Table<Entry<Object>>,
@@ -256,7 +253,7 @@ impl Db {
     }
 
     /// Gives an entry other words.
-    pub(in crate::engine) fn set_words(&mut self, place: Place, words: &[u32]) {
+    pub(crate) fn set_words(&mut self, place: Place, words: &[u32]) {
         let entry = self.at(place);
         if entry.words().eq(words.iter().copied()) {
             return;
@@ -302,7 +299,7 @@ impl Db {
     }
 
     /// How many keys have a tag, with those whose time has come but which have not been deleted yet.
-    pub(in crate::engine) fn tagged_count(&self, name: &[u8]) -> usize {
+    pub(crate) fn tagged_count(&self, name: &[u8]) -> usize {
         let tag = self.tag(name);
         tag.map_or(0, |tag| tag.keys.len())
     }
@@ -313,7 +310,7 @@ impl Db {
     }
 
     /// Takes a tag's name away; its number, and how many keys had it.
-    pub(in crate::engine) fn invalidate_tag(&mut self, name: &[u8]) -> Option<(u32, usize)> {
+    pub(crate) fn invalidate_tag(&mut self, name: &[u8]) -> Option<(u32, usize)> {
         self.charged(|db| {
             let tags = db.tags.as_deref_mut()?;
             let id = tags.ids.remove(name)?;
@@ -326,7 +323,7 @@ impl Db {
     }
 
     /// Undoes that.
-    pub(in crate::engine) fn validate_tag(&mut self, id: u32) {
+    pub(crate) fn validate_tag(&mut self, id: u32) {
         self.charged(|db| {
             let Some(tags) = db.tags.as_deref_mut() else {
                 return;
@@ -339,7 +336,7 @@ impl Db {
     }
 
     /// Keys that are to be deleted, so many at most; none if there are none left.
-    pub(in crate::engine) fn void_keys(&mut self, count: usize) -> Option<VoidKeys> {
+    pub(crate) fn void_keys(&mut self, count: usize) -> Option<VoidKeys> {
         loop {
             let tags = self.tags.as_deref_mut()?;
             let id = *tags.void.front()?;
@@ -354,7 +351,7 @@ impl Db {
     }
 
     /// A key with this short hash that has a tag.
-    pub(in crate::engine) fn find_tagged(&self, short: u32, id: u32) -> Option<Place> {
+    pub(crate) fn find_tagged(&self, short: u32, id: u32) -> Option<Place> {
         let depth = self.table.depth();
         places(short_hash::known(short), depth).find_map(|at| {
             self.table.find_by_hash(at, |entry| {
@@ -365,7 +362,7 @@ impl Db {
     }
 
     /// A key is not where its tag says. That is a mistake in this file; it is not to keep the background busy for ever.
-    pub(in crate::engine) fn forget_tagged(&mut self, short: u32, id: u32) {
+    pub(crate) fn forget_tagged(&mut self, short: u32, id: u32) {
         debug_assert!(false, "a tag knows keys that there are");
         if let Some(tags) = &mut self.tags {
             tags.remove(id, short);
@@ -374,7 +371,7 @@ impl Db {
 
     /// Visits keys of a tag from a position on, so many or a few more, and returns the next position, 0 at the end. One
     /// that has the tag from the first call to the last is visited exactly once.
-    pub(in crate::engine) fn walk_tag(
+    pub(crate) fn walk_tag(
         &self,
         name: &[u8],
         position: u64,

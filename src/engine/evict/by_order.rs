@@ -3,17 +3,17 @@
 
 use super::order::{
     FRONT_MAX, Order, ROUNDS_MAX, Rules, SETTLED_PER_INSERT, SLOTS_PER_EVICTION, SMALL_BIT, USES,
-    VOLATILE_BIT, worth,
+    worth,
 };
-use crate::engine::db::Db;
-use crate::engine::published::Published;
-use crate::engine::short_hash::{self, KNOWN, places};
-use crate::structures::ghost::Ghost;
-use crate::structures::table::Place;
+use crate::db::Db;
+use crate::published::Published;
+use crate::short_hash::{self, KNOWN, places};
+use basalt_core::structures::ghost::Ghost;
+use basalt_core::structures::table::Place;
 
 impl Db {
     /// From now on keys are ordered by other rules, or not at all.
-    pub(in crate::engine) fn set_order(&mut self, rules: Option<Rules>) {
+    pub(crate) fn set_order(&mut self, rules: Option<Rules>) {
         match (&mut self.order, rules) {
             (Some(order), rules) => {
                 order.rules = rules;
@@ -33,7 +33,7 @@ impl Db {
     }
 
     /// Sees to it that the queue does not grow without bounds while nothing is evicted; for each key that comes.
-    pub(in crate::engine) fn settle_queue(&mut self) {
+    pub(crate) fn settle_queue(&mut self) {
         for _ in 0..SETTLED_PER_INSERT {
             let keys = self.table.len();
             let Some(order) = &mut self.order else {
@@ -45,11 +45,7 @@ impl Db {
                 }
                 return;
             }
-            if let Some(known) = order.small.pop().map(short_hash::known)
-                && let Some((place, bits, _)) = self.queued(known)
-            {
-                self.table.set_bits(place, bits & !SMALL_BIT);
-            }
+            self.pop_queued();
         }
     }
 
@@ -81,16 +77,12 @@ impl Db {
     /// The key that goes next; none if there is no order, or no candidate was found.
     pub(super) fn choose_by_order(&mut self, published: &Published) -> Option<Place> {
         let keys = self.table.len();
-        let volatile_count = self.volatile_count();
         let order = self.order.as_mut()?;
         let rules = order.rules?;
         order.fit_ghosts(keys);
-        let candidates = if rules.volatile_only {
-            volatile_count
-        } else {
-            keys
-        };
-        let small_max = candidates * rules.share_percent / 100;
+        let candidates = self.evictable_count(rules.volatile_only);
+        // Where there are few keys, the newest is not to go for the next one either.
+        let small_max = (candidates * rules.share_percent / 100).max(1);
         let found = self.choose_from_queue(rules, published, |queue| {
             queue > small_max || queue >= candidates
         });
@@ -104,7 +96,7 @@ impl Db {
                 return found;
             }
         }
-        self.choose_from_queue(rules, published, |_| true)
+        self.choose_oldest(rules, published)
     }
 
     /// Fetches into the cache what the first keys of the queue will be looked at for.
@@ -121,6 +113,15 @@ impl Db {
         }
     }
 
+    /// Takes the key at the front out of the queue: its place, its bits and its hash.
+    fn pop_queued(&mut self) -> Option<(Place, u8, u64)> {
+        let word = self.order.as_mut()?.small.pop()?;
+        let (place, bits, hash) = self.queued(short_hash::known(word))?;
+        let bits = bits & !SMALL_BIT;
+        self.table.set_bits(place, bits);
+        Some((place, bits, hash))
+    }
+
     /// Looks at the front of the queue while it `is_due`, given its length.
     fn choose_from_queue(
         &mut self,
@@ -129,20 +130,31 @@ impl Db {
         is_due: impl Fn(usize) -> bool,
     ) -> Option<Place> {
         for _ in 0..FRONT_MAX {
-            let small = &mut self.order.as_mut()?.small;
-            if !is_due(small.len()) {
+            if !is_due(self.order.as_ref()?.small.len()) {
                 return None;
             }
-            let known = short_hash::known(small.pop()?);
-            let Some((place, bits, hash)) = self.queued(known) else {
+            let (place, bits, hash) = self.pop_queued()?;
+            if !rules.may_go(bits) {
                 continue;
-            };
-            if rules.volatile_only && bits & VOLATILE_BIT == 0 {
-                self.table.set_bits(place, bits & !SMALL_BIT);
-            } else if worth(bits) > 0 {
+            }
+            if worth(bits) > 0 {
                 published.promoted.add(1);
-                self.table.set_bits(place, bits & !(SMALL_BIT | USES));
+                self.table.set_bits(place, bits & !USES);
             } else {
+                published.evicted_small.add(1);
+                self.order.as_mut()?.ghost.note(hash);
+                return Some(place);
+            }
+        }
+        None
+    }
+
+    /// The key that has been in the queue for the longest time, used or not: where nothing else is found, a key that
+    /// has just come is not to go before it.
+    fn choose_oldest(&mut self, rules: Rules, published: &Published) -> Option<Place> {
+        for _ in 0..FRONT_MAX {
+            let (place, bits, hash) = self.pop_queued()?;
+            if rules.may_go(bits) {
                 published.evicted_small.add(1);
                 self.order.as_mut()?.ghost.note(hash);
                 return Some(place);
@@ -159,8 +171,7 @@ impl Db {
         order.hand = self
             .table
             .sweep(order.hand, SLOTS_PER_EVICTION, |place, bits| {
-                let is_candidate =
-                    bits & SMALL_BIT == 0 && (!rules.volatile_only || bits & VOLATILE_BIT != 0);
+                let is_candidate = bits & SMALL_BIT == 0 && rules.may_go(bits);
                 if found.is_some() || !is_candidate {
                     return (bits, found.is_some());
                 }

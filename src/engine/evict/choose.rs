@@ -1,13 +1,14 @@
 //! Which key of a database goes next.
 
 use super::Policy;
-use crate::base::random::Random;
-use crate::engine::db::{Db, next_due};
-use crate::engine::published::Published;
-use crate::structures::table::Place;
-use crate::structures::wheel;
+use super::order::{HELD_BIT, VOLATILE_BIT};
+use crate::db::{Db, gone_at, next_due};
+use crate::published::Published;
+use basalt_core::base::random::Random;
+use basalt_core::structures::table::Place;
+use basalt_core::structures::wheel;
 
-/// Keys drawn at random to find one with a deadline, before the wheel is asked for one.
+/// Keys drawn at random to find one that may go, before all are gone through for one.
 const DRAWS_MAX: usize = 32;
 
 /// Items of one slot of the wheel that are compared.
@@ -26,53 +27,77 @@ impl Db {
     ) -> Option<Place> {
         match policy {
             Policy::NoEviction => None,
-            Policy::AllkeysRandom => self.table.random(&mut || random.next_u64()),
+            Policy::AllkeysRandom => self.draw(random, 0),
             Policy::AllkeysLru | Policy::AllkeysLfu => self
                 .choose_by_order(published)
-                .or_else(|| self.table.random(&mut || random.next_u64())),
-            Policy::VolatileRandom => self.draw_volatile(random),
+                .or_else(|| self.draw(random, 0)),
+            Policy::VolatileRandom => self.draw(random, VOLATILE_BIT),
             Policy::VolatileLru | Policy::VolatileLfu => self
                 .choose_by_order(published)
-                .or_else(|| self.draw_volatile(random)),
-            Policy::VolatileTtl => self.take_soonest(random),
+                .or_else(|| self.draw(random, VOLATILE_BIT)),
+            Policy::VolatileTtl => self
+                .take_soonest(random)
+                .or_else(|| self.draw(random, VOLATILE_BIT)),
         }
     }
 
-    fn draw_volatile(&mut self, random: &mut Random) -> Option<Place> {
+    /// Any key that is no held lock and has the bits that are `wanted`.
+    fn draw(&mut self, random: &mut Random, wanted: u8) -> Option<Place> {
+        if self.evictable_count(wanted & VOLATILE_BIT != 0) == 0 {
+            return None;
+        }
+        let may_go = |bits: u8| bits & (wanted | HELD_BIT) == wanted;
+        let mut first = None;
         for _ in 0..DRAWS_MAX {
             let place = self.table.random(&mut || random.next_u64())?;
-            if self.table.at(place).deadline().is_some() {
+            if may_go(self.table.bits(place)) {
                 return Some(place);
             }
+            first.get_or_insert(place);
         }
-        self.take_soonest(random)
+        // So few of them, then, that going round the table from a key drawn at random is what finds one.
+        let hash = self.hash_of(self.table.at(first?));
+        let (cursor, mut found) = (self.table.cursor_at(hash), None);
+        self.table.sweep(cursor, self.table.len(), |place, bits| {
+            found = found.or_else(|| may_go(bits).then_some(place));
+            (bits, found.is_some())
+        });
+        found
     }
 
     /// A key of which the deadline is sooner than most others', with its item of the wheel gone.
+    ///
+    /// The item found may have been armed for another deadline, of a key that had the same name before or of this key
+    /// before it was given more time. Then it is armed anew and says nothing of how soon the key's time is up.
     fn take_soonest(&mut self, random: &mut Random) -> Option<Place> {
         let mut kept = Vec::new();
         let mut found = None;
         for _ in 0..WHEEL_ITEMS_MAX {
-            let Some(item) = self
+            let Some(taken) = self
                 .wheel
                 .take_soonest(WHEEL_LOOKS, |len| random.index(len))
             else {
                 break;
             };
-            let (seed, mut later_ms) = (self.seed(), None);
+            let (seed, item) = (self.seed(), taken.item);
+            let (mut next_ms, mut is_due) = (None, false);
             let place = self.table.find_by_hash(item, |entry| {
                 if (seed.hash(entry.key()) ^ item) & wheel::ITEM != 0 {
                     return false;
                 }
+                next_ms = next_due(entry);
+                let due_ms = [entry.deadline().map(gone_at), next_ms];
                 // Fields with deadlines are no reason for the key to go.
-                later_ms = next_due(entry);
-                entry.deadline().is_some()
+                is_due = entry.deadline().is_some()
+                    && (due_ms.into_iter().flatten())
+                        .any(|due_ms| self.wheel.was_armed_for(&taken, due_ms));
+                true
             });
-            if place.is_some() {
-                found = place;
+            found = place.filter(|place| is_due && self.table.bits(*place) & HELD_BIT == 0);
+            if found.is_some() {
                 break;
             }
-            kept.extend(later_ms.map(|at_ms| (at_ms, item)));
+            kept.extend(next_ms.map(|at_ms| (at_ms, item)));
         }
         for (at_ms, item) in kept {
             self.arm_item(at_ms, item);

@@ -17,6 +17,7 @@ pub mod budget;
 mod by_order;
 mod choose;
 pub(super) mod order;
+mod queue;
 
 use std::sync::Arc;
 
@@ -25,8 +26,8 @@ use smallvec::SmallVec;
 use super::db::{Db, gone_at};
 use super::effect::Event;
 use super::{Engine, Now};
-use crate::alloc::account;
-use crate::structures::table::Place;
+use basalt_core::alloc::account;
+use basalt_core::structures::table::Place;
 use budget::{Budget, Pool, Whose};
 use order::Rules;
 
@@ -416,10 +417,7 @@ impl Engine {
     /// it has candidates.
     fn draw_db(&mut self, policy: Policy) -> Option<usize> {
         let volatile_only = policy.is_volatile_only();
-        let candidates = |db: &Db| match volatile_only {
-            true => db.volatile_count(),
-            false => db.len(),
-        };
+        let candidates = |db: &Db| db.evictable_count(volatile_only);
         let total: usize = self.dbs.iter().flatten().map(|db| candidates(db)).sum();
         if total == 0 {
             return None;

@@ -2,24 +2,29 @@
 //!
 //! A new key stands in a small queue at first. If it was not used by the time it comes to the front, it goes, and only
 //! eight bits of its hash are remembered; most keys of most workloads are used once, and this is how little they get.
-//! If it was used, or if its hash is remembered when it comes, it belongs to the main part. There a hand goes round the
-//! table in hash order: a key that was used since the hand last came by is spared once for each use, up to three; one
-//! that was not goes. So a scan passes through the small queue, and what is used often stays.
+//! If it was used, it belongs to the main part. There a hand goes round the table in hash order: a key that was used
+//! since the hand last came by is spared once for each use, up to three; one that was not goes. So a scan passes
+//! through the small queue, and what is used often stays.
 //!
 //! ```text
-//!                 used ┌────────────── main: the table itself, a hand goes round ──▶ gone
-//! new ──▶ small queue ─┤      ▲
-//!                      └──▶ gone, its fingerprint noted ──(comes again)──┘
+//!                 used ┌──▶ main: the table itself, a hand goes round ──▶ gone
+//! new ──▶ small queue ─┤
+//!  ▲                   └──▶ gone, its fingerprint noted ──┐
+//!  └────────────── comes again: counts as used ───────────┘
 //! ```
+//!
+//! Whatever is known of its name, a key that comes goes through the queue: the hand could stand just before it, and in
+//! the main part it would be gone as soon as it is written. A key whose fingerprint is noted counts as used once. Under
+//! the policies for keys with deadlines, a key comes when it gets its deadline.
 //!
 //! All that a key takes for it are seven bits in its slot, which are there anyway:
 //!
 //! ```text
-//! bits 0-1 uses, counted by the table | 2 stands in the small queue | 3 has a deadline | 4-5 size class
+//! bits 0-1 uses, counted by the table | 2 in the small queue | 3 has a deadline | 4-5 size class | 6 held lock
 //! ```
 //!
 //! and beside that 4 bytes for each key in the queue, a tenth or a fifth of all, and a byte for each of the ghosts,
-//! which are half as many as keys. The queue has keys by their [short hashes](crate::engine::short_hash). The hand
+//! which are half as many as keys. The [`Queue`] knows which of its words stand for keys that are gone. The hand
 //! reads seven slots in a line and no entry but the one that goes.
 //!
 //! With the size rule, a key that is larger than twice, eight times, 32 times the average counts one, two, three uses
@@ -29,17 +34,18 @@
 //! bits say if they were never written.
 
 use super::Policy;
-use crate::engine::published::Published;
-use crate::engine::short_hash::shorten;
-use crate::structures::fifo::Fifo;
-use crate::structures::ghost::Ghost;
+use super::queue::Queue;
+use crate::published::Published;
+use basalt_core::structures::ghost::Ghost;
 
 /// Uses since the hand came by.
 pub(super) const USES: u8 = 3;
 /// The key stands in the small queue.
-pub(super) const SMALL_BIT: u8 = 1 << 2;
+pub(crate) const SMALL_BIT: u8 = 1 << 2;
 /// The key has a deadline.
-pub(in crate::engine) const VOLATILE_BIT: u8 = 1 << 3;
+pub(crate) const VOLATILE_BIT: u8 = 1 << 3;
+/// The key is a lock that is held: it never goes for want of memory.
+pub(crate) const HELD_BIT: u8 = 1 << 6;
 const CLASS_SHIFT: u32 = 4;
 const CLASS: u8 = 3 << CLASS_SHIFT;
 
@@ -63,7 +69,7 @@ const GHOSTS_PERCENT: usize = 50;
 
 /// What a policy asks of the order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::engine) struct Rules {
+pub(crate) struct Rules {
     /// Only keys with a deadline go.
     pub(super) volatile_only: bool,
     /// Percent of keys that stand in the small queue.
@@ -73,6 +79,11 @@ pub(in crate::engine) struct Rules {
 }
 
 impl Rules {
+    /// Whether a key with these bits may go.
+    pub(super) fn may_go(self, bits: u8) -> bool {
+        bits & HELD_BIT == 0 && (!self.volatile_only || bits & VOLATILE_BIT != 0)
+    }
+
     /// The rules of a policy, if it is one of order.
     pub(super) fn of(policy: Policy, by_size: bool) -> Option<Rules> {
         let share_percent = match policy {
@@ -89,25 +100,19 @@ impl Rules {
 }
 
 /// See the module.
-#[derive(Debug, Default)]
-pub(in crate::engine) struct Order {
+#[derive(Default)]
+pub(crate) struct Order {
     /// None: the policy is another one now, and the queue is being emptied.
     pub(super) rules: Option<Rules>,
-    /// Hashes of keys, the oldest in front; some are gone or have left.
-    pub(super) small: Fifo,
+    /// New keys, the oldest in front.
+    pub(super) small: Queue,
     pub(super) hand: u64,
     pub(super) ghost: Ghost,
 }
 
 impl Order {
     /// The access bits of a key that was not there before; it has `bits` already.
-    pub(in crate::engine) fn note_new(
-        &mut self,
-        hash: u64,
-        bits: u8,
-        class: u8,
-        published: &Published,
-    ) -> u8 {
+    pub(crate) fn note_new(&mut self, hash: u64, bits: u8, class: u8, published: &Published) -> u8 {
         let Some(rules) = self.rules else {
             return bits;
         };
@@ -115,19 +120,37 @@ impl Order {
             true => bits | class << CLASS_SHIFT,
             false => bits,
         };
-        if rules.volatile_only && bits & VOLATILE_BIT == 0 {
+        self.enter(hash, bits, published)
+    }
+
+    /// The access bits of a key that does not stand in the queue and may be new to the order: from now on it does, if
+    /// the policy may let it go at all.
+    pub(crate) fn enter(&mut self, hash: u64, bits: u8, published: &Published) -> u8 {
+        let may_go = |rules: Rules| !rules.volatile_only || bits & VOLATILE_BIT != 0;
+        if !self.rules.is_some_and(may_go) {
             return bits;
         }
+        let mut bits = bits | SMALL_BIT;
         if self.ghost.take(hash) {
             published.ghost_hits.add(1);
-            return bits;
+            bits |= u8::from(bits & USES == 0);
         }
-        self.small.push(shorten(hash));
-        bits | SMALL_BIT
+        self.small.push(hash);
+        bits
+    }
+
+    /// A key that stands in the queue leaves the table.
+    pub(crate) fn depart(&mut self, hash: u64) {
+        self.small.depart(hash);
+    }
+
+    /// Whether only keys with a deadline are kept in order.
+    pub(crate) fn is_volatile_only(&self) -> bool {
+        self.rules.is_some_and(|rules| rules.volatile_only)
     }
 
     /// Fetches into the cache what [`Order::note_new`] will look at.
-    pub(in crate::engine) fn prefetch_new(&self, hash: u64) {
+    pub(crate) fn prefetch_new(&self, hash: u64) {
         self.ghost.prefetch(hash);
     }
 
@@ -146,7 +169,7 @@ impl Order {
     }
 
     /// Whether the size of values matters.
-    pub(in crate::engine) fn is_by_size(&self) -> bool {
+    pub(crate) fn is_by_size(&self) -> bool {
         self.rules.is_some_and(|rules| rules.by_size)
     }
 
@@ -161,7 +184,7 @@ impl Order {
 }
 
 /// Bits with another size class, for an entry of so many bytes in a shard that takes `used` for so many keys.
-pub(in crate::engine) fn size_class(bytes: usize, used: i64, keys: usize) -> u8 {
+pub(crate) fn size_class(bytes: usize, used: i64, keys: usize) -> u8 {
     let (whole, average) = (
         (bytes as u64).saturating_mul(keys as u64),
         used.max(0) as u64,
@@ -175,7 +198,7 @@ pub(in crate::engine) fn size_class(bytes: usize, used: i64, keys: usize) -> u8 
 }
 
 /// Bits of an entry that has this size class from now on.
-pub(in crate::engine) fn with_class(bits: u8, class: u8) -> u8 {
+pub(crate) fn with_class(bits: u8, class: u8) -> u8 {
     bits & !CLASS | class << CLASS_SHIFT
 }
 

@@ -3,12 +3,12 @@
 use smallvec::SmallVec;
 
 use super::Keyspace;
-use crate::engine::Key;
-use crate::engine::db::Db;
-use crate::engine::marks::{self, Marks, TAGS_MAX};
-use crate::engine::value::Object;
-use crate::structures::entry::{Entry, EntryRef};
-use crate::structures::table::Place;
+use crate::Key;
+use crate::db::Db;
+use crate::marks::{self, Marks, TAGS_MAX};
+use crate::value::Object;
+use basalt_core::structures::entry::{Entry, EntryRef};
+use basalt_core::structures::table::Place;
 
 /// A key has as many tags as one can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

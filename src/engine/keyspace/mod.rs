@@ -19,9 +19,9 @@ use super::value::{
     overwrite_text, raw_entry, string_entry, unshare_text, writable_text,
 };
 use super::{Engine, Key, Now};
-use crate::structures::block::{Block, Content};
-use crate::structures::entry::{Entry, EntryRef, Value};
-use crate::structures::table::Place;
+use basalt_core::structures::block::{Block, Content};
+use basalt_core::structures::entry::{Entry, EntryRef, Value};
+use basalt_core::structures::table::Place;
 use marks::{Kept, inherit, without_tags};
 
 /// The key holds another type than the command works on.
@@ -300,7 +300,7 @@ impl<'e> Keyspace<'e> {
     /// learns what it takes. Whatever leaves `change` with memory of its own, a reply above all, must have been
     /// allocated under [`account::apart`], or else the shard would go on paying for it.
     ///
-    /// [`account::apart`]: crate::alloc::account::apart
+    /// [`account::apart`]: basalt_core::alloc::account::apart
     pub fn edit<R>(&mut self, place: Place, change: impl FnOnce(&mut Entry<Object>) -> R) -> R {
         self.engine
             .db_mut(self.db)
@@ -312,9 +312,9 @@ impl<'e> Keyspace<'e> {
     pub fn create(&mut self, key: &Key<'_>, make: impl FnOnce() -> Entry<Object>) -> Place {
         let db = self.engine.db_or_create(self.db, self.now);
         let place = db.charged(|db| {
-            let reading = crate::alloc::account::charged_bytes();
+            let reading = basalt_core::alloc::account::charged_bytes();
             let mut entry = make();
-            let added = crate::alloc::account::charged_bytes() - reading;
+            let added = basalt_core::alloc::account::charged_bytes() - reading;
             note_entry_bytes(&mut entry, added);
             db.insert(key.hash, entry)
         });
@@ -411,7 +411,7 @@ impl<'e> Keyspace<'e> {
             }
             entry
         });
-        self.adopt(key, found, entry);
+        self.put_detached(key, found, entry);
     }
 
     /// Stores an integer under a key that holds a string or nothing; the deadline stays.
@@ -669,15 +669,23 @@ impl<'e> Keyspace<'e> {
     }
 
     /// Stores an entry that [`Keyspace::take`] or [`Keyspace::duplicate`] handed out, perhaps under another key or in
-    /// another shard.
+    /// another shard. To eviction the key is a new one, also where it replaces another.
     pub fn adopt(&mut self, key: &Key<'_>, found: Option<Place>, entry: Entry<Object>) {
+        self.put_detached(key, found, entry);
+        if let (Some(place), Some(db)) = (found, self.engine.db_mut(self.db)) {
+            db.charged(|db| db.renew(place, key.hash));
+        }
+    }
+
+    /// Stores an entry for which no shard pays yet.
+    fn put_detached(&mut self, key: &Key<'_>, found: Option<Place>, entry: Entry<Object>) {
         self.add_used(entry_bytes(entry.view()) as i64);
         let entry = if entry.view().key() == key.bytes {
             entry
         } else {
-            let before = crate::alloc::account::charged_bytes();
+            let before = basalt_core::alloc::account::charged_bytes();
             let entry = entry.with_key(key.bytes);
-            self.add_used(crate::alloc::account::charged_bytes() - before);
+            self.add_used(basalt_core::alloc::account::charged_bytes() - before);
             entry
         };
         let is_under_way = under_way(entry.view()).is_some();
@@ -722,7 +730,7 @@ impl<'e> Keyspace<'e> {
     }
 
     /// Records a change beside a key's data: in what the groups of a stream have read. As in Redis, that is none to
-    /// clients that watch the key.
+    /// clients that watch the key or cache it.
     pub fn wrote_beside(&mut self, key: &[u8], event: Event) {
         self.engine.published.dirty.add(1);
         self.noted_beside(key, event);
@@ -730,7 +738,7 @@ impl<'e> Keyspace<'e> {
 
     /// Records a change beside a key's data that a snapshot would not be worth: a pending entry was shown again.
     pub fn noted_beside(&mut self, key: &[u8], event: Event) {
-        self.engine.effects.wrote(self.db, key, event);
+        self.engine.effects.wrote_beside(self.db, key, event);
         self.engine.waiters.key_changed(self.db, key);
         let stamp = self.engine.effects.stamp();
         self.engine.watches.key_touched(self.db, key, stamp);

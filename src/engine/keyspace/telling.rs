@@ -1,10 +1,10 @@
 //! What is told of changes beside the change itself: which fields of a hash it was, and that a value was replaced.
 
 use super::Keyspace;
-use crate::engine::Key;
-use crate::engine::effect::Event;
-use crate::engine::value::DataType;
-use crate::structures::table::Place;
+use crate::Key;
+use crate::effect::Event;
+use crate::value::DataType;
+use basalt_core::structures::table::Place;
 
 impl Keyspace<'_> {
     /// Records that fields of a hash changed.
@@ -35,6 +35,16 @@ impl Keyspace<'_> {
         {
             self.note_overwritten(key, place, data_type);
         }
+    }
+
+    /// Tells the clients that want to know that a key's value is deleted and another one put in its place, where that
+    /// is so: the key is a new one, as if it had not been there before.
+    #[inline]
+    pub fn replaces(&mut self, key: &Key<'_>, found: Option<Place>, data_type: DataType) {
+        if found.is_some() {
+            self.engine.effects.noticed(self.db, key.bytes, Event::NEW);
+        }
+        self.overwrites(key, found, data_type);
     }
 
     #[cold]

@@ -1,12 +1,12 @@
 //! Keys that no name leads to: walks over a database, and keys drawn at random. What is expired is not shown.
 
 use super::Keyspace;
-use crate::base::hash;
-use crate::engine::Engine;
-use crate::engine::db::Db;
-use crate::engine::value::Object;
-use crate::structures::entry::EntryRef;
-use crate::structures::table::Place;
+use crate::Engine;
+use crate::db::Db;
+use crate::value::Object;
+use basalt_core::base::hash;
+use basalt_core::structures::entry::EntryRef;
+use basalt_core::structures::table::Place;
 
 impl Keyspace<'_> {
     /// Visits a bounded number of entries from a cursor on; expired ones are left out. Returns the next cursor.

@@ -15,20 +15,22 @@ use super::frame;
 use super::pieces::{self, Shape};
 use super::set;
 use super::writer::Writer;
-use crate::base::number::F64Buffer;
-use crate::engine::marks::Marks;
-use crate::engine::value::hash::HashRef;
-use crate::engine::value::list::ListRef;
-use crate::engine::value::sorted_set::SortedSet;
-use crate::engine::value::stream::consumer::Pending;
-use crate::engine::value::stream::group::Group;
-use crate::engine::value::stream::id::StreamId;
-use crate::engine::value::stream::piece::{ConsumerHead, StreamPiece};
-use crate::engine::value::stream::{Stream, stream_of};
-use crate::engine::value::{Body, DataType, ElementRef, Kind, Object, Piece, Text};
-use crate::structures::entry::{EntryRef, Value};
-use crate::structures::listpack::Listpack;
-use crate::structures::quicklist::{End, NodeView};
+use crate::fences::Fence;
+use crate::marks::Marks;
+use crate::note;
+use crate::value::hash::HashRef;
+use crate::value::list::ListRef;
+use crate::value::sorted_set::SortedSet;
+use crate::value::stream::consumer::Pending;
+use crate::value::stream::group::Group;
+use crate::value::stream::id::StreamId;
+use crate::value::stream::piece::{ConsumerHead, StreamPiece};
+use crate::value::stream::{Stream, stream_of};
+use crate::value::{Body, DataType, ElementRef, Kind, Object, Piece, Text};
+use basalt_core::base::number::F64Buffer;
+use basalt_core::structures::entry::{EntryRef, Value};
+use basalt_core::structures::listpack::Listpack;
+use basalt_core::structures::quicklist::{End, NodeView};
 
 /// Elements of one command.
 const ELEMENTS_MAX: u64 = 64;
@@ -138,23 +140,32 @@ pub fn entry(out: &mut Vec<u8>, entry: EntryRef<'_, Object>, now_ms: u64) {
     deadline(out, key, entry.deadline());
 }
 
-/// A script that gives a key its stale window. A server that knows of none executes it, and hears nothing of the error.
-pub const GIVES_WINDOW: &[u8] = b"redis.pcall('LSTALE',KEYS[1],ARGV[1])";
-/// A script that gives a key tags, likewise.
-pub const GIVES_TAGS: &[u8] = b"redis.pcall('TAG','ADD',KEYS[1],unpack(ARGV))";
+/// Appends a note, see [`note`](mod@crate::note).
+pub fn note(out: &mut Vec<u8>, words: &[&[u8]]) {
+    command(out, &note::words(words));
+}
 
 /// Appends what gives a key its marks.
 pub fn marks(out: &mut Vec<u8>, key: &[u8], marks: &Marks<'_>) {
     if marks.stale_ms > 0 {
         let mut digits = itoa::Buffer::new();
         let digits = digits.format(marks.stale_ms).as_bytes();
-        command(out, &[b"EVAL", GIVES_WINDOW, b"1", key, digits]);
+        note(out, &[b"LSTALE", key, digits]);
     }
-    if !marks.tags.is_empty() {
-        let head: [&[u8]; 4] = [b"EVAL", GIVES_TAGS, b"1", key];
-        let request: Vec<&[u8]> = head.into_iter().chain(marks.tags.iter().copied()).collect();
-        command(out, &request);
+    for tags in note::pieces(&marks.tags) {
+        note(out, &[&[&b"TAG"[..], b"ADD", key], tags].concat());
     }
+}
+
+/// Appends what gives a lock its fence.
+pub fn fence(out: &mut Vec<u8>, key: &[u8], fence: Fence) {
+    let (number, owner) = fence.texts();
+    note(out, &[b"FENCE", number.as_bytes(), key, owner.as_bytes()]);
+}
+
+/// Appends what has a server draw fences that are larger than this one.
+pub fn last_fence(out: &mut Vec<u8>, number: u64) {
+    note(out, &[b"FENCE", number.to_string().as_bytes()]);
 }
 
 /// Appends the beginning of what makes a long string, up to the string itself; [`behind_text`] appends the rest.

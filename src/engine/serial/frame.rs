@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::reader::Origin;
 use super::{REDIS_VERSION_MAX, V12, VALKEY_VERSIONS};
-use crate::base::checksum::crc64;
+use basalt_core::base::checksum::crc64;
 
 const VERSION_BYTES: usize = 2;
 const CHECKSUM_BYTES: usize = 8;

@@ -22,15 +22,15 @@
 use super::packed::{Packed, distinct};
 use super::reader::Reader;
 use super::writer::Writer;
-use super::{Form, Malformed, SEARCHED_MAX, V12, types};
-use crate::engine::value::hash::{
+use super::{Form, Malformed, SEARCHED_MAX, V12, types, valkey};
+use crate::value::hash::{
     FieldDeadline, HASHTABLE, HashMut, HashRef, HashRules, HashTable, LISTPACK, LISTPACKEX,
 };
-use crate::engine::value::{Collection, Kind, Object};
-use crate::structures::entry::{DEADLINE_MAX, Entry, EntryRef, Value};
-use crate::structures::item::Item;
-use crate::structures::listpack::{self, Element, Listpack, ListpackMut};
-use crate::structures::zipmap::Zipmap;
+use crate::value::{Collection, Kind, Object};
+use basalt_core::structures::entry::{DEADLINE_MAX, Entry, EntryRef, Value};
+use basalt_core::structures::item::Item;
+use basalt_core::structures::listpack::{self, Element, Listpack, ListpackMut};
+use basalt_core::structures::zipmap::Zipmap;
 
 /// Writes a hash, behind its type, without the fields that are due.
 pub(super) fn write(entry: EntryRef<'_, Object>, now_ms: u64, writer: &mut Writer) {
@@ -52,6 +52,14 @@ pub(super) fn write(entry: EntryRef<'_, Object>, now_ms: u64, writer: &mut Write
     });
     let is_small = matches!(entry.value(), Value::Bytes(_));
     match (is_small, earliest) {
+        (_, Some(_)) if writer.form() == Form::Valkey => {
+            valkey::begin_hash(hash.len() as u64, writer);
+            hash.for_each(|field| {
+                writer.element(field.name);
+                writer.item(field.value);
+                valkey::deadline(field.deadline, writer);
+            });
+        }
         (true, None) if writer.form() != Form::Whole => {
             writer.kind(types::HASH_LISTPACK);
             writer.string(&packed(hash, false));
@@ -144,10 +152,7 @@ pub(super) fn read(
             let mut fields = Fields::new(key, count, rules)?;
             for _ in 0..count {
                 let (field, value) = (reader.string()?, reader.string()?);
-                let deadline = match reader.millis()? as i64 {
-                    -1 => None,
-                    at_ms => Some(checked_deadline(u64::try_from(at_ms).ok())?),
-                };
+                let deadline = valkey::read_deadline(reader)?;
                 fields.add(&field, &value, deadline)?;
             }
             Ok(fields.entry)

@@ -12,11 +12,11 @@ use super::packed::Packed;
 use super::reader::Reader;
 use super::writer::Writer;
 use super::{Malformed, types};
-use crate::engine::value::Object;
-use crate::engine::value::list::{ListRef, entry_of};
-use crate::structures::entry::{Entry, EntryRef, Value};
-use crate::structures::listpack::{Element, Listpack};
-use crate::structures::quicklist::{End, Limits, NodeView, Quicklist};
+use crate::value::Object;
+use crate::value::list::{ListRef, entry_of};
+use basalt_core::structures::entry::{Entry, EntryRef, Value};
+use basalt_core::structures::listpack::{Element, Listpack};
+use basalt_core::structures::quicklist::{End, Limits, NodeView, Quicklist};
 
 /// Writes a list as nodes, behind its type.
 pub(super) fn write(entry: EntryRef<'_, Object>, writer: &mut Writer) {

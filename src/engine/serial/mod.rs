@@ -29,13 +29,14 @@ mod set;
 pub mod sketch;
 mod sorted_set;
 pub mod stream;
+mod valkey;
 pub mod writer;
 
 use super::value::{self, object::note_entry_bytes};
 use super::value::{DataType, Kind, Object, Text, string_entry};
-use crate::alloc::account;
-use crate::structures::entry::{Entry, EntryRef};
-use crate::structures::quicklist;
+use basalt_core::alloc::account;
+use basalt_core::structures::entry::{Entry, EntryRef};
+use basalt_core::structures::quicklist;
 use reader::Reader;
 use writer::Writer;
 
@@ -47,7 +48,8 @@ pub const V11: u16 = 11;
 pub const V12: u16 = 12;
 /// The newest version of Redis that is read, of 8.10.
 pub const REDIS_VERSION_MAX: u16 = 16;
-/// The versions of Valkey that are read: its own format begins with the first.
+/// The versions of Valkey that are read: its own format begins with the first, which is also what is written for its
+/// replicas.
 pub const VALKEY_VERSIONS: std::ops::RangeInclusive<u16> = 80..=81;
 
 /// Which of several forms to write.
@@ -60,6 +62,20 @@ pub enum Form {
     Newer,
     /// One that loses nothing, for reading it back here.
     Whole,
+    /// As [`Form::Newer`], but deadlines of fields are written as Valkey 9 has them.
+    Valkey,
+}
+
+impl Form {
+    /// The form of a version of the format.
+    pub fn of_version(version: u16) -> Form {
+        match version {
+            ..=V10 => Form::Oldest,
+            V11 => Form::Newer,
+            version if VALKEY_VERSIONS.contains(&version) => Form::Valkey,
+            _ => Form::Whole,
+        }
+    }
 }
 
 /// The bytes are no value, and why: for the log, as clients hear the same of all of them.
@@ -68,6 +84,8 @@ pub struct Malformed(pub &'static str);
 
 impl Malformed {
     const SHORT: Malformed = Malformed("fewer bytes than claimed");
+    /// A string claims to be longer than its reader takes.
+    pub const BEYOND_LIMIT: Malformed = Malformed("a string beyond the limit");
     const NAN: Malformed = Malformed("a score that is not a number");
     const TWICE: Malformed = Malformed("the same member twice");
     /// A collection has no elements: files of old servers may have such.

@@ -2,7 +2,7 @@
 
 use super::types;
 use super::writer::Writer;
-use crate::structures::quicklist::NodeView;
+use basalt_core::structures::quicklist::NodeView;
 
 /// A node that is one element.
 pub(super) const NODE_PLAIN: u64 = 1;

@@ -4,9 +4,9 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 
 use super::Malformed;
-use crate::base::number;
-use crate::structures::listpack::{self, Element, Listpack, ListpackMut};
-use crate::structures::ziplist::Ziplist;
+use basalt_core::base::number;
+use basalt_core::structures::listpack::{self, Element, Listpack, ListpackMut};
+use basalt_core::structures::ziplist::Ziplist;
 
 /// A checked list of elements.
 pub(super) enum Packed<'a> {

@@ -11,7 +11,7 @@
 
 use super::types;
 use super::writer::Writer;
-use crate::engine::value::DataType;
+use crate::value::DataType;
 
 /// Of the form of the strings.
 const VERSION: u64 = 1023;

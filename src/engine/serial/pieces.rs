@@ -1,9 +1,9 @@
 //! Large collections by the piece, in the forms that [`super::write`] gives them as a whole.
 
 use super::writer::Writer;
-use super::{V12, lapsing, nodes, pages, stream, types};
-use crate::engine::value::{Body, Collection, ElementRef, Kind, Object, Piece};
-use crate::structures::entry::{EntryRef, Value};
+use super::{self as serial, V12, lapsing, nodes, pages, stream, types, valkey};
+use crate::value::{Body, Collection, ElementRef, Kind, Object, Piece};
+use basalt_core::structures::entry::{EntryRef, Value};
 
 /// What a collection is, and how its elements are written.
 #[derive(Clone, Copy, Debug)]
@@ -108,6 +108,10 @@ impl Shape {
             }
             Form::SortedSet => writer.kind(types::ZSET_2),
             Form::Hash => writer.kind(types::HASH),
+            Form::VolatileHash(_) if writer.form() == serial::Form::Valkey => {
+                valkey::begin_hash(shape.count, writer);
+                return shape;
+            }
             Form::VolatileHash(earliest) => {
                 writer.needs(V12);
                 writer.kind(types::HASH_METADATA);
@@ -174,6 +178,12 @@ impl Shape {
             Form::Hash => {
                 writer.string(piece.name);
                 writer.item(piece.value);
+            }
+            Form::VolatileHash(_) if writer.form() == serial::Form::Valkey => {
+                writer.string(piece.name);
+                writer.item(piece.value);
+                let deadline = Some(piece.number).filter(|at_ms| *at_ms != u64::MAX);
+                valkey::deadline(deadline, writer);
             }
             Form::VolatileHash(earliest) => {
                 let behind = match piece.number {

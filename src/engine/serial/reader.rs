@@ -7,8 +7,8 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use super::{Malformed, form};
-use crate::base::number;
-use crate::structures::lzf;
+use basalt_core::base::number;
+use basalt_core::structures::lzf;
 
 /// Bytes that one byte of compressed text can stand for, at most: three bytes copy up to 264.
 const EXPANSION_MAX: usize = 88;
@@ -134,7 +134,7 @@ impl<'a> Reader<'a> {
         };
         let length = usize::try_from(length).map_err(|_| Malformed::SHORT)?;
         if length > self.string_bytes_max {
-            return Err(Malformed("a string beyond the limit"));
+            return Err(Malformed::BEYOND_LIMIT);
         }
         self.raw(length).map(Cow::Borrowed)
     }
@@ -152,7 +152,10 @@ impl<'a> Reader<'a> {
         let packed_len = usize::try_from(self.length()?).map_err(|_| Malformed::SHORT)?;
         let length = usize::try_from(self.length()?).map_err(|_| Malformed::SHORT)?;
         let packed = self.raw(packed_len)?;
-        if length > self.string_bytes_max || length / EXPANSION_MAX > packed.len() {
+        if length > self.string_bytes_max {
+            return Err(Malformed::BEYOND_LIMIT);
+        }
+        if length / EXPANSION_MAX > packed.len() {
             return Err(Malformed("a compressed string that claims too much"));
         }
         lzf::decompress(packed, length).ok_or(Malformed("a compressed string out of shape"))

@@ -13,14 +13,14 @@ use super::pages::{self, END, STRING};
 use super::reader::Reader;
 use super::writer::Writer;
 use super::{Form, Malformed, SEARCHED_MAX, V11, types};
-use crate::engine::value::deadlines::ELEMENT_DEADLINE_MAX;
-use crate::engine::value::set::{
+use crate::value::deadlines::ELEMENT_DEADLINE_MAX;
+use crate::value::set::{
     Limits, SetRef, add, empty_intset, empty_table, expect_members, reserve, set_deadline,
 };
-use crate::engine::value::{DataType, Encoding, Kind, Object};
-use crate::structures::entry::{Entry, EntryRef};
-use crate::structures::intset::Intset;
-use crate::structures::listpack::{Element, Listpack};
+use crate::value::{DataType, Encoding, Kind, Object};
+use basalt_core::structures::entry::{Entry, EntryRef};
+use basalt_core::structures::intset::Intset;
+use basalt_core::structures::listpack::{Element, Listpack};
 
 const INTSET: Kind = Kind::new(DataType::Set, Encoding::Intset);
 const LISTPACK: Kind = Kind::new(DataType::Set, Encoding::Listpack);

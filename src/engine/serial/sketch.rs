@@ -6,15 +6,15 @@ use super::Malformed;
 use super::pages::{self, END, STRING, number_of};
 use super::reader::Reader;
 use super::writer::Writer;
-use crate::engine::value::sketch::{Sketch, entry_of, view};
-use crate::engine::value::{DataType, Kind, Object};
-use crate::structures::entry::{Entry, EntryRef};
-use crate::structures::sketch::bloom::Bloom;
-use crate::structures::sketch::count_min::CountMin;
-use crate::structures::sketch::cuckoo::Cuckoo;
-use crate::structures::sketch::t_digest::TDigest;
-use crate::structures::sketch::top_k::TopK;
-use crate::structures::sketch::{BYTES_MAX, CHUNK_BYTES_MAX, Parts};
+use crate::value::sketch::{Sketch, entry_of, view};
+use crate::value::{DataType, Kind, Object};
+use basalt_core::structures::entry::{Entry, EntryRef};
+use basalt_core::structures::sketch::bloom::Bloom;
+use basalt_core::structures::sketch::count_min::CountMin;
+use basalt_core::structures::sketch::cuckoo::Cuckoo;
+use basalt_core::structures::sketch::t_digest::TDigest;
+use basalt_core::structures::sketch::top_k::TopK;
+use basalt_core::structures::sketch::{BYTES_MAX, CHUNK_BYTES_MAX, Parts};
 
 const SKETCHES: [DataType; 5] = [
     DataType::Bloom,

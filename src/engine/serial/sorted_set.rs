@@ -12,11 +12,11 @@ use super::packed::{distinct, score};
 use super::reader::Reader;
 use super::writer::Writer;
 use super::{Malformed, SEARCHED_MAX, types};
-use crate::engine::value::Object;
-use crate::engine::value::sorted_set::{LISTPACK, Limits, Members, SortedSet, SortedSetMut};
-use crate::structures::entry::{Entry, EntryRef};
-use crate::structures::listpack::{Element, Listpack};
-use crate::structures::ordered::Direction;
+use crate::value::Object;
+use crate::value::sorted_set::{LISTPACK, Limits, Members, SortedSet, SortedSetMut};
+use basalt_core::structures::entry::{Entry, EntryRef};
+use basalt_core::structures::listpack::{Element, Listpack};
+use basalt_core::structures::ordered::Direction;
 
 /// Writes a sorted set, behind its type.
 pub(super) fn write(entry: EntryRef<'_, Object>, writer: &mut Writer) {

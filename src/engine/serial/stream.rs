@@ -26,16 +26,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::reader::Reader;
 use super::writer::Writer;
 use super::{Form, Malformed, V10, V11, V12, types};
-use crate::engine::value::Object;
-use crate::engine::value::stream::consumer::{ConsumerId, NEVER, Pending};
-use crate::engine::value::stream::group::{Group, UNKNOWN_READ};
-use crate::engine::value::stream::id::StreamId;
-use crate::engine::value::stream::node::Node;
-use crate::engine::value::stream::piece::{ConsumerHead, StreamPiece};
-use crate::engine::value::stream::producers::{ProducerFacts, Rules};
-use crate::engine::value::stream::{Stream, stream_entry, stream_of};
-use crate::structures::entry::{Entry, EntryRef};
-use crate::structures::listpack::Listpack;
+use crate::value::Object;
+use crate::value::stream::consumer::{ConsumerId, NEVER, Pending};
+use crate::value::stream::group::{Group, UNKNOWN_READ};
+use crate::value::stream::id::StreamId;
+use crate::value::stream::node::Node;
+use crate::value::stream::piece::{ConsumerHead, StreamPiece};
+use crate::value::stream::producers::{ProducerFacts, Rules};
+use crate::value::stream::{Stream, stream_entry, stream_of};
+use basalt_core::structures::entry::{Entry, EntryRef};
+use basalt_core::structures::listpack::Listpack;
 
 /// Writes a stream, behind its type.
 pub(super) fn write(entry: EntryRef<'_, Object>, writer: &mut Writer) {

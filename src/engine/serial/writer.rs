@@ -1,11 +1,11 @@
 //! Writes lengths, strings and numbers in the form that snapshots and DUMP share. Knows no value and no frame.
 
 use super::{Form, V10, form};
-use crate::base::number;
-use crate::structures::block::Block;
-use crate::structures::item::Item;
-use crate::structures::listpack::Element;
-use crate::structures::lzf;
+use basalt_core::base::number;
+use basalt_core::structures::block::Block;
+use basalt_core::structures::item::Item;
+use basalt_core::structures::listpack::Element;
+use basalt_core::structures::lzf;
 
 /// Shorter strings do not shrink.
 const COMPRESSED_BYTES_MIN: usize = 21;

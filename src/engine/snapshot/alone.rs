@@ -8,15 +8,14 @@ use std::sync::Arc;
 
 use super::large::{Large, is_large};
 use super::{Chunk, Outlet};
-use crate::alloc::account;
-use crate::engine::db::Db;
-use crate::engine::fences::FenceNote;
-use crate::engine::marks::{Marks, stale_ms};
-use crate::engine::serial::commands;
-use crate::engine::slots::walk_position;
-use crate::engine::value::Object;
-use crate::engine::{Engine, Key};
-use crate::structures::entry::{EntryRef, Value};
+use crate::db::Db;
+use crate::marks::{Marks, stale_ms};
+use crate::serial::commands;
+use crate::slots::walk_position;
+use crate::value::Object;
+use crate::{Engine, Key};
+use basalt_core::alloc::account;
+use basalt_core::structures::entry::{EntryRef, Value};
 
 /// Keys that are written between two looks at how much that was.
 const WRITTEN_TOGETHER: usize = 16;
@@ -90,8 +89,7 @@ impl Db {
             commands::marks(&mut out.bytes, entry.key(), &marks);
         }
         if let Some(fence) = self.fence(entry.key()) {
-            let note = FenceNote(fence).text();
-            commands::command(&mut out.bytes, &[b"HDEL", entry.key(), note.as_bytes()]);
+            commands::fence(&mut out.bytes, entry.key(), fence);
         }
     }
 

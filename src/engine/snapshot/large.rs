@@ -17,20 +17,27 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::{Begun, Chunk, Outlet, Stream};
-use crate::alloc::account;
-use crate::engine::marks::Marks;
-use crate::engine::serial::pieces::Shape;
-use crate::engine::value::{Body, Collection, ElementRef, Journal, Object, Piece};
-use crate::structures::entry::{Entry, EntryRef, Value};
+use crate::marks::Marks;
+use crate::serial::pieces::Shape;
+use crate::value::{Body, Collection, ElementRef, Journal, Object, Piece};
+use basalt_core::alloc::account;
+use basalt_core::base::sizes::usual_or_small;
+use basalt_core::structures::entry::{Entry, EntryRef, Value};
 
 /// Collections of so many elements are saved by the piece; smaller ones take less time than to remember what they were.
-const ELEMENTS_MIN: usize = if cfg!(test) { 12 } else { 1024 };
+fn elements_min() -> usize {
+    usual_or_small(1024, 12)
+}
 
 /// Collections of so many bytes are saved by the piece, too.
-const BYTES_MIN: usize = if cfg!(test) { 8 } else { 128 } * 1024;
+fn bytes_min() -> usize {
+    usual_or_small(128, 8) * 1024
+}
 
 /// Elements between two looks at the time.
-const ELEMENTS_PER_STEP: usize = if cfg!(test) { 4 } else { 64 };
+fn elements_per_step() -> usize {
+    usual_or_small(64, 4)
+}
 
 /// What an element was.
 struct Before {
@@ -85,7 +92,7 @@ impl Elements {
 }
 
 /// A large collection on its way.
-pub(in crate::engine) struct Large {
+pub(crate) struct Large {
     outlet: Arc<dyn Outlet>,
     stream: u64,
     /// Key of the collection at the cut.
@@ -107,8 +114,8 @@ pub(super) fn is_large(entry: EntryRef<'_, Object>) -> bool {
         return false;
     };
     let elements = object.body.elements();
-    elements.is_some_and(|elements| elements >= ELEMENTS_MIN)
-        || entry.memory_bytes() + object.bytes() >= BYTES_MIN
+    elements.is_some_and(|elements| elements >= elements_min())
+        || entry.memory_bytes() + object.bytes() >= bytes_min()
 }
 
 impl Large {
@@ -156,17 +163,17 @@ impl Large {
     }
 
     /// Whether something of it was encoded.
-    pub(in crate::engine) fn is_partly_saved(&self) -> bool {
+    pub(crate) fn is_partly_saved(&self) -> bool {
         self.written > 0
     }
 
     /// Whether it wants to be told what changes, see [`Large::note`].
-    pub(in crate::engine) fn follows_changes(&self) -> bool {
+    pub(crate) fn follows_changes(&self) -> bool {
         self.elements.is_some()
     }
 
     /// Elements have changed: `changes` tells what undoes that, and what it had before ends at `from`.
-    pub(in crate::engine) fn note(&mut self, body: &Collection, changes: &Journal, from: usize) {
+    pub(crate) fn note(&mut self, body: &Collection, changes: &Journal, from: usize) {
         let Some(elements) = &mut self.elements else {
             return;
         };
@@ -197,7 +204,7 @@ impl Large {
     }
 
     /// Goes on; true while something is left.
-    pub(in crate::engine) fn go_on(
+    pub(crate) fn go_on(
         &mut self,
         body: &mut Collection,
         goes_on: &mut dyn FnMut() -> bool,
@@ -205,11 +212,11 @@ impl Large {
         loop {
             let more = match (self.outlet.is_given_up(), &self.elements) {
                 (true, Some(_)) => account::apart(|| self.forget_some()),
-                (true, None) => body.forget_cut(ELEMENTS_PER_STEP),
+                (true, None) => body.forget_cut(elements_per_step()),
                 (false, Some(_)) => account::apart(|| self.show_some(body)),
                 (false, None) => {
                     self.outlet.note_copied(body.take_copied());
-                    let more = body.show_cut(ELEMENTS_PER_STEP, &mut |piece| self.encode(&piece));
+                    let more = body.show_cut(elements_per_step(), &mut |piece| self.encode(&piece));
                     account::apart(|| self.hand_on());
                     more
                 }
@@ -225,7 +232,7 @@ impl Large {
         let Some(mut elements) = self.elements.take() else {
             return false;
         };
-        for _ in 0..ELEMENTS_PER_STEP {
+        for _ in 0..elements_per_step() {
             let Some(mut kept) = elements.next_kept() else {
                 break;
             };
@@ -245,7 +252,7 @@ impl Large {
             position.is_none_or(|position| *hash < position)
         });
         if !is_behind && let Some(position) = elements.position {
-            let next = body.show_some(position, ELEMENTS_PER_STEP, &mut |element| {
+            let next = body.show_some(position, elements_per_step(), &mut |element| {
                 if !elements.has(|| body.element_hash(element.name), element.name) {
                     self.encode(&Piece::Element(element));
                 }
@@ -264,7 +271,7 @@ impl Large {
             return false;
         };
         elements.position = None;
-        for _ in 0..ELEMENTS_PER_STEP {
+        for _ in 0..elements_per_step() {
             if elements.before.pop_first().is_none() {
                 return false;
             }
@@ -293,7 +300,7 @@ impl Large {
     }
 
     /// All is encoded, or nothing is wanted any more.
-    pub(in crate::engine) fn end(mut self: Box<Self>) {
+    pub(crate) fn end(mut self: Box<Self>) {
         self.is_ended = true;
         if self.outlet.is_given_up() {
             return;

@@ -22,7 +22,7 @@
 //! still has to mark its entries, without encoding them, as the next cut takes all entries for saved.
 
 pub mod alone;
-pub(in crate::engine) mod large;
+pub(crate) mod large;
 mod walk;
 
 use std::collections::BTreeSet;
@@ -32,9 +32,9 @@ use super::fences::ByKey;
 use super::marks::Marks;
 use super::serial::pieces::Shape;
 use super::value::{Object, Piece};
-use crate::alloc::account;
-use crate::structures::block::Block;
-use crate::structures::entry::{Entry, EntryRef};
+use basalt_core::alloc::account;
+use basalt_core::structures::block::Block;
+use basalt_core::structures::entry::{Entry, EntryRef};
 use large::{Large, is_large};
 
 /// Encoded entries are handed on when there are this many bytes of them, strings in blocks included.

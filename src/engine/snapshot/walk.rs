@@ -4,15 +4,15 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::{DbAtCut, LOOK_BYTES, Outlet, STEP_SLOTS, Saving};
-use crate::alloc::account;
-use crate::engine::Engine;
-use crate::engine::db::Db;
-use crate::engine::db::tags::marks_at_cut;
-use crate::engine::value::list::settle_late;
-use crate::engine::value::object::{entry_bytes, under_way};
-use crate::engine::value::{Object, Trash};
-use crate::structures::entry::EntryRef;
-use crate::structures::table::Place;
+use crate::Engine;
+use crate::db::Db;
+use crate::db::tags::marks_at_cut;
+use crate::value::list::settle_late;
+use crate::value::object::{entry_bytes, under_way};
+use crate::value::{Object, Trash};
+use basalt_core::alloc::account;
+use basalt_core::structures::entry::EntryRef;
+use basalt_core::structures::table::Place;
 
 impl Db {
     /// The cut: what is here now is to be saved.
@@ -27,7 +27,7 @@ impl Db {
     /// Saves the entry at a place unless it is saved already: it is about to change, or to go.
     #[cold]
     #[inline(never)]
-    pub(in crate::engine) fn save_unsaved(&mut self, place: Place) {
+    pub(crate) fn save_unsaved(&mut self, place: Place) {
         if self.table.saved(place) {
             return;
         }
@@ -91,7 +91,7 @@ impl Db {
     /// An entry has left the table: it is looked for there no more.
     #[cold]
     #[inline(never)]
-    pub(in crate::engine) fn forget_under_way(&mut self, entry: EntryRef<'_, Object>) {
+    pub(crate) fn forget_under_way(&mut self, entry: EntryRef<'_, Object>) {
         if under_way(entry).is_some()
             && let Some(saving) = self.table_and_saving().1
         {
@@ -100,7 +100,7 @@ impl Db {
     }
 
     /// An entry has come: if it is under way it is saved from here on.
-    pub(in crate::engine) fn note_under_way(&mut self, place: Place) {
+    pub(crate) fn note_under_way(&mut self, place: Place) {
         let entry = self.at(place);
         let Some(large) = under_way(entry) else {
             return;
@@ -182,7 +182,7 @@ impl Db {
     }
 
     /// A database without keys goes: it has nothing left to save.
-    pub(in crate::engine) fn end_saving_of_nothing(&mut self) {
+    pub(crate) fn end_saving_of_nothing(&mut self) {
         debug_assert!(self.is_empty());
         if self.is_saving() {
             self.end_saving();
@@ -279,7 +279,7 @@ impl Engine {
     }
 
     /// Keeps a collection that was deleted or replaced until the walker is through with it.
-    pub(in crate::engine) fn keep_left(&mut self, trash: Trash) {
+    pub(crate) fn keep_left(&mut self, trash: Trash) {
         account::apart(|| match trash.is_partly_saved() {
             // What comes between its parts has to wait for its end.
             true => self.left_unsaved.push_front(trash),
@@ -288,7 +288,7 @@ impl Engine {
     }
 
     /// Keeps a database that was given up until the walker is through with it.
-    pub(in crate::engine) fn keep_unsaved(&mut self, db: Box<Db>) {
+    pub(crate) fn keep_unsaved(&mut self, db: Box<Db>) {
         account::apart(|| self.flushed_unsaved.push(db));
     }
 }

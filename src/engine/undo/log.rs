@@ -8,13 +8,13 @@
 use std::cell::Cell;
 use std::collections::HashMap;
 
-use crate::alloc::account;
-use crate::engine::value::{Journal, Object};
-use crate::structures::block::Block;
-use crate::structures::entry::{Entry, EntryRef, Value};
+use crate::value::{Journal, Object};
+use basalt_core::alloc::account;
+use basalt_core::structures::block::Block;
+use basalt_core::structures::entry::{Entry, EntryRef, Value};
 
 /// What a key held.
-pub(in crate::engine) enum Before {
+pub(crate) enum Before {
     /// Nothing.
     Absent(Box<[u8]>),
     /// An entry that was taken out of the database, or copied before it was changed in place.
@@ -41,7 +41,7 @@ pub(in crate::engine) enum Before {
 
 impl Before {
     /// The key that this is about.
-    pub(in crate::engine) fn key(&self) -> &[u8] {
+    pub(crate) fn key(&self) -> &[u8] {
         match self {
             Before::Absent(key) | Before::Deadline(key, _) | Before::Changed { key, .. } => key,
             Before::Present { entry, .. } => entry.view().key(),
@@ -54,7 +54,7 @@ impl Before {
 }
 
 /// Drops the room that is kept on this thread, for tests that count bytes.
-#[cfg(test)]
+#[cfg(any(test, feature = "testing"))]
 pub(super) fn drop_room() {
     SPARE.take();
 }
@@ -65,11 +65,11 @@ thread_local! {
 }
 
 /// One image.
-pub(in crate::engine) struct Image {
+pub(crate) struct Image {
     /// Keyed hash of the key.
-    pub(in crate::engine) hash: u64,
+    pub(crate) hash: u64,
     /// See there.
-    pub(in crate::engine) before: Before,
+    pub(crate) before: Before,
 }
 
 /// Images up to here are looked through; beyond, an index is kept.
@@ -77,7 +77,7 @@ const INDEX_FROM: usize = 16;
 
 /// See the module.
 #[derive(Default)]
-pub(in crate::engine) struct Log {
+pub(crate) struct Log {
     images: Vec<Image>,
     /// The newest image of each hash, once there are many.
     index: HashMap<u64, usize>,
@@ -85,17 +85,17 @@ pub(in crate::engine) struct Log {
 
 impl Log {
     /// Whether the key's value at the start is known already, so that nothing more needs to be kept of it.
-    pub(in crate::engine) fn has_value(&self, hash: u64, key: &[u8]) -> bool {
+    pub(crate) fn has_value(&self, hash: u64, key: &[u8]) -> bool {
         self.newest(hash, key).is_some_and(Before::is_full)
     }
 
     /// Whether the deadline of a key is kept alone, without its value.
-    pub(in crate::engine) fn has_deadline(&self, hash: u64, key: &[u8]) -> bool {
+    pub(crate) fn has_deadline(&self, hash: u64, key: &[u8]) -> bool {
         self.newest(hash, key).is_some()
     }
 
     /// Bytes of what undoes the changes of the collection under a key, if that is kept.
-    pub(in crate::engine) fn journal_bytes(&self, hash: u64, key: &[u8]) -> usize {
+    pub(crate) fn journal_bytes(&self, hash: u64, key: &[u8]) -> usize {
         match self.newest(hash, key) {
             Some(Before::Changed {
                 journal: Some(journal),
@@ -107,7 +107,7 @@ impl Log {
 
     /// Hands out what undoes the changes of a collection so far, and where [`Log::put_journal`] puts it back; nothing
     /// if the key has no such image, or a newer one.
-    pub(in crate::engine) fn take_journal(
+    pub(crate) fn take_journal(
         &mut self,
         hash: u64,
         key: &[u8],
@@ -120,7 +120,7 @@ impl Log {
     }
 
     /// See [`Log::take_journal`].
-    pub(in crate::engine) fn put_journal(&mut self, at: usize, returned: Option<Journal>) {
+    pub(crate) fn put_journal(&mut self, at: usize, returned: Option<Journal>) {
         if let Some(image) = self.images.get_mut(at)
             && let Before::Changed { journal, .. } = &mut image.before
         {
@@ -142,7 +142,7 @@ impl Log {
     }
 
     /// Keeps an image, and says where. It is charged to no account.
-    pub(in crate::engine) fn keep(&mut self, hash: u64, before: Before) -> usize {
+    pub(crate) fn keep(&mut self, hash: u64, before: Before) -> usize {
         account::apart(|| {
             self.images.push(Image { hash, before });
             let count = self.images.len();
@@ -157,7 +157,7 @@ impl Log {
     }
 
     /// The images, oldest first.
-    pub(in crate::engine) fn drain(&mut self) -> impl Iterator<Item = Image> {
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = Image> {
         if !self.index.is_empty() {
             self.index = HashMap::new();
         }
@@ -165,14 +165,14 @@ impl Log {
     }
 
     /// An empty one, in room that another one left on this thread if there is any.
-    pub(in crate::engine) fn in_kept_room() -> Box<Log> {
+    pub(crate) fn in_kept_room() -> Box<Log> {
         SPARE
             .take()
             .unwrap_or_else(|| account::apart(Box::<Log>::default))
     }
 
     /// Leaves its room to the next one. It is empty.
-    pub(in crate::engine) fn keep_room(self: Box<Log>) {
+    pub(crate) fn keep_room(self: Box<Log>) {
         if self.images.is_empty() && self.images.capacity() <= INDEX_FROM {
             SPARE.set(Some(self));
         }
@@ -181,7 +181,7 @@ impl Log {
 
 /// Whether a copy may share what can be shared.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(in crate::engine) enum Sharing {
+pub(crate) enum Sharing {
     /// Sharing is allowed: who changes the original sees to it that it is not shared any more.
     Allowed,
     /// The original is changed by somebody who believes to be its only owner.
@@ -189,7 +189,7 @@ pub(in crate::engine) enum Sharing {
 }
 
 /// A copy of an entry that is about to change in place; charged to no account.
-pub(in crate::engine) fn copy(entry: EntryRef<'_, Object>, sharing: Sharing) -> Entry<Object> {
+pub(crate) fn copy(entry: EntryRef<'_, Object>, sharing: Sharing) -> Entry<Object> {
     account::apart(|| {
         let (kind, key, deadline) = (entry.kind(), entry.key(), entry.deadline());
         let mut copy = match entry.value() {

@@ -25,8 +25,8 @@ use super::published::{DbCounts, Published};
 use super::value::object::entry_bytes;
 use super::value::{Body, Part, Trash};
 use super::{Engine, Key};
-use crate::alloc::account;
-use crate::structures::entry::Value;
+use basalt_core::alloc::account;
+use basalt_core::structures::entry::Value;
 use log::Before;
 use smallvec::SmallVec;
 
@@ -70,14 +70,14 @@ thread_local! {
 }
 
 /// Drops the room that is kept on this thread, for tests that count bytes.
-#[cfg(test)]
-pub(crate) fn drop_room() {
+#[cfg(any(test, feature = "testing"))]
+pub fn drop_room() {
     SPARE.take();
     log::drop_room();
 }
 
 /// Counters that go back with an attempt.
-const COUNTS: usize = 19;
+const COUNTS: usize = 20;
 
 /// Counters of how late keys were deleted.
 const LAGS: usize = super::published::LAG_BOUNDS_MS.len() + 3;
@@ -102,7 +102,7 @@ impl Attempt {
 }
 
 /// The counters that go back with an attempt.
-fn counts(published: &Published) -> [&crate::base::counter::Counter; COUNTS] {
+fn counts(published: &Published) -> [&basalt_core::base::counter::Counter; COUNTS] {
     let (leases, tags) = (&published.leases, &published.tags);
     [
         &published.expired_fields,
@@ -114,6 +114,7 @@ fn counts(published: &Published) -> [&crate::base::counter::Counter; COUNTS] {
         &leases.dropped,
         &leases.void_by_time,
         &leases.void_by_change,
+        &leases.fills_refused,
         &leases.stale_served,
         &published.locks.taken,
         &published.locks.handed_over,
@@ -127,7 +128,7 @@ fn counts(published: &Published) -> [&crate::base::counter::Counter; COUNTS] {
     ]
 }
 
-fn lags(published: &Published) -> impl Iterator<Item = &crate::base::counter::Counter> {
+fn lags(published: &Published) -> impl Iterator<Item = &basalt_core::base::counter::Counter> {
     published
         .expiry_lag
         .iter()

@@ -1,10 +1,10 @@
 //! What every large collection can do, and what it is shown by: its elements and pieces, and what undoes its changes.
 
 use super::stream::piece::StreamPiece;
-use crate::alloc::slabs::Mover;
-use crate::structures::item::Item;
-use crate::structures::quicklist::{End, Limits, NodeView};
-use crate::structures::undo_log::{Record, UndoLog};
+use basalt_core::alloc::slabs::Mover;
+use basalt_core::structures::item::Item;
+use basalt_core::structures::quicklist::{End, Limits, NodeView};
+use basalt_core::structures::undo_log::{Record, UndoLog};
 
 /// What undoes the changes of a collection, without a copy of all of it. Charged to no account.
 pub enum Journal {
@@ -40,7 +40,7 @@ impl Journal {
     }
 
     /// Bytes, roughly.
-    pub(in crate::engine) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         match self {
             Journal::Changes(changes) | Journal::List { changes, .. } => changes.len(),
             Journal::Stream(before) => before.bytes(),

@@ -3,12 +3,12 @@
 //! What the bytes mean is `structures::hyperloglog`'s affair. The string reports `raw` after a change. A block must not
 //! be shared when a function here changes it: [`Keyspace::edit_text`] sees to that.
 //!
-//! [`Keyspace::edit_text`]: crate::engine::keyspace::Keyspace::edit_text
+//! [`Keyspace::edit_text`]: crate::keyspace::Keyspace::edit_text
 
 use super::{Kind, Object, writable_text};
-use crate::structures::entry::Entry;
-use crate::structures::hyperloglog::{self, Corrupt, Registers};
-use crate::structures::splice::Splice;
+use basalt_core::structures::entry::Entry;
+use basalt_core::structures::hyperloglog::{self, Corrupt, Registers};
+use basalt_core::structures::splice::Splice;
 
 /// The bytes of a string entry as a buffer.
 struct TextBuffer<'e> {
@@ -35,7 +35,7 @@ impl<'e> TextBuffer<'e> {
 
 impl Splice for TextBuffer<'_> {
     fn bytes(&self) -> &[u8] {
-        use crate::structures::entry::Value;
+        use basalt_core::structures::entry::Value;
         match self.entry.view().value() {
             Value::Bytes(bytes) => bytes,
             Value::Block(block) => block,

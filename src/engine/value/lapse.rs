@@ -3,8 +3,8 @@
 use super::kind::Kind;
 use super::object::Object;
 use super::{hash, set};
-use crate::structures::entry::{Entry, EntryRef};
-use crate::structures::listpack::Element;
+use basalt_core::structures::entry::{Entry, EntryRef};
+use basalt_core::structures::listpack::Element;
 
 /// The soonest deadline of an element of an entry, if it is a collection with such; else costs next to nothing.
 #[inline(always)]

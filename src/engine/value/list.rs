@@ -10,13 +10,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::body::{Body, Journal, Piece, ShowPiece, Standing};
 use super::object::{Collection, Object};
 use super::{DataType, Encoding, Kind};
-use crate::alloc::slabs::Mover;
-use crate::base::number::parse_i64;
-use crate::structures::block::Content;
-use crate::structures::entry::{Entry, EntryRef, Value};
-use crate::structures::item::Item;
-use crate::structures::listpack::{self, Element, Listpack, ListpackMut};
-use crate::structures::quicklist::{End, Limits, Quicklist};
+use basalt_core::alloc::slabs::Mover;
+use basalt_core::base::number::parse_i64;
+use basalt_core::structures::block::Content;
+use basalt_core::structures::entry::{Entry, EntryRef, Value};
+use basalt_core::structures::item::Item;
+use basalt_core::structures::listpack::{self, Element, Listpack, ListpackMut};
+use basalt_core::structures::quicklist::{End, Limits, Quicklist};
 
 /// A list in its entry.
 pub const LISTPACK: Kind = Kind::new(DataType::List, Encoding::Listpack);
@@ -296,7 +296,7 @@ fn to_nodes(entry: &mut Entry<Object>, limits: &Limits) {
 }
 
 /// Makes a quicklist the listpack that it would be by now, had it not kept what it was; see [`settle`].
-pub(in crate::engine) fn settle_late(entry: &mut Entry<Object>) {
+pub(crate) fn settle_late(entry: &mut Entry<Object>) {
     if let Some(limits) = nodes_mut(entry).map(|list| list.limits()) {
         settle(entry, &limits);
     }

@@ -3,16 +3,16 @@
 //! An object knows to the byte what the allocator gave for it, because [`Keyspace::edit`] measures every change; so
 //! MEMORY USAGE, RENAME to another shard and deletion cost the same whatever a collection's size.
 //!
-//! [`Keyspace::edit`]: crate::engine::keyspace::Keyspace::edit
+//! [`Keyspace::edit`]: crate::keyspace::Keyspace::edit
 
 use super::body::{Body, ElementRef, Journal, Part, ShowBefore, ShowPiece, Standing};
 use super::hash::large::HashTable;
-use crate::alloc::account;
-use crate::alloc::slabs::Mover;
-use crate::engine::snapshot::large::Large;
-use crate::structures::entry::{Entry, EntryRef, Value};
-use crate::structures::ordered::ranking::Ranking;
-use crate::structures::quicklist::{End, Quicklist};
+use crate::snapshot::large::Large;
+use basalt_core::alloc::account;
+use basalt_core::alloc::slabs::Mover;
+use basalt_core::structures::entry::{Entry, EntryRef, Value};
+use basalt_core::structures::ordered::ranking::Ranking;
+use basalt_core::structures::quicklist::{End, Quicklist};
 
 macro_rules! collections {
     ($($(#[$doc:meta])* $name:ident($body:ty);)*) => {
@@ -148,19 +148,19 @@ collections! {
     /// Fields with values.
     Hash(HashTable);
     /// A Bloom filter.
-    Bloom(crate::structures::sketch::bloom::Bloom);
+    Bloom(basalt_core::structures::sketch::bloom::Bloom);
     /// A cuckoo filter.
-    Cuckoo(crate::structures::sketch::cuckoo::Cuckoo);
+    Cuckoo(basalt_core::structures::sketch::cuckoo::Cuckoo);
     /// A count-min sketch.
-    CountMin(crate::structures::sketch::count_min::CountMin);
+    CountMin(basalt_core::structures::sketch::count_min::CountMin);
     /// A list of the most frequent elements.
-    TopK(crate::structures::sketch::top_k::TopK);
+    TopK(basalt_core::structures::sketch::top_k::TopK);
     /// A t-digest.
-    TDigest(crate::structures::sketch::t_digest::TDigest);
+    TDigest(basalt_core::structures::sketch::t_digest::TDigest);
     /// A sorted set.
     SortedSet(Ranking);
     /// Entries in the order of their IDs.
-    Stream(Box<crate::engine::value::stream::Stream>);
+    Stream(Box<crate::value::stream::Stream>);
     /// A list of many nodes.
     List(Quicklist);
     /// Members of a set.
@@ -174,12 +174,12 @@ pub struct Object {
     /// What it owns beyond its own box, as the allocator counts it.
     bytes: usize,
     /// What a snapshot under way still has to save of it. It goes wherever the collection goes; charged to no account.
-    pub(in crate::engine) saving: Option<Box<Large>>,
+    pub(crate) saving: Option<Box<Large>>,
 }
 
 impl Object {
     /// Goes on saving it by the piece; true while more is left.
-    pub(in crate::engine) fn save_some(&mut self, goes_on: &mut dyn FnMut() -> bool) -> bool {
+    pub(crate) fn save_some(&mut self, goes_on: &mut dyn FnMut() -> bool) -> bool {
         let Object {
             body,
             bytes,
@@ -199,7 +199,7 @@ impl Object {
     }
 
     /// Moves some of what lies in sparse slabs; see [`Body::relocate_some`].
-    pub(in crate::engine) fn relocate_some(
+    pub(crate) fn relocate_some(
         &mut self,
         from: Standing,
         budget: usize,
@@ -214,8 +214,8 @@ impl Object {
 
     /// A collection for an entry made inside [`Keyspace::create`] or [`Keyspace::edit`], which count its bytes.
     ///
-    /// [`Keyspace::create`]: crate::engine::keyspace::Keyspace::create
-    /// [`Keyspace::edit`]: crate::engine::keyspace::Keyspace::edit
+    /// [`Keyspace::create`]: crate::keyspace::Keyspace::create
+    /// [`Keyspace::edit`]: crate::keyspace::Keyspace::edit
     pub fn boxed(body: Collection) -> Box<Object> {
         Box::new(Object {
             body,
@@ -225,7 +225,7 @@ impl Object {
     }
 
     /// What it owns beyond its own box, as the allocator counts it.
-    pub(in crate::engine) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
@@ -245,7 +245,7 @@ impl Object {
 /// An entry made outside of any shard's account, of a result that [`Keyspace::adopt`] then charges to the shard that
 /// gets it. What else `make` allocates must be gone when it returns.
 ///
-/// [`Keyspace::adopt`]: crate::engine::keyspace::Keyspace::adopt
+/// [`Keyspace::adopt`]: crate::keyspace::Keyspace::adopt
 pub fn detached(make: impl FnOnce() -> Entry<Object>) -> Entry<Object> {
     let before = account::charged_bytes();
     let mut entry = make();
@@ -263,7 +263,7 @@ pub fn entry_bytes(entry: EntryRef<'_, Object>) -> usize {
 }
 
 /// Writes down what an object takes, given what its entry takes with all that it owns.
-pub(in crate::engine) fn note_entry_bytes(entry: &mut Entry<Object>, total: i64) {
+pub(crate) fn note_entry_bytes(entry: &mut Entry<Object>, total: i64) {
     if let Value::Object(_) = entry.view().value() {
         let own = entry.view().memory_bytes() as i64;
         if let Some(object) = entry.object_mut() {
@@ -273,7 +273,7 @@ pub(in crate::engine) fn note_entry_bytes(entry: &mut Entry<Object>, total: i64)
 }
 
 /// What a snapshot still has to save of an entry by the piece.
-pub(in crate::engine) fn under_way(entry: EntryRef<'_, Object>) -> Option<&Large> {
+pub(crate) fn under_way(entry: EntryRef<'_, Object>) -> Option<&Large> {
     match entry.value() {
         Value::Object(object) => object.saving.as_deref(),
         _ => None,
@@ -318,17 +318,17 @@ impl Trash {
     }
 
     /// Whether a snapshot still has to save some of it.
-    pub(in crate::engine) fn is_under_way(&self) -> bool {
+    pub(crate) fn is_under_way(&self) -> bool {
         under_way(self.entry.view()).is_some()
     }
 
     /// Whether a snapshot has saved some of it.
-    pub(in crate::engine) fn is_partly_saved(&self) -> bool {
+    pub(crate) fn is_partly_saved(&self) -> bool {
         under_way(self.entry.view()).is_some_and(Large::is_partly_saved)
     }
 
     /// Goes on saving it; true while more is left.
-    pub(in crate::engine) fn save_some(&mut self, goes_on: &mut dyn FnMut() -> bool) -> bool {
+    pub(crate) fn save_some(&mut self, goes_on: &mut dyn FnMut() -> bool) -> bool {
         let object = self.entry.object_mut();
         object.is_some_and(|object| object.save_some(goes_on))
     }

@@ -3,13 +3,13 @@
 use super::body::{Body, Piece, ShowPiece};
 use super::object::{Collection, Object};
 use super::{DataType, Encoding, Kind};
-use crate::structures::entry::{Entry, EntryRef, Value};
-use crate::structures::sketch::Parts;
-use crate::structures::sketch::bloom::Bloom;
-use crate::structures::sketch::count_min::CountMin;
-use crate::structures::sketch::cuckoo::Cuckoo;
-use crate::structures::sketch::t_digest::TDigest;
-use crate::structures::sketch::top_k::TopK;
+use basalt_core::structures::entry::{Entry, EntryRef, Value};
+use basalt_core::structures::sketch::Parts;
+use basalt_core::structures::sketch::bloom::Bloom;
+use basalt_core::structures::sketch::count_min::CountMin;
+use basalt_core::structures::sketch::cuckoo::Cuckoo;
+use basalt_core::structures::sketch::t_digest::TDigest;
+use basalt_core::structures::sketch::top_k::TopK;
 
 /// One of the sketches.
 pub trait Sketch: Sized {

@@ -1,8 +1,8 @@
 //! Strings as handlers read and write them: integers, bytes in the entry, or a shared block.
 
 use super::{DataType, Kind, Object};
-use crate::structures::block::Block;
-use crate::structures::entry::{Entry, EntryRef, Value};
+use basalt_core::structures::block::Block;
+use basalt_core::structures::entry::{Entry, EntryRef, Value};
 
 /// Longest text reported as `embstr`.
 pub const EMBSTR_BYTES_MAX: usize = 44;
@@ -57,7 +57,7 @@ impl<'a> Text<'a> {
     pub fn integer(&self) -> Option<i64> {
         match self {
             Text::Integer(number) => Some(*number),
-            Text::Bytes(bytes) => crate::base::number::parse_i64(bytes),
+            Text::Bytes(bytes) => basalt_core::base::number::parse_i64(bytes),
             Text::Block(_) => None,
         }
     }
@@ -80,7 +80,7 @@ impl<'a> Text<'a> {
 /// A new string entry in the encoding that Redis would choose.
 pub fn string_entry(key: &[u8], value: &[u8], deadline: Option<u64>) -> Entry<Object> {
     if value.len() <= 20
-        && let Some(number) = crate::base::number::parse_i64(value)
+        && let Some(number) = basalt_core::base::number::parse_i64(value)
     {
         return Entry::integer(Kind::INT.0, key, number, deadline);
     }
@@ -113,7 +113,7 @@ pub fn is_inline_text(entry: EntryRef<'_, Object>) -> bool {
 #[inline(always)]
 pub fn overwrite_text(entry: &mut Entry<Object>, value: &[u8]) {
     if value.len() <= 20
-        && let Some(number) = crate::base::number::parse_i64(value)
+        && let Some(number) = basalt_core::base::number::parse_i64(value)
     {
         entry.set_kind(Kind::INT.0);
         entry.set_integer(number);

@@ -3,17 +3,17 @@
 use super::body::{Body, Journal};
 use super::list;
 use super::object::Object;
-use crate::structures::entry::Entry;
+use basalt_core::structures::entry::Entry;
 
 /// Takes over the journal of an object that an edit is done with, which may be small again by now.
-pub(in crate::engine) fn take_journal(entry: &mut Entry<Object>) -> Option<Journal> {
+pub(crate) fn take_journal(entry: &mut Entry<Object>) -> Option<Journal> {
     let journal = entry.object_mut()?.body.take_changes();
     list::settle_late(entry);
     journal
 }
 
 /// Undoes what a journal says of an entry.
-pub(in crate::engine) fn undo(entry: &mut Entry<Object>, journal: &Journal) {
+pub(crate) fn undo(entry: &mut Entry<Object>, journal: &Journal) {
     if let Journal::List { limits, .. } = journal {
         list::unsettle(entry, *limits);
     }

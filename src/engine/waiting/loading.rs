@@ -1,10 +1,11 @@
-//! Who waits for a key to be loaded, and who loads it: see [`leases`](crate::engine::leases).
+//! Who waits for a key to be loaded, and who loads it: see [`leases`](crate::leases).
 
 use super::Waiters;
-use crate::alloc::account;
-use crate::base::random::Random;
-use crate::engine::leases::{End, LEASES_MAX, Lease, Standing, Undo};
-use crate::engine::{Key, Now};
+use crate::holders::Lease;
+use crate::leases::{End, Standing, TOKEN_BITS, Undo};
+use crate::{Key, Now};
+use basalt_core::alloc::account;
+use basalt_core::base::random::Random;
 
 impl Waiters {
     /// Whether a key is being loaded by a client. Where the time of a lease is over, it ends here; those who waited for
@@ -24,31 +25,41 @@ impl Waiters {
         }
     }
 
-    /// Gives a lease of a key that has none; the token.
+    /// Whether the user of a connection may store what it loads for a key, and so may have a lease of it.
+    pub fn may_load(&self, (db, connection): (usize, u64), key: &Key<'_>) -> bool {
+        let connections = self.connections.as_deref();
+        connections.is_none_or(|connections| connections.may_load(connection, db, key.bytes))
+    }
+
+    /// Gives a lease of a key of a database, which has none, to the connection of this id; the token.
     pub fn give_lease(
         &mut self,
-        db: usize,
+        (db, connection): (usize, u64),
         key: &Key<'_>,
         until_ms: u64,
         random: &mut Random,
     ) -> u64 {
         let token = loop {
-            // 63 bits, so that it is positive in every language.
-            match random.next_u64() >> 1 {
+            // 53 bits: numbers of JavaScript are exact up to there, and clients round larger ones without a word.
+            match random.next_u64() >> (64 - TOKEN_BITS) {
                 0 => {}
                 token => break token,
             }
         };
-        if self.leases.by_key.len() >= LEASES_MAX
-            && let Some(&(_, db, hash)) = self.leases.by_end.first()
-            && let Some(waited) = self.leases.end((db, hash), End::Time)
+        let connections = self.connections.as_deref();
+        let user = connections.map_or(0, |connections| connections.user_of(connection));
+        if let Some(victim) = self.leases.victim(user, connections)
+            && let Some(waited) = self.leases.end(victim, End::Time)
         {
-            self.wake(db, &waited);
+            self.wake(victim.0, &waited);
         }
         let leased = (db, key.hash);
         self.leases.charged(|leases| {
             let lease = Lease {
                 token,
+                user,
+                connection,
+                number: 0,
                 until_ms,
                 given_at: leases.invalidations,
                 waited: None,
@@ -89,18 +100,23 @@ impl Waiters {
         now: Now,
         tags: impl Iterator<Item = &'t [u8]>,
     ) -> bool {
-        if let Some(lease) = self.leases.by_key.get(&(db, key.hash))
-            && lease.token == token
-            && self.leases.is_outdated(db, lease, tags)
-        {
+        let outdated = self
+            .leases
+            .by_key
+            .get(&(db, key.hash))
+            .is_some_and(|lease| lease.token == token && self.leases.is_outdated(db, lease, tags));
+        if outdated {
             self.key_changed(db, key.bytes);
-            return false;
         }
-        self.redeem(db, key, token, now, End::Filled)
+        let is_filled = !outdated && self.redeem(db, key, token, now, End::Filled);
+        if !is_filled && let Some(published) = &self.leases.published {
+            published.leases.fills_refused.add(1);
+        }
+        is_filled
     }
 
     /// A tag was invalidated.
-    pub(in crate::engine) fn note_invalidated(&mut self, db: usize, tag: &[u8]) {
+    pub(crate) fn note_invalidated(&mut self, db: usize, tag: &[u8]) {
         self.leases.note_invalidated(db, tag);
     }
 
@@ -121,15 +137,15 @@ impl Waiters {
         }
     }
 
-    pub(in crate::engine) fn begin_attempt(&mut self) {
+    pub(crate) fn begin_attempt(&mut self) {
         self.leases.begin_attempt();
     }
 
-    pub(in crate::engine) fn commit_attempt(&mut self) {
+    pub(crate) fn commit_attempt(&mut self) {
         self.leases.undo = None;
     }
 
-    pub(in crate::engine) fn undo_attempt(&mut self) {
+    pub(crate) fn undo_attempt(&mut self) {
         self.forget_ready();
         self.leases.undo_attempt();
         self.note_attention();

@@ -19,11 +19,12 @@ use std::sync::Arc;
 
 use super::Now;
 use super::alarms::Alarms;
+use super::holders::Connections;
 use super::leases::Leases;
 use super::published::Published;
 use super::value::DataType;
-use crate::base::hash::Seed;
-use crate::base::maps;
+use basalt_core::base::hash::Seed;
+use basalt_core::base::maps;
 
 /// Somebody who waits.
 pub trait Waiter: Send + Sync {
@@ -131,6 +132,8 @@ pub struct Waiters {
     ready: Vec<Place>,
     /// Who brings waiters to further shards; it does so once this one is let go.
     pub caller: Option<Arc<dyn Caller>>,
+    /// Connections and users of leases; none in tests of one shard.
+    pub connections: Option<Arc<dyn Connections>>,
     /// Somebody is to be brought.
     calls: bool,
     published: Option<Arc<Published>>,

@@ -429,3 +429,109 @@ fn figures_of_a_page_are_those_of_info() {
     assert_eq!(shown(&page, "keys"), 2.0);
     assert_eq!(shown(&page, "connected_clients"), 1.0);
 }
+
+/// A folder stands where the snapshot is to go, until there is none.
+#[test]
+fn writes_that_are_refused_for_the_disk_stand_out_and_come_back_by_themselves() {
+    if is_stand_in() {
+        return;
+    }
+    let (server, port) = start(&[("save", "100000 1000000")]);
+    let mut raw = server.raw();
+    eventually("it is ready", || {
+        get(port, "/ready").starts_with("HTTP/1.1 200 ")
+    });
+    let file = server.dir().join("dump.rdb");
+    std::fs::create_dir(&file).expect("a folder");
+    check(&mut raw, "SET a 1", "OK");
+    check(&mut raw, "BGSAVE", "Background saving started");
+    eventually("the save fails", || {
+        support::info_field(&mut raw, "persistence", "rdb_last_bgsave_status") == "err"
+    });
+    let refused = raw.call("SET a 2").show();
+    assert!(
+        refused.contains("MISCONF Redis is configured to save RDB snapshots")
+            && refused.contains("The last BGSAVE failed"),
+        "{refused}"
+    );
+    let ready = get(port, "/ready");
+    assert!(
+        ready.starts_with("HTTP/1.1 503 ") && ready.contains("writes are refused: MISCONF"),
+        "{ready}"
+    );
+    let findings = get(port, "/api/v1/findings");
+    assert!(
+        findings.contains("\"about\":\"persistence\"")
+            && findings.contains("\"remedy\":\"stop-writes-on-bgsave-error\""),
+        "{findings}"
+    );
+    assert!(get(port, "/").contains("Writes are refused, as the last BGSAVE failed"));
+    let doctor = raw.call("MEMORY DOCTOR").show();
+    assert!(doctor.contains("Writes are refused"), "{doctor}");
+    std::fs::remove_dir(&file).expect("nothing is in it");
+    // No client writes, so no save point is ever reached: it is tried again all the same.
+    eventually("writes are taken again", || {
+        raw.call("SET a 3").show() == "OK"
+    });
+    assert!(get(port, "/ready").starts_with("HTTP/1.1 200 "));
+    assert!(!get(port, "/api/v1/findings").contains("persistence"));
+}
+
+#[test]
+fn a_replica_without_its_primary_stands_out() {
+    if is_stand_in() {
+        return;
+    }
+    let nobody = support::free_port();
+    let (server, port) = start(&[("replicaof", &format!("127.0.0.1 {nobody}"))]);
+    let findings = get(port, "/api/v1/findings");
+    assert!(
+        findings.contains("\"about\":\"replication\"") && findings.contains("is down"),
+        "{findings}"
+    );
+    check(&mut server.raw(), "REPLICAOF NO ONE", "OK");
+    assert!(!get(port, "/api/v1/findings").contains("replication"));
+}
+
+#[test]
+fn a_cluster_that_is_down_stands_out() {
+    if is_stand_in() {
+        return;
+    }
+    let (server, port) = start(&[("cluster-enabled", "yes")]);
+    let mut raw = server.raw();
+    let findings = get(port, "/api/v1/findings");
+    assert!(
+        findings.contains("\"about\":\"cluster\"") && findings.contains("16384 slots have no node"),
+        "{findings}"
+    );
+    check(&mut raw, "CLUSTER ADDSLOTSRANGE 0 16383", "OK");
+    eventually("it serves", || {
+        let findings = get(port, "/api/v1/findings");
+        !findings.contains("\"about\":\"cluster\"")
+    });
+}
+
+#[test]
+fn what_is_hidden_or_not_known_yet_says_what_helps() {
+    if is_stand_in() {
+        return;
+    }
+    let (server, port) = start(&[]);
+    let mut raw = server.raw();
+    let keys = get(port, "/keys");
+    assert!(
+        keys.contains("ACL SETUSER viewer on") && keys.contains("metrics-key-names yes"),
+        "{keys}"
+    );
+    assert!(
+        !keys.contains("href=\"/sign-in\""),
+        "nobody can sign in: {keys}"
+    );
+    check(&mut raw, "ACL SETUSER viewer on >secret ~* +@read", "OK");
+    assert!(get(port, "/keys").contains("href=\"/sign-in\""));
+    let missing = get(port, "/no/such/page");
+    assert!(missing.contains("The console is at /."), "{missing}");
+    let curve = support::info_text(&mut raw, "missratio", "curve_status");
+    assert!(curve.is_some_and(|text| text.contains("reads of many keys")));
+}

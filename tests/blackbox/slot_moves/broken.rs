@@ -199,6 +199,12 @@ fn a_node_that_is_killed_leaves_the_slot_and_its_keys_with_the_other() {
 /// Adds a replica of a node to a cluster.
 fn replica_of(primary: &Server, others: &[&Server]) -> Server {
     let replica = start();
+    attach(&replica, primary, others);
+    replica
+}
+
+/// Makes a server a replica of a node, and so a node of the cluster of which some nodes are given.
+pub(crate) fn attach(replica: &Server, primary: &Server, others: &[&Server]) {
     let nodes = text_of(primary, "CLUSTER NODES");
     let myself = nodes.lines().find(|line| line.contains("myself"));
     let place = myself.and_then(|line| line.split(' ').nth(1));
@@ -213,13 +219,12 @@ fn replica_of(primary: &Server, others: &[&Server]) -> Server {
         "OK",
     );
     let mut all = others.to_vec();
-    all.push(&replica);
+    all.push(replica);
     agree(&all);
     let line = format!("CLUSTER REPLICATE {}", id(primary));
     check(&mut replica.raw(), &line, "OK");
     agree(&all);
-    crate::replicated::await_link(&replica);
-    replica
+    crate::replicated::await_link(replica);
 }
 
 fn text_of(server: &Server, line: &str) -> String {

@@ -1,8 +1,9 @@
 //! What tags keys have, for how long they count as stale, and which fences locks have, goes with their slot.
 
 use std::fs;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::{TAG, await_end, migrate, pair, start};
+use super::{TAG, await_end, count, migrate, move_over, pair, start, valkey_beside};
 use crate::clustered::{options, unite};
 use crate::support::{self, Server, check, start_loaded};
 use crate::wire::{Raw, encode};
@@ -128,27 +129,136 @@ fn fences_go_with_their_slot_and_grow_on() {
     check_moved(&other, fences);
 }
 
-/// The node that gives has drawn fences that the clock of the other one is far from.
+/// The node that gives has drawn fences that the clock of the other one is behind.
 #[test]
 fn fences_grow_on_where_the_clock_of_the_other_node_is_behind() {
     if support::is_stand_in() {
         return;
     }
-    const AHEAD: i64 = 4_000_000_000_000_000;
+    const HALF_A_DAY: Duration = Duration::from_secs(12 * 60 * 60);
+    let since = (SystemTime::now() + HALF_A_DAY).duration_since(UNIX_EPOCH);
+    let ahead = since.expect("after 1970").as_micros() as i64;
     let dir = tempfile::tempdir().expect("a temporary folder");
     let files = dir.path().join("appendonlydir");
     fs::create_dir(&files).expect("a folder");
     let manifest = "file appendonly.aof.1.incr.aof seq 1 type i\n";
     fs::write(files.join("appendonly.aof.manifest"), manifest).expect("written");
-    let note = format!("basalt:fence:{AHEAD}:0000000000000000");
     let mut log = encode(&["SELECT", "0"]);
-    log.extend(encode(&["HDEL", "", &note]));
+    let number = ahead.to_string();
+    log.extend(encode(&[
+        "COMMAND",
+        "INFO",
+        "basalt:note",
+        "FENCE",
+        &number,
+    ]));
     fs::write(files.join("appendonly.aof.1.incr.aof"), log).expect("written");
     let options = options().with("dir", &dir.path().display().to_string());
     let one = start_loaded(&options.with("appendonly", "yes"));
     let other = start();
     unite(&[&one, &other]);
     let fences = move_locks(&one, &other, 0);
-    assert!(fences.1 > AHEAD, "{fences:?}");
+    assert!(fences.1 > ahead, "{fences:?}");
     check_moved(&other, fences);
+}
+
+/// Keys that have been sent lose tags, by more words than a script can take, and go by their tags, while the slot goes.
+#[test]
+fn tags_that_change_while_a_slot_moves_are_the_same_at_the_other_node() {
+    const MANY: usize = 30_000;
+    if support::is_stand_in() {
+        return;
+    }
+    let (one, other) = pair(&options());
+    let mut raw = one.raw();
+    let tags = |name: &str, count: usize| -> Vec<String> {
+        (0..count).map(|number| format!("{name}{number}")).collect()
+    };
+    let words = |head: &[&str], tags: Vec<String>| -> Vec<String> {
+        let head = head.iter().map(|word| (*word).to_owned());
+        head.chain(tags).collect()
+    };
+    let keys = tags("k", MANY);
+    for some in keys.chunks(500) {
+        let lines: Vec<String> = some
+            .iter()
+            .map(|key| format!("SET {TAG}{key} v TAGS 1 all"))
+            .collect();
+        let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+        raw.pipeline(&lines);
+    }
+    let tagged = tags("tagged", 20);
+    for key in &tagged {
+        let key = format!("{TAG}{key}");
+        check(&mut raw, &format!("SET {key} v"), "OK");
+        let added = raw.command(&words(&["TAG", "ADD", &key, "kept"], tags("y", 253)));
+        assert_eq!(added.integer(), 254);
+    }
+    // Of a slot that stays there, at the other node.
+    let mut theirs = other.raw();
+    check(&mut theirs, "SET {a}theirs v TAGS 1 all", "OK");
+    migrate(&one, &other);
+    check(&mut raw, "TAG INVALIDATE all", &format!("(integer) {MANY}"));
+    let removed: Vec<bool> = tagged
+        .iter()
+        .map(|key| {
+            let key = format!("{TAG}{key}");
+            let removed = raw.command(&words(&["TAG", "REM", &key], tags("y", 50_000)));
+            !removed.is_error()
+        })
+        .collect();
+    await_end(&one, "success");
+    let mut raw = other.raw();
+    for (key, was_removed) in tagged.iter().zip(&removed) {
+        let left = raw.call(&format!("TAG OF {TAG}{key}")).items().len();
+        assert_eq!(
+            left,
+            if *was_removed { 1 } else { 254 },
+            "{key}: {removed:?}"
+        );
+    }
+    assert_eq!(count(&other), 20);
+    check(&mut raw, "TAG OF {a}theirs", "1) \"all\"");
+    check(&mut raw, "GET {a}theirs", "\"v\"");
+}
+
+/// Valkey takes notes without an error, and no fences and tags from them.
+#[test]
+fn slots_with_notes_move_to_valkey_and_back() {
+    let Some((ours, valkey)) = valkey_beside(&[]) else {
+        return;
+    };
+    let mut raw = ours.raw();
+    for round in 0..3 {
+        let key = format!("{TAG}tagged:{round}");
+        check(&mut raw, &format!("SET {key} v TAGS 2 a b"), "OK");
+        lock(&mut raw, &format!("held:{round}"), "me");
+    }
+    let filler: Vec<String> = (0..20_000).map(|number| format!("m{number}")).collect();
+    for some in filler.chunks(1_000) {
+        raw.call(&format!("SADD {TAG}large {}", some.join(" ")));
+    }
+    migrate(&ours, &valkey);
+    for round in 0..200 {
+        let lines = [
+            "MULTI".to_owned(),
+            format!("SET {TAG}during:{round} v TAGS 1 a"),
+            format!("LOCK {TAG}lock:{round} me 600000"),
+            format!("TAG REM {TAG}tagged:0 a"),
+            "EXEC".to_owned(),
+        ];
+        let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+        if raw.pipeline(&lines).iter().any(|reply| reply.is_error()) {
+            break;
+        }
+    }
+    await_end(&ours, "success");
+    let mut theirs = valkey.raw();
+    check(&mut theirs, &format!("GET {TAG}tagged:0"), "\"v\"");
+    check(&mut theirs, &format!("HGET {TAG}held:1 me"), "\"1\"");
+    check(&mut theirs, &format!("SCARD {TAG}large"), "(integer) 20000");
+    let figures = theirs.call("INFO everything").body();
+    assert!(figures.contains("unexpected_error_replies:0"), "{figures}");
+    move_over(&valkey, &ours);
+    check(&mut ours.raw(), &format!("GET {TAG}tagged:0"), "\"v\"");
 }

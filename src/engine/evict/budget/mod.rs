@@ -44,9 +44,9 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering::Re
 use std::sync::{Arc, OnceLock};
 
 use super::Policy;
-use crate::alloc::account;
-use crate::engine::published::Published;
-use crate::engine::tracking::TrackedCount;
+use crate::published::{Held, Published};
+use crate::tracking::TrackedCount;
+use basalt_core::alloc::account;
 pub(super) use pool::{Pool, Whose, is_beyond_trades};
 
 /// Where the limit is kept to the byte, the server itself may be seen to take so much more between two looks at it.
@@ -73,6 +73,14 @@ const GROWTH_BYTES_MIN: i64 = 256 * 1024;
 /// The bound of that growth where the limit is large.
 const GROWTH_BYTES_MAX: i64 = 16 * 1024 * 1024;
 
+/// Where a limit is set, what the server itself takes more than at its start counts up to one part in so many of it,
+/// however often a limit is set: a change of the settings, or of the role, evicts no data on that account.
+const AT_LIMIT_PARTS: i64 = 8;
+/// The bound of that where the limit is small, so that a limit just below what is used has keys evicted.
+const AT_LIMIT_BYTES_MIN: i64 = 8 * 1024 * 1024;
+/// The bound of that where the limit is large.
+const AT_LIMIT_BYTES_MAX: i64 = 256 * 1024 * 1024;
+
 /// What counts of the server itself rises by one part in so many of its bound at a time, as its parts are not measured
 /// at one moment.
 const RISES: i64 = 8;
@@ -87,6 +95,8 @@ pub struct Budget {
     /// Whether any database has one.
     has_shares: AtomicBool,
     elsewhere: AtomicI64,
+    /// Bytes of held locks, which are never evicted.
+    held: Arc<Held>,
     /// The least that was measured elsewhere since [`Budget::low_since_ms`], and in the period before.
     lows: [AtomicI64; 2],
     low_since_ms: AtomicU64,
@@ -133,10 +143,15 @@ impl Budget {
     pub fn of(all_published: Box<[Arc<Published>]>) -> Budget {
         let all_published: Arc<[Arc<Published>]> = all_published.into();
         let dbs = all_published.first().map_or(0, |shard| shard.dbs.len());
+        let held = Arc::default();
+        for published in &*all_published {
+            published.join_held(&held);
+        }
         let share = |db| Pool::of(Some(db), Arc::clone(&all_published));
         Budget {
             shares: (0..dbs).map(share).collect(),
             pool: Pool::of(None, all_published),
+            held,
             ..Budget::default()
         }
     }
@@ -311,13 +326,13 @@ impl Budget {
     }
 
     /// Notes that a large value was given up, or freed at last (negative).
-    pub(in crate::engine) fn add_leaving(&self, bytes: i64) {
+    pub(crate) fn add_leaving(&self, bytes: i64) {
         self.leaving.fetch_add(bytes, Relaxed);
     }
 
     /// Notes that so many flushed databases are on their way back to the allocator, or that they have arrived
     /// (negative). Nothing is evicted meanwhile.
-    pub(in crate::engine) fn add_freeing(&self, databases: i64) {
+    pub(crate) fn add_freeing(&self, databases: i64) {
         if databases < 0 {
             // What they took is free before anybody pays again.
             self.assess();
@@ -331,7 +346,7 @@ impl Budget {
     }
 
     /// Notes that so many objects wait to be freed, or are freed at last (negative).
-    pub(in crate::engine) fn add_pending(&self, objects: i64) {
+    pub(crate) fn add_pending(&self, objects: i64) {
         self.pending.fetch_add(objects, Relaxed);
     }
 
@@ -383,10 +398,13 @@ impl Budget {
         self.base.store(base, Relaxed);
     }
 
-    /// Says what the server itself takes when a limit is about to be set: that counts at once.
-    pub fn set_base_at_limit(&self, bytes: i64, is_waiting: bool) {
+    /// Says what the server itself takes when a limit in bytes is about to be set: that counts at once, within bounds.
+    pub fn set_base_at_limit(&self, bytes: i64, is_waiting: bool, limit: u64) {
         self.is_anything_waiting.store(is_waiting, Relaxed);
-        let base = bytes.max(self.base_at_start.load(Relaxed));
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let growth_max = (limit / AT_LIMIT_PARTS).clamp(AT_LIMIT_BYTES_MIN, AT_LIMIT_BYTES_MAX);
+        let start = self.base_at_start.load(Relaxed);
+        let base = bytes.clamp(start, start + growth_max);
         self.base_at_limit.store(base, Relaxed);
         self.base_seen.store(base, Relaxed);
         self.base.store(base, Relaxed);
@@ -538,6 +556,23 @@ impl Budget {
         !self.is_limited() || taken.saturating_add_unsigned(bytes as u64) <= self.limit_bytes()
     }
 
+    /// What held locks take in all shards.
+    pub fn held_bytes(&self) -> u64 {
+        self.held.bytes()
+    }
+
+    /// Keys of all shards that the policy lets go.
+    pub fn evictable_keys(&self) -> u64 {
+        let volatile_only = self.policy().is_volatile_only();
+        let all = self.pool.all_published().iter();
+        match self.policy().evicts() {
+            true => all
+                .map(|published| published.evictable(None, volatile_only))
+                .sum(),
+            false => 0,
+        }
+    }
+
     /// Whether any shard has a key that the policy lets go.
     pub fn is_any_evictable(&self) -> bool {
         self.pool.is_any_evictable(self.policy())
@@ -573,6 +608,24 @@ impl Budget {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_limit_that_is_set_again_and_again_counts_growth_within_a_bound() {
+        const START: i64 = 10 << 20;
+        let budget = Budget::default();
+        budget.base_at_start.store(START, Relaxed);
+        let base_at = |bytes: i64, limit: u64| {
+            budget.set_base_at_limit(bytes, false, limit);
+            budget.base.load(Relaxed) - START
+        };
+        assert_eq!(base_at(START - 1, 1 << 30), 0);
+        assert_eq!(base_at(START + 1000, 1 << 30), 1000);
+        for _ in 0..3 {
+            assert_eq!(base_at(START + (1 << 30), 1 << 30), 128 << 20);
+        }
+        assert_eq!(base_at(START + (1 << 30), 1 << 20), AT_LIMIT_BYTES_MIN);
+        assert_eq!(base_at(i64::MAX, u64::MAX), AT_LIMIT_BYTES_MAX);
+    }
 
     #[test]
     fn while_clients_are_told_what_is_taken_elsewhere_counts_once_it_has_lasted() {

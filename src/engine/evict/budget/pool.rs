@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
 use super::super::Policy;
-use crate::engine::published::{Account, Published};
+use crate::published::{Account, Published};
 
 /// The most that a shard draws at once beyond what it needs.
 const CHUNK_BYTES_MAX: i64 = 256 * 1024;
@@ -54,10 +54,10 @@ const BEHIND_PARTS: i64 = 64;
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Whose memory a pool is: all databases', or one's, by its number.
-pub(in crate::engine) type Whose = Option<usize>;
+pub(crate) type Whose = Option<usize>;
 
 /// Whether so many bytes are more than trades are for.
-pub(in crate::engine::evict) fn is_beyond_trades(bytes: i64, trade: i64) -> bool {
+pub(in crate::evict) fn is_beyond_trades(bytes: i64, trade: i64) -> bool {
     bytes > DEBT_TRADES_MAX * trade
 }
 
@@ -68,7 +68,7 @@ struct Shared(AtomicI64);
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(in crate::engine::evict) struct Pool {
+pub(in crate::evict) struct Pool {
     whose: Whose,
     all_published: Arc<[Arc<Published>]>,
     free: Shared,
@@ -95,7 +95,7 @@ impl Pool {
     }
 
     /// What a shard takes of the pool, and what it may take.
-    pub(in crate::engine::evict) fn account<'p>(&self, published: &'p Published) -> &'p Account {
+    pub(in crate::evict) fn account<'p>(&self, published: &'p Published) -> &'p Account {
         published.account(self.whose)
     }
 
@@ -161,12 +161,12 @@ impl Pool {
     }
 
     /// Whether the limit is kept to the byte.
-    pub(in crate::engine::evict) fn is_exact(&self) -> bool {
+    pub(in crate::evict) fn is_exact(&self) -> bool {
         self.limit_bytes() < EXACT_BELOW_BYTES && self.all_published().len() <= EXACT_SHARDS_MAX
     }
 
     /// Takes a part of what is free for a shard that needs so many bytes more; less if there is less.
-    pub(in crate::engine::evict) fn draw(&self, published: &Published, needed: i64) {
+    pub(in crate::evict) fn draw(&self, published: &Published, needed: i64) {
         let free = self.free.0.load(Relaxed);
         if free <= 0 {
             return;
@@ -188,7 +188,7 @@ impl Pool {
 
     /// Takes back what a shard has freed far beyond what it owed: a shard that owes something finds it before it
     /// evicts.
-    pub(in crate::engine::evict) fn give_back(&self, published: &Published, trade: i64) {
+    pub(in crate::evict) fn give_back(&self, published: &Published, trade: i64) {
         let unused = -self.debt(published);
         if is_beyond_trades(unused, trade) {
             self.take_back(published, unused);
@@ -317,14 +317,14 @@ impl Pool {
     }
 
     /// What two shards exchange at once.
-    pub(in crate::engine::evict) fn trade_bytes(&self) -> i64 {
+    pub(in crate::evict) fn trade_bytes(&self) -> i64 {
         let shards = self.all_published().len().max(1) as i64;
         let even = self.limit_bytes() / (shards * TRADE_PARTS);
         even.clamp(TRADE_BYTES_MIN, TRADE_BYTES_MAX)
     }
 
     /// What a shard that evicts frees ahead of its need.
-    pub(in crate::engine::evict) fn ahead_bytes(&self, trade: i64) -> i64 {
+    pub(in crate::evict) fn ahead_bytes(&self, trade: i64) -> i64 {
         if self.is_exact() {
             return 0;
         }
@@ -332,7 +332,7 @@ impl Pool {
     }
 
     /// Moves a trade's worth from another shard, drawn as likely as it is large, to this one.
-    pub(in crate::engine::evict) fn trade(
+    pub(in crate::evict) fn trade(
         &self,
         published: &Published,
         bytes: i64,
@@ -363,7 +363,7 @@ impl Pool {
     }
 
     /// Moves what a shard without evictable keys needs from shards that have some; what it got.
-    pub(in crate::engine::evict) fn beg(
+    pub(in crate::evict) fn beg(
         &self,
         published: &Published,
         needed: i64,

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::base::hash::Seed;
-use crate::engine::keyspace::Deadline;
-use crate::engine::value::string_entry;
-use crate::engine::{Key, published::Published};
+use crate::keyspace::Deadline;
+use crate::value::string_entry;
+use crate::{Key, published::Published};
+use basalt_core::base::hash::Seed;
 
+mod ages;
 mod reference;
 mod shares;
 
@@ -463,7 +464,7 @@ fn keys_in_the_millisecond_of_their_deadline_are_evicted() {
 #[test]
 fn the_soonest_deadlines_go_first() {
     let mut server = Server::new(1, 1 << 20, Policy::VolatileTtl);
-    let mut random = crate::base::random::Random::new(5);
+    let mut random = basalt_core::base::random::Random::new(5);
     let deadlines: Vec<u64> = (0..20_000).map(|_| 1 + random.below(100_000_000)).collect();
     for (number, ahead_ms) in deadlines.iter().enumerate() {
         let deadline = Deadline::At(NOW.unix_ms + 60_000 + ahead_ms);

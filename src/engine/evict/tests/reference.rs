@@ -7,7 +7,7 @@ use std::collections::{HashMap, VecDeque};
 
 use super::super::order::{Rules, size_class};
 use super::*;
-use crate::base::random::Random;
+use basalt_core::base::random::Random;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
@@ -45,30 +45,66 @@ impl Reference {
             ..State::default()
         };
         if !volatile_only || is_volatile {
-            let mut is_remembered = false;
-            if !self.ghosts.is_empty() {
-                let (at, mark) = self.ghost_place(hash);
-                let known = self.ghosts[at].iter().position(|known| *known == mark);
-                if let Some(known) = known {
-                    self.ghosts[at].copy_within(known + 1.., known);
-                    self.ghosts[at][7] = 0;
-                    is_remembered = true;
-                }
-            }
-            if !is_remembered {
-                state.is_small = true;
-                self.queue.push_back(hash);
-            }
+            self.enter(hash, &mut state);
         }
         self.keys.insert(hash, state);
+        self.settle();
+    }
+
+    fn enter(&mut self, hash: u64, state: &mut State) {
+        if !self.ghosts.is_empty() {
+            let (at, mark) = self.ghost_place(hash);
+            let known = self.ghosts[at].iter().position(|known| *known == mark);
+            if let Some(known) = known {
+                self.ghosts[at].copy_within(known + 1.., known);
+                self.ghosts[at][7] = 0;
+                state.uses = state.uses.max(1);
+            }
+        }
+        state.is_small = true;
+        self.queue.push_back(hash);
+    }
+
+    fn go(&mut self, hash: u64) {
+        let state = self.keys.remove(&hash).expect("in both");
+        if state.is_small {
+            self.queue.retain(|other| *other != hash);
+        }
+    }
+
+    /// Another value is put there by RENAME or its kin.
+    fn renew(&mut self, hash: u64) {
+        let mut state = self.keys[&hash];
+        self.go(hash);
+        state.is_small = false;
+        if !self.rules.0 || state.is_volatile {
+            self.enter(hash, &mut state);
+        }
+        self.keys.insert(hash, state);
+        self.settle();
+    }
+
+    fn mark_volatile(&mut self, hash: u64, is_volatile: bool) {
+        let mut state = self.keys[&hash];
+        if state.is_volatile == is_volatile {
+            return;
+        }
+        let is_new = self.rules.0 && is_volatile && !state.is_small;
+        state.is_volatile = is_volatile;
+        if is_new {
+            self.enter(hash, &mut state);
+        }
+        self.keys.insert(hash, state);
+        self.settle();
+    }
+
+    fn settle(&mut self) {
         for _ in 0..2 {
             if self.queue.len() <= self.keys.len() / 2 + 256 {
                 break;
             }
             let oldest = self.queue.pop_front().expect("long");
-            if let Some(state) = self.keys.get_mut(&oldest) {
-                state.is_small = false;
-            }
+            self.keys.get_mut(&oldest).expect("there").is_small = false;
         }
     }
 
@@ -100,18 +136,34 @@ impl Reference {
                 return None;
             }
             let hash = self.queue.pop_front()?;
-            let Some(state) = self.keys.get_mut(&hash).filter(|state| state.is_small) else {
-                continue;
-            };
+            let state = self.keys.get_mut(&hash).expect("there");
+            state.is_small = false;
             if self.rules.0 && !state.is_volatile {
-                state.is_small = false;
-            } else if state.worth() > 0 {
-                state.is_small = false;
+                continue;
+            }
+            if state.worth() > 0 {
                 state.uses = 0;
             } else {
-                let (at, mark) = self.ghost_place(hash);
-                self.ghosts[at].copy_within(..7, 1);
-                self.ghosts[at][0] = mark;
+                self.note_ghost(hash);
+                return Some(hash);
+            }
+        }
+        None
+    }
+
+    fn note_ghost(&mut self, hash: u64) {
+        let (at, mark) = self.ghost_place(hash);
+        self.ghosts[at].copy_within(..7, 1);
+        self.ghosts[at][0] = mark;
+    }
+
+    fn oldest(&mut self) -> Option<u64> {
+        for _ in 0..64 {
+            let hash = self.queue.pop_front()?;
+            let state = self.keys.get_mut(&hash).expect("there");
+            state.is_small = false;
+            if !self.rules.0 || state.is_volatile {
+                self.note_ghost(hash);
                 return Some(hash);
             }
         }
@@ -127,7 +179,8 @@ impl Reference {
             .values()
             .filter(|state| !volatile_only || state.is_volatile)
             .count();
-        let found = self.look_at_queue(|len| len > candidates * share / 100 || len >= candidates);
+        let small_max = (candidates * share / 100).max(1);
+        let found = self.look_at_queue(|len| len > small_max || len >= candidates);
         if found.is_some() {
             return (found, 0);
         }
@@ -154,7 +207,7 @@ impl Reference {
                 return (Some(hash), at);
             }
         }
-        (self.look_at_queue(|_| true), at)
+        (self.oldest(), at)
     }
 }
 
@@ -194,13 +247,16 @@ fn compare(policy: Policy, by_size: bool, capacity: usize, seed: u64) {
         match db.find(&key) {
             Some(place) if random.below(20) == 0 => {
                 db.charged(|db| drop(db.delete(place)));
-                reference.keys.remove(&key.hash);
+                reference.go(key.hash);
             }
             Some(place) if random.below(30) == 0 => {
                 let at_ms = (random.below(2) == 0).then_some(NOW.unix_ms + 1_000_000);
                 db.charged(|db| db.set_deadline(place, key.hash, at_ms));
-                let state = reference.keys.get_mut(&key.hash).expect("in both");
-                state.is_volatile = at_ms.is_some();
+                reference.mark_volatile(key.hash, at_ms.is_some());
+            }
+            Some(place) if random.below(40) == 0 => {
+                db.charged(|db| db.renew(place, key.hash));
+                reference.renew(key.hash);
             }
             Some(_) => {
                 let found = db.table.find_mut(key.hash, key.bytes);
@@ -212,7 +268,7 @@ fn compare(policy: Policy, by_size: bool, capacity: usize, seed: u64) {
                 let at_ms = (random.below(3) > 0).then_some(NOW.unix_ms + 1_000_000);
                 let value = vec![b'v'; if rank.is_multiple_of(9) { 3_000 } else { 30 }];
                 let entry = string_entry(key.bytes, &value, at_ms);
-                let bytes = crate::engine::value::object::entry_bytes(entry.view());
+                let bytes = crate::value::object::entry_bytes(entry.view());
                 let class = size_class(bytes, published.used_bytes(), db.len());
                 db.charged(|db| {
                     db.insert(key.hash, entry);
@@ -230,7 +286,7 @@ fn compare(policy: Policy, by_size: bool, capacity: usize, seed: u64) {
                     }
                     let Some(place) = chosen else { break };
                     db.charged(|db| drop(db.delete(place)));
-                    reference.keys.remove(&expected.expect("the same"));
+                    reference.go(expected.expect("the same"));
                     evictions += 1;
                 }
             }

@@ -9,9 +9,9 @@
 
 pub(super) mod pages;
 
-use crate::alloc::slabs::Mover;
-use crate::structures::entry::{Entry, EntryRef};
-use crate::structures::table::{Place, Table};
+use basalt_core::alloc::slabs::Mover;
+use basalt_core::structures::entry::{Entry, EntryRef};
+use basalt_core::structures::table::{Place, Table};
 use pages::{Deadlines, Due};
 
 /// The latest deadline of an element, as in Redis.

@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::alloc::slabs::Mover;
+use basalt_core::alloc::slabs::Mover;
 
 /// Items of a full page. Moving half of them takes some ten nanoseconds.
 const PAGE_ITEMS_MAX: usize = 128;
@@ -24,14 +24,14 @@ const PAGE_ITEMS_MIN: usize = PAGE_ITEMS_MAX / 8;
 const SPARSE_PART: usize = 4;
 
 /// The latest deadline that is kept.
-pub(in crate::engine::value) const DEADLINE_MAX: u64 = (1 << 46) - 1;
+pub(in crate::value) const DEADLINE_MAX: u64 = (1 << 46) - 1;
 
 /// The bits of a hash that an item keeps.
 const HASH: u64 = !(0x3_ffff << 16);
 
 /// A deadline and a hash; compares by the deadline first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::engine::value) struct Due([u32; 3]);
+pub(in crate::value) struct Due([u32; 3]);
 
 impl Due {
     /// A number by which it is found again.
@@ -46,7 +46,7 @@ impl Due {
     }
 
     /// An item of a deadline of at most [`DEADLINE_MAX`].
-    pub(in crate::engine::value) fn new(deadline_ms: u64, hash: u64) -> Due {
+    pub(in crate::value) fn new(deadline_ms: u64, hash: u64) -> Due {
         let kept = u128::from(hash >> 34 << 16 | hash & 0xffff);
         let all = u128::from(deadline_ms.min(DEADLINE_MAX)) << 46 | kept;
         Due([(all >> 64) as u32, (all >> 32) as u32, all as u32])
@@ -58,25 +58,25 @@ impl Due {
     }
 
     /// The deadline, in Unix milliseconds.
-    pub(in crate::engine::value) fn deadline_ms(self) -> u64 {
+    pub(in crate::value) fn deadline_ms(self) -> u64 {
         (self.all() >> 46) as u64
     }
 
     /// The hash; bits that are not kept are zero.
-    pub(in crate::engine::value) fn hash(self) -> u64 {
+    pub(in crate::value) fn hash(self) -> u64 {
         let kept = self.all() as u64 & ((1 << 46) - 1);
         kept >> 16 << 34 | kept & 0xffff
     }
 
     /// Whether an item of this hash would look alike.
-    pub(in crate::engine::value) fn is_of(self, hash: u64) -> bool {
+    pub(in crate::value) fn is_of(self, hash: u64) -> bool {
         self.hash() == hash & HASH
     }
 }
 
 /// See the module.
 #[derive(Clone, Default)]
-pub(in crate::engine::value) struct Deadlines {
+pub(in crate::value) struct Deadlines {
     pages: BTreeMap<Due, Vec<Due>>,
     len: usize,
 }
@@ -84,27 +84,27 @@ pub(in crate::engine::value) struct Deadlines {
 impl Deadlines {
     /// Items.
     #[cfg(test)]
-    pub(in crate::engine::value) fn len(&self) -> usize {
+    pub(in crate::value) fn len(&self) -> usize {
         self.len
     }
 
     /// Whether there is none.
-    pub(in crate::engine::value) fn is_empty(&self) -> bool {
+    pub(in crate::value) fn is_empty(&self) -> bool {
         self.len == 0
     }
 
     /// The soonest item.
-    pub(in crate::engine::value) fn first(&self) -> Option<Due> {
+    pub(in crate::value) fn first(&self) -> Option<Due> {
         self.pages.values().next()?.first().copied()
     }
 
     /// The last item.
-    pub(in crate::engine::value) fn last(&self) -> Option<Due> {
+    pub(in crate::value) fn last(&self) -> Option<Due> {
         self.pages.values().next_back()?.last().copied()
     }
 
     /// Items that are due at a moment.
-    pub(in crate::engine::value) fn due(&self, now_ms: u64) -> usize {
+    pub(in crate::value) fn due(&self, now_ms: u64) -> usize {
         let mut count = 0;
         for page in self.pages.values() {
             let due = page.partition_point(|due| due.deadline_ms() <= now_ms);
@@ -117,7 +117,7 @@ impl Deadlines {
     }
 
     /// Adds an item, unless it is there.
-    pub(in crate::engine::value) fn insert(&mut self, due: Due) {
+    pub(in crate::value) fn insert(&mut self, due: Due) {
         let before = self.pages.range(..=due).next_back().map(|(name, _)| *name);
         let name = before.unwrap_or_else(|| {
             // It comes before all, so the first page takes its name.
@@ -155,7 +155,7 @@ impl Deadlines {
 
     /// Moves some pages, and the places where they stand, out of sparse slabs of the allocator, from a position on: 0,
     /// or where the last call said to go on; 0 again at the end.
-    pub(in crate::engine::value) fn relocate_some(
+    pub(in crate::value) fn relocate_some(
         &mut self,
         from: u128,
         budget: usize,
@@ -191,7 +191,7 @@ impl Deadlines {
     }
 
     /// Takes an item out, if it is there.
-    pub(in crate::engine::value) fn remove(&mut self, due: Due) {
+    pub(in crate::value) fn remove(&mut self, due: Due) {
         let Some((&name, page)) = self.pages.range_mut(..=due).next_back() else {
             return;
         };
@@ -204,7 +204,7 @@ impl Deadlines {
     }
 
     /// Takes the soonest item out.
-    pub(in crate::engine::value) fn pop_first(&mut self) -> Option<Due> {
+    pub(in crate::value) fn pop_first(&mut self) -> Option<Due> {
         let (&name, page) = self.pages.iter_mut().next()?;
         let due = page.remove(0);
         self.len -= 1;
@@ -247,7 +247,7 @@ impl Deadlines {
 
     /// Panics unless the invariants hold. For tests.
     #[cfg(test)]
-    pub(in crate::engine::value) fn check_invariants(&self) {
+    pub(in crate::value) fn check_invariants(&self) {
         let mut before: Option<Due> = None;
         let mut len = 0;
         for (name, page) in &self.pages {
@@ -262,7 +262,7 @@ impl Deadlines {
 
     /// All items in order. For tests.
     #[cfg(test)]
-    pub(in crate::engine::value) fn iter(&self) -> impl Iterator<Item = Due> {
+    pub(in crate::value) fn iter(&self) -> impl Iterator<Item = Due> {
         self.pages.values().flatten().copied()
     }
 }
@@ -285,7 +285,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::base::random::Random;
+    use basalt_core::base::random::Random;
 
     #[test]
     fn an_item_keeps_its_deadline_and_what_tables_look_at() {

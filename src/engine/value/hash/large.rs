@@ -1,16 +1,16 @@
 //! A hash that outgrew its entry: a table of fields, each with its value and perhaps a deadline, and an index of the
 //! deadlines.
 
-use crate::alloc::slabs::Mover;
-use crate::base::hash::Seed;
-use crate::engine::value::body::{Body, ElementRef, Journal, ShowBefore, Standing};
-use crate::engine::value::deadlines::{ELEMENT_DEADLINE_MAX, ElementDeadlines, is_live};
-use crate::structures::block::{Content, Kept, LONG_BYTES_MIN};
-use crate::structures::entry::{Entry, EntryRef, Value};
-use crate::structures::item::Item;
-use crate::structures::listpack::Element;
-use crate::structures::table::Table;
-use crate::structures::undo_log::UndoLog;
+use crate::value::body::{Body, ElementRef, Journal, ShowBefore, Standing};
+use crate::value::deadlines::{ELEMENT_DEADLINE_MAX, ElementDeadlines, is_live};
+use basalt_core::alloc::slabs::Mover;
+use basalt_core::base::hash::Seed;
+use basalt_core::structures::block::{Content, Kept, LONG_BYTES_MIN};
+use basalt_core::structures::entry::{Entry, EntryRef, Value};
+use basalt_core::structures::item::Item;
+use basalt_core::structures::listpack::Element;
+use basalt_core::structures::table::Table;
+use basalt_core::structures::undo_log::UndoLog;
 
 /// A field: its name is the key of the record. A long value is a block, which replies share.
 pub(super) type Record = Entry<Kept>;

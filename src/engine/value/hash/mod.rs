@@ -21,12 +21,12 @@ pub use large::{FieldDeadline, HashTable};
 use super::deadlines::ELEMENT_DEADLINE_MAX;
 use super::kind::{DataType, Encoding, Kind};
 use super::object::{Collection, Object};
-use crate::base::hash::Seed;
-use crate::base::random::Random;
-use crate::structures::block::Content;
-use crate::structures::entry::{Entry, EntryRef, Value};
-use crate::structures::item::Item;
-use crate::structures::listpack::{At, EMPTY, Element, Listpack, ListpackMut, encoded_len};
+use basalt_core::base::hash::Seed;
+use basalt_core::base::random::Random;
+use basalt_core::structures::block::Content;
+use basalt_core::structures::entry::{Entry, EntryRef, Value};
+use basalt_core::structures::item::Item;
+use basalt_core::structures::listpack::{At, EMPTY, Element, Listpack, ListpackMut, encoded_len};
 use large::{RecordRef, record_value};
 use small::Form;
 
@@ -53,6 +53,11 @@ pub struct HashRules {
 impl HashRules {
     fn fits(&self, field: &[u8], value: &[u8]) -> bool {
         field.len() <= self.element_bytes_max && value.len() <= self.element_bytes_max
+    }
+
+    /// Whether a hash of one field with a short value begins as a small one.
+    pub fn makes_small(&self, field: &[u8]) -> bool {
+        self.fields_max > 0 && self.fits(field, b"1")
     }
 }
 

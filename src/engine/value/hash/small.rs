@@ -8,8 +8,8 @@
 //! A hash becomes triples when the first of its fields gets a deadline, and stays so. Deadlines are Unix milliseconds,
 //! 0 for none; the soonest come first and fields without one last, so what is due is a beginning of the listpack.
 
-use crate::structures::listpack::{At, EMPTY, Element, Listpack, ListpackMut};
-use crate::structures::splice::Splice;
+use basalt_core::structures::listpack::{At, EMPTY, Element, Listpack, ListpackMut};
+use basalt_core::structures::splice::Splice;
 
 /// How many elements belong to a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::engine::value::Body;
-use crate::engine::{Engine, Key, Now};
+use crate::value::Body;
+use crate::{Engine, Key, Now};
 
 const SEED: Seed = Seed { k0: 7, k1: 9 };
 
@@ -211,7 +211,7 @@ fn a_table_can_be_copied_and_freed_in_slices() {
         let deadline = (index % 2 == 0).then_some(1_000 + index);
         table.push(format!("field{index}").as_bytes(), b"value", deadline);
     }
-    use crate::engine::value::body::Body;
+    use crate::value::body::Body;
     let mut copy = table.duplicate();
     copy.check_invariants();
     assert_eq!((copy.total(), copy.deadline_count()), (5_000, 2_500));
@@ -403,7 +403,7 @@ fn memory_is_given_back_to_the_byte() {
 
 #[test]
 fn a_large_hash_whose_changes_are_undone_has_its_fields_values_and_deadlines_again() {
-    use crate::base::random::Random;
+    use basalt_core::base::random::Random;
     for seed in 0..100 {
         let mut random = Random::new(seed);
         let mut table = HashTable::new(SEED);

@@ -3,11 +3,11 @@
 use std::collections::HashSet;
 
 use super::{INTSET, LISTPACK, Limits, SetRef, add, empty_intset, members_mut};
-use crate::base::random::Random;
-use crate::engine::value::{Kind, Object};
-use crate::structures::entry::{Entry, EntryRef};
-use crate::structures::intset::{self, IntsetMut};
-use crate::structures::listpack::{self, Element, ListpackMut};
+use crate::value::{Kind, Object};
+use basalt_core::base::random::Random;
+use basalt_core::structures::entry::{Entry, EntryRef};
+use basalt_core::structures::intset::{self, IntsetMut};
+use basalt_core::structures::listpack::{self, Element, ListpackMut};
 
 /// Chooses so many out of so many, told one after the other.
 struct Choice {

@@ -1,15 +1,15 @@
 //! The members of a large set: a table of one allocation each, and an index of their deadlines. Knows nothing of
 //! entries, limits or smaller encodings.
 
-use crate::alloc::slabs::Mover;
-use crate::base::hash::Seed;
-use crate::base::random::Random;
-use crate::engine::value::deadlines::{ELEMENT_DEADLINE_MAX, ElementDeadlines, is_live};
-use crate::engine::value::{Body, ElementRef, Journal, ShowBefore, Standing};
-use crate::structures::entry::Entry;
-use crate::structures::listpack::Element;
-use crate::structures::table::{Place, Table};
-use crate::structures::undo_log::UndoLog;
+use crate::value::deadlines::{ELEMENT_DEADLINE_MAX, ElementDeadlines, is_live};
+use crate::value::{Body, ElementRef, Journal, ShowBefore, Standing};
+use basalt_core::alloc::slabs::Mover;
+use basalt_core::base::hash::Seed;
+use basalt_core::base::random::Random;
+use basalt_core::structures::entry::Entry;
+use basalt_core::structures::listpack::Element;
+use basalt_core::structures::table::{Place, Table};
+use basalt_core::structures::undo_log::UndoLog;
 
 /// See the module.
 pub struct Members {

@@ -22,11 +22,11 @@ pub use draw::{leaves_few, left_of, random_many, random_member, sample, take_man
 pub use members::Members;
 
 use super::{Collection, DataType, Encoding, Kind, Object};
-use crate::base::hash::Seed;
-use crate::base::number;
-use crate::structures::entry::{Entry, EntryRef, Value};
-use crate::structures::intset::{self, Intset, IntsetMut};
-use crate::structures::listpack::{self, Element, Listpack, ListpackMut};
+use basalt_core::base::hash::Seed;
+use basalt_core::base::number;
+use basalt_core::structures::entry::{Entry, EntryRef, Value};
+use basalt_core::structures::intset::{self, Intset, IntsetMut};
+use basalt_core::structures::listpack::{self, Element, Listpack, ListpackMut};
 
 const INTSET: Kind = Kind::new(DataType::Set, Encoding::Intset);
 const LISTPACK: Kind = Kind::new(DataType::Set, Encoding::Listpack);

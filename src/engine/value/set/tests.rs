@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 
 use super::*;
-use crate::base::random::Random;
-use crate::engine::value::Body;
+use crate::value::Body;
+use basalt_core::base::random::Random;
 
 const SEED: Seed = Seed { k0: 3, k1: 5 };
 

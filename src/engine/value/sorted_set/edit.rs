@@ -1,13 +1,13 @@
 //! Changes of sorted sets.
 
 use super::{LISTPACK, Limits, SKIPLIST, SortedSet, score_behind};
-use crate::base::number::F64Buffer;
-use crate::engine::value::{Collection, Object};
-use crate::structures::entry::Entry;
-use crate::structures::listpack::{self, Element, Listpack, ListpackMut};
-use crate::structures::ordered::Direction;
-use crate::structures::ordered::ranking::Ranking;
-use crate::structures::splice::Splice;
+use crate::value::{Collection, Object};
+use basalt_core::base::number::F64Buffer;
+use basalt_core::structures::entry::Entry;
+use basalt_core::structures::listpack::{self, Element, Listpack, ListpackMut};
+use basalt_core::structures::ordered::Direction;
+use basalt_core::structures::ordered::ranking::Ranking;
+use basalt_core::structures::splice::Splice;
 
 /// A sorted set to change.
 pub struct SortedSetMut<'e> {

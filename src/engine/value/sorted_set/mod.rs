@@ -21,14 +21,14 @@ pub use edit::{Members, SortedSetMut};
 use super::body::{Body, ElementRef, Journal, ShowBefore, Standing};
 use super::object::{Collection, Object};
 use super::{DataType, Encoding, Kind};
-use crate::alloc::slabs::Mover;
-use crate::base::hash::Seed;
-use crate::base::number;
-use crate::base::random::Random;
-use crate::structures::entry::{EntryRef, Value};
-use crate::structures::listpack::{At, Element, Listpack};
-use crate::structures::ordered::ranking::{self, Ranking};
-use crate::structures::ordered::{Direction, Form};
+use basalt_core::alloc::slabs::Mover;
+use basalt_core::base::hash::Seed;
+use basalt_core::base::number;
+use basalt_core::base::random::Random;
+use basalt_core::structures::entry::{EntryRef, Value};
+use basalt_core::structures::listpack::{At, Element, Listpack};
+use basalt_core::structures::ordered::ranking::{self, Ranking};
+use basalt_core::structures::ordered::{Direction, Form};
 
 /// A sorted set that is a listpack.
 pub const LISTPACK: Kind = Kind::new(DataType::SortedSet, Encoding::Listpack);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::structures::entry::Entry;
+use basalt_core::structures::entry::Entry;
 
 const SEED: Seed = Seed { k0: 1, k1: 9 };
 
@@ -136,8 +136,8 @@ fn a_set_becomes_large_by_number_or_by_length() {
 #[test]
 fn packs_from_elsewhere_are_taken_only_in_order() {
     let pack_of = |texts: &[&str]| {
-        let mut bytes = crate::structures::listpack::EMPTY.to_vec();
-        let mut pack = crate::structures::listpack::ListpackMut::new(&mut bytes);
+        let mut bytes = basalt_core::structures::listpack::EMPTY.to_vec();
+        let mut pack = basalt_core::structures::listpack::ListpackMut::new(&mut bytes);
         texts
             .iter()
             .for_each(|text| pack.push_back(text.as_bytes()));

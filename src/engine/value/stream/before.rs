@@ -11,10 +11,10 @@ use super::id::StreamId;
 use super::node::Node;
 use super::producers::{ProducerFacts, Producers, Step};
 use super::{Facts, Stream};
-use crate::alloc::account;
-use crate::alloc::slabs::Mover;
-use crate::engine::value::Body;
-use crate::engine::value::body::{Journal, Part, Piece, ShowPiece, Standing};
+use crate::value::Body;
+use crate::value::body::{Journal, Part, Piece, ShowPiece, Standing};
+use basalt_core::alloc::account;
+use basalt_core::alloc::slabs::Mover;
 
 /// The groups of a stream by name.
 pub(super) type ByName = BTreeMap<Box<[u8]>, Group>;
@@ -57,7 +57,7 @@ const LOOKED_AT_MAX: usize = 4;
 
 impl Before {
     /// Bytes of the copied nodes, roughly.
-    pub(in crate::engine) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 

@@ -16,7 +16,7 @@ use super::node::Node;
 use super::piece::{ShowPiece, StreamPiece};
 use super::producers::{Producer, ProducerFacts, Producers};
 use super::{Facts, Groups, Stream};
-use crate::alloc::account;
+use basalt_core::alloc::account;
 
 /// Where showing stands.
 enum Stage {

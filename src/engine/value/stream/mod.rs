@@ -37,7 +37,7 @@ mod tests;
 use std::collections::{BTreeMap, btree_map};
 
 use super::{Collection, DataType, Encoding, Kind, Object};
-use crate::structures::entry::{Entry, EntryRef, Value};
+use basalt_core::structures::entry::{Entry, EntryRef, Value};
 pub use before::Before;
 use before::{ByName, Kept};
 use cut::Cut;

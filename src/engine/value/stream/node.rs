@@ -14,7 +14,7 @@
 //! A node from outside is taken only after [`Node::check`]; all the same, nothing here panics over a wrong one.
 
 use super::id::StreamId;
-use crate::structures::listpack::{At, EMPTY, Element, Listpack, ListpackMut};
+use basalt_core::structures::listpack::{At, EMPTY, Element, Listpack, ListpackMut};
 
 /// The entry is deleted.
 const DELETED: i64 = 1;

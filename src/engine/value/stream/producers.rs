@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::id::StreamId;
-use crate::base::hash;
+use basalt_core::base::hash;
 
 /// How long ids are remembered, and how many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn counting_agrees_with_the_definition() {
-        let mut random = crate::base::random::Random::new(7);
+        let mut random = basalt_core::base::random::Random::new(7);
         for round in 0..300_u64 {
             let mut ids: Vec<(u64, u64)> = (0..random.below(40))
                 .map(|_| {

@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::Stream;
 use super::group::Group;
 use super::id::StreamId;
-use crate::alloc::slabs::Mover;
-use crate::engine::value::body::Standing;
+use crate::value::body::Standing;
+use basalt_core::alloc::slabs::Mover;
 
 /// Keys of a tree that lie in one of its nodes, roughly.
 const KEYS_PER_NODE: usize = 6;
@@ -102,7 +102,7 @@ fn relocate_set(
 }
 
 impl Stream {
-    /// See [`Body::relocate_some`](crate::engine::value::Body::relocate_some).
+    /// See [`Body::relocate_some`](crate::value::Body::relocate_some).
     pub(super) fn relocate_some(
         &mut self,
         from: Standing,

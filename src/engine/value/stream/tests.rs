@@ -10,9 +10,9 @@ use super::piece::{ConsumerHead, StreamPiece};
 use super::producers::Rules;
 use super::trim::{Bound, References, Trimming};
 use super::{Facts, NodeLimits, Stream};
-use crate::alloc::slabs::Mover;
-use crate::base::random::Random;
-use crate::engine::value::{Body, Standing};
+use crate::value::{Body, Standing};
+use basalt_core::alloc::slabs::Mover;
+use basalt_core::base::random::Random;
 
 type Fields = Vec<(Vec<u8>, Vec<u8>)>;
 type Model = BTreeMap<StreamId, Fields>;

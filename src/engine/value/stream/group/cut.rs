@@ -9,10 +9,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Group;
-use crate::alloc::account;
-use crate::engine::value::stream::consumer::{ConsumerId, Pending};
-use crate::engine::value::stream::id::StreamId;
-use crate::engine::value::stream::piece::{ConsumerHead, GroupHead, ShowPiece, StreamPiece};
+use crate::value::stream::consumer::{ConsumerId, Pending};
+use crate::value::stream::id::StreamId;
+use crate::value::stream::piece::{ConsumerHead, GroupHead, ShowPiece, StreamPiece};
+use basalt_core::alloc::account;
 
 /// Where showing stands.
 #[derive(Clone, Copy, Debug, Default)]
@@ -57,7 +57,7 @@ impl Heads {
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(in crate::engine::value::stream) struct GroupCut {
+pub(in crate::value::stream) struct GroupCut {
     heads: Option<Heads>,
     stage: Stage,
     /// How entries were pending that changed.
@@ -73,11 +73,7 @@ pub(in crate::engine::value::stream) struct GroupCut {
 impl GroupCut {
     /// An entry is about to be pending in another way.
     #[cold]
-    pub(in crate::engine::value::stream) fn note(
-        &mut self,
-        id: StreamId,
-        pending: Option<Pending>,
-    ) {
+    pub(in crate::value::stream) fn note(&mut self, id: StreamId, pending: Option<Pending>) {
         if matches!(self.stage, Stage::Over) || self.before.contains_key(&id) {
             return;
         }
@@ -114,17 +110,17 @@ fn first_of(here: Option<StreamId>, kept: Option<StreamId>) -> Option<StreamId> 
 
 impl Group {
     /// What it is now is to be shown by [`Group::show_cut`], whatever becomes of it.
-    pub(in crate::engine::value::stream) fn begin_cut(&mut self) {
+    pub(in crate::value::stream) fn begin_cut(&mut self) {
         self.cut = Some(account::apart(Box::default));
     }
 
     /// Whether something of what it was has not been shown yet.
-    pub(in crate::engine::value::stream) fn is_cut(&self) -> bool {
+    pub(in crate::value::stream) fn is_cut(&self) -> bool {
         self.cut.is_some()
     }
 
     /// Copies what the group named so and its consumers say of themselves, unless that was done: the group changes.
-    pub(in crate::engine::value::stream) fn keep_heads(&mut self, name: &[u8]) {
+    pub(in crate::value::stream) fn keep_heads(&mut self, name: &[u8]) {
         if self.cut.as_ref().is_some_and(|cut| cut.heads.is_none()) {
             let heads = account::apart(|| self.heads(name));
             if let Some(cut) = &mut self.cut {
@@ -155,7 +151,7 @@ impl Group {
     }
 
     /// Shows pieces as they were at the cut; true while more are left.
-    pub(in crate::engine::value::stream) fn show_cut(
+    pub(in crate::value::stream) fn show_cut(
         &mut self,
         name: &[u8],
         left: &mut usize,
@@ -267,7 +263,7 @@ impl Group {
     }
 
     /// Forgets what was kept; true while more is left.
-    pub(in crate::engine::value::stream) fn forget_cut(&mut self, left: &mut usize) -> bool {
+    pub(in crate::value::stream) fn forget_cut(&mut self, left: &mut usize) -> bool {
         let Some(cut) = &mut self.cut else {
             return false;
         };

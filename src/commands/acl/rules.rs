@@ -1,0 +1,365 @@
+//! The words that say what a user is like: read, and written again.
+
+use super::catalogue::Catalogue;
+use super::rule_error::RuleError;
+use super::selector::{Access, KeyPattern, Pattern, Selector};
+use super::user::{Hash, User, hash};
+use basalt_core::base::{hex, lossless, text};
+
+/// Whether a name, or a pattern, has what would not come back from a file.
+pub fn has_blanks(text: &[u8]) -> bool {
+    let is_blank = |byte: &u8| matches!(byte, b' ' | b'\t' | b'\n' | b'\r' | 0x0b | 0x0c | 0);
+    text.iter().any(is_blank)
+}
+
+/// The words with those in between parentheses put together into one; the opening word where no other closes it.
+pub fn merge<'w>(words: &[&'w [u8]]) -> Result<Vec<Vec<u8>>, &'w [u8]> {
+    let mut merged: Vec<Vec<u8>> = Vec::with_capacity(words.len());
+    let mut opening: Option<&'w [u8]> = None;
+    for word in words {
+        match opening {
+            Some(_) => {
+                if let Some(whole) = merged.last_mut() {
+                    whole.push(b' ');
+                    whole.extend_from_slice(word);
+                }
+            }
+            None => merged.push(word.to_vec()),
+        }
+        match opening {
+            None if word.starts_with(b"(") && !word.ends_with(b")") => opening = Some(word),
+            Some(_) if word.ends_with(b")") => opening = None,
+            _ => {}
+        }
+    }
+    match opening {
+        Some(word) => Err(word),
+        None => Ok(merged),
+    }
+}
+
+impl User {
+    /// Follows all words, or none: then what is wrong is said as ACL SETUSER says it.
+    pub fn with(&self, words: &[&[u8]], catalogue: &dyn Catalogue) -> Result<User, Vec<u8>> {
+        let merged = merge(words).map_err(|word| {
+            let start = b"Unmatched parenthesis in acl selector starting at '";
+            [&start[..], word, b"'."].concat()
+        })?;
+        let mut user = self.clone();
+        for word in &merged {
+            user.apply(word, catalogue).map_err(|error| {
+                let start = b"Error in ACL SETUSER modifier '";
+                let end = format!("': {}", error.text());
+                [&start[..], word, end.as_bytes()].concat()
+            })?;
+        }
+        Ok(user)
+    }
+
+    /// Follows one word.
+    pub fn apply(&mut self, word: &[u8], catalogue: &dyn Catalogue) -> Result<(), RuleError> {
+        let Some(first) = word.first() else {
+            return Ok(());
+        };
+        // Redis compares texts that end at a byte of zero.
+        let plain = lossless::until_zero(word);
+        let is = |name: &str| plain.eq_ignore_ascii_case(name.as_bytes());
+        match first {
+            _ if is("on") => self.is_on = true,
+            _ if is("off") => self.is_on = false,
+            _ if is("skip-sanitize-payload") => self.skips_sanitizing = true,
+            _ if is("sanitize-payload") => self.skips_sanitizing = false,
+            _ if is("nopass") => {
+                self.is_nopass = true;
+                self.passwords.clear();
+            }
+            _ if is("resetpass") => {
+                self.is_nopass = false;
+                self.passwords.clear();
+            }
+            b'>' => self.add_password(hash(&word[1..])),
+            b'#' => self.add_password(hash_of(&word[1..])?),
+            b'<' => self.remove_password(&hash(&word[1..]))?,
+            b'!' => self.remove_password(&hash_of(&word[1..])?)?,
+            b'(' if word.len() > 1 && word.ends_with(b")") => {
+                let mut selector = Selector::new(self.opens_channels);
+                let inner = &word[1..word.len() - 1];
+                // Quotes that do not end leave nothing to follow, as in Redis.
+                for word in split(inner) {
+                    selector.apply(&word, catalogue)?;
+                }
+                self.selectors.push(selector);
+            }
+            _ if is("clearselectors") => self.selectors.clear(),
+            _ if is("reset") => *self = User::new(&self.name, self.opens_channels),
+            _ => self.root.apply(word, catalogue)?,
+        }
+        Ok(())
+    }
+
+    fn add_password(&mut self, hash: Hash) {
+        self.is_nopass = false;
+        if !self.passwords.contains(&hash) {
+            self.passwords.push(hash);
+        }
+    }
+
+    fn remove_password(&mut self, hash: &Hash) -> Result<(), RuleError> {
+        let at = self.passwords.iter().position(|known| known == hash);
+        self.passwords.remove(at.ok_or(RuleError::NoSuchPassword)?);
+        Ok(())
+    }
+
+    /// The words that are no rules, as ACL GETUSER names them.
+    pub fn flags(&self) -> impl Iterator<Item = &'static str> {
+        let on = if self.is_on { "on" } else { "off" };
+        let sanitizing = match self.skips_sanitizing {
+            true => "skip-sanitize-payload",
+            false => "sanitize-payload",
+        };
+        let nopass = self.is_nopass.then_some("nopass");
+        [Some(on), nopass, Some(sanitizing)].into_iter().flatten()
+    }
+
+    /// The hashes of its passwords, in hexadecimal.
+    pub fn password_hashes(&self) -> impl Iterator<Item = String> {
+        self.passwords.iter().map(|hash| hex::text(hash))
+    }
+
+    /// The permissions that apply without parentheses.
+    pub fn root(&self) -> &Selector {
+        &self.root
+    }
+
+    /// The permissions in parentheses.
+    pub fn selectors(&self) -> &[Selector] {
+        &self.selectors
+    }
+
+    /// All words that make it, so that a new user follows them to what this one is.
+    pub fn describe(&self) -> Vec<u8> {
+        let mut words = Vec::new();
+        for flag in self.flags() {
+            words.extend_from_slice(flag.as_bytes());
+            words.push(b' ');
+        }
+        for hash in self.password_hashes() {
+            words.push(b'#');
+            words.extend_from_slice(hash.as_bytes());
+            words.push(b' ');
+        }
+        words.extend(self.root.describe());
+        for selector in &self.selectors {
+            words.extend_from_slice(b" (");
+            words.extend(selector.describe());
+            words.push(b')');
+        }
+        words
+    }
+
+    /// The line of a configuration file, or of a file of users, that makes it.
+    pub fn line(&self) -> Vec<u8> {
+        [b"user ", &self.name[..], b" ", &self.describe()].concat()
+    }
+}
+
+impl Selector {
+    fn apply(&mut self, word: &[u8], catalogue: &dyn Catalogue) -> Result<(), RuleError> {
+        // Redis compares texts that end at a byte of zero.
+        let plain = lossless::until_zero(word);
+        let is = |name: &str| plain.eq_ignore_ascii_case(name.as_bytes());
+        if is("allkeys") || is("~*") {
+            self.set_all_keys(true);
+        } else if is("resetkeys") {
+            self.set_all_keys(false);
+        } else if is("allchannels") || is("&*") {
+            self.all_channels = true;
+            self.channels.clear();
+        } else if is("resetchannels") {
+            self.all_channels = false;
+            self.channels.clear();
+        } else if is("alldbs") {
+            self.databases = None;
+        } else if is("resetdbs") {
+            self.databases = Some(Vec::new());
+        } else if let Some((start, numbers)) = plain.split_at_checked(3)
+            && start.eq_ignore_ascii_case(b"db=")
+        {
+            self.databases = Some(database_numbers(numbers)?);
+        } else if is("allcommands") || is("+@all") {
+            self.set_all(true);
+        } else if is("nocommands") || is("-@all") {
+            self.set_all(false);
+        } else {
+            return match word.first() {
+                Some(b'~' | b'%') => self.add_key(word),
+                Some(b'&') => self.add_channel(&word[1..]),
+                Some(sign @ (b'+' | b'-')) => {
+                    let name = std::str::from_utf8(&plain[1..]).map_err(|_| RuleError::Unknown)?;
+                    let (name, allows) = (name.to_ascii_lowercase(), *sign == b'+');
+                    match name.strip_prefix('@') {
+                        Some(category) => self.set_category(category, allows, catalogue),
+                        None => self.set_command(&name, allows, catalogue),
+                    }
+                }
+                _ => Err(RuleError::Syntax),
+            };
+        }
+        Ok(())
+    }
+
+    fn add_key(&mut self, word: &[u8]) -> Result<(), RuleError> {
+        if self.all_keys {
+            return Err(RuleError::AllKeys);
+        }
+        let (access, text) = match word.split_first() {
+            Some((b'%', rest)) => key_access(rest).ok_or(RuleError::Syntax)?,
+            _ => (Access::ALL, &word[1..]),
+        };
+        if has_blanks(text) {
+            return Err(RuleError::Syntax);
+        }
+        self.add_keys(text, access);
+        Ok(())
+    }
+
+    fn add_channel(&mut self, text: &[u8]) -> Result<(), RuleError> {
+        if self.all_channels {
+            return Err(RuleError::AllChannels);
+        }
+        if has_blanks(text) {
+            return Err(RuleError::Syntax);
+        }
+        if !self.channels.iter().any(|known| known.text == text) {
+            self.channels.push(Pattern::new(text));
+        }
+        Ok(())
+    }
+
+    /// What it says of keys: one word for each pattern.
+    pub fn key_words(&self) -> Vec<u8> {
+        if self.all_keys {
+            return b"~*".to_vec();
+        }
+        let word = |one: &KeyPattern| {
+            let start: &[u8] = match (one.access.reads, one.access.writes) {
+                (true, false) => b"%R~",
+                (false, true) => b"%W~",
+                _ => b"~",
+            };
+            [start, &one.pattern.text].concat()
+        };
+        let words: Vec<Vec<u8>> = self.keys.iter().map(word).collect();
+        words.join(&b' ')
+    }
+
+    /// What it says of channels: one word for each pattern.
+    pub fn channel_words(&self) -> Vec<u8> {
+        if self.all_channels {
+            return b"&*".to_vec();
+        }
+        let word = |one: &Pattern| [b"&", &one.text[..]].concat();
+        let words: Vec<Vec<u8>> = self.channels.iter().map(word).collect();
+        words.join(&b' ')
+    }
+
+    /// What it says of databases: nothing where all may be used.
+    pub fn database_words(&self) -> String {
+        match self.databases.as_deref() {
+            None => String::new(),
+            Some([]) => "resetdbs".to_owned(),
+            Some(numbers) => {
+                let numbers: Vec<String> = numbers.iter().map(u32::to_string).collect();
+                format!("db={}", numbers.join(","))
+            }
+        }
+    }
+
+    /// What it says of commands: one word for each rule, in the order in which they apply.
+    pub fn command_words(&self) -> String {
+        let mut words = if self.is_open { "+@all" } else { "-@all" }.to_owned();
+        for rule in &self.rules {
+            words.push_str(if rule.allows { " +" } else { " -" });
+            words.push_str(&rule.text);
+        }
+        words
+    }
+
+    fn describe(&self) -> Vec<u8> {
+        let mut words = self.key_words();
+        if !words.is_empty() {
+            words.push(b' ');
+        }
+        let channels = self.channel_words();
+        if !self.all_channels {
+            words.extend_from_slice(b"resetchannels ");
+        }
+        if !channels.is_empty() {
+            words.extend(channels);
+            words.push(b' ');
+        }
+        if self.databases.is_some() {
+            words.extend_from_slice(self.database_words().as_bytes());
+            words.push(b' ');
+        }
+        words.extend_from_slice(self.command_words().as_bytes());
+        words
+    }
+}
+
+/// The numbers of databases, parted by commas: in order, each once.
+fn database_numbers(text: &[u8]) -> Result<Vec<u32>, RuleError> {
+    let mut numbers = Vec::new();
+    for part in text.split(|byte| *byte == b',') {
+        let (sign, digits) = match part.split_first() {
+            Some((b'-', rest)) => (true, rest),
+            _ => (false, part),
+        };
+        if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+            return Err(RuleError::Syntax);
+        }
+        let number = std::str::from_utf8(digits)
+            .ok()
+            .and_then(|text| text.parse().ok());
+        let number: i32 = number.filter(|_| !sign).ok_or(RuleError::DatabaseRange)?;
+        numbers.push(number.unsigned_abs());
+    }
+    numbers.sort_unstable();
+    numbers.dedup();
+    Ok(numbers)
+}
+
+/// The words of a line with quotes.
+fn split(line: &[u8]) -> Vec<Vec<u8>> {
+    let (mut bytes, mut ranges) = (Vec::new(), Vec::new());
+    match text::split_arguments(line, &mut bytes, |range| ranges.push(range)) {
+        Ok(()) => ranges
+            .into_iter()
+            .map(|range| bytes[range].to_vec())
+            .collect(),
+        Err(text::UnbalancedQuotes) => Vec::new(),
+    }
+}
+
+/// The letters between `%` and `~`, and what is behind.
+fn key_access(letters: &[u8]) -> Option<(Access, &[u8])> {
+    let mut access = Access::default();
+    for (at, byte) in letters.iter().enumerate() {
+        match byte.to_ascii_uppercase() {
+            b'R' if !access.reads => access.reads = true,
+            b'W' if !access.writes => access.writes = true,
+            b'~' if access != Access::default() => return Some((access, &letters[at + 1..])),
+            _ => return None,
+        }
+    }
+    // Letters without a tilde are a pattern that is empty, as in Redis.
+    (access != Access::default()).then_some((access, &[]))
+}
+
+/// A hash from 64 lower-case digits.
+fn hash_of(digits: &[u8]) -> Result<Hash, RuleError> {
+    if digits.iter().any(u8::is_ascii_uppercase) {
+        return Err(RuleError::BadHash);
+    }
+    hex::parse(digits).ok_or(RuleError::BadHash)
+}

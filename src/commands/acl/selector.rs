@@ -1,0 +1,459 @@
+//! One set of permissions: which commands, on which keys, in which channels.
+
+use std::collections::BTreeMap;
+
+use super::catalogue::{Catalogue, Entry};
+use super::denied::Denied;
+use super::rule_error::RuleError;
+use basalt_core::base::glob::{self, Case};
+
+/// What a command does with a key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Access {
+    /// Uses its value.
+    pub reads: bool,
+    /// Changes it.
+    pub writes: bool,
+}
+
+impl Access {
+    /// The first.
+    pub const READ: Access = Access {
+        reads: true,
+        writes: false,
+    };
+    /// The second.
+    pub const WRITE: Access = Access {
+        reads: false,
+        writes: true,
+    };
+    /// Both.
+    pub const ALL: Access = Access {
+        reads: true,
+        writes: true,
+    };
+
+    fn covers(self, wanted: Access) -> bool {
+        (self.reads || !wanted.reads) && (self.writes || !wanted.writes)
+    }
+}
+
+/// A pattern, compiled as far as it is a plain text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Pattern {
+    pub(super) text: Vec<u8>,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// No byte of it is special.
+    Literal,
+    /// Only its last byte is, which is a star; the first bytes of what matches are these, under the mask.
+    Prefix {
+        start: u64,
+        mask: u64,
+    },
+    Glob,
+}
+
+/// The first eight bytes of a text as a number, with zeros behind a shorter one.
+#[inline]
+fn start_of(text: &[u8]) -> u64 {
+    if let Some(first) = text.first_chunk::<8>() {
+        return u64::from_le_bytes(*first);
+    }
+    // Two parts that overlap, as no call is wanted for so few bytes.
+    if let (Some(first), Some(last)) = (text.first_chunk::<4>(), text.last_chunk::<4>()) {
+        let last = u64::from(u32::from_le_bytes(*last));
+        return u64::from(u32::from_le_bytes(*first)) | last << (8 * (text.len() - 4));
+    }
+    let bytes = text.iter().enumerate();
+    bytes.fold(0, |all, (at, byte)| all | u64::from(*byte) << (8 * at))
+}
+
+impl Pattern {
+    pub(super) fn new(text: &[u8]) -> Pattern {
+        let kind = match text.split_last() {
+            _ if glob::is_literal(text) => Kind::Literal,
+            Some((b'*', before)) if glob::is_literal(before) => Kind::Prefix {
+                start: start_of(before),
+                mask: match before.len() {
+                    short @ ..8 => (1 << (8 * short)) - 1,
+                    _ => u64::MAX,
+                },
+            },
+            _ => Kind::Glob,
+        };
+        Pattern {
+            text: text.to_vec(),
+            kind,
+        }
+    }
+
+    pub(super) fn matches(&self, text: &[u8]) -> bool {
+        self.matches_with(text, start_of(text))
+    }
+
+    /// Whether a text matches, which begins as `first` says, see [`start_of`].
+    #[inline]
+    fn matches_with(&self, text: &[u8], first: u64) -> bool {
+        match self.kind {
+            Kind::Literal => self.text == text,
+            Kind::Prefix { start, mask } => {
+                let len = self.text.len() - 1;
+                // A pattern of a star alone does not match the empty text either, in Redis.
+                first & mask == start
+                    && text.len() >= len.max(1)
+                    && (len <= 8 || text.starts_with(&self.text[..len]))
+            }
+            Kind::Glob => glob::matches(&self.text, text, Case::Sensitive),
+        }
+    }
+}
+
+/// The patterns of keys that are prefixes of up to eight bytes, for each kind of access: what most keys are found by.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Prefixes {
+    read: Vec<Prefix>,
+    written: Vec<Prefix>,
+    both: Vec<Prefix>,
+}
+
+/// What the first bytes of a key are, under a mask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Prefix {
+    start: u64,
+    mask: u64,
+}
+
+impl Prefixes {
+    fn add(&mut self, one: &KeyPattern) {
+        let Kind::Prefix { start, mask } = one.pattern.kind else {
+            return;
+        };
+        // The star is the last byte.
+        if one.pattern.text.len() > 9 {
+            return;
+        }
+        let lists = [
+            (&mut self.read, Access::READ),
+            (&mut self.written, Access::WRITE),
+            (&mut self.both, Access::ALL),
+        ];
+        for (list, wanted) in lists {
+            if one.access.covers(wanted) {
+                list.push(Prefix { start, mask });
+            }
+        }
+    }
+
+    /// Whether a key has one of them that gives this access. Patterns have no zero bytes, so a key that is shorter than
+    /// a prefix does not have it; an empty key is left to the patterns.
+    #[inline]
+    fn have(&self, key: &[u8], first: u64, access: Access) -> bool {
+        let prefixes = match (access.reads, access.writes) {
+            (true, false) => &self.read,
+            (false, true) => &self.written,
+            _ => &self.both,
+        };
+        let mut prefixes = prefixes.iter();
+        !key.is_empty() && prefixes.any(|one| first & one.mask == one.start)
+    }
+}
+
+/// A pattern of keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct KeyPattern {
+    pub(super) pattern: Pattern,
+    pub(super) access: Access,
+}
+
+/// A rule about commands as it was given, in lower case, without its sign: a command, a subcommand, a command with its
+/// first argument, or a category with its `@`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct CommandRule {
+    pub(super) allows: bool,
+    pub(super) text: String,
+}
+
+/// See the module.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Selector {
+    /// Commands may be run that were unknown when the rules were given.
+    pub(super) is_open: bool,
+    /// A bit for each command.
+    allowed: Vec<u64>,
+    /// First arguments with which commands may be run that may not be run else, by their numbers.
+    first_arguments: BTreeMap<usize, Vec<Vec<u8>>>,
+    pub(super) rules: Vec<CommandRule>,
+    pub(super) all_keys: bool,
+    pub(super) keys: Vec<KeyPattern>,
+    prefixes: Prefixes,
+    pub(super) all_channels: bool,
+    pub(super) channels: Vec<Pattern>,
+    /// The numbers of the databases that may be used, in order; all of them if it is none.
+    pub(super) databases: Option<Vec<u32>>,
+}
+
+/// The databases that a command uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Used {
+    /// The one with this number.
+    One(u32),
+    /// Every one.
+    All,
+}
+
+impl Used {
+    /// The one with this number.
+    pub fn number(number: usize) -> Used {
+        Used::One(u32::try_from(number).unwrap_or(u32::MAX))
+    }
+}
+
+/// A command that somebody wants to run.
+pub struct Wanted<'w, 'a> {
+    /// The command's number.
+    pub id: usize,
+    /// Everybody may run it, whatever the rules say.
+    pub is_free: bool,
+    /// The argument behind its name, or behind its subcommand's.
+    pub first_argument: Option<&'a [u8]>,
+    /// The command's keys in order, with the positions of their arguments.
+    pub keys: &'w [(usize, &'a [u8], Access)],
+    /// The command's channels in order, with the positions of their arguments.
+    pub channels: &'w [(usize, &'a [u8])],
+    /// The channels are patterns.
+    pub are_patterns: bool,
+    /// The databases that it uses, with the positions of the arguments that say so.
+    pub databases: &'w [(usize, Used)],
+}
+
+impl Selector {
+    /// A selector as new users have it: nothing is allowed, but for channels if the configuration says so.
+    pub(super) fn new(all_channels: bool) -> Selector {
+        Selector {
+            all_channels,
+            ..Selector::default()
+        }
+    }
+
+    /// Whether nothing is refused.
+    pub(super) fn is_unrestricted(&self, commands: usize) -> bool {
+        let all_patterns = self.all_keys && self.all_channels;
+        all_patterns && self.databases.is_none() && (0..commands).all(|id| self.has(id))
+    }
+
+    /// Whether a command is allowed, whatever its first argument.
+    #[inline]
+    pub(super) fn has(&self, id: usize) -> bool {
+        match self.allowed.get(id / 64) {
+            Some(word) => word >> (id % 64) & 1 == 1,
+            None => self.is_open,
+        }
+    }
+
+    fn set(&mut self, id: usize, allows: bool) {
+        let word = id / 64;
+        if self.allowed.len() <= word {
+            let rest = if self.is_open { u64::MAX } else { 0 };
+            self.allowed.resize(word + 1, rest);
+        }
+        let bit = 1 << (id % 64);
+        match allows {
+            true => self.allowed[word] |= bit,
+            false => self.allowed[word] &= !bit,
+        }
+    }
+
+    /// Allows all commands, or none.
+    pub(super) fn set_all(&mut self, allows: bool) {
+        self.is_open = allows;
+        self.allowed.clear();
+        self.first_arguments.clear();
+        self.rules.clear();
+    }
+
+    fn set_entry(&mut self, entry: &Entry, allows: bool) {
+        self.set(entry.id, allows);
+        self.first_arguments.remove(&entry.id);
+        for child in &entry.children {
+            self.set(*child, allows);
+        }
+    }
+
+    /// A later rule about the same command, or about the command of a subcommand, takes the place of earlier ones.
+    fn add_rule(&mut self, allows: bool, text: &str) {
+        self.rules.retain(|rule| {
+            let rest = rule.text.strip_prefix(text);
+            !rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('|'))
+        });
+        let text = text.to_owned();
+        self.rules.push(CommandRule { allows, text });
+    }
+
+    pub(super) fn set_category(
+        &mut self,
+        name: &str,
+        allows: bool,
+        catalogue: &dyn Catalogue,
+    ) -> Result<(), RuleError> {
+        let entries = catalogue.category(name).ok_or(RuleError::Unknown)?;
+        self.add_rule(allows, &format!("@{name}"));
+        for entry in &entries {
+            self.set_entry(entry, allows);
+        }
+        Ok(())
+    }
+
+    pub(super) fn set_command(
+        &mut self,
+        name: &str,
+        allows: bool,
+        catalogue: &dyn Catalogue,
+    ) -> Result<(), RuleError> {
+        let sub = match name.rsplit_once('|') {
+            Some((container, sub)) if allows => Some((container, sub)),
+            _ => None,
+        };
+        let Some((container, sub)) = sub else {
+            let entry = catalogue.find(name).ok_or(RuleError::Unknown)?;
+            self.set_entry(&entry, allows);
+            self.add_rule(allows, entry.full_name);
+            return Ok(());
+        };
+        let entry = catalogue.find(container).ok_or(RuleError::Unknown)?;
+        if entry.is_sub {
+            return Err(RuleError::FirstArgumentOfSubcommand);
+        }
+        if sub.is_empty() {
+            return Err(RuleError::Syntax);
+        }
+        if entry.children.is_empty() {
+            let known = self.first_arguments.entry(entry.id).or_default();
+            let sub = sub.as_bytes();
+            if !known.iter().any(|one| one.eq_ignore_ascii_case(sub)) {
+                known.push(sub.to_vec());
+            }
+        } else {
+            let entry = catalogue.find(name).ok_or(RuleError::Unknown)?;
+            self.set_entry(&entry, true);
+        }
+        self.add_rule(true, name);
+        Ok(())
+    }
+
+    /// What it refuses of a command, and the position of the argument that it is about.
+    #[inline]
+    pub(super) fn refusal(&self, wanted: &Wanted<'_, '_>) -> Option<(Denied, usize)> {
+        let mut used = wanted.databases.iter();
+        if let Some((position, _)) = used.find(|(_, used)| !self.has_database(*used)) {
+            return Some((Denied::Database, *position));
+        }
+        if !wanted.is_free && !self.has(wanted.id) && !self.has_first_argument(wanted) {
+            return Some((Denied::Command, 0));
+        }
+        if !self.all_keys {
+            for (position, key, access) in wanted.keys {
+                if !self.has_key(key, *access) {
+                    return Some((Denied::Key, *position));
+                }
+            }
+        }
+        if !self.all_channels {
+            for (position, channel) in wanted.channels {
+                if !self.has_channel(channel, wanted.are_patterns) {
+                    return Some((Denied::Channel, *position));
+                }
+            }
+        }
+        None
+    }
+
+    /// Whether a command with one key and no channel is allowed for certain: whatever its first argument and its
+    /// database.
+    #[inline]
+    pub(super) fn has_plainly(&self, id: usize, key: &[u8], access: Access) -> bool {
+        self.databases.is_none() && self.has(id) && (self.all_keys || self.has_key(key, access))
+    }
+
+    #[cold]
+    fn has_first_argument(&self, wanted: &Wanted<'_, '_>) -> bool {
+        let known = self.first_arguments.get(&wanted.id);
+        let given = wanted.first_argument;
+        known
+            .zip(given)
+            .is_some_and(|(known, given)| known.iter().any(|one| one.eq_ignore_ascii_case(given)))
+    }
+
+    #[inline]
+    fn has_key(&self, key: &[u8], access: Access) -> bool {
+        let first = start_of(key);
+        self.prefixes.have(key, first, access) || self.has_pattern(key, first, access)
+    }
+
+    #[inline(never)]
+    fn has_pattern(&self, key: &[u8], first: u64, access: Access) -> bool {
+        let is_match =
+            |one: &KeyPattern| one.pattern.matches_with(key, first) && one.access.covers(access);
+        self.keys.iter().any(is_match)
+    }
+
+    /// Allows all keys, or none.
+    pub(super) fn set_all_keys(&mut self, allows: bool) {
+        self.all_keys = allows;
+        self.keys.clear();
+        self.prefixes = Prefixes::default();
+    }
+
+    /// Allows more keys, or more access to those of a pattern.
+    pub(super) fn add_keys(&mut self, text: &[u8], access: Access) {
+        let known = self.keys.iter_mut().find(|one| one.pattern.text == text);
+        let Some(known) = known else {
+            let added = KeyPattern {
+                pattern: Pattern::new(text),
+                access,
+            };
+            self.prefixes.add(&added);
+            self.keys.push(added);
+            return;
+        };
+        if known.access.covers(access) {
+            return;
+        }
+        known.access = Access::ALL;
+        self.prefixes = Prefixes::default();
+        self.keys.iter().for_each(|one| self.prefixes.add(one));
+    }
+
+    /// Whether a channel may be used; a pattern of channels is compared with patterns as it stands.
+    pub(super) fn has_channel(&self, channel: &[u8], is_pattern: bool) -> bool {
+        self.all_channels
+            || self.channels.iter().any(|one| match is_pattern {
+                true => one.text == channel,
+                false => one.matches(channel),
+            })
+    }
+
+    /// Whether databases may be used.
+    fn has_database(&self, used: Used) -> bool {
+        self.databases.as_ref().is_none_or(|allowed| match used {
+            Used::One(number) => allowed.binary_search(&number).is_ok(),
+            Used::All => false,
+        })
+    }
+
+    /// Whether a key of a database, or of whichever, may be read, by whatever command.
+    pub(super) fn reads_key(&self, key: &[u8], db: Option<usize>) -> bool {
+        let used = db.map_or(Used::All, Used::number);
+        self.has_database(used) && (self.all_keys || self.has_key(key, Access::READ))
+    }
+
+    /// Whether all keys may be read.
+    pub(super) fn reads_all_keys(&self) -> bool {
+        let reads = Access::READ;
+        let is_all = |one: &KeyPattern| one.access.covers(reads) && one.pattern.text == b"*";
+        self.all_keys || self.keys.iter().any(is_all)
+    }
+}

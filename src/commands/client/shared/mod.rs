@@ -1,0 +1,672 @@
+//! A connection as others see it: what CLIENT LIST and the metrics show, and how others reach it.
+//!
+//! A connection writes its own figures with relaxed stores. Others read them, write into its mailbox, or ask it to
+//! close by raising a flag and waking its task.
+
+pub mod mailbox;
+pub mod tracking;
+
+use std::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize,
+    Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
+};
+use std::sync::{Arc, OnceLock};
+use std::task::{Wake, Waker};
+
+use atomic_waker::AtomicWaker;
+use parking_lot::Mutex;
+
+use super::announced::Announced;
+use super::memory::{CLIENT_MEMORY, CountedBytes, UNAUTHENTICATED};
+use crate::acl::Handle;
+use basalt_core::base::counter::Counter;
+use mailbox::{Mailbox, Topic};
+
+/// Who is at the other end of a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Peer {
+    /// A client.
+    #[default]
+    Client,
+    /// A replica of this server.
+    Replica,
+    /// The primary of this server.
+    Primary,
+}
+
+/// Texts that few clients set; boxed so that the others do not pay for them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Labels {
+    /// CLIENT SETNAME.
+    pub name: Vec<u8>,
+    /// CLIENT SETINFO LIB-NAME.
+    pub lib_name: Vec<u8>,
+    /// CLIENT SETINFO LIB-VER.
+    pub lib_ver: Vec<u8>,
+    /// REPLCONF.
+    pub announced: Option<Box<Announced>>,
+}
+
+impl Labels {
+    fn memory_bytes(&self) -> usize {
+        let texts = [&self.name, &self.lib_name, &self.lib_ver];
+        size_of::<Labels>() + texts.map(Vec::capacity).iter().sum::<usize>()
+    }
+}
+
+/// What a connection has set for itself, to go back to.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    labels: Labels,
+    no_evict: bool,
+    no_touch: bool,
+    reads_here: bool,
+}
+
+/// How a blocked request ended without what it waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unblocked {
+    /// The timeout passed, or CLIENT UNBLOCK … TIMEOUT said so.
+    TimedOut,
+    /// CLIENT UNBLOCK … ERROR.
+    WithError,
+    /// The server became a replica, on which no client may wait.
+    RoleChanged,
+    /// Another node of the cluster has the slot of the key by now, or the cluster is down.
+    Redirected,
+}
+
+/// The number of a wait: a connection waits many times, and what ends one wait must not end the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WaitNumber(u64);
+
+/// Where a connection stands in its wait, see [`Shared::wait_state`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitState {
+    /// The connection does not wait.
+    Running,
+    /// The connection waits.
+    Blocked,
+    /// Somebody runs its request again, with a shard in hand.
+    Serving,
+    /// As [`WaitState::Serving`], and a key of another shard has changed meanwhile.
+    Missed,
+    /// The request is on its way to all shards that it needs, to be run again there.
+    Called,
+    /// The reply is there.
+    Served,
+    /// The wait ended without what was waited for.
+    Ended(Unblocked),
+}
+
+impl WaitState {
+    fn bits(self) -> u64 {
+        match self {
+            WaitState::Running => 0,
+            WaitState::Blocked => 1,
+            WaitState::Serving => 2,
+            WaitState::Called => 3,
+            WaitState::Served => 4,
+            WaitState::Ended(Unblocked::TimedOut) => 5,
+            WaitState::Ended(Unblocked::WithError) => 6,
+            WaitState::Missed => 7,
+            WaitState::Ended(Unblocked::RoleChanged) => 8,
+            WaitState::Ended(Unblocked::Redirected) => 9,
+        }
+    }
+
+    fn of(bits: u64) -> WaitState {
+        match bits & WAIT_STATE {
+            0 => WaitState::Running,
+            1 => WaitState::Blocked,
+            2 => WaitState::Serving,
+            3 => WaitState::Called,
+            4 => WaitState::Served,
+            5 => WaitState::Ended(Unblocked::TimedOut),
+            6 => WaitState::Ended(Unblocked::WithError),
+            7 => WaitState::Missed,
+            9 => WaitState::Ended(Unblocked::Redirected),
+            _ => WaitState::Ended(Unblocked::RoleChanged),
+        }
+    }
+}
+
+/// Bytes of our own that an idle connection takes, without buffers.
+pub const STATE_BYTES: usize = 1024;
+
+/// The bits of the state; the number of the wait stands above them.
+const WAIT_STATE: u64 = 15;
+const WAIT_STATE_BITS: u32 = 4;
+
+/// A connection as others see it.
+pub struct Shared {
+    /// Ever-growing number.
+    pub id: u64,
+    /// Peer address as `ip:port`, or the path of the unix socket with `:0`.
+    pub address: Box<str>,
+    /// Local address.
+    pub local_address: Box<str>,
+    /// File descriptor, as CLIENT LIST shows it.
+    pub fd: i32,
+    /// Unix time of the connect, in milliseconds.
+    pub created_ms: u64,
+    /// Unix time of the last request, in milliseconds.
+    pub active_ms: AtomicU64,
+    /// Selected database.
+    pub db: AtomicU32,
+    /// Protocol version.
+    pub resp: AtomicU8,
+    /// Id of the last command that was sent, in the command registry, be it that it waits or was refused; the largest
+    /// number if there is no such command.
+    pub last_command: AtomicU16,
+    peer: AtomicU8,
+    /// Bytes of unprocessed input.
+    pub query_bytes: AtomicUsize,
+    /// Size of the buffer for input, unprocessed or not.
+    pub buffer_bytes: AtomicUsize,
+    /// Bytes of unsent output.
+    pub output_bytes: AtomicUsize,
+    /// What a transaction that is being queued, and the keys that are watched, take.
+    pub queued_bytes: AtomicUsize,
+    /// Commands queued after MULTI; -1 outside of it.
+    pub queued: AtomicI32,
+    /// Keys watched.
+    pub watched: AtomicUsize,
+    /// What `maxmemory-clients` counts of all this.
+    pub(super) counted: CountedBytes,
+    /// Bytes received; the task that has the connection alone adds to it.
+    pub bytes_in: Counter,
+    /// Bytes sent; the task that has the connection alone adds to it.
+    pub bytes_out: Counter,
+    /// Commands that ran, with those of its transactions and scripts.
+    pub commands: AtomicU64,
+    /// CLIENT NO-EVICT.
+    pub no_evict: AtomicBool,
+    /// See [`Shared::memory_bytes_beside_buffers`].
+    beside_bytes: AtomicUsize,
+    /// Counted among those that have yet to sign in.
+    unauthenticated: AtomicBool,
+    /// See [`Shared::is_checked`].
+    is_checked: AtomicBool,
+    /// Who it is; none: the default user.
+    user: Mutex<Option<Arc<Handle>>>,
+    /// The position in the log behind its last write.
+    pub log_position: AtomicU64,
+    /// The position in the log behind all that it is sent knows of, be it its own or of others.
+    pub log_seen: AtomicU64,
+    /// CLIENT NO-TOUCH.
+    pub no_touch: AtomicBool,
+    /// READONLY.
+    pub reads_here: AtomicBool,
+    /// CLIENT CAPA redirect, which RESET leaves.
+    pub takes_redirects: AtomicBool,
+    /// Came through the unix socket.
+    pub unix_socket: bool,
+    labels: Mutex<Option<Box<Labels>>>,
+    mailbox: OnceLock<Box<Mailbox>>,
+    killed: AtomicBool,
+    gone: AtomicBool,
+    nudged: AtomicBool,
+    buffer_requested: AtomicBool,
+    sleeping: AtomicBool,
+    /// Number and state of the latest wait: the thread that ends it, or serves it, wins one CAS on this word.
+    wait: AtomicU64,
+    /// Wakes the connection's task for a kill, an unpause or a push.
+    pub waker: AtomicWaker,
+}
+
+impl Shared {
+    /// A command of the connection left something in the log before the first position, or nothing (0), and knows of
+    /// what lies before the second.
+    #[cold]
+    pub fn note_log(&self, position: u64, seen: u64) {
+        // The look spares commands that only read a locked instruction.
+        if self.log_position.load(Relaxed) < position {
+            self.log_position.fetch_max(position, Relaxed);
+        }
+        self.see_log(seen.max(position));
+    }
+
+    /// The connection is sent something that knows of what lies before a position in the log.
+    #[inline]
+    pub fn see_log(&self, seen: u64) {
+        if self.log_seen.load(Relaxed) < seen {
+            self.log_seen.fetch_max(seen, Relaxed);
+        }
+    }
+
+    /// A connection that just came in.
+    pub fn new(
+        id: u64,
+        address: String,
+        local_address: String,
+        fd: i32,
+        unix_socket: bool,
+        now_ms: u64,
+    ) -> Shared {
+        Shared {
+            id,
+            address: address.into_boxed_str(),
+            local_address: local_address.into_boxed_str(),
+            fd,
+            created_ms: now_ms,
+            active_ms: AtomicU64::new(now_ms),
+            db: AtomicU32::new(0),
+            resp: AtomicU8::new(2),
+            log_position: AtomicU64::new(0),
+            log_seen: AtomicU64::new(0),
+            last_command: AtomicU16::new(u16::MAX),
+            peer: AtomicU8::new(Peer::Client as u8),
+            query_bytes: AtomicUsize::new(0),
+            buffer_bytes: AtomicUsize::new(0),
+            output_bytes: AtomicUsize::new(0),
+            queued_bytes: AtomicUsize::new(0),
+            queued: AtomicI32::new(-1),
+            watched: AtomicUsize::new(0),
+            counted: CountedBytes::new(),
+            beside_bytes: AtomicUsize::new(STATE_BYTES),
+            bytes_in: Counter::new(),
+            bytes_out: Counter::new(),
+            commands: AtomicU64::new(0),
+            no_evict: AtomicBool::new(false),
+            unauthenticated: AtomicBool::new(false),
+            is_checked: AtomicBool::new(false),
+            user: Mutex::new(None),
+            no_touch: AtomicBool::new(false),
+            reads_here: AtomicBool::new(false),
+            takes_redirects: AtomicBool::new(false),
+            unix_socket,
+            labels: Mutex::new(None),
+            mailbox: OnceLock::new(),
+            killed: AtomicBool::new(false),
+            gone: AtomicBool::new(false),
+            nudged: AtomicBool::new(false),
+            buffer_requested: AtomicBool::new(false),
+            sleeping: AtomicBool::new(false),
+            wait: AtomicU64::new(0),
+            waker: AtomicWaker::new(),
+        }
+    }
+
+    /// For the connection itself: so many more of its commands have run.
+    #[inline]
+    pub fn count_commands(&self, more: u64) {
+        // No other thread writes here, so that no locked instruction is needed.
+        self.commands
+            .store(self.commands.load(Relaxed) + more, Relaxed);
+    }
+
+    /// Says who is at the other end.
+    pub fn set_peer(&self, peer: Peer) {
+        self.peer.store(peer as u8, Relaxed);
+    }
+
+    /// Who is at the other end.
+    pub fn peer(&self) -> Peer {
+        match self.peer.load(Relaxed) {
+            peer if peer == Peer::Replica as u8 => Peer::Replica,
+            peer if peer == Peer::Primary as u8 => Peer::Primary,
+            _ => Peer::Client,
+        }
+    }
+
+    /// Asks the connection to close at its next occasion.
+    pub fn kill(&self) {
+        self.killed.store(true, Relaxed);
+        self.waker.wake();
+    }
+
+    /// As [`Shared::kill`], for callers that wake it themselves.
+    pub(super) fn condemn(&self) {
+        self.killed.store(true, Relaxed);
+    }
+
+    /// The connection ends: whatever is sent to it from now on is lost.
+    pub fn leave(&self) {
+        self.gone.store(true, Release);
+    }
+
+    /// Whether it has ended, or is about to.
+    pub fn is_gone(&self) -> bool {
+        self.gone.load(Acquire) || self.is_killed()
+    }
+
+    /// What it takes in memory.
+    #[inline]
+    pub fn memory_bytes(&self) -> usize {
+        let mailbox = self.mailbox().map_or(0, Mailbox::bytes);
+        let input = self.query_bytes.load(Relaxed);
+        // What waits for a replica is the stream, which all replicas share.
+        let output = match self.peer() {
+            Peer::Replica => 0,
+            _ => self.output_bytes.load(Relaxed),
+        };
+        self.memory_bytes_beside_buffers()
+            + self.buffer_bytes.load(Relaxed).max(input)
+            + output
+            + self.queued_bytes.load(Relaxed)
+            + mailbox
+    }
+
+    /// What it has the server hold beside its buffers and its transaction: its state, its names, what it is subscribed
+    /// to, prefixes that it tracks, and the request and the keys that it waits for.
+    #[inline]
+    pub fn memory_bytes_beside_buffers(&self) -> usize {
+        self.beside_bytes.load(Relaxed)
+    }
+
+    /// The server holds so many bytes more for it.
+    pub fn hold(&self, bytes: usize) {
+        self.beside_bytes.fetch_add(bytes, Relaxed);
+    }
+
+    /// The server holds so many bytes less for it, which it was said to hold before.
+    pub fn release(&self, bytes: usize) {
+        self.beside_bytes.fetch_sub(bytes, Relaxed);
+    }
+
+    /// Notes what the connection takes now, for `maxmemory-clients`.
+    #[inline]
+    pub fn note_memory(&self) {
+        let is_counted = !self.no_evict.load(Relaxed)
+            && !self.is_unauthenticated()
+            && !self.is_killed()
+            && self.peer() == Peer::Client;
+        let bytes = if is_counted { self.memory_bytes() } else { 0 };
+        CLIENT_MEMORY.note(&self.counted, bytes);
+    }
+
+    /// Whether its client has yet to sign in. What it takes makes no data go and counts among no clients: it is bounded
+    /// for each such connection, and there are so many at most.
+    pub fn is_unauthenticated(&self) -> bool {
+        self.unauthenticated.load(Relaxed)
+    }
+
+    /// Says whether its client has yet to sign in.
+    pub fn set_unauthenticated(&self, is_unauthenticated: bool) {
+        if self.unauthenticated.swap(is_unauthenticated, SeqCst) == is_unauthenticated {
+            return;
+        }
+        match is_unauthenticated {
+            true => UNAUTHENTICATED.fetch_add(1, SeqCst),
+            false => UNAUTHENTICATED.fetch_sub(1, SeqCst),
+        };
+        self.note_memory();
+    }
+
+    /// Whether it may be refused what a client who may do everything is not: it has yet to sign in, or there are rules
+    /// for its user.
+    #[inline]
+    pub fn is_checked(&self) -> bool {
+        self.is_checked.load(Relaxed)
+    }
+
+    /// Who it is; none: the default user.
+    pub fn user(&self) -> Option<Arc<Handle>> {
+        self.user.lock().clone()
+    }
+
+    /// Says who it is, if it has signed in or needs not.
+    pub fn set_user(&self, user: &Arc<Handle>, is_authenticated: bool) {
+        let mut place = self.user.lock();
+        *place = Some(Arc::clone(user));
+        self.set_unauthenticated(!is_authenticated);
+        self.check_for(user);
+    }
+
+    /// What users may do has changed. Nothing is left to be told after what [`Shared::set_user`] does at the same time:
+    /// both look at the user as it is, one after the other.
+    pub fn follow_user(&self, default: &Arc<Handle>) {
+        let place = self.user.lock();
+        self.check_for(place.as_ref().unwrap_or(default));
+    }
+
+    fn check_for(&self, user: &Arc<Handle>) {
+        let is_checked = self.is_unauthenticated() || user.is_restricted();
+        self.is_checked.store(is_checked, SeqCst);
+    }
+
+    /// Whether it is subscribed to anything that `may_have` does not allow: channels, or patterns of them.
+    pub fn has_lost_channels(&self, may_have: impl Fn(&[u8], bool) -> bool) -> bool {
+        let Some(mailbox) = self.mailbox() else {
+            return false;
+        };
+        let subscribed = mailbox.subscribed.lock();
+        Topic::ALL.iter().any(|topic| {
+            let is_pattern = *topic == Topic::Pattern;
+            let names = &subscribed[*topic as usize];
+            names.iter().any(|name| !may_have(name, is_pattern))
+        })
+    }
+
+    /// What others have for it, and what it is subscribed to; most connections never need one.
+    #[inline]
+    pub fn mailbox(&self) -> Option<&Mailbox> {
+        self.mailbox.get().map(|mailbox| &**mailbox)
+    }
+
+    /// The mailbox of the client, made if there was none.
+    pub fn mailbox_or_new(&self) -> &Mailbox {
+        self.mailbox.get_or_init(Box::default)
+    }
+
+    /// Asks an idle connection to give its buffer back.
+    pub fn request_buffer(&self) {
+        self.buffer_requested.store(true, Release);
+        self.waker.wake();
+    }
+
+    /// Whether it was asked to since the last call.
+    pub fn take_buffer_request(&self) -> bool {
+        // A look first: the flag is on a line that others read.
+        self.buffer_requested.load(Acquire) && self.buffer_requested.swap(false, Acquire)
+    }
+
+    /// Makes a sleeping connection look again at what it waits for. The flag outlives a wake that comes before the
+    /// sleep.
+    pub fn nudge(&self) {
+        self.nudged.store(true, Release);
+        self.waker.wake();
+    }
+
+    /// A waker that nudges it.
+    pub fn nudging(self: &Arc<Self>) -> Waker {
+        struct Nudge(Arc<Shared>);
+        impl Wake for Nudge {
+            fn wake(self: Arc<Self>) {
+                self.0.nudge();
+            }
+        }
+        Waker::from(Arc::new(Nudge(Arc::clone(self))))
+    }
+
+    /// Whether someone nudged it since the last call.
+    pub fn take_nudge(&self) -> bool {
+        self.nudged.swap(false, Acquire)
+    }
+
+    /// As [`Shared::nudge`], for callers that have a shard in hand: the waker is for later.
+    pub fn nudge_later(&self) -> Option<Waker> {
+        self.nudged.store(true, Release);
+        self.waker.take()
+    }
+
+    /// The connection begins to wait for something that may not come.
+    pub fn block(&self) -> WaitNumber {
+        let number = (self.wait.load(Relaxed) >> WAIT_STATE_BITS) + 1;
+        self.wait.store(
+            number << WAIT_STATE_BITS | WaitState::Blocked.bits(),
+            Release,
+        );
+        WaitNumber(number)
+    }
+
+    /// Where it stands in its latest wait.
+    pub fn wait_state(&self) -> WaitState {
+        WaitState::of(self.wait.load(Acquire))
+    }
+
+    /// Where it stands in one wait; running, if that is over.
+    pub fn wait_state_of(&self, wait: WaitNumber) -> WaitState {
+        let word = self.wait.load(Acquire);
+        match word >> WAIT_STATE_BITS == wait.0 {
+            true => WaitState::of(word),
+            false => WaitState::Running,
+        }
+    }
+
+    /// Moves one wait from a state to another; false if it was not in that state.
+    pub fn change_wait(&self, wait: WaitNumber, from: WaitState, to: WaitState) -> bool {
+        let number = wait.0 << WAIT_STATE_BITS;
+        self.wait
+            .compare_exchange(number | from.bits(), number | to.bits(), AcqRel, Acquire)
+            .is_ok()
+    }
+
+    /// Says that its task sleeps, for a blocked request or a pause, or does so no more.
+    pub fn set_sleeping(&self, sleeping: bool) {
+        self.sleeping.store(sleeping, Relaxed);
+    }
+
+    /// Whether it waits so, or for the end of a pause.
+    pub fn is_blocked(&self) -> bool {
+        matches!(
+            self.wait_state(),
+            WaitState::Blocked | WaitState::Serving | WaitState::Missed | WaitState::Called
+        ) || self.sleeping.load(Relaxed)
+    }
+
+    /// CLIENT UNBLOCK: ends the wait, unless somebody did so before or there is none; true if this call ended it.
+    pub fn unblock(&self, how: Unblocked) -> bool {
+        let is_first = self.end_wait(how);
+        if is_first {
+            self.nudge();
+        }
+        is_first
+    }
+
+    /// As [`Shared::unblock`] for one wait, for callers that have its shard in hand: the waker is for later.
+    pub fn unblock_later(&self, wait: WaitNumber, how: Unblocked) -> Option<Waker> {
+        use WaitState::{Blocked, Called, Ended, Missed, Serving};
+        loop {
+            if self.change_wait(wait, Blocked, Ended(how))
+                || self.change_wait(wait, Called, Ended(how))
+            {
+                return self.nudge_later();
+            }
+            match self.wait_state_of(wait) {
+                // A thread with another shard in hand looks whether there is something for it, which takes some µs.
+                Serving | Missed => std::thread::yield_now(),
+                Blocked | Called => {}
+                _ => return None,
+            }
+        }
+    }
+
+    fn end_wait(&self, how: Unblocked) -> bool {
+        loop {
+            let word = self.wait.load(Acquire);
+            match WaitState::of(word) {
+                WaitState::Blocked | WaitState::Called => {
+                    let to = word & !WAIT_STATE | WaitState::Ended(how).bits();
+                    if self
+                        .wait
+                        .compare_exchange(word, to, AcqRel, Acquire)
+                        .is_ok()
+                    {
+                        return true;
+                    }
+                }
+                // A thread that waits for nothing looks whether there is something for it, which takes some µs; it may
+                // have lost its core.
+                WaitState::Serving | WaitState::Missed => std::thread::yield_now(),
+                _ => return false,
+            }
+        }
+    }
+
+    /// For the connection itself: whether its wait ended without what it waited for, and how; it has, if its time is
+    /// over and no thread serves it just now.
+    pub fn unblocked(&self, is_late: bool) -> Option<Unblocked> {
+        if is_late {
+            self.end_wait(Unblocked::TimedOut);
+        }
+        let WaitState::Ended(how) = self.wait_state() else {
+            return None;
+        };
+        self.end();
+        Some(how)
+    }
+
+    /// For the connection itself: it waits no more, however that came.
+    pub fn end(&self) {
+        self.wait
+            .store(self.wait.load(Relaxed) & !WAIT_STATE, Release);
+    }
+
+    /// Whether the peer is on this machine: the unix socket or a loopback address.
+    pub fn is_local(&self) -> bool {
+        self.unix_socket
+            || self
+                .address
+                .parse::<std::net::SocketAddr>()
+                .is_ok_and(|address| address.ip().to_canonical().is_loopback())
+    }
+
+    /// Whether someone asked it to close.
+    pub fn is_killed(&self) -> bool {
+        self.killed.load(Relaxed)
+    }
+
+    /// Name and library.
+    pub fn labels(&self) -> Labels {
+        self.labels.lock().as_deref().cloned().unwrap_or_default()
+    }
+
+    /// Changes name or library.
+    pub fn set_labels(&self, change: impl FnOnce(&mut Labels)) {
+        let mut labels = self.labels.lock();
+        let mut new = labels.as_deref().cloned().unwrap_or_default();
+        change(&mut new);
+        let before = labels.as_deref().map_or(0, Labels::memory_bytes);
+        *labels = (new != Labels::default()).then(|| Box::new(new));
+        self.hold(labels.as_deref().map_or(0, Labels::memory_bytes));
+        self.release(before);
+    }
+
+    /// What it says of itself as a replica.
+    pub fn announced(&self) -> Announced {
+        self.labels()
+            .announced
+            .map(|announced| *announced)
+            .unwrap_or_default()
+    }
+
+    /// What it has set for itself.
+    pub fn settings(&self) -> Settings {
+        Settings {
+            labels: self.labels(),
+            no_evict: self.no_evict.load(Relaxed),
+            no_touch: self.no_touch.load(Relaxed),
+            reads_here: self.reads_here.load(Relaxed),
+        }
+    }
+
+    /// Goes back to what was set before.
+    pub fn restore_settings(&self, before: Settings) {
+        self.set_labels(|labels| *labels = before.labels);
+        self.no_evict.store(before.no_evict, Relaxed);
+        self.no_touch.store(before.no_touch, Relaxed);
+        self.reads_here.store(before.reads_here, Relaxed);
+    }
+
+    /// RESET: name, switches and database as in a fresh connection.
+    pub fn reset(&self) {
+        self.set_labels(|labels| labels.name.clear());
+        self.db.store(0, Relaxed);
+        self.resp.store(2, Relaxed);
+        self.no_evict.store(false, Relaxed);
+        self.no_touch.store(false, Relaxed);
+        self.reads_here.store(false, Relaxed);
+    }
+}

@@ -1,0 +1,501 @@
+//! Replicas that take their primary's place: by election when it has failed, by hand in agreement with it, by force;
+//! and the votes that this node gives.
+
+use std::collections::BTreeSet;
+
+use super::node::Node;
+use super::sending::{Greeting, To};
+use super::{Level, LinkId, Machine, Millis, NodeRef};
+use crate::cluster::flags::NodeFlags;
+use crate::cluster::output::Output;
+use crate::cluster::packet::{Body, Header};
+use crate::cluster::settings::Local;
+
+/// A primary has its writes wait for longer than the failover may take by this factor: the new one's word has to come.
+const PAUSE_FACTOR: u64 = 2;
+
+/// Node timeouts that an election may take.
+const ELECTION_TIMEOUT: u64 = 2;
+
+/// Milliseconds that it may take at least.
+const ELECTION_MIN: Millis = 2_000;
+
+/// Times an election may take after which there is another.
+const RETRY_FACTOR: u64 = 2;
+
+/// Milliseconds before an election, so that all have heard that the primary has failed; as much again at random.
+const ELECTION_DELAY: Millis = 500;
+
+/// Milliseconds more for each replica of the shard that has more of the stream.
+const RANK_DELAY: Millis = 1_000;
+
+/// Milliseconds more for each other shard without a primary that goes first, so that not all elections collide.
+const SHARD_RANK_DELAY: Millis = 500;
+
+/// Milliseconds after which a failover by hand asks again for votes that have not come.
+const ASK_AGAIN: Millis = 250;
+
+/// Node timeouts before a vote is given for another replica of one primary.
+const VOTE_INTERVAL: u64 = 2;
+
+/// Milliseconds after which the log says again why there is no failover.
+const RELOG_INTERVAL: Millis = 10_000;
+
+/// Milliseconds without a primary, besides the node timeout, before the log says why there is no failover.
+const NO_FAILOVER_LOG_AFTER: Millis = 5_000;
+
+/// A candidacy of this node.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Election {
+    /// When votes are asked for.
+    at: Millis,
+    /// Who has voted for this node: a vote counts once, even if it comes twice.
+    voters: BTreeSet<NodeRef>,
+    is_begun: bool,
+    /// When votes were last asked for.
+    asked_at: Millis,
+    rank: u64,
+    epoch: u64,
+    hindrance: Option<Hindrance>,
+    logged_at: Millis,
+}
+
+/// Why a replica does not take its failed primary's place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hindrance {
+    DataAge,
+    Delay,
+    Expired,
+    Votes,
+}
+
+impl Hindrance {
+    fn text(self) -> &'static str {
+        match self {
+            Hindrance::DataAge => {
+                "Disconnected from master for longer than allowed. \
+                 Please check the 'cluster-replica-validity-factor' configuration option."
+            }
+            Hindrance::Delay => "Waiting the delay before I can start a new failover.",
+            Hindrance::Expired => "Failover attempt expired.",
+            Hindrance::Votes => "Waiting for votes, but majority still not reached.",
+        }
+    }
+}
+
+/// A failover by hand, seen from the replica or from the primary.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Manual {
+    /// When it is given up; nothing: there is none.
+    pub(super) until: Option<Millis>,
+    /// The replica has all that there is, or need not.
+    pub(super) may_start: bool,
+    /// The replica that the primary pauses for.
+    pub(super) replica: Option<NodeRef>,
+    /// Where the stream ends since the primary has paused.
+    pub(super) final_offset: Option<u64>,
+}
+
+impl Machine {
+    /// Counts a vote for this node.
+    pub(super) fn count_vote(&mut self, voter: NodeRef, header: &Header) {
+        let node = self.nodes.get(voter);
+        let is_of_now = self.election.is_begun && header.current_epoch >= self.election.epoch;
+        if is_of_now && node.is_primary() && node.slot_count > 0 {
+            self.election.voters.insert(voter);
+            self.due.failover = true;
+        }
+    }
+
+    /// Gives a replica a vote, if it may have one. An epoch has one vote, which is saved before it leaves.
+    pub(super) fn consider_vote(
+        &mut self,
+        replica: NodeRef,
+        request: &Header,
+        now: Millis,
+        local: &dyn Local,
+    ) {
+        if !self.me().is_primary() || self.me().slot_count == 0 {
+            return;
+        }
+        let title = self.nodes.get(replica).title();
+        match self.objection(replica, request, now) {
+            Some(why) => {
+                self.log_seldom(
+                    "cluster-vote-denied",
+                    Level::Warning,
+                    format!("Failover auth denied to {title}: {why}"),
+                );
+                // It may ask again once it knows.
+                self.tell_newer_claim(replica, request, local);
+            }
+            None => {
+                self.last_vote_epoch = self.current_epoch;
+                if let Some(primary) = self.nodes.get(replica).primary {
+                    self.nodes.get_mut(primary).voted_at = Some(now);
+                }
+                self.changed_for_good();
+                self.send_to(replica, Body::Vote, local);
+                let epoch = self.current_epoch;
+                self.log(
+                    Level::Notice,
+                    format!("Failover auth granted to {title} for epoch {epoch}"),
+                );
+            }
+        }
+    }
+
+    fn objection(&self, replica: NodeRef, request: &Header, now: Millis) -> Option<String> {
+        let node = self.nodes.get(replica);
+        if request.current_epoch < self.current_epoch {
+            let (asked, current) = (request.current_epoch, self.current_epoch);
+            return Some(format!("reqEpoch ({asked}) < curEpoch({current})"));
+        }
+        if self.last_vote_epoch == self.current_epoch {
+            return Some(format!("already voted for epoch {}", self.current_epoch));
+        }
+        if node.is_primary() {
+            return Some("it is a master node".to_owned());
+        }
+        let Some(primary) = node.primary else {
+            return Some("I don't know its master".to_owned());
+        };
+        let primary = self.nodes.get(primary);
+        if !primary.is(NodeFlags::FAILED) && !request.is_forced {
+            return Some("its master is up".to_owned());
+        }
+        let interval = self.settings.node_timeout.saturating_mul(VOTE_INTERVAL);
+        if let Some(at) = primary.voted_at
+            && now.saturating_sub(at) < interval
+        {
+            let left = interval - now.saturating_sub(at);
+            return Some(format!(
+                "can't vote about this master before {left} milliseconds"
+            ));
+        }
+        let newer = |slot: &u16| self.is_claimed_after(*slot, request.config_epoch).is_some();
+        let slot = request.slots.iter().find(newer)?;
+        let owner = self.nodes.get(self.nodes.owner(slot)?);
+        Some(format!(
+            "slot {slot} epoch ({}) > reqEpoch ({})",
+            owner.config_epoch, request.config_epoch
+        ))
+    }
+
+    /// Replicas of the shard that have more of the stream than this one.
+    fn rank(&self, offset: u64) -> u64 {
+        let Some(primary) = self.my_primary() else {
+            return 0;
+        };
+        let siblings = self
+            .nodes
+            .replicas_of(primary)
+            .into_iter()
+            .filter(|node| *node != self.me);
+        let siblings = siblings.map(|node| self.nodes.get(node));
+        let ahead =
+            siblings.filter(|node| !node.is(NodeFlags::NO_FAILOVER) && node.offset > offset);
+        ahead.count() as u64
+    }
+
+    /// Other shards that have lost their primary and go first.
+    fn shard_rank(&self) -> u64 {
+        let own = self.me().shard_id;
+        let failed = self.nodes.iter().filter(|(_, node)| {
+            node.is_primary()
+                && node.slot_count > 0
+                && node.is(NodeFlags::FAILED)
+                && node.shard_id < own
+        });
+        failed.count() as u64
+    }
+
+    /// A failover goes on, if this node is a replica that should take its primary's place.
+    pub(super) fn go_on_with_failover(&mut self, now: Millis, local: &dyn Local) {
+        if let Some(primary) = self.my_primary() {
+            self.compare_offsets(local);
+            self.stand_for_election(primary, now, local);
+        }
+    }
+
+    fn stand_for_election(&mut self, primary: NodeRef, now: Millis, local: &dyn Local) {
+        let is_manual = self.manual.until.is_some() && self.manual.may_start;
+        let failed = self.nodes.get(primary);
+        let is_wanted = failed.is(NodeFlags::FAILED) && !self.settings.replica_no_failover;
+        if failed.slot_count == 0 || !(is_wanted || is_manual) {
+            self.election.hindrance = None;
+            return;
+        }
+        if !is_manual && self.is_outdated(local) {
+            return self.hinder(Hindrance::DataAge, primary, now);
+        }
+        let timeout = self
+            .settings
+            .node_timeout
+            .saturating_mul(ELECTION_TIMEOUT)
+            .max(ELECTION_MIN);
+        if now.saturating_sub(self.election.at) > timeout.saturating_mul(RETRY_FACTOR) {
+            return self.schedule_election(now, local);
+        }
+        if !self.election.is_begun && self.manual.until.is_none() {
+            let rank = self.rank(local.offset());
+            if rank > self.election.rank {
+                let more = (rank - self.election.rank) * RANK_DELAY;
+                self.election.at += more;
+                self.election.rank = rank;
+                let text =
+                    format!("Replica rank updated to #{rank}, added {more} milliseconds of delay.");
+                self.log(Level::Notice, text);
+            }
+        }
+        if now < self.election.at {
+            return self.hinder(Hindrance::Delay, primary, now);
+        }
+        if now - self.election.at > timeout {
+            return self.hinder(Hindrance::Expired, primary, now);
+        }
+        if !self.election.is_begun {
+            self.current_epoch = self.current_epoch.saturating_add(1);
+            let epoch = self.current_epoch;
+            self.election.epoch = epoch;
+            self.election.is_begun = true;
+            self.log(
+                Level::Notice,
+                format!("Starting a failover election for epoch {epoch}."),
+            );
+            self.election.asked_at = now;
+            self.ask_for_votes(self.manual.until.is_some(), local);
+            self.changed_for_good();
+            self.due.state = true;
+        } else if self.election.voters.len() >= self.quorum() {
+            self.log(Level::Notice, "Failover election won: I'm the new master.");
+            let epoch = self.election.epoch;
+            if self.me().config_epoch < epoch {
+                self.nodes.get_mut(self.me).config_epoch = epoch;
+                self.log(
+                    Level::Notice,
+                    format!("configEpoch set to {epoch} after successful failover"),
+                );
+            }
+            self.take_primarys_place(now, local);
+        } else {
+            self.ask_again(now, local);
+            self.hinder(Hindrance::Votes, primary, now);
+        }
+    }
+
+    /// Asks for votes once more in a failover by hand: a primary that has refused because this node did not know of
+    /// newer claims may vote for it now. In the same epoch none votes twice; where another epoch has begun, those that
+    /// have not voted can not do so in this election any more.
+    fn ask_again(&mut self, now: Millis, local: &dyn Local) {
+        let is_due = now.saturating_sub(self.election.asked_at) >= ASK_AGAIN;
+        if self.manual.until.is_none() || !is_due {
+            return;
+        }
+        if self.current_epoch > self.election.epoch {
+            return self.schedule_election(now, local);
+        }
+        self.election.asked_at = now;
+        self.ask_for_votes(true, local);
+    }
+
+    /// Whether this replica was without its primary for longer than `cluster-replica-validity-factor` allows.
+    fn is_outdated(&self, local: &dyn Local) -> bool {
+        let factor = u64::from(self.settings.replica_validity_factor);
+        let timeout = self.settings.node_timeout;
+        // A replica that never had the stream is as old as can be.
+        let silent = local
+            .primary_link()
+            .map_or(Millis::MAX, |link| link.silent_ms);
+        // A primary is silent for the node timeout before it is held to have failed.
+        let age = if silent > timeout {
+            silent - timeout
+        } else {
+            silent
+        };
+        factor != 0
+            && age
+                > self
+                    .settings
+                    .replica_ping_period
+                    .saturating_add(timeout.saturating_mul(factor))
+    }
+
+    fn schedule_election(&mut self, now: Millis, local: &dyn Local) {
+        let is_manual = self.manual.until.is_some();
+        let (rank, delay) = match is_manual {
+            true => (0, 0),
+            false => {
+                let rank = self.rank(local.offset());
+                let spread = ELECTION_DELAY + self.random.below(ELECTION_DELAY);
+                (
+                    rank,
+                    spread + rank * RANK_DELAY + self.shard_rank() * SHARD_RANK_DELAY,
+                )
+            }
+        };
+        self.election.at = now + delay;
+        self.election.voters.clear();
+        self.election.is_begun = false;
+        self.election.rank = rank;
+        let offset = local.offset();
+        let text = format!(
+            "Start of election delayed for {delay} milliseconds (rank #{rank}, offset {offset})."
+        );
+        self.log(Level::Notice, text);
+        self.broadcast_pong(To::Shard, now, local);
+        if is_manual && let Some(primary) = self.my_primary() {
+            self.stand_for_election(primary, now, local);
+        }
+    }
+
+    /// Says why there is no failover: once for each reason, then every ten seconds.
+    fn hinder(&mut self, why: Hindrance, primary: NodeRef, now: Millis) {
+        let is_said = self.election.hindrance == Some(why);
+        if is_said && now.saturating_sub(self.election.logged_at) < RELOG_INTERVAL {
+            return;
+        }
+        self.election.hindrance = Some(why);
+        let failed = self.nodes.get(primary);
+        let log_after = self
+            .settings
+            .node_timeout
+            .saturating_add(NO_FAILOVER_LOG_AFTER);
+        if failed.is(NodeFlags::FAILED) && now.saturating_sub(failed.failed_at) < log_after {
+            return;
+        }
+        self.election.logged_at = now;
+        self.log(
+            Level::Notice,
+            format!("Currently unable to failover: {}", why.text()),
+        );
+        if why == Hindrance::Votes {
+            let (needed, votes) = (self.quorum(), self.election.voters.len());
+            self.log(
+                Level::Notice,
+                format!("Needed quorum: {needed}. Number of votes received so far: {votes}"),
+            );
+        }
+    }
+
+    /// Makes this node the primary of its primary's slots, and says so.
+    pub(super) fn take_primarys_place(&mut self, now: Millis, local: &dyn Local) {
+        let Some(old) = self.my_primary() else {
+            return;
+        };
+        self.set_primary(self.me);
+        self.is_following = false;
+        self.outputs.push(Output::Lead);
+        for slot in self.nodes.get(old).slots.clone().iter() {
+            self.assign(slot, Some(self.me));
+        }
+        self.judge_state(now);
+        self.changed_for_good();
+        self.broadcast_pong(To::All, now, local);
+        self.end_manual_failover();
+    }
+
+    /// Tells all nodes that this primary has failed, as it is about to end: a replica takes its place without waiting
+    /// for the node timeout. Nothing is told if no replica could; whether it is.
+    pub fn leave(&mut self, now: Millis, local: &dyn Local) -> bool {
+        let me = self.me();
+        let could = |replica: &Node| {
+            self.is_linked(replica) && replica.is_reachable() && !replica.is(NodeFlags::NO_FAILOVER)
+        };
+        let mut replicas = self.nodes.replicas_of(self.me).into_iter();
+        let is_wanted = me.is_primary()
+            && me.slot_count > 0
+            && replicas.any(|replica| could(self.nodes.get(replica)));
+        if is_wanted {
+            let id = me.id;
+            self.log(
+                Level::Notice,
+                "A replica is to take the place of this node, which ends.",
+            );
+            self.broadcast(Body::Fail(id), local);
+        }
+        self.finish(now, Some(local));
+        is_wanted
+    }
+
+    // By hand.
+
+    /// Begins a failover by hand: with agreement the primary is asked to pause.
+    pub(super) fn begin_manual_failover(
+        &mut self,
+        needs_agreement: bool,
+        now: Millis,
+        local: &dyn Local,
+    ) {
+        self.end_manual_failover();
+        // An election that was not won is not waited for.
+        self.election = Election::default();
+        self.manual.until = Some(now + self.settings.manual_failover_timeout);
+        if !needs_agreement {
+            self.manual.may_start = true;
+            self.due.failover = true;
+        } else if let Some(primary) = self.my_primary() {
+            self.send_to(primary, Body::ManualFailoverStart, local);
+        }
+    }
+
+    /// A replica wants this primary's place: writes wait, and the replica is told where the stream ends.
+    pub(super) fn pause_for(
+        &mut self,
+        replica: NodeRef,
+        link: LinkId,
+        now: Millis,
+        local: &dyn Local,
+    ) {
+        if self.nodes.get(replica).primary != Some(self.me) || !self.me().is_primary() {
+            return;
+        }
+        self.end_manual_failover();
+        self.manual.until = Some(now + self.settings.manual_failover_timeout);
+        self.manual.replica = Some(replica);
+        self.outputs.push(Output::Pause(
+            now + self.settings.manual_failover_timeout * PAUSE_FACTOR,
+        ));
+        let title = self.nodes.get(replica).title();
+        self.log_seldom(
+            "cluster-failover-requested",
+            Level::Notice,
+            format!("Manual failover requested by replica {title}."),
+        );
+        self.ping(link, Greeting::Ping, now, local);
+    }
+
+    pub(super) fn note_final_offset(&mut self, offset: u64) {
+        if self.manual.until.is_some() && self.manual.final_offset.is_none() {
+            self.manual.final_offset = Some(offset);
+            self.due.failover = true;
+            let text =
+                format!("Received replication offset for paused master manual failover: {offset}");
+            self.log(Level::Notice, text);
+        }
+    }
+
+    /// Whether this replica has all that its paused primary had.
+    fn compare_offsets(&mut self, local: &dyn Local) {
+        let is_waiting = self.manual.until.is_some() && !self.manual.may_start;
+        if is_waiting && self.manual.final_offset == Some(local.offset()) {
+            self.manual.may_start = true;
+            let text = "All master replication stream processed, manual failover can start.";
+            self.log(Level::Notice, text);
+        }
+    }
+
+    pub(super) fn end_manual_failover(&mut self) {
+        let ended = std::mem::take(&mut self.manual);
+        if ended.replica.is_some() {
+            self.outputs.push(Output::Unpause);
+        }
+    }
+
+    pub(super) fn expire_manual_failover(&mut self, now: Millis) {
+        if self.manual.until.is_some_and(|until| until < now) {
+            self.log(Level::Warning, "Manual failover timed out.");
+            self.end_manual_failover();
+        }
+    }
+}

@@ -1,0 +1,461 @@
+//! The machine: what it knows, and the calls that change it. After each call the driver does what
+//! [`Machine::outputs`] has.
+//!
+//! ```text
+//! node       one node
+//! nodes      all of them, and the owners of slots
+//! sending    packets that are built and sent, gossip among them
+//! receiving  what a packet changes
+//! claims     slots that change hands, and epochs
+//! failing    nodes that do not answer, and whether the cluster is up
+//! election   replicas that take their primary's place, and votes for them
+//! ticking    what happens every tenth of a second
+//! changing   what CLUSTER asks for
+//! promises   what has to be on disk before others hear of it
+//! views      what is told of all this: the map, what is saved
+//! ```
+
+mod changing;
+mod claims;
+mod election;
+mod failing;
+mod node;
+mod nodes;
+mod promises;
+mod receiving;
+mod sending;
+mod ticking;
+mod views;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use self::election::{Election, Manual};
+use self::node::{Address, Node, NodeRef};
+use self::nodes::Nodes;
+use self::promises::Promises;
+use super::Millis;
+use super::down::Down;
+use super::flags::NodeFlags;
+use super::kind::KINDS;
+use super::node_id::NodeId;
+use super::output::{Level, LinkId, Output};
+use super::packet::Message;
+use super::saved::Saved;
+use super::settings::{Local, Settings};
+use super::slot_set::SlotSet;
+use basalt_core::base::random::Random;
+
+/// Nodes that are being got to know at once, at most: a stranger may name as many addresses as it likes.
+const HANDSHAKES_MAX: usize = 1_024;
+
+/// See the module.
+pub struct Machine {
+    settings: Settings,
+    random: Random,
+    nodes: Nodes,
+    me: NodeRef,
+    current_epoch: u64,
+    last_vote_epoch: u64,
+    /// Slots whose owner has stopped to claim them, so that another one may without a greater epoch.
+    unclaimed: SlotSet,
+    migrating: BTreeMap<u16, NodeRef>,
+    importing: BTreeMap<u16, NodeRef>,
+    /// Nodes that were forgotten, and until when they are not taken in again.
+    forgotten: BTreeMap<NodeId, Millis>,
+    links: BTreeMap<LinkId, Link>,
+    next_link: u64,
+    /// Why this node does not serve, if it does not.
+    down: Option<Down>,
+    size: usize,
+    first_look: Option<Millis>,
+    in_minority_at: Option<Millis>,
+    /// What is kept can not be written: nothing leaves this node.
+    unsaved_since: Option<Millis>,
+    /// Nothing could be saved, and so nothing be said, for longer than a node timeout.
+    is_missed: bool,
+    /// When this node was last seen to run.
+    ran_at: Option<Millis>,
+    /// Since when it runs again after it was stopped for longer than the node timeout, and how long that was; none once
+    /// the majority has answered since.
+    woken: Option<(Millis, Millis)>,
+    election: Election,
+    manual: Manual,
+    ticks: u64,
+    /// Whether this server follows the primary that the machine says.
+    is_following: bool,
+    due: Due,
+    /// What comes out of the call that is under way.
+    outputs: Vec<Output>,
+    promises: Promises,
+    /// What the driver is to do.
+    ready: Vec<Output>,
+    sent: [u64; KINDS],
+    received: [u64; KINDS],
+}
+
+/// A connection of the bus.
+#[derive(Clone, Debug)]
+struct Link {
+    /// The other end, as far as that is known.
+    node: Option<NodeRef>,
+    is_inbound: bool,
+    is_open: bool,
+    created: Millis,
+    /// Address of the other end.
+    peer_ip: String,
+    /// Address of this end.
+    local_ip: String,
+}
+
+/// What is to be done at the end of a call, once.
+#[derive(Clone, Copy, Default)]
+struct Due {
+    save: bool,
+    save_soon: bool,
+    state: bool,
+    failover: bool,
+    map: bool,
+}
+
+impl Machine {
+    /// A node that knows itself, or what it knew before; `seed` decides all that is random.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with `saved`: no node in it is this one.
+    pub fn new(
+        settings: Settings,
+        saved: Option<Saved>,
+        seed: u64,
+        now: Millis,
+    ) -> Result<Machine, String> {
+        let mut random = Random::new(seed);
+        let is_new = saved.is_none();
+        let mut nodes = Nodes::new();
+        let me = match &saved {
+            None => {
+                let flags = NodeFlags::MYSELF.or(NodeFlags::PRIMARY);
+                let mut node = Node::new(draw(&mut random), draw(&mut random), flags, now);
+                node.is_heard = true;
+                nodes.add(node)
+            }
+            Some(saved) => views::restore(&mut nodes, saved, &mut random, now),
+        };
+        let me = me.ok_or("no node of it is this one (myself)")?;
+        let saved = saved.unwrap_or_default();
+        let places = |slots: &BTreeMap<u16, NodeId>| {
+            let known = slots
+                .iter()
+                .filter_map(|(slot, id)| Some((*slot, nodes.find(id)?)));
+            known.collect()
+        };
+        let (migrating, importing) = (places(&saved.migrating), places(&saved.importing));
+        let mut machine = Machine {
+            settings: settings.clone(),
+            random,
+            nodes,
+            me,
+            current_epoch: saved.current_epoch,
+            last_vote_epoch: saved.last_vote_epoch,
+            unclaimed: SlotSet::default(),
+            migrating,
+            importing,
+            forgotten: BTreeMap::new(),
+            links: BTreeMap::new(),
+            next_link: 0,
+            down: Some(Down::Starting),
+            size: 0,
+            first_look: None,
+            in_minority_at: None,
+            unsaved_since: None,
+            is_missed: false,
+            ran_at: None,
+            woken: None,
+            election: Election::default(),
+            manual: Manual::default(),
+            ticks: 0,
+            is_following: false,
+            due: Due::default(),
+            outputs: Vec::new(),
+            promises: Promises::default(),
+            ready: Vec::new(),
+            sent: [0; KINDS],
+            received: [0; KINDS],
+        };
+        let greatest = machine
+            .nodes
+            .iter()
+            .map(|(_, node)| node.config_epoch)
+            .max();
+        machine.current_epoch = machine.current_epoch.max(greatest.unwrap_or(0));
+        machine.apply(settings);
+        // Its name must not be another one at the next start.
+        machine.due.save = is_new;
+        machine.judge_state(now);
+        machine.finish(now, None);
+        Ok(machine)
+    }
+
+    /// What is to be done since this was last asked, in order.
+    pub fn outputs(&mut self) -> Vec<Output> {
+        std::mem::take(&mut self.ready)
+    }
+
+    /// New settings.
+    pub fn settings(&mut self, settings: Settings, now: Millis, local: &dyn Local) {
+        self.apply(settings);
+        self.due.state = true;
+        self.finish(now, Some(local));
+    }
+
+    fn apply(&mut self, settings: Settings) {
+        let announced_before = std::mem::replace(&mut self.settings, settings).announce_ip;
+        let settings = self.settings.clone();
+        let me = self.nodes.get_mut(self.me);
+        let before = (
+            me.address.clone(),
+            me.hostname.clone(),
+            me.human_name.clone(),
+            me.flags,
+        );
+        if !settings.announce_ip.is_empty() {
+            me.address.ip = settings.announce_ip;
+        } else if !announced_before.is_empty() {
+            // What others see of it is found out again.
+            me.address.ip = String::new();
+        }
+        me.address.port = settings.port;
+        me.address.tls_port = settings.tls_port;
+        me.address.bus_port = settings.bus_port;
+        me.hostname = settings.hostname;
+        me.human_name = settings.human_name;
+        me.flags
+            .put(NodeFlags::NO_FAILOVER, settings.replica_no_failover);
+        if before
+            != (
+                me.address.clone(),
+                me.hostname.clone(),
+                me.human_name.clone(),
+                me.flags,
+            )
+        {
+            self.changed();
+        }
+    }
+
+    /// A link that another node has opened: the address of its end, and of this one.
+    pub fn accepted(&mut self, peer_ip: &str, local_ip: &str, now: Millis) -> LinkId {
+        self.new_link(Link {
+            node: None,
+            is_inbound: true,
+            is_open: true,
+            created: now,
+            peer_ip: peer_ip.to_owned(),
+            local_ip: local_ip.to_owned(),
+        })
+    }
+
+    fn new_link(&mut self, link: Link) -> LinkId {
+        let id = LinkId(self.next_link);
+        self.next_link += 1;
+        self.links.insert(id, link);
+        id
+    }
+
+    /// A link that [`Output::Connect`] asked for is open.
+    pub fn opened(
+        &mut self,
+        link: LinkId,
+        peer_ip: &str,
+        local_ip: &str,
+        now: Millis,
+        local: &dyn Local,
+    ) {
+        let Some(found) = self.links.get_mut(&link) else {
+            return self.ready.push(Output::Close(link));
+        };
+        found.is_open = true;
+        peer_ip.clone_into(&mut found.peer_ip);
+        local_ip.clone_into(&mut found.local_ip);
+        if let Some(node) = found.node {
+            self.greet(link, node, now, local);
+        }
+        self.finish(now, Some(local));
+    }
+
+    /// A link is closed, or could not be opened.
+    pub fn closed(&mut self, link: LinkId) {
+        let Some(Link {
+            node: Some(node), ..
+        }) = self.links.remove(&link)
+        else {
+            return;
+        };
+        let node = self.nodes.get_mut(node);
+        if node.link == Some(link) {
+            node.link = None;
+        }
+        if node.inbound == Some(link) {
+            node.inbound = None;
+        }
+    }
+
+    /// Whether [`Output::Save`] fails, and with it all that would leave. After a node timeout of that the other nodes
+    /// count this one as failed, although it still hears them, so it serves no longer.
+    pub fn note_unsaved(&mut self, is_unsaved: bool, now: Millis) {
+        let since = is_unsaved.then(|| self.unsaved_since.unwrap_or(now));
+        self.unsaved_since = since;
+        let timeout = self.settings.node_timeout;
+        let is_missed = since.is_some_and(|since| now.saturating_sub(since) > timeout);
+        if is_missed != self.is_missed {
+            self.is_missed = is_missed;
+            self.due.state = true;
+        }
+    }
+
+    /// Publishes a message to subscribers at other nodes: of this shard, or of all.
+    pub fn publish(&mut self, message: Message, is_shard: bool, local: &dyn Local) {
+        self.send_message(message, is_shard, local);
+        self.release(false);
+    }
+
+    /// What is left over from a call is done, and what comes out of it is handed on.
+    fn finish(&mut self, now: Millis, local: Option<&dyn Local>) {
+        if let Some(local) = local {
+            if std::mem::take(&mut self.due.failover) {
+                self.go_on_with_failover(now, local);
+            }
+            if std::mem::take(&mut self.due.state) {
+                self.judge_state(now);
+            }
+        }
+        let due = std::mem::take(&mut self.due);
+        let has_changed = self.nodes.take_change();
+        if due.save_soon && !due.save {
+            self.outputs.push(Output::SaveSoon);
+        }
+        if due.save || due.save_soon || due.map || has_changed {
+            self.outputs.push(Output::Publish);
+        }
+        self.release(due.save);
+    }
+
+    /// Something that others or a restart should see has changed. The file follows before long; what a crash makes this
+    /// node forget until then others know, or a client may ask for again.
+    fn changed(&mut self) {
+        self.due.save_soon = true;
+        self.due.map = true;
+    }
+
+    /// A promise was made: a vote was given, or this node has a new epoch or name. The file has it before others do.
+    fn changed_for_good(&mut self) {
+        self.due.save = true;
+        self.due.map = true;
+    }
+
+    fn log(&mut self, level: Level, text: impl Into<String>) {
+        self.outputs.push(Output::Log(level, text.into()));
+    }
+
+    /// A line that another node can cause as often as it likes, and its kind.
+    fn log_seldom(&mut self, kind: &'static str, level: Level, text: impl Into<String>) {
+        self.outputs
+            .push(Output::LogSeldom(kind, level, text.into()));
+    }
+
+    fn me(&self) -> &Node {
+        self.nodes.get(self.me)
+    }
+
+    /// The primary that this node follows, if it is a replica and knows it.
+    fn my_primary(&self) -> Option<NodeRef> {
+        let me = self.me();
+        me.primary.filter(|_| me.is_replica())
+    }
+
+    /// Whether the link that this node opens to another is open.
+    fn is_linked(&self, node: &Node) -> bool {
+        let link = node.link.and_then(|link| self.links.get(&link));
+        link.is_some_and(|link| link.is_open)
+    }
+
+    fn quorum(&self) -> usize {
+        self.size / 2 + 1
+    }
+
+    /// Closes the link that this node has opened to another.
+    fn drop_link(&mut self, node: NodeRef) {
+        if let Some(link) = self.nodes.get_mut(node).link.take() {
+            self.links.remove(&link);
+            self.outputs.push(Output::Close(link));
+        }
+    }
+
+    /// Forgets a node and all that hangs on it.
+    fn forget(&mut self, node: NodeRef) {
+        self.take_all_slots(node);
+        self.migrating.retain(|_, to| *to != node);
+        self.importing.retain(|_, from| *from != node);
+        if self.manual.replica == Some(node) {
+            self.end_manual_failover();
+        }
+        for link in self.links_of(node) {
+            self.links.remove(&link);
+            self.outputs.push(Output::Close(link));
+        }
+        self.nodes.remove(node);
+        self.changed();
+        self.due.state = true;
+    }
+
+    fn links_of(&self, node: NodeRef) -> Vec<LinkId> {
+        let links = self
+            .links
+            .iter()
+            .filter(|(_, link)| link.node == Some(node));
+        links.map(|(id, _)| *id).collect()
+    }
+
+    /// Whether a node has never answered, and nothing that is known for sure hangs on it.
+    fn is_hearsay(&self, at: NodeRef) -> bool {
+        let node = self.nodes.get(at);
+        let is_needed = node.slot_count > 0
+            || self.my_primary() == Some(at)
+            || self.migrating.values().any(|to| *to == at)
+            || self.importing.values().any(|from| *from == at);
+        !node.is_heard && !is_needed
+    }
+
+    /// Begins to get to know a node at an address; whether that was not under way already. Of too many such nodes the
+    /// one that has been silent for longest gives way.
+    fn shake_hands(&mut self, address: Address, flags: NodeFlags, now: Millis) -> bool {
+        let begun = || {
+            let nodes = self.nodes.iter();
+            nodes.filter(|(_, node)| node.is(NodeFlags::HANDSHAKE))
+        };
+        if begun().any(|(_, node)| node.address == address) {
+            return false;
+        }
+        if begun().count() >= HANDSHAKES_MAX
+            && let Some((oldest, _)) = begun().min_by_key(|(_, node)| node.created)
+        {
+            self.forget(oldest);
+        }
+        let (id, shard_id) = (draw(&mut self.random), draw(&mut self.random));
+        let mut node = Node::new(id, shard_id, NodeFlags::HANDSHAKE.or(flags), now);
+        node.address = address;
+        self.nodes.add(node).is_some()
+    }
+}
+
+/// A random name.
+fn draw(random: &mut Random) -> NodeId {
+    let mut bytes = [0; 20];
+    for chunk in bytes.chunks_mut(4) {
+        chunk.copy_from_slice(&random.next_u64().to_le_bytes()[..4]);
+    }
+    NodeId::from_random(bytes)
+}

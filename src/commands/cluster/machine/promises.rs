@@ -1,0 +1,156 @@
+//! What this node promises: a vote, an epoch of its own, its name. A node that forgot such a thing in a crash would
+//! give it again to somebody else, so the file has it before others hear of it.
+//!
+//! A call that makes a promise asks for the file, and all that it does is held back until [`Machine::safe`]. Others may
+//! go on meanwhile, however long the disk takes: until then the node speaks and serves as the one that it was before.
+//! Its pings and pongs say what it was then, and changes of its role and its map wait behind the promise, in order.
+//! What is no promise leaves at once, and the file follows before long.
+
+use std::sync::Arc;
+
+use super::{LinkId, Machine};
+use crate::cluster::flags::NodeFlags;
+use crate::cluster::node_id::NodeId;
+use crate::cluster::output::Output;
+use crate::cluster::packet::{Body, Header, Packet};
+use crate::cluster::slot_set::SlotSet;
+
+/// What each packet says of this node that it could have promised.
+#[derive(Clone, Debug)]
+pub(super) struct Claims {
+    pub(super) sender: NodeId,
+    pub(super) current_epoch: u64,
+    pub(super) config_epoch: u64,
+    pub(super) slots: SlotSet,
+    pub(super) primary: Option<NodeId>,
+    pub(super) flags: NodeFlags,
+}
+
+impl Claims {
+    fn put_into(&self, header: &mut Header) {
+        header.sender = self.sender;
+        header.current_epoch = self.current_epoch;
+        header.config_epoch = self.config_epoch;
+        header.slots = self.slots.clone();
+        header.primary = self.primary;
+        header.flags = self.flags;
+        // Writes wait, and the offset is final, when the driver is told so: behind the promise.
+        header.is_paused = false;
+    }
+}
+
+/// Promises that are not safe yet, and what waits for them.
+#[derive(Debug, Default)]
+pub(super) struct Promises {
+    /// Promises that were made.
+    made: u64,
+    /// Promises that are safe.
+    safe: u64,
+    /// What was claimed before the first that is not; nothing before the first of all.
+    before: Option<Claims>,
+    held: Vec<Output>,
+}
+
+impl Promises {
+    fn is_pending(&self) -> bool {
+        self.safe < self.made
+    }
+
+    fn hold(&mut self, output: Output) {
+        let is_map = matches!(output, Output::Publish);
+        // One map is enough, as it is drawn when it is published.
+        if !is_map || !self.held.iter().any(|held| matches!(held, Output::Publish)) {
+            self.held.push(output);
+        }
+    }
+}
+
+impl Machine {
+    /// What this node claims to be as of now.
+    pub(super) fn claims(&self) -> Claims {
+        let me = self.me();
+        let primary = self.my_primary();
+        let owner = self.nodes.get(primary.unwrap_or(self.me));
+        Claims {
+            sender: me.id,
+            current_epoch: self.current_epoch,
+            config_epoch: owner.config_epoch,
+            slots: owner.slots.clone(),
+            primary: primary.map(|primary| self.nodes.get(primary).id),
+            flags: me.flags,
+        }
+    }
+
+    /// Hands what has come out of a call to the driver, or holds it back.
+    pub(super) fn release(&mut self, is_promise: bool) {
+        let outputs = std::mem::take(&mut self.outputs);
+        if is_promise {
+            self.promises.made += 1;
+            self.ready.push(Output::Save(self.promises.made));
+        }
+        for output in outputs {
+            match output {
+                Output::Send(link, packet) if self.promises.is_pending() && !is_promise => {
+                    self.send_as_before(link, packet);
+                }
+                Output::Send(..)
+                | Output::Follow { .. }
+                | Output::Lead
+                | Output::Pause(_)
+                | Output::Unpause
+                | Output::FlushAll
+                | Output::DeleteKeys(_)
+                | Output::Publish
+                    if self.promises.is_pending() =>
+                {
+                    self.promises.hold(output);
+                }
+                output => self.ready.push(output),
+            }
+        }
+        if !self.promises.is_pending() {
+            self.promises.before = Some(self.claims());
+        }
+    }
+
+    /// Sends a packet that says nothing of what was promised since.
+    fn send_as_before(&mut self, link: LinkId, mut packet: Arc<Packet>) {
+        match packet.body {
+            Body::Ping(_)
+            | Body::Pong(_)
+            | Body::Meet(_)
+            | Body::Fail(_)
+            | Body::Publish(_)
+            | Body::PublishShard(_)
+            | Body::ManualFailoverStart => {
+                if let Some(before) = &self.promises.before {
+                    before.put_into(&mut Arc::make_mut(&mut packet).header);
+                    self.ready.push(Output::Send(link, packet));
+                }
+            }
+            // Others ask again, by their next ping, for what they are to be told of slots.
+            Body::Update { .. } | Body::VoteRequest | Body::Vote | Body::Module => {}
+        }
+    }
+
+    /// How many promises were made. What [`Machine::saved`] says at this moment keeps them.
+    #[must_use]
+    pub fn promised(&self) -> u64 {
+        self.promises.made
+    }
+
+    /// Whether a promise waits to be safe.
+    #[must_use]
+    pub fn is_promising(&self) -> bool {
+        self.promises.is_pending()
+    }
+
+    /// Promises up to this one are safe on disk: others may hear of them, if none was made since.
+    pub fn safe(&mut self, promise: u64) {
+        self.promises.safe = self.promises.safe.max(promise);
+        if !self.promises.is_pending() {
+            self.ready.append(&mut self.promises.held);
+            self.promises.before = Some(self.claims());
+        }
+    }
+}

@@ -1,0 +1,483 @@
+//! What a packet changes.
+
+use super::node::{Address, Node};
+use super::sending::Greeting;
+use super::{Level, Link, LinkId, Machine, Millis, NodeRef, draw};
+use crate::cluster::flags::NodeFlags;
+use crate::cluster::node_id::NodeId;
+use crate::cluster::output::Output;
+use crate::cluster::packet::{Body, Extension, Gossip, Header, Message, News, Packet};
+use crate::cluster::settings::Local;
+
+/// Milliseconds that another node's clock may be ahead of this one's, when it tells of a pong.
+const CLOCK_TOLERANCE: Millis = 500;
+
+/// Nodes that others tell of and that have not answered, at most. Redis Cluster is meant for a thousand nodes, and what
+/// one node makes up leaves room for true ones.
+const UNHEARD_MAX: usize = 4_096;
+
+/// Flags that a node is taken in with when another one tells of it.
+const TOLD: NodeFlags = NodeFlags::PRIMARY
+    .or(NodeFlags::REPLICA)
+    .or(NodeFlags::MAYBE_FAILED)
+    .or(NodeFlags::FAILED)
+    .or(NodeFlags::NO_FAILOVER);
+
+/// A packet that has come, and on which way.
+#[derive(Clone, Copy)]
+struct Arrival<'a> {
+    packet: &'a Packet,
+    /// Who has sent it, if that is a node that is known.
+    sender: Option<NodeRef>,
+    id: LinkId,
+    /// The link as it was when the packet came.
+    link: &'a Link,
+    now: Millis,
+    local: &'a dyn Local,
+}
+
+impl Machine {
+    /// A packet has come over a link. Nothing that a node unknown here says counts, but for MEET.
+    pub fn receive(&mut self, link: LinkId, packet: &Packet, now: Millis, local: &dyn Local) {
+        let Some(found) = self.links.get(&link).cloned() else {
+            return;
+        };
+        self.received[packet.body.kind() as usize] += 1;
+        let Ok(sender) = self.sender(link, &found, &packet.header) else {
+            return self.finish(now, Some(local));
+        };
+        if let Some(sender) = sender {
+            self.note_header(sender, &packet.header, now);
+        }
+        let arrival = Arrival {
+            packet,
+            sender,
+            id: link,
+            link: &found,
+            now,
+            local,
+        };
+        match (&packet.body, sender) {
+            (Body::Ping(news) | Body::Meet(news), _) => {
+                self.answer_ping(arrival);
+                self.take_greeting(arrival, news);
+            }
+            (Body::Pong(news), _) => self.take_greeting(arrival, news),
+            (_, None) => {}
+            (Body::Fail(failed), Some(sender)) => self.take_verdict(*failed, sender, now),
+            (Body::Publish(message), Some(_)) => self.deliver(message.clone(), false),
+            (Body::PublishShard(message), Some(_)) => self.deliver(message.clone(), true),
+            (Body::VoteRequest, Some(sender)) => {
+                self.consider_vote(sender, &packet.header, now, local)
+            }
+            (Body::Vote, Some(sender)) => self.count_vote(sender, &packet.header),
+            (Body::ManualFailoverStart, Some(sender)) => self.pause_for(sender, link, now, local),
+            (
+                Body::Update {
+                    node,
+                    config_epoch,
+                    slots,
+                },
+                Some(_),
+            ) => {
+                if let Some(owner) = self.nodes.find(node)
+                    && self.nodes.get(owner).config_epoch < *config_epoch
+                {
+                    self.set_primary(owner);
+                    self.nodes.get_mut(owner).config_epoch = *config_epoch;
+                    self.changed();
+                    self.claim(owner, *config_epoch, slots, local);
+                }
+            }
+            (Body::Module, Some(_)) => {}
+        }
+        self.finish(now, Some(local));
+    }
+
+    fn deliver(&mut self, message: Message, is_shard: bool) {
+        self.outputs.push(Output::Deliver { message, is_shard });
+    }
+
+    /// Who has sent a packet, if that is known; an error if it is not who the link leads to, which is closed then.
+    fn sender(&mut self, id: LinkId, link: &Link, header: &Header) -> Result<Option<NodeRef>, ()> {
+        let known = self.nodes.find(&header.sender);
+        if known == Some(self.me) {
+            // This node met itself, or a liar has its name. A handshake ends by its time limit.
+            return Err(());
+        }
+        let Some(node) = link.node else {
+            if let Some(known) = known
+                && let Some(link) = self.links.get_mut(&id)
+            {
+                link.node = Some(known);
+                // The older of two links is the one that broke.
+                if let Some(older) = self.nodes.get_mut(known).inbound.replace(id) {
+                    self.links.remove(&older);
+                    self.outputs.push(Output::Close(older));
+                }
+            }
+            return Ok(known);
+        };
+        let expected = self.nodes.get(node);
+        if expected.is(NodeFlags::HANDSHAKE) || expected.id == header.sender {
+            return Ok(known);
+        }
+        if !link.is_inbound {
+            // Another node has the address by now.
+            let title = expected.title();
+            self.log(Level::Debug, format!("Another node answers for {title}"));
+            self.drop_link(node);
+            let lost = self.nodes.get_mut(node);
+            lost.address = Address::default();
+            lost.flags.set(NodeFlags::NO_ADDRESS);
+            self.changed();
+        }
+        Err(())
+    }
+
+    /// What every packet tells of its sender.
+    fn note_header(&mut self, sender: NodeRef, header: &Header, now: Millis) {
+        let node = self.nodes.get_mut(sender);
+        node.data_received = now;
+        node.told_at = now;
+        if node.is(NodeFlags::HANDSHAKE) {
+            return;
+        }
+        node.offset = header.offset;
+        if header.config_epoch > node.config_epoch {
+            node.config_epoch = header.config_epoch;
+            self.changed();
+        }
+        self.current_epoch = self.current_epoch.max(header.current_epoch);
+        if header.is_paused && self.my_primary() == Some(sender) {
+            self.note_final_offset(header.offset);
+        }
+    }
+
+    /// Answers a ping or a MEET. A node that says MEET is got to know; what it tells of others counts when it has
+    /// answered at the address that it gives, and not before.
+    fn answer_ping(&mut self, arrival: Arrival<'_>) {
+        let Arrival {
+            packet, link, now, ..
+        } = arrival;
+        let is_meet = matches!(packet.body, Body::Meet(_));
+        let own_ip = &self.me().address.ip;
+        let is_unknown = is_meet || own_ip.is_empty();
+        if is_unknown
+            && self.settings.announce_ip.is_empty()
+            && !link.local_ip.is_empty()
+            && *own_ip != link.local_ip
+        {
+            let ip = link.local_ip.clone();
+            self.log_seldom(
+                "cluster-own-address",
+                Level::Notice,
+                format!("IP address for this node updated to {ip}"),
+            );
+            self.nodes.get_mut(self.me).address.ip = ip;
+            self.changed();
+        }
+        if is_meet && arrival.sender.is_none() {
+            let address = self.address_of(link, &packet.header);
+            self.shake_hands(address, NodeFlags::NONE, now);
+            self.changed();
+        }
+        self.ping(arrival.id, Greeting::Pong, now, arrival.local);
+    }
+
+    fn address_of(&self, link: &Link, header: &Header) -> Address {
+        let ip = match &*header.ip {
+            "" => &link.peer_ip,
+            announced => announced,
+        };
+        Address::of_wire(ip, header.ports, self.settings.tls_cluster)
+    }
+
+    /// What a ping, a pong or a MEET tells: of the sender, its slots, and others.
+    fn take_greeting(&mut self, arrival: Arrival<'_>, news: &News) {
+        let Arrival {
+            packet,
+            mut sender,
+            id,
+            link,
+            now,
+            local,
+        } = arrival;
+        let header = &packet.header;
+        if let Some(node) = link.node.filter(|_| !link.is_inbound)
+            && self.nodes.get(node).is(NodeFlags::HANDSHAKE)
+        {
+            if let Some(sender) = sender {
+                // The node is known already, maybe at another address.
+                self.update_address(sender, id, link, header);
+                return self.forget(node);
+            }
+            self.nodes.rename(node, header.sender);
+            self.nodes.hear(node);
+            let met = self.nodes.get_mut(node);
+            met.flags.clear(NodeFlags::HANDSHAKE);
+            met.flags.set(NodeFlags(
+                header.flags.0 & NodeFlags::PRIMARY.or(NodeFlags::REPLICA).0,
+            ));
+            self.changed();
+            // What it is beyond its name comes with the next packet.
+            sender = None;
+            self.note_pong(node, packet, now);
+        } else if let Some(node) = link.node.filter(|_| !link.is_inbound) {
+            self.note_pong(node, packet, now);
+        }
+        let Some(sender) = sender else {
+            return;
+        };
+        let node = self.nodes.get_mut(sender);
+        node.flags.put(
+            NodeFlags::NO_FAILOVER,
+            header.flags.any(NodeFlags::NO_FAILOVER),
+        );
+        if matches!(packet.body, Body::Ping(_)) && !self.nodes.get(sender).is(NodeFlags::HANDSHAKE)
+        {
+            self.update_address(sender, id, link, header);
+        }
+        self.note_role(sender, header);
+        self.note_slots(sender, header, local);
+        self.settle_collision(sender, header, now, local);
+        for gossip in &news.gossip {
+            self.take_gossip(sender, gossip, now, local);
+        }
+        self.take_extensions(sender, &news.extensions, now);
+    }
+
+    /// A node answers over the link that this one opened.
+    fn note_pong(&mut self, node: NodeRef, packet: &Packet, now: Millis) {
+        if !matches!(packet.body, Body::Pong(_)) {
+            return;
+        }
+        if !self.nodes.get(node).is_heard {
+            self.nodes.hear(node);
+            self.changed();
+        }
+        let answering = self.nodes.get_mut(node);
+        answering.pong_received = now;
+        answering.answered_at = now;
+        answering.ping_sent = 0;
+        if answering.is(NodeFlags::MAYBE_FAILED) {
+            answering.flags.clear(NodeFlags::MAYBE_FAILED);
+            self.changed();
+            self.due.state = true;
+        } else if answering.is(NodeFlags::FAILED) {
+            self.forgive(node, now);
+        }
+    }
+
+    /// A node has another address than is known, by a packet over a link that it has opened.
+    fn update_address(&mut self, node: NodeRef, id: LinkId, link: &Link, header: &Header) {
+        if self.nodes.get(node).link == Some(id) {
+            return;
+        }
+        let address = self.address_of(link, header);
+        if address.ip.is_empty() || self.nodes.get(node).address == address {
+            return;
+        }
+        self.move_to(node, address);
+        let moved = self.nodes.get(node);
+        let text = format!(
+            "Address updated for node {}, now {}:{}",
+            moved.title(),
+            moved.address.ip,
+            moved.address.port
+        );
+        self.log_seldom("cluster-address", Level::Notice, text);
+        self.due.state = true;
+    }
+
+    fn move_to(&mut self, node: NodeRef, address: Address) {
+        self.drop_link(node);
+        let moved = self.nodes.get_mut(node);
+        moved.address = address;
+        moved.flags.clear(NodeFlags::NO_ADDRESS);
+        if self.my_primary() == Some(node) {
+            self.follow_primary(node);
+        }
+        self.changed();
+    }
+
+    /// Whether the sender is a primary, or whom it follows.
+    fn note_role(&mut self, sender: NodeRef, header: &Header) {
+        let Some(primary) = header.primary else {
+            return self.set_primary(sender);
+        };
+        if self.nodes.get(sender).is_primary() {
+            self.take_all_slots(sender);
+            self.nodes.get_mut(sender).demote();
+            self.changed();
+            self.due.state = true;
+        }
+        if let Some(primary) = self.nodes.find(&primary)
+            && self.nodes.get(sender).primary != Some(primary)
+            && primary != sender
+        {
+            self.nodes.follow(sender, Some(primary));
+            let shard_id = self.nodes.get(primary).shard_id;
+            self.set_shard(sender, shard_id);
+            self.changed();
+        }
+    }
+
+    /// Compares the slots that the sender claims with those that are known.
+    fn note_slots(&mut self, sender: NodeRef, header: &Header, local: &dyn Local) {
+        let Some(primary) = self.nodes.primary_of(sender) else {
+            return;
+        };
+        if self.nodes.get(primary).slots == header.slots {
+            return;
+        }
+        if self.nodes.get(sender).is_primary() {
+            self.claim(sender, header.config_epoch, &header.slots, local);
+        }
+        self.tell_newer_claim(sender, header, local);
+    }
+
+    /// What another node tells of a third one.
+    fn take_gossip(&mut self, sender: NodeRef, gossip: &Gossip, now: Millis, local: &dyn Local) {
+        let Some(node) = self.nodes.find(&gossip.node) else {
+            if self.nodes.get(sender).is_heard {
+                self.take_in(gossip, now);
+            }
+            return;
+        };
+        self.nodes.get_mut(node).told_at = now;
+        let is_failing = gossip
+            .flags
+            .any(NodeFlags::FAILED.or(NodeFlags::MAYBE_FAILED));
+        if self.nodes.get(sender).is_primary() && node != self.me {
+            let reports = &mut self.nodes.get_mut(node).reports;
+            if is_failing {
+                if reports.insert(sender, now).is_none() {
+                    self.log_report(sender, node, "as not reachable");
+                }
+                self.judge(node, now, local);
+            } else if reports.remove(&sender).is_some() {
+                self.log_report(sender, node, "is back online");
+            }
+        }
+        let reports = self.count_reports(node, now);
+        let known = self.nodes.get_mut(node);
+        if !is_failing && known.ping_sent == 0 && reports == 0 {
+            let pong = Millis::from(gossip.pong_received_s) * 1000;
+            if pong <= now + CLOCK_TOLERANCE && pong > known.pong_received {
+                known.pong_received = pong;
+            }
+        }
+        if !known.is_reachable()
+            && !is_failing
+            && !gossip.flags.any(NodeFlags::NO_ADDRESS)
+            && node != self.me
+        {
+            let address = Address::of_wire(&gossip.ip, gossip.ports, self.settings.tls_cluster);
+            if known.address != address && !address.ip.is_empty() {
+                self.move_to(node, address);
+            }
+        }
+    }
+
+    fn log_report(&mut self, sender: NodeRef, node: NodeRef, how: &str) {
+        let (sender, node) = (self.nodes.get(sender).title(), self.nodes.get(node).title());
+        let text = format!("Node {sender} reported node {node} {how}.");
+        self.log(Level::Notice, text);
+    }
+
+    /// Takes in a node that another one tells of, unless it was forgotten, or too many have not answered yet.
+    fn take_in(&mut self, gossip: &Gossip, now: Millis) {
+        let is_forgotten = self
+            .forgotten
+            .get(&gossip.node)
+            .is_some_and(|until| *until > now);
+        let has_address = !gossip.flags.any(NodeFlags::NO_ADDRESS) && !gossip.ip.is_empty();
+        if is_forgotten || !has_address || self.nodes.unheard() >= UNHEARD_MAX {
+            return;
+        }
+        let flags = NodeFlags(gossip.flags.0 & TOLD.0);
+        let shard_id = draw(&mut self.random);
+        let mut node = Node::new(gossip.node, shard_id, flags, now);
+        node.address = Address::of_wire(&gossip.ip, gossip.ports, self.settings.tls_cluster);
+        if node.is(NodeFlags::FAILED) {
+            node.failed_at = now;
+        }
+        self.nodes.add(node);
+        self.changed();
+    }
+
+    fn take_extensions(&mut self, sender: NodeRef, extensions: &[Extension], now: Millis) {
+        let (mut hostname, mut human_name, mut shard) = (String::new(), String::new(), None);
+        for extension in extensions {
+            match extension {
+                Extension::Hostname(name) => hostname.clone_from(name),
+                Extension::HumanName(name) => human_name.clone_from(name),
+                Extension::ShardId(id) => shard = Some(*id),
+                Extension::Forgotten { node, ttl_ms } => {
+                    self.forget_too(*node, now.saturating_add(*ttl_ms))
+                }
+            }
+        }
+        // One of the forgotten may be the sender.
+        if !self.nodes.contains(sender) {
+            return;
+        }
+        let node = self.nodes.get_mut(sender);
+        node.nameless_greetings = match shard {
+            Some(_) => 0,
+            None => node.nameless_greetings.saturating_add(1),
+        };
+        if node.hostname != hostname || node.human_name != human_name {
+            node.hostname = hostname;
+            node.human_name = human_name;
+            self.changed();
+        }
+        let primary = self.nodes.primary_of(sender).unwrap_or(sender);
+        let shard = shard.unwrap_or(self.nodes.get(primary).shard_id);
+        self.set_shard(sender, shard);
+    }
+
+    /// Sets a node's shard; this node's too, if it follows that one.
+    fn set_shard(&mut self, node: NodeRef, shard_id: NodeId) {
+        let mut of = vec![node];
+        if self.my_primary() == Some(node) {
+            of.push(self.me);
+        }
+        for node in of {
+            if self.nodes.get(node).shard_id != shard_id {
+                self.nodes.get_mut(node).shard_id = shard_id;
+                self.changed();
+            }
+        }
+    }
+
+    /// Another node has forgotten one: it is forgotten here too, unless it is this one or the one that it follows.
+    fn forget_too(&mut self, id: NodeId, until: Millis) {
+        if let Some(node) = self.nodes.find(&id)
+            && node != self.me
+            && self.my_primary() != Some(node)
+        {
+            self.forgotten.insert(id, until);
+            self.forget(node);
+        }
+    }
+
+    /// The majority holds a node to have failed.
+    fn take_verdict(&mut self, failed: NodeId, sender: NodeRef, now: Millis) {
+        if let Some(node) = self.nodes.find(&failed)
+            && !self
+                .nodes
+                .get(node)
+                .is(NodeFlags::FAILED.or(NodeFlags::MYSELF))
+        {
+            let text = format!(
+                "FAIL message received from {} about {}",
+                self.nodes.get(sender).title(),
+                self.nodes.get(node).title()
+            );
+            self.log(Level::Notice, text);
+            self.set_failed(node, now);
+        }
+    }
+}

@@ -1,0 +1,497 @@
+//! Whether this node serves a request, by the slot of its keys; if not, where the client is sent.
+//!
+//! A pure decision over one map. Whether the keys are there matters for slots that are on the move only: such a request
+//! is first told to look ([`Verdict::Look`]), and is decided with what was found.
+
+use super::map::ClusterMap;
+use basalt_core::base::hash::SLOTS;
+
+/// The slot of a request's keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlotOf(u16);
+
+impl Default for SlotOf {
+    fn default() -> Self {
+        SlotOf::NONE
+    }
+}
+
+impl SlotOf {
+    /// The request names no key.
+    pub const NONE: SlotOf = SlotOf(u16::MAX);
+
+    /// Set beside the slot of the first key where another key has another one.
+    const CROSS: u16 = 0x8000;
+
+    /// All keys are in a slot.
+    #[inline]
+    #[must_use]
+    pub const fn of(slot: u16) -> SlotOf {
+        debug_assert!(slot < SLOTS);
+        SlotOf(slot)
+    }
+
+    /// Whether there is no key.
+    #[inline]
+    #[must_use]
+    pub const fn is_none(self) -> bool {
+        self.0 == SlotOf::NONE.0
+    }
+
+    /// Whether keys are in several slots.
+    #[must_use]
+    pub const fn is_cross(self) -> bool {
+        !self.is_none() && self.0 & SlotOf::CROSS != 0
+    }
+
+    /// The slot of the first key.
+    #[must_use]
+    pub const fn first(self) -> Option<u16> {
+        match self.is_none() {
+            true => None,
+            false => Some(self.0 & !SlotOf::CROSS),
+        }
+    }
+
+    /// The slot as a place in a table; beyond its end unless all keys are in one slot.
+    #[inline]
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    /// Of the keys of this and of others.
+    #[inline]
+    #[must_use]
+    pub const fn with(self, other: SlotOf) -> SlotOf {
+        if self.is_none() || self.0 == other.0 {
+            return other;
+        }
+        if other.is_none() {
+            return self;
+        }
+        SlotOf(self.0 | SlotOf::CROSS)
+    }
+}
+
+/// How a request comes: what its connection has said, and what its command does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Manner(pub u8);
+
+impl Manner {
+    /// The client has sent READONLY.
+    pub const READS_HERE: Manner = Manner(1);
+    /// The request follows an ASK redirection.
+    pub const ASKS: Manner = Manner(2);
+    /// The next request will: ASKING was sent.
+    pub const WILL_ASK: Manner = Manner(4);
+    /// The connection is encrypted, so that it is told of ports that are.
+    pub const TLS: Manner = Manner(8);
+    /// The request may change data.
+    pub const WRITES: Manner = Manner(16);
+    /// Names are channels, and no keys.
+    pub const CHANNEL: Manner = Manner(32);
+    /// The request moves keys from here to elsewhere.
+    pub const MOVES: Manner = Manner(64);
+
+    /// The client goes to the primary where a replica tells it to, outside of clusters too: CLIENT CAPA redirect.
+    pub const TAKES_REDIRECTS: Manner = Manner(128);
+
+    /// Both.
+    #[inline]
+    #[must_use]
+    pub const fn or(self, other: Manner) -> Manner {
+        Manner(self.0 | other.0)
+    }
+
+    /// The manner with a flag, or without it.
+    #[must_use]
+    pub const fn put(self, flag: Manner, is_set: bool) -> Manner {
+        match is_set {
+            true => Manner(self.0 | flag.0),
+            false => Manner(self.0 & !flag.0),
+        }
+    }
+
+    /// Whether any of these is set.
+    #[inline]
+    #[must_use]
+    pub const fn any(self, of: Manner) -> bool {
+        self.0 & of.0 != 0
+    }
+}
+
+/// What is served while the cluster is down.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WhenDown {
+    /// `cluster-allow-reads-when-down`.
+    pub reads: bool,
+    /// `cluster-allow-pubsubshard-when-down`.
+    pub channels: bool,
+}
+
+/// How many of a request's keys there are here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Presence {
+    /// Keys that are not here.
+    pub missing: usize,
+    /// Keys that are.
+    pub existing: usize,
+    /// Whether the request names different keys.
+    pub is_several: bool,
+}
+
+/// What becomes of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The request runs here.
+    Serve,
+    /// The request runs here, or not, depending on which of its keys are here.
+    Look,
+    /// The request does not run here.
+    Refuse(Refusal),
+}
+
+/// Why a request does not run here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The keys are in several slots.
+    CrossSlot,
+    /// Some keys are here and some are not, as their slot is on the move.
+    TryAgain,
+    /// The cluster is down.
+    Down,
+    /// The cluster is down, and takes reads only.
+    DownForWrites,
+    /// No node owns the slot.
+    Unbound,
+    /// Another node owns the slot, by its place in the map.
+    Moved(u16, u16),
+    /// The slot is this node's, but the keys, if anywhere, are with the node that it moves to, by its place in the map.
+    Ask(u16, u16),
+}
+
+/// Decides without having looked for the keys (no `presence`), or after that.
+#[must_use]
+pub fn decide(
+    map: &ClusterMap,
+    slot: SlotOf,
+    manner: Manner,
+    when_down: WhenDown,
+    presence: Option<Presence>,
+) -> Verdict {
+    let Some(number) = slot.first() else {
+        return Verdict::Serve;
+    };
+    let owner = map.owners[usize::from(number)];
+    let is_channel = manner.any(Manner::CHANNEL);
+    if map.owner(number).is_none() {
+        return Verdict::Refuse(Refusal::Unbound);
+    }
+    if slot.is_cross() {
+        return Verdict::Refuse(Refusal::CrossSlot);
+    }
+    if let Some(refusal) = while_down(map, manner, when_down) {
+        return Verdict::Refuse(refusal);
+    }
+    let target = map
+        .migrating
+        .get(&number)
+        .filter(|_| owner == map.myself)
+        .copied();
+    let is_importing = target.is_none() && map.importing.contains_key(&number);
+    if (target.is_some() || is_importing) && manner.any(Manner::MOVES) {
+        return Verdict::Serve;
+    }
+    if let Some(target) = target
+        && !is_channel
+    {
+        return match presence {
+            None => Verdict::Look,
+            Some(Presence { missing: 0, .. }) => Verdict::Serve,
+            Some(Presence { existing: 0, .. }) => Verdict::Refuse(Refusal::Ask(number, target)),
+            Some(_) => Verdict::Refuse(Refusal::TryAgain),
+        };
+    }
+    if is_importing && manner.any(Manner::ASKS) {
+        return match presence {
+            _ if is_channel => Verdict::Serve,
+            None => Verdict::Look,
+            Some(found) if found.is_several && found.missing > 0 => {
+                Verdict::Refuse(Refusal::TryAgain)
+            }
+            Some(_) => Verdict::Serve,
+        };
+    }
+    if owner == map.myself || reads_of_primary(map, owner, manner) {
+        return Verdict::Serve;
+    }
+    Verdict::Refuse(Refusal::Moved(number, owner))
+}
+
+fn while_down(map: &ClusterMap, manner: Manner, when_down: WhenDown) -> Option<Refusal> {
+    if map.is_up {
+        return None;
+    }
+    if manner.any(Manner::CHANNEL) {
+        return (!when_down.channels).then_some(Refusal::Down);
+    }
+    if !when_down.reads {
+        return Some(Refusal::Down);
+    }
+    manner.any(Manner::WRITES).then_some(Refusal::DownForWrites)
+}
+
+/// Whether this node follows the owner of a slot and may serve a request for it.
+fn reads_of_primary(map: &ClusterMap, owner: u16, manner: Manner) -> bool {
+    manner.any(Manner::READS_HERE.or(Manner::CHANNEL))
+        && !manner.any(Manner::WRITES)
+        && map.me().primary == Some(owner)
+}
+
+/// Whether a shard channel of a slot is served here: the slot is this node's, or its primary's, or on the way here.
+#[must_use]
+pub fn serves_channel(map: &ClusterMap, slot: u16) -> bool {
+    let owner = map.owners[usize::from(slot)];
+    owner == map.myself || map.me().primary == Some(owner) || map.importing.contains_key(&slot)
+}
+
+/// Whether a client goes on waiting for a key: this node owns its slot or gets it, or follows the owner.
+#[must_use]
+pub fn while_waiting(map: &ClusterMap, slot: u16, manner: Manner) -> Option<Refusal> {
+    if !map.is_up {
+        return Some(Refusal::Down);
+    }
+    let owner = map.owners[usize::from(slot)];
+    if owner == map.myself
+        || map.importing.contains_key(&slot)
+        || reads_of_primary(map, owner, manner)
+    {
+        return None;
+    }
+    Some(match map.owner(slot) {
+        None => Refusal::Unbound,
+        Some(_) => Refusal::Moved(slot, owner),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::testing::{OTHER, REPLICA, THIRD, map};
+
+    const HERE: u16 = 7;
+    const THERE: u16 = 9000;
+
+    fn found(existing: usize, missing: usize) -> Option<Presence> {
+        Some(Presence {
+            missing,
+            existing,
+            is_several: existing + missing > 1,
+        })
+    }
+
+    #[test]
+    fn slots_of_keys_are_joined() {
+        let (one, two) = (SlotOf::of(1), SlotOf::of(2));
+        assert_eq!(SlotOf::NONE.with(one), one);
+        assert_eq!(one.with(SlotOf::NONE), one);
+        assert_eq!(one.with(one), one);
+        assert!(!one.is_cross() && !SlotOf::NONE.is_cross());
+        let both = one.with(two);
+        assert!(both.is_cross() && both.with(one).is_cross() && both.with(two).is_cross());
+        assert_eq!((both.first(), both.with(two).first()), (Some(1), Some(1)));
+        assert!(both.index() >= usize::from(SLOTS) && SlotOf::NONE.index() >= usize::from(SLOTS));
+    }
+
+    /// Each line: what is changed of the map, the slot, the manner, what was found, and the decision.
+    #[test]
+    fn requests_go_where_redis_sends_them() {
+        use Refusal::{Ask, CrossSlot, Down, DownForWrites, Moved, TryAgain, Unbound};
+        use Verdict::{Look, Refuse, Serve};
+        let (none, reads, asks) = (Manner::default(), Manner::READS_HERE, Manner::ASKS);
+        let (writes, channel, moves) = (Manner::WRITES, Manner::CHANNEL, Manner::MOVES);
+        let strict = WhenDown {
+            reads: false,
+            channels: true,
+        };
+        let lax = WhenDown {
+            reads: true,
+            channels: false,
+        };
+        let (here, there) = (SlotOf::of(HERE), SlotOf::of(THERE));
+        let plain = map();
+        let mut down = map();
+        down.is_up = false;
+        let mut unbound = map();
+        unbound.owners[usize::from(HERE)] = super::super::map::UNOWNED;
+        let mut migrating = map();
+        migrating.migrating.insert(HERE, THIRD);
+        let mut importing = map();
+        importing.importing.insert(THERE, OTHER);
+        let mut replica = map();
+        replica.myself = REPLICA;
+        type Case<'m> = (
+            &'m ClusterMap,
+            SlotOf,
+            Manner,
+            WhenDown,
+            Option<Presence>,
+            Verdict,
+        );
+        let cases: &[Case<'_>] = &[
+            (&plain, SlotOf::NONE, writes, strict, None, Serve),
+            (&down, SlotOf::NONE, writes, strict, None, Serve),
+            (&plain, here, writes, strict, None, Serve),
+            (
+                &plain,
+                there,
+                none,
+                strict,
+                None,
+                Refuse(Moved(THERE, OTHER)),
+            ),
+            (
+                &plain,
+                there,
+                reads,
+                strict,
+                None,
+                Refuse(Moved(THERE, OTHER)),
+            ),
+            (
+                &plain,
+                there,
+                asks,
+                strict,
+                None,
+                Refuse(Moved(THERE, OTHER)),
+            ),
+            (
+                &plain,
+                here.with(there),
+                none,
+                strict,
+                None,
+                Refuse(CrossSlot),
+            ),
+            (
+                &down,
+                here.with(there),
+                none,
+                strict,
+                None,
+                Refuse(CrossSlot),
+            ),
+            (
+                &unbound,
+                here.with(there),
+                none,
+                strict,
+                None,
+                Refuse(Unbound),
+            ),
+            (&unbound, here, none, strict, None, Refuse(Unbound)),
+            (&down, here, none, strict, None, Refuse(Down)),
+            (&down, here, none, lax, None, Serve),
+            (&down, here, writes, lax, None, Refuse(DownForWrites)),
+            (&down, there, none, lax, None, Refuse(Moved(THERE, OTHER))),
+            (&down, here, channel, strict, None, Serve),
+            (&down, here, channel, lax, None, Refuse(Down)),
+            (&migrating, here, none, strict, None, Look),
+            (&migrating, here, none, strict, found(2, 0), Serve),
+            (
+                &migrating,
+                here,
+                none,
+                strict,
+                found(1, 1),
+                Refuse(TryAgain),
+            ),
+            (
+                &migrating,
+                here,
+                none,
+                strict,
+                found(0, 1),
+                Refuse(Ask(HERE, THIRD)),
+            ),
+            (
+                &migrating,
+                here,
+                asks,
+                strict,
+                found(0, 1),
+                Refuse(Ask(HERE, THIRD)),
+            ),
+            (&migrating, here, channel, strict, None, Serve),
+            (&migrating, here, writes.or(moves), strict, None, Serve),
+            (
+                &importing,
+                there,
+                none,
+                strict,
+                None,
+                Refuse(Moved(THERE, OTHER)),
+            ),
+            (&importing, there, asks, strict, None, Look),
+            (&importing, there, asks, strict, found(0, 1), Serve),
+            (&importing, there, asks, strict, found(2, 0), Serve),
+            (
+                &importing,
+                there,
+                asks,
+                strict,
+                found(1, 1),
+                Refuse(TryAgain),
+            ),
+            (&importing, there, writes.or(moves), strict, None, Serve),
+            (
+                &importing,
+                there,
+                channel,
+                strict,
+                None,
+                Refuse(Moved(THERE, OTHER)),
+            ),
+            (
+                &replica,
+                there,
+                none,
+                strict,
+                None,
+                Refuse(Moved(THERE, OTHER)),
+            ),
+            (&replica, there, reads, strict, None, Serve),
+            (
+                &replica,
+                there,
+                reads.or(writes),
+                strict,
+                None,
+                Refuse(Moved(THERE, OTHER)),
+            ),
+            (&replica, there, channel, strict, None, Serve),
+            (&replica, here, reads, strict, None, Refuse(Moved(HERE, 0))),
+        ];
+        for (at, (map, slot, manner, when_down, presence, verdict)) in cases.iter().enumerate() {
+            let decided = decide(map, *slot, *manner, *when_down, *presence);
+            assert_eq!(decided, *verdict, "line {at}");
+        }
+    }
+
+    #[test]
+    fn who_waits_for_a_key_or_listens_is_told_when_its_slot_goes() {
+        let mut map = map();
+        let none = Manner::default();
+        assert_eq!(while_waiting(&map, HERE, none), None);
+        let moved = Some(Refusal::Moved(THERE, OTHER));
+        assert_eq!(while_waiting(&map, THERE, none), moved);
+        assert!(!serves_channel(&map, THERE));
+        map.importing.insert(THERE, OTHER);
+        assert_eq!(while_waiting(&map, THERE, none), None);
+        assert!(serves_channel(&map, THERE));
+        map.is_up = false;
+        assert_eq!(while_waiting(&map, HERE, none), Some(Refusal::Down));
+    }
+}

@@ -1,0 +1,511 @@
+//! Which commands may run now: one ordered list of rules, for requests, for what MULTI queues, for EXEC, for scripts
+//! and for what scripts call.
+//!
+//! A rule names the commands that it concerns by their flags, where it applies, when it refuses, and the error. Whether
+//! a shard has room for a command is asked with the shard in hand, where it runs.
+
+use super::declaration::{Command, Flags, Run};
+use super::error::CommandError;
+use crate::config::Config;
+
+/// What rules look at. What is asked of scripts alone, or of requests alone, refuses nothing elsewhere.
+pub trait Facts {
+    /// Limits and thresholds.
+    fn config(&self) -> &Config;
+    /// Whether the configuration lets this client use DEBUG and the like.
+    fn may_debug(&self) -> bool {
+        true
+    }
+    /// Whether the configuration lets this client have modules loaded and unloaded.
+    fn may_load_modules(&self) -> bool {
+        true
+    }
+    /// Whether the client has yet to authenticate.
+    fn needs_auth(&self) -> bool {
+        false
+    }
+    /// Whether the rules of its user do not let the client do this, which is noted then.
+    fn is_denied(&mut self) -> bool {
+        false
+    }
+    /// Why they do not.
+    fn denial(&self) -> CommandError {
+        CommandError::from("NOPERM")
+    }
+    /// Whether another node of the cluster is to run it, by the slot of its keys, or none can.
+    fn is_elsewhere(&mut self, _writes: bool) -> bool {
+        false
+    }
+    /// Whether a client that goes where it is told is to go to this server's primary.
+    fn is_for_primary(&mut self, _writes: bool) -> bool {
+        false
+    }
+    /// Where to go instead, or why no node can.
+    fn redirection(&self) -> CommandError {
+        CommandError::Elsewhere(String::new())
+    }
+    /// Whether the client speaks RESP2 and has subscriptions, so that it could not tell a reply from a message.
+    fn is_subscribed(&self) -> bool {
+        false
+    }
+    /// Whether data are being loaded.
+    fn is_loading(&self) -> bool {
+        false
+    }
+    /// Whether data are being loaded that take the place of all others in the end.
+    fn is_loading_aside(&self) -> bool {
+        false
+    }
+    /// Whether limits to writing do not concern it any more: a script has written and is to finish that, or says that
+    /// it may.
+    fn is_exempt(&self) -> bool {
+        false
+    }
+    /// Why writes are not taken because they could not be saved, if that is so.
+    fn unsaved_text(&self) -> Option<&'static str> {
+        None
+    }
+    /// Whether fewer replicas follow than `min-replicas-to-write` asks for, which is more than none.
+    fn lacks_replicas(&self) -> bool;
+    /// Whether this server is a replica that takes writes from its primary only.
+    fn is_read_only_replica(&self) -> bool {
+        false
+    }
+    /// Whether this server is a replica without its primary's stream, which answers nothing then.
+    fn is_stale(&self) -> bool {
+        false
+    }
+    /// Whether memory is full and nothing can be evicted.
+    fn is_out_of_memory(&mut self) -> bool;
+    /// Of whose memory there is none.
+    fn out_of_memory(&self) -> CommandError {
+        CommandError::OutOfMemory
+    }
+    /// The error of commands that need no shard while a script runs for too long.
+    fn busy_text(&self) -> Option<&'static str> {
+        None
+    }
+    /// Whether the script that calls must not write.
+    fn is_read_only(&self) -> bool {
+        false
+    }
+    /// Whether scripts may call what is not for them.
+    fn lifts_noscript(&self) -> bool {
+        false
+    }
+}
+
+/// Where commands are to be admitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stage(u8);
+
+impl Stage {
+    /// A request, wherever it runs.
+    pub const REQUEST: Stage = Stage(1);
+    /// A request that runs on no shard.
+    pub const SHARDLESS: Stage = Stage(2);
+    /// A request that MULTI queues.
+    pub const QUEUED: Stage = Stage(4);
+    /// All queued commands together, at EXEC.
+    pub const EXEC: Stage = Stage(8);
+    /// A script when it begins, which is admitted as a request is that has the flags that it declares.
+    pub const SCRIPT: Stage = Stage(16);
+    /// A command that a script calls.
+    pub const CALL: Stage = Stage(32);
+
+    /// Both.
+    pub const fn or(self, other: Stage) -> Stage {
+        Stage(self.0 | other.0)
+    }
+
+    const fn meets(self, other: Stage) -> bool {
+        self.0 & other.0 != 0
+    }
+}
+
+/// What is to be admitted: a command, or several together.
+#[derive(Clone, Copy)]
+pub struct Candidate<'c> {
+    /// The flags that any of them has.
+    any: Flags,
+    /// The flags that all of them have.
+    all: Flags,
+    command: Option<&'c Command>,
+}
+
+impl<'c> Candidate<'c> {
+    /// Several commands by their flags.
+    pub fn together(flags: impl IntoIterator<Item = Flags>) -> Candidate<'c> {
+        let mut flags = flags.into_iter();
+        let first = flags.next().unwrap_or(Flags::NONE);
+        let none = Candidate {
+            any: first,
+            all: first,
+            command: None,
+        };
+        flags.fold(none, |them, flags| Candidate {
+            any: them.any.or(flags),
+            all: them.all.and(flags),
+            command: None,
+        })
+    }
+
+    /// A script's command, for a script that declares these flags of its own.
+    pub fn declaring(self, flags: Flags) -> Candidate<'c> {
+        Candidate {
+            any: self.any.or(flags),
+            all: self.all.without(Flags::STALE).or(flags),
+            command: self.command,
+        }
+    }
+
+    /// Whether any of them has any of these flags.
+    #[inline(always)]
+    fn having(&self, flags: Flags) -> bool {
+        self.any.any(flags)
+    }
+
+    /// Whether any of them lacks this flag.
+    #[inline(always)]
+    fn lacking(&self, flag: Flags) -> bool {
+        !self.all.has(flag)
+    }
+
+    /// Whatever the flags.
+    #[inline(always)]
+    fn with_or_without(&self, _: Flags) -> bool {
+        true
+    }
+
+    fn name(&self) -> &'static str {
+        self.command.map_or("", |command| command.full_name)
+    }
+
+    /// Whether it is a command that starts or ends a unit.
+    fn is_unit(&self) -> bool {
+        let run = self.command.map(|command| &command.run);
+        matches!(run, Some(Run::Script(_) | Run::Transaction(_)))
+    }
+}
+
+impl<'c> From<&'c Command> for Candidate<'c> {
+    #[inline(always)]
+    fn from(command: &'c Command) -> Candidate<'c> {
+        Candidate {
+            any: command.flags,
+            all: command.flags,
+            command: Some(command),
+        }
+    }
+}
+
+/// Makes one function of the list, so that few of the rules are left where the compiler knows the stage.
+macro_rules! rules {
+    ($($concerned:ident($flags:expr), at $stage:expr, if $refuses:expr => $error:expr;)*) => {
+        /// Why something is not admitted, if it is not.
+        #[inline(always)]
+        pub fn refusal<'c, F: Facts>(
+            facts: &mut F,
+            candidate: impl Into<Candidate<'c>>,
+            stage: Stage,
+        ) -> Option<CommandError> {
+            let candidate = candidate.into();
+            $(
+                if $stage.meets(stage)
+                    && candidate.$concerned($flags)
+                    && holds(facts, &candidate, $refuses)
+                {
+                    return error(facts, candidate, $error);
+                }
+            )*
+            None
+        }
+    };
+}
+
+#[inline(always)]
+fn holds<F: Facts>(
+    facts: &mut F,
+    candidate: &Candidate<'_>,
+    refuses: impl FnOnce(&mut F, &Candidate<'_>) -> bool,
+) -> bool {
+    refuses(facts, candidate)
+}
+
+#[cold]
+fn error<F: Facts, E: Into<CommandError>>(
+    facts: &F,
+    candidate: Candidate<'_>,
+    error: impl FnOnce(&F, &Candidate<'_>) -> E,
+) -> Option<CommandError> {
+    Some(error(facts, &candidate).into())
+}
+
+// In the order in which Redis checks them.
+rules! {
+    // enable-debug-command
+    having(Flags::PROTECTED), at Stage::REQUEST, if |facts, _| !facts.may_debug() => |_, _|
+        "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", \
+         you can run it from a local connection, otherwise you need to set this option in the \
+         configuration file, and then restart the server.";
+    // enable-module-command
+    having(Flags::LOADS_MODULES), at Stage::REQUEST, if |facts, _| !facts.may_load_modules() => |_, _|
+        "ERR MODULE command not allowed. If the enable-module-command option is set to \"local\", \
+         you can run it from a local connection, otherwise you need to set this option in the \
+         configuration file, and then restart the server.";
+    // requirepass
+    lacking(Flags::NO_AUTH), at Stage::REQUEST, if |facts, _| facts.needs_auth() => |_, _|
+        "NOAUTH Authentication required.";
+    // inside MULTI
+    having(Flags::NO_MULTI), at Stage::QUEUED, if |_, _| true => |_, _|
+        "ERR Command not allowed inside a transaction";
+    // inside scripts
+    having(Flags::NOSCRIPT), at Stage::CALL,
+        if |facts, call| !facts.lifts_noscript() || call.is_unit() => |_, _|
+        "ERR This Redis command is not allowed from script";
+    // replica-serve-stale-data
+    lacking(Flags::STALE), at Stage::CALL, if |facts, _| facts.is_stale() => |_, _|
+        "ERR Can not execute the command on a stale replica";
+    // access control lists
+    with_or_without(Flags::NONE), at Stage::REQUEST.or(Stage::CALL), if |facts, _| facts.is_denied() =>
+        |facts, _| facts.denial();
+    // MOVED and its kin
+    with_or_without(Flags::NONE), at Stage::REQUEST,
+        if |facts, request| facts.is_elsewhere(request.having(Flags::WRITE)) => |facts, _| facts.redirection();
+    // CLIENT CAPA redirect, and READONLY
+    having(Flags::WRITE.or(Flags::READONLY)), at Stage::REQUEST,
+        if |facts, request| facts.is_for_primary(request.having(Flags::WRITE)) => |facts, _| facts.redirection();
+    // EVAL_RO, FCALL_RO and the flag no-writes
+    having(Flags::WRITE.or(Flags::MAY_REPLICATE)), at Stage::CALL, if |facts, _| facts.is_read_only() => |_, _|
+        "ERR Write commands are not allowed from read-only scripts.";
+    // maxmemory: what is queued takes memory, whatever it does later
+    lacking(Flags::TRANSACTIONAL), at Stage::QUEUED, if |facts, _| facts.is_out_of_memory() => |_, _|
+        CommandError::OutOfMemory;
+    // maxmemory
+    having(Flags::DENYOOM), at Stage::SHARDLESS.or(Stage::SCRIPT).or(Stage::EXEC), if |facts, _| facts.is_out_of_memory() => |_, _|
+        CommandError::OutOfMemory;
+    // stop-writes-on-bgsave-error
+    having(Flags::WRITE.or(Flags::HEALTH)), at Stage::REQUEST, if |facts, _| facts.unsaved_text().is_some() =>
+        |facts, _| facts.unsaved_text().unwrap_or_default();
+    having(Flags::WRITE), at Stage::EXEC.or(Stage::SCRIPT).or(Stage::CALL),
+        if |facts, _| facts.unsaved_text().is_some() && !facts.is_exempt() =>
+        |facts, _| facts.unsaved_text().unwrap_or_default();
+    // min-replicas-to-write
+    having(Flags::WRITE), at Stage::REQUEST.or(Stage::EXEC).or(Stage::SCRIPT).or(Stage::CALL),
+        if |facts, _| facts.config().wants_replicas() && !facts.is_exempt() && facts.lacks_replicas() => |_, _|
+        CommandError::NoReplicas;
+    // replica-read-only
+    having(Flags::WRITE), at Stage::REQUEST.or(Stage::EXEC).or(Stage::SCRIPT).or(Stage::CALL),
+        if |facts, _| facts.is_read_only_replica() => |_, _| CommandError::ReadOnly;
+    // maxmemory, which scripts look at last
+    having(Flags::DENYOOM), at Stage::CALL, if |facts, _| !facts.is_exempt() && facts.is_out_of_memory() =>
+        |facts, _| facts.out_of_memory();
+    // RESP2 with subscriptions
+    lacking(Flags::SUBSCRIBER), at Stage::REQUEST, if |facts, _| facts.is_subscribed() => |_, request| format!(
+        "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this \
+         context",
+        request.name()
+    );
+    // replica-serve-stale-data
+    lacking(Flags::STALE), at Stage::REQUEST.or(Stage::EXEC).or(Stage::SCRIPT), if |facts, _| facts.is_stale() =>
+        |_, _| CommandError::MasterDown;
+    // EVAL_RO and FCALL_RO
+    having(Flags::WRITE), at Stage::SCRIPT, if |facts, _| facts.is_read_only() => |_, _|
+        "ERR Can not execute a script with write flag using *_ro command.";
+    // loading
+    lacking(Flags::LOADING), at Stage::REQUEST.or(Stage::EXEC), if |facts, them|
+        facts.is_loading() && !them.having(Flags::TELLS_NODES) => |_, _|
+        CommandError::Loading;
+    having(Flags::NO_ASYNC_LOADING), at Stage::REQUEST.or(Stage::EXEC), if |facts, _| facts.is_loading_aside() => |_, _|
+        CommandError::Loading;
+    // busy-reply-threshold
+    lacking(Flags::ALLOW_BUSY), at Stage::QUEUED.or(Stage::SHARDLESS), if |facts, _| facts.busy_text().is_some() =>
+        |facts, _| facts.busy_text().unwrap_or_default();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::table::registry;
+
+    struct Facing {
+        config: Config,
+        open: bool,
+        needs_auth: bool,
+        is_subscribed: bool,
+        is_loading: bool,
+        is_exempt: bool,
+        is_full: bool,
+        is_busy: bool,
+        is_read_only: bool,
+    }
+
+    impl Facts for Facing {
+        fn config(&self) -> &Config {
+            &self.config
+        }
+        fn may_debug(&self) -> bool {
+            self.open
+        }
+        fn may_load_modules(&self) -> bool {
+            self.open
+        }
+        fn needs_auth(&self) -> bool {
+            self.needs_auth
+        }
+        fn is_subscribed(&self) -> bool {
+            self.is_subscribed
+        }
+        fn is_loading(&self) -> bool {
+            self.is_loading
+        }
+        fn is_exempt(&self) -> bool {
+            self.is_exempt
+        }
+        fn lacks_replicas(&self) -> bool {
+            true
+        }
+        fn is_out_of_memory(&mut self) -> bool {
+            self.is_full
+        }
+        fn busy_text(&self) -> Option<&'static str> {
+            self.is_busy.then_some("BUSY")
+        }
+        fn is_read_only(&self) -> bool {
+            self.is_read_only
+        }
+        fn lifts_noscript(&self) -> bool {
+            self.open
+        }
+    }
+
+    /// Which of some commands are refused where such things hold.
+    fn refused(stage: Stage, set: impl Fn(&mut Facing)) -> String {
+        let mut facts = Facing {
+            config: Config::default(),
+            open: true,
+            needs_auth: false,
+            is_subscribed: false,
+            is_loading: false,
+            is_exempt: false,
+            is_full: false,
+            is_busy: false,
+            is_read_only: false,
+        };
+        set(&mut facts);
+        let names = "get set del ping publish auth exec multi debug subscribe wait";
+        let is_refused = |name: &&str| {
+            let command = registry().find(name.as_bytes()).expect("a command");
+            refusal(&mut facts, command, stage).is_some()
+        };
+        let refused: Vec<&str> = names.split(' ').filter(is_refused).collect();
+        refused.join(" ")
+    }
+
+    #[test]
+    fn nodes_are_told_of_while_data_are_loaded() {
+        let cluster = registry().find(b"cluster").expect("a command");
+        let is_refused = |name: &str| {
+            let rows = cluster.children().iter();
+            let row = rows.copied().find(|row| row.full_name == name);
+            let mut facts = Facing {
+                config: Config::default(),
+                open: true,
+                needs_auth: false,
+                is_subscribed: false,
+                is_loading: true,
+                is_exempt: false,
+                is_full: false,
+                is_busy: false,
+                is_read_only: false,
+            };
+            refusal(&mut facts, row.expect("a row"), Stage::REQUEST).is_some()
+        };
+        for name in ["cluster|nodes", "cluster|info", "cluster|myid"] {
+            assert!(!is_refused(name), "{name}");
+        }
+        for name in ["cluster|replicate", "cluster|countkeysinslot"] {
+            assert!(is_refused(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn each_rule_refuses_what_it_concerns_and_where_it_applies() {
+        let (request, queued) = (Stage::REQUEST, Stage::REQUEST.or(Stage::QUEUED));
+        let shardless = Stage::REQUEST.or(Stage::SHARDLESS);
+        let lacks_replicas = |facts: &mut Facing| facts.config.min_replicas_to_write = 1;
+        for (stage, set, names) in [
+            (request, (|_| ()) as fn(&mut Facing), ""),
+            (request, |facts| facts.open = false, "debug"),
+            (
+                request,
+                |facts| facts.needs_auth = true,
+                "get set del ping publish exec multi debug subscribe wait",
+            ),
+            (request, lacks_replicas, "set del"),
+            (request, |facts| facts.is_full = true, ""),
+            (request, |facts| facts.is_busy = true, ""),
+            (
+                request,
+                |facts| facts.is_subscribed = true,
+                "get set del publish auth exec multi debug wait",
+            ),
+            (
+                request,
+                |facts| facts.is_loading = true,
+                "get set del ping wait",
+            ),
+            (
+                Stage::EXEC,
+                |facts| facts.is_loading = true,
+                "get set del ping wait",
+            ),
+            (
+                queued,
+                |facts| facts.is_full = true,
+                "get set del ping publish auth debug subscribe wait",
+            ),
+            (
+                shardless,
+                |facts| facts.is_busy = true,
+                "get set del ping publish exec debug subscribe wait",
+            ),
+            (Stage::CALL, |_| (), "exec multi"),
+            (
+                Stage::CALL,
+                |facts| facts.open = false,
+                "auth exec multi debug subscribe",
+            ),
+            (
+                Stage::CALL,
+                |facts| facts.is_read_only = true,
+                "set del publish exec multi",
+            ),
+            (Stage::CALL, lacks_replicas, "set del exec multi"),
+            (Stage::CALL, |facts| facts.is_full = true, "set exec multi"),
+            (
+                Stage::CALL,
+                |facts| (facts.is_full, facts.is_exempt) = (true, true),
+                "exec multi",
+            ),
+        ] {
+            assert_eq!(refused(stage, set), names, "{stage:?}");
+        }
+        assert_eq!(
+            refused(request, |facts| {
+                lacks_replicas(facts);
+                facts.is_exempt = true;
+            }),
+            ""
+        );
+    }
+
+    #[test]
+    fn several_commands_are_refused_for_any_of_them() {
+        let together = Candidate::together([Flags::WRITE.or(Flags::ALLOW_BUSY), Flags::READONLY]);
+        assert!(together.having(Flags::WRITE) && together.having(Flags::READONLY));
+        assert!(together.lacking(Flags::ALLOW_BUSY) && !together.having(Flags::DENYOOM));
+        let none = Candidate::together([]);
+        assert!(!none.having(Flags::WRITE) && none.lacking(Flags::WRITE));
+    }
+}

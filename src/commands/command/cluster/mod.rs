@@ -1,0 +1,676 @@
+//! CLUSTER, and what clients of a cluster say of themselves. With `cluster-enabled no` all of it answers what
+//! redis-server answers then; the rows are there for clients that ask which commands there are.
+//!
+//! ```text
+//! change     what changes the cluster
+//! emulated   the cluster that is this server and its replicas, as a map
+//! migration  the same, in the words of Redis 8.4
+//! moves      slots that move from node to node in one piece
+//! nodes      nodes, shards, ranges of slots and links, as answers
+//! scan       a walk over the keys of all nodes
+//! slot_stats how many keys each slot has, and what requests for them took
+//! slots      the keys of a hash slot
+//! ```
+
+mod change;
+mod emulated;
+mod migration;
+pub(super) mod moves;
+mod nodes;
+mod scan;
+mod slot_stats;
+mod slots;
+
+use std::fmt::Write;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::context::SessionCx;
+use super::declaration::{Categories, Command, CommandResult, Flags, Group};
+use super::error::CommandError;
+use super::host::cluster::{MESSAGE_KINDS, Traffic};
+use super::server::reply_help;
+use super::{Args, Out};
+use crate::cluster::flags::NodeFlags;
+use crate::cluster::map::{ClusterMap, UNOWNED};
+use crate::cluster::route::Manner;
+use crate::config::values::ClusterMode;
+use basalt_core::base::hash;
+use basalt_core::base::lossless;
+
+const GROUP: Group = Group::Cluster;
+
+/// Of what tells of nodes and slots, and knows nothing of data.
+const TELLS: Flags = Flags::STALE.or(Flags::TELLS_NODES);
+
+const TIPS: &[&str] = &["nondeterministic_output"];
+
+pub(super) static TABLE: &[&Command] =
+    &[&ASKING, &CLUSTER, &scan::CLUSTERSCAN, &READONLY, &READWRITE];
+
+const NOT_ENABLED: &str = "ERR This instance has cluster support disabled";
+
+/// The cluster as it is at this moment, if this server is a node of one, or all of one.
+fn view(cx: &SessionCx<'_>) -> Result<ClusterMap, CommandError> {
+    match (cx.config.cluster_enabled, cx.server.cluster()) {
+        (ClusterMode::Emulated, _) => Ok(emulated::map(cx)),
+        (ClusterMode::Yes, Some(cluster)) => {
+            let mut map = cluster.view();
+            let myself = usize::from(map.myself);
+            map.nodes[myself].offset = own_offset(cx);
+            Ok(map)
+        }
+        _ => Err(NOT_ENABLED.into()),
+    }
+}
+
+/// Where this server is in the stream at this moment; the map has what it last told the other nodes.
+fn own_offset(cx: &SessionCx<'_>) -> u64 {
+    match cx.server.replica().upstream() {
+        Some(upstream) => u64::try_from(upstream.offset).unwrap_or(0),
+        None => cx.server.primary().stream().offset,
+    }
+}
+
+/// The error for a node's name that no node has.
+fn unknown(name: &[u8]) -> CommandError {
+    format!("ERR Unknown node {}", lossless::text_of(name)).into()
+}
+
+/// `CLUSTER subcommand`
+static CLUSTER: Command = Command::new("cluster", GROUP, -2)
+    .doc("3.0.0", "", "Holds the commands of Redis Cluster.")
+    .complexity("Depends on subcommand.")
+    .container(&[
+        &change::ADDSLOTS,
+        &change::ADDSLOTSRANGE,
+        &change::BUMPEPOCH,
+        &moves::CANCELSLOTMIGRATIONS,
+        &nodes::COUNT_FAILURE_REPORTS,
+        &slots::COUNTKEYSINSLOT,
+        &change::DELSLOTS,
+        &change::DELSLOTSRANGE,
+        &change::FAILOVER,
+        &change::FLUSHSLOTS,
+        &change::FORGET,
+        &slots::GETKEYSINSLOT,
+        &moves::GETSLOTMIGRATIONS,
+        &HELP,
+        &INFO,
+        &KEYSLOT,
+        &nodes::LINKS,
+        &change::MEET,
+        &moves::MIGRATESLOTS,
+        &migration::MIGRATION,
+        &MYID,
+        &MYSHARDID,
+        &nodes::NODES,
+        &nodes::REPLICAS,
+        &change::REPLICATE,
+        &change::RESET,
+        &change::SAVECONFIG,
+        &change::SET_CONFIG_EPOCH,
+        &change::SETSLOT,
+        &nodes::SHARDS,
+        &nodes::SLAVES,
+        &nodes::SLOTS,
+        &slot_stats::SLOT_STATS,
+        &moves::SYNCSLOTS,
+    ]);
+
+/// `CLUSTER HELP`
+static HELP: Command = Command::sub("cluster|help", "help", GROUP, 2)
+    .flags(Flags::LOADING.or(Flags::STALE))
+    .doc("5.0.0", "", "Explains the subcommands of CLUSTER.")
+    .repeatable()
+    .on_session(help);
+
+fn help(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
+    if cx.config.cluster_enabled == ClusterMode::No {
+        return Err(NOT_ENABLED.into());
+    }
+    reply_help("CLUSTER", HELP_LINES, out);
+    Ok(())
+}
+
+const HELP_LINES: &[&str] = &[
+    "ADDSLOTS <slot> [<slot> ...]",
+    "    Assign slots that no node serves to this one.",
+    "ADDSLOTSRANGE <first> <last> [<first> <last> ...]",
+    "    Assign ranges of slots that no node serves to this one.",
+    "BUMPEPOCH",
+    "    Raise the configuration epoch of this node to the latest one.",
+    "CANCELSLOTMIGRATIONS",
+    "    Cancel all moves of slots from this node.",
+    "COUNT-FAILURE-REPORTS <node-id>",
+    "    Return the number of nodes that report a node as failing.",
+    "COUNTKEYSINSLOT <slot>",
+    "    Return the number of keys in a slot.",
+    "DELSLOTS <slot> [<slot> ...]",
+    "    Remove the assignment of these slots.",
+    "DELSLOTSRANGE <first> <last> [<first> <last> ...]",
+    "    Remove the assignment of the slots of these ranges.",
+    "FAILOVER [FORCE|TAKEOVER]",
+    "    Promote this replica to the place of its primary.",
+    "FLUSHSLOTS",
+    "    Remove all slots from this node.",
+    "FORGET <node-id>",
+    "    Remove a node from the cluster.",
+    "GETKEYSINSLOT <slot> <count>",
+    "    Return keys of a slot.",
+    "GETSLOTMIGRATIONS",
+    "    List the moves of slots from and to this node that are in progress or ended recently.",
+    "INFO",
+    "    Return the state of the cluster.",
+    "KEYSLOT <key>",
+    "    Return the hash slot of a key.",
+    "LINKS",
+    "    List the connections with other nodes.",
+    "MEET <ip> <port> [<bus-port>]",
+    "    Add another node to the cluster.",
+    "MIGRATESLOTS SLOTSRANGE <first> <last> [<first> <last> ...] NODE <node-id> [SLOTSRANGE ...]",
+    "    Move slots with all their keys to other nodes.",
+    "MIGRATION (IMPORT <first> <last> [<first> <last> ...]|CANCEL (ID <task-id>|ALL)|STATUS (ID <task-id>|ALL))",
+    "    Import slots with all their keys from another node.",
+    "MYID",
+    "    Return the id of this node.",
+    "MYSHARDID",
+    "    Return the id of this node's shard.",
+    "NODES",
+    "    List the nodes, a line each.",
+    "REPLICAS <node-id>",
+    "    List the replicas of a node.",
+    "REPLICATE <node-id>",
+    "    Make this node a replica of another one.",
+    "RESET [HARD|SOFT]",
+    "    Remove all other nodes and all slots from this node.",
+    "SAVECONFIG",
+    "    Save nodes.conf.",
+    "SET-CONFIG-EPOCH <epoch>",
+    "    Set the epoch of a new node.",
+    "SETSLOT <slot> (IMPORTING <node-id>|MIGRATING <node-id>|NODE <node-id>|STABLE)",
+    "    Assign a slot to a node, or mark it as migrating or importing.",
+    "SHARDS",
+    "    List shards with their slots and nodes.",
+    "SLOT-STATS (SLOTSRANGE <first> <last>|ORDERBY <metric> [LIMIT <count>] [ASC|DESC])",
+    "    Count the keys of each slot of this node, and what requests for them took.",
+    "SLOTS",
+    "    List ranges of slots with their nodes.",
+];
+
+/// `CLUSTER INFO`
+static INFO: Command = Command::sub("cluster|info", "info", GROUP, 2)
+    .flags(TELLS)
+    .doc(
+        "3.0.0",
+        "",
+        "Returns the state of the cluster as this node sees it.",
+    )
+    .tips(TIPS)
+    .repeatable()
+    .on_session(info);
+
+fn info(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
+    let map = view(cx)?;
+    let traffic = cx.server.cluster().map(|cluster| cluster.traffic());
+    let traffic = traffic.unwrap_or_default();
+    let state = if map.is_up { "ok" } else { "fail" };
+    let mut text = format!("cluster_state:{state}\r\n");
+    for (name, figure) in figures(&map) {
+        let _ = write!(text, "{name}:{figure}\r\n");
+    }
+    write_messages(&mut text, "sent", &traffic.sent);
+    write_messages(&mut text, "received", &traffic.received);
+    let exceeded = traffic.links_over_limit;
+    let _ = write!(
+        text,
+        "total_cluster_links_buffer_limit_exceeded:{exceeded}\r\n"
+    );
+    out.verbatim("txt", text.as_bytes());
+    Ok(())
+}
+
+/// Kinds of messages that there were any of, in the order of CLUSTER INFO, and all together.
+fn write_messages(text: &mut String, way: &str, counts: &[u64; MESSAGE_KINDS.len()]) {
+    for (kind, count) in MESSAGE_KINDS.iter().zip(counts) {
+        if *count > 0 {
+            let _ = write!(text, "cluster_stats_messages_{kind}_{way}:{count}\r\n");
+        }
+    }
+    let all = Traffic::sum(counts);
+    let _ = write!(text, "cluster_stats_messages_{way}:{all}\r\n");
+}
+
+/// The numbers of CLUSTER INFO that the map has, where one server is the whole cluster, of which so many nodes are
+/// known.
+pub fn figures_of_one(known_nodes: u64) -> [(&'static str, u64); 8] {
+    let slots = u64::from(hash::SLOTS);
+    [
+        ("cluster_slots_assigned", slots),
+        ("cluster_slots_ok", slots),
+        ("cluster_slots_pfail", 0),
+        ("cluster_slots_fail", 0),
+        ("cluster_known_nodes", known_nodes),
+        ("cluster_size", 1),
+        ("cluster_current_epoch", 1),
+        ("cluster_my_epoch", 1),
+    ]
+}
+
+/// The numbers of CLUSTER INFO that the map has.
+pub fn figures(map: &ClusterMap) -> [(&'static str, u64); 8] {
+    let assigned = map.owners.iter().filter(|owner| **owner != UNOWNED).count() as u64;
+    let slots_of = |flag: NodeFlags, but: NodeFlags| {
+        let nodes = map.nodes.iter();
+        let found = nodes.filter(|node| node.flags.any(flag) && !node.flags.any(but));
+        found.map(|node| u64::from(node.slots.len())).sum::<u64>()
+    };
+    let failed = slots_of(NodeFlags::FAILED, NodeFlags::NONE);
+    let maybe_failed = slots_of(NodeFlags::MAYBE_FAILED, NodeFlags::FAILED);
+    [
+        ("cluster_slots_assigned", assigned),
+        (
+            "cluster_slots_ok",
+            assigned.saturating_sub(failed + maybe_failed),
+        ),
+        ("cluster_slots_pfail", maybe_failed),
+        ("cluster_slots_fail", failed),
+        ("cluster_known_nodes", map.nodes.len() as u64),
+        ("cluster_size", map.size as u64),
+        ("cluster_current_epoch", map.current_epoch),
+        ("cluster_my_epoch", map.me().config_epoch),
+    ]
+}
+
+/// `CLUSTER KEYSLOT key`
+static KEYSLOT: Command = Command::sub("cluster|keyslot", "keyslot", GROUP, 3)
+    .flags(TELLS)
+    .doc("3.0.0", "key:string", "Returns the hash slot of a key.")
+    .complexity("O(N) for N bytes of the key.")
+    .repeatable()
+    .on_session(key_slot);
+
+fn key_slot(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    if cx.config.cluster_enabled == ClusterMode::No {
+        return Err(NOT_ENABLED.into());
+    }
+    out.integer(i64::from(hash::slot(args.get(2))));
+    Ok(())
+}
+
+/// `CLUSTER MYID`
+static MYID: Command = Command::sub("cluster|myid", "myid", GROUP, 2)
+    .flags(TELLS)
+    .doc("3.0.0", "", "Returns the id of this node.")
+    .repeatable()
+    .on_session(|cx, _, out| {
+        out.bulk(view(cx)?.me().id.as_bytes());
+        Ok(())
+    });
+
+/// `CLUSTER MYSHARDID`
+static MYSHARDID: Command = Command::sub("cluster|myshardid", "myshardid", GROUP, 2)
+    .flags(TELLS)
+    .doc("7.2.0", "", "Returns the id of this node's shard.")
+    .tips(TIPS)
+    .repeatable()
+    .on_session(|cx, _, out| {
+        out.bulk(view(cx)?.me().shard_id.as_bytes());
+        Ok(())
+    });
+
+/// `ASKING`
+static ASKING: Command = Command::new("asking", GROUP, 1)
+    .flags(Flags::FAST)
+    .categories(Categories::CONNECTION)
+    .doc(
+        "3.0.0",
+        "",
+        "Says that the next command follows an -ASK redirection.",
+    )
+    .repeatable()
+    .on_session(|cx, _, out| say(cx, out, |manner| manner.or(Manner::WILL_ASK)));
+
+/// Notes what a client says of its requests. Where there is one node, nothing follows from that, but for a client that
+/// a replica sends to its primary.
+fn say(cx: &mut SessionCx<'_>, out: &mut Out, change: fn(Manner) -> Manner) -> CommandResult {
+    let manner = Manner(cx.client.manner);
+    if cx.config.cluster_enabled == ClusterMode::No && !manner.any(Manner::TAKES_REDIRECTS) {
+        return Err(NOT_ENABLED.into());
+    }
+    let manner = change(manner);
+    cx.client.manner = manner.0;
+    let reads_here = manner.any(Manner::READS_HERE);
+    cx.client.shared.reads_here.store(reads_here, Relaxed);
+    out.ok();
+    Ok(())
+}
+
+const FLAGS: Flags = Flags::FAST.or(Flags::LOADING).or(Flags::STALE);
+
+/// `READONLY`
+static READONLY: Command = Command::new("readonly", GROUP, 1)
+    .flags(FLAGS)
+    .categories(Categories::CONNECTION)
+    .doc(
+        "3.0.0",
+        "",
+        "Allows reads from a replica on this connection.",
+    )
+    .repeatable()
+    .on_session(|cx, _, out| say(cx, out, |manner| manner.or(Manner::READS_HERE)));
+
+/// `READWRITE`
+static READWRITE: Command = Command::new("readwrite", GROUP, 1)
+    .flags(FLAGS)
+    .categories(Categories::CONNECTION)
+    .doc("3.0.0", "", "Ends READONLY: reads go to the primary again.")
+    .repeatable()
+    .on_session(|cx, _, out| say(cx, out, |manner| manner.put(Manner::READS_HERE, false)));
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering::Relaxed;
+
+    use super::super::host::cluster::tests::Fixed;
+    use super::super::testing::{Terminal, on_every_setup};
+    use crate::cluster::flags::NodeFlags;
+    use crate::cluster::map::UNOWNED;
+    use crate::cluster::node_id::NodeId;
+    use crate::cluster::route::Manner;
+    use crate::cluster::testing::map;
+
+    #[test]
+    fn whatever_is_asked_of_a_cluster_there_is_none() {
+        const NONE: &str = "(error) ERR This instance has cluster support disabled";
+        on_every_setup(|cli| {
+            for line in [
+                "CLUSTER INFO",
+                "CLUSTER HELP",
+                "CLUSTER RESET",
+                "CLUSTER FAILOVER x y z",
+                "cluster keyslot a",
+                "CLUSTER COUNTKEYSINSLOT x",
+                "CLUSTER GETKEYSINSLOT 1 1",
+                "CLUSTER GETKEYSINSLOT 3 +1",
+                "READONLY",
+                "READWRITE",
+                "ASKING",
+            ] {
+                cli.check(line, NONE);
+            }
+        });
+    }
+
+    fn node(number: u8) -> String {
+        NodeId::from_random([number; 20]).to_string()
+    }
+
+    #[test]
+    fn the_map_is_told_in_the_forms_of_redis() {
+        on_every_setup(|cli| {
+            let mut moving = map();
+            moving.migrating.insert(7, 3);
+            moving.importing.insert(9_000, 1);
+            moving.nodes[1].hostname = "db.example".to_owned();
+            moving.nodes[2].offset = 12;
+            moving.nodes[3].flags.set(NodeFlags::MAYBE_FAILED);
+            moving.nodes[3].is_linked = false;
+            cli.join(Box::new(Fixed(moving)));
+            let (one, two, three, four) = (node(0), node(1), node(2), node(3));
+            let nodes = cli.run("CLUSTER NODES");
+            for line in [
+                format!(
+                    "{one} 10.0.0.0:7000@17000 myself,master - 0 0 0 connected 0-5460 [7->-{four}] [9000-<-{two}]"
+                ),
+                format!("{two} 10.0.0.1:7001@17001,db.example master - 0 0 1 connected 5461-10922"),
+                format!("{three} 10.0.0.2:7002@17002 slave {two} 0 0 1 connected"),
+                format!("{four} 10.0.0.3:7003@17003 master,fail? - 0 0 3 disconnected 10923-16383"),
+            ] {
+                assert!(nodes.contains(&line), "{line}\n{nodes}");
+            }
+            let replicas = cli.run(&format!("CLUSTER REPLICAS {two}"));
+            assert!(
+                replicas.contains(&format!("{three} 10.0.0.2:7002")),
+                "{replicas}"
+            );
+            const NO_PRIMARY: &str = "(error) ERR The specified node is not a master";
+            cli.check(&format!("CLUSTER SLAVES {three}"), NO_PRIMARY);
+            cli.check("CLUSTER REPLICAS x", "(error) ERR Unknown node x");
+            cli.check("CLUSTER MYID", &format!("\"{one}\""));
+            let info = cli.run("CLUSTER INFO");
+            for field in [
+                "cluster_state:ok",
+                "cluster_slots_assigned:16384",
+                "cluster_slots_ok:10923",
+                "cluster_slots_pfail:5461",
+                "cluster_known_nodes:4",
+                "cluster_size:3",
+                "cluster_current_epoch:3",
+                "cluster_my_epoch:0",
+                "cluster_stats_messages_ping_sent:3",
+                "cluster_stats_messages_sent:3",
+                "cluster_stats_messages_pong_received:2",
+            ] {
+                assert!(info.contains(field), "{field}: {info}");
+            }
+            let slots = cli.run("CLUSTER SLOTS");
+            let words = slots.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(
+                words.contains("(integer) 5461 2) (integer) 10922"),
+                "{words}"
+            );
+            assert!(
+                words.contains(&three),
+                "a replica that has something: {words}"
+            );
+            let shards = cli.run("CLUSTER SHARDS");
+            assert_eq!(shards.matches("\"role\"").count(), 4, "{shards}");
+            assert_eq!(shards.matches("\"slots\"").count(), 3, "{shards}");
+            let links = cli.run("CLUSTER LINKS");
+            assert!(links.contains("\"to\"") && links.contains(&two), "{links}");
+            cli.check(
+                &format!("CLUSTER COUNT-FAILURE-REPORTS {two}"),
+                "(integer) 0",
+            );
+        });
+    }
+
+    #[test]
+    fn the_arguments_of_changes_are_looked_at_as_redis_does() {
+        on_every_setup(|cli| {
+            let mut some = map();
+            for slot in 100..110 {
+                some.owners[slot] = UNOWNED;
+            }
+            cli.join(Box::new(Fixed(some)));
+            let other = node(1);
+            let known = format!("Node({})", &other[..8]);
+            for (line, answer) in [
+                ("ADDSLOTS 100 101", "AddSlots([(100, 101)])".to_owned()),
+                ("ADDSLOTS 99", "(error) ERR Slot 99 is already busy".to_owned()),
+                ("ADDSLOTS 100 x", "(error) ERR Invalid or out of range slot".to_owned()),
+                ("ADDSLOTS 16384", "(error) ERR Invalid or out of range slot".to_owned()),
+                (
+                    "ADDSLOTS 100 100",
+                    "(error) ERR Slot 100 specified multiple times".to_owned(),
+                ),
+                ("ADDSLOTSRANGE 100 104 106 107", "AddSlots([(100, 104), (106, 107)])".to_owned()),
+                (
+                    "ADDSLOTSRANGE 100 104 106",
+                    "(error) ERR wrong number of arguments for 'cluster|addslotsrange' command".to_owned(),
+                ),
+                (
+                    "ADDSLOTSRANGE 104 100",
+                    "(error) ERR start slot number 104 is greater than end slot number 100".to_owned(),
+                ),
+                ("DELSLOTS 99", "DelSlots([(99, 99)])".to_owned()),
+                ("DELSLOTS 100", "(error) ERR Slot 100 is already unassigned".to_owned()),
+                ("DELSLOTSRANGE 90 91", "DelSlots([(90, 91)])".to_owned()),
+                ("MEET 10.0.0.9 7000", "Meet { ip: \"10.0.0.9\", port: 7000, bus_port: 17000 }".to_owned()),
+                ("MEET ::1 7000 9", "Meet { ip: \"::1\", port: 7000, bus_port: 9 }".to_owned()),
+                ("MEET 10.0.0.9 a", "(error) ERR Invalid base port specified: a".to_owned()),
+                ("MEET 10.0.0.9 1 b", "(error) ERR Invalid bus port specified: b".to_owned()),
+                (
+                    "MEET host 7000",
+                    "(error) ERR Invalid node address specified: host:7000".to_owned(),
+                ),
+                (
+                    "MEET 10.0.0.9 60000",
+                    "(error) ERR Invalid node address specified: 10.0.0.9:60000".to_owned(),
+                ),
+                ("FORGET x", "(error) ERR Unknown node x".to_owned()),
+                ("FAILOVER force", "Failover(Force)".to_owned()),
+                ("FAILOVER now", "(error) ERR syntax error".to_owned()),
+                ("RESET", "Reset { is_hard: false }".to_owned()),
+                ("RESET hard", "Reset { is_hard: true }".to_owned()),
+                ("RESET x", "(error) ERR syntax error".to_owned()),
+                ("SET-CONFIG-EPOCH 7", "SetConfigEpoch(7)".to_owned()),
+                (
+                    "SET-CONFIG-EPOCH -1",
+                    "(error) ERR Invalid config epoch specified: -1".to_owned(),
+                ),
+                (
+                    "SET-CONFIG-EPOCH x",
+                    "(error) ERR value is not an integer or out of range".to_owned(),
+                ),
+                ("SAVECONFIG", "(error) ERR error saving the cluster node config: No space left".to_owned()),
+                ("SETSLOT 7 STABLE", "SetSlot { slot: 7, to: Stable }".to_owned()),
+                (
+                    "SETSLOT 7 MIGRATING x",
+                    "(error) ERR I don't know about node x".to_owned(),
+                ),
+                (
+                    "SETSLOT 9000 MIGRATING x",
+                    "(error) ERR I'm not the owner of hash slot 9000".to_owned(),
+                ),
+                (
+                    "SETSLOT 7 IMPORTING x",
+                    "(error) ERR I'm already the owner of hash slot 7".to_owned(),
+                ),
+                ("SETSLOT 7 NODE x", "(error) ERR Unknown node x".to_owned()),
+                (
+                    "SETSLOT 7 WHERE",
+                    "(error) ERR Invalid CLUSTER SETSLOT action or number of arguments. Try CLUSTER HELP".to_owned(),
+                ),
+            ] {
+                cli.check(&format!("CLUSTER {line}"), &answer);
+            }
+            cli.check(
+                &format!("CLUSTER SETSLOT 7 NODE {other}"),
+                &format!("SetSlot {{ slot: 7, to: {known} }}"),
+            );
+        });
+    }
+
+    #[test]
+    fn what_a_client_says_of_its_requests_is_seen_in_its_flags() {
+        on_every_setup(|cli| {
+            cli.join(Box::new(Fixed(map())));
+            cli.check("READONLY", "OK");
+            assert!(cli.connection.shared.reads_here.load(Relaxed));
+            cli.check("ASKING", "OK");
+            let manner = Manner(cli.connection.manner);
+            assert!(manner.any(Manner::WILL_ASK) && manner.any(Manner::READS_HERE));
+            cli.check("READWRITE", "OK");
+            assert!(!Manner(cli.connection.manner).any(Manner::READS_HERE));
+            assert!(!cli.connection.shared.reads_here.load(Relaxed));
+        });
+    }
+
+    #[test]
+    fn slots_are_listed_with_how_many_keys_they_have() {
+        on_every_setup(|cli: &mut Terminal| {
+            cli.be_cluster();
+            for line in [
+                "SET {a}1 v",
+                "SET {a}2 v",
+                "SET {b}1 v",
+                "SET {b}2 v",
+                "SET c v",
+            ] {
+                cli.run(line);
+            }
+            let flat = |cli: &mut Terminal, line: &str| {
+                let shown = cli.run(&format!("CLUSTER SLOT-STATS {line}"));
+                let words = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+                words
+                    .replace(") (integer)", ")")
+                    .replace(" => (integer)", "")
+            };
+            let ordered = flat(cli, "ORDERBY key-count LIMIT 3");
+            let places = ["3300", "15495", "7365"].map(|slot| ordered.find(slot));
+            assert!(
+                places.is_sorted() && places.iter().all(Option::is_some),
+                "{ordered}"
+            );
+            let ranged = flat(cli, "SLOTSRANGE 3299 3300");
+            assert!(
+                ranged.contains("3299") && ranged.contains("key-count"),
+                "{ranged}"
+            );
+            assert!(!flat(cli, "ORDERBY key-count ASC LIMIT 1").contains("15495"));
+            for (line, error) in [
+                (
+                    "SLOTSRANGE 2 1",
+                    "ERR Start slot number 2 is greater than end slot number 1",
+                ),
+                ("SLOTSRANGE 1 16384", "ERR Invalid or out of range slot"),
+                (
+                    "ORDERBY cpu-usec",
+                    "ERR Unrecognized sort metric for ORDERBY.",
+                ),
+                (
+                    "ORDERBY key-count LIMIT 0",
+                    "ERR Limit has to lie in between 1 and 16384 (maximum number of slots).",
+                ),
+                (
+                    "ORDERBY key-count ASC DESC",
+                    "ERR Multiple filters of the same type are disallowed.",
+                ),
+                ("ORDERBY key-count BY", "ERR syntax error"),
+                (
+                    "ORDERBY key-count LIMIT x",
+                    "ERR Limit has to lie in between 1 and 16384 (maximum number of slots).",
+                ),
+            ] {
+                cli.check(
+                    &format!("CLUSTER SLOT-STATS {line}"),
+                    &format!("(error) {error}"),
+                );
+            }
+        });
+    }
+
+    #[test]
+    fn the_keys_of_a_slot_are_counted_and_listed() {
+        on_every_setup(|cli: &mut Terminal| {
+            cli.be_cluster();
+            for at in 0..3_000 {
+                cli.run(&format!("SET {{a}}:{at} v"));
+                cli.run(&format!("SET other:{at} v"));
+            }
+            cli.check("CLUSTER KEYSLOT {a}:1", "(integer) 15495");
+            cli.check("CLUSTER COUNTKEYSINSLOT 15495", "(integer) 3000");
+            cli.check("CLUSTER GETKEYSINSLOT 15495 0", "(empty array)");
+            let listed = cli.run("CLUSTER GETKEYSINSLOT 15495 2000");
+            assert_eq!(listed.matches("{a}:").count(), 2_000);
+            let mut listed: Vec<&str> = listed
+                .lines()
+                .filter_map(|line| line.split(") ").nth(1))
+                .collect();
+            listed.sort_unstable();
+            listed.dedup();
+            assert_eq!(listed.len(), 2_000, "each once");
+            cli.run("DEL {a}:7 {a}:8 {a}:8 none");
+            cli.check("CLUSTER COUNTKEYSINSLOT 15495", "(integer) 2998");
+            cli.check("CLUSTER COUNTKEYSINSLOT 16384", "(error) ERR Invalid slot");
+            cli.check(
+                "CLUSTER COUNTKEYSINSLOT a",
+                "(error) ERR value is not an integer or out of range",
+            );
+            const INVALID: &str = "(error) ERR Invalid slot or number of keys";
+            cli.check("CLUSTER GETKEYSINSLOT 1 -1", INVALID);
+            cli.check("CLUSTER GETKEYSINSLOT -1 1", INVALID);
+        });
+    }
+}

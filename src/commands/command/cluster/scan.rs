@@ -1,0 +1,238 @@
+//! CLUSTERSCAN: a walk over the keys of all nodes, slot by slot, as Valkey 9.1 has it.
+//!
+//! ```text
+//! 1f0c9a24-{06S}-77         the node that made it, a tag of the slot, the position in the slot
+//!        0-{Qi0}-0          the beginning of a slot, on any node
+//! ```
+//!
+//! A client sends a cursor where it would send a key of that name, so that the tag leads it to the node that has the
+//! slot by then. Positions are those of [`walk_slot`](basalt_engine::keyspace::Keyspace::walk_slot), whose order is a
+//! node's own: one that another node has made begins the slot anew. One call goes on over as many slots of this node as
+//! it takes to meet COUNT.
+
+use super::super::context::{Gather, ShardCx};
+use super::super::declaration::{Categories, Command, CommandResult, Flags, KeyFlags, KeySpec};
+use super::super::error::CommandError;
+use super::super::scan::Options;
+use super::super::{Args, Out};
+use super::GROUP;
+use super::slots::{KEYS_PER_VISIT, check_enabled};
+use basalt_core::base::hash::{SLOTS, slot};
+use basalt_core::base::{lossless, slot_tags};
+use basalt_engine::Engine;
+use basalt_engine::value::{DataType, Kind};
+
+/// `CLUSTERSCAN cursor [MATCH match-pattern] [COUNT count] [TYPE type] [SLOT slot]`
+pub(super) static CLUSTERSCAN: Command = Command::new("clusterscan", GROUP, -2)
+    .reads(&[KeySpec::one(1, KeyFlags::NOT_KEY)])
+    .flags(Flags::TOUCHES_ARBITRARY_KEYS)
+    .categories(Categories::KEYSPACE)
+    .doc(
+        "9.1.0",
+        "cursor [MATCH match-pattern] [COUNT count] [TYPE type] [SLOT slot]",
+        "Iterates over the keys of a cluster, slot by slot.",
+    )
+    .complexity("O(N) for N keys that it looks at.")
+    .tips(&[
+        "nondeterministic_output",
+        "request_policy:special",
+        "response_policy:special",
+    ])
+    .by_cursor(shard_of, part, merge);
+
+/// The cursor with which a walk begins, and which ends it.
+const NOWHERE: &[u8] = b"0";
+
+/// Bits of [`Gather::cursor`] that say where in a slot it is; the slot stands above them.
+const POSITION_BITS: u32 = 48;
+
+/// A cursor as it was sent.
+enum Cursor<'a> {
+    /// The walk begins: the answer is the cursor of its first slot, whose node this one may not be.
+    Start,
+    /// The walk goes on here.
+    In {
+        slot: u16,
+        /// Which node has made it; `0` if any would do.
+        fingerprint: &'a [u8],
+        position: u64,
+    },
+}
+
+impl<'a> Cursor<'a> {
+    fn read(text: &'a [u8]) -> Result<Cursor<'a>, CommandError> {
+        const INVALID: &str = "ERR Invalid cursor";
+        if text == NOWHERE {
+            return Ok(Cursor::Start);
+        }
+        let first = memchr::memchr(b'-', text).ok_or(INVALID)?;
+        let last = memchr::memrchr(b'-', text).filter(|last| *last > first);
+        let digits = &text[last.ok_or(INVALID)? + 1..];
+        let is_number = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
+        let number = std::str::from_utf8(digits).ok().filter(|_| is_number);
+        let number = number.and_then(|digits| digits.parse().ok());
+        Ok(Cursor::In {
+            slot: slot(text),
+            fingerprint: &text[..first],
+            position: number.ok_or(INVALID)?,
+        })
+    }
+}
+
+/// What keys are asked for.
+struct Wanted<'a> {
+    cursor: Cursor<'a>,
+    options: Options<'a>,
+    data_type: Option<DataType>,
+    /// The only slot, if it is one.
+    slot: Option<u16>,
+}
+
+impl<'a> Wanted<'a> {
+    fn read(args: &Args<'a>) -> Result<Wanted<'a>, CommandError> {
+        let (mut data_type, mut slot) = (None, None);
+        let mut error: Option<CommandError> = None;
+        let options = Options::parse_with(args, 2, None, |at| {
+            if args.is(at, "type") {
+                let named = DataType::ALL.iter().find(|(_, name)| args.is(at + 1, name));
+                data_type = named.map(|(data_type, _)| *data_type);
+                if named.is_none() {
+                    let name = lossless::text_of(args.get(at + 1));
+                    error = Some(format!("ERR unknown type name '{name}'").into());
+                }
+            } else if args.is(at, "slot") {
+                if slot.is_some() {
+                    error = Some("ERR SLOT option can only be specified once".into());
+                }
+                let number = args.integer(at + 1).ok();
+                slot = number.and_then(|number| u16::try_from(number).ok());
+                slot = slot.filter(|slot| *slot < SLOTS);
+                if slot.is_none() {
+                    error = Some("ERR Invalid or out of range slot".into());
+                }
+            } else {
+                return false;
+            }
+            // An error ends the look at the options, and is answered in place of the one that this gives.
+            error.is_none()
+        });
+        let options = match error {
+            Some(error) => return Err(error),
+            None => options?,
+        };
+        let cursor = Cursor::read(args.get(1))?;
+        if let (Cursor::In { slot: place, .. }, Some(only)) = (&cursor, slot)
+            && *place != only
+        {
+            return Err("ERR Cursor slot mismatch with SLOT argument".into());
+        }
+        Ok(Wanted {
+            cursor,
+            options,
+            data_type,
+            slot,
+        })
+    }
+}
+
+/// The shard of the cursor's slot; any will do for one that has none.
+fn shard_of(args: &Args<'_>, shard_count: u16) -> Result<u16, CommandError> {
+    Ok(slot(args.get(1)) & (shard_count - 1))
+}
+
+/// What tells a node's cursors from those of others: its keys' order depends on its seed.
+fn fingerprint(engine: &Engine) -> String {
+    format!("{:08x}", engine.seed().hash(b"CLUSTERSCAN") as u32)
+}
+
+/// One visit: some keys of one slot. [`Gather::cursor`] says where the next one goes on, [`Gather::rows`] by whose
+/// order.
+fn part(cx: &mut ShardCx<'_>, args: &Args<'_>, gather: &mut Gather) -> CommandResult {
+    check_enabled(cx)?;
+    let Wanted {
+        cursor,
+        options,
+        data_type,
+        slot: only,
+    } = Wanted::read(args)?;
+    let (is_first, own) = (gather.rows.is_empty(), fingerprint(cx.engine(0)));
+    let (slot, position) = match cursor {
+        Cursor::Start => {
+            gather.cursor = u64::from(only.unwrap_or(0)) << POSITION_BITS;
+            gather.done = true;
+            return Ok(());
+        }
+        Cursor::In {
+            slot,
+            fingerprint,
+            position,
+        } if is_first => {
+            let is_known = fingerprint == NOWHERE || fingerprint == own.as_bytes();
+            (slot, if is_known { position } else { 0 })
+        }
+        Cursor::In { .. } => (
+            (gather.cursor >> POSITION_BITS) as u16,
+            gather.cursor & ((1 << POSITION_BITS) - 1),
+        ),
+    };
+    if is_first {
+        gather.rows.push(own.into_bytes());
+    }
+    let count = options.count as u64;
+    let budget = count.saturating_sub(gather.visited).max(1);
+    let budget = usize::try_from(budget)
+        .unwrap_or(usize::MAX)
+        .min(KEYS_PER_VISIT);
+    let db = cx.client.db;
+    let next = cx
+        .keyspace(0, db)
+        .scan_slot(slot, position, budget, |entry| {
+            gather.visited += 1;
+            let has_type = data_type.is_none_or(|wanted| wanted == Kind(entry.kind()).data_type());
+            if has_type && options.fits(entry.key()) {
+                gather.push(entry.key());
+            }
+        });
+    gather.position = 0;
+    if next != 0 {
+        gather.cursor = u64::from(slot) << POSITION_BITS | next;
+        gather.done = gather.visited >= count;
+        gather.position = u64::from(!gather.done);
+        return Ok(());
+    }
+    let routes = gather.routes.as_ref();
+    let goes_on = |slot: u16| routes.is_none_or(|routes| routes.map.is_of_my_shard(slot));
+    let next = slot + 1;
+    gather.done = true;
+    if only.is_some() || next == SLOTS {
+        // The end, which `merge` knows by that no key of a slot is looked for.
+        gather.rows.clear();
+    } else {
+        gather.cursor = u64::from(next) << POSITION_BITS;
+        gather.done = gather.visited >= count || !goes_on(next);
+        gather.goes_around = true;
+    }
+    Ok(())
+}
+
+fn merge(args: &Args<'_>, gather: Gather, out: &mut Out) -> CommandResult {
+    let starts = args.get(1) == NOWHERE;
+    let (slot, position) = (
+        (gather.cursor >> POSITION_BITS) as u16,
+        gather.cursor & ((1 << POSITION_BITS) - 1),
+    );
+    out.array(2);
+    let own = gather.rows.first().map(Vec::as_slice);
+    match own.or(starts.then_some(NOWHERE)) {
+        None => out.bulk(NOWHERE),
+        Some(own) => {
+            let own = if position == 0 { NOWHERE } else { own };
+            let mut buffer = itoa::Buffer::new();
+            let position = buffer.format(position).as_bytes();
+            let tag = slot_tags::of(slot);
+            out.bulk(&[own, b"-{", &tag, b"}-", position].concat());
+        }
+    }
+    gather.reply(out);
+    Ok(())
+}

@@ -1,0 +1,269 @@
+//! DEBUG: what tests and people in trouble ask a server for.
+//!
+//! One command to clients, allowed by `enable-debug-command` only. The subcommands that need shards are rows of their
+//! own, for routing; COMMAND does not list them. Redis's switches for parts that this server does not have (its cron,
+//! its replication ids, its resizable reply buffers) are taken and change nothing; what would need persistence
+//! is refused as unknown.
+
+mod allocator;
+mod cluster;
+mod digest;
+mod inspect;
+mod protocol;
+mod reload;
+#[cfg(test)]
+mod tests;
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::context::{After, Block, SessionCx};
+use super::declaration::{Command, CommandResult, Flags, Group};
+use super::error::{CommandError, shown_name};
+use super::server::{reply_help, text};
+use super::{Args, Out};
+use crate::config::rewrite::Adding;
+use basalt_core::base::glob::{self, Case};
+use basalt_core::base::number;
+use basalt_core::base::random::Random;
+use basalt_engine::note;
+use basalt_engine::serial::frame;
+use basalt_engine::value::list;
+
+pub(super) static TABLE: &[&Command] = &[&DEBUG];
+
+const GROUP: Group = Group::Server;
+const FLAGS: Flags = Flags::ADMIN
+    .or(Flags::NOSCRIPT)
+    .or(Flags::LOADING)
+    .or(Flags::STALE)
+    .or(Flags::PROTECTED);
+/// Of the rows that COMMAND does not list.
+const PART: Flags = FLAGS.or(Flags::UNLISTED);
+
+/// `DEBUG subcommand`
+static DEBUG: Command = Command::new("debug", GROUP, -2)
+    .flags(FLAGS.or(Flags::SYSCMD))
+    .doc("1.0.0", "", "Holds the commands for debugging.")
+    .complexity("Depends on subcommand.")
+    .with_subcommands(&[
+        &digest::DIGEST,
+        &digest::DIGEST_VALUE,
+        &inspect::HTSTATS,
+        &inspect::HTSTATS_KEY,
+        &inspect::LISTPACK,
+        &inspect::OBJECT,
+        &inspect::POPULATE,
+        &reload::LOADAOF,
+        &reload::REENCODE,
+        &reload::RELOAD,
+    ])
+    .postponed_if(waits)
+    .on_session(debug);
+
+/// Whether a subcommand writes to files. SLEEP, as in Redis, has everything wait that the transaction holds.
+fn waits(args: &Args<'_>) -> bool {
+    let names = ["log", "config-rewrite-force-all"];
+    names.iter().any(|name| args.is(1, name))
+}
+
+/// No such subcommand, or not with so many arguments.
+fn unknown(args: &Args<'_>) -> CommandError {
+    let name = shown_name(args.get(1));
+    format!("ERR unknown subcommand or wrong number of arguments for '{name}'. Try DEBUG HELP.")
+        .into()
+}
+
+fn debug(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    let name = args.get(1).to_ascii_lowercase();
+    match (name.as_slice(), args.len()) {
+        (b"help", 2) => help(out),
+        (b"sleep", 3) => sleep(cx, args, out),
+        (b"set-active-expire", 3) => {
+            cx.server
+                .set_active_expire(leading_integer(args.get(2)) != 0);
+            out.ok();
+        }
+        (b"set-disable-deny-scripts", 3) => {
+            let on = leading_integer(args.get(2)) != 0;
+            cx.server.set_allows_every_command_in_scripts(on);
+            out.ok();
+        }
+        (b"pause-cron", 3) => {
+            cx.server.pause_cron(leading_integer(args.get(2)) != 0);
+            out.ok();
+        }
+        (b"aof-flush-sleep", 3) => {
+            let us = leading_integer(args.get(2));
+            cx.server.set_aof_flush_sleep(us.max(0).unsigned_abs());
+            out.ok();
+        }
+        (b"replybuffer", 4) if args.is(2, "resizing") || args.is(2, "peak-reset-time") => out.ok(),
+        (b"set-skip-checksum-validation", 3) => {
+            frame::skip_checksums(leading_integer(args.get(2)) != 0);
+            out.ok();
+        }
+        (b"log", 3) => {
+            cx.server.log(&format!("DEBUG LOG: {}", text(args, 2)));
+            out.ok();
+        }
+        (b"replicate", 3..) => {
+            let arguments: Vec<&[u8]> = args.from(2).collect();
+            // A replica would take it for this server's own.
+            if note::is_note(arguments.len(), |at| arguments[at]) {
+                return Err("ERR DEBUG REPLICATE sends no notes of the server".into());
+            }
+            let position = cx.server.primary().replicate(&arguments);
+            // WAIT waits for it as for a write.
+            cx.client.shared.log_position.fetch_max(position, Relaxed);
+            out.ok();
+        }
+        (b"change-repl-id", 2) => {
+            cx.server
+                .log("Changing replication IDs after receiving change-repl-id");
+            cx.server.primary().change_id();
+            out.ok();
+        }
+        (b"config-rewrite-force-all", 2) => {
+            cx.server.config_rewrite(Adding::All)?;
+            out.ok();
+        }
+        (b"segfault", 2) => cx.server.segfault(),
+        (b"panic", 2) => panic!("called by Debug Command"),
+        (b"error", 3) => out.error(args.get(2)),
+        (b"protocol", 3) => protocol::reply(args.get(2), out)?,
+        (b"quicklist-packed-threshold", 3) => {
+            let bytes = number::parse_memory(args.get(2))
+                .filter(|bytes| *bytes <= 1 << 32)
+                .ok_or("ERR argument must be a memory value bigger than 1 and smaller than 4gb")?;
+            list::set_plain_bytes_min(u32::try_from(bytes).unwrap_or(u32::MAX));
+            out.ok();
+        }
+        (b"clusterlink", 5) if args.is(2, "kill") => cluster::kill_link(cx, args, out)?,
+        (b"drop-cluster-packet-filter", 3) => cluster::drop_packets(cx, args, out)?,
+        (b"close-cluster-link-on-packet-drop", 3) => cluster::close_on_drop(cx, args, out)?,
+        (b"mallctl", 3 | 4) => allocator::number(args, out)?,
+        (b"mallctl-str", 3 | 4) => allocator::text(args, out)?,
+        (b"stringmatch-test", 2) => {
+            match_at_random(cx.now.unix_ms);
+            out.simple("Apparently Redis did not crash: test passed");
+        }
+        _ => return Err(unknown(args)),
+    }
+    Ok(())
+}
+
+/// `DEBUG SLEEP seconds`: Redis is one thread, so this stops everybody there, and must here.
+fn sleep(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) {
+    const LONGEST_S: f64 = 1e9;
+    let seconds = number::parse_f64(args.get(2)).unwrap_or(0.0);
+    let ms = (seconds.clamp(0.0, LONGEST_S) * 1_000.0).ceil() as u64;
+    if ms == 0 {
+        out.ok();
+        return;
+    }
+    let until_ms = cx.now.unix_ms + ms;
+    cx.server.sleep(until_ms);
+    cx.after = After::Block(Block {
+        until_ms: Some(until_ms),
+        on_timeout: Out::ok,
+        look: None,
+        holds: true,
+    });
+}
+
+/// The integer that a text begins with, 0 if there is none, as C reads switches.
+fn leading_integer(text: &[u8]) -> i64 {
+    let text = text.trim_ascii_start();
+    let sign = usize::from(text.starts_with(b"-") || text.starts_with(b"+"));
+    let digits = text[sign..].iter().take_while(|byte| byte.is_ascii_digit());
+    let end = sign + digits.count();
+    let text = text[..end].strip_prefix(b"+").unwrap_or(&text[..end]);
+    std::str::from_utf8(text)
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(0)
+}
+
+/// Matches random texts against random patterns; what matters is that it ends.
+fn match_at_random(seed: u64) {
+    const ROUNDS: usize = 10_000;
+    const LETTERS: &[u8] = b"ab*?[]-^\\";
+    let mut random = Random::new(seed);
+    let mut draw = |text: &mut Vec<u8>| {
+        text.clear();
+        for _ in 0..random.next_u64() % 32 {
+            text.push(LETTERS[(random.next_u64() % LETTERS.len() as u64) as usize]);
+        }
+    };
+    let (mut pattern, mut matched) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        draw(&mut pattern);
+        draw(&mut matched);
+        glob::matches(&pattern, &matched, Case::Sensitive);
+        glob::matches(&pattern, &matched, Case::Insensitive);
+    }
+}
+
+fn help(out: &mut Out) {
+    let lines = [
+        "DIGEST",
+        "    A signature of everything that the databases hold.",
+        "DIGEST-VALUE <key> [<key> ...]",
+        "    A signature of each key's value.",
+        "CLOSE-CLUSTER-LINK-ON-PACKET-DROP <0|1>",
+        "    Whether a packet that the filter drops ends the link that it came over.",
+        "CLUSTERLINK KILL <TO|FROM|ALL> <node-id>",
+        "    Close links to a node of the cluster.",
+        "DROP-CLUSTER-PACKET-FILTER <packet-type>",
+        "    Drop packets of this type as they come from other nodes; -1: none.",
+        "CONFIG-REWRITE-FORCE-ALL",
+        "    Write all parameters into the configuration file, defaults too.",
+        "ERROR <string>",
+        "    Answer an error with this text.",
+        "HTSTATS <dbid>",
+        "    Figures about the tables of a database.",
+        "HTSTATS-KEY <key>",
+        "    The same about the table of a hash, a set or a sorted set.",
+        "LISTPACK <key>",
+        "    Say how large a packed value is.",
+        "LOG <message>",
+        "    Write a message to the log.",
+        "MALLCTL <name>",
+        "    A number that the allocator knows by this name of jemalloc's.",
+        "MALLCTL-STR <name> [VOID]",
+        "    A text that it knows; or tells it to give back what the thread keeps for itself, by",
+        "    the name thread.tcache.flush.",
+        "OBJECT <key>",
+        "    Say how a value is kept.",
+        "PAUSE-CRON <0|1>",
+        "    Whether idle clients keep their buffers.",
+        "PANIC",
+        "    End the server as a fault of its own does.",
+        "POPULATE <count> [<prefix>] [<size>]",
+        "    Create string keys <prefix>:<number> (prefix 'key' if none is given).",
+        "PROTOCOL <type>",
+        "    Answer a reply of this type: string, integer, double, bignum, null, array, set,",
+        "    map, attrib, push, verbatim, true, false.",
+        "QUICKLIST-PACKED-THRESHOLD <size>",
+        "    Length from which on an element of a large list is kept apart from others; 0 restores",
+        "    the usual one, which is what fits a node.",
+        "REPLYBUFFER <PEAK-RESET-TIME|RESIZING> <value>",
+        "    Taken for the sake of tests: no connection has a reply buffer of its own.",
+        "REENCODE",
+        "    Write every value as a snapshot would and read it back, in memory.",
+        "RELOAD [MERGE] [NOFLUSH] [NOSAVE]",
+        "    Save a snapshot and load it again. NOSAVE loads the one that is there, NOFLUSH keeps",
+        "    what is there, MERGE lets keys of the snapshot replace those that are there.",
+        "SEGFAULT",
+        "    End the server by reading where nothing is.",
+        "SET-ACTIVE-EXPIRE <0|1>",
+        "    Whether expired keys are deleted before somebody asks for them.",
+        "SET-SKIP-CHECKSUM-VALIDATION <0|1>",
+        "    Whether RESTORE believes payloads without looking at their checksum.",
+        "SLEEP <seconds>",
+        "    Run no commands for so long. Decimals are allowed.",
+        "STRINGMATCH-TEST",
+        "    Match random texts against random patterns.",
+    ];
+    reply_help("DEBUG", &lines, out);
+}

@@ -1,0 +1,308 @@
+//! Sets of marks: what admission, routing, COMMAND and ACL know of a command, and what it does with its keys.
+
+use crate::acl::Access;
+
+macro_rules! bit_set {
+    ($(#[$outer:meta])* $name:ident: $repr:ty { $($(#[$doc:meta])* $flag:ident = $text:literal;)* }) => {
+        $(#[$outer])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct $name($repr);
+
+        impl $name {
+            bit_set!(@consts $repr, 0, $($(#[$doc])* $flag;)*);
+
+            /// No bit set.
+            pub const NONE: $name = $name(0);
+
+            /// Every bit with its name, in the order in which COMMAND INFO prints them.
+            pub const ALL: &'static [($name, &'static str)] = &[$(($name::$flag, $text)),*];
+
+            /// Both sets together.
+            pub const fn or(self, other: $name) -> $name {
+                $name(self.0 | other.0)
+            }
+
+            /// What is in both sets.
+            pub const fn and(self, other: $name) -> $name {
+                $name(self.0 & other.0)
+            }
+
+            /// What is in `self` and not in `other`.
+            pub const fn without(self, other: $name) -> $name {
+                $name(self.0 & !other.0)
+            }
+
+            /// Whether every bit of `other` is set.
+            pub const fn has(self, other: $name) -> bool {
+                self.0 & other.0 == other.0
+            }
+
+            /// Whether any bit of `other` is set.
+            pub const fn any(self, other: $name) -> bool {
+                self.0 & other.0 != 0
+            }
+
+            /// The names of the bits that are set.
+            pub fn names(self) -> impl Iterator<Item = &'static str> {
+                Self::ALL.iter().filter(move |(bit, _)| self.has(*bit)).map(|(_, name)| *name)
+            }
+        }
+    };
+    (@consts $repr:ty, $index:expr, $(#[$doc:meta])* $flag:ident; $($rest:tt)*) => {
+        $(#[$doc])*
+        pub const $flag: Self = Self(1 << $index);
+        bit_set!(@consts $repr, $index + 1, $($rest)*);
+    };
+    (@consts $repr:ty, $index:expr,) => {};
+}
+
+bit_set! {
+    /// What admission, routing and COMMAND INFO need to know of a command.
+    Flags: u64 {
+        /// May change data.
+        WRITE = "write";
+        /// Changes no data.
+        READONLY = "readonly";
+        /// Refused when memory is used up.
+        DENYOOM = "denyoom";
+        /// An administrator's command.
+        ADMIN = "admin";
+        /// Belongs to publish and subscribe.
+        PUBSUB = "pubsub";
+        /// Not allowed in scripts.
+        NOSCRIPT = "noscript";
+        /// May wait for data.
+        BLOCKING = "blocking";
+        /// Allowed while a dataset is loading.
+        LOADING = "loading";
+        /// Allowed on a replica that lost its primary.
+        STALE = "stale";
+        /// Not shown by MONITOR.
+        SKIP_MONITOR = "skip_monitor";
+        /// Not logged by the slow log.
+        SKIP_SLOWLOG = "skip_slowlog";
+        /// Implies ASKING in cluster mode.
+        ASKING = "asking";
+        /// Constant or logarithmic time.
+        FAST = "fast";
+        /// Allowed before authentication.
+        NO_AUTH = "no_auth";
+        /// May replicate although it is no write.
+        MAY_REPLICATE = "may_replicate";
+        /// The command's keys may be absent.
+        NO_MANDATORY_KEYS = "no_mandatory_keys";
+        /// Not allowed while a dataset loads in the background.
+        NO_ASYNC_LOADING = "no_async_loading";
+        /// Not allowed in a transaction.
+        NO_MULTI = "no_multi";
+        /// Keys can not be found by first, last and step alone.
+        MOVABLEKEYS = "movablekeys";
+        /// Allowed while a script is busy.
+        ALLOW_BUSY = "allow_busy";
+        /// All arguments are secrets, see [`super::Command::is_secret`].
+        SENSITIVE = "sensitive";
+        /// May touch keys that it did not declare (SORT … BY).
+        TOUCHES_ARBITRARY_KEYS = "touches_arbitrary_keys";
+        /// Needs a permission in the configuration file, as DEBUG does.
+        PROTECTED = "protected";
+        /// Needs the permission in the configuration file that modules need.
+        LOADS_MODULES = "loads_modules";
+        /// A subcommand that stands in the table for routing only: COMMAND does not know it.
+        UNLISTED = "unlisted";
+        /// Meant for the servers themselves and for tests, says the documentation.
+        SYSCMD = "syscmd";
+        /// Has to do with transactions, so that it is not just run, nor just queued.
+        TRANSACTIONAL = "transactional";
+        /// Allowed to a client of RESP2 that has subscriptions.
+        SUBSCRIBER = "subscriber";
+        /// Tells of other connections: what they sent before is read before it runs, as it would be on Redis.
+        OTHERS_FIRST = "others_first";
+        /// Of commands that touch no keyspace: leaves nothing behind in a transaction that is undone. It changes
+        /// nothing, or its connection ([`crate::client::shared::Settings`]), or what no client sees before the
+        /// transaction is done.
+        REPEATABLE = "repeatable";
+        /// May go over more than is good for a thread that others wait for.
+        TAKES_LONG = "takes_long";
+        /// What CLIENT CACHING said holds for the command behind this one, too.
+        KEEPS_CACHING = "keeps_caching";
+        /// The command's only argument is the number of the database for the commands behind it.
+        SELECTS_DB = "selects_db";
+        /// Changes the entries of a stream, and leaves its groups alone.
+        ENTRIES_ONLY = "entries_only";
+        /// Asks how the server is: an error if writes are refused because nothing can be saved.
+        HEALTH = "health";
+        /// Nothing is left behind it: where there are save points the snapshot is saved anew before it is answered.
+        EMPTIES = "empties";
+        /// Allowed while a dataset is loading, though COMMAND does not say so: Redis loads a new replica's few keys
+        /// between two commands, so that clients of a cluster ask it for nodes all the time.
+        TELLS_NODES = "tells_nodes";
+        /// May add to the share of a database, though not to all memory: what it puts in there is paid for.
+        PAYS = "pays";
+        /// Names a fieldset of the connection by its third argument, which is looked up before any shard is in hand.
+        NAMES_FIELDSET = "names_fieldset";
+        /// Holds notes where another server sends it, see [`basalt_engine::note`].
+        HOLDS_NOTES = "holds_notes";
+    }
+}
+
+impl Flags {
+    /// Flags that COMMAND INFO does not show: ours, and those that Redis hides too.
+    pub const INTERNAL: Flags = Flags::SENSITIVE
+        .or(Flags::TOUCHES_ARBITRARY_KEYS)
+        .or(Flags::MAY_REPLICATE)
+        .or(Flags::PROTECTED)
+        .or(Flags::LOADS_MODULES)
+        .or(Flags::UNLISTED)
+        .or(Flags::SYSCMD)
+        .or(Flags::TRANSACTIONAL)
+        .or(Flags::SUBSCRIBER)
+        .or(Flags::OTHERS_FIRST)
+        .or(Flags::REPEATABLE)
+        .or(Flags::TAKES_LONG)
+        .or(Flags::KEEPS_CACHING)
+        .or(Flags::SELECTS_DB)
+        .or(Flags::ENTRIES_ONLY)
+        .or(Flags::HEALTH)
+        .or(Flags::EMPTIES)
+        .or(Flags::TELLS_NODES)
+        .or(Flags::PAYS)
+        .or(Flags::NAMES_FIELDSET)
+        .or(Flags::HOLDS_NOTES);
+}
+
+bit_set! {
+    /// ACL categories.
+    Categories: u32 {
+        /// Keys as such.
+        KEYSPACE = "@keyspace";
+        /// Reads data.
+        READ = "@read";
+        /// Writes data.
+        WRITE = "@write";
+        /// Sets.
+        SET = "@set";
+        /// Sorted sets.
+        SORTEDSET = "@sortedset";
+        /// Lists.
+        LIST = "@list";
+        /// Hashes.
+        HASH = "@hash";
+        /// Strings.
+        STRING = "@string";
+        /// Bitmaps.
+        BITMAP = "@bitmap";
+        /// HyperLogLogs.
+        HYPERLOGLOG = "@hyperloglog";
+        /// Geo indexes.
+        GEO = "@geo";
+        /// Streams.
+        STREAM = "@stream";
+        /// Publish and subscribe.
+        PUBSUB = "@pubsub";
+        /// Administration.
+        ADMIN = "@admin";
+        /// Fast commands.
+        FAST = "@fast";
+        /// All others.
+        SLOW = "@slow";
+        /// May block the connection.
+        BLOCKING = "@blocking";
+        /// May harm a server in production.
+        DANGEROUS = "@dangerous";
+        /// Connections.
+        CONNECTION = "@connection";
+        /// Transactions.
+        TRANSACTION = "@transaction";
+        /// Scripts.
+        SCRIPTING = "@scripting";
+        /// Bloom filters.
+        BLOOM = "@bloom";
+        /// Cuckoo filters.
+        CUCKOO = "@cuckoo";
+        /// Count-min sketches.
+        CMS = "@cms";
+        /// Lists of the most frequent elements.
+        TOPK = "@topk";
+        /// Digests of numbers.
+        TDIGEST = "@tdigest";
+        /// Locks.
+        LOCK = "@lock";
+    }
+}
+
+impl KeyFlags {
+    /// The flags that ACL rules take for a change.
+    pub const CHANGES: KeyFlags = KeyFlags::INSERT.or(KeyFlags::UPDATE).or(KeyFlags::DELETE);
+
+    /// The rights to a key that ACL rules must grant.
+    #[inline]
+    pub fn access(self) -> Access {
+        Access {
+            reads: self.has(KeyFlags::ACCESS),
+            writes: self.any(KeyFlags::CHANGES),
+        }
+    }
+}
+
+impl Categories {
+    /// A category by its name in lower case, without the `@`.
+    pub fn named(name: &str) -> Option<Categories> {
+        let is_it = |known: &&str| known.strip_prefix('@') == Some(name);
+        let found = Categories::ALL.iter().find(|(_, known)| is_it(known));
+        found.map(|(category, _)| *category)
+    }
+
+    /// The names of all categories, without the `@`.
+    pub fn all_names() -> impl Iterator<Item = &'static str> {
+        Categories::ALL.iter().map(|(_, name)| &name[1..])
+    }
+
+    /// What commands are about, as opposed to what they do.
+    pub const SUBJECTS: Categories = Categories::KEYSPACE
+        .or(Categories::SET)
+        .or(Categories::SORTEDSET)
+        .or(Categories::LIST)
+        .or(Categories::HASH)
+        .or(Categories::STRING)
+        .or(Categories::BITMAP)
+        .or(Categories::HYPERLOGLOG)
+        .or(Categories::GEO)
+        .or(Categories::STREAM)
+        .or(Categories::CONNECTION)
+        .or(Categories::TRANSACTION)
+        .or(Categories::SCRIPTING)
+        .or(Categories::BLOOM)
+        .or(Categories::CUCKOO)
+        .or(Categories::CMS)
+        .or(Categories::TOPK)
+        .or(Categories::TDIGEST)
+        .or(Categories::LOCK);
+}
+
+bit_set! {
+    /// What a command does with the keys of one specification.
+    KeyFlags: u16 {
+        /// Reads and writes the value.
+        RW = "RW";
+        /// Only reads the value.
+        RO = "RO";
+        /// Overwrites the value.
+        OW = "OW";
+        /// Removes the key.
+        RM = "RM";
+        /// Returns or uses the data of the value.
+        ACCESS = "access";
+        /// Changes existing data.
+        UPDATE = "update";
+        /// Adds data without touching what is there.
+        INSERT = "insert";
+        /// Deletes data.
+        DELETE = "delete";
+        /// A name that is routed as a key but is none.
+        NOT_KEY = "not_key";
+        /// The specification may miss keys.
+        INCOMPLETE = "incomplete";
+        /// The flags depend on the arguments.
+        VARIABLE_FLAGS = "variable_flags";
+    }
+}

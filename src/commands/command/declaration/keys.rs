@@ -1,0 +1,250 @@
+//! Where the keys stand among the arguments of a command.
+
+use super::KeyFlags;
+
+/// Where the keys of a specification begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BeginSearch {
+    /// At this argument.
+    Index(i32),
+    /// After this word, searched from this argument on (backwards when negative).
+    Keyword(&'static str, i32),
+    /// Not expressible.
+    Unknown,
+}
+
+/// How the keys of a specification continue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FindKeys {
+    /// To `last` relative to the first (negative: from the end), every `step`, of which `limit` says the share.
+    Range {
+        /// Relative to the first key; negative counts from the last argument.
+        last: i32,
+        /// Distance of keys.
+        step: i32,
+        /// 0 and 1: no limit; 2: half of the rest, and so on.
+        limit: i32,
+    },
+    /// A count stands at `count_at`, the keys begin at `first`, both relative to the begin.
+    KeyNum {
+        /// Where the count stands.
+        count_at: i32,
+        /// Where the keys begin.
+        first: i32,
+        /// Distance of keys.
+        step: i32,
+    },
+    /// Not expressible.
+    Unknown,
+}
+
+/// One specification of where keys stand among the arguments.
+#[derive(Clone, Copy, Debug)]
+pub struct KeySpec {
+    /// Where they begin.
+    pub begin: BeginSearch,
+    /// How they continue.
+    pub find: FindKeys,
+    /// What is done with them.
+    pub flags: KeyFlags,
+    /// A remark for COMMAND INFO.
+    pub notes: Option<&'static str>,
+    /// Whether COMMAND INFO shows it.
+    pub is_listed: bool,
+}
+
+/// Commands that look at a key without using its value, as Redis has them: whether it is there, its type, its size, and
+/// whether an element is in it. ACL rules ask of such a key that it matches a pattern, and neither `%R~` nor `%W~`.
+pub(super) const METADATA: &[&str] = &[
+    "exists",
+    "hexists",
+    "hlen",
+    "hstrlen",
+    "llen",
+    "memory|usage",
+    "object|encoding",
+    "object|freq",
+    "object|idletime",
+    "object|refcount",
+    "scard",
+    "sismember",
+    "strlen",
+    "touch",
+    "type",
+    "watch",
+    "xlen",
+    "zcard",
+];
+
+/// Whether each of a command's key specifications says what ACL rules judge it by: a key whose value is read has
+/// ACCESS, one that is changed has INSERT, UPDATE or DELETE. Without any of them `%R~` would let a reader write and
+/// `%W~` a writer read. Of [`METADATA`] no more than reading is expected, and a name that is no key is never judged.
+pub(super) const fn are_ruled(full_name: &str, keys: &[KeySpec]) -> bool {
+    let mut next = 0;
+    while next < keys.len() {
+        let flags = keys[next].flags;
+        let changes = flags.any(KeyFlags::CHANGES);
+        let is_ruled = match flags.has(KeyFlags::RO) {
+            true => !changes && (flags.has(KeyFlags::ACCESS) || is_one_of(METADATA, full_name)),
+            false => changes || flags.has(KeyFlags::ACCESS) || flags.has(KeyFlags::NOT_KEY),
+        };
+        if !is_ruled {
+            return false;
+        }
+        next += 1;
+    }
+    true
+}
+
+const fn is_one_of(names: &[&str], name: &str) -> bool {
+    let mut next = 0;
+    while next < names.len() {
+        if is_same(names[next].as_bytes(), name.as_bytes()) {
+            return true;
+        }
+        next += 1;
+    }
+    false
+}
+
+const fn is_same(one: &[u8], other: &[u8]) -> bool {
+    let mut at = 0;
+    while at < one.len() && at < other.len() && one[at] == other[at] {
+        at += 1;
+    }
+    at == one.len() && at == other.len()
+}
+
+/// Which of a command's requests have one key, at a place that is the same for all of them, and no other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LoneKey {
+    /// Where the key stands.
+    pub at: usize,
+    /// Requests with at most so many arguments have no other: in longer ones there may be a word with more keys behind
+    /// it.
+    pub arguments_max: usize,
+}
+
+impl LoneKey {
+    /// No request is known to be such.
+    pub const NONE: LoneKey = LoneKey {
+        at: 0,
+        arguments_max: 0,
+    };
+
+    /// By these specifications.
+    pub(super) const fn of(keys: &[KeySpec]) -> LoneKey {
+        let [spec, others @ ..] = keys else {
+            return LoneKey::NONE;
+        };
+        let (BeginSearch::Index(at), FindKeys::Range { last: 0, .. }) = (spec.begin, spec.find)
+        else {
+            return LoneKey::NONE;
+        };
+        let mut arguments_max = usize::MAX;
+        let mut next = 0;
+        while next < others.len() {
+            let BeginSearch::Keyword(_, from @ 1..) = others[next].begin else {
+                return LoneKey::NONE;
+            };
+            if (from as usize) < arguments_max {
+                arguments_max = from as usize;
+            }
+            next += 1;
+        }
+        LoneKey {
+            at: at as usize,
+            arguments_max,
+        }
+    }
+}
+
+impl KeySpec {
+    /// The first argument is a key that is read.
+    pub const FIRST_READ: &'static [KeySpec] =
+        &[KeySpec::one(1, KeyFlags::RO.or(KeyFlags::ACCESS))];
+
+    /// One key at this argument.
+    pub const fn one(index: i32, flags: KeyFlags) -> KeySpec {
+        KeySpec::range(index, 0, 1, flags)
+    }
+
+    /// Keys from `first` to `last` (relative to the first; negative from the end) with a step.
+    pub const fn range(first: i32, last: i32, step: i32, flags: KeyFlags) -> KeySpec {
+        KeySpec {
+            begin: BeginSearch::Index(first),
+            find: FindKeys::Range {
+                last,
+                step,
+                limit: 0,
+            },
+            flags,
+            notes: None,
+            is_listed: true,
+        }
+    }
+
+    /// A count at `index`, the keys directly after it.
+    pub const fn counted(index: i32, flags: KeyFlags) -> KeySpec {
+        KeySpec {
+            begin: BeginSearch::Index(index),
+            find: FindKeys::KeyNum {
+                count_at: 0,
+                first: 1,
+                step: 1,
+            },
+            flags,
+            notes: None,
+            is_listed: true,
+        }
+    }
+
+    /// The specification with another way to find the keys.
+    pub const fn find(mut self, find: FindKeys) -> KeySpec {
+        self.find = find;
+        self
+    }
+
+    /// The specification with keys that begin after a word.
+    pub const fn after_keyword(mut self, word: &'static str, from: i32) -> KeySpec {
+        self.begin = BeginSearch::Keyword(word, from);
+        self
+    }
+
+    /// The specification, of which COMMAND INFO says nothing: keys of an option that a command of Redis has here alone,
+    /// so that clients go on to route the command as they know it. Only behind all that are listed.
+    pub const fn unlisted(mut self) -> KeySpec {
+        self.is_listed = false;
+        self
+    }
+
+    /// The specification with a remark.
+    pub const fn note(mut self, text: &'static str) -> KeySpec {
+        self.notes = Some(text);
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{KeyFlags, KeySpec, METADATA, are_ruled};
+
+    #[test]
+    fn a_specification_that_rules_could_not_judge_is_refused() {
+        let is_refused = |flags| !are_ruled("cf.add", &[KeySpec::one(1, flags)]);
+        for bare in [KeyFlags::RO, KeyFlags::RW, KeyFlags::OW, KeyFlags::RM] {
+            assert!(is_refused(bare));
+            assert!(!is_refused(bare.or(KeyFlags::ACCESS)));
+        }
+        assert!(is_refused(KeyFlags::RO.or(KeyFlags::UPDATE)));
+        assert!(!is_refused(KeyFlags::RW.or(KeyFlags::INSERT)));
+        assert!(!is_refused(KeyFlags::NOT_KEY));
+        let both = [KeySpec::FIRST_READ[0], KeySpec::one(2, KeyFlags::RW)];
+        assert!(!are_ruled("cms.merge", &both), "each of them counts");
+        for name in METADATA {
+            assert!(are_ruled(name, &[KeySpec::one(1, KeyFlags::RO)]), "{name}");
+            assert!(!are_ruled(name, &[KeySpec::one(1, KeyFlags::RW)]), "{name}");
+        }
+        assert!(!are_ruled("type2", &[KeySpec::one(1, KeyFlags::RO)]));
+    }
+}

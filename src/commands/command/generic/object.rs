@@ -1,0 +1,196 @@
+//! OBJECT: what the server knows of a value besides the value.
+
+use crate::command::context::ShardCx;
+use crate::command::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
+use crate::command::error::CommandError;
+use crate::command::server::reply_help;
+use crate::command::{Args, Out};
+use crate::config::values::MaxmemoryPolicy;
+use basalt_core::structures::table::Place;
+use basalt_engine::Key;
+use basalt_engine::hot_counts::{NEW_KEY, on_logarithmic_scale};
+use basalt_engine::keyspace::Keyspace;
+use basalt_engine::restored_access::Access;
+use basalt_engine::value::Text;
+
+const KEY: &[KeySpec] = &[KeySpec::one(2, KeyFlags::RO)];
+const TIPS: &[&str] = &["nondeterministic_output"];
+
+/// What Redis reports for the small integers that it shares among keys.
+const SHARED_REFERENCES: i64 = i32::MAX as i64;
+
+/// Integers from 0 up to here are shared in Redis.
+const SHARED_INTEGERS: i64 = 10_000;
+
+/// `OBJECT subcommand`
+pub(super) static OBJECT: Command = Command::new("object", Group::Generic, -2)
+    .doc("2.2.3", "", "Holds the commands that look behind values.")
+    .complexity("Depends on subcommand.")
+    .container(&[&ENCODING, &FREQ, &HELP, &IDLETIME, &REFCOUNT]);
+
+/// `OBJECT ENCODING key`
+static ENCODING: Command = Command::sub("object|encoding", "encoding", Group::Generic, 3)
+    .reads(KEY)
+    .doc("2.2.3", "key", "Returns the encoding of a key's value.")
+    .tips(TIPS)
+    .on_keys(encoding);
+
+fn encoding(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    about(cx, args, out, |keyspace, place, out| {
+        out.bulk(keyspace.kind(place).encoding().name().as_bytes());
+        Ok(())
+    })
+}
+
+/// `OBJECT FREQ key`
+static FREQ: Command = Command::sub("object|freq", "freq", Group::Generic, 3)
+    .reads(KEY)
+    .doc(
+        "4.0.0",
+        "key",
+        "Returns the logarithmic access frequency of a key.",
+    )
+    .tips(TIPS)
+    .on_keys(freq);
+
+/// A hot key answers with the uses that samples of all commands give it, every other one with the few that its own
+/// access bits hold.
+fn freq(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    let (key, is_tracked) = (args.key(2), is_lfu(cx.config.maxmemory_policy));
+    let factor = cx.config.lfu_log_factor;
+    about(cx, args, out, |keyspace, place, out| {
+        if !is_tracked {
+            return Err(
+                "ERR An LFU maxmemory policy is not selected, access frequency not tracked. \
+                 Please note that when switching between policies at runtime LRU and LFU data \
+                 will take some time to adjust."
+                    .into(),
+            );
+        }
+        let access = keyspace.restored_access(&key, place);
+        out.integer(i64::from(match access {
+            Some(Access::Frequency(frequency)) => frequency,
+            _ => on_logarithmic_scale(keyspace.sampled_uses(&key), factor)
+                .max(NEW_KEY + keyspace.uses(place)),
+        }));
+        Ok(())
+    })
+}
+
+/// `OBJECT IDLETIME key`
+static IDLETIME: Command = Command::sub("object|idletime", "idletime", Group::Generic, 3)
+    .reads(KEY)
+    .doc(
+        "2.2.3",
+        "key",
+        "Returns the seconds since the last access to a key.",
+    )
+    .tips(TIPS)
+    .on_keys(idle_time);
+
+/// The access bits count uses and hold no time. What is known of a key is for how long no key of its shard was used, so
+/// the answer is the least that is possible, and on a busy server 0; unless the key came from elsewhere with another
+/// time and was not used since.
+fn idle_time(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    let (key, is_tracked) = (args.key(2), !is_lfu(cx.config.maxmemory_policy));
+    about(cx, args, out, |keyspace, place, out| {
+        if !is_tracked {
+            return Err(
+                "ERR An LFU maxmemory policy is selected, idle time not tracked. Please note \
+                 that when switching between policies at runtime LRU and LFU data will take \
+                 some time to adjust."
+                    .into(),
+            );
+        }
+        out.integer((idle_ms(keyspace, &key, place) / 1000) as i64);
+        Ok(())
+    })
+}
+
+/// For how long a key was not used, as far as that is known: see [`idle_time`].
+pub(in crate::command) fn idle_ms(keyspace: &Keyspace<'_>, key: &Key<'_>, place: Place) -> u64 {
+    match keyspace.restored_access(key, place) {
+        Some(Access::LastAt(at_ms)) => keyspace.now().unix_ms.saturating_sub(at_ms),
+        _ => keyspace.idle_ms_min(),
+    }
+}
+
+/// `OBJECT REFCOUNT key`
+static REFCOUNT: Command = Command::sub("object|refcount", "refcount", Group::Generic, 3)
+    .reads(KEY)
+    .doc(
+        "2.2.3",
+        "key",
+        "Returns the reference count of a key's value.",
+    )
+    .tips(TIPS)
+    .on_keys(reference_count);
+
+/// Values have one owner here; small integers answer as those that Redis shares.
+fn reference_count(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    let shares = cx.config.maxmemory == 0 || !ranks_keys(cx.config.maxmemory_policy);
+    about(cx, args, out, |keyspace, place, out| {
+        let is_shared = matches!(
+            keyspace.text(place),
+            Ok(Text::Integer(number)) if shares && (0..SHARED_INTEGERS).contains(&number)
+        );
+        out.integer(if is_shared { SHARED_REFERENCES } else { 1 });
+        Ok(())
+    })
+}
+
+/// `OBJECT HELP`
+static HELP: Command = Command::sub("object|help", "help", Group::Generic, 2)
+    .flags(Flags::LOADING.or(Flags::STALE))
+    .doc("6.2.0", "", "Explains the subcommands.")
+    .repeatable()
+    .on_session(|_, _, out| {
+        let lines = [
+            "ENCODING <key>",
+            "    Name the encoding of the value.",
+            "FREQ <key>",
+            "    Answer how often the key was used of late (LFU policies only).",
+            "IDLETIME <key>",
+            "    Answer for how many seconds the key was not used.",
+            "REFCOUNT <key>",
+            "    Answer how many references the value has.",
+        ];
+        reply_help("OBJECT", &lines, out);
+        Ok(())
+    });
+
+/// Runs `answer` on the entry of a key, or answers null; leaves no trace of the access.
+fn about(
+    cx: &mut ShardCx<'_>,
+    args: &Args<'_>,
+    out: &mut Out,
+    answer: impl FnOnce(&Keyspace<'_>, Place, &mut Out) -> Result<(), CommandError>,
+) -> CommandResult {
+    let key = args.key(2);
+    let mut keyspace = cx.at(&key).untouched();
+    match keyspace.find_unnoticed(&key) {
+        Some(place) => answer(&keyspace, place, out),
+        None => {
+            out.null();
+            Ok(())
+        }
+    }
+}
+
+/// Whether a policy of eviction counts uses.
+pub fn is_lfu(policy: MaxmemoryPolicy) -> bool {
+    matches!(
+        policy,
+        MaxmemoryPolicy::AllkeysLfu | MaxmemoryPolicy::VolatileLfu
+    )
+}
+
+/// Whether a policy needs to tell keys apart, which shared values would not allow in Redis.
+fn ranks_keys(policy: MaxmemoryPolicy) -> bool {
+    is_lfu(policy)
+        || policy.is_lrm()
+        || matches!(
+            policy,
+            MaxmemoryPolicy::AllkeysLru | MaxmemoryPolicy::VolatileLru
+        )
+}

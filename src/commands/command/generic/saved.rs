@@ -1,0 +1,755 @@
+//! Snapshots over all families: what is saved between the cut and the end is what the cut found, each entry once,
+//! whatever happens meanwhile; and who is saved pays for nothing.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use crossbeam::queue::SegQueue;
+
+use super::undone::{accounts, draw, script, server};
+use crate::command::testing::Terminal;
+use basalt_core::alloc::slabs::Mover;
+use basalt_core::base::random::Random;
+use basalt_core::structures::entry::{EntryRef, Value};
+use basalt_engine::evict::Policy;
+use basalt_engine::evict::budget::Budget;
+use basalt_engine::marks::Marks;
+use basalt_engine::serial::pieces::Shape;
+use basalt_engine::serial::{self, Form, sketch, writer::Writer};
+use basalt_engine::snapshot::{Begun, Chunk, Outlet, Stream};
+use basalt_engine::value::{Body, Collection, ElementRef, Object, Piece};
+use basalt_engine::{Engine, Now, defrag};
+
+/// An entry: database, and all that it is.
+type Saved = (usize, Vec<u8>);
+
+/// Kinds of what is saved by the piece.
+const KINDS: usize = 4;
+
+/// First byte of a piece that has its place among others.
+const ORDERED: u8 = b'=';
+
+/// Takes what is saved.
+#[derive(Default)]
+struct Collector {
+    saved: SegQueue<Saved>,
+    /// Parts of large collections with their databases: what comes first, and the pieces.
+    parts: SegQueue<(Stream, usize, Vec<Vec<u8>>)>,
+    streams: AtomicU64,
+    open_streams: AtomicU64,
+    /// How many pieces of lists, of streams, of sets and their like, and of sketches there were.
+    pieces: [AtomicU64; KINDS],
+    is_given_up: AtomicBool,
+}
+
+/// Whether it consists of elements that have no order.
+fn is_unordered(entry: EntryRef<'_, Object>) -> bool {
+    matches!(entry.value(), Value::Object(object)
+        if matches!(object.body, Collection::Set(_) | Collection::SortedSet(_) | Collection::Hash(_)))
+}
+
+fn is_sketch(entry: EntryRef<'_, Object>) -> bool {
+    matches!(entry.value(), Value::Object(object) if object.body.pages() > 0)
+}
+
+/// The key and what belongs to it.
+fn first_part(entry: EntryRef<'_, Object>) -> Vec<u8> {
+    format!("{:?} {:?} ", entry.key(), entry.deadline()).into_bytes()
+}
+
+/// All of an entry but a string in a block, and elements that have no order.
+fn inline_part(entry: EntryRef<'_, Object>) -> Vec<u8> {
+    let mut bytes = first_part(entry);
+    if is_sketch(entry) {
+        let (head, data) = sketch::parts(entry);
+        bytes.extend(head);
+        bytes.extend(data);
+    } else if !is_unordered(entry) && !matches!(entry.value(), Value::Block(_)) {
+        let mut writer = Writer::new(Form::Whole, false);
+        // At the beginning of time no field's time has come.
+        serial::write(entry, 0, &mut writer);
+        bytes.extend_from_slice(writer.bytes());
+    }
+    bytes
+}
+
+fn bytes_of(piece: &ElementRef<'_>) -> Vec<u8> {
+    let value = piece.value.to_vec();
+    format!("{:?} {:?} {:x}; ", piece.name, value, piece.number).into_bytes()
+}
+
+/// An entry in a form that does not depend on the order of elements.
+fn whole(entry: EntryRef<'_, Object>) -> Vec<u8> {
+    let mut bytes = inline_part(entry);
+    match entry.value() {
+        Value::Block(block) => bytes.extend_from_slice(block),
+        Value::Object(object) if is_unordered(entry) => {
+            let mut pieces = Vec::new();
+            let mut position = 0;
+            loop {
+                let body = &object.body;
+                position =
+                    body.show_some(position, 100, &mut |piece| pieces.push(bytes_of(&piece)));
+                if position == 0 {
+                    break;
+                }
+            }
+            pieces.sort_unstable();
+            bytes.extend(pieces.into_iter().flatten());
+        }
+        _ => {}
+    }
+    bytes
+}
+
+impl Collector {
+    fn push(&self, chunk: &mut Chunk, part: &[u8]) {
+        chunk.bytes.extend((part.len() as u32).to_le_bytes());
+        chunk.bytes.extend(part);
+    }
+
+    /// All entries, in order.
+    fn collect(&self) -> Vec<Saved> {
+        let mut all: Vec<Saved> = std::iter::from_fn(|| self.saved.pop()).collect();
+        let mut open: HashMap<u64, Vec<Vec<u8>>> = HashMap::new();
+        while let Some((stream, db, parts)) = self.parts.pop() {
+            let known = open.entry(stream.id).or_default();
+            known.extend(parts);
+            if stream.is_last
+                && let Some(mut parts) = open.remove(&stream.id)
+            {
+                match parts.get(1).is_some_and(|part| part[0] == ORDERED) {
+                    true => parts[1..].iter_mut().for_each(|part| {
+                        part.remove(0);
+                    }),
+                    false => parts[1..].sort_unstable(),
+                }
+                all.push((db, parts.concat()));
+            }
+        }
+        assert!(open.is_empty() || self.is_given_up(), "each has its end");
+        all.sort_unstable();
+        all
+    }
+}
+
+impl Outlet for Collector {
+    fn encode(&self, entry: EntryRef<'_, Object>, _: &Marks<'_>, chunk: &mut Chunk) {
+        match entry.value() {
+            Value::Block(block) => {
+                self.push(chunk, &inline_part(entry));
+                chunk.push_block(block);
+            }
+            _ => self.push(chunk, &whole(entry)),
+        }
+    }
+
+    fn takes_pieces(&self, _: EntryRef<'_, Object>) -> bool {
+        true
+    }
+
+    fn begin_large(&self, entry: EntryRef<'_, Object>, _: &Marks<'_>, chunk: &mut Chunk) -> Shape {
+        let mut writer = Writer::new(Form::Whole, false);
+        let shape = Shape::begin(entry, 0, &mut writer);
+        let mut bytes = first_part(entry);
+        if is_sketch(entry) {
+            bytes.extend(sketch::parts(entry).0);
+        } else if !is_unordered(entry) {
+            bytes.extend_from_slice(writer.bytes());
+        }
+        self.push(chunk, &bytes);
+        shape
+    }
+
+    fn encode_piece(&self, piece: &Piece<'_>, at: &Begun<'_>, chunk: &mut Chunk) -> u64 {
+        let kind = match piece {
+            Piece::Node(..) => 0,
+            Piece::Stream(_) => 1,
+            Piece::Page(page) => {
+                self.pieces[3].fetch_add(1, Relaxed);
+                self.push(chunk, &[&[ORDERED], *page].concat());
+                return 1;
+            }
+            Piece::Element(element) => {
+                self.pieces[2].fetch_add(1, Relaxed);
+                self.push(chunk, &bytes_of(element));
+                return 1;
+            }
+        };
+        self.pieces[kind].fetch_add(1, Relaxed);
+        let mut writer = Writer::new(Form::Whole, false);
+        writer.byte(ORDERED);
+        let count = at.shape.piece(piece, &mut writer);
+        self.push(chunk, writer.bytes());
+        count
+    }
+
+    fn end_large(&self, at: &Begun<'_>, _: &mut Chunk) {
+        assert_eq!(at.written, at.shape.count());
+    }
+
+    fn begin_stream(&self) -> u64 {
+        self.open_streams.fetch_add(1, Relaxed);
+        self.streams.fetch_add(1, Relaxed)
+    }
+
+    fn end_stream(&self) {
+        self.open_streams.fetch_sub(1, Relaxed);
+    }
+
+    fn note_copied(&self, _: usize) {}
+
+    fn fail(&self, why: &'static str) {
+        panic!("{why}");
+    }
+
+    fn give(&self, chunk: Chunk) {
+        let (mut at, mut blocks) = (0, chunk.blocks.iter().peekable());
+        let mut entries = Vec::new();
+        while at < chunk.bytes.len() {
+            let len = chunk.bytes[at..at + 4].try_into().expect("four bytes");
+            let end = at + 4 + u32::from_le_bytes(len) as usize;
+            let mut entry = chunk.bytes[at + 4..end].to_vec();
+            if let Some((_, block)) = blocks.next_if(|(position, _)| *position == end) {
+                entry.extend_from_slice(block);
+            }
+            entries.push(entry);
+            at = end;
+        }
+        assert!(blocks.next().is_none());
+        match chunk.stream {
+            Some(stream) => self.parts.push((stream, chunk.db, entries)),
+            None => {
+                assert_eq!(entries.len() as u64, chunk.keys);
+                for entry in entries {
+                    self.saved.push((chunk.db, entry));
+                }
+            }
+        }
+    }
+
+    fn is_given_up(&self) -> bool {
+        self.is_given_up.load(Relaxed)
+    }
+}
+
+fn all_entries(engines: &[Engine]) -> Vec<Saved> {
+    let mut all = Vec::new();
+    for engine in engines {
+        for index in 0..engine.database_count() {
+            let Some(db) = engine.db(index) else { continue };
+            db.table().for_each(|entry| {
+                all.push((index, whole(entry)));
+            });
+        }
+    }
+    all.sort_unstable();
+    all
+}
+
+thread_local! {
+    /// The last ID of an entry of a stream.
+    static LAST_ID: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Prefixes of keys that hold sketches.
+const SKETCHES: [&str; 5] = ["bloom", "cuckoo", "count-min", "top-k", "t-digest"];
+
+fn change_list(cli: &mut Terminal, random: &mut Random) {
+    let key = format!("list{}", draw(random, 3));
+    let value = |random: &mut Random| match draw(random, 60) {
+        0 => "huge".repeat(6_000),
+        1..=4 => "large".repeat(draw(random, 60) as usize),
+        _ => format!("value{}", draw(random, 30)),
+    };
+    let index = draw(random, 160) as i64 - 80;
+    let line = match draw(random, 12) {
+        0..=3 => {
+            let command = ["RPUSH", "LPUSH"][draw(random, 2) as usize];
+            let count = draw(random, 30) + 1;
+            let values = (0..count).map(|_| value(random));
+            format!("{command} {key} {}", values.collect::<Vec<_>>().join(" "))
+        }
+        4 => format!("LPOP {key} {}", draw(random, 12)),
+        5 => format!("RPOP {key} {}", draw(random, 12)),
+        6 => format!("LSET {key} {index} {}", value(random)),
+        7 => format!("LINSERT {key} BEFORE {} {}", value(random), value(random)),
+        8 => format!(
+            "LREM {key} {} {}",
+            draw(random, 5) as i64 - 2,
+            value(random)
+        ),
+        9 if draw(random, 3) == 0 => format!("LTRIM {key} {} {index}", draw(random, 20)),
+        9 => format!("LTRIM {key} {} -{}", draw(random, 10), draw(random, 10) + 1),
+        10 => format!("LMOVE {key} list{} LEFT RIGHT", draw(random, 3)),
+        _ => format!("LSET {key} {index} other"),
+    };
+    cli.run(&line);
+}
+
+fn change_stream(cli: &mut Terminal, random: &mut Random) {
+    let key = format!("stream{}", draw(random, 3));
+    let (group, consumer) = (draw(random, 3), draw(random, 3));
+    let last = LAST_ID.get();
+    let known = (last + 1).saturating_sub(draw(random, 120));
+    let line = match draw(random, 24) {
+        0..=5 => {
+            for _ in 0..draw(random, 20) {
+                let id = LAST_ID.get() + 1;
+                LAST_ID.set(id);
+                cli.run(&format!("XADD {key} {id}-0 field{} v", draw(random, 2)));
+            }
+            return;
+        }
+        6 => format!("XDEL {key} {known}-0 {}-0", known + 1),
+        7 => format!("XTRIM {key} MAXLEN {}", draw(random, 60)),
+        8 => format!("XTRIM {key} MINID ~ {known}"),
+        9 => format!("XTRIM {key} MAXLEN 0"),
+        10 => format!("XSETID {key} {last}-1"),
+        11 | 12 => format!("XGROUP CREATE {key} g{group} 0"),
+        13 if draw(random, 3) == 0 => format!("XGROUP DESTROY {key} g{group}"),
+        13 => format!("XGROUP CREATECONSUMER {key} g{group} c{consumer}"),
+        14 => format!("XGROUP DELCONSUMER {key} g{group} c{consumer}"),
+        15 => format!("XGROUP SETID {key} g{group} {known}"),
+        16..=18 => {
+            let count = draw(random, 30);
+            format!("XREADGROUP GROUP g{group} c{consumer} COUNT {count} STREAMS {key} >")
+        }
+        19 => format!("XREADGROUP GROUP g{group} c{consumer} COUNT 5 STREAMS {key} 0"),
+        20 => format!(
+            "XACK {key} g{group} {known}-0 {}-0 {}-0",
+            known + 1,
+            known + 2
+        ),
+        21 => format!(
+            "XCLAIM {key} g{group} c{consumer} 0 {known}-0 {}-0",
+            known + 1
+        ),
+        22 => format!("XAUTOCLAIM {key} g{group} c{consumer} 0 {known} COUNT 5"),
+        _ => format!("XCLAIM {key} g{group} c{consumer} 0 {known}-0 FORCE JUSTID"),
+    };
+    cli.run(&line);
+}
+
+fn change_sketch(cli: &mut Terminal, random: &mut Random) {
+    let kind = draw(random, 5) as usize;
+    let key = format!("{}{}", SKETCHES[kind], draw(random, 3));
+    let makes = [
+        "BF.RESERVE $ 0.01 1000",
+        "CF.RESERVE $ 8192",
+        "CMS.INITBYDIM $ 1000 3",
+        "TOPK.RESERVE $ 4 400 3 0.9",
+        "TDIGEST.CREATE $ COMPRESSION 300",
+    ];
+    cli.run(&makes[kind].replace('$', &key));
+    for _ in 0..draw(random, 40) {
+        let name = draw(random, 20_000);
+        cli.run(&match (kind, draw(random, 12)) {
+            (0, _) => format!("BF.ADD {key} {name}"),
+            (1, 0..=2) => format!("CF.DEL {key} {name}"),
+            (1, _) => format!("CF.ADD {key} {name}"),
+            (2, 0) => format!("CMS.MERGE {key} 1 {key} WEIGHTS 2"),
+            (2, _) => format!("CMS.INCRBY {key} {name} 3"),
+            (3, _) => format!("TOPK.ADD {key} {name}"),
+            (_, 0) if name < 2_000 => format!("TDIGEST.RESET {key}"),
+            (_, 1) => format!("TDIGEST.QUANTILE {key} 0.5"),
+            (_, 2) => format!("TDIGEST.MERGE {key} 1 {key}"),
+            _ => {
+                let numbers = (name..name + 60).map(|number| format!(" {number}"));
+                format!("TDIGEST.ADD {key}{}", numbers.collect::<String>())
+            }
+        });
+    }
+}
+
+/// Large collections leave their places.
+fn move_large(cli: &mut Terminal, random: &mut Random) {
+    let db = cli.connection.db;
+    let name = |random: &mut Random| {
+        let kinds = ["large", "list", "stream"].into_iter().chain(SKETCHES);
+        let kind = kinds.cycle().nth(draw(random, 18) as usize);
+        format!("{}{}", kind.unwrap_or_default(), draw(random, 4))
+    };
+    let (key, other) = (name(random), name(random));
+    let line = match draw(random, 18) {
+        0 => format!("DEL {key}"),
+        1 => format!("UNLINK {key} {other}"),
+        2..=4 => format!("RENAME {key} {other}"),
+        5 => format!("RENAMENX {key} {other}"),
+        6 => format!("SET {key} small"),
+        7 => format!("PEXPIRE {key} {}", draw(random, 300)),
+        8 => format!("MOVE {key} {}", draw(random, 3)),
+        9 => format!("COPY {key} {other} REPLACE"),
+        10 => format!("SUNIONSTORE {key} {other} {key}"),
+        11 => "HPEXPIRE large0 300 FIELDS 3 field1 field2 field3".to_owned(),
+        12 if draw(random, 3) == 0 => "FLUSHDB".to_owned(),
+        12 | 13 => format!("SWAPDB {} {}", draw(random, 3), draw(random, 3)),
+        14 => format!("GETDEL {key}"),
+        15 => {
+            // What is taken comes back, or does not.
+            cli.engines.iter_mut().for_each(Engine::begin_attempt);
+            for _ in 0..draw(random, 4) {
+                cli.run(&format!("RENAME {} {}", name(random), name(random)));
+                cli.run(&format!("DEL {}", name(random)));
+                change_list(cli, random);
+                change_stream(cli, random);
+                change_sketch(cli, random);
+            }
+            match draw(random, 2) {
+                0 => cli.engines.iter_mut().for_each(Engine::undo_attempt),
+                _ => cli.engines.iter_mut().for_each(Engine::commit_attempt),
+            }
+            return;
+        }
+        _ => return,
+    };
+    cli.run(&line);
+    cli.connection.db = db;
+}
+
+/// Large collections come to be, and change.
+fn change_large(cli: &mut Terminal, random: &mut Random) {
+    let command = ["HSET", "SADD", "ZADD", "HDEL", "SREM", "ZREM"][draw(random, 6) as usize];
+    let mut line = format!("{command} large{}", draw(random, 4));
+    for _ in 0..draw(random, 40) + 1 {
+        let (name, value) = (draw(random, 300), draw(random, 50));
+        line += &match command {
+            "HSET" => format!(" field{name} {value}"),
+            "ZADD" => format!(" {value} field{name}"),
+            _ => format!(" field{name}"),
+        };
+    }
+    cli.run(&line);
+    for _ in 0..draw(random, 8) {
+        change_list(cli, random);
+        change_stream(cli, random);
+        change_sketch(cli, random);
+    }
+    if draw(random, 4) == 0 {
+        move_large(cli, random);
+    }
+}
+
+/// One step of what goes on beside a snapshot.
+fn step(cli: &mut Terminal, walks: &mut [defrag::Walk], random: &mut Random) {
+    let now = Now {
+        unix_ms: cli.now_ms,
+    };
+    match draw(random, 16) {
+        12..=15 => change_large(cli, random),
+        0 => {
+            // Tables grow,
+            let (db, from) = (cli.connection.db, draw(random, 3_000));
+            for index in from..from + draw(random, 600) {
+                cli.run(&format!("SET bulk{index} {index}"));
+            }
+            cli.connection.db = db;
+        }
+        1 => {
+            // and shrink.
+            let from = draw(random, 3_000);
+            for index in from..from + draw(random, 900) {
+                cli.run(&format!("DEL bulk{index}"));
+            }
+        }
+        2 => {
+            cli.advance_ms(draw(random, 500));
+            for engine in &mut cli.engines {
+                while engine.expire_slice(now) {}
+            }
+        }
+        3 => {
+            let mut mover = Mover::of_everything();
+            for (engine, walk) in cli.engines.iter_mut().zip(walks) {
+                for _ in 0..draw(random, 8) {
+                    if !engine.defrag_slice(walk, &mut mover) {
+                        *walk = defrag::Walk::default();
+                    }
+                }
+            }
+        }
+        4 => {
+            let budget = Arc::clone(cli.engines[0].budget());
+            let used = used_bytes(cli);
+            budget.configure(used as u64 * 15 / 16, Policy::AllkeysRandom, false);
+            for engine in &mut cli.engines {
+                engine.evict_slice(now);
+            }
+            budget.configure(0, Policy::NoEviction, false);
+        }
+        5 | 6 => {
+            let is_undone = draw(random, 2) == 0;
+            let db = cli.connection.db;
+            cli.engines.iter_mut().for_each(Engine::begin_attempt);
+            for line in script(random) {
+                cli.run(&line);
+            }
+            if is_undone {
+                cli.connection.db = db;
+                cli.engines.iter_mut().for_each(Engine::undo_attempt);
+            } else {
+                cli.engines.iter_mut().for_each(Engine::commit_attempt);
+            }
+        }
+        _ => {
+            for line in script(random) {
+                cli.run(&line);
+            }
+        }
+    }
+}
+
+fn used_bytes(cli: &Terminal) -> i64 {
+    cli.engines.iter().map(Engine::used_bytes).sum()
+}
+
+/// A server of which nothing was ever told how much memory there is.
+fn unlimited(shard_count: usize) -> Terminal {
+    let mut cli = server(shard_count);
+    let boards = cli
+        .engines
+        .iter()
+        .map(|engine| Arc::clone(engine.published()));
+    let budget = Arc::new(Budget::of(boards.collect()));
+    for engine in &mut cli.engines {
+        engine.set_budget(Arc::clone(&budget));
+    }
+    cli
+}
+
+/// How many pieces of each kind were saved.
+fn snapshots(seed: u64, count: usize) -> [u64; KINDS] {
+    let shard_count = if seed.is_multiple_of(2) { 1 } else { 4 };
+    let mut random = Random::new(seed);
+    let mut cli = unlimited(shard_count);
+    cli.configure(|config| {
+        config.stream_node_max_entries = 5;
+        config.list_compress_depth = u32::from(seed.is_multiple_of(3));
+    });
+    LAST_ID.set(0);
+    let walks = (0..shard_count).map(|_| defrag::Walk::default());
+    let mut walks: Vec<_> = walks.collect();
+    let mut pieces = [0; KINDS];
+    for number in 0..count {
+        for _ in 0..draw(&mut random, 30) {
+            step(&mut cli, &mut walks, &mut random);
+        }
+        walks.fill_with(defrag::Walk::default);
+        let unaccounted = accounts(&mut cli).1;
+        let saved = snapshot(&mut cli, &mut walks, &mut random, (seed, number));
+        pieces
+            .iter_mut()
+            .zip(saved)
+            .for_each(|(sum, one)| *sum += one);
+        walks.fill_with(defrag::Walk::default);
+        let after = accounts(&mut cli).1;
+        assert_eq!(after, unaccounted, "seed {seed} snapshot {number}: bytes");
+    }
+    pieces
+}
+
+/// One snapshot, which may be given up on its way.
+fn snapshot(
+    cli: &mut Terminal,
+    walks: &mut [defrag::Walk],
+    random: &mut Random,
+    which: (u64, usize),
+) -> [u64; KINDS] {
+    let expected = all_entries(&cli.engines);
+    let collector = Arc::new(Collector::default());
+    let outlet: Arc<dyn Outlet> = Arc::clone(&collector) as _;
+    let mut keys = 0;
+    for engine in &mut cli.engines {
+        let captured = engine.begin_snapshot(&outlet);
+        keys += captured.iter().map(|db| db.keys).sum::<u64>();
+    }
+    assert_eq!(keys, expected.len() as u64);
+    let stops_at = match draw(random, 4) {
+        0 => draw(random, 20),
+        _ => u64::MAX,
+    };
+    let mut steps = 0;
+    while cli.engines.iter().any(Engine::is_in_snapshot) {
+        if steps == stops_at {
+            collector.is_given_up.store(true, Relaxed);
+            drop(collector.collect());
+        }
+        steps += 1;
+        step(cli, walks, random);
+        let shard = draw(random, cli.engines.len() as u64) as usize;
+        let mut looks = draw(random, 6);
+        cli.engines[shard].save_slice(&mut || {
+            looks = looks.saturating_sub(1);
+            looks > 0
+        });
+    }
+    let saved = collector.collect();
+    if collector.is_given_up() {
+        assert_eq!(saved, [], "seed and snapshot {which:?}");
+    } else {
+        let is_equal = saved == expected;
+        assert!(is_equal, "{which:?}: {}", difference(&saved, &expected));
+    }
+    assert_eq!(collector.open_streams.load(Relaxed), 0);
+    collector.pieces.each_ref().map(|count| count.load(Relaxed))
+}
+
+/// What is in one of two sorted lists alone.
+fn difference(saved: &[Saved], expected: &[Saved]) -> String {
+    let text = |(db, bytes): &Saved| format!("{db} {}", String::from_utf8_lossy(bytes));
+    let missing = expected
+        .iter()
+        .filter(|entry| saved.binary_search(entry).is_err());
+    let foreign = saved
+        .iter()
+        .filter(|entry| expected.binary_search(entry).is_err());
+    let twice = saved
+        .windows(2)
+        .filter(|pair| pair[0] == pair[1])
+        .map(|pair| &pair[0]);
+    format!(
+        "missing {:#?}, foreign {:#?}, twice {:#?}",
+        missing.map(text).collect::<Vec<_>>(),
+        foreign.map(text).collect::<Vec<_>>(),
+        twice.map(text).collect::<Vec<_>>()
+    )
+}
+
+#[test]
+fn a_snapshot_is_the_state_of_its_cut_with_each_entry_once() {
+    let seeds: u64 = if cfg!(debug_assertions) { 12 } else { 240 };
+    let mut pieces = [0; KINDS];
+    for seed in 0..seeds {
+        let saved = snapshots(seed, 4);
+        pieces
+            .iter_mut()
+            .zip(saved)
+            .for_each(|(sum, one)| *sum += one);
+    }
+    let are_many = pieces.iter().all(|count| *count > 20 * seeds);
+    assert!(are_many, "lists, streams, others, sketches: {pieces:?}");
+}
+
+/// Makes a large collection of each type.
+fn fill_large(cli: &mut Terminal) {
+    cli.run("BF.RESERVE bloom 0.001 9000");
+    for number in 0..200 {
+        cli.run(&format!("RPUSH list value{number}"));
+        cli.run(&format!("XADD stream {}-0 field {number}", number + 1));
+        cli.run(&format!("SADD set member{number}"));
+        cli.run(&format!("HSET hash field{number} {number}"));
+        cli.run(&format!("ZADD zset {number} member{number}"));
+        cli.run(&format!("BF.ADD bloom {number}"));
+    }
+    cli.run("SET tiny text");
+    cli.run("XGROUP CREATE stream group 0");
+    cli.run("XREADGROUP GROUP group somebody COUNT 150 STREAMS stream >");
+}
+
+/// However a collection leaves its place while it is being saved, nothing of it is saved then: that goes on in slices.
+#[test]
+fn who_moves_or_deletes_what_is_under_way_saves_nothing_of_it() {
+    let ways = [
+        "RENAME $ elsewhere",
+        "RENAME $ at-home",
+        "MOVE $ 1",
+        "DEL $",
+        "UNLINK $",
+        "SET $ small",
+        "PEXPIRE $ 0",
+        "PEXPIRE $ 10",
+        "SORT other STORE $",
+        "RESTORE $ 0 \x00\x01x\x0a\x00\x00\x00\x00\x00\x00\x00\x00\x00 REPLACE",
+        "SWAPDB 0 1",
+        "FLUSHALL",
+        "FLUSHDB",
+        "EVICT",
+    ];
+    for shard_count in [1, 4] {
+        for way in ways {
+            for key in ["list", "stream", "set", "hash", "zset", "bloom"] {
+                let mut cli = unlimited(shard_count);
+                cli.configure(|config| config.stream_node_max_entries = 5);
+                fill_large(&mut cli);
+                moved_or_deleted(&mut cli, way, key);
+            }
+        }
+    }
+}
+
+fn moved_or_deleted(cli: &mut Terminal, way: &str, key: &str) {
+    let expected = all_entries(&cli.engines);
+    let collector = Arc::new(Collector::default());
+    let outlet: Arc<dyn Outlet> = Arc::clone(&collector) as _;
+    for engine in &mut cli.engines {
+        engine.begin_snapshot(&outlet);
+    }
+    // The first change of each begins with it.
+    for line in [
+        "LSET list 100 other",
+        "XDEL stream 100-0",
+        "SREM set member100",
+        "HDEL hash field100",
+        "ZREM zset member100",
+        "BF.ADD bloom another",
+    ] {
+        cli.run(line);
+    }
+    let pieces = || -> u64 {
+        let counts = collector.pieces.iter();
+        counts.map(|count| count.load(Relaxed)).sum()
+    };
+    let slice = |cli: &mut Terminal, looks: u64| {
+        for engine in &mut cli.engines {
+            let mut looks = looks;
+            engine.save_slice(&mut || {
+                looks = looks.saturating_sub(1);
+                looks > 0
+            });
+        }
+    };
+    slice(cli, 3);
+    let before = pieces();
+    match way {
+        "EVICT" => {
+            let budget = Arc::clone(cli.engines[0].budget());
+            budget.configure(1, Policy::AllkeysRandom, false);
+            let now = Now {
+                unix_ms: cli.now_ms,
+            };
+            for engine in &mut cli.engines {
+                for _ in 0..100 {
+                    engine.evict_slice(now);
+                }
+            }
+            budget.configure(0, Policy::NoEviction, false);
+        }
+        way => drop(cli.run(&way.replace('$', key))),
+    }
+    cli.advance_ms(50);
+    cli.run(&format!("EXISTS {key}"));
+    assert_eq!(pieces(), before, "{way} of a {key}");
+    // What moved changes in its new place.
+    for (name, db) in [("elsewhere", 0), ("at-home", 0), (key, 1)] {
+        let line = match key {
+            "list" => format!("LPOP {name} 20"),
+            "stream" => format!("XTRIM {name} MAXLEN 3"),
+            "set" => format!("SREM {name} member1 member2 member199"),
+            "hash" => format!("HDEL {name} field1 field2 field199"),
+            "bloom" => format!("BF.MADD {name} one two three"),
+            _ => format!("ZREM {name} member1 member2 member199"),
+        };
+        cli.connection.db = db;
+        cli.run(&line);
+    }
+    cli.connection.db = 0;
+    while cli.engines.iter().any(Engine::is_in_snapshot) {
+        slice(cli, 2);
+    }
+    let saved = collector.collect();
+    let is_equal = saved == expected;
+    assert!(is_equal, "{way}, {key}: {}", difference(&saved, &expected));
+    assert_eq!(collector.open_streams.load(Relaxed), 0);
+}

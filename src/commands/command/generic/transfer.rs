@@ -1,0 +1,210 @@
+//! Giving a value another name, another database, or a twin.
+//!
+//! Both keys' shards are in hand; the entry moves from engine to engine, and its memory is charged to the one that gets
+//! it. A place is good only until the next change, so the target is looked up again once the source is taken.
+
+use crate::command::context::ShardCx;
+use crate::command::database;
+use crate::command::declaration::{
+    Command, CommandResult, Databases, Flags, Group, KeyFlags, KeySpec, ReadArgument,
+};
+use crate::command::error::CommandError;
+use crate::command::{Args, Out};
+use basalt_engine::effect::Event;
+use basalt_engine::value::Kind;
+
+const SAME_OBJECT: &str = "ERR source and destination objects are the same";
+
+const SOURCE_REMOVED: KeySpec =
+    KeySpec::one(1, KeyFlags::RW.or(KeyFlags::ACCESS).or(KeyFlags::DELETE));
+
+/// `RENAME key newkey`
+pub(super) static RENAME: Command = Command::new("rename", Group::Generic, 3)
+    .writes(&[
+        SOURCE_REMOVED,
+        KeySpec::one(2, KeyFlags::OW.or(KeyFlags::UPDATE)),
+    ])
+    .doc(
+        "1.0.0",
+        "key newkey",
+        "Renames a key; what had the new name is deleted.",
+    )
+    .on_keys(rename_over);
+
+/// `RENAMENX key newkey`
+pub(super) static RENAMENX: Command = Command::new("renamenx", Group::Generic, 3)
+    .writes(&[
+        SOURCE_REMOVED,
+        KeySpec::one(2, KeyFlags::OW.or(KeyFlags::INSERT)),
+    ])
+    .flags(Flags::FAST)
+    .doc(
+        "1.0.0",
+        "key newkey",
+        "Renames a key unless the new name is taken.",
+    )
+    .history(&[("3.2.0", "Renaming a key to itself is no error any more.")])
+    .on_keys(rename_if_free);
+
+fn rename_over(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    let (source, target) = (args.key(1), args.key(2));
+    if cx.at(&source).find_write(&source).is_none() {
+        return Err(CommandError::NoSuchKey);
+    }
+    if source.bytes != target.bytes {
+        rename(cx, args);
+    }
+    out.ok();
+    Ok(())
+}
+
+fn rename_if_free(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    let (source, target) = (args.key(1), args.key(2));
+    if cx.at(&source).find_write(&source).is_none() {
+        return Err(CommandError::NoSuchKey);
+    }
+    let is_free = cx.at(&target).find_write(&target).is_none();
+    if is_free {
+        rename(cx, args);
+    }
+    out.integer(i64::from(is_free));
+    Ok(())
+}
+
+/// Moves an entry that is there to a name that is another.
+fn rename(cx: &mut ShardCx<'_>, args: &Args<'_>) {
+    let (source, target) = (args.key(1), args.key(2));
+    let mut from = cx.at(&source);
+    let Some(place) = from.find_write(&source) else {
+        return;
+    };
+    let tags = from.tags(place);
+    let entry = from.take(place);
+    from.wrote(source.bytes, Event::generic("rename_from"));
+    let mut to = cx.at(&target);
+    let replaced = to.find_write(&target);
+    to.replaces(&target, replaced, Kind(entry.view().kind()).data_type());
+    to.adopt(&target, replaced, entry);
+    to.restore_tags(&target, &tags);
+    to.wrote(target.bytes, Event::generic("rename_to"));
+}
+
+/// `COPY source destination [DB destination-db] [REPLACE]`
+pub(super) static COPY: Command = Command::new("copy", Group::Generic, -3)
+    .writes(&[
+        KeySpec::one(1, KeyFlags::RO.or(KeyFlags::ACCESS)),
+        KeySpec::one(2, KeyFlags::OW.or(KeyFlags::UPDATE)),
+    ])
+    .databases(Databases::SelectedAnd(copied_to))
+    .flags(Flags::DENYOOM)
+    .doc(
+        "6.2.0",
+        "source destination [DB destination-db] [REPLACE]",
+        "Stores a copy of a key's value under another key.",
+    )
+    .complexity("O(N) for a collection of N elements, O(1) for strings.")
+    .takes_long()
+    .on_keys(copy);
+
+/// Positions of the database numbers in a request of COPY. The handler decides which of several counts.
+fn copied_to(count: usize, argument: ReadArgument<'_, '_>) -> Vec<usize> {
+    let mut found = Vec::new();
+    let mut at = 3;
+    while at < count {
+        let is_named = argument(at).eq_ignore_ascii_case(b"db");
+        if is_named && at + 1 < count {
+            found.push(at + 1);
+        }
+        at += 1 + usize::from(is_named);
+    }
+    found
+}
+
+fn copy(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    let (source, target) = (args.key(1), args.key(2));
+    let mut target_db = cx.client.db;
+    let mut replaces = false;
+    let mut at = 3;
+    while at < args.len() {
+        if args.is(at, "replace") {
+            replaces = true;
+            at += 1;
+        } else if args.is(at, "db") && at + 1 < args.len() {
+            target_db = database::number(args, at + 1, cx.config, None)?;
+            at += 2;
+        } else {
+            return Err(CommandError::Syntax);
+        }
+    }
+    if target_db == cx.client.db && source.bytes == target.bytes {
+        return Err(SAME_OBJECT.into());
+    }
+    let (scales, mut from) = (cx.scales(), cx.at(&source));
+    let found = from.find_read(&source);
+    let is_there = found.is_some();
+    scales.weigh_bytes(found.map_or(0, |place| from.memory_bytes(place)))?;
+    let is_taken = cx.at_db(&target, target_db).find_write(&target).is_some();
+    if !is_there || (is_taken && !replaces) {
+        out.integer(0);
+        return Ok(());
+    }
+    if target_db != cx.client.db {
+        cx.at_db(&target, target_db)
+            .engine()
+            .check_share(target_db)?;
+    }
+    let mut from = cx.at(&source);
+    let place = from
+        .find_write(&source)
+        .expect("found above, at the same moment");
+    let (entry, tags) = (from.duplicate(place), from.tags(place));
+    let mut to = cx.at_db(&target, target_db);
+    let replaced = to.find_write(&target);
+    to.replaces(&target, replaced, Kind(entry.view().kind()).data_type());
+    to.adopt(&target, replaced, entry);
+    to.restore_tags(&target, &tags);
+    to.wrote(target.bytes, Event::generic("copy_to"));
+    out.integer(1);
+    Ok(())
+}
+
+/// `MOVE key db`
+pub(super) static MOVE: Command = Command::new("move", Group::Generic, 3)
+    .writes(&[KeySpec::one(
+        1,
+        KeyFlags::RW.or(KeyFlags::ACCESS).or(KeyFlags::UPDATE),
+    )])
+    .databases(Databases::SelectedAnd(|_, _| vec![2]))
+    .flags(Flags::FAST.or(Flags::PAYS))
+    .doc("1.0.0", "key db", "Moves a key to another database.")
+    .on_keys(move_to_db);
+
+fn move_to_db(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    if cx.config.has_first_database_only() {
+        return Err("ERR MOVE is not allowed in cluster mode".into());
+    }
+    let key = args.key(1);
+    let target_db = database::number(args, 2, cx.config, None)?;
+    if target_db == cx.client.db {
+        return Err(SAME_OBJECT.into());
+    }
+    let is_there = cx.at(&key).find_write(&key).is_some();
+    if !is_there || cx.at_db(&key, target_db).find_write(&key).is_some() {
+        out.integer(0);
+        return Ok(());
+    }
+    cx.at_db(&key, target_db).engine().check_share(target_db)?;
+    let mut from = cx.at(&key);
+    let place = from
+        .find_write(&key)
+        .expect("found above, at the same moment");
+    let tags = from.tags(place);
+    let entry = from.take(place);
+    from.wrote(key.bytes, Event::generic("move_from"));
+    let mut to = cx.at_db(&key, target_db);
+    to.adopt(&key, None, entry);
+    to.restore_tags(&key, &tags);
+    to.wrote(key.bytes, Event::generic("move_to"));
+    out.integer(1);
+    Ok(())
+}

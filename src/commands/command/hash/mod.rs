@@ -1,0 +1,158 @@
+//! Hashes: named fields with values, each of which may expire on its own.
+//!
+//! ```text
+//! get       HGET HMGET HEXISTS HSTRLEN HLEN
+//! set       HSET HMSET HSETNX HDEL
+//! number    HINCRBY HINCRBYFLOAT
+//! whole     HGETALL HKEYS HVALS HSCAN
+//! random    HRANDFIELD
+//! expire    HEXPIRE HPEXPIRE HEXPIREAT HPEXPIREAT HPERSIST HTTL HPTTL HEXPIRETIME HPEXPIRETIME
+//! combined  HGETEX HSETEX HGETDEL
+//! import    HIMPORT
+//! ```
+//!
+//! Whether a hash is packed or a table stays with the engine, as does the deletion of fields whose time has come:
+//! handlers never see such a field.
+
+mod combined;
+mod expire;
+mod get;
+mod import;
+mod number;
+mod random;
+mod set;
+#[cfg(test)]
+mod tests;
+mod whole;
+
+use super::context::ShardCx;
+use super::declaration::{Command, KeyFlags, KeySpec};
+use super::element_deadline::Named;
+use crate::config::Config;
+use basalt_core::base::hash::Seed;
+use basalt_core::structures::table::Place;
+use basalt_engine::Key;
+use basalt_engine::Now;
+use basalt_engine::effect::Event;
+use basalt_engine::keyspace::{Keyspace, WrongType};
+use basalt_engine::value::DataType;
+use basalt_engine::value::hash::{Field, HashMut, HashRef, HashRules};
+
+pub(super) static TABLE: &[&Command] = &[
+    &set::HDEL,
+    &get::HEXISTS,
+    &expire::HEXPIRE,
+    &expire::HEXPIREAT,
+    &expire::HEXPIRETIME,
+    &get::HGET,
+    &whole::HGETALL,
+    &combined::HGETDEL,
+    &combined::HGETEX,
+    &import::HIMPORT,
+    &number::HINCRBY,
+    &number::HINCRBYFLOAT,
+    &whole::HKEYS,
+    &get::HLEN,
+    &get::HMGET,
+    &set::HMSET,
+    &expire::HPERSIST,
+    &expire::HPEXPIRE,
+    &expire::HPEXPIREAT,
+    &expire::HPEXPIRETIME,
+    &expire::HPTTL,
+    &random::HRANDFIELD,
+    &whole::HSCAN,
+    &set::HSET,
+    &combined::HSETEX,
+    &set::HSETNX,
+    &get::HSTRLEN,
+    &expire::HTTL,
+    &whole::HVALS,
+];
+
+const LOOKED_AT: &[KeySpec] = &[KeySpec::one(1, KeyFlags::RO)];
+const UPDATED: &[KeySpec] = &[KeySpec::one(1, KeyFlags::RW.or(KeyFlags::UPDATE))];
+const ACCESSED_AND_UPDATED: &[KeySpec] = &[KeySpec::one(
+    1,
+    KeyFlags::RW.or(KeyFlags::ACCESS).or(KeyFlags::UPDATE),
+)];
+
+const HSET_EVENT: Event = Event::new(b'h', "hset");
+const HDEL_EVENT: Event = Event::new(b'h', "hdel");
+const HEXPIRE_EVENT: Event = Event::new(b'h', "hexpire");
+const HPERSIST_EVENT: Event = Event::new(b'h', "hpersist");
+
+/// What a change of a hash goes by.
+pub(in crate::command) fn rules(cx: &mut ShardCx<'_>) -> HashRules {
+    // No field is due while data are loaded: what follows may take its deadline away.
+    let now = match cx.is_loading() {
+        true => Now::default(),
+        false => cx.now,
+    };
+    rules_of(cx.config, cx.seed(), now)
+}
+
+/// What a change of a hash goes by under a configuration, at a moment.
+pub(in crate::command) fn rules_of(config: &Config, seed: Seed, now: Now) -> HashRules {
+    let limit = |value: u64| usize::try_from(value).unwrap_or(usize::MAX);
+    HashRules {
+        fields_max: limit(config.hash_max_listpack_entries),
+        element_bytes_max: limit(config.hash_max_listpack_value),
+        seed,
+        now_ms: now.unix_ms,
+    }
+}
+
+/// Looks a hash up for a command that reads it.
+#[inline]
+fn read<'k>(
+    keyspace: &'k mut Keyspace<'_>,
+    key: &Key<'_>,
+) -> Result<Option<HashRef<'k>>, WrongType> {
+    let found = keyspace.read_typed(key, DataType::Hash)?;
+    Ok(found.and_then(|place| at(keyspace, place)))
+}
+
+/// The hash at a place.
+#[inline]
+fn at<'k>(keyspace: &'k Keyspace<'_>, place: Place) -> Option<HashRef<'k>> {
+    HashRef::of(keyspace.entry(place), keyspace.elements_due_ms())
+}
+
+/// A field of the hash that a look-up found, or did not find, and where.
+fn field_at<'k>(
+    keyspace: &'k Keyspace<'_>,
+    found: Option<Place>,
+    name: &[u8],
+) -> Option<(Place, Field<'k>)> {
+    let place = found?;
+    Some((place, at(keyspace, place)?.get(name)?))
+}
+
+/// Changes the hash at a place. `change` must not make anything that outlives it, replies above all.
+#[inline]
+pub(super) fn edit<R>(
+    keyspace: &mut Keyspace<'_>,
+    place: Place,
+    rules: &HashRules,
+    change: impl FnOnce(&mut HashMut<'_>) -> R,
+) -> R {
+    keyspace.edit(place, |entry| change(&mut HashMut::new(entry, rules)))
+}
+
+/// Deletes the key of a hash whose last field went.
+fn delete_if_empty(keyspace: &mut Keyspace<'_>, key: &Key<'_>, place: Place) {
+    if at(keyspace, place).is_none_or(HashRef::is_empty) {
+        keyspace.delete_over(place);
+        keyspace.wrote(key.bytes, Event::DEL);
+    }
+}
+
+/// The names of fields.
+const FIELDS: Named = Named {
+    word: "fields",
+    missing: "ERR Mandatory argument FIELDS is missing or not at the right position",
+    mismatch: "ERR The `numfields` parameter must match the number of arguments",
+};
+
+const BAD_COUNT: &str = "ERR Number of fields must be a positive integer";

@@ -1,0 +1,555 @@
+//! What commands may ask of the cluster that this server is a node of, and the map of it that routing looks at.
+//!
+//! [`Cluster`] is the slow half: it may take locks. [`SlotMap`] is what each request looks at: a bit for each slot says
+//! that this node serves it without further questions ([`Routes::is_plain`]); whatever is not plain is decided by
+//! [`route::decide`].
+
+use std::sync::Arc;
+use std::sync::atomic::{
+    AtomicU64,
+    Ordering::{Relaxed, Release},
+};
+
+use arc_swap::{ArcSwap, Guard};
+
+use crate::client::shared::Shared;
+use crate::cluster::Millis;
+use crate::cluster::change::Change;
+use crate::cluster::kind::{KINDS, Kind};
+use crate::cluster::map::{ClusterMap, NodeView};
+use crate::cluster::node_id::NodeId;
+use crate::cluster::route::{Manner, Refusal, SlotOf, Verdict, WhenDown};
+use crate::cluster::slot_note::SlotNote;
+use crate::cluster::{route, slot_set::SlotSet};
+use crate::command::host::Awaited;
+use crate::config::Config;
+use crate::config::values::EndpointType;
+
+/// The cluster, as CLUSTER and its kin reach it; the composition root implements it.
+pub trait Cluster: Send + Sync {
+    /// The map by which requests are decided.
+    fn map(&self) -> Arc<ClusterMap>;
+    /// [`Cluster::map`] with the times of pings and pongs, the links, the offsets and the failures as they are now.
+    fn view(&self) -> ClusterMap;
+    /// Changes the cluster, on a thread that may wait for the disk. The answer is the text of the reply, as `OK`, or
+    /// the whole text of an error, as `ERR Slot 1 is already busy`. No shard may be in hand.
+    fn change(&self, change: Change) -> Awaited;
+    /// Sends a message that was published here to the other nodes, or to those of this shard.
+    fn publish(&self, channel: &[u8], payload: &[u8], is_shard: bool);
+    /// Why the file of the cluster can not be written, if it can not.
+    fn unsaved(&self) -> Option<String>;
+    /// The bus is late ([`SlotMap::is_late`]): it looks whether this node was stopped, before anything is decided by a
+    /// map that may be out of date. No shard may be in hand.
+    fn wake(&self);
+    /// What went over the bus so far.
+    fn traffic(&self) -> Traffic;
+    /// The links to other nodes.
+    fn links(&self) -> Vec<LinkView>;
+    /// DEBUG CLUSTERLINK KILL: closes links to a node; whether it is known.
+    fn kill_links(&self, node: NodeId, which: LinkDirection) -> bool;
+    /// DEBUG DROP-CLUSTER-PACKET-FILTER: packets of this type are dropped as they come; none: no more.
+    fn drop_packets(&self, kind: Option<u16>);
+    /// DEBUG CLOSE-CLUSTER-LINK-ON-PACKET-DROP: whether a dropped packet ends the link that it came over.
+    fn close_links_on_drop(&self, closes: bool);
+    /// CLUSTER MIGRATESLOTS: begins to move slots of this node to others; or the whole text of an error.
+    fn move_slots(&self, moves: Vec<(SlotSet, NodeId)>) -> Result<(), String>;
+    /// CLUSTER CANCELSLOTMIGRATIONS: ends all moves from here; whether there were any.
+    fn cancel_moves(&self) -> bool;
+    /// Has the node that has these slots move them here: the name of the task, or the whole text of an error. It begins
+    /// later.
+    fn import_slots(&self, source: NodeId, slots: SlotSet) -> Result<NodeId, String>;
+    /// Ends the move that CLUSTER MIGRATION knows by a name, or all of them, from here and to here; how many.
+    fn cancel_tasks(&self, id: Option<&[u8]>) -> usize;
+    /// Moves as [`Cluster::moves`], by the names that CLUSTER MIGRATION has for them, and those to here that were asked
+    /// for and have not begun.
+    fn slot_tasks(&self) -> Vec<SlotTask>;
+    /// Moves under way, and the last ones that have ended, from here and to here; the latest first.
+    fn moves(&self) -> Vec<SlotMove>;
+    /// How many moves are under way, and what they take.
+    fn moves_in_progress(&self) -> MovesInProgress;
+    /// CLUSTER SYNCSLOTS: what a node says over a client's connection that moves slots here; or the whole text of an
+    /// error. No shard may be in hand: the last word has slots change hands, which waits for the disk.
+    fn hear_move(&self, client: &Arc<Shared>, word: MoveWord) -> Result<MoveAnswer, String>;
+    /// The log or a primary says that keys of slots come to its writer, or go: until it says that this is over, they go
+    /// once this server is a primary that does not own the slots.
+    fn replay_note(&self, note: SlotNote);
+    /// The log or a primary says that it is over.
+    fn replay_over(&self, name: NodeId);
+    /// What stands of such notes, for a snapshot. It takes no shard.
+    fn slot_notes(&self) -> Vec<SlotNote>;
+    /// A snapshot was loaded in the place of all data: these are its notes.
+    fn load_slot_notes(&self, notes: Vec<SlotNote>);
+    /// A command of a node that moves slots here has failed with this reply: its move ends.
+    fn import_failed(&self, client: &Shared, reply: &[u8]);
+    /// The connection of a node that moves slots here is over. What came of slots that are not this node's by now goes.
+    fn import_ended(&self, client: &Shared);
+}
+
+/// What a node says that moves slots here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MoveWord {
+    /// A move begins over this connection.
+    Establish {
+        /// The node that has the slots.
+        source: NodeId,
+        /// Name of the move.
+        name: NodeId,
+        /// The slots.
+        slots: SlotSet,
+    },
+    /// The node is there.
+    Ack,
+    /// All keys have been sent; what follows are changes.
+    SnapshotEnd,
+    /// Writes are held back, and all changes have been sent.
+    Paused,
+    /// The slots may be taken.
+    Granted,
+}
+
+impl MoveWord {
+    /// How the word is spelled.
+    pub fn name(&self) -> &'static str {
+        match self {
+            MoveWord::Establish { .. } => "ESTABLISH",
+            MoveWord::Ack => "ACK",
+            MoveWord::SnapshotEnd => "SNAPSHOT-EOF",
+            MoveWord::Paused => "PAUSED",
+            MoveWord::Granted => "FAILOVER-GRANTED",
+        }
+    }
+}
+
+/// What is said to that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MoveAnswer {
+    /// `OK`.
+    Agreed,
+    /// `CLUSTER SYNCSLOTS` with this word.
+    Word(&'static str),
+    /// Nothing: the move has come to its end, and the connection is closed.
+    Done,
+}
+
+/// A move of slots, as CLUSTER GETSLOTMIGRATIONS shows it. Times are in Unix seconds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlotMove {
+    /// Name of the move.
+    pub name: NodeId,
+    /// Whether the slots go from here.
+    pub is_export: bool,
+    /// The slots.
+    pub slots: SlotSet,
+    /// The node that had them.
+    pub source: NodeId,
+    /// The node that gets them.
+    pub target: NodeId,
+    /// When the move began.
+    pub created_s: u64,
+    /// When its state last changed.
+    pub updated_s: u64,
+    /// When the other node was last heard of.
+    pub acked_s: u64,
+    /// How far it is, in Valkey's words.
+    pub state: &'static str,
+    /// Why it failed, if it did.
+    pub message: String,
+    /// Bytes of changes that are still to be sent.
+    pub waiting_bytes: u64,
+    /// Milliseconds for which writes were held back for the hand-over, where that is known.
+    pub paused_ms: u64,
+}
+
+/// A move of slots, as CLUSTER MIGRATION knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlotTask {
+    /// Name of the task: of the move, unless this node has asked for that itself.
+    pub id: NodeId,
+    /// What has come of it.
+    pub of: SlotMove,
+}
+
+/// Moves of slots that are under way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MovesInProgress {
+    /// Moves from here, with those that wait for their turn.
+    pub exports: u64,
+    /// Moves to here.
+    pub imports: u64,
+    /// Bytes that are kept to be sent.
+    pub export_buffer_bytes: u64,
+    /// Bytes that connections take over which slots come.
+    pub import_buffer_bytes: u64,
+}
+
+/// Kinds of messages, as the bus numbers them and CLUSTER INFO names them.
+pub const MESSAGE_KINDS: [&str; KINDS] = Kind::NAMES;
+
+/// What went over the bus since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Messages sent, by [`MESSAGE_KINDS`].
+    pub sent: [u64; MESSAGE_KINDS.len()],
+    /// Messages received.
+    pub received: [u64; MESSAGE_KINDS.len()],
+    /// Bytes sent.
+    pub bytes_sent: u64,
+    /// Bytes received.
+    pub bytes_received: u64,
+    /// Links that were closed because too much waited to be sent over them.
+    pub links_over_limit: u64,
+    /// Bytes that the buffers of all links take.
+    pub link_buffer_bytes: u64,
+}
+
+impl Traffic {
+    /// All messages together.
+    #[must_use]
+    pub fn sum(counts: &[u64; MESSAGE_KINDS.len()]) -> u64 {
+        counts.iter().sum()
+    }
+}
+
+/// Who has made a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkDirection {
+    /// The node that is asked.
+    To,
+    /// The other one.
+    From,
+    /// Either.
+    Any,
+}
+
+/// A link to another node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkView {
+    /// Who has made it: [`LinkDirection::To`] or [`LinkDirection::From`].
+    pub direction: LinkDirection,
+    /// The other node.
+    pub node: NodeId,
+    /// When it was made, in Unix milliseconds.
+    pub created: Millis,
+    /// Whether it can be read from.
+    pub reads: bool,
+    /// Whether something waits to be sent.
+    pub writes: bool,
+    /// Room of the buffer for what is to be sent, in bytes.
+    pub send_buffer_allocated: u64,
+    /// Bytes of it that are in use.
+    pub send_buffer_used: u64,
+}
+
+/// A map, made ready to be looked at by each request.
+pub struct Routes {
+    /// The map.
+    pub map: Arc<ClusterMap>,
+    /// Slots of this node that are not on the move, while the cluster is up.
+    plain: SlotSet,
+    /// The number of the map; each one is larger than those before.
+    pub version: u64,
+}
+
+impl Routes {
+    fn new(map: Arc<ClusterMap>, version: u64) -> Routes {
+        let is_plain = |slot: &u16| {
+            map.is_up
+                && map.owners[usize::from(*slot)] == map.myself
+                && !map.migrating.contains_key(slot)
+                && !map.importing.contains_key(slot)
+        };
+        let plain = map.me().slots.iter().filter(is_plain).collect();
+        Routes {
+            map,
+            plain,
+            version,
+        }
+    }
+
+    /// Whether whatever names keys of this slot only, or none, runs here without further questions.
+    #[inline]
+    pub fn is_plain(&self, slot: SlotOf) -> bool {
+        slot.is_none() || self.plain.contains_at(slot.index())
+    }
+
+    /// What becomes of a request before its keys are looked for.
+    pub fn decide(&self, slot: SlotOf, manner: Manner, config: &Config) -> Verdict {
+        route::decide(&self.map, slot, manner, when_down(config), None)
+    }
+
+    /// The error reply to a client that has to go elsewhere, without the leading `-`.
+    #[must_use]
+    pub fn refusal_text(&self, refusal: Refusal, manner: Manner, config: &Config) -> String {
+        let endpoint_type = config.cluster_preferred_endpoint_type;
+        let (word, slot, node) = match refusal {
+            Refusal::Moved(slot, node) => ("MOVED", slot, node),
+            Refusal::Ask(slot, node) => ("ASK", slot, node),
+            other => return text_of(other).to_owned(),
+        };
+        let node = &self.map.nodes[usize::from(node)];
+        // Clients that are not to know an endpoint go on with the address that they have.
+        let place = endpoint(node, endpoint_type).unwrap_or("");
+        let port = node.client_port(manner.any(Manner::TLS));
+        format!("{word} {slot} {place}:{port}")
+    }
+}
+
+fn text_of(refusal: Refusal) -> &'static str {
+    match refusal {
+        Refusal::CrossSlot => "CROSSSLOT Keys in request don't hash to the same slot",
+        Refusal::TryAgain => "TRYAGAIN Multiple keys request during rehashing of slot",
+        Refusal::Down => "CLUSTERDOWN The cluster is down",
+        Refusal::DownForWrites => "CLUSTERDOWN The cluster is down and only accepts read commands",
+        Refusal::Unbound => "CLUSTERDOWN Hash slot not served",
+        Refusal::Moved(..) => "MOVED",
+        Refusal::Ask(..) => "ASK",
+    }
+}
+
+/// What is served while the cluster is down.
+pub fn when_down(config: &Config) -> WhenDown {
+    WhenDown {
+        reads: config.cluster_allow_reads_when_down,
+        channels: config.cluster_allow_pubsubshard_when_down,
+    }
+}
+
+/// What clients are told to connect to; nothing: the address that they know already.
+pub fn endpoint(node: &NodeView, wanted: EndpointType) -> Option<&str> {
+    match wanted {
+        EndpointType::Ip => Some(&node.ip),
+        EndpointType::Hostname if node.hostname.is_empty() => Some("?"),
+        EndpointType::Hostname => Some(&node.hostname),
+        EndpointType::UnknownEndpoint => None,
+    }
+}
+
+/// The map of this moment, for those who route requests.
+///
+/// A request is decided by one map and may run a little later. With its shard in hand the version is looked at again
+/// ([`SlotMap::version`], a relaxed load): who changes the map passes through each shard afterwards, so that the
+/// hand-over of the shard's token makes the new version known to all that runs there from then on.
+pub struct SlotMap {
+    routes: ArcSwap<Routes>,
+    version: AtomicU64,
+    /// Unix milliseconds by which the bus will have looked at the other nodes again, unless this node is stopped.
+    looks_by_ms: AtomicU64,
+}
+
+impl SlotMap {
+    /// The first map.
+    pub fn new(map: Arc<ClusterMap>) -> SlotMap {
+        SlotMap {
+            routes: ArcSwap::from_pointee(Routes::new(map, 1)),
+            version: AtomicU64::new(1),
+            looks_by_ms: AtomicU64::new(u64::MAX),
+        }
+    }
+
+    /// Whether the bus has not looked at the other nodes for longer than the node timeout: they may have replaced this
+    /// one meanwhile.
+    #[inline]
+    pub fn is_late(&self, now_ms: u64) -> bool {
+        now_ms > self.looks_by_ms.load(Relaxed)
+    }
+
+    /// The bus has looked, and will again before this time.
+    pub fn note_look(&self, next_by_ms: u64) {
+        self.looks_by_ms.store(next_by_ms, Relaxed);
+    }
+
+    /// The map of this moment.
+    #[inline]
+    pub fn load(&self) -> Guard<Arc<Routes>> {
+        self.routes.load()
+    }
+
+    /// The map of this moment, to keep.
+    pub fn load_full(&self) -> Arc<Routes> {
+        self.routes.load_full()
+    }
+
+    /// The number of the map of this moment.
+    #[inline]
+    pub fn version(&self) -> u64 {
+        self.version.load(Relaxed)
+    }
+
+    /// Puts another map in the place of this one. There is one caller at a time.
+    pub fn store(&self, map: Arc<ClusterMap>) {
+        let version = self.version() + 1;
+        self.routes.store(Arc::new(Routes::new(map, version)));
+        // Behind the map: who sees the number finds this map, or a later one.
+        self.version.store(version, Release);
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::cluster::testing::{OTHER, THIRD, map};
+    use crate::command::host::Told;
+
+    /// A cluster that stays as it is.
+    pub(crate) struct Fixed(pub(crate) ClusterMap);
+
+    impl Cluster for Fixed {
+        fn map(&self) -> Arc<ClusterMap> {
+            Arc::new(self.0.clone())
+        }
+        fn view(&self) -> ClusterMap {
+            self.0.clone()
+        }
+        fn change(&self, change: Change) -> Awaited {
+            let answer = match change {
+                Change::SaveConfig => {
+                    Err("ERR error saving the cluster node config: No space left".into())
+                }
+                change => Ok(format!("{change:?}")),
+            };
+            Awaited {
+                begin: Arc::new(move |done| done(answer.clone())),
+                told: Told::ByWork,
+            }
+        }
+        fn publish(&self, _: &[u8], _: &[u8], _: bool) {}
+        fn unsaved(&self) -> Option<String> {
+            None
+        }
+        fn wake(&self) {}
+        fn traffic(&self) -> Traffic {
+            let mut traffic = Traffic::default();
+            (traffic.sent[0], traffic.received[1]) = (3, 2);
+            traffic
+        }
+        fn links(&self) -> Vec<LinkView> {
+            let other = &self.0.nodes[usize::from(OTHER)];
+            vec![LinkView {
+                direction: LinkDirection::To,
+                node: other.id,
+                created: 5,
+                reads: true,
+                writes: false,
+                send_buffer_allocated: 0,
+                send_buffer_used: 0,
+            }]
+        }
+        fn kill_links(&self, node: NodeId, _: LinkDirection) -> bool {
+            self.0.find(node.as_bytes()).is_some()
+        }
+        fn drop_packets(&self, _: Option<u16>) {}
+        fn close_links_on_drop(&self, _: bool) {}
+        fn move_slots(&self, moves: Vec<(SlotSet, NodeId)>) -> Result<(), String> {
+            Err(format!("ERR {moves:?}"))
+        }
+        fn cancel_moves(&self) -> bool {
+            false
+        }
+        fn moves(&self) -> Vec<SlotMove> {
+            vec![SlotMove {
+                name: NodeId::from_random([9; 20]),
+                is_export: true,
+                slots: (3..=4).chain(7..=7).collect(),
+                source: self.0.me().id,
+                target: self.0.nodes[usize::from(OTHER)].id,
+                created_s: 1,
+                updated_s: 2,
+                acked_s: 3,
+                state: "failed",
+                message: "why".to_owned(),
+                waiting_bytes: 4,
+                paused_ms: 5,
+            }]
+        }
+        fn import_slots(&self, source: NodeId, slots: SlotSet) -> Result<NodeId, String> {
+            let ranges: Vec<(u16, u16)> = slots.ranges().collect();
+            Err(format!("ERR {} {ranges:?}", &source.as_str()[..8]))
+        }
+        fn cancel_tasks(&self, id: Option<&[u8]>) -> usize {
+            id.map_or(7, |id| id.len())
+        }
+        fn slot_tasks(&self) -> Vec<SlotTask> {
+            let of = self.moves().remove(0);
+            let id = of.name;
+            vec![SlotTask { id, of }]
+        }
+        fn moves_in_progress(&self) -> MovesInProgress {
+            MovesInProgress {
+                exports: 2,
+                imports: 1,
+                export_buffer_bytes: 30,
+                import_buffer_bytes: 40,
+            }
+        }
+        fn hear_move(&self, _: &Arc<Shared>, word: MoveWord) -> Result<MoveAnswer, String> {
+            match word {
+                MoveWord::Establish { .. } => Ok(MoveAnswer::Agreed),
+                word => Err(format!(
+                    "ERR CLUSTER SYNCSLOTS {} should only be used by slot migration clients",
+                    word.name()
+                )),
+            }
+        }
+        fn replay_note(&self, _: SlotNote) {}
+        fn replay_over(&self, _: NodeId) {}
+        fn slot_notes(&self) -> Vec<SlotNote> {
+            Vec::new()
+        }
+        fn load_slot_notes(&self, _: Vec<SlotNote>) {}
+        fn import_failed(&self, _: &Shared, _: &[u8]) {}
+        fn import_ended(&self, _: &Shared) {}
+    }
+
+    #[test]
+    fn plain_slots_are_those_of_this_node_that_rest() {
+        let mut changed = map();
+        changed.migrating.insert(3, THIRD);
+        changed.importing.insert(9000, OTHER);
+        let slots = SlotMap::new(Arc::new(map()));
+        let first = slots.load_full();
+        let cross = SlotOf::of(1).with(SlotOf::of(2));
+        for (slot, plain) in [
+            (SlotOf::NONE, true),
+            (SlotOf::of(3), true),
+            (SlotOf::of(9000), false),
+            (cross, false),
+        ] {
+            assert_eq!(first.is_plain(slot), plain, "{slot:?}");
+        }
+        slots.store(Arc::new(changed));
+        let second = slots.load_full();
+        assert!(second.version > first.version && second.version == slots.version());
+        assert!(!second.is_plain(SlotOf::of(3)) && second.is_plain(SlotOf::of(4)));
+        let mut down = map();
+        down.is_up = false;
+        slots.store(Arc::new(down));
+        assert!(!slots.load().is_plain(SlotOf::of(4)));
+    }
+
+    #[test]
+    fn redirections_name_the_endpoint_and_the_port_of_the_clients_kind() {
+        let mut named = map();
+        named.nodes[usize::from(OTHER)].hostname = "db-1.example".to_owned();
+        let routes = Routes::new(Arc::new(named), 1);
+        let (plain, tls) = (Manner::default(), Manner::TLS);
+        let mut config = Config::default();
+        for (endpoint_type, manner, node, text) in [
+            (EndpointType::Ip, plain, OTHER, "MOVED 9 10.0.0.1:7001"),
+            (EndpointType::Ip, tls, OTHER, "MOVED 9 10.0.0.1:8001"),
+            (
+                EndpointType::Hostname,
+                plain,
+                OTHER,
+                "MOVED 9 db-1.example:7001",
+            ),
+            (EndpointType::Hostname, plain, THIRD, "MOVED 9 ?:7003"),
+            (EndpointType::UnknownEndpoint, plain, OTHER, "MOVED 9 :7001"),
+        ] {
+            config.cluster_preferred_endpoint_type = endpoint_type;
+            let said = routes.refusal_text(Refusal::Moved(9, node), manner, &config);
+            assert_eq!(said, text);
+        }
+        let said = routes.refusal_text(Refusal::Ask(9, THIRD), tls, &config);
+        assert_eq!(said, "ASK 9 :8003");
+    }
+}

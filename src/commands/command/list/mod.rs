@@ -1,0 +1,118 @@
+//! Lists: queues and stacks of strings.
+//!
+//! ```text
+//! push       LPUSH RPUSH LPUSHX RPUSHX
+//! edit       LINSERT LSET LREM LTRIM
+//! pop        LPOP RPOP LMPOP, and BLPOP BRPOP BLMPOP, which wait
+//! transfer   LMOVE LMOVEM RPOPLPUSH, and BLMOVE BLMOVEM BRPOPLPUSH, which wait
+//! read       LLEN LINDEX LRANGE LPOS
+//! ```
+//!
+//! How a list lies in memory stays with [`list`]; here it has two ends and numbered elements. A list that loses its
+//! last element is deleted, and the event `del` follows that of the command.
+
+mod edit;
+mod pop;
+mod push;
+mod read;
+#[cfg(test)]
+mod tests;
+mod transfer;
+
+use super::Args;
+use super::context::ShardCx;
+use super::declaration::{Command, KeyFlags};
+use super::error::CommandError;
+use basalt_core::structures::quicklist::{End, Limits};
+use basalt_core::structures::table::Place;
+use basalt_engine::Key;
+use basalt_engine::effect::Event;
+use basalt_engine::keyspace::Keyspace;
+use basalt_engine::value::list;
+
+pub(super) static TABLE: &[&Command] = &[
+    &transfer::BLMOVE,
+    &transfer::BLMOVEM,
+    &pop::BLMPOP,
+    &pop::BLPOP,
+    &pop::BRPOP,
+    &transfer::BRPOPLPUSH,
+    &read::LINDEX,
+    &edit::LINSERT,
+    &read::LLEN,
+    &transfer::LMOVE,
+    &transfer::LMOVEM,
+    &pop::LMPOP,
+    &pop::LPOP,
+    &read::LPOS,
+    &push::LPUSH,
+    &push::LPUSHX,
+    &read::LRANGE,
+    &edit::LREM,
+    &edit::LSET,
+    &edit::LTRIM,
+    &pop::RPOP,
+    &transfer::RPOPLPUSH,
+    &push::RPUSH,
+    &push::RPUSHX,
+];
+
+/// A key whose elements are taken out and answered.
+const POPPED: KeyFlags = KeyFlags::RW.or(KeyFlags::ACCESS).or(KeyFlags::DELETE);
+/// A key that elements are added to.
+const PUSHED: KeyFlags = KeyFlags::RW.or(KeyFlags::INSERT);
+
+fn limits(cx: &ShardCx<'_>) -> Limits {
+    list::limits(
+        cx.config.list_max_listpack_size,
+        cx.config.list_compress_depth,
+    )
+}
+
+/// The end that a word names.
+fn end_named(args: &Args<'_>, at: usize) -> Result<End, CommandError> {
+    if args.is(at, "left") {
+        Ok(End::Front)
+    } else if args.is(at, "right") {
+        Ok(End::Back)
+    } else {
+        Err(CommandError::Syntax)
+    }
+}
+
+fn pushed_event(end: End) -> Event {
+    match end {
+        End::Front => Event::new(b'l', "lpush"),
+        End::Back => Event::new(b'l', "rpush"),
+    }
+}
+
+fn popped_event(end: End) -> Event {
+    match end {
+        End::Front => Event::new(b'l', "lpop"),
+        End::Back => Event::new(b'l', "rpop"),
+    }
+}
+
+/// Records what took elements out of a list, and deletes the list if none is left.
+#[inline]
+fn took(keyspace: &mut Keyspace<'_>, key: &Key<'_>, place: Place, event: Event, len: usize) {
+    keyspace.wrote(key.bytes, event);
+    if len == 0 {
+        keyspace.delete_emptied(key, place);
+    }
+}
+
+/// The number of an element that an index names, which counts from the end if it is negative.
+fn index_within(index: i64, len: usize) -> Option<usize> {
+    let index = if index < 0 { index + len as i64 } else { index };
+    usize::try_from(index).ok().filter(|index| *index < len)
+}
+
+/// The first element of a range of indices, and how many are in it.
+fn range_within(start: i64, stop: i64, len: usize) -> Option<(usize, usize)> {
+    let len = len as i64;
+    let absolute = |index: i64| if index < 0 { index + len } else { index };
+    let (start, stop) = (absolute(start).max(0), absolute(stop).min(len - 1));
+    (start <= stop).then(|| (start as usize, (stop - start + 1) as usize))
+}

@@ -1,0 +1,440 @@
+//! Moving an element from list to list: LMOVE RPOPLPUSH, and BLMOVE BRPOPLPUSH, which wait for one; several by LMOVEM,
+//! and BLMOVEM, which waits.
+//!
+//! The shards of both lists are in hand, so no client sees the element in neither or in both. The lists may be one:
+//! then it turns.
+
+use super::edit::at;
+use super::{POPPED, PUSHED, end_named, limits, popped_event, pushed_event, took};
+use crate::command::context::{ShardCx, Wait};
+use crate::command::declaration::{Command, CommandResult, Flags, Group, KeySpec};
+use crate::command::element::reply_item;
+use crate::command::error::CommandError;
+use crate::command::options::blocking_timeout;
+use crate::command::{Args, Out};
+use basalt_core::alloc::account;
+use basalt_core::base::number;
+use basalt_core::structures::block::{Block, Content};
+use basalt_core::structures::item::Item;
+use basalt_core::structures::quicklist::End;
+use basalt_engine::Key;
+use basalt_engine::value::{DataType, list};
+
+const SOURCE_AND_TARGET: &[KeySpec] = &[KeySpec::one(1, POPPED), KeySpec::one(2, PUSHED)];
+
+/// `LMOVE source destination <LEFT | RIGHT> <LEFT | RIGHT>`
+pub(super) static LMOVE: Command = Command::new("lmove", Group::List, 5)
+    .writes(SOURCE_AND_TARGET)
+    .flags(Flags::DENYOOM)
+    .doc(
+        "6.2.0",
+        "source destination <LEFT | RIGHT> <LEFT | RIGHT>",
+        "Takes an element from an end of a list and adds it at an end of another, or of the same.",
+    )
+    .on_keys(lmove);
+
+fn lmove(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    let (from, to) = (end_named(args, 3)?, end_named(args, 4)?);
+    move_or_null(cx, args, from, to, out)
+}
+
+/// `RPOPLPUSH source destination`
+pub(super) static RPOPLPUSH: Command = Command::new("rpoplpush", Group::List, 3)
+    .writes(SOURCE_AND_TARGET)
+    .flags(Flags::DENYOOM)
+    .doc(
+        "1.2.0",
+        "source destination",
+        "Takes the last element of a list and adds it in front of another, or of the same.",
+    )
+    .deprecated("6.2.0", "`LMOVE` with the `RIGHT` and `LEFT` arguments")
+    .on_keys(|cx, args, out| move_or_null(cx, args, End::Back, End::Front, out));
+
+fn move_or_null(
+    cx: &mut ShardCx<'_>,
+    args: &Args<'_>,
+    from: End,
+    to: End,
+    out: &mut Out,
+) -> CommandResult {
+    if !move_element(cx, args, from, to, out)? {
+        out.null();
+    }
+    Ok(())
+}
+
+/// Moves an element and answers it; false if there is none.
+fn move_element(
+    cx: &mut ShardCx<'_>,
+    args: &Args<'_>,
+    from: End,
+    to: End,
+    out: &mut Out,
+) -> Result<bool, CommandError> {
+    let (source, target) = (args.key(1), args.key(2));
+    if cx
+        .at(&source)
+        .find_typed(&source, DataType::List)?
+        .is_none()
+    {
+        return Ok(false);
+    }
+    cx.at(&target).find_typed(&target, DataType::List)?;
+    let limits = limits(cx);
+    // Looked up again: an expired target that was just deleted may have moved the source.
+    let mut keyspace = cx.at(&source);
+    let place = keyspace
+        .find_write(&source)
+        .expect("found above, at the same moment");
+    let popped = keyspace.edit(place, |entry| {
+        list::pop(entry, from, &limits, |element| {
+            account::apart(|| Moved::of(element))
+        })
+    });
+    let (element, left) = popped.expect("a list is never empty");
+    let is_same = source.bytes == target.bytes;
+    push_all(cx, &target, to, std::slice::from_ref(&element));
+    let mut keyspace = cx.at(&source);
+    if is_same {
+        keyspace.wrote(source.bytes, popped_event(from));
+    } else {
+        let place = keyspace
+            .find_write(&source)
+            .expect("emptied, but not deleted yet");
+        took(&mut keyspace, &source, place, popped_event(from), left);
+    }
+    reply_item(element.as_item(), out);
+    Ok(true)
+}
+
+/// An element between two lists.
+enum Moved {
+    Bytes(Vec<u8>),
+    Block(Block),
+}
+
+impl Moved {
+    fn of(item: Item<'_>) -> Moved {
+        match item {
+            Item::Block(block) => Moved::Block(block.clone()),
+            item => Moved::Bytes(item.to_vec()),
+        }
+    }
+
+    fn as_item(&self) -> Item<'_> {
+        match self {
+            Moved::Bytes(bytes) => Item::bytes(bytes),
+            Moved::Block(block) => Item::Block(block),
+        }
+    }
+
+    fn as_content(&self) -> Content<'_> {
+        match self {
+            Moved::Bytes(bytes) => bytes.into(),
+            Moved::Block(block) => block.into(),
+        }
+    }
+}
+
+fn push_all(cx: &mut ShardCx<'_>, key: &Key<'_>, end: End, elements: &[Moved]) {
+    let limits = limits(cx);
+    let mut keyspace = cx.at(key);
+    let place = keyspace
+        .find_write(key)
+        .unwrap_or_else(|| keyspace.create(key, || list::empty_entry(key.bytes)));
+    keyspace.edit(place, |entry| {
+        for element in elements {
+            list::push_element(entry, end, element.as_item(), &limits);
+        }
+    });
+    // The move counts once, where the element was taken.
+    keyspace.followed(key.bytes, pushed_event(end));
+}
+
+/// `BLMOVE source destination <LEFT | RIGHT> <LEFT | RIGHT> timeout`
+pub(super) static BLMOVE: Command = Command::new("blmove", Group::List, 6)
+    .writes(SOURCE_AND_TARGET)
+    .flags(Flags::DENYOOM.or(Flags::BLOCKING))
+    .doc(
+        "6.2.0",
+        "source destination <LEFT | RIGHT> <LEFT | RIGHT> timeout",
+        "Like LMOVE, but blocks until there is an element.",
+    )
+    .on_keys(blmove);
+
+fn blmove(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    let (from, to) = (end_named(args, 3)?, end_named(args, 4)?);
+    move_or_wait(cx, args, from, to, 5, out)
+}
+
+/// `BRPOPLPUSH source destination timeout`
+pub(super) static BRPOPLPUSH: Command = Command::new("brpoplpush", Group::List, 4)
+    .writes(SOURCE_AND_TARGET)
+    .flags(Flags::DENYOOM.or(Flags::BLOCKING))
+    .doc(
+        "2.2.0",
+        "source destination timeout",
+        "Like RPOPLPUSH, but blocks until there is an element.",
+    )
+    .history(&[("6.0.0", "`timeout` may be a fraction of a second.")])
+    .deprecated("6.2.0", "`BLMOVE` with the `RIGHT` and `LEFT` arguments")
+    .on_keys(|cx, args, out| move_or_wait(cx, args, End::Back, End::Front, 3, out));
+
+fn move_or_wait(
+    cx: &mut ShardCx<'_>,
+    args: &Args<'_>,
+    from: End,
+    to: End,
+    timeout_at: usize,
+    out: &mut Out,
+) -> CommandResult {
+    let until_ms = blocking_timeout(args, timeout_at, cx.now)?;
+    if move_element(cx, args, from, to, out)? {
+        if cx.is_logged() {
+            // What it is when it does not wait.
+            let mut request: Vec<Content<'_>> = args.contents(0).take(timeout_at).collect();
+            request[0] = match timeout_at {
+                3 => b"RPOPLPUSH".into(),
+                _ => b"LMOVE".into(),
+            };
+            cx.log_instead(request);
+        }
+        return Ok(());
+    }
+    wait(cx, until_ms, out);
+    Ok(())
+}
+
+fn wait(cx: &mut ShardCx<'_>, until_ms: Option<u64>, out: &mut Out) {
+    if cx.may_block() {
+        cx.wait(Wait {
+            needs_all: true,
+            ..Wait::new(DataType::List, until_ms)
+        });
+    } else {
+        // The end of the time answers the null of arrays; here Redis answers that of strings.
+        out.null();
+    }
+}
+
+const SEVERAL_COMPLEXITY: &str = "O(N) for N elements moved.";
+
+/// `LMOVEM source destination <LEFT | RIGHT> <LEFT | RIGHT> [<COUNT count | EXACTLY count> <OBO | BULK>]`
+pub(super) static LMOVEM: Command = Command::new("lmovem", Group::List, -5)
+    .writes(SOURCE_AND_TARGET)
+    .flags(Flags::DENYOOM)
+    .doc(
+        "8.10.0",
+        "source destination <LEFT | RIGHT> <LEFT | RIGHT> [<COUNT count | EXACTLY exactly> <OBO | BULK>]",
+        "Takes elements from an end of a list and adds them at an end of another, or of the same.",
+    )
+    .complexity(SEVERAL_COMPLEXITY)
+    .takes_long()
+    .on_keys(lmovem);
+
+fn lmovem(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    let order = Order::read(args, 5)?;
+    if !order.execute(cx, args, out)? {
+        // Where nothing is moved Redis answers nil, whatever its documentation says of COUNT.
+        out.null();
+    }
+    Ok(())
+}
+
+/// `BLMOVEM source destination <LEFT | RIGHT> <LEFT | RIGHT> timeout [<COUNT count | EXACTLY count> <OBO | BULK>]`
+pub(super) static BLMOVEM: Command = Command::new("blmovem", Group::List, -6)
+    .writes(SOURCE_AND_TARGET)
+    .flags(Flags::DENYOOM.or(Flags::BLOCKING))
+    .doc(
+        "8.10.0",
+        "source destination <LEFT | RIGHT> <LEFT | RIGHT> timeout [<COUNT count | EXACTLY exactly> <OBO | BULK>]",
+        "Like LMOVEM, but blocks while there are none, or fewer than EXACTLY asks for.",
+    )
+    .complexity(SEVERAL_COMPLEXITY)
+    .takes_long()
+    .on_keys(blmovem);
+
+fn blmovem(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    let order = Order::read(args, 6)?;
+    let until_ms = blocking_timeout(args, 5, cx.now)?;
+    if !order.execute(cx, args, out)? {
+        wait(cx, until_ms, out);
+    }
+    Ok(())
+}
+
+/// What LMOVEM is to do.
+#[derive(Clone, Copy, Debug)]
+struct Order {
+    from: End,
+    to: End,
+    count: usize,
+    /// Nothing is moved if there are fewer.
+    needs_all: bool,
+    /// Elements stay in their order; else each one moves by itself.
+    in_bulk: bool,
+}
+
+impl Order {
+    /// Reads the two ends, and what stands from `at` on.
+    fn read(args: &Args<'_>, at: usize) -> Result<Order, CommandError> {
+        let mut order = Order {
+            from: end_named(args, 3)?,
+            to: end_named(args, 4)?,
+            count: 1,
+            needs_all: false,
+            in_bulk: false,
+        };
+        if args.len() == at {
+            return Ok(order);
+        }
+        if args.len() != at + 3 {
+            return Err(CommandError::Syntax);
+        }
+        order.needs_all = args.is(at, "exactly");
+        order.in_bulk = args.is(at + 2, "bulk");
+        let has_words = order.needs_all || args.is(at, "count");
+        if !has_words || !(order.in_bulk || args.is(at + 2, "obo")) {
+            return Err(CommandError::Syntax);
+        }
+        order.count = number::parse_i64(args.get(at + 1))
+            .and_then(|count| usize::try_from(count).ok())
+            .filter(|count| *count > 0)
+            .ok_or("ERR count should be greater than 0")?;
+        Ok(order)
+    }
+
+    /// Moves elements and answers them in the order of the target; false if there are not enough.
+    fn execute(
+        self,
+        cx: &mut ShardCx<'_>,
+        args: &Args<'_>,
+        out: &mut Out,
+    ) -> Result<bool, CommandError> {
+        let (source, target, limits) = (args.key(1), args.key(2), limits(cx));
+        if cx
+            .at(&source)
+            .find_typed(&source, DataType::List)?
+            .is_none()
+        {
+            return Ok(false);
+        }
+        cx.at(&target).find_typed(&target, DataType::List)?;
+        let scales = cx.scales();
+        // Looked up again: an expired target that was just deleted may have moved the source.
+        let mut keyspace = cx.at(&source);
+        let place = keyspace
+            .find_write(&source)
+            .expect("found above, at the same moment");
+        let len = at(&keyspace, place).len();
+        if self.needs_all && len < self.count {
+            return Ok(false);
+        }
+        let count = self.count.min(len);
+        scales.weigh(count)?;
+        // In the order in which they leave the source.
+        let mut moved = Vec::with_capacity(count);
+        at(&keyspace, place).visit(self.from, 0, count, |element| {
+            moved.push(Moved::of(element))
+        });
+        let is_same = source.bytes == target.bytes;
+        let changes_nothing = is_same && self.in_bulk && (self.from == self.to || count == len);
+        if !changes_nothing {
+            let first = match self.from {
+                End::Front => 0,
+                End::Back => len - count,
+            };
+            keyspace.edit(place, |entry| {
+                list::remove_range(entry, first, count, &limits)
+            });
+        }
+        // Each one pushed in front of the one before turns them round, and so does taking them from the back.
+        let comes_reversed = self.to == End::Front;
+        let goes_reversed = match self.in_bulk {
+            true => self.from == End::Back,
+            false => comes_reversed,
+        };
+        if goes_reversed {
+            moved.reverse();
+        }
+        out.array(count);
+        moved
+            .iter()
+            .for_each(|element| reply_item(element.as_item(), out));
+        if changes_nothing {
+            return Ok(true);
+        }
+        if comes_reversed {
+            moved.reverse();
+        }
+        push_all(cx, &target, self.to, &moved);
+        let left = len - count;
+        let mut keyspace = cx.at(&source);
+        if is_same {
+            keyspace.wrote(source.bytes, popped_event(self.from));
+        } else {
+            let place = keyspace
+                .find_write(&source)
+                .expect("emptied, but not deleted yet");
+            took(&mut keyspace, &source, place, popped_event(self.from), left);
+        }
+        self.log(cx, &source, &target, &moved, left);
+        Ok(true)
+    }
+
+    /// Logs what servers of before LMOVEM know: for two lists what goes and what comes. One that was emptied meanwhile
+    /// would lose its deadline, so in a single list elements move one by one, or are set where they stand.
+    fn log(
+        &self,
+        cx: &mut ShardCx<'_>,
+        source: &Key<'_>,
+        target: &Key<'_>,
+        pushed: &[Moved],
+        left: usize,
+    ) {
+        /// Elements that one record adds.
+        const LOGGED_TOGETHER_MAX: usize = 1024;
+        if !cx.is_logged() {
+            return;
+        }
+        if source.bytes == target.bytes {
+            let key = source.bytes;
+            for (number, element) in pushed.iter().enumerate() {
+                if self.from == self.to {
+                    let mut digits = itoa::Buffer::new();
+                    let index = match self.to {
+                        End::Front => pushed.len() - 1 - number,
+                        End::Back => left + number,
+                    };
+                    let index = digits.format(index).as_bytes();
+                    let element = element.as_content();
+                    cx.log_instead([b"LSET".into(), key.into(), index.into(), element]);
+                } else {
+                    let [from, to] = [self.from, self.to].map(|end| match end {
+                        End::Front => b"LEFT".into(),
+                        End::Back => Content::from(b"RIGHT"),
+                    });
+                    cx.log_instead([b"LMOVE".into(), key.into(), key.into(), from, to]);
+                }
+            }
+            return;
+        }
+        let [pop, push]: [&[u8]; 2] = [
+            match self.from {
+                End::Front => b"LPOP",
+                End::Back => b"RPOP",
+            },
+            match self.to {
+                End::Front => b"LPUSH",
+                End::Back => b"RPUSH",
+            },
+        ];
+        cx.log_taken(pop, source.bytes, pushed.len());
+        for some in pushed.chunks(LOGGED_TOGETHER_MAX) {
+            let head = [push.into(), Content::from(target.bytes)].into_iter();
+            let elements = some.iter().map(Moved::as_content);
+            let request: Vec<Content<'_>> = head.chain(elements).collect();
+            cx.log_instead(request);
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! What SET and LFILL may say of a key beside its value and its deadline: for how long it counts as stale at the end of
+//! its life, and which tags it has. And how that is logged: as [notes](basalt_engine::note), since other servers have
+//! no such thing.
+
+use super::Args;
+use super::context::ShardCx;
+use super::error::CommandError;
+use basalt_core::structures::block::Content;
+use basalt_engine::Key;
+use basalt_engine::keyspace::Deadline;
+use basalt_engine::marks::{Marks, TAG_BYTES_MAX, TAGS_MAX};
+use basalt_engine::note;
+
+/// `[STALE milliseconds] [TAGS numtags tag [tag ...]]`
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct MarkOptions {
+    /// Where the time stands.
+    stale: Option<usize>,
+    /// Where the first tag stands, and how many there are.
+    tags: Option<(usize, usize)>,
+}
+
+impl MarkOptions {
+    /// Reads the option at `at`, if it is one of these; the position of the next one.
+    pub(super) fn accept(
+        &mut self,
+        args: &Args<'_>,
+        at: usize,
+    ) -> Result<Option<usize>, CommandError> {
+        if args.is(at, "stale") && at + 1 < args.len() {
+            self.stale = Some(at + 1);
+            return Ok(Some(at + 2));
+        }
+        if !args.is(at, "tags") || at + 2 >= args.len() {
+            return Ok(None);
+        }
+        let count = args.integer(at + 1)?;
+        let count = usize::try_from(count).ok().filter(|count| *count > 0);
+        let count = count.ok_or("ERR numtags should be greater than 0")?;
+        let first = at + 2;
+        if count > args.len() - first {
+            return Err("ERR Number of tags can't be greater than number of args".into());
+        }
+        check_tags(args.from(first).take(count))?;
+        self.tags = Some((first, count));
+        Ok(Some(first + count))
+    }
+
+    /// Whether nothing was said.
+    #[inline]
+    pub(super) fn are_unsaid(self) -> bool {
+        self.stale.is_none() && self.tags.is_none()
+    }
+
+    /// The deadline of a key that is to live for its stale window after its time, and that window.
+    pub(super) fn stretch(
+        self,
+        args: &Args<'_>,
+        deadline: Deadline,
+        command: &'static str,
+    ) -> Result<(Deadline, u32), CommandError> {
+        let Some(at) = self.stale else {
+            return Ok((deadline, 0));
+        };
+        let Deadline::At(at_ms) = deadline else {
+            return Err("ERR STALE needs EX, PX, EXAT or PXAT".into());
+        };
+        let window_ms = window_ms(args, at, command)?;
+        let window_ms = if window_ms == 0 {
+            None
+        } else {
+            Some(window_ms)
+        };
+        let window_ms = window_ms.ok_or(invalid_window(command))?;
+        let at_ms = at_ms.checked_add(u64::from(window_ms));
+        let at_ms = at_ms.filter(|at_ms| *at_ms <= i64::MAX as u64);
+        let at_ms = at_ms.ok_or(CommandError::InvalidExpire(command))?;
+        Ok((Deadline::At(at_ms), window_ms))
+    }
+
+    /// The tags.
+    pub(super) fn tags<'a>(self, args: &Args<'a>) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        let (first, count) = self.tags.unwrap_or((args.len(), 0));
+        args.from(first).take(count)
+    }
+}
+
+fn invalid_window(command: &'static str) -> CommandError {
+    format!("ERR invalid stale time in '{command}' command").into()
+}
+
+/// A stale window, 49 days at most.
+pub(super) fn window_ms(
+    args: &Args<'_>,
+    at: usize,
+    command: &'static str,
+) -> Result<u32, CommandError> {
+    u32::try_from(args.integer(at)?).map_err(|_| invalid_window(command))
+}
+
+/// Whether so many tags, and these, may be given to a key.
+pub(super) fn check_tags<'t>(
+    tags: impl ExactSizeIterator<Item = &'t [u8]>,
+) -> Result<(), CommandError> {
+    if tags.len() > TAGS_MAX {
+        return Err(too_many_tags());
+    }
+    check_lengths(tags)
+}
+
+/// Whether these can be tags.
+pub(super) fn check_lengths<'t>(
+    mut tags: impl Iterator<Item = &'t [u8]>,
+) -> Result<(), CommandError> {
+    match tags.any(|tag| tag.len() > TAG_BYTES_MAX) {
+        true => Err(format!("ERR a tag is longer than {TAG_BYTES_MAX} bytes").into()),
+        false => Ok(()),
+    }
+}
+
+pub(super) fn too_many_tags() -> CommandError {
+    format!("ERR a key has at most {TAGS_MAX} tags").into()
+}
+
+impl ShardCx<'_> {
+    /// Logs what a key was marked with, behind what was logged of its value.
+    pub(super) fn log_marks(&mut self, key: &[u8], marks: &Marks<'_>) {
+        if marks.stale_ms > 0 {
+            self.log_stale(key, marks.stale_ms);
+        }
+        if !marks.tags.is_empty() {
+            self.log_tags(key, marks.tags.iter().copied());
+        }
+    }
+
+    /// Logs that a key holds a string, in place of the command that edited it: SET takes away the marks that an edit
+    /// leaves, so they are logged behind it.
+    pub(super) fn log_edited_string(
+        &mut self,
+        key: &Key<'_>,
+        value: Content<'_>,
+        deadline: Deadline,
+    ) {
+        self.log_string(key.bytes, value, deadline);
+        if !self.is_logged() {
+            return;
+        }
+        let keyspace = self.at(key);
+        let (stale_ms, tags) = (keyspace.stale_ms_of(key), keyspace.tags_of(key));
+        if stale_ms > 0 {
+            self.log_stale(key.bytes, stale_ms);
+        }
+        if !tags.is_empty() {
+            self.log_tags(key.bytes, tags.iter().map(|tag| &**tag));
+        }
+    }
+
+    /// Logs a stale window.
+    pub(super) fn log_stale(&mut self, key: &[u8], window_ms: u32) {
+        let mut digits = itoa::Buffer::new();
+        let digits = digits.format(window_ms).as_bytes();
+        self.log_note(&[b"LSTALE", key, digits]);
+    }
+
+    /// Logs that a key got tags.
+    pub(super) fn log_tags<'t>(&mut self, key: &[u8], tags: impl Iterator<Item = &'t [u8]>) {
+        self.log_each_piece(&[b"TAG", b"ADD", key], tags);
+    }
+
+    /// Logs that tags were taken away from a key.
+    pub(super) fn log_removed_tags<'t>(
+        &mut self,
+        key: &[u8],
+        tags: impl Iterator<Item = &'t [u8]>,
+    ) {
+        self.log_each_piece(&[b"TAG", b"REM", key], tags);
+    }
+
+    /// Logs that tags were invalidated.
+    pub(super) fn log_invalidation<'t>(&mut self, tags: impl Iterator<Item = &'t [u8]>) {
+        self.log_each_piece(&[b"TAG", b"INVALIDATE"], tags);
+    }
+
+    /// Logs notes about tags, of which one alone may be too many for a record.
+    fn log_each_piece<'t>(&mut self, head: &[&[u8]], tags: impl Iterator<Item = &'t [u8]>) {
+        if !self.is_logged() {
+            return;
+        }
+        let tags: Vec<&[u8]> = tags.collect();
+        for piece in note::pieces(&tags) {
+            self.log_note(&[head, piece].concat());
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! The commands that [notes](basalt_engine::note) of the log hold.
+
+use super::cluster::moves;
+use super::declaration::Command;
+use super::{lease, lock, tag};
+
+/// Commands of notes that clients do not have, each with the command whose rights it needs where it comes over a
+/// client's connection, with slots that move here.
+pub(super) static OWN: &[(&Command, &Command)] = &[
+    (&lock::FENCE, &lock::LOCK),
+    (&moves::NOTE, &moves::SYNCSLOTS),
+];
+
+/// The command that the words of a note hold, so many of them, of which each can be read; none if there is no such.
+pub fn find<'a>(count: usize, word: impl Fn(usize) -> &'a [u8]) -> Option<&'static Command> {
+    match word(0) {
+        b"FENCE" => Some(&lock::FENCE),
+        b"SLOTS" => Some(&moves::NOTE),
+        b"LSTALE" => Some(&lease::LSTALE),
+        b"TAG" if count > 1 => {
+            let found = tag::NOTED.iter().copied();
+            found
+                .into_iter()
+                .find(|row| row.name.as_bytes().eq_ignore_ascii_case(word(1)))
+        }
+        _ => None,
+    }
+}

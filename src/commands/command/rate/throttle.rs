@@ -1,0 +1,159 @@
+//! A rate with bursts, answered as redis-cell does: the generic cell rate algorithm.
+//!
+//! Requests at the rate come one *interval* apart. A key holds the moment at which the next one would come if all
+//! before had come evenly, in nanoseconds since 1970 as redis-cell has it, and expires then. A request moves that
+//! moment by an interval; it is limited if the moment would then lie further ahead than a whole burst takes.
+
+use crate::command::context::ShardCx;
+use crate::command::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
+use crate::command::error::CommandError;
+use crate::command::{Args, Out};
+use basalt_engine::effect::Event;
+use basalt_engine::keyspace::Deadline;
+use basalt_engine::value::DataType;
+
+const NS_PER_S: i64 = 1_000_000_000;
+const NS_PER_MS: i64 = 1_000_000;
+const NS_PER_US: i64 = 1_000;
+
+/// `CL.THROTTLE key max-burst count period [quantity]`
+pub(super) static THROTTLE: Command = Command::new("cl.throttle", Group::String, -5)
+    .writes(&[KeySpec::one(
+        1,
+        KeyFlags::RW.or(KeyFlags::ACCESS).or(KeyFlags::UPDATE),
+    )])
+    .flags(Flags::DENYOOM.or(Flags::FAST))
+    .doc(
+        Command::OWN,
+        "key max-burst:integer count:integer period:integer [quantity:integer]",
+        "Counts an action against a rate limit and says whether it is allowed.",
+    )
+    .tips(&["nondeterministic_output"])
+    .on_keys(throttle);
+
+/// A rate, in nanoseconds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rate {
+    /// How many at once are let through.
+    limit: i64,
+    interval: i64,
+    /// How far ahead the moment may lie.
+    tolerance: i64,
+}
+
+impl Rate {
+    fn of(max_burst: i64, count: i64, period_s: i64) -> Option<Rate> {
+        let limit = max_burst.checked_add(1)?;
+        // As redis-cell divides; exact up to 104 days.
+        let interval = (period_s.checked_mul(NS_PER_S)? as f64 / count as f64) as i64;
+        Some(Rate {
+            limit,
+            interval,
+            tolerance: interval.checked_mul(limit)?,
+        })
+    }
+}
+
+/// What is said of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Verdict {
+    is_limited: bool,
+    remaining: i64,
+    /// None if it is let through, or never can be.
+    retry_after: Option<i64>,
+    reset_after: i64,
+    /// What the key holds from now on, if that changes.
+    moment: Option<i64>,
+}
+
+/// Judges a request at a time; none if a number has no room.
+fn judge(rate: Rate, moment: Option<i64>, now: i64, quantity: i64) -> Option<Verdict> {
+    let moment = moment.unwrap_or(now);
+    let step = rate.interval.checked_mul(quantity)?;
+    let next = moment.max(now).checked_add(step)?;
+    let early = next.checked_sub(rate.tolerance)?.checked_sub(now)?;
+    let is_limited = early > 0;
+    let reset_after = match is_limited {
+        true => moment.checked_sub(now)?,
+        false => next.checked_sub(now)?,
+    };
+    let left = rate.tolerance.checked_sub(reset_after)?;
+    let in_us = |ns: i64| (ns / NS_PER_US) as f64;
+    let remaining = match rate.interval / NS_PER_US {
+        _ if left <= -rate.interval => 0,
+        0 => left / rate.interval,
+        _ => (in_us(left) / in_us(rate.interval)) as i64,
+    };
+    Some(Verdict {
+        is_limited,
+        remaining,
+        retry_after: (is_limited && step <= rate.tolerance).then_some(early),
+        reset_after,
+        moment: (!is_limited && quantity > 0).then_some(next),
+    })
+}
+
+/// Whole seconds, rounded up where a millisecond is left of another one.
+fn in_seconds(ns: i64) -> i64 {
+    ns / NS_PER_S + i64::from(ns % NS_PER_S >= NS_PER_MS)
+}
+
+fn throttle(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    if args.len() > 6 {
+        return Err(CommandError::Arity(cx.command.full_name));
+    }
+    let number = |at: usize, least: i64, error: &'static str| {
+        let number = args.integer(at)?;
+        match number >= least {
+            true => Ok(number),
+            false => Err(CommandError::from(error)),
+        }
+    };
+    let max_burst = number(2, 0, "ERR max_burst must not be negative")?;
+    let count = number(3, 1, "ERR count must be positive")?;
+    let period_s = number(4, 1, "ERR period must be positive")?;
+    let quantity = match args.len() {
+        6 => number(5, 0, "ERR quantity must not be negative")?,
+        _ => 1,
+    };
+    const TOO_LARGE: &str = "ERR the rate is out of range";
+    let rate = Rate::of(max_burst, count, period_s).ok_or(TOO_LARGE)?;
+    if rate.interval == 0 {
+        return Err("ERR the rate is more than one in a nanosecond".into());
+    }
+    let now = i64::try_from(cx.now.unix_ms).unwrap_or(i64::MAX);
+    let now = now.saturating_mul(NS_PER_MS);
+    let key = args.key(1);
+    let mut keyspace = cx.at(&key);
+    let found = keyspace.find_typed(&key, DataType::String)?;
+    let moment = match found {
+        Some(place) => {
+            let moment = keyspace.text(place)?.integer();
+            Some(moment.ok_or(CommandError::NotInteger)?)
+        }
+        None => None,
+    };
+    let verdict = judge(rate, moment, now, quantity).ok_or(TOO_LARGE)?;
+    let figures = &keyspace.engine().published().rates;
+    match verdict.is_limited {
+        true => figures.limited.add(1),
+        false => figures.let_through.add(1),
+    }
+    if let Some(moment) = verdict.moment {
+        let at_ms = moment.div_euclid(NS_PER_MS) + i64::from(moment.rem_euclid(NS_PER_MS) > 0);
+        let deadline = Deadline::At(at_ms.unsigned_abs());
+        let mut digits = itoa::Buffer::new();
+        let value = digits.format(moment).as_bytes();
+        keyspace.put_text(&key, found, value, deadline);
+        keyspace.wrote(key.bytes, Event::string("set"));
+        keyspace.wrote(key.bytes, Event::generic("expire"));
+        cx.log_edited_string(&key, value.into(), deadline);
+    }
+    out.array(5);
+    out.integer(i64::from(verdict.is_limited));
+    out.integer(rate.limit);
+    out.integer(verdict.remaining);
+    out.integer(verdict.retry_after.map_or(-1, in_seconds));
+    out.integer(in_seconds(verdict.reset_after));
+    Ok(())
+}

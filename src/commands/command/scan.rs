@@ -1,0 +1,184 @@
+//! What SCAN and the walks over one collection (HSCAN, SSCAN, ZSCAN) have in common: cursors, options, replies.
+
+use super::context::{Gather, ShardPlace};
+use super::declaration::CommandResult;
+use super::error::CommandError;
+use super::{Args, Out};
+use basalt_core::base::glob::{self, Case};
+
+/// Elements that one call looks at, unless COUNT says otherwise.
+pub const COUNT_DEFAULT: usize = 10;
+
+/// A cursor as C's `strtoul` reads it: empty text is 0, a sign is allowed and a negative number wraps around.
+pub fn cursor(text: &[u8]) -> Result<u64, CommandError> {
+    parse_cursor(text).ok_or_else(|| "ERR invalid cursor".into())
+}
+
+fn parse_cursor(text: &[u8]) -> Option<u64> {
+    let (negative, digits) = match text {
+        [] => return Some(0),
+        [b'-', digits @ ..] => (true, digits),
+        [b'+', digits @ ..] => (false, digits),
+        digits => (false, digits),
+    };
+    if digits.is_empty() {
+        return None;
+    }
+    let mut value: u64 = 0;
+    for digit in digits {
+        if !digit.is_ascii_digit() {
+            return None;
+        }
+        value = value
+            .checked_mul(10)?
+            .checked_add(u64::from(digit - b'0'))?;
+    }
+    Some(if negative {
+        value.wrapping_neg()
+    } else {
+        value
+    })
+}
+
+/// Bits of a cursor over shards that say where in a shard it is; the shard stands above them.
+const POSITION_BITS: u32 = 48;
+
+/// The shard where a cursor goes on.
+pub fn shard_of(text: &[u8], shard_count: u16) -> Result<u16, CommandError> {
+    // Any number is safe: one of a server with more shards goes on somewhere.
+    Ok((cursor(text)? >> POSITION_BITS) as u16 % shard_count)
+}
+
+/// Where in a shard a cursor goes on: at its beginning, unless that is the first one that it comes to.
+pub fn position_in(text: &[u8], shard: ShardPlace) -> Result<u64, CommandError> {
+    let is_first = shard_of(text, shard.count)? == shard.index;
+    Ok(match is_first {
+        true => cursor(text)? & ((1 << POSITION_BITS) - 1),
+        false => 0,
+    })
+}
+
+/// Ends a visit behind which the shard goes on at `next`, 0 where it was walked to its end: the walk over all shards
+/// pauses there, or before the next shard once so many elements were looked at.
+pub fn end_visit(gather: &mut Gather, shard: ShardPlace, next: u64, count: u64) {
+    let next_shard = u64::from(shard.index) + 1;
+    if next != 0 {
+        gather.cursor = u64::from(shard.index) << POSITION_BITS | next;
+        gather.done = true;
+    } else if next_shard < u64::from(shard.count) && gather.visited >= count {
+        gather.cursor = next_shard << POSITION_BITS;
+        gather.done = true;
+    }
+}
+
+/// The reply of a walk over shards: the cursor, and what was found.
+pub fn merge(_: &Args<'_>, gather: Gather, out: &mut Out) -> CommandResult {
+    out.array(2);
+    out.bulk(itoa::Buffer::new().format(gather.cursor).as_bytes());
+    gather.reply(out);
+    Ok(())
+}
+
+/// `[MATCH pattern] [COUNT count]`, and a word for elements alone
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options<'a> {
+    /// What elements must match; none where everything does.
+    pub pattern: Option<&'a [u8]>,
+    /// How many elements to look at.
+    pub count: usize,
+    /// Fields without their values, members without their scores.
+    pub is_bare: bool,
+}
+
+impl<'a> Options<'a> {
+    /// Reads the options from an argument on.
+    pub fn parse(args: &Args<'a>, from: usize) -> Result<Options<'a>, CommandError> {
+        Options::parse_with(args, from, None, |_| false)
+    }
+
+    /// Reads the options from an argument on, among which there may be a word for elements alone, and others with one
+    /// argument behind each: `takes` is shown where such a word would stand, and says whether it is one.
+    pub fn parse_with(
+        args: &Args<'a>,
+        from: usize,
+        bare: Option<&str>,
+        mut takes: impl FnMut(usize) -> bool,
+    ) -> Result<Options<'a>, CommandError> {
+        let mut options = Options {
+            pattern: None,
+            count: COUNT_DEFAULT,
+            is_bare: false,
+        };
+        let mut at = from;
+        while at < args.len() {
+            if bare.is_some_and(|bare| args.is(at, bare)) {
+                options.is_bare = true;
+                at += 1;
+                continue;
+            }
+            if at + 1 >= args.len() {
+                return Err(CommandError::Syntax);
+            }
+            if args.is(at, "count") {
+                let count = args.integer(at + 1)?;
+                if count < 1 {
+                    return Err(CommandError::Syntax);
+                }
+                options.count = usize::try_from(count).unwrap_or(usize::MAX);
+            } else if args.is(at, "match") {
+                let pattern = args.get(at + 1);
+                options.pattern = (!glob::matches_all(pattern)).then_some(pattern);
+            } else if !takes(at) {
+                return Err(CommandError::Syntax);
+            }
+            at += 2;
+        }
+        Ok(options)
+    }
+
+    /// Whether an element is asked for.
+    pub fn fits(&self, element: &[u8]) -> bool {
+        self.pattern
+            .is_none_or(|pattern| glob::matches(pattern, element, Case::Sensitive))
+    }
+}
+
+/// The reply: the next cursor, and an array of `count` replies that `elements` holds.
+pub fn reply(next: u64, count: usize, elements: &mut Out, out: &mut Out) {
+    out.array(2);
+    out.bulk(itoa::Buffer::new().format(next).as_bytes());
+    out.array(count);
+    out.append(elements);
+}
+
+/// The reply for a key that is not there.
+pub fn reply_nothing(out: &mut Out) {
+    out.array(2);
+    out.bulk(b"0");
+    out.array(0);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cursors_are_read_as_strtoul_reads_them() {
+        for (text, value) in [
+            ("", Some(0)),
+            ("0", Some(0)),
+            ("+5", Some(5)),
+            ("007", Some(7)),
+            ("18446744073709551615", Some(u64::MAX)),
+            ("18446744073709551616", None),
+            ("-1", Some(u64::MAX)),
+            ("-", None),
+            ("+", None),
+            (" 1", None),
+            ("1 ", None),
+            ("0x1", None),
+        ] {
+            assert_eq!(cursor(text.as_bytes()).ok(), value, "{text:?}");
+        }
+    }
+}

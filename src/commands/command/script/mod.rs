@@ -1,0 +1,123 @@
+//! Scripts and functions: the rows, and what needs no shard.
+//!
+//! ```text
+//! mod        EVAL EVALSHA EVAL_RO EVALSHA_RO FCALL FCALL_RO, and what kind of run each is
+//! manage     SCRIPT with its subcommands
+//! functions  FUNCTION with its subcommands
+//! ```
+//!
+//! Running a script is the work of [`crate::command::declaration::Run::Script`]'s interpreter, which stands beside this
+//! module and is not known here.
+
+mod functions;
+mod manage;
+
+use super::declaration::{Command, Flags, Group, KeyFlags, KeySpec, Run, ScriptVerb};
+use super::host::scripts::Kind;
+
+pub(super) static TABLE: &[&Command] = &[
+    &EVAL,
+    &EVALSHA,
+    &EVALSHA_RO,
+    &EVAL_RO,
+    &FCALL,
+    &FCALL_RO,
+    &functions::FUNCTION,
+    &manage::SCRIPT,
+];
+
+const GROUP: Group = Group::Scripting;
+const FLAGS: Flags = Flags::NOSCRIPT
+    .or(Flags::SKIP_MONITOR)
+    .or(Flags::NO_MANDATORY_KEYS)
+    .or(Flags::STALE);
+const WRITES: KeyFlags = KeyFlags::RW.or(KeyFlags::ACCESS).or(KeyFlags::UPDATE);
+const READS: KeyFlags = KeyFlags::RO.or(KeyFlags::ACCESS);
+const RW_NOTE: &str =
+    "We cannot tell how the keys will be used so we assume the worst, RW and UPDATE";
+const RO_NOTE: &str =
+    "We cannot tell how the keys will be used so we assume the worst, RO and ACCESS";
+const COST: &str = "That of the script.";
+
+/// `EVAL script numkeys [key [key ...]] [arg [arg ...]]`
+static EVAL: Command = Command::new("eval", GROUP, -3)
+    .names_keys(&[KeySpec::counted(2, WRITES).note(RW_NOTE)])
+    .flags(FLAGS.or(Flags::MAY_REPLICATE))
+    .doc(
+        "2.6.0",
+        "script numkeys [key [key ...]] [arg [arg ...]]",
+        "Runs a Lua script in the server.",
+    )
+    .complexity(COST)
+    .on_script(ScriptVerb::Eval);
+
+/// `EVALSHA sha1 numkeys [key [key ...]] [arg [arg ...]]`
+static EVALSHA: Command = Command::new("evalsha", GROUP, -3)
+    .names_keys(&[KeySpec::counted(2, WRITES)])
+    .flags(FLAGS.or(Flags::MAY_REPLICATE))
+    .doc(
+        "2.6.0",
+        "sha1 numkeys [key [key ...]] [arg [arg ...]]",
+        "Runs a cached Lua script by its SHA-1.",
+    )
+    .complexity(COST)
+    .on_script(ScriptVerb::EvalSha);
+
+/// `EVAL_RO script numkeys [key [key ...]] [arg [arg ...]]`
+static EVAL_RO: Command = Command::new("eval_ro", GROUP, -3)
+    .reads(&[KeySpec::counted(2, READS).note(RO_NOTE)])
+    .flags(FLAGS)
+    .doc(
+        "7.0.0",
+        "script numkeys [key [key ...]] [arg [arg ...]]",
+        "Runs a Lua script that may not write.",
+    )
+    .complexity(COST)
+    .on_script(ScriptVerb::EvalRo);
+
+/// `EVALSHA_RO sha1 numkeys [key [key ...]] [arg [arg ...]]`
+static EVALSHA_RO: Command = Command::new("evalsha_ro", GROUP, -3)
+    .reads(&[KeySpec::counted(2, READS)])
+    .flags(FLAGS)
+    .doc(
+        "7.0.0",
+        "sha1 numkeys [key [key ...]] [arg [arg ...]]",
+        "Runs a cached Lua script that may not write, by its SHA-1.",
+    )
+    .complexity(COST)
+    .on_script(ScriptVerb::EvalShaRo);
+
+/// `FCALL function numkeys [key [key ...]] [arg [arg ...]]`
+static FCALL: Command = Command::new("fcall", GROUP, -3)
+    .names_keys(&[KeySpec::counted(2, WRITES).note(RW_NOTE)])
+    .flags(FLAGS.or(Flags::MAY_REPLICATE))
+    .doc(
+        "7.0.0",
+        "function numkeys [key [key ...]] [arg [arg ...]]",
+        "Calls a function of a library.",
+    )
+    .complexity("That of the function.")
+    .on_script(ScriptVerb::Fcall);
+
+/// `FCALL_RO function numkeys [key [key ...]] [arg [arg ...]]`
+static FCALL_RO: Command = Command::new("fcall_ro", GROUP, -3)
+    .reads(&[KeySpec::counted(2, READS).note(RO_NOTE)])
+    .flags(FLAGS)
+    .doc(
+        "7.0.0",
+        "function numkeys [key [key ...]] [arg [arg ...]]",
+        "Calls a function of a library that may not write.",
+    )
+    .complexity("That of the function.")
+    .on_script(ScriptVerb::FcallRo);
+
+impl Kind {
+    /// What a command runs.
+    pub fn of(command: &Command) -> Kind {
+        match command.run {
+            Run::Script(ScriptVerb::Fcall | ScriptVerb::FcallRo) => Kind::Function,
+            Run::Script(_) => Kind::Script,
+            _ => Kind::Transaction,
+        }
+    }
+}

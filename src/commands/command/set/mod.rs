@@ -1,0 +1,128 @@
+//! Sets of strings, each there once, in no order.
+//!
+//! ```text
+//! this file  what all of them share
+//! member     SADD SREM SMOVE SISMEMBER SMISMEMBER SCARD SMEMBERS SSCAN
+//! draw       SPOP SRANDMEMBER
+//! expire     SEXPIRE SPEXPIRE SEXPIREAT SPEXPIREAT SPERSIST STTL SPTTL SEXPIRETIME SPEXPIRETIME
+//! combine    SINTER SUNION SDIFF, their STORE forms, and SINTERCARD SUNIONCARD SDIFFCARD
+//! ```
+
+mod combine;
+mod draw;
+mod expire;
+mod member;
+#[cfg(test)]
+mod tests;
+
+use super::Args;
+use super::context::ShardCx;
+use super::declaration::Command;
+use super::element_deadline::log_names;
+use crate::config::Config;
+use basalt_core::base::hash::Seed;
+use basalt_core::structures::intset;
+use basalt_core::structures::table::Place;
+use basalt_engine::Key;
+use basalt_engine::effect::Event;
+use basalt_engine::keyspace::Keyspace;
+use basalt_engine::value::set::{Limits, SetRef};
+
+pub(super) static TABLE: &[&Command] = &[
+    &member::SADD,
+    &member::SCARD,
+    &combine::SDIFF,
+    &combine::SDIFFCARD,
+    &combine::SDIFFSTORE,
+    &expire::SEXPIRE,
+    &expire::SEXPIREAT,
+    &expire::SEXPIRETIME,
+    &combine::SINTER,
+    &combine::SINTERCARD,
+    &combine::SINTERSTORE,
+    &member::SISMEMBER,
+    &member::SMEMBERS,
+    &member::SMISMEMBER,
+    &member::SMOVE,
+    &expire::SPERSIST,
+    &expire::SPEXPIRE,
+    &expire::SPEXPIREAT,
+    &expire::SPEXPIRETIME,
+    &draw::SPOP,
+    &expire::SPTTL,
+    &draw::SRANDMEMBER,
+    &member::SREM,
+    &member::SSCAN,
+    &expire::STTL,
+    &combine::SUNION,
+    &combine::SUNIONCARD,
+    &combine::SUNIONSTORE,
+];
+
+const SREM_EVENT: Event = event("srem");
+
+/// An event of sets (class `s`).
+const fn event(name: &'static str) -> Event {
+    Event::new(b's', name)
+}
+
+/// The limits of small sets, as they are configured now.
+pub(in crate::command) fn limits(cx: &ShardCx<'_>) -> Limits {
+    limits_of(cx.config, cx.seed(), cx.elements_due_ms())
+}
+
+/// The limits of small sets under a configuration, at a moment.
+pub(in crate::command) fn limits_of(config: &Config, seed: Seed, now_ms: u64) -> Limits {
+    let count = |limit: u64| usize::try_from(limit).unwrap_or(usize::MAX);
+    Limits {
+        // No intset of gibibytes, whatever is configured.
+        intset_entries: count(config.set_max_intset_entries).min(intset::MEMBERS_MAX - 1),
+        listpack_entries: count(config.set_max_listpack_entries),
+        listpack_value: count(config.set_max_listpack_value),
+        seed,
+        now_ms,
+    }
+}
+
+/// The set at a place.
+fn at<'k>(keyspace: &'k Keyspace<'_>, place: Place) -> SetRef<'k> {
+    SetRef::of(keyspace.entry(place), keyspace.elements_due_ms())
+}
+
+/// The named members that lie in a set though their time has come, if that is to be logged: to add one is to make a new
+/// one, but to a replica, whose clock may be behind, it is there.
+fn lapsed<'a>(
+    keyspace: &Keyspace<'_>,
+    place: Place,
+    is_logged: bool,
+    members: impl Iterator<Item = &'a [u8]>,
+) -> Vec<&'a [u8]> {
+    let (set, due_ms) = (at(keyspace, place), keyspace.elements_due_ms());
+    let has_due = set.next_deadline().is_some_and(|at_ms| at_ms <= due_ms);
+    if !is_logged || !has_due {
+        return Vec::new();
+    }
+    let all = SetRef::of(keyspace.entry(place), 0);
+    let is_lapsed = |member: &&[u8]| all.contains(member) && !set.contains(member);
+    members.filter(is_lapsed).collect()
+}
+
+/// Logs that lapsed members are gone, in front of the command that adds them anew.
+fn log_lapsed(cx: &mut ShardCx<'_>, args: &Args<'_>, key: &[u8], lapsed: &[&[u8]]) {
+    if !lapsed.is_empty() {
+        log_names(cx, &[b"SREM", key], lapsed);
+        cx.log_instead(args.contents(0));
+    }
+}
+
+/// Records that members were taken out of a set, and deletes it if none are left.
+fn took_out(keyspace: &mut Keyspace<'_>, key: &Key<'_>, place: Place, event: Event) {
+    let is_empty = at(keyspace, place).is_empty();
+    if is_empty {
+        keyspace.delete_over(place);
+    }
+    keyspace.wrote(key.bytes, event);
+    if is_empty {
+        keyspace.wrote(key.bytes, Event::DEL);
+    }
+}

@@ -1,0 +1,527 @@
+//! What several sorted sets have in common, have together, or one has and the others have not, with their scores
+//! weighted and brought together.
+//!
+//! All keys are looked up first, in the order of the arguments, so that expired ones go and a wrong type is an error
+//! whatever the others hold; then they are read side by side, on however many shards they lie.
+
+use std::collections::HashMap;
+
+use super::{begin_members, event, log_members, reply_scored, score, store};
+use crate::command::Args;
+use crate::command::Out;
+use crate::command::args::RoutedKey;
+use crate::command::context::ShardCx;
+use crate::command::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
+use crate::command::error::CommandError;
+use basalt_core::structures::listpack::Element;
+use basalt_engine::effect::Event;
+use basalt_engine::value::set::SetRef;
+use basalt_engine::value::sorted_set::{Members, SortedSet};
+use basalt_engine::value::{DataType, Kind};
+
+const SOURCES: &[KeySpec] = &[KeySpec::counted(1, KeyFlags::RO.or(KeyFlags::ACCESS))];
+const STORED: &[KeySpec] = &[
+    KeySpec::one(1, KeyFlags::OW.or(KeyFlags::UPDATE)),
+    KeySpec::counted(2, KeyFlags::RO.or(KeyFlags::ACCESS)),
+];
+
+const UNION_COST: &str = "O(N)+O(M*log(M)) for N members of all sets, M in the result.";
+const INTERSECTION_COST: &str =
+    "O(N*K)+O(M*log(M)) for K sets, the smallest with N members, M in the result.";
+const COUNTS: &[(&str, &str)] = &[("8.8.0", "Knows `AGGREGATE COUNT`.")];
+const DIFFERENCE_COST: &str = "O(L)+O(M*log(M)) for L members of all sets, M in the result.";
+
+/// What becomes of the sets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Operation {
+    Union,
+    Intersection,
+    /// The first without the others.
+    Difference,
+}
+
+/// What becomes of the scores of a member that several sets have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Aggregate {
+    Sum,
+    Min,
+    Max,
+    /// How many sets have the member; what scores it has there is of no account.
+    Count,
+}
+
+impl Aggregate {
+    /// What a member counts in a set that has it with this score.
+    fn counted(self, score: f64) -> f64 {
+        match self {
+            Aggregate::Count => 1.0,
+            Aggregate::Sum | Aggregate::Min | Aggregate::Max => score,
+        }
+    }
+
+    /// Infinities of both signs together are 0.
+    fn join(self, one: f64, two: f64) -> f64 {
+        match self {
+            Aggregate::Sum | Aggregate::Count => number_or_zero(one + two),
+            Aggregate::Min if two < one => two,
+            Aggregate::Max if two > one => two,
+            Aggregate::Min | Aggregate::Max => one,
+        }
+    }
+}
+
+fn number_or_zero(score: f64) -> f64 {
+    if score.is_nan() { 0.0 } else { score }
+}
+
+/// One of the sets, as far as it is there.
+#[derive(Clone, Copy)]
+struct Source<'a> {
+    set: Option<Read<'a>>,
+    weight: f64,
+    /// The hash of its key: equal for a key that is named twice.
+    hash: u64,
+}
+
+/// A set that is read.
+#[derive(Clone, Copy)]
+enum Read<'a> {
+    Sorted(SortedSet<'a>),
+    /// A set without scores.
+    Plain(SetRef<'a>),
+}
+
+impl Read<'_> {
+    fn len(self) -> usize {
+        match self {
+            Read::Sorted(set) => set.len(),
+            Read::Plain(set) => set.len(),
+        }
+    }
+
+    /// The score of a member; members of plain sets have 1.
+    fn score(self, member: Element<'_>) -> Option<f64> {
+        match self {
+            Read::Sorted(set) => member.with_bytes(|member| set.score(member)),
+            Read::Plain(set) => set.has(member).then_some(1.0),
+        }
+    }
+
+    /// Shows members as long as `f` wants more.
+    fn while_each(self, mut f: impl FnMut(Element<'_>, f64) -> bool) {
+        match self {
+            Read::Sorted(set) => {
+                for (member, score) in set.iter() {
+                    if !f(member, score) {
+                        break;
+                    }
+                }
+            }
+            Read::Plain(set) => set.while_each(|member| f(member, 1.0)),
+        }
+    }
+}
+
+impl Source<'_> {
+    fn len(&self) -> usize {
+        self.set.map_or(0, Read::len)
+    }
+
+    fn weighted(&self, score: f64) -> f64 {
+        number_or_zero(self.weight * score)
+    }
+}
+
+/// Members that are looked at, at most.
+fn visited(operation: Operation, sources: &[Source<'_>]) -> usize {
+    let mut lens = sources.iter().map(Source::len);
+    match operation {
+        Operation::Intersection => lens.min().unwrap_or(0),
+        Operation::Union => lens.sum(),
+        Operation::Difference => lens.next().unwrap_or(0),
+    }
+}
+
+/// A request, read.
+struct Request {
+    weights: Vec<f64>,
+    aggregate: Aggregate,
+    with_scores: bool,
+    limit: usize,
+}
+
+/// Which options a command takes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Reply,
+    Store,
+    Count,
+}
+
+/// Reads how many keys there are; nothing is known of them before that.
+fn numkeys(cx: &ShardCx<'_>, args: &Args<'_>, at: usize) -> Result<usize, CommandError> {
+    let numkeys = args.integer(at)?;
+    if numkeys < 1 {
+        return Err(format!(
+            "ERR at least 1 input key is needed for '{}' command",
+            cx.command.full_name
+        )
+        .into());
+    }
+    usize::try_from(numkeys)
+        .ok()
+        .filter(|numkeys| *numkeys < args.len() - at)
+        .ok_or(CommandError::Syntax)
+}
+
+impl Request {
+    /// Reads what stands behind the keys.
+    fn parse(
+        args: &Args<'_>,
+        from: usize,
+        numkeys: usize,
+        operation: Operation,
+        form: Form,
+    ) -> Result<Request, CommandError> {
+        let mut request = Request {
+            weights: Vec::new(),
+            aggregate: Aggregate::Sum,
+            with_scores: false,
+            limit: usize::MAX,
+        };
+        let joins_scores = operation != Operation::Difference && form != Form::Count;
+        let mut at = from;
+        while at < args.len() {
+            let left = args.len() - at;
+            if joins_scores && left > numkeys && args.is(at, "weights") {
+                let weights = (at + 1..=at + numkeys).map(|at| {
+                    score(args.get(at)).map_err(|_| "ERR weight value is not a float".into())
+                });
+                request.weights = weights.collect::<Result<_, CommandError>>()?;
+                at += 1 + numkeys;
+            } else if joins_scores && left >= 2 && args.is(at, "aggregate") {
+                request.aggregate = if args.is(at + 1, "sum") {
+                    Aggregate::Sum
+                } else if args.is(at + 1, "min") {
+                    Aggregate::Min
+                } else if args.is(at + 1, "max") {
+                    Aggregate::Max
+                } else if args.is(at + 1, "count") {
+                    Aggregate::Count
+                } else {
+                    return Err(CommandError::Syntax);
+                };
+                at += 2;
+            } else if form == Form::Reply && args.is(at, "withscores") {
+                request.with_scores = true;
+                at += 1;
+            } else if form == Form::Count && left >= 2 && args.is(at, "limit") {
+                let limit = args.integer(at + 1).ok();
+                let limit = limit
+                    .and_then(|limit| usize::try_from(limit).ok())
+                    .ok_or("ERR LIMIT can't be negative")?;
+                request.limit = if limit == 0 { usize::MAX } else { limit };
+                at += 2;
+            } else {
+                return Err(CommandError::Syntax);
+            }
+        }
+        Ok(request)
+    }
+}
+
+/// Looks all sources up, and says whether all are sets of some kind.
+fn look_up(cx: &mut ShardCx<'_>, args: &Args<'_>, keys: &[RoutedKey]) -> CommandResult {
+    for routed in keys {
+        let key = args.key_of(routed);
+        let mut keyspace = cx.at_routed(routed);
+        if let Some(place) = keyspace.find_read(&key) {
+            match keyspace.kind(place).data_type() {
+                DataType::SortedSet | DataType::Set => {}
+                _ => return Err(CommandError::WrongType),
+            }
+        }
+    }
+    Ok(())
+}
+
+fn sources<'c>(
+    cx: &'c ShardCx<'_>,
+    args: &Args<'_>,
+    keys: &[RoutedKey],
+    weights: &[f64],
+) -> Vec<Source<'c>> {
+    let due_ms = cx.elements_due_ms();
+    let source = |(number, routed): (usize, &RoutedKey)| {
+        let entry = cx.peek(routed, &args.key_of(routed));
+        Source {
+            set: entry.and_then(|entry| match Kind(entry.kind()).data_type() {
+                DataType::SortedSet => Some(Read::Sorted(SortedSet::of(entry))),
+                DataType::Set => Some(Read::Plain(SetRef::of(entry, due_ms))),
+                _ => None,
+            }),
+            weight: weights.get(number).copied().unwrap_or(1.0),
+            hash: routed.hash,
+        }
+    };
+    keys.iter().enumerate().map(source).collect()
+}
+
+/// Shows what all sources have, with the scores of all, as long as `f` wants more.
+fn intersect(
+    sources: &mut [Source<'_>],
+    aggregate: Aggregate,
+    mut f: impl FnMut(Element<'_>, f64) -> bool,
+) {
+    sources.sort_by_key(Source::len);
+    let Some((first, others)) = sources.split_first() else {
+        return;
+    };
+    let Some(set) = first.set else {
+        return;
+    };
+    set.while_each(|member, own| {
+        let mut score = first.weighted(aggregate.counted(own));
+        for other in others {
+            let found = if other.hash == first.hash {
+                Some(own)
+            } else {
+                other.set.and_then(|set| set.score(member))
+            };
+            let Some(found) = found else {
+                return true;
+            };
+            score = aggregate.join(score, aggregate.counted(found) * other.weight);
+        }
+        f(member, score)
+    });
+}
+
+/// What any source has, with the scores of those that have it.
+fn unite(sources: &mut [Source<'_>], aggregate: Aggregate) -> Members {
+    sources.sort_by_key(Source::len);
+    let mut found: HashMap<Vec<u8>, f64> = HashMap::new();
+    for source in sources.iter() {
+        let Some(set) = source.set else {
+            continue;
+        };
+        set.while_each(|member, own| {
+            let own = source.weighted(aggregate.counted(own));
+            member.with_bytes(|member| match found.get_mut(member) {
+                Some(score) => *score = aggregate.join(*score, own),
+                None => {
+                    found.insert(member.to_vec(), own);
+                }
+            });
+            true
+        });
+    }
+    found.into_iter().collect()
+}
+
+/// What the first source has and no other.
+fn subtract(sources: &[Source<'_>]) -> Members {
+    let mut members = Members::new();
+    if let Some((first, others)) = sources.split_first()
+        && let Some(set) = first.set
+    {
+        set.while_each(|member, score| {
+            let has_it = |other: &Source<'_>| {
+                other.hash == first.hash || other.set.is_some_and(|set| set.score(member).is_some())
+            };
+            if !others.iter().any(has_it) {
+                members.push((member.to_vec(), score));
+            }
+            true
+        });
+    }
+    members
+}
+
+fn combine(
+    cx: &mut ShardCx<'_>,
+    args: &Args<'_>,
+    numkeys_at: usize,
+    operation: Operation,
+    form: Form,
+) -> Result<(Members, Request), CommandError> {
+    let numkeys = numkeys(cx, args, numkeys_at)?;
+    let keys = &args.keys()[args.keys().len() - numkeys..];
+    look_up(cx, args, keys)?;
+    let request = Request::parse(args, numkeys_at + 1 + numkeys, numkeys, operation, form)?;
+    let mut sources = sources(cx, args, keys, &request.weights);
+    cx.scales().weigh(visited(operation, &sources))?;
+    let members = match operation {
+        Operation::Union => unite(&mut sources, request.aggregate),
+        Operation::Difference => subtract(&sources),
+        Operation::Intersection => {
+            let mut members = Members::new();
+            intersect(&mut sources, request.aggregate, |member, score| {
+                members.push((member.to_vec(), score));
+                true
+            });
+            members
+        }
+    };
+    Ok((members, request))
+}
+
+fn reply(
+    cx: &mut ShardCx<'_>,
+    args: &Args<'_>,
+    out: &mut Out,
+    operation: Operation,
+) -> CommandResult {
+    let (mut members, request) = combine(cx, args, 1, operation, Form::Reply)?;
+    members.sort_by(|one, two| {
+        let by_score = one.1.partial_cmp(&two.1);
+        by_score
+            .unwrap_or(std::cmp::Ordering::Equal)
+            .then_with(|| one.0.cmp(&two.0))
+    });
+    begin_members(members.len(), request.with_scores, out);
+    for (member, score) in &members {
+        reply_scored(Element::Bytes(member), *score, request.with_scores, out);
+    }
+    Ok(())
+}
+
+fn store_result(
+    cx: &mut ShardCx<'_>,
+    args: &Args<'_>,
+    out: &mut Out,
+    operation: Operation,
+    event: Event,
+) -> CommandResult {
+    let (members, request) = combine(cx, args, 2, operation, Form::Store)?;
+    if request.aggregate == Aggregate::Count {
+        log_members(cx, &args.key(1), &members);
+    }
+    store(cx, &args.key(1), members, event, out);
+    Ok(())
+}
+
+/// `ZUNION numkeys key [key ...] [WEIGHTS weight [weight ...]] [AGGREGATE <SUM | MIN | MAX | COUNT>] [WITHSCORES]`
+pub(super) static ZUNION: Command = Command::new("zunion", Group::SortedSet, -3)
+    .reads(SOURCES)
+    .flags(Flags::MOVABLEKEYS)
+    .doc(
+        "6.2.0",
+        "numkeys key [key ...] [WEIGHTS weight [weight ...]] [AGGREGATE <SUM | MIN | MAX | COUNT>] \
+         [WITHSCORES]",
+        "Returns the members that any of several sets has.",
+    )
+    .complexity(UNION_COST)
+    .history(COUNTS)
+    .takes_long()
+    .on_keys(|cx, args, out| reply(cx, args, out, Operation::Union));
+
+/// `ZINTER numkeys key [key ...] [WEIGHTS weight [weight ...]] [AGGREGATE <SUM | MIN | MAX | COUNT>] [WITHSCORES]`
+pub(super) static ZINTER: Command = Command::new("zinter", Group::SortedSet, -3)
+    .reads(SOURCES)
+    .flags(Flags::MOVABLEKEYS)
+    .doc(
+        "6.2.0",
+        "numkeys key [key ...] [WEIGHTS weight [weight ...]] [AGGREGATE <SUM | MIN | MAX | COUNT>] \
+         [WITHSCORES]",
+        "Returns the members that all of several sets have.",
+    )
+    .complexity(INTERSECTION_COST)
+    .history(COUNTS)
+    .takes_long()
+    .on_keys(|cx, args, out| reply(cx, args, out, Operation::Intersection));
+
+/// `ZDIFF numkeys key [key ...] [WITHSCORES]`
+pub(super) static ZDIFF: Command = Command::new("zdiff", Group::SortedSet, -3)
+    .reads(SOURCES)
+    .flags(Flags::MOVABLEKEYS)
+    .doc(
+        "6.2.0",
+        "numkeys key [key ...] [WITHSCORES]",
+        "Returns the members of a set that none of several others has.",
+    )
+    .complexity(DIFFERENCE_COST)
+    .takes_long()
+    .on_keys(|cx, args, out| reply(cx, args, out, Operation::Difference));
+
+/// `ZUNIONSTORE destination numkeys key [key ...] [WEIGHTS weight [weight ...]] [AGGREGATE <SUM | MIN | MAX | COUNT>]`
+pub(super) static ZUNIONSTORE: Command = Command::new("zunionstore", Group::SortedSet, -4)
+    .writes(STORED)
+    .flags(Flags::DENYOOM.or(Flags::MOVABLEKEYS))
+    .doc(
+        "2.0.0",
+        "destination numkeys key [key ...] [WEIGHTS weight [weight ...]] \
+         [AGGREGATE <SUM | MIN | MAX | COUNT>]",
+        "Stores the members that any of several sets has.",
+    )
+    .complexity(UNION_COST)
+    .history(COUNTS)
+    .takes_long()
+    .on_keys(|cx, args, out| store_result(cx, args, out, Operation::Union, event("zunionstore")));
+
+/// `ZINTERSTORE destination numkeys key [key ...] [WEIGHTS weight [weight ...]] [AGGREGATE <SUM | MIN | MAX | COUNT>]`
+pub(super) static ZINTERSTORE: Command = Command::new("zinterstore", Group::SortedSet, -4)
+    .writes(STORED)
+    .flags(Flags::DENYOOM.or(Flags::MOVABLEKEYS))
+    .doc(
+        "2.0.0",
+        "destination numkeys key [key ...] [WEIGHTS weight [weight ...]] \
+         [AGGREGATE <SUM | MIN | MAX | COUNT>]",
+        "Stores the members that all of several sets have.",
+    )
+    .complexity(INTERSECTION_COST)
+    .history(COUNTS)
+    .takes_long()
+    .on_keys(|cx, args, out| {
+        store_result(cx, args, out, Operation::Intersection, event("zinterstore"))
+    });
+
+/// `ZDIFFSTORE destination numkeys key [key ...]`
+pub(super) static ZDIFFSTORE: Command = Command::new("zdiffstore", Group::SortedSet, -4)
+    .writes(STORED)
+    .flags(Flags::DENYOOM.or(Flags::MOVABLEKEYS))
+    .doc(
+        "6.2.0",
+        "destination numkeys key [key ...]",
+        "Stores the members of a set that none of several others has.",
+    )
+    .complexity(DIFFERENCE_COST)
+    .takes_long()
+    .on_keys(|cx, args, out| {
+        store_result(cx, args, out, Operation::Difference, event("zdiffstore"))
+    });
+
+/// `ZINTERCARD numkeys key [key ...] [LIMIT limit]`
+pub(super) static ZINTERCARD: Command = Command::new("zintercard", Group::SortedSet, -3)
+    .reads(SOURCES)
+    .flags(Flags::MOVABLEKEYS)
+    .doc(
+        "7.0.0",
+        "numkeys key [key ...] [LIMIT limit]",
+        "Counts the members that all of several sets have.",
+    )
+    .complexity("O(N*K) for K sets, the smallest with N members.")
+    .takes_long()
+    .on_keys(zintercard);
+
+fn zintercard(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    let numkeys = numkeys(cx, args, 1)?;
+    look_up(cx, args, args.keys())?;
+    let request = Request::parse(
+        args,
+        2 + numkeys,
+        numkeys,
+        Operation::Intersection,
+        Form::Count,
+    )?;
+    let mut sources = sources(cx, args, args.keys(), &[]);
+    cx.scales()
+        .weigh(visited(Operation::Intersection, &sources))?;
+    let mut count = 0;
+    intersect(&mut sources, Aggregate::Sum, |_, _| {
+        count += 1;
+        count < request.limit
+    });
+    out.integer(count as i64);
+    Ok(())
+}

@@ -1,0 +1,220 @@
+//! Sorted sets: members with a score each, in the order of their scores.
+//!
+//! ```text
+//! this file  what all of them share
+//! add        ZADD ZINCRBY
+//! member     ZREM ZCARD ZSCORE ZMSCORE ZRANK ZREVRANK ZRANDMEMBER ZSCAN
+//! bounds     ranges of ranks, scores and members
+//! range      ZRANGE and its older relatives, ZRANGESTORE
+//! count      ZCOUNT ZLEXCOUNT ZREMRANGEBYRANK ZREMRANGEBYSCORE ZREMRANGEBYLEX
+//! combine    ZUNION ZINTER ZDIFF, their STORE forms, ZINTERCARD
+//! pop        ZPOPMIN ZPOPMAX ZMPOP and their blocking forms
+//! due        ZPOPDUE BZPOPDUE
+//! ```
+
+pub(super) mod add;
+mod bounds;
+mod combine;
+mod count;
+mod due;
+mod member;
+mod pop;
+mod range;
+#[cfg(test)]
+mod tests;
+
+use super::Args;
+use super::Out;
+use super::context::ShardCx;
+use super::declaration::{Command, CommandResult};
+use super::element::reply_element;
+use super::error::CommandError;
+use crate::config::Config;
+use crate::config::values::ZsetIndex;
+use basalt_core::base::hash::Seed;
+use basalt_core::base::number;
+use basalt_core::structures::block::Content;
+use basalt_core::structures::listpack::Element;
+use basalt_core::structures::ordered::Form;
+use basalt_core::structures::table::Place;
+use basalt_engine::Key;
+use basalt_engine::effect::Event;
+use basalt_engine::keyspace::{Keyspace, WrongType};
+use basalt_engine::value::DataType;
+use basalt_engine::value::object::detached;
+use basalt_engine::value::sorted_set::{Limits, Members, SortedSet, SortedSetMut};
+
+pub(super) static TABLE: &[&Command] = &[
+    &pop::BZMPOP,
+    &due::BZPOPDUE,
+    &pop::BZPOPMAX,
+    &pop::BZPOPMIN,
+    &add::ZADD,
+    &member::ZCARD,
+    &count::ZCOUNT,
+    &combine::ZDIFF,
+    &combine::ZDIFFSTORE,
+    &add::ZINCRBY,
+    &combine::ZINTER,
+    &combine::ZINTERCARD,
+    &combine::ZINTERSTORE,
+    &count::ZLEXCOUNT,
+    &pop::ZMPOP,
+    &member::ZMSCORE,
+    &due::ZPOPDUE,
+    &pop::ZPOPMAX,
+    &pop::ZPOPMIN,
+    &member::ZRANDMEMBER,
+    &range::ZRANGE,
+    &range::ZRANGEBYLEX,
+    &range::ZRANGEBYSCORE,
+    &range::ZRANGESTORE,
+    &member::ZRANK,
+    &member::ZREM,
+    &count::ZREMRANGEBYLEX,
+    &count::ZREMRANGEBYRANK,
+    &count::ZREMRANGEBYSCORE,
+    &range::ZREVRANGE,
+    &range::ZREVRANGEBYLEX,
+    &range::ZREVRANGEBYSCORE,
+    &member::ZREVRANK,
+    &member::ZSCAN,
+    &member::ZSCORE,
+    &combine::ZUNION,
+    &combine::ZUNIONSTORE,
+];
+
+/// An event of sorted sets (class `z`).
+pub(super) const fn event(name: &'static str) -> Event {
+    Event::new(b'z', name)
+}
+
+/// The limits of small sets, as they are configured now.
+pub(in crate::command) fn limits(cx: &ShardCx<'_>) -> Limits {
+    limits_of(cx.config, cx.seed())
+}
+
+/// The limits of small sorted sets under a configuration.
+pub(in crate::command) fn limits_of(config: &Config, seed: Seed) -> Limits {
+    let count = |limit: u64| usize::try_from(limit).unwrap_or(usize::MAX);
+    Limits {
+        members: count(config.zset_max_listpack_entries),
+        member_bytes: count(config.zset_max_listpack_value),
+        form: match config.zset_index {
+            ZsetIndex::Btree => Form::Tree,
+            ZsetIndex::Skiplist => Form::Skip,
+        },
+        seed,
+    }
+}
+
+/// A score that is given, which is any number but NaN.
+pub(super) fn score(text: &[u8]) -> Result<f64, CommandError> {
+    match number::parse_i64(text) {
+        Some(score) => Ok(score as f64),
+        None => number::parse_f64(text).ok_or(CommandError::NotFloat),
+    }
+}
+
+/// Looks a sorted set up for a command that reads it.
+#[inline]
+pub(super) fn read<'k>(
+    keyspace: &'k mut Keyspace<'_>,
+    key: &Key<'_>,
+) -> Result<Option<SortedSet<'k>>, WrongType> {
+    let found = keyspace.read_typed(key, DataType::SortedSet)?;
+    Ok(found.map(|place| SortedSet::of(keyspace.entry(place))))
+}
+
+/// Answers something about each member that a command names, by its score, if it is there.
+#[inline]
+pub(super) fn answer_each(
+    cx: &mut ShardCx<'_>,
+    args: &Args<'_>,
+    out: &mut Out,
+    answer: impl Fn(Option<f64>, &mut Out),
+) -> CommandResult {
+    let key = args.key(1);
+    let mut keyspace = cx.at(&key);
+    let set = read(&mut keyspace, &key)?;
+    out.array(args.len() - 2);
+    for member in args.from(2) {
+        answer(set.and_then(|set| set.score(member)), out);
+    }
+    Ok(())
+}
+
+/// Begins an array of members, with their scores or without. RESP3 sees pairs, RESP2 all of them in one array.
+fn begin_members(count: usize, with_scores: bool, out: &mut Out) {
+    let is_flat = with_scores && !out.is_resp3();
+    out.array(if is_flat { count * 2 } else { count });
+}
+
+/// Writes one member of such an array.
+fn reply_scored(member: Element<'_>, score: f64, with_scores: bool, out: &mut Out) {
+    if with_scores && out.is_resp3() {
+        out.array(2);
+    }
+    reply_element(member, out);
+    if with_scores {
+        out.double(score);
+    }
+}
+
+/// Records that members were taken out, and deletes the set if none are left.
+fn took_out(keyspace: &mut Keyspace<'_>, key: &Key<'_>, place: Place, event: Event) {
+    let is_empty = SortedSet::of(keyspace.entry(place)).is_empty();
+    if is_empty {
+        keyspace.delete(place);
+    }
+    keyspace.wrote(key.bytes, event);
+    if is_empty {
+        keyspace.wrote(key.bytes, Event::DEL);
+    }
+}
+
+/// Logs that a key is to hold these members and nothing else, in place of a command that older servers do not know.
+pub(super) fn log_members(cx: &mut ShardCx<'_>, key: &Key<'_>, members: &Members) {
+    if !cx.is_logged() {
+        return;
+    }
+    cx.log_nothing();
+    if cx.at(key).find_write(key).is_some() {
+        cx.log_deletion(key.bytes, false);
+    }
+    if members.is_empty() {
+        return;
+    }
+    let text = |score: f64| number::F64Buffer::default().format(score).to_vec();
+    let scores: Vec<Vec<u8>> = members.iter().map(|(_, score)| text(*score)).collect();
+    let mut request: Vec<Content<'_>> = vec![b"ZADD".into(), key.bytes.into()];
+    for ((member, _), score) in members.iter().zip(&scores) {
+        request.push(score.into());
+        request.push(member.into());
+    }
+    cx.log_instead(request);
+}
+
+/// Stores members, each of which is there once, under a key, whatever it holds; without members the key goes. Answers
+/// how many there are.
+pub(super) fn store(
+    cx: &mut ShardCx<'_>,
+    key: &Key<'_>,
+    mut members: Members,
+    event: Event,
+    out: &mut Out,
+) {
+    let limits = limits(cx);
+    let mut keyspace = cx.at(key);
+    let found = keyspace.find_write(key);
+    if !members.is_empty() {
+        let entry = detached(|| SortedSetMut::entry_of(key.bytes, &mut members, limits));
+        keyspace.overwrites(key, found, DataType::SortedSet);
+        keyspace.adopt(key, found, entry);
+        keyspace.wrote(key.bytes, event);
+    } else if let Some(place) = found {
+        keyspace.delete(place);
+        keyspace.wrote(key.bytes, Event::DEL);
+    }
+    out.integer(members.len() as i64);
+}

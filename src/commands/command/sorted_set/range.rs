@@ -1,0 +1,279 @@
+//! Members in order: ZRANGE, its older relatives, and ZRANGESTORE.
+
+use super::bounds::{Bounds, Ranks};
+use super::{begin_members, event, reply_scored, store};
+use crate::command::Args;
+use crate::command::Out;
+use crate::command::context::ShardCx;
+use crate::command::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
+use crate::command::error::CommandError;
+use basalt_core::structures::ordered::Direction;
+use basalt_core::structures::table::Place;
+use basalt_engine::Key;
+use basalt_engine::keyspace::Keyspace;
+use basalt_engine::value::DataType;
+use basalt_engine::value::sorted_set::SortedSet;
+
+const COST: &str = "O(log(N)+M) in a set of N members, for M that are answered.";
+
+/// What a range counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum By {
+    Rank,
+    Score,
+    Lex,
+}
+
+/// What a command's name already says.
+#[derive(Clone, Copy)]
+struct Given {
+    /// The argument with the key; bounds stand behind it.
+    key_at: usize,
+    by: Option<By>,
+    direction: Option<Direction>,
+    takes_scores: bool,
+}
+
+impl Given {
+    const fn new(by: By, direction: Direction) -> Given {
+        Given {
+            key_at: 1,
+            by: Some(by),
+            direction: Some(direction),
+            takes_scores: true,
+        }
+    }
+}
+
+/// What is asked for.
+struct Wanted<'a> {
+    bounds: Bounds<'a>,
+    direction: Direction,
+    offset: i64,
+    count: i64,
+    is_limited: bool,
+    with_scores: bool,
+}
+
+impl<'a> Wanted<'a> {
+    fn parse(args: &Args<'a>, given: Given) -> Result<Wanted<'a>, CommandError> {
+        let (mut by, mut direction) = (given.by, given.direction);
+        let mut limit = None;
+        let mut with_scores = false;
+        let mut at = given.key_at + 3;
+        while at < args.len() {
+            if given.takes_scores && args.is(at, "withscores") {
+                with_scores = true;
+            } else if args.is(at, "limit") && at + 2 < args.len() {
+                limit = Some((args.integer(at + 1)?, args.integer(at + 2)?));
+                at += 2;
+            } else if direction.is_none() && args.is(at, "rev") {
+                direction = Some(Direction::Descending);
+            } else if by.is_none() && args.is(at, "bylex") {
+                by = Some(By::Lex);
+            } else if by.is_none() && args.is(at, "byscore") {
+                by = Some(By::Score);
+            } else {
+                return Err(CommandError::Syntax);
+            }
+            at += 1;
+        }
+        let by = by.unwrap_or(By::Rank);
+        let direction = direction.unwrap_or(Direction::Ascending);
+        let (offset, count) = limit.unwrap_or((0, -1));
+        if count != -1 && by == By::Rank {
+            return Err(
+                "ERR syntax error, LIMIT is only supported in combination with \
+                        either BYSCORE or BYLEX"
+                    .into(),
+            );
+        }
+        if with_scores && by == By::Lex {
+            return Err(
+                "ERR syntax error, WITHSCORES not supported in combination with BYLEX".into(),
+            );
+        }
+        let (first, second) = (given.key_at + 1, given.key_at + 2);
+        // A range that is walked downwards names its greater end first.
+        let (min, max) = match direction {
+            Direction::Ascending => (args.get(first), args.get(second)),
+            Direction::Descending => (args.get(second), args.get(first)),
+        };
+        let bounds = match by {
+            By::Rank => Bounds::Rank(args.integer(first)?, args.integer(second)?),
+            By::Score => Bounds::scores(min, max)?,
+            By::Lex => Bounds::members(min, max)?,
+        };
+        Ok(Wanted {
+            bounds,
+            direction,
+            offset,
+            count,
+            is_limited: limit.is_some() && by != By::Rank,
+            with_scores,
+        })
+    }
+
+    fn ranks(&self, set: SortedSet<'_>) -> Ranks {
+        let ranks = self.bounds.ranks(set, self.direction);
+        if self.is_limited {
+            ranks.limited(self.offset, self.count, self.direction)
+        } else {
+            ranks
+        }
+    }
+}
+
+fn find(keyspace: &mut Keyspace<'_>, key: &Key<'_>) -> Result<Option<Place>, CommandError> {
+    Ok(keyspace.read_typed(key, DataType::SortedSet)?)
+}
+
+fn reply(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out, given: Given) -> CommandResult {
+    let wanted = Wanted::parse(args, given)?;
+    let (key, scales) = (args.key(given.key_at), cx.scales());
+    let mut keyspace = cx.at(&key);
+    let Some(place) = find(&mut keyspace, &key)? else {
+        out.array(0);
+        return Ok(());
+    };
+    let set = SortedSet::of(keyspace.entry(place));
+    let ranks = wanted.ranks(set);
+    scales.weigh(ranks.count())?;
+    begin_members(ranks.count(), wanted.with_scores, out);
+    for (member, score) in set.range(ranks.from, ranks.to, wanted.direction) {
+        reply_scored(member, score, wanted.with_scores, out);
+    }
+    Ok(())
+}
+
+/// `ZRANGE key start stop [BYSCORE | BYLEX] [REV] [LIMIT offset count] [WITHSCORES]`
+pub(super) static ZRANGE: Command = Command::new("zrange", Group::SortedSet, -4)
+    .reads(KeySpec::FIRST_READ)
+    .doc(
+        "1.2.0",
+        "key start:string stop:string [BYSCORE | BYLEX] [REV] [LIMIT offset count] [WITHSCORES]",
+        "Returns a range of members, by rank, score or name.",
+    )
+    .complexity(COST)
+    .history(&[("6.2.0", "Knows `REV`, `BYSCORE`, `BYLEX` and `LIMIT`.")])
+    .takes_long()
+    .on_keys(|cx, args, out| {
+        let given = Given {
+            key_at: 1,
+            by: None,
+            direction: None,
+            takes_scores: true,
+        };
+        reply(cx, args, out, given)
+    });
+
+/// `ZREVRANGE key start stop [WITHSCORES]`
+pub(super) static ZREVRANGE: Command = Command::new("zrevrange", Group::SortedSet, -4)
+    .reads(KeySpec::FIRST_READ)
+    .doc(
+        "1.2.0",
+        "key start stop [WITHSCORES]",
+        "Returns a range of ranks, which count from the greatest score on.",
+    )
+    .complexity(COST)
+    .deprecated("6.2.0", "`ZRANGE` with the `REV` argument")
+    .takes_long()
+    .on_keys(|cx, args, out| reply(cx, args, out, Given::new(By::Rank, Direction::Descending)));
+
+/// `ZRANGEBYSCORE key min max [WITHSCORES] [LIMIT offset count]`
+pub(super) static ZRANGEBYSCORE: Command = Command::new("zrangebyscore", Group::SortedSet, -4)
+    .reads(KeySpec::FIRST_READ)
+    .doc(
+        "1.0.5",
+        "key min max [WITHSCORES] [LIMIT offset count]",
+        "Returns the members with scores in a range.",
+    )
+    .complexity(COST)
+    .history(&[("2.0.0", "Knows `WITHSCORES`.")])
+    .deprecated("6.2.0", "`ZRANGE` with the `BYSCORE` argument")
+    .takes_long()
+    .on_keys(|cx, args, out| reply(cx, args, out, Given::new(By::Score, Direction::Ascending)));
+
+/// `ZREVRANGEBYSCORE key max min [WITHSCORES] [LIMIT offset count]`
+pub(super) static ZREVRANGEBYSCORE: Command =
+    Command::new("zrevrangebyscore", Group::SortedSet, -4)
+        .reads(KeySpec::FIRST_READ)
+        .doc(
+            "2.2.0",
+            "key max min [WITHSCORES] [LIMIT offset count]",
+            "Returns the members with scores in a range, the greatest first.",
+        )
+        .complexity(COST)
+        .history(&[("2.1.6", "The bounds may be exclusive.")])
+        .deprecated("6.2.0", "`ZRANGE` with the `REV` and `BYSCORE` arguments")
+        .takes_long()
+        .on_keys(|cx, args, out| {
+            reply(cx, args, out, Given::new(By::Score, Direction::Descending))
+        });
+
+/// `ZRANGEBYLEX key min max [LIMIT offset count]`
+pub(super) static ZRANGEBYLEX: Command = Command::new("zrangebylex", Group::SortedSet, -4)
+    .reads(KeySpec::FIRST_READ)
+    .doc(
+        "2.8.9",
+        "key min:string max:string [LIMIT offset count]",
+        "Returns a range of members of equal scores, by name.",
+    )
+    .complexity(COST)
+    .deprecated("6.2.0", "`ZRANGE` with the `BYLEX` argument")
+    .takes_long()
+    .on_keys(|cx, args, out| reply(cx, args, out, Given::new(By::Lex, Direction::Ascending)));
+
+/// `ZREVRANGEBYLEX key max min [LIMIT offset count]`
+pub(super) static ZREVRANGEBYLEX: Command = Command::new("zrevrangebylex", Group::SortedSet, -4)
+    .reads(KeySpec::FIRST_READ)
+    .doc(
+        "2.8.9",
+        "key max:string min:string [LIMIT offset count]",
+        "Returns a range of members of equal scores, by name, the greatest first.",
+    )
+    .complexity(COST)
+    .deprecated("6.2.0", "`ZRANGE` with the `REV` and `BYLEX` arguments")
+    .takes_long()
+    .on_keys(|cx, args, out| reply(cx, args, out, Given::new(By::Lex, Direction::Descending)));
+
+/// `ZRANGESTORE dst src min max [BYSCORE | BYLEX] [REV] [LIMIT offset count]`
+pub(super) static ZRANGESTORE: Command = Command::new("zrangestore", Group::SortedSet, -5)
+    .writes(&[
+        KeySpec::one(1, KeyFlags::OW.or(KeyFlags::UPDATE)),
+        KeySpec::one(2, KeyFlags::RO.or(KeyFlags::ACCESS)),
+    ])
+    .flags(Flags::DENYOOM)
+    .doc(
+        "6.2.0",
+        "dst:key src:key min:string max:string [BYSCORE | BYLEX] [REV] [LIMIT offset count]",
+        "Stores a range of members as a sorted set of their own.",
+    )
+    .complexity("O(log(N)+M) in a set of N members, for M that are stored.")
+    .takes_long()
+    .on_keys(zrangestore);
+
+fn zrangestore(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    let given = Given {
+        key_at: 2,
+        by: None,
+        direction: None,
+        takes_scores: false,
+    };
+    let wanted = Wanted::parse(args, given)?;
+    let (source, scales) = (args.key(2), cx.scales());
+    let mut keyspace = cx.at(&source);
+    let members = match find(&mut keyspace, &source)? {
+        None => Vec::new(),
+        Some(place) => {
+            let set = SortedSet::of(keyspace.entry(place));
+            let ranks = wanted.ranks(set);
+            scales.weigh(ranks.count())?;
+            set.range(ranks.from, ranks.to, wanted.direction)
+                .map(|(member, score)| (member.to_vec(), score))
+                .collect()
+        }
+    };
+    store(cx, &args.key(1), members, event("zrangestore"), out);
+    Ok(())
+}

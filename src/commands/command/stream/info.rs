@@ -1,0 +1,331 @@
+//! XINFO: what streams, groups and consumers say of themselves.
+
+use super::group::no_group_of;
+use super::producers::usual_rules;
+use super::{Args, Command, CommandError, CommandResult, DataType, Out, ShardCx, StreamId};
+use super::{now_ms, reply_entries, reply_entry, reply_id, stream_at};
+use crate::command::declaration::{Flags, Group, KeyFlags, KeySpec};
+use crate::command::error::shown_name;
+use crate::command::server::reply_help;
+use basalt_engine::value::stream::Stream;
+use basalt_engine::value::stream::consumer::{Consumer, NEVER};
+use basalt_engine::value::stream::group::{Group as ConsumerGroup, UNKNOWN_READ};
+use basalt_engine::value::stream::producers::{ProducerFacts, Rules};
+
+const KEY: &[KeySpec] = &[KeySpec::one(2, KeyFlags::RO.or(KeyFlags::ACCESS))];
+
+/// `XINFO subcommand`
+pub(super) static XINFO: Command = Command::new("xinfo", Group::Stream, -2)
+    .doc("5.0.0", "", "Holds the commands that describe streams.")
+    .complexity("Depends on subcommand.")
+    .container(&[&CONSUMERS, &GROUPS, &HELP, &STREAM]);
+
+/// `XINFO CONSUMERS key groupname`
+static CONSUMERS: Command = Command::sub("xinfo|consumers", "consumers", Group::Stream, 4)
+    .reads(KEY)
+    .doc(
+        "5.0.0",
+        "key groupname",
+        "Describes the consumers of a group.",
+    )
+    .complexity("O(N), N being the count of consumers.")
+    .history(&[("7.2.0", "Says how long a consumer got nothing.")])
+    .tips(&["nondeterministic_output"])
+    .on_keys(consumers);
+
+fn consumers(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    let now_ms = now_ms(cx);
+    with_stream(cx, args, |stream| {
+        let name = args.get(3);
+        let group = stream.groups.get(name);
+        let group = group.ok_or_else(|| no_group_of(args.get(2), name))?;
+        out.array(group.consumers().len());
+        for consumer in group.consumers() {
+            out.map(4);
+            out.bulk(b"name");
+            out.bulk(&consumer.name);
+            out.bulk(b"pending");
+            out.integer(consumer.pending_count() as i64);
+            out.bulk(b"idle");
+            out.integer(now_ms.saturating_sub(consumer.seen_ms).max(0));
+            out.bulk(b"inactive");
+            out.integer(match consumer.active_ms {
+                NEVER => NEVER,
+                at_ms => now_ms.saturating_sub(at_ms),
+            });
+        }
+        Ok(())
+    })
+}
+
+/// The stream, which must be there.
+fn with_stream(
+    cx: &mut ShardCx<'_>,
+    args: &Args<'_>,
+    show: impl FnOnce(&Stream) -> CommandResult,
+) -> CommandResult {
+    let key = args.key(2);
+    let mut keyspace = cx.at(&key);
+    let place = keyspace
+        .read_typed(&key, DataType::Stream)?
+        .ok_or(CommandError::NoSuchKey)?;
+    show(stream_at(&keyspace, place))
+}
+
+/// `XINFO GROUPS key`
+static GROUPS: Command = Command::sub("xinfo|groups", "groups", Group::Stream, 3)
+    .reads(KEY)
+    .doc("5.0.0", "key", "Describes the consumer groups of a stream.")
+    .complexity("O(N), N being the count of groups.")
+    .history(&[(
+        "7.0.0",
+        "Says how many entries a group read and how many it has yet to read.",
+    )])
+    .on_keys(groups);
+
+fn groups(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    with_stream(cx, args, |stream| {
+        out.array(stream.groups.len());
+        for (name, group) in stream.groups.iter() {
+            out.map(6);
+            out.bulk(b"name");
+            out.bulk(name);
+            out.bulk(b"consumers");
+            out.integer(group.consumers().len() as i64);
+            out.bulk(b"pending");
+            out.integer(group.pending_count() as i64);
+            reply_progress(stream, group, out);
+        }
+        Ok(())
+    })
+}
+
+/// How far a group has read: three pairs of a map.
+fn reply_progress(stream: &Stream, group: &ConsumerGroup, out: &mut Out) {
+    out.bulk(b"last-delivered-id");
+    reply_id(group.last_id, out);
+    out.bulk(b"entries-read");
+    match group.entries_read {
+        UNKNOWN_READ => out.null(),
+        count => out.integer(count),
+    }
+    out.bulk(b"lag");
+    match group.lag(stream.facts()) {
+        Some(lag) => out.integer(lag),
+        None => out.null(),
+    }
+}
+
+/// `XINFO STREAM key [FULL [COUNT count]]`
+static STREAM: Command = Command::sub("xinfo|stream", "stream", Group::Stream, -3)
+    .reads(KEY)
+    .doc(
+        "5.0.0",
+        "key [FULL [COUNT count]]",
+        "Describes a stream, perhaps with its entries, groups and consumers.",
+    )
+    .history(&[
+        ("6.0.0", "Knows `FULL`."),
+        (
+            "7.0.0",
+            "Says what was added, what was deleted, and how far groups have read.",
+        ),
+        (
+            "7.2.0",
+            "Says when a consumer last got something, and when it last asked.",
+        ),
+        ("8.6.0", "Says what the stream remembers of its producers."),
+        (
+            "8.8.0",
+            "Says, with `FULL`, how many entries groups were given back.",
+        ),
+    ])
+    .on_keys(stream);
+
+/// Entries and pending entries that FULL shows unless it is told how many.
+const COUNT_USUAL: u64 = 10;
+
+fn stream(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    let (usual, now_ms) = (usual_rules(cx.config), cx.now.unix_ms);
+    with_stream(cx, args, |stream| {
+        match full_count(args)? {
+            None => {
+                out.map(16);
+                reply_facts(stream, out);
+                reply_producers(stream, usual, now_ms, out);
+                reply_ends(stream, out);
+            }
+            Some(count_max) => {
+                out.map(15);
+                reply_facts(stream, out);
+                reply_producers(stream, usual, now_ms, out);
+                reply_all(stream, count_max, out);
+            }
+        }
+        Ok(())
+    })
+}
+
+/// How much FULL is to show, if it is asked for; 0 for everything.
+fn full_count(args: &Args<'_>) -> Result<Option<u64>, CommandError> {
+    let wrong = || {
+        let name = shown_name(args.get(1));
+        CommandError::from(format!(
+            "ERR unknown subcommand or wrong number of arguments for '{name}'. Try XINFO HELP."
+        ))
+    };
+    if args.len() == 3 {
+        return Ok(None);
+    }
+    if !args.is(3, "full") {
+        return Err(wrong());
+    }
+    match args.len() {
+        4 => Ok(Some(COUNT_USUAL)),
+        6 if args.is(4, "count") => {
+            let count = args.integer(5)?;
+            Ok(Some(u64::try_from(count).unwrap_or(COUNT_USUAL)))
+        }
+        _ => Err(wrong()),
+    }
+}
+
+/// Seven pairs of a map.
+fn reply_facts(stream: &Stream, out: &mut Out) {
+    let facts = stream.facts();
+    out.bulk(b"length");
+    out.integer(facts.length as i64);
+    out.bulk(b"radix-tree-keys");
+    out.integer(stream.node_count() as i64);
+    out.bulk(b"radix-tree-nodes");
+    out.integer(stream.tree_node_count() as i64);
+    out.bulk(b"last-generated-id");
+    reply_id(facts.last_id, out);
+    out.bulk(b"max-deleted-entry-id");
+    reply_id(facts.max_deleted_id, out);
+    out.bulk(b"entries-added");
+    out.integer(facts.entries_added as i64);
+    out.bulk(b"recorded-first-entry-id");
+    reply_id(facts.first_id, out);
+}
+
+/// Six pairs of a map.
+fn reply_producers(stream: &Stream, usual: Rules, now_ms: u64, out: &mut Out) {
+    let known = stream.producers();
+    let facts = known.map_or(ProducerFacts::under(usual), |producers| producers.facts());
+    let (producers, ids) = known.map_or((0, 0), |producers| producers.counts(now_ms));
+    for (name, value) in [
+        ("idmp-duration", facts.rules.seconds),
+        ("idmp-maxsize", facts.rules.each_max),
+        ("pids-tracked", producers as u64),
+        ("iids-tracked", ids as u64),
+        ("iids-added", facts.added),
+        ("iids-duplicates", facts.duplicates),
+    ] {
+        out.bulk(name.as_bytes());
+        out.integer(value as i64);
+    }
+}
+
+fn reply_ends(stream: &Stream, out: &mut Out) {
+    out.bulk(b"groups");
+    out.integer(stream.groups.len() as i64);
+    let mut backwards = stream.range_reverse(StreamId::MIN, StreamId::MAX);
+    for (name, item) in [
+        ("first-entry", stream.all().next()),
+        ("last-entry", backwards.next()),
+    ] {
+        out.bulk(name.as_bytes());
+        match item {
+            Some(item) => reply_entry(&item, out),
+            None => out.null(),
+        }
+    }
+}
+
+fn reply_all(stream: &Stream, count_max: u64, out: &mut Out) {
+    out.bulk(b"entries");
+    reply_entries(stream.all(), count_max, out);
+    out.bulk(b"groups");
+    out.array(stream.groups.len());
+    for (name, group) in stream.groups.iter() {
+        out.map(8);
+        out.bulk(b"name");
+        out.bulk(name);
+        reply_progress(stream, group, out);
+        out.bulk(b"pel-count");
+        out.integer(group.pending_count() as i64);
+        out.bulk(b"pending");
+        out.array(shown(group.pending_count(), count_max));
+        let pending = group.pending_between(StreamId::MIN, StreamId::MAX);
+        for (id, one) in pending.take(shown(group.pending_count(), count_max)) {
+            out.array(4);
+            reply_id(id, out);
+            out.bulk(group.owner_name(one));
+            out.integer(one.shown_ms());
+            out.integer(one.deliveries as i64);
+        }
+        out.bulk(b"consumers");
+        out.array(group.consumers().len());
+        for consumer in group.consumers() {
+            reply_consumer(group, consumer, count_max, out);
+        }
+        out.bulk(b"nacked-count");
+        out.integer(group.returned_count() as i64);
+    }
+}
+
+fn reply_consumer(group: &ConsumerGroup, consumer: &Consumer, count_max: u64, out: &mut Out) {
+    out.map(5);
+    out.bulk(b"name");
+    out.bulk(&consumer.name);
+    out.bulk(b"seen-time");
+    out.integer(consumer.seen_ms);
+    out.bulk(b"active-time");
+    out.integer(consumer.active_ms);
+    out.bulk(b"pel-count");
+    out.integer(consumer.pending_count() as i64);
+    out.bulk(b"pending");
+    let mark = out.later();
+    let mut count = 0;
+    let own = consumer.pending_ids();
+    for id in own.take(shown(consumer.pending_count(), count_max)) {
+        if let Some(one) = group.pending(id) {
+            out.array(3);
+            reply_id(id, out);
+            out.integer(one.delivered_ms);
+            out.integer(one.deliveries as i64);
+            count += 1;
+        }
+    }
+    out.close_array(mark, count);
+}
+
+/// How many of so many are shown.
+fn shown(count: usize, count_max: u64) -> usize {
+    match count_max {
+        0 => count,
+        max => usize::try_from(max).map_or(count, |max| count.min(max)),
+    }
+}
+
+/// `XINFO HELP`
+static HELP: Command = Command::sub("xinfo|help", "help", Group::Stream, 2)
+    .flags(Flags::LOADING.or(Flags::STALE))
+    .doc("5.0.0", "", "Lists the subcommands.")
+    .repeatable()
+    .on_session(|_, _, out| {
+        reply_help(
+            "XINFO",
+            &[
+                "CONSUMERS <key> <groupname>",
+                "    Describe the consumers of a group.",
+                "GROUPS <key>",
+                "    Describe the groups of a stream.",
+                "STREAM <key> [FULL [COUNT <count>]",
+                "    Describe a stream.",
+            ],
+            out,
+        );
+        Ok(())
+    });

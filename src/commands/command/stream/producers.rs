@@ -1,0 +1,372 @@
+//! Producers that send an entry again when they do not know whether it was added: XADD with IDMP and IDMPAUTO, and the
+//! rules by which a stream remembers their ids.
+
+use super::{Args, Command, CommandError, CommandResult, DataType, Out, ShardCx, StreamId};
+use super::{edit_stream, stream_at, strict_id, unnotified};
+use crate::command::declaration::{Flags, Group, KeyFlags, KeySpec};
+use crate::config::Config;
+use basalt_core::base::hash;
+use basalt_engine::value::stream::producers::Rules;
+
+/// How a producer names its entry, and where the producer's name stands.
+#[derive(Clone, Copy)]
+pub(super) enum Naming {
+    /// The id stands behind the producer.
+    Given(usize),
+    /// The id is made of the entry's fields.
+    Automatic(usize),
+}
+
+/// A producer, and its id of an entry.
+pub(super) struct Named<'a> {
+    pub(super) producer: &'a [u8],
+    pub(super) id: Vec<u8>,
+}
+
+impl Naming {
+    /// Reads the option of XADD whose word stands at a place, if one does: it, and its last argument.
+    pub(super) fn parse(
+        args: &Args<'_>,
+        at: usize,
+        known: Option<Naming>,
+    ) -> Result<Option<(Naming, usize)>, CommandError> {
+        let left = args.len() - at - 1;
+        let (naming, last, word) = if args.is(at, "idmpauto") && left >= 1 {
+            (Naming::Automatic(at + 1), at + 1, "IDMPAUTO")
+        } else if args.is(at, "idmp") && left >= 2 {
+            (Naming::Given(at + 1), at + 2, "IDMP")
+        } else {
+            return Ok(None);
+        };
+        if known.is_some() {
+            return Err("ERR syntax error, IDMP/IDMPAUTO specified multiple times".into());
+        }
+        for (at, part) in (at + 1..=last).zip(["producer", "idempotent"]) {
+            if args.get(at).is_empty() {
+                return Err(
+                    format!("ERR syntax error, {word} requires a non-empty {part} ID").into(),
+                );
+            }
+        }
+        Ok(Some((naming, last)))
+    }
+
+    /// The producer and its id of the entry whose fields begin at a place.
+    pub(super) fn named<'a>(self, args: &'a Args<'_>, first_field: usize) -> Named<'a> {
+        match self {
+            Naming::Given(at) => Named {
+                producer: args.get(at),
+                id: args.get(at + 1).to_vec(),
+            },
+            Naming::Automatic(at) => Named {
+                producer: args.get(at),
+                id: automatic_id(args, first_field).to_vec(),
+            },
+        }
+    }
+}
+
+/// The id of an entry that is made of its fields, whatever their order: that of Redis, so that what its files and its
+/// replicas know goes on being known.
+fn automatic_id(args: &Args<'_>, first_field: usize) -> [u8; 16] {
+    let halves = |both: u128| [both as u64, (both >> 64) as u64];
+    let (mut sums, mut mixed) = ([0_u64; 2], [0_u64; 2]);
+    for at in (first_field..args.len()).step_by(2) {
+        let name = args.get(at);
+        let length = (name.len() as u64).to_le_bytes();
+        let pair = halves(hash::digest_128(&[name, &length, args.get(at + 1)]));
+        for (half, part) in pair.into_iter().enumerate() {
+            sums[half] = sums[half].wrapping_add(part);
+            mixed[half] ^= part;
+        }
+    }
+    let low = sums[0] ^ mixed[1].rotate_left(1);
+    let high = sums[1] ^ mixed[0].rotate_left(1);
+    (u128::from(high) << 64 | u128::from(low)).to_le_bytes()
+}
+
+/// The rules of a stream that was given none.
+pub(super) fn usual_rules(config: &Config) -> Rules {
+    Rules {
+        seconds: config.stream_idmp_duration,
+        each_max: config.stream_idmp_maxsize,
+    }
+}
+
+/// `XCFGSET key [IDMP-DURATION idmp-duration] [IDMP-MAXSIZE idmp-maxsize]`
+pub(super) static XCFGSET: Command = Command::new("xcfgset", Group::Stream, -2)
+    .writes(&[KeySpec::one(1, KeyFlags::RW.or(KeyFlags::UPDATE))])
+    .flags(Flags::FAST.or(Flags::ENTRIES_ONLY))
+    .doc(
+        "8.6.0",
+        "key [IDMP-DURATION idmp_duration:integer] [IDMP-MAXSIZE idmp_maxsize:integer]",
+        "Sets for how long a stream remembers what its producers added, and how much of each.",
+    )
+    .on_keys(xcfgset);
+
+fn xcfgset(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    let usual = usual_rules(cx.config);
+    let key = args.key(1);
+    let mut keyspace = cx.at(&key);
+    let place = keyspace
+        .find_typed(&key, DataType::Stream)?
+        .ok_or(CommandError::NoSuchKey)?;
+    let known = stream_at(&keyspace, place).producers();
+    let mut rules = known.map_or(usual, |producers| producers.facts().rules);
+    let (mut has_duration, mut has_size) = (false, false);
+    let mut at = 2;
+    while at < args.len() {
+        let has_value = at + 1 < args.len();
+        let (name, unit, given, range, field) = if args.is(at, "idmp-duration") && has_value {
+            let field = &mut rules.seconds;
+            (
+                "DURATION",
+                "seconds",
+                &mut has_duration,
+                Rules::SECONDS,
+                field,
+            )
+        } else if args.is(at, "idmp-maxsize") && has_value {
+            let field = &mut rules.each_max;
+            ("MAXSIZE", "entries", &mut has_size, Rules::EACH_MAX, field)
+        } else {
+            return Err(CommandError::Syntax);
+        };
+        if std::mem::replace(given, true) {
+            return Err(format!("ERR IDMP-{name} specified multiple times").into());
+        }
+        let value = args.integer(at + 1)?;
+        *field = u64::try_from(value)
+            .ok()
+            .filter(|value| range.contains(value))
+            .ok_or_else(|| {
+                let (least, most) = range.into_inner();
+                CommandError::from(format!(
+                    "ERR IDMP-{name} must be between {least} and {most} {unit}"
+                ))
+            })?;
+        at += 2;
+    }
+    if !has_duration && !has_size {
+        return Err("ERR At least one parameter must be specified".into());
+    }
+    if edit_stream(&mut keyspace, place, |stream| {
+        stream.set_rules(rules, usual)
+    }) {
+        keyspace.wrote_beside(key.bytes, unnotified("xcfgset"));
+    }
+    out.ok();
+    Ok(())
+}
+
+/// `XIDMPRECORD key pid iid stream-id`
+pub(super) static XIDMPRECORD: Command = Command::new("xidmprecord", Group::Stream, 5)
+    .writes(&[KeySpec::one(1, KeyFlags::RW.or(KeyFlags::UPDATE))])
+    .flags(Flags::DENYOOM.or(Flags::FAST).or(Flags::ENTRIES_ONLY))
+    .doc(
+        "8.8.0",
+        "key pid iid stream-id",
+        "Has a stream remember that a producer added an entry; meant for files and replication.",
+    )
+    .on_keys(xidmprecord);
+
+fn xidmprecord(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    for (at, part) in [(2, "producer"), (3, "idempotent")] {
+        if args.get(at).is_empty() {
+            return Err(format!("ERR XIDMPRECORD requires a non-empty {part} ID").into());
+        }
+    }
+    let (producer, id) = (args.get(2), args.get(3));
+    let (usual, now_ms) = (usual_rules(cx.config), cx.now.unix_ms);
+    let entry: StreamId = strict_id(args.get(4))?;
+    let key = args.key(1);
+    let mut keyspace = cx.at(&key);
+    let place = keyspace
+        .find_typed(&key, DataType::Stream)?
+        .ok_or(CommandError::NoSuchKey)?;
+    let stream = stream_at(&keyspace, place);
+    match stream.added_before(producer, id, now_ms) {
+        Some(known) if known == entry => {}
+        Some(_) => {
+            return Err(
+                "ERR The specified IDMP producer-id/idempotent-id pair maps to a different stream ID"
+                    .into(),
+            );
+        }
+        None if !stream.contains(entry) => {
+            return Err("ERR The specified stream ID was deleted or doesn't exist".into());
+        }
+        None => {
+            edit_stream(&mut keyspace, place, |stream| {
+                stream.remember(producer, id, entry, usual, now_ms);
+            });
+            keyspace.wrote_beside(key.bytes, unnotified("xidmprecord"));
+        }
+    }
+    out.ok();
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::command::testing::{Terminal, check_all, on_every_setup};
+
+    fn figures(cli: &mut Terminal) -> String {
+        let reply = cli.run("XINFO STREAM s");
+        let (_, figures) = reply.split_once("\"idmp-duration\"").expect("it is said");
+        let numbers = figures.split("(integer) ").skip(1).take(6);
+        let numbers = numbers.filter_map(|text| text.lines().next());
+        numbers.collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn an_entry_that_its_producer_names_again_is_not_added_again() {
+        on_every_setup(|cli| {
+            cli.check("XADD s NOMKSTREAM IDMP p one * a 1", "(nil)");
+            let one = cli.run("XADD s IDMP p one * a 1");
+            assert_eq!(cli.run("XADD s IDMP p one * other fields"), one);
+            assert_ne!(cli.run("XADD s IDMP p two * a 1"), one);
+            assert_ne!(cli.run("XADD s IDMP q one MAXLEN 100 * a 1"), one);
+            cli.check("XLEN s", "(integer) 3");
+            assert_eq!(figures(cli), "100 100 2 3 3 1");
+            // An entry that is deleted was added all the same.
+            cli.run(&format!("XDEL s {one}"));
+            assert_eq!(cli.run("XADD s NOMKSTREAM IDMP p one KEEPREF * a 1"), one);
+            // Trimmed away at once.
+            let gone = cli.run("XADD s MAXLEN 0 IDMP p three * a 1");
+            cli.check("XLEN s", "(integer) 0");
+            assert_eq!(cli.run("XADD s IDMP p three * a 1"), gone);
+            cli.advance_ms(99_999);
+            assert_eq!(cli.run("XADD s IDMP p three * a 1"), gone);
+            cli.advance_ms(1);
+            assert_ne!(cli.run("XADD s IDMP p three * a 1"), gone);
+            assert_eq!(figures(cli), "100 100 1 1 5 4");
+        });
+    }
+
+    #[test]
+    fn fields_name_an_entry_in_whatever_order_they_come() {
+        on_every_setup(|cli| {
+            let one = cli.run("XADD s IDMPAUTO p * a 1 b 2 c 3");
+            assert_eq!(cli.run("XADD s IDMPAUTO p * c 3 a 1 b 2"), one);
+            for other in ["a 1 b 3 c 2", "a 1 b 2", "a 1b 2c 3", "1 a 2 b 3 c"] {
+                assert_ne!(cli.run(&format!("XADD s IDMPAUTO p * {other}")), one);
+            }
+            assert_ne!(cli.run("XADD s IDMPAUTO q * a 1 b 2 c 3"), one);
+            cli.check("XLEN s", "(integer) 6");
+        });
+    }
+
+    #[test]
+    fn so_many_ids_of_a_producer_are_remembered_as_was_asked_for() {
+        on_every_setup(|cli| {
+            cli.configure(|config| config.stream_idmp_maxsize = 2);
+            let ids: Vec<String> = (0..3)
+                .map(|number| cli.run(&format!("XADD s IDMP p {number} * a 1")))
+                .collect();
+            assert_eq!(cli.run("XADD s IDMP p 1 * a 1"), ids[1]);
+            assert_eq!(cli.run("XADD s IDMP p 2 * a 1"), ids[2]);
+            assert_ne!(cli.run("XADD s IDMP p 0 * a 1"), ids[0]);
+            // The same rules forget nothing, others all.
+            cli.check("XCFGSET s IDMP-MAXSIZE 2 IDMP-DURATION 100", "OK");
+            assert_eq!(figures(cli), "100 2 1 2 4 2");
+            cli.check("XCFGSET s IDMP-DURATION 5", "OK");
+            assert_eq!(figures(cli), "5 2 0 0 4 2");
+            assert_ne!(cli.run("XADD s IDMP p 2 * a 1"), ids[2]);
+        });
+    }
+
+    #[test]
+    fn records_of_what_was_added_are_taken_once() {
+        check_all(&[
+            ("XADD s 1-1 a 1", "\"1-1\""),
+            ("XADD s 2-1 a 1", "\"2-1\""),
+            ("XIDMPRECORD none p i 1-1", "(error) ERR no such key"),
+            (
+                "XIDMPRECORD s p i x",
+                "(error) ERR Invalid stream ID specified as stream command argument",
+            ),
+            (
+                "XIDMPRECORD s p i 3-1",
+                "(error) ERR The specified stream ID was deleted or doesn't exist",
+            ),
+            (
+                "XIDMPRECORD s \"\" i 1-1",
+                "(error) ERR XIDMPRECORD requires a non-empty producer ID",
+            ),
+            (
+                "XIDMPRECORD s p \"\" 1-1",
+                "(error) ERR XIDMPRECORD requires a non-empty idempotent ID",
+            ),
+            ("XIDMPRECORD s p i 1-1", "OK"),
+        ]);
+        on_every_setup(|cli| {
+            let id = cli.run("XADD s IDMP p i * a 1");
+            let id = id.trim_matches('"').to_owned();
+            cli.run("XADD s 9999999999999-1 a 1");
+            cli.check(&format!("XIDMPRECORD s p i {id}"), "OK");
+            cli.check(
+                "XIDMPRECORD s p i 9999999999999-1",
+                "(error) ERR The specified IDMP producer-id/idempotent-id pair maps to a different stream ID",
+            );
+            assert_eq!(figures(cli), "100 100 1 1 1 0");
+        });
+    }
+
+    #[test]
+    fn what_is_asked_wrongly_is_refused_as_redis_does() {
+        let both = "(error) ERR syntax error, IDMP/IDMPAUTO specified multiple times";
+        let own =
+            "(error) ERR syntax error, IDMP/IDMPAUTO can be used only with auto-generated IDs";
+        let id = "(error) ERR Invalid stream ID specified as stream command argument";
+        let integer = "(error) ERR value is not an integer or out of range";
+        let duration = "(error) ERR IDMP-DURATION must be between 1 and 86400 seconds";
+        let size = "(error) ERR IDMP-MAXSIZE must be between 1 and 10000 entries";
+        let syntax = "(error) ERR syntax error";
+        check_all(&[
+            ("XADD s IDMP p * a 1", id),
+            ("XADD s IDMP p i 1-1 a 1", own),
+            ("XADD s IDMPAUTO p 1-* a 1", own),
+            ("XADD s IDMP p i IDMP q j * a 1", both),
+            ("XADD s IDMPAUTO p IDMP q j * a 1", both),
+            ("XADD s IDMP p i IDMPAUTO q * a 1", both),
+            (
+                "XADD s IDMP \"\" i * a 1",
+                "(error) ERR syntax error, IDMP requires a non-empty producer ID",
+            ),
+            (
+                "XADD s IDMP p \"\" * a 1",
+                "(error) ERR syntax error, IDMP requires a non-empty idempotent ID",
+            ),
+            (
+                "XADD s IDMPAUTO \"\" * a 1",
+                "(error) ERR syntax error, IDMPAUTO requires a non-empty producer ID",
+            ),
+            ("XCFGSET s IDMP-DURATION 5", "(error) ERR no such key"),
+            ("EXISTS s", "(integer) 0"),
+            ("XADD s 1-1 a 1", "\"1-1\""),
+            (
+                "XCFGSET s",
+                "(error) ERR At least one parameter must be specified",
+            ),
+            ("XCFGSET s IDMP-DURATION", syntax),
+            ("XCFGSET s IDMP-DURATION 000", integer),
+            ("XCFGSET s IDMP-DURATION x IDMP-MAXSIZE", integer),
+            ("XCFGSET s IDMP-DURATION 0", duration),
+            ("XCFGSET s IDMP-DURATION 86401", duration),
+            ("XCFGSET s IDMP-MAXSIZE -1", size),
+            ("XCFGSET s IDMP-MAXSIZE 10001", size),
+            (
+                "XCFGSET s IDMP-MAXSIZE 1 IDMP-MAXSIZE 2",
+                "(error) ERR IDMP-MAXSIZE specified multiple times",
+            ),
+            ("XCFGSET s junk", syntax),
+            ("XCFGSET s IDMP-DURATION 86400 IDMP-MAXSIZE 10000", "OK"),
+            ("SET t v", "OK"),
+            (
+                "XCFGSET t IDMP-DURATION 5",
+                "(error) WRONGTYPE Operation against a key holding the wrong kind of value",
+            ),
+        ]);
+    }
+}

@@ -1,0 +1,71 @@
+//! MAXCOUNT and MAXSIZE: how much of all streams together is answered.
+
+use crate::command::Args;
+use crate::command::error::CommandError;
+use basalt_core::base::number;
+use basalt_engine::value::stream::node::Item;
+
+/// What may still be answered; none: no bound.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Bounds {
+    pub(super) entries_left: Option<u64>,
+    pub(super) bytes_left: Option<u64>,
+    /// The first entry is answered however large it is.
+    has_first: bool,
+    is_reached: bool,
+}
+
+impl Bounds {
+    /// Whether nothing more is answered.
+    pub(super) fn are_reached(&self) -> bool {
+        self.is_reached || self.entries_left == Some(0)
+    }
+
+    /// Whether an entry is still answered; it counts then.
+    pub(super) fn admit(&mut self, item: &Item<'_>) -> bool {
+        let texts = item.fields().flat_map(|(name, value)| [name, value]);
+        let bytes: usize = match self.bytes_left {
+            Some(_) => texts.map(|text| bulk_bytes(text.len())).sum(),
+            None => 0,
+        };
+        self.admit_bytes(ENTRY_BYTES + bytes)
+    }
+
+    /// As [`Bounds::admit`], of a pending entry that is in the stream no more.
+    pub(super) fn admit_gone(&mut self) -> bool {
+        self.admit_bytes(ENTRY_BYTES)
+    }
+
+    fn admit_bytes(&mut self, bytes: usize) -> bool {
+        let bytes = bytes as u64;
+        let fits = self.bytes_left.is_none_or(|left| bytes <= left);
+        if self.are_reached() || !fits && self.has_first {
+            self.is_reached = true;
+            return false;
+        }
+        self.has_first = true;
+        if let Some(left) = &mut self.bytes_left {
+            *left = left.saturating_sub(bytes);
+        }
+        if let Some(left) = &mut self.entries_left {
+            *left -= 1;
+        }
+        true
+    }
+}
+
+/// What an entry takes beside its fields: two arrays, and an ID of usual length.
+const ENTRY_BYTES: usize = 4 + 4 + 23;
+
+/// What a text takes in a reply.
+fn bulk_bytes(len: usize) -> usize {
+    let digits = len.checked_ilog10().unwrap_or(0) as usize + 1;
+    len + digits + 5
+}
+
+/// A bound as an argument says it.
+pub(super) fn positive(args: &Args<'_>, at: usize) -> Result<u64, CommandError> {
+    let value = number::parse_i64(args.get(at)).ok_or(CommandError::NotInteger)?;
+    let value = u64::try_from(value).ok().filter(|value| *value > 0);
+    value.ok_or("ERR value is out of range, must be positive".into())
+}

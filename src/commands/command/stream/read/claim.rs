@@ -1,0 +1,111 @@
+//! CLAIM: entries that other consumers left pending for long come first, those that did so for the longest time.
+
+use super::bounds::Bounds;
+use super::{From, Reader};
+use crate::command::Out;
+use crate::command::args::{Args, RoutedKey};
+use crate::command::context::ShardCx;
+use crate::command::declaration::CommandResult;
+use crate::command::stream::reply_id;
+use basalt_engine::value::stream::consumer::Pending;
+use basalt_engine::value::stream::id::StreamId;
+use basalt_engine::value::stream::node::Item;
+use basalt_engine::value::stream::{Stream, stream_of};
+
+/// Pending entries are looked at in the time of one that is answered.
+const LOOKED_AT_PER_ANSWERED: usize = 8;
+
+/// An entry that changes its owner.
+pub(super) struct Claimed {
+    pub(super) id: StreamId,
+    idle_ms: i64,
+    /// How it was pending.
+    pub(super) pending: Pending,
+}
+
+/// Weighs what has to be looked at to find what can be claimed.
+pub(super) fn weigh(
+    cx: &ShardCx<'_>,
+    args: &Args<'_>,
+    targets: &[(RoutedKey, From)],
+    reader: Option<Reader<'_>>,
+) -> CommandResult {
+    let Some(reader) = reader.filter(|reader| reader.claims_from_ms.is_some()) else {
+        return Ok(());
+    };
+    let pending = targets.iter().map(|(routed, from)| {
+        let entry = cx.peek(routed, &args.key_of(routed));
+        let stream = entry
+            .and_then(stream_of)
+            .filter(|_| matches!(from, From::New));
+        let group = stream.and_then(|stream| stream.groups.get(reader.group));
+        group.map_or(0, |group| group.pending_count())
+    });
+    let pending: usize = pending.sum();
+    cx.scales().weigh(pending / LOOKED_AT_PER_ANSWERED)
+}
+
+/// What a consumer claims of a stream, in the order in which it is answered; of entries that are in the stream.
+pub(super) fn chosen(
+    stream: &Stream,
+    reader: Reader<'_>,
+    now_ms: i64,
+    count_max: u64,
+    bounds: &mut Bounds,
+) -> Vec<Claimed> {
+    let group = stream.groups.get(reader.group);
+    let (Some(idle_ms_min), Some(group)) = (reader.claims_from_ms, group) else {
+        return Vec::new();
+    };
+    let pending = group.pending_between(StreamId::MIN, StreamId::MAX);
+    let claimed = pending.filter_map(|(id, pending)| {
+        let idle_ms = now_ms.saturating_sub(pending.delivered_ms).max(0);
+        (idle_ms >= idle_ms_min).then_some(Claimed {
+            id,
+            idle_ms: now_ms.saturating_sub(pending.shown_ms()).max(0),
+            pending,
+        })
+    });
+    let mut claimed: Vec<Claimed> = claimed.collect();
+    // What was given back comes first. Those of one moment stay in the order of their IDs.
+    claimed.sort_by_key(|one| one.pending.delivered_ms);
+    let count_max = match count_max {
+        0 => usize::MAX,
+        max => usize::try_from(max).unwrap_or(usize::MAX),
+    };
+    let mut count = 0;
+    claimed.retain(|one| {
+        let item = stream
+            .range(one.id, one.id)
+            .next()
+            .filter(|_| count < count_max);
+        let is_taken = item.is_some_and(|item| bounds.admit(&item));
+        count += usize::from(is_taken);
+        is_taken
+    });
+    claimed
+}
+
+/// Answers an entry that was claimed: with how long it was idle, and how often it was delivered before.
+pub(super) fn reply(stream: &Stream, claimed: &Claimed, out: &mut Out) {
+    if let Some(item) = stream.range(claimed.id, claimed.id).next() {
+        of_four(&item, (claimed.idle_ms, claimed.pending.deliveries), out);
+    }
+}
+
+/// Answers a new entry among those that were claimed.
+pub(super) fn reply_new(item: &Item<'_>, out: &mut Out) {
+    of_four(item, (0, 0), out);
+}
+
+fn of_four(item: &Item<'_>, (idle_ms, deliveries): (i64, u64), out: &mut Out) {
+    out.array(4);
+    reply_id(item.id, out);
+    out.array(2 * item.field_count());
+    for (name, value) in item.fields() {
+        name.with_bytes(|bytes| out.bulk(bytes));
+        value.with_bytes(|bytes| out.bulk(bytes));
+    }
+    out.integer(idle_ms);
+    out.integer(i64::try_from(deliveries).unwrap_or(i64::MAX));
+}

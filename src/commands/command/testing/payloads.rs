@@ -1,0 +1,44 @@
+//! Payloads recorded from redis-server 7.0.15, one for each of its types and encodings, compressed and not.
+
+/// One line of the record.
+pub struct Recorded {
+    /// The key under which it was kept there.
+    pub name: &'static str,
+    /// As OBJECT ENCODING named it there.
+    pub encoding: &'static str,
+    /// As DEBUG DIGEST-VALUE answered there.
+    pub digest: &'static str,
+    /// As DUMP answered there.
+    pub payload: Vec<u8>,
+}
+
+/// All of them.
+pub fn all() -> impl Iterator<Item = Recorded> {
+    let lines = include_str!("payloads.txt").lines();
+    lines.filter(|line| !line.starts_with(';')).map(|line| {
+        let mut words = line.split(' ');
+        let mut word = || words.next().expect("four words");
+        Recorded {
+            name: word(),
+            encoding: word(),
+            digest: word(),
+            payload: unescape(word()),
+        }
+    })
+}
+
+fn unescape(text: &str) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut rest = text.as_bytes();
+    while let [first, tail @ ..] = rest {
+        rest = tail;
+        if *first == b'\\' {
+            let digits = std::str::from_utf8(&tail[1..3]).expect("two digits");
+            bytes.push(u8::from_str_radix(digits, 16).expect("two digits"));
+            rest = &tail[3..];
+        } else {
+            bytes.push(*first);
+        }
+    }
+    bytes
+}

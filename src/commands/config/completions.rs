@@ -1,0 +1,99 @@
+//! `basalt completions SHELL`: what a shell reads to complete words of this program: its tools, and directives as
+//! arguments. Made of the table, so that a new directive is among them.
+
+use std::fmt::Write;
+
+use crate::config::table::PARAMETERS;
+
+/// The tools, and what they are for.
+const TOOLS: [(&str, &str); 6] = [
+    (
+        "check-rdb",
+        "Say what is in a snapshot and whether it is good",
+    ),
+    ("check-aof", "Say whether an append-only file is good"),
+    ("top", "Show how a server is, second by second"),
+    ("report", "Write one page of how a server is and was"),
+    ("help", "Say what directives are for"),
+    ("completions", "Print what a shell completes words by"),
+];
+
+/// Options of the server that are no directives.
+const OPTIONS: [(&str, &str); 3] = [
+    ("check-config", "Only say whether the configuration is good"),
+    ("version", "Print the version"),
+    ("help", "Print the help"),
+];
+
+/// What a shell is to read; or which shells there are.
+pub fn of_shell(shell: &str) -> Result<String, String> {
+    match shell {
+        "bash" => Ok(bash()),
+        "zsh" => Ok(zsh()),
+        "fish" => Ok(fish()),
+        _ => Err("Usage: basalt completions bash|zsh|fish".to_owned()),
+    }
+}
+
+/// Options and directives, and what they are for.
+fn options() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let shown = PARAMETERS.iter().filter(|each| !each.traits.hidden);
+    let directives = shown.map(|parameter| (parameter.name, parameter.summary));
+    OPTIONS.into_iter().chain(directives)
+}
+
+fn bash() -> String {
+    let tools: Vec<&str> = TOOLS.iter().map(|(name, _)| *name).collect();
+    let options: Vec<String> = options().map(|(name, _)| format!("--{name}")).collect();
+    let (tools, options) = (tools.join(" "), options.join(" "));
+    format!(
+        r#"_basalt() {{
+  local word=${{COMP_WORDS[COMP_CWORD]}}
+  if [[ $word == -* ]]; then
+    COMPREPLY=($(compgen -W "{options}" -- "$word"))
+  elif [[ ${{COMP_WORDS[1]}} == help && $COMP_CWORD -gt 1 ]]; then
+    local names="{options}"
+    COMPREPLY=($(compgen -W "${{names//--/}}" -- "$word"))
+  else
+    COMPREPLY=($(compgen -f -- "$word"))
+    [[ $COMP_CWORD -gt 1 ]] || COMPREPLY+=($(compgen -W "{tools}" -- "$word"))
+  fi
+}}
+complete -o filenames -F _basalt basalt
+"#
+    )
+}
+
+fn zsh() -> String {
+    let described =
+        |name: &str, about: &str| format!("  '{name}:{}'\n", about.replace('\'', r"'\''"));
+    let tools: String = TOOLS
+        .iter()
+        .map(|(name, about)| described(name, about))
+        .collect();
+    let options: String = options()
+        .map(|(name, about)| described(&format!("--{name}"), about))
+        .collect();
+    format!(
+        "#compdef basalt\nlocal -a tools options\ntools=(\n{tools})\noptions=(\n{options})\n\
+         if [[ $PREFIX == -* ]]; then\n  _describe option options\n\
+         else\n  (( CURRENT > 2 )) || _describe tool tools\n  _files\nfi\n"
+    )
+}
+
+fn fish() -> String {
+    let mut text = String::new();
+    let quoted = |about: &str| about.replace('\\', r"\\").replace('\'', r"\'");
+    for (name, about) in TOOLS {
+        // Writing to a String can not fail.
+        let _ = writeln!(
+            text,
+            "complete -c basalt -n __fish_use_subcommand -a {name} -d '{}'",
+            quoted(about)
+        );
+    }
+    for (name, about) in options() {
+        let _ = writeln!(text, "complete -c basalt -l {name} -d '{}'", quoted(about));
+    }
+    text
+}

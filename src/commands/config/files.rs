@@ -1,0 +1,273 @@
+//! Configuration files: reading them, telling TOML from redis.conf, TOML's values as directives, patterns in `include`,
+//! and the directives that only files have.
+
+use std::path::{Path, PathBuf};
+
+use config::{Map, Value, ValueKind};
+
+use crate::config::error::{ConfigError, Place};
+use crate::config::redis_conf::Directive;
+use crate::config::table::Config;
+use crate::config::{find, pattern, similar, values, words};
+use basalt_core::base::lossless;
+
+/// Reads a file.
+pub(super) fn read(path: &Path) -> Result<String, ConfigError> {
+    match std::fs::read(path) {
+        Ok(bytes) => Ok(lossless::text_of(&bytes).into_owned()),
+        Err(error) => {
+            let reason = values::system_text(&error);
+            Err(ConfigError::Unreadable {
+                path: path.to_owned(),
+                reason,
+            })
+        }
+    }
+}
+
+/// The longest secret that is read from a file.
+const SECRET_BYTES_MAX: u64 = 1 << 20;
+
+/// The value that a file holds, without the end of its line; the error says why there is none. An empty one would turn
+/// a password off.
+pub(super) fn secret(path: &Path) -> Result<String, String> {
+    use std::io::Read;
+    let shown = path.display();
+    let mut bytes = Vec::new();
+    let file = std::fs::File::open(path);
+    let read = file.and_then(|file| file.take(SECRET_BYTES_MAX).read_to_end(&mut bytes));
+    read.map_err(|error| format!("Can't read {shown}: {}", values::system_text(&error)))?;
+    let text = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
+    let text = text.strip_suffix(b"\r").unwrap_or(text);
+    match text.is_empty() {
+        true => Err(format!("{shown} is empty")),
+        false => Ok(lossless::text_of(text).into_owned()),
+    }
+}
+
+/// Whether a text is TOML: by its file's ending, or by a first line that redis.conf cannot have.
+pub(super) fn is_toml(path: &Path, text: &str) -> bool {
+    match path.extension().and_then(|ending| ending.to_str()) {
+        Some("toml") => return true,
+        Some("conf") => return false,
+        _ => {}
+    }
+    let mut lines = text.lines().map(str::trim);
+    let first = lines.find(|line| !line.is_empty() && !line.starts_with('#'));
+    first.is_some_and(|line| line.starts_with('[') || assigned_key(line).is_some())
+}
+
+/// The key of a line `key = …`.
+pub(super) fn assigned_key(line: &str) -> Option<&str> {
+    let (key, _) = line.split_once('=')?;
+    let key = key.trim().trim_matches(['"', '\'']);
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.');
+    (!key.is_empty() && key.chars().all(plain)).then_some(key)
+}
+
+/// The directives that a TOML table stands for, in the order of their lines.
+pub(super) fn toml_directives(
+    path: &Path,
+    text: &str,
+    table: Map<String, Value>,
+) -> Result<Vec<Directive>, ConfigError> {
+    let mut found = Vec::new();
+    for (key, value) in table {
+        let (line, text) = line_of(text, &key);
+        let place = Place::File {
+            path: path.to_owned(),
+            line,
+        };
+        let name = key.to_ascii_lowercase();
+        let is_repeated = matches!(
+            name.as_str(),
+            "include" | "rename-command" | "user" | "loadmodule"
+        );
+        let takes_many = is_repeated || find(&name).is_some_and(|parameter| parameter.takes_many());
+        let failure = |reason: &str| ConfigError::Directive {
+            place: place.clone(),
+            text: text.to_owned(),
+            reason: reason.to_owned(),
+        };
+        let mut mentions = Vec::new();
+        match value.kind {
+            ValueKind::Array(items) => {
+                let mut all = Vec::new();
+                for item in items {
+                    let word = word_of(item.kind)
+                        .ok_or_else(|| failure("a list holds texts and numbers"))?;
+                    let words = if takes_many {
+                        words::split_text(&word).map_err(failure)?
+                    } else {
+                        vec![word]
+                    };
+                    if is_repeated {
+                        mentions.push(words);
+                    } else {
+                        all.extend(words);
+                    }
+                }
+                if !is_repeated {
+                    mentions.push(if all.is_empty() {
+                        vec![String::new()]
+                    } else {
+                        all
+                    });
+                }
+            }
+            kind => {
+                let word = word_of(kind).ok_or_else(|| {
+                    failure("a table is no value: directives stand at the top level")
+                })?;
+                mentions.push(if is_repeated {
+                    words::split_text(&word).map_err(failure)?
+                } else {
+                    vec![word]
+                });
+            }
+        }
+        for words in mentions {
+            found.push((
+                line,
+                Directive {
+                    name: name.clone(),
+                    words,
+                    text: text.to_owned(),
+                    place: place.clone(),
+                },
+            ));
+        }
+    }
+    found.sort_by_key(|(line, _)| *line);
+    Ok(found.into_iter().map(|(_, directive)| directive).collect())
+}
+
+/// The word that a plain TOML value stands for.
+fn word_of(kind: ValueKind) -> Option<String> {
+    match kind {
+        ValueKind::Boolean(value) => Some(if value { "yes" } else { "no" }.to_owned()),
+        ValueKind::Table(_) | ValueKind::Array(_) | ValueKind::Nil => None,
+        plain => Some(plain.to_string()),
+    }
+}
+
+/// The number and text of the line that gives `key` its value: the crate keeps no places.
+fn line_of<'a>(text: &'a str, key: &str) -> (usize, &'a str) {
+    let mut lines = text.lines().enumerate();
+    let found = lines.find(|(_, line)| {
+        assigned_key(line)
+            .is_some_and(|assigned| assigned == key || assigned.split('.').next() == Some(key))
+            || line.trim().trim_start_matches('[').starts_with(key)
+    });
+    found.map_or((1, ""), |(index, line)| (index + 1, line.trim()))
+}
+
+/// An error of the TOML parser, with the line that it names.
+pub(super) fn toml_error(
+    path: &Path,
+    text: &str,
+    error: &(dyn std::error::Error + Send + Sync),
+) -> ConfigError {
+    let message = error.to_string();
+    let number = message.split_once("at line ").map(|(_, rest)| {
+        rest.chars()
+            .take_while(char::is_ascii_digit)
+            .collect::<String>()
+    });
+    let line = number.and_then(|digits| digits.parse().ok()).unwrap_or(1);
+    let reason = message
+        .lines()
+        .rfind(|line| !line.trim().is_empty())
+        .unwrap_or("not TOML");
+    ConfigError::Directive {
+        place: Place::File {
+            path: path.to_owned(),
+            line,
+        },
+        text: text.lines().nth(line - 1).unwrap_or("").trim().to_owned(),
+        reason: reason.to_owned(),
+    }
+}
+
+/// The files that an `include` names: itself, or in order of their names all that match a pattern.
+pub(super) fn matching(pattern: &str) -> Vec<PathBuf> {
+    if !has_wildcards(pattern) {
+        return vec![PathBuf::from(pattern)];
+    }
+    let mut found = vec![PathBuf::from(if pattern.starts_with('/') {
+        "/"
+    } else {
+        ""
+    })];
+    for part in pattern.split('/').filter(|part| !part.is_empty()) {
+        if !has_wildcards(part) {
+            for path in &mut found {
+                path.push(part);
+            }
+            continue;
+        }
+        let mut deeper = Vec::new();
+        for directory in &found {
+            let here = if directory.as_os_str().is_empty() {
+                Path::new(".")
+            } else {
+                directory.as_path()
+            };
+            let Ok(entries) = std::fs::read_dir(here) else {
+                continue;
+            };
+            for entry in entries.flatten() {
+                let name = entry.file_name();
+                let Some(name) = name.to_str() else { continue };
+                let is_hidden = name.starts_with('.') && !part.starts_with('.');
+                if !is_hidden && pattern::matches(part, name) {
+                    deeper.push(directory.join(name));
+                }
+            }
+        }
+        deeper.sort();
+        found = deeper;
+    }
+    found.retain(|path| path.exists());
+    found
+}
+
+fn has_wildcards(text: &str) -> bool {
+    text.contains(['*', '?', '['])
+}
+
+/// Directives that are not parameters: they stand in files and arguments only.
+pub(super) fn only_in_files(config: &mut Config, directive: &Directive) -> Result<(), String> {
+    match (directive.name.as_str(), directive.words.as_slice()) {
+        // Gone since before Redis 7, which reads over them.
+        ("list-max-ziplist-entries" | "list-max-ziplist-value" | "lua-replicate-commands", [_]) => {
+            Ok(())
+        }
+        ("rename-command", [from, to]) => {
+            config.renamed_commands.push((from.clone(), to.clone()));
+            Ok(())
+        }
+        ("user", [name, rules @ ..]) => {
+            if config.users.iter().any(|(known, _)| known == name) {
+                return Err(
+                    "Duplicate user found. A user can only be defined once in config files"
+                        .to_owned(),
+                );
+            }
+            config.users.push((name.clone(), rules.to_vec()));
+            Ok(())
+        }
+        ("loadmodule", [_, ..]) => {
+            Err("'loadmodule' is not supported: there are no modules".to_owned())
+        }
+        ("sentinel", [_, ..]) => Err("sentinel directive while not in sentinel mode".to_owned()),
+        (name, []) if name.contains('.') => Err("Module config specified without value".to_owned()),
+        (name, _) if name.contains('.') => Err(format!(
+            "'{name}' is not supported: it belongs to a module, and there are no modules"
+        )),
+        (name, _) => Err(format!(
+            "Bad directive or wrong number of arguments{}",
+            similar::question(name)
+        )),
+    }
+}

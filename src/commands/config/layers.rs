@@ -1,0 +1,606 @@
+//! Where a configuration comes from: defaults, then the file, the environment and the arguments, each over the one
+//! before.
+//!
+//! Each layer is a `Source` of the `config` crate, whose builder merges them. A source here adds its directives behind
+//! those already collected rather than replacing them, because in Redis the command line continues the file: `save`
+//! given in both adds up, and anything else is decided by its last mention. When all is collected the directives are
+//! taken in order against the table. Refusals look at the final value, so that an argument can put right what a file
+//! asks for.
+//!
+//! Knows nothing of what a parameter does. Reads files and the environment, changes nothing.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use config::{FileFormat, Format, Map, Source, Value, ValueKind};
+
+use crate::config::error::{ConfigError, Place};
+use crate::config::parameter::{Kind, Mode, Parameter, Support};
+use crate::config::redis_conf::{self, Directive, RedisConf};
+use crate::config::table::{Config, PARAMETERS};
+use crate::config::{files, find, foreign, shares, similar, values, words};
+use basalt_core::base::{lossless, text};
+
+/// What the command line asks for, with the configuration to do it with.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Startup {
+    /// All layers merged.
+    pub config: Config,
+    /// The configuration file, absolute, which CONFIG REWRITE rewrites.
+    pub file: Option<PathBuf>,
+    /// What the log should say of the configuration once there is a log.
+    pub warnings: Vec<String>,
+    /// What to do.
+    pub action: Action,
+}
+
+/// What the command line asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// Serve.
+    Run,
+    /// Print the version.
+    Version,
+    /// Print the help.
+    Help,
+    /// Only say whether the configuration is good.
+    Check,
+}
+
+/// Merges all layers. `arguments` are those after the program's name.
+pub fn load(arguments: &[OsString]) -> Result<Startup, ConfigError> {
+    let environment = std::env::vars_os().collect();
+    load_from(arguments, environment, &mut std::io::stdin().lock())
+}
+
+/// As [`load`], with everything that comes from outside handed in.
+pub fn load_from(
+    arguments: &[OsString],
+    environment: Vec<(OsString, OsString)>,
+    standard_input: &mut dyn Read,
+) -> Result<Startup, ConfigError> {
+    let request = Request::read(arguments)?;
+    if matches!(request.action, Action::Version | Action::Help) {
+        let Request { action, .. } = request;
+        return Ok(Startup {
+            config: Config::default(),
+            file: None,
+            warnings: vec![],
+            action,
+        });
+    }
+
+    let mut builder = config::Config::builder();
+    let file = request.file.as_deref().map(absolute);
+    if let Some(path) = &file {
+        builder = builder.add_source(FileLayer {
+            text: files::read(path).map_err(|error| question(error, request.file.as_deref()))?,
+            path: path.clone(),
+        });
+    }
+    if request.standard_input {
+        let path = PathBuf::from("-");
+        let mut bytes = Vec::new();
+        standard_input
+            .read_to_end(&mut bytes)
+            .map_err(|error| ConfigError::Unreadable {
+                path: path.clone(),
+                reason: values::system_text(&error),
+            })?;
+        builder = builder.add_source(FileLayer {
+            text: lossless::text_of(&bytes).into_owned(),
+            path,
+        });
+    }
+    let (environment, mut warnings) = EnvironmentLayer::new(environment)?;
+    builder = builder.add_source(environment).add_source(ArgumentsLayer {
+        lines: request.lines,
+    });
+
+    let merged = builder.build().map_err(unbox)?;
+    let ValueKind::Table(map) = merged.cache.kind else {
+        return Err(ConfigError::Whole("the layers did not merge".to_owned()));
+    };
+    let applied = apply(&redis_conf::directives(map), &mut warnings);
+    let mut config = applied.map_err(|errors| match request.action {
+        Action::Check => ConfigError::all(errors),
+        // As redis-server says it, and what watches for its block expects.
+        _ => ConfigError::all(errors.into_iter().take(1).collect()),
+    })?;
+    if config.cluster_enabled == values::ClusterMode::Yes {
+        // Slots are moved by their keys in these, whatever a server on its own has.
+        config.databases = config.cluster_databases;
+        if config.replicaof.is_some() {
+            let text = "replicaof directive not allowed in cluster mode";
+            return Err(ConfigError::Whole(text.to_owned()));
+        }
+    }
+    if request.action == Action::Run {
+        check_log_file(&config)?;
+    }
+    Ok(Startup {
+        config,
+        file,
+        warnings,
+        action: request.action,
+    })
+}
+
+/// The error for a file that can not be read, with a question if its name looks like that of a tool.
+fn question(error: ConfigError, named: Option<&Path>) -> ConfigError {
+    match (error, named.and_then(Path::to_str)) {
+        (ConfigError::Unreadable { path, mut reason }, Some(name)) => {
+            reason.push_str(&similar::question_about_tool(name));
+            ConfigError::Unreadable { path, reason }
+        }
+        (error, _) => error,
+    }
+}
+
+/// What the arguments say, before any of it is looked up.
+struct Request {
+    action: Action,
+    file: Option<PathBuf>,
+    standard_input: bool,
+    /// A line in redis.conf syntax for each directive.
+    lines: Vec<String>,
+}
+
+impl Request {
+    /// Takes arguments as redis-server does: a file first unless it begins with a dash, then directives, each with all
+    /// that follows up to the next `--`; the argument right after a directive's name is always its value, even when it
+    /// looks like a directive, but for `--save`, which may stand alone for "no save points".
+    fn read(arguments: &[OsString]) -> Result<Self, ConfigError> {
+        let mut request = Self {
+            action: Action::Run,
+            file: None,
+            standard_input: false,
+            lines: Vec::new(),
+        };
+        let first = arguments.first().map(|first| first.as_bytes());
+        match first {
+            Some(b"-v" | b"--version") => {
+                return Ok(Self {
+                    action: Action::Version,
+                    ..request
+                });
+            }
+            Some(b"-h" | b"--help") => {
+                return Ok(Self {
+                    action: Action::Help,
+                    ..request
+                });
+            }
+            _ => {}
+        }
+        let check = |argument: &OsString| argument.as_bytes() == b"--check-config";
+        let mut rest = arguments;
+        if rest.first().is_some_and(check) {
+            request.action = Action::Check;
+            rest = &rest[1..];
+        }
+        if let Some(path) = rest
+            .first()
+            .filter(|first| !first.as_bytes().starts_with(b"-"))
+        {
+            request.file = Some(PathBuf::from(path));
+            rest = &rest[1..];
+        }
+
+        let mut value_due = false;
+        for (index, argument) in rest.iter().enumerate() {
+            let bytes = argument.as_bytes();
+            let is_last = index + 1 == rest.len();
+            if bytes == b"-" && (index == 0 || is_last) {
+                request.standard_input = true;
+            } else if let (false, Some(option)) = (value_due, bytes.strip_prefix(b"--")) {
+                if check(argument) {
+                    request.action = Action::Check;
+                    continue;
+                }
+                let text = lossless::text_of(option).into_owned();
+                let lower = text.trim().to_ascii_lowercase();
+                refuse_option(&lower)?;
+                let is_alone = is_last
+                    || rest[index + 1].as_bytes().starts_with(b"--")
+                    || rest[index + 1] == "-";
+                let has_value = words::split(option).is_none_or(|words| words.len() != 1);
+                if lower == "save" && is_alone {
+                    request.lines.push("save \"\"".to_owned());
+                } else {
+                    request.lines.push(text);
+                    value_due = !has_value;
+                }
+            } else {
+                let value = text::quoted(bytes);
+                match request.lines.last_mut() {
+                    Some(line) => {
+                        line.push(' ');
+                        line.push_str(&value);
+                    }
+                    None => request.lines.push(value),
+                }
+                value_due = false;
+            }
+        }
+        Ok(request)
+    }
+}
+
+/// Refuses what redis-server's command line has and this one does not.
+fn refuse_option(option: &str) -> Result<(), ConfigError> {
+    let reason = match option {
+        "test-memory" => "basalt does not test memory: use a memory tester such as memtest86+",
+        "check-system" => "basalt does not check the system",
+        "sentinel" => "basalt is not a Sentinel: run redis-sentinel",
+        _ => return Ok(()),
+    };
+    Err(ConfigError::Argument(format!(
+        "--{option} is not supported: {reason}"
+    )))
+}
+
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
+/// The directives of a file and of what it includes.
+#[derive(Debug, Clone)]
+struct FileLayer {
+    text: String,
+    path: PathBuf,
+}
+
+impl Source for FileLayer {
+    fn clone_into_box(&self) -> Box<dyn Source + Send + Sync> {
+        Box::new(self.clone())
+    }
+
+    fn collect(&self) -> Result<Map<String, Value>, config::ConfigError> {
+        let mut found = Vec::new();
+        expand(&self.path, &self.text, 0, &mut found).map_err(boxed)?;
+        Ok(collected(&found))
+    }
+
+    fn collect_to(&self, cache: &mut Value) -> Result<(), config::ConfigError> {
+        append(cache, self.collect()?);
+        Ok(())
+    }
+}
+
+/// How deep files may include each other: a cycle ends here.
+const INCLUDE_DEPTH_MAX: usize = 16;
+
+/// Adds the directives of a text to `found`, each `include` replaced by what it names.
+fn expand(
+    path: &Path,
+    text: &str,
+    depth: usize,
+    found: &mut Vec<Directive>,
+) -> Result<(), ConfigError> {
+    for directive in parse(path, text)? {
+        let [pattern] = directive.words.as_slice() else {
+            found.push(directive);
+            continue;
+        };
+        if directive.name != "include" {
+            found.push(directive);
+            continue;
+        }
+        if depth == INCLUDE_DEPTH_MAX {
+            return Err(ConfigError::Directive {
+                reason: format!("files include each other more than {INCLUDE_DEPTH_MAX} deep"),
+                text: directive.text,
+                place: directive.place,
+            });
+        }
+        // A pattern that matches nothing is fine, so that a conf.d directory may be empty; a name must exist.
+        for included in files::matching(pattern) {
+            let text = files::read(&included)?;
+            expand(&included, &text, depth + 1, found)?;
+        }
+    }
+    Ok(())
+}
+
+/// The directives of one text, in order; TOML by its ending or by its looks, else redis.conf.
+fn parse(path: &Path, text: &str) -> Result<Vec<Directive>, ConfigError> {
+    let uri = path.display().to_string();
+    if files::is_toml(path, text) {
+        let parsed = FileFormat::Toml.parse(Some(&uri), text);
+        let table = parsed.map_err(|error| files::toml_error(path, text, &*error))?;
+        return files::toml_directives(path, text, table);
+    }
+    let parsed = RedisConf.parse(Some(&uri), text);
+    let map = parsed.map_err(|error| match error.downcast::<ConfigError>() {
+        Ok(ours) => *ours,
+        Err(other) => ConfigError::Whole(other.to_string()),
+    })?;
+    Ok(redis_conf::directives(map))
+}
+
+/// The variables `BASALT_…`, one for each directive: `BASALT_MAXCLIENTS=100`. With `_FILE` behind it a variable names a
+/// file that holds the value, as orchestrators hand secrets out: `BASALT_REQUIREPASS_FILE=/run/secrets/password`.
+#[derive(Debug, Clone)]
+struct EnvironmentLayer {
+    directives: Vec<Directive>,
+}
+
+impl EnvironmentLayer {
+    /// Takes the variables that name a directive; the warnings name those that look as if they did. Kubernetes sets
+    /// `BASALT_PORT=tcp://…` and more like it for a service called basalt: that is not for us.
+    fn new(variables: Vec<(OsString, OsString)>) -> Result<(Self, Vec<String>), ConfigError> {
+        let mut directives = Vec::new();
+        let mut warnings = Vec::new();
+        for (key, value) in variables {
+            let Some(name) = key.to_str().and_then(|key| key.strip_prefix("BASALT_")) else {
+                continue;
+            };
+            let called = |name: &str| {
+                let mut parameters = PARAMETERS.iter();
+                parameters.find(|parameter| environment_name(parameter) == name)
+            };
+            // A directive may be called so itself, as tls-cert-file is.
+            let direct = called(name).map(|parameter| (parameter, false));
+            let of_file = || Some((called(name.strip_suffix("_FILE")?)?, true));
+            let Some((parameter, is_file)) = direct.or_else(of_file) else {
+                warnings.push(format!(
+                    "the environment variable BASALT_{name} names no directive"
+                ));
+                continue;
+            };
+            let text = format!("BASALT_{name}={}", value.to_string_lossy());
+            let place = Place::Environment;
+            let value = lossless::text_of(value.as_bytes()).into_owned();
+            if value.starts_with("tcp://") {
+                warnings.push(format!(
+                    "the environment variable {text} is left to the orchestrator"
+                ));
+                continue;
+            }
+            let failure = |reason: String| ConfigError::Directive {
+                place: place.clone(),
+                text: text.clone(),
+                reason,
+            };
+            let value = match is_file {
+                true => files::secret(Path::new(&value)).map_err(failure)?,
+                false => value,
+            };
+            let name = parameter.name.to_owned();
+            if directives
+                .iter()
+                .any(|known: &Directive| known.name == name)
+            {
+                let variable = environment_name(parameter);
+                return Err(failure(format!(
+                    "BASALT_{variable} and BASALT_{variable}_FILE are both set: one of them is enough"
+                )));
+            }
+            directives.push(Directive {
+                name,
+                words: vec![value],
+                text,
+                place,
+            });
+        }
+        directives.sort_by(|one, other| one.name.cmp(&other.name));
+        warnings.sort();
+        Ok((Self { directives }, warnings))
+    }
+}
+
+/// The variable for a parameter, without `BASALT_`.
+pub fn environment_name(parameter: &Parameter) -> String {
+    parameter.name.to_ascii_uppercase().replace('-', "_")
+}
+
+impl Source for EnvironmentLayer {
+    fn clone_into_box(&self) -> Box<dyn Source + Send + Sync> {
+        Box::new(self.clone())
+    }
+
+    fn collect(&self) -> Result<Map<String, Value>, config::ConfigError> {
+        Ok(collected(&self.directives))
+    }
+
+    fn collect_to(&self, cache: &mut Value) -> Result<(), config::ConfigError> {
+        append(cache, self.collect()?);
+        Ok(())
+    }
+}
+
+/// The directives on the command line.
+#[derive(Debug, Clone)]
+struct ArgumentsLayer {
+    lines: Vec<String>,
+}
+
+impl Source for ArgumentsLayer {
+    fn clone_into_box(&self) -> Box<dyn Source + Send + Sync> {
+        Box::new(self.clone())
+    }
+
+    fn collect(&self) -> Result<Map<String, Value>, config::ConfigError> {
+        let mut found = Vec::new();
+        for line in &self.lines {
+            let directive = redis_conf::parse_line(line, Place::Arguments).map_err(boxed)?;
+            let Some(directive) = directive else { continue };
+            match (directive.name.as_str(), directive.words.as_slice()) {
+                ("include", [pattern]) => {
+                    for included in files::matching(pattern) {
+                        let text = files::read(&included).map_err(boxed)?;
+                        expand(&included, &text, 1, &mut found).map_err(boxed)?;
+                    }
+                }
+                _ => found.push(directive),
+            }
+        }
+        Ok(collected(&found))
+    }
+
+    fn collect_to(&self, cache: &mut Value) -> Result<(), config::ConfigError> {
+        append(cache, self.collect()?);
+        Ok(())
+    }
+}
+
+fn collected(found: &[Directive]) -> Map<String, Value> {
+    let mut map = Map::new();
+    for (order, directive) in found.iter().enumerate() {
+        redis_conf::add(&mut map, directive, order);
+    }
+    map
+}
+
+/// Puts the directives of one layer behind those of the layers below.
+fn append(cache: &mut Value, layer: Map<String, Value>) {
+    let ValueKind::Table(below) = std::mem::take(&mut cache.kind) else {
+        unreachable!("the crate collects into a table");
+    };
+    let mut all = redis_conf::directives(below);
+    all.extend(redis_conf::directives(layer));
+    cache.kind = ValueKind::Table(collected(&all));
+}
+
+fn boxed(error: ConfigError) -> config::ConfigError {
+    config::ConfigError::Foreign(Box::new(error))
+}
+
+fn unbox(error: config::ConfigError) -> ConfigError {
+    match error {
+        config::ConfigError::Foreign(inner) => match inner.downcast::<ConfigError>() {
+            Ok(ours) => *ours,
+            Err(other) => ConfigError::Whole(other.to_string()),
+        },
+        other => ConfigError::Whole(other.to_string()),
+    }
+}
+
+/// Takes the directives in order, then looks at the outcome; or all that is wrong.
+fn apply(directives: &[Directive], warnings: &mut Vec<String>) -> Result<Config, Vec<ConfigError>> {
+    let mut errors = Vec::new();
+    // Where the start directory is gone, absolute paths still work.
+    let here = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
+    let mut config = Config {
+        dir: here,
+        ..Config::default()
+    };
+    let mut last_mention: HashMap<&'static str, &Directive> = HashMap::new();
+    for directive in directives {
+        let failure = |reason: String| ConfigError::Directive {
+            place: directive.place.clone(),
+            text: directive.text.clone(),
+            reason,
+        };
+        let Some(parameter) = find(&directive.name) else {
+            if let Some(why) = foreign::reason(&directive.name)
+                && !directive.words.is_empty()
+            {
+                warnings.push(format!("'{}' has no effect: {why}", directive.name));
+                continue;
+            }
+            let taken = files::only_in_files(&mut config, directive);
+            errors.extend(taken.map_err(failure).err());
+            continue;
+        };
+        let mode = match last_mention.insert(parameter.name, directive) {
+            None => Mode::Replace,
+            Some(_) => Mode::Append,
+        };
+        let set = match directive.words.as_slice() {
+            // One word that holds several, as in `--save "60 1 300 10"`.
+            [one] if parameter.takes_many() && !one.is_empty() => words::split_text(one)
+                .map_err(str::to_owned)
+                .and_then(|words| parameter.set(&mut config, &words, mode)),
+            words => parameter.set(&mut config, words, mode),
+        };
+        errors.extend(set.map_err(failure).err());
+    }
+
+    config.hz = config.hz.clamp(1, 500);
+    let default = Config::default();
+    for parameter in PARAMETERS {
+        let Some(directive) = last_mention.get(parameter.name) else {
+            continue;
+        };
+        let support = parameter.traits.support;
+        let is_default = parameter.is_default(&config, &default);
+        let refusal = match support.refusal(is_default) {
+            Some(reason) => Some(format!("'{}' is not supported: {reason}", parameter.name)),
+            None => refusal_together(parameter, &config),
+        };
+        if let Some(reason) = refusal {
+            errors.push(ConfigError::Directive {
+                place: directive.place.clone(),
+                text: directive.text.clone(),
+                reason,
+            });
+            continue;
+        }
+        match support {
+            Support::Warned(reason) if asks_for_something(parameter, &config, &default) => {
+                let value = parameter.show(&config);
+                warnings.push(format!(
+                    "{} {value} is accepted, but {reason}",
+                    parameter.name
+                ));
+            }
+            Support::NoEffect(reason) if !parameter.is_default(&config, &default) => {
+                warnings.push(format!("'{}' has no effect: {reason}", parameter.name));
+            }
+            _ => {}
+        }
+    }
+    match errors.is_empty() {
+        true => Ok(config),
+        false => Err(errors),
+    }
+}
+
+/// Why a parameter's value does not go with those of others.
+fn refusal_together(parameter: &Parameter, config: &Config) -> Option<String> {
+    let is_node = config.cluster_enabled == values::ClusterMode::Yes;
+    match parameter.name {
+        "replicaof" if is_node && config.replicaof.is_some() => {
+            Some("replicaof directive not allowed in cluster mode".to_owned())
+        }
+        "maxmemory-db" => shares::refusal(config),
+        _ => None,
+    }
+}
+
+/// Whether a mentioned parameter asks for something. Save points do even when they are the default ones, because the
+/// operator who wrote them down counts on them.
+fn asks_for_something(parameter: &Parameter, config: &Config, default: &Config) -> bool {
+    let shown = parameter.show(config);
+    let is_off = match parameter.kind {
+        // Core 0 is a core.
+        Kind::Text { .. } => shown.is_empty(),
+        _ => matches!(shown.as_str(), "" | "no" | "0"),
+    };
+    !is_off
+        && (matches!(parameter.kind, Kind::Special(_)) || !parameter.is_default(config, default))
+}
+
+/// A log file that cannot be opened is noticed at the start, not when the first line is lost.
+fn check_log_file(config: &Config) -> Result<(), ConfigError> {
+    if config.logfile.is_empty() {
+        return Ok(());
+    }
+    let opened = std::fs::OpenOptions::new()
+        .append(true)
+        .create(true)
+        .mode(config.file_mode)
+        .open(config.dir.join(lossless::path_of(&config.logfile)));
+    opened.map(drop).map_err(|error| {
+        ConfigError::Whole(format!(
+            "Can't open the log file: {}",
+            values::system_text(&error)
+        ))
+    })
+}

@@ -1,0 +1,545 @@
+//! What a row of the parameter table is: a name, a kind with its default and bounds, traits, one sentence.
+//!
+//! A row reads and writes its own field of `Config` through plain function pointers, so the table is a constant and
+//! everything that handles parameters (files, CONFIG GET, SET and REWRITE, help, tests) is a loop over rows. Nothing
+//! here knows a particular parameter, where a value came from, or what applying it takes.
+//!
+//! Invariant: a `set` that returns an error has left the configuration as it was.
+
+use crate::config::Config;
+use crate::config::{machine, words};
+use basalt_core::base::{lossless, text};
+
+/// One parameter: all that is known of it.
+#[derive(Debug)]
+pub struct Parameter {
+    /// The name in files and commands, lower-case.
+    pub name: &'static str,
+    /// What values it takes, and the field that holds them.
+    pub kind: Kind,
+    /// Whether it may change while the server runs, and how it is shown.
+    pub traits: Traits,
+    /// One sentence for `--help` and the documentation.
+    pub summary: &'static str,
+}
+
+/// What is true of a parameter besides its values. Built as a constant: `MUTABLE.alias("old-name").since("7.2")`.
+#[derive(Debug, Clone, Copy)]
+pub struct Traits {
+    /// A second name, kept for older files.
+    pub alias: Option<&'static str>,
+    /// CONFIG SET may change it.
+    pub mutable: bool,
+    /// CONFIG SET needs `enable-protected-configs`.
+    pub protected: bool,
+    /// The value is a secret: never logged.
+    pub sensitive: bool,
+    /// CONFIG GET shows it only when named in full.
+    pub hidden: bool,
+    /// CONFIG SET asks the system for something: a socket, a folder, descriptors.
+    pub asks_system: bool,
+    /// CONFIG SET is not possible while data is loaded.
+    pub denied_while_loading: bool,
+    /// The version that brought it: `7.0` stands for that or any earlier one, `basalt` for what only we have.
+    pub since: &'static str,
+    /// What a value other than the default does here.
+    pub support: Support,
+}
+
+/// How far a parameter is built.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Support {
+    /// The parameter does what its name says.
+    Works,
+    /// The parameter is kept and shown and changes nothing, harmlessly; the text says why, also at the start where a
+    /// file asks for another value than the default.
+    NoEffect(&'static str),
+    /// A value other than the default is kept, changes nothing, and is warned about at the start.
+    Warned(&'static str),
+    /// A value other than the default is refused, with this reason.
+    Refused(&'static str),
+}
+
+impl Support {
+    /// Why a value is refused, if it is.
+    pub fn refusal(self, is_default: bool) -> Option<&'static str> {
+        match self {
+            Support::Refused(why) if !is_default => Some(why),
+            _ => None,
+        }
+    }
+}
+
+/// How a number is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unit {
+    /// Digits, perhaps with a sign.
+    Plain,
+    /// Bytes, perhaps with a unit: `64mb`.
+    Memory,
+    /// Bytes, or a share of maxmemory: `5%`. A share is kept as a negative number.
+    MemoryOrPercent,
+    /// Bytes, or a share of the memory of the machine, which is kept in bytes: `50%`.
+    MemoryOfMachine,
+    /// File modes: octal.
+    Octal,
+}
+
+/// Whether the words of a directive given again add to what an earlier one said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// The first mention, or CONFIG SET: the old value goes.
+    Replace,
+    /// A repeated directive.
+    Append,
+    /// The table's own words: nothing outside the program is asked whether they hold.
+    Default,
+}
+
+/// The values that a parameter takes, and the way to its field.
+pub enum Kind {
+    /// `yes` or `no`.
+    Flag {
+        /// The value before any configuration.
+        default: bool,
+        /// Reads the field.
+        read: fn(&Config) -> bool,
+        /// Writes the field.
+        write: fn(&mut Config, bool),
+    },
+    /// An integer within bounds. All of them fit `i128`, whatever the field's own type.
+    Number {
+        /// The value before any configuration.
+        default: i128,
+        /// The least value allowed; for shares, the largest percentage, negated.
+        lower: i128,
+        /// The largest value allowed.
+        upper: i128,
+        /// How it is written.
+        unit: Unit,
+        /// Reads the field.
+        read: fn(&Config) -> i128,
+        /// Writes the field; the number is within bounds.
+        write: fn(&mut Config, i128),
+    },
+    /// Any text that passes the check.
+    Text {
+        /// The value before any configuration.
+        default: &'static str,
+        /// What is wrong with a value, if something is.
+        check: fn(&str) -> Result<(), &'static str>,
+        /// Reads the field.
+        read: fn(&Config) -> &str,
+        /// Writes the field.
+        write: fn(&mut Config, String),
+    },
+    /// One of several words, or with `many` any set of them.
+    Choice {
+        /// The words and their codes; of several with one code, the first is shown.
+        names: &'static [(&'static str, u32)],
+        /// Several words may be given; codes are bits.
+        many: bool,
+        /// The code before any configuration.
+        default: u32,
+        /// What is wrong with a code, if something is.
+        check: fn(u32) -> Result<(), &'static str>,
+        /// Reads the field.
+        read: fn(&Config) -> u32,
+        /// Writes the field; the code is one of `names`, or a union of them.
+        write: fn(&mut Config, u32),
+    },
+    /// A value of its own shape.
+    Special(Special),
+}
+
+/// The functions of a parameter with a shape of its own.
+pub struct Special {
+    /// The words of the value before any configuration.
+    pub default: &'static [&'static str],
+    /// The directive takes several words; CONFIG SET splits its one argument at spaces.
+    pub many: bool,
+    /// Takes the words of a directive.
+    pub set: fn(&mut Config, &[String], Mode) -> Result<(), String>,
+    /// The value as CONFIG GET shows it.
+    pub show: fn(&Config) -> String,
+    /// What follows the name on each line of a file: what CONFIG REWRITE writes.
+    pub lines: fn(&Config) -> Vec<String>,
+    /// CONFIG REWRITE writes the lines even when the value is the default.
+    pub always_written: bool,
+}
+
+/// May change while the server runs.
+pub const MUTABLE: Traits = Traits {
+    alias: None,
+    mutable: true,
+    protected: false,
+    sensitive: false,
+    hidden: false,
+    asks_system: false,
+    denied_while_loading: false,
+    since: "7.0",
+    support: Support::Works,
+};
+
+/// Is fixed at the start.
+pub const IMMUTABLE: Traits = Traits {
+    mutable: false,
+    ..MUTABLE
+};
+
+impl Traits {
+    /// Gives it a second name.
+    pub const fn alias(self, alias: &'static str) -> Self {
+        Self {
+            alias: Some(alias),
+            ..self
+        }
+    }
+    /// CONFIG SET needs `enable-protected-configs`.
+    pub const fn protected(self) -> Self {
+        Self {
+            protected: true,
+            ..self
+        }
+    }
+    /// The value is a secret.
+    pub const fn sensitive(self) -> Self {
+        Self {
+            sensitive: true,
+            ..self
+        }
+    }
+    /// Patterns do not find it.
+    pub const fn hidden(self) -> Self {
+        Self {
+            hidden: true,
+            ..self
+        }
+    }
+    /// CONFIG SET asks the system for something, which may take time and may fail.
+    pub const fn asks_system(self) -> Self {
+        Self {
+            asks_system: true,
+            ..self
+        }
+    }
+    /// Fixed while data is loaded.
+    pub const fn denied_while_loading(self) -> Self {
+        Self {
+            denied_while_loading: true,
+            ..self
+        }
+    }
+    /// The version that brought it.
+    pub const fn since(self, since: &'static str) -> Self {
+        Self { since, ..self }
+    }
+    /// Kept and shown only.
+    pub const fn no_effect(self, why: &'static str) -> Self {
+        Self {
+            support: Support::NoEffect(why),
+            ..self
+        }
+    }
+    /// Warned about when not the default.
+    pub const fn warned(self, why: &'static str) -> Self {
+        Self {
+            support: Support::Warned(why),
+            ..self
+        }
+    }
+    /// Refused when not the default.
+    pub const fn refused(self, why: &'static str) -> Self {
+        Self {
+            support: Support::Refused(why),
+            ..self
+        }
+    }
+}
+
+impl std::fmt::Debug for Kind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Flag { .. } => "flag",
+            Self::Number { .. } => "number",
+            Self::Text { .. } => "text",
+            Self::Choice { .. } => "choice",
+            Self::Special(_) => "special",
+        })
+    }
+}
+
+impl Parameter {
+    /// Whether this is the parameter's name or its alias, in any case.
+    pub fn is_called(&self, name: &str) -> bool {
+        self.spelling(name).is_some()
+    }
+
+    /// The table's spelling of `name` when it is this parameter's name or alias.
+    pub fn spelling(&self, name: &str) -> Option<&'static str> {
+        [Some(self.name), self.traits.alias]
+            .into_iter()
+            .flatten()
+            .find(|known| known.eq_ignore_ascii_case(name))
+    }
+
+    /// Whether a directive may have several words after its name.
+    pub fn takes_many(&self) -> bool {
+        match &self.kind {
+            Kind::Choice { many, .. } => *many,
+            Kind::Special(special) => special.many,
+            _ => false,
+        }
+    }
+
+    /// The value as CONFIG GET shows it.
+    pub fn show(&self, config: &Config) -> String {
+        match &self.kind {
+            Kind::Flag { read, .. } => yes_or_no(read(config)).to_owned(),
+            Kind::Number { unit, read, .. } => match (unit, read(config)) {
+                (Unit::MemoryOrPercent, share) if share < 0 => format!("{}%", -share),
+                (Unit::Octal, mode) => format!("{mode:o}"),
+                (_, number) => number.to_string(),
+            },
+            Kind::Text { read, .. } => read(config).to_owned(),
+            Kind::Choice {
+                names, many, read, ..
+            } => choice_words(names, *many, read(config)),
+            Kind::Special(special) => (special.show)(config),
+        }
+    }
+
+    /// Takes the words of a directive; the error is the text that Redis gives.
+    pub fn set(&self, config: &mut Config, words: &[String], mode: Mode) -> Result<(), String> {
+        if !self.takes_many() && words.len() != 1 {
+            return Err("wrong number of arguments".to_owned());
+        }
+        match &self.kind {
+            Kind::Flag { write, .. } => {
+                let value = match words[0].to_ascii_lowercase().as_str() {
+                    "yes" => true,
+                    "no" => false,
+                    _ => return Err("argument must be 'yes' or 'no'".to_owned()),
+                };
+                write(config, value);
+            }
+            Kind::Number {
+                lower,
+                upper,
+                unit,
+                write,
+                ..
+            } => {
+                let number = parse_number(&words[0], *unit)?;
+                check_bounds(number, *lower, *upper, *unit)?;
+                write(config, number);
+            }
+            Kind::Text { check, write, .. } => {
+                check(&words[0])?;
+                write(config, words[0].clone());
+            }
+            Kind::Choice {
+                names,
+                many,
+                check,
+                write,
+                ..
+            } => {
+                let code = parse_choice(names, *many, words)?;
+                check(code)?;
+                write(config, code);
+            }
+            Kind::Special(special) => (special.set)(config, words, mode)?,
+        }
+        Ok(())
+    }
+
+    /// Puts the default into the field.
+    pub fn reset(&self, config: &mut Config) {
+        match &self.kind {
+            Kind::Flag { default, write, .. } => write(config, *default),
+            Kind::Number { default, write, .. } => write(config, *default),
+            Kind::Text { default, write, .. } => write(config, (*default).to_owned()),
+            Kind::Choice { default, write, .. } => write(config, *default),
+            Kind::Special(special) => {
+                let words: Vec<String> = special.default.iter().map(|&word| word.into()).collect();
+                (special.set)(config, &words, Mode::Default)
+                    .expect("the table's defaults are valid");
+            }
+        }
+    }
+
+    /// Whether the field holds the default.
+    pub fn is_default(&self, config: &Config, default: &Config) -> bool {
+        self.show(config) == self.show(default)
+    }
+
+    /// The lines that CONFIG REWRITE writes; empty when the parameter must not appear in a file.
+    pub fn lines(&self, config: &Config) -> Vec<String> {
+        match &self.kind {
+            Kind::Flag { .. } | Kind::Choice { .. } => {
+                vec![format!("{} {}", self.name, self.show(config))]
+            }
+            Kind::Number { unit, read, .. } => {
+                let number = read(config);
+                let value = match unit {
+                    Unit::Memory | Unit::MemoryOrPercent | Unit::MemoryOfMachine if number >= 0 => {
+                        words::memory(number)
+                    }
+                    _ => self.show(config),
+                };
+                vec![format!("{} {value}", self.name)]
+            }
+            // Empty and unset are one thing for most texts: the line would only say the default again.
+            Kind::Text { default, read, .. } => match read(config) {
+                "" if default.is_empty() => vec![],
+                text => vec![format!(
+                    "{} {}",
+                    self.name,
+                    text::quoted(&lossless::bytes_of(text))
+                )],
+            },
+            Kind::Special(special) => {
+                let values = (special.lines)(config);
+                values
+                    .into_iter()
+                    .map(|value| format!("{} {value}", self.name))
+                    .collect()
+            }
+        }
+    }
+
+    /// Whether CONFIG REWRITE adds the lines to a file that lacks them.
+    pub fn must_be_written(&self, config: &Config, default: &Config) -> bool {
+        let always = matches!(&self.kind, Kind::Special(special) if special.always_written);
+        always || !self.is_default(config, default)
+    }
+
+    /// The default as it is written; the working directory is `.` until the server starts.
+    pub fn default_text(&self) -> String {
+        match &self.kind {
+            Kind::Special(special) => special.default.join(" "),
+            _ => self.show(&Config::default()),
+        }
+    }
+
+    /// The values that it takes, in a few words, for `--help`.
+    pub fn values(&self) -> String {
+        match &self.kind {
+            Kind::Flag { .. } => "yes|no".to_owned(),
+            Kind::Number {
+                lower, upper, unit, ..
+            } => match unit {
+                Unit::Octal => format!("{lower:o}..{upper:o} (octal)"),
+                Unit::Memory => "bytes".to_owned(),
+                Unit::MemoryOfMachine => "bytes or 0%..100% of the machine's".to_owned(),
+                Unit::MemoryOrPercent => format!("bytes or 1%..{}%", -lower),
+                Unit::Plain if *upper >= i128::from(i32::MAX) => format!("{lower}.."),
+                Unit::Plain => format!("{lower}..{upper}"),
+            },
+            Kind::Text { .. } => "text".to_owned(),
+            Kind::Choice { names, .. } => names
+                .iter()
+                .map(|(name, _)| *name)
+                .collect::<Vec<_>>()
+                .join("|"),
+            Kind::Special(_) => "words".to_owned(),
+        }
+    }
+}
+
+/// `yes` or `no`.
+pub fn yes_or_no(value: bool) -> &'static str {
+    if value { "yes" } else { "no" }
+}
+
+fn parse_number(text: &str, unit: Unit) -> Result<i128, String> {
+    let memory = matches!(
+        unit,
+        Unit::Memory | Unit::MemoryOrPercent | Unit::MemoryOfMachine
+    );
+    if memory && let Some(bytes) = words::parse_memory(text) {
+        return Ok(i128::from(bytes));
+    }
+    if unit == Unit::MemoryOrPercent
+        && let Some(share) = text.strip_suffix('%').and_then(words::parse_integer)
+        && share >= 0
+    {
+        return Ok(-i128::from(share));
+    }
+    if unit == Unit::MemoryOfMachine
+        && let Some(share) = text.strip_suffix('%').and_then(words::parse_integer)
+        && (0..=100).contains(&share)
+    {
+        return Ok(i128::from(machine::memory().bytes) * i128::from(share) / 100);
+    }
+    let parsed = match unit {
+        Unit::Plain => words::parse_integer(text).map(i128::from),
+        Unit::Octal => i64::from_str_radix(text, 8).ok().map(i128::from),
+        Unit::Memory | Unit::MemoryOrPercent | Unit::MemoryOfMachine => None,
+    };
+    parsed.ok_or_else(|| {
+        match unit {
+            Unit::Plain => "argument couldn't be parsed into an integer",
+            Unit::Octal => "argument couldn't be parsed as an octal number",
+            Unit::Memory | Unit::MemoryOfMachine => "argument must be a memory value",
+            Unit::MemoryOrPercent => "argument must be a memory or percent value",
+        }
+        .to_owned()
+    })
+}
+
+fn check_bounds(number: i128, lower: i128, upper: i128, unit: Unit) -> Result<(), String> {
+    if unit == Unit::MemoryOrPercent && number < 0 {
+        if number < lower {
+            return Err(format!(
+                "percentage argument must be less or equal to {}",
+                -lower
+            ));
+        }
+        return Ok(());
+    }
+    if (lower..=upper).contains(&number) {
+        return Ok(());
+    }
+    Err(match unit {
+        Unit::Octal => format!("argument must be between {lower:o} and {upper:o} inclusive"),
+        _ => format!("argument must be between {lower} and {upper} inclusive"),
+    })
+}
+
+fn parse_choice(names: &[(&str, u32)], many: bool, words: &[String]) -> Result<u32, String> {
+    let mut code = 0;
+    let known = |word: &String| {
+        names
+            .iter()
+            .find(|(name, _)| name.eq_ignore_ascii_case(word))
+    };
+    let count_fits = if many {
+        !words.is_empty()
+    } else {
+        words.len() == 1
+    };
+    if count_fits && words.iter().all(|word| known(word).is_some()) {
+        for word in words {
+            code |= known(word).map_or(0, |(_, bits)| *bits);
+        }
+        return Ok(code);
+    }
+    let all: Vec<&str> = names.iter().map(|(name, _)| *name).collect();
+    Err(format!(
+        "argument(s) must be one of the following: {}",
+        all.join(", ")
+    ))
+}
+
+fn choice_words(names: &[(&str, u32)], many: bool, code: u32) -> String {
+    if let Some((name, _)) = names.iter().find(|(_, known)| *known == code) {
+        return (*name).to_owned();
+    }
+    debug_assert!(many, "a code without a word");
+    let set = names
+        .iter()
+        .filter(|(_, bits)| *bits != 0 && code & bits == *bits);
+    set.map(|(name, _)| *name).collect::<Vec<_>>().join(" ")
+}

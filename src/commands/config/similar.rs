@@ -1,0 +1,75 @@
+//! The directive, tool or option that a misspelt word is closest to.
+
+use crate::config::table::PARAMETERS;
+
+/// Directives that are no parameters.
+const ONLY_IN_FILES: [&str; 3] = ["include", "rename-command", "user"];
+
+/// Words are alike from here on: 1 is the same word.
+const ALIKE: f64 = 0.85;
+
+/// A question behind an error about a directive that is not known, where a known one is called almost so.
+pub(super) fn question(name: &str) -> String {
+    let parameters = PARAMETERS.iter().filter(|known| !known.traits.hidden);
+    let names = parameters.map(|known| known.name).chain(ONLY_IN_FILES);
+    ask(name, names)
+}
+
+/// As [`question`], for a word with which a command line may begin.
+pub(super) fn question_about_tool(word: &str) -> String {
+    ask(
+        word,
+        ["check-rdb", "check-aof", "top", "report", "help"].into_iter(),
+    )
+}
+
+fn ask<'n>(word: &str, names: impl Iterator<Item = &'n str>) -> String {
+    let likeness = |name: &str| {
+        // Words may be swapped, as in `size-max`, which edits do not find.
+        let edits = strsim::normalized_damerau_levenshtein(word, name);
+        edits.max(strsim::jaro_winkler(word, name) - 0.05)
+    };
+    let closest = names
+        .map(|name| (likeness(name), name))
+        .max_by(|one, other| one.0.total_cmp(&other.0));
+    match closest {
+        // Where the name is right, something else is wrong.
+        Some((likeness, name)) if (ALIKE..1.0).contains(&likeness) => {
+            format!("; did you mean '{name}'?")
+        }
+        _ => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_misspelt_word_is_answered_with_the_one_that_was_meant() {
+        for (word, meant) in [
+            ("max-memory", "maxmemory"),
+            ("maxmemory-polcy", "maxmemory-policy"),
+            ("apendonly", "appendonly"),
+            ("append-only", "appendonly"),
+            ("require-pass", "requirepass"),
+            ("renamecommand", "rename-command"),
+            ("prot", "port"),
+            ("metric-port", "metrics-port"),
+        ] {
+            assert_eq!(
+                question(word),
+                format!("; did you mean '{meant}'?"),
+                "{word}"
+            );
+        }
+        for word in ["nosuchdirective", "x", ""] {
+            assert_eq!(question(word), "", "{word}");
+        }
+        assert_eq!(
+            question_about_tool("check-rbd"),
+            "; did you mean 'check-rdb'?"
+        );
+        assert_eq!(question_about_tool("/etc/basalt.conf"), "");
+    }
+}

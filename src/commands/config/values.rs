@@ -1,0 +1,800 @@
+//! The values of parameters that are more than a number or a text: words from a list, and shapes of their own.
+//!
+//! Each type knows how it is written and read; none knows which parameter holds it except the `Special` rows at the
+//! end, which are the other half of their rows in the table.
+
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use crate::config::Config;
+use crate::config::parameter::{Mode, Special};
+use crate::config::words;
+use basalt_core::base::{lossless, text};
+
+/// A type whose values are words from a list.
+pub trait Coded: Copy {
+    /// The words and their codes, in the order in which errors list them.
+    const NAMES: &'static [(&'static str, u32)];
+    /// The value's code.
+    fn code(self) -> u32;
+    /// The value with this code, which must be one of `NAMES` or, for sets of bits, a union of them.
+    fn decode(code: u32) -> Self;
+}
+
+macro_rules! choices {
+    ($(#[$about:meta])* $name:ident { $first:ident = $first_word:literal $(, $variant:ident = $($word:literal)|+)* $(,)? }) => {
+        $(#[$about])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+        #[expect(missing_docs, reason = "the words are the documentation")]
+        pub enum $name { #[default] $first, $($variant),* }
+
+        impl Coded for $name {
+            const NAMES: &'static [(&'static str, u32)] =
+                &[($first_word, Self::$first as u32), $($(($word, Self::$variant as u32)),+),*];
+            fn code(self) -> u32 {
+                self as u32
+            }
+            fn decode(code: u32) -> Self {
+                const ALL: &[$name] = &[$name::$first, $($name::$variant),*];
+                ALL[code as usize]
+            }
+        }
+
+        impl $name {
+            /// The word for this value.
+            pub fn name(self) -> &'static str {
+                let named = Self::NAMES.iter().find(|(_, code)| *code == self.code());
+                named.map_or("", |(word, _)| word)
+            }
+        }
+    };
+}
+
+choices! {
+    /// Which keys may go when memory is full, and which go first.
+    MaxmemoryPolicy {
+        VolatileLru = "volatile-lru", VolatileLfu = "volatile-lfu", VolatileRandom = "volatile-random",
+        VolatileTtl = "volatile-ttl", AllkeysLru = "allkeys-lru", AllkeysLfu = "allkeys-lfu",
+        AllkeysRandom = "allkeys-random", Noeviction = "noeviction", VolatileLrm = "volatile-lrm",
+        AllkeysLrm = "allkeys-lrm",
+    }
+}
+
+impl MaxmemoryPolicy {
+    /// Whether keys go that were not changed for long, however often they are read.
+    #[inline]
+    #[must_use]
+    pub fn is_lrm(self) -> bool {
+        matches!(
+            self,
+            MaxmemoryPolicy::VolatileLrm | MaxmemoryPolicy::AllkeysLrm
+        )
+    }
+}
+choices! {
+    /// The least important messages that are still logged.
+    LogLevel { Debug = "debug", Verbose = "verbose", Notice = "notice", Warning = "warning", Nothing = "nothing" }
+}
+choices! {
+    /// The shape of the log's lines.
+    LogFormat { Legacy = "legacy", Logfmt = "logfmt", Json = "json" }
+}
+choices! {
+    /// The form of times in the log.
+    LogTimestampFormat { Legacy = "legacy", Iso8601 = "iso8601", Milliseconds = "milliseconds" }
+}
+choices! {
+    /// The syslog facility.
+    SyslogFacility {
+        User = "user", Local0 = "local0", Local1 = "local1", Local2 = "local2", Local3 = "local3",
+        Local4 = "local4", Local5 = "local5", Local6 = "local6", Local7 = "local7",
+    }
+}
+choices! {
+    /// Who supervises the process.
+    Supervised { Upstart = "upstart", Systemd = "systemd", Auto = "auto", No = "no" }
+}
+choices! {
+    /// When the append-only file reaches the disk.
+    Appendfsync { Everysec = "everysec", Always = "always", No = "no" }
+}
+choices! {
+    /// How a replica loads a snapshot that comes over the network.
+    DisklessLoad {
+        Disabled = "disabled", OnEmptyDb = "on-empty-db", Swapdb = "swapdb", FlushBeforeLoad = "flush-before-load"
+    }
+}
+choices! {
+    /// Whether this server is a node of a cluster, or all of one.
+    ClusterMode { No = "no", Yes = "yes", Emulated = "emulated" }
+}
+choices! {
+    /// Whether TLS clients must show a certificate.
+    TlsAuthClients { No = "no", Yes = "yes", Optional = "optional" }
+}
+choices! {
+    /// Which name in a client's certificate is that of its user.
+    TlsAuthClientsUser { Off = "off", CommonName = "CN", Uri = "URI" }
+}
+choices! {
+    /// Whether the kernel's out-of-memory score is adjusted.
+    OomScoreAdj { No = "no", Relative = "yes" | "relative", Absolute = "absolute" }
+}
+choices! {
+    /// The channels that a new user may use.
+    AclPubsubDefault { Allchannels = "allchannels", Resetchannels = "resetchannels" }
+}
+choices! {
+    /// Whose serialised values are checked in full.
+    SanitizeDumpPayload { No = "no", Yes = "yes", Clients = "clients" }
+}
+choices! {
+    /// Who may use a dangerous facility.
+    Protected { No = "no", Yes = "yes", Local = "local" }
+}
+choices! {
+    /// What cluster clients are told to connect to.
+    EndpointType { Ip = "ip", Hostname = "hostname", UnknownEndpoint = "unknown-endpoint" }
+}
+choices! {
+    /// What happens when a propagated command fails.
+    PropagationError { Ignore = "ignore", Panic = "panic", PanicOnReplicas = "panic-on-replicas" }
+}
+choices! {
+    /// What happens when a command of the append-only file fails.
+    LoadErrors { Stop = "stop", Continue = "continue" }
+}
+choices! {
+    /// How threads meet connections.
+    Runtime { Shared = "shared", PerCore = "per-core" }
+}
+choices! {
+    /// Which ordered index large sorted sets have.
+    ZsetIndex { Btree = "btree", Skiplist = "skiplist" }
+}
+
+/// What a signal makes of the shutdown: a set of words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ShutdownOptions(u32);
+
+impl ShutdownOptions {
+    /// Save, whatever `save` says.
+    pub const SAVE: Self = Self(1);
+    /// Do not save, whatever `save` says.
+    pub const NOSAVE: Self = Self(2);
+    /// Do not wait for replicas.
+    pub const NOW: Self = Self(4);
+    /// Go on whatever fails.
+    pub const FORCE: Self = Self(8);
+
+    /// Whether all of `other` is in this set.
+    pub fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+impl Coded for ShutdownOptions {
+    const NAMES: &'static [(&'static str, u32)] = &[
+        ("default", 0),
+        ("save", 1),
+        ("nosave", 2),
+        ("now", 4),
+        ("force", 8),
+    ];
+    fn code(self) -> u32 {
+        self.0
+    }
+    fn decode(code: u32) -> Self {
+        Self(code)
+    }
+}
+
+/// The classes of keyspace events that are published: Redis's letters, as bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct EventClasses(pub u32);
+
+impl EventClasses {
+    /// The letters in the order in which they are shown, with their bits. `A` stands for those marked true.
+    const LETTERS: &[(char, u32, bool)] = &[
+        ('g', 1 << 2, true),
+        ('$', 1 << 3, true),
+        ('l', 1 << 4, true),
+        ('s', 1 << 5, true),
+        ('h', 1 << 6, true),
+        ('z', 1 << 7, true),
+        ('x', 1 << 8, true),
+        ('e', 1 << 9, true),
+        ('t', 1 << 10, true),
+        ('d', 1 << 13, true),
+        ('n', 1 << 14, false),
+        ('K', 1, false),
+        ('E', 1 << 1, false),
+        ('m', 1 << 11, false),
+        ('o', 1 << 15, false),
+        ('c', 1 << 16, false),
+        ('S', 1 << 17, false),
+        ('T', 1 << 18, false),
+        ('I', 1 << 19, false),
+        ('V', 1 << 20, false),
+    ];
+
+    /// The bit of one class by its letter, `A` for all that it stands for; `None` for an unknown letter.
+    pub fn of(letter: char) -> Option<Self> {
+        if letter == 'A' {
+            let all = Self::LETTERS.iter().filter(|(_, _, in_all)| *in_all);
+            return Some(Self(all.fold(0, |bits, (_, bit, _)| bits | bit)));
+        }
+        Self::LETTERS
+            .iter()
+            .find(|(known, ..)| *known == letter)
+            .map(|(_, bit, _)| Self(*bit))
+    }
+
+    /// The classes named by letters.
+    pub fn parse(letters: &str) -> Option<Self> {
+        letters.chars().try_fold(Self(0), |bits, letter| {
+            Some(Self(bits.0 | Self::of(letter)?.0))
+        })
+    }
+
+    /// Whether all of `other` is in this set.
+    pub fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+impl std::fmt::Display for EventClasses {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let all = Self::of('A').is_some_and(|all| self.contains(all));
+        if all {
+            f.write_str("A")?;
+        }
+        for (letter, bit, in_all) in Self::LETTERS {
+            // Redis shows `n` beside the letters that `A` hides, and loses it behind an `A`: a file written
+            // from that would forget it, so here it stays.
+            if self.0 & bit != 0 && !(all && *in_all) {
+                write!(f, "{letter}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// One save point: save after this many seconds if at least so many changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SavePoint {
+    /// Seconds since the last save.
+    pub seconds: u64,
+    /// Changes since the last save.
+    pub changes: u64,
+}
+
+/// How much unsent output a client may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct OutputLimit {
+    /// At this many bytes the client is closed at once; 0 is no limit.
+    pub hard_bytes: u64,
+    /// Above this many bytes for `soft_seconds` the client is closed; 0 is no limit.
+    pub soft_bytes: u64,
+    /// How long the output may stay above the soft limit.
+    pub soft_seconds: u64,
+}
+
+/// The limits of the three classes of clients.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct OutputLimits {
+    /// Ordinary clients, MONITOR included.
+    pub normal: OutputLimit,
+    /// Replicas.
+    pub replica: OutputLimit,
+    /// Clients with subscriptions.
+    pub pubsub: OutputLimit,
+}
+
+/// A user and what he has to show, on the metrics port.
+pub(super) fn metrics_auth(text: &str) -> Result<(), &'static str> {
+    let shape = "it has to be user:password, or user:# and a SHA-256 of 64 hexadecimal digits";
+    match text.split_once(':') {
+        _ if text.is_empty() => Ok(()),
+        Some((user, secret)) if !user.is_empty() && !secret.is_empty() => {
+            match secret.strip_prefix('#') {
+                Some(digest)
+                    if digest.len() != 64
+                        || !digest.bytes().all(|digit| digit.is_ascii_hexdigit()) =>
+                {
+                    Err(shape)
+                }
+                _ => Ok(()),
+            }
+        }
+        _ => Err(shape),
+    }
+}
+
+/// Names of hosts, parted by spaces.
+pub(super) fn host_names(text: &str) -> Result<(), &'static str> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+    match text.bytes().all(|byte| is_plain(byte) || byte == b' ') {
+        true => Ok(()),
+        false => Err("names of hosts, parted by spaces, have letters, digits, dots and hyphens"),
+    }
+}
+
+/// Accepts any text.
+pub fn any_text(_: &str) -> Result<(), &'static str> {
+    Ok(())
+}
+
+/// Accepts any code.
+pub fn any_code(_: u32) -> Result<(), &'static str> {
+    Ok(())
+}
+
+/// A shutdown either saves or does not.
+pub fn shutdown_options(code: u32) -> Result<(), &'static str> {
+    let options = ShutdownOptions(code);
+    if options.contains(ShutdownOptions::SAVE) && options.contains(ShutdownOptions::NOSAVE) {
+        return Err("shutdown options SAVE and NOSAVE can't be used simultaneously");
+    }
+    Ok(())
+}
+
+/// The snapshot's file has a name and no directory.
+pub fn snapshot_name(text: &str) -> Result<(), &'static str> {
+    if is_path(text) {
+        Err("dbfilename can't be a path, just a filename")
+    } else {
+        Ok(())
+    }
+}
+
+/// The append-only file has a name and no directory.
+pub fn append_file_name(text: &str) -> Result<(), &'static str> {
+    match text {
+        "" => Err("appendfilename can't be empty"),
+        _ if is_path(text) => Err("appendfilename can't be a path, just a filename"),
+        _ => Ok(()),
+    }
+}
+
+/// The append-only directory has a name and no parent.
+pub fn append_directory_name(text: &str) -> Result<(), &'static str> {
+    match text {
+        "" => Err("appenddirname can't be empty"),
+        _ if is_path(text) => Err("appenddirname can't be a path, just a dirname"),
+        _ => Ok(()),
+    }
+}
+
+/// Letters, digits, hyphens and dots, up to 255 of them.
+pub fn host_name(text: &str) -> Result<(), &'static str> {
+    if text.len() >= 256 {
+        return Err("Hostnames must be less than 256 characters");
+    }
+    if !text
+        .bytes()
+        .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.'))
+    {
+        return Err("Hostnames may only contain alphanumeric characters, hyphens or dots");
+    }
+    Ok(())
+}
+
+/// A node's name must survive the cluster's own file.
+pub fn node_name(text: &str) -> Result<(), &'static str> {
+    if text.contains(|letter| "!#$%&()*+:;<>?@[]^{|}~".contains(letter)) {
+        return Err("Announced human node name contained invalid character");
+    }
+    Ok(())
+}
+
+/// A version as clients compare them, three numbers with dots between them; or nothing.
+pub fn version(text: &str) -> Result<(), &'static str> {
+    let is_number = |part: &str| {
+        part.parse::<u8>()
+            .is_ok_and(|number| number.to_string() == part)
+    };
+    match text.is_empty() || text.split('.').count() == 3 && text.split('.').all(is_number) {
+        true => Ok(()),
+        false => Err("must be empty, or three numbers with dots between them"),
+    }
+}
+
+/// A process title: text with known variables in braces. What is empty where the title is not known is refused, as in
+/// Redis.
+pub fn title_template(text: &str) -> Result<(), &'static str> {
+    const WRONG: &str = "template format is invalid or contains unknown variables";
+    let filled = fill_title(text, |name| match name {
+        "title" | "server-mode" => Some(String::new()),
+        "listen-addr" | "port" | "tls-port" | "unixsocket" | "config-file" => Some("x".to_owned()),
+        _ => None,
+    });
+    match filled {
+        Some(title) if !title.is_empty() => Ok(()),
+        _ => Err(WRONG),
+    }
+}
+
+/// A process title with the `value` of each variable in its place, without blanks around it; `None` if a variable has
+/// no value or no end. Two opening braces are one.
+pub fn fill_title(template: &str, value: impl Fn(&str) -> Option<String>) -> Option<String> {
+    let mut title = String::new();
+    let mut rest = template;
+    while let Some((before, after)) = rest.split_once('{') {
+        title.push_str(before);
+        rest = match after.strip_prefix('{') {
+            Some(after) => {
+                title.push('{');
+                after
+            }
+            None => {
+                let (name, after) = after.split_once('}')?;
+                title.push_str(&value(name)?);
+                after
+            }
+        };
+    }
+    title.push_str(rest);
+    Some(title.trim_matches(' ').to_owned())
+}
+
+fn is_path(text: &str) -> bool {
+    text.contains(['/', '\\'])
+}
+
+/// `dir`: the working directory, kept absolute, because that is what CONFIG GET shows; `.` until a start looks where
+/// it is.
+pub const DIR: Special = Special {
+    default: &["."],
+    many: false,
+    set: |config, words, mode| {
+        config.dir = match mode {
+            Mode::Default => PathBuf::from(&words[0]),
+            _ => directory(&config.dir.join(lossless::path_of(&words[0])))
+                .map_err(|error| system_text(&error))?,
+        };
+        Ok(())
+    },
+    show: |config| lossless::text_of(config.dir.as_os_str().as_bytes()).into_owned(),
+    lines: |config| vec![text::quoted(config.dir.as_os_str().as_bytes())],
+    always_written: true,
+};
+
+/// The directory at a path, absolute, if one is there.
+fn directory(path: &Path) -> io::Result<PathBuf> {
+    let found = fs::canonicalize(path)?;
+    // A look behind a last slash fails for a file, and for a directory that may not be entered.
+    fs::metadata(found.join("."))?;
+    Ok(found)
+}
+
+/// The system's own words for an error, as C's strerror has them.
+pub fn system_text(error: &io::Error) -> String {
+    let text = error.to_string();
+    match text.split_once(" (os error") {
+        Some((words, _)) => words.to_owned(),
+        None => text,
+    }
+}
+
+/// `bind`: addresses to listen on; a `-` in front says that a missing one is no failure.
+pub const BIND: Special = Special {
+    default: &["*", "-::*"],
+    many: true,
+    set: |config, words, _| {
+        config.bind = addresses(words)?;
+        Ok(())
+    },
+    show: |config| config.bind.join(" "),
+    lines: |config| match config.bind.as_slice() {
+        [] => vec!["\"\"".to_owned()],
+        some if some == BIND.default => vec![],
+        some => vec![some.join(" ")],
+    },
+    always_written: false,
+};
+
+/// What `metrics-bind` says where it means the addresses of `bind`.
+pub const AS_BIND: &str = "bind";
+
+/// `metrics-bind`: where the metrics endpoint listens; the same shape as `bind`, or that word for its addresses.
+pub const METRICS_BIND: Special = Special {
+    default: &[AS_BIND],
+    many: true,
+    set: |config, words, _| {
+        config.metrics_bind = addresses(words)?;
+        Ok(())
+    },
+    show: |config| config.metrics_bind.join(" "),
+    lines: |config| match config.metrics_bind.as_slice() {
+        [] => vec!["\"\"".to_owned()],
+        some if some == METRICS_BIND.default => vec![],
+        some => vec![some.join(" ")],
+    },
+    always_written: false,
+};
+
+fn addresses(words: &[String]) -> Result<Vec<String>, String> {
+    const ADDRESSES_MAX: usize = 16;
+    if words.len() > ADDRESSES_MAX {
+        return Err("Too many bind addresses specified.".to_owned());
+    }
+    match words {
+        [one] if one.is_empty() => Ok(vec![]),
+        _ => Ok(words.to_vec()),
+    }
+}
+
+/// `save`: points in pairs of seconds and changes; the empty word clears them.
+pub const SAVE: Special = Special {
+    default: &["3600", "1", "300", "100", "60", "10000"],
+    many: true,
+    set: |config, words, mode| {
+        let cleared = matches!(words, [one] if one.is_empty());
+        let words = if cleared { &[] } else { words };
+        let points = save_points(words).ok_or("Invalid save parameters")?;
+        if cleared || mode != Mode::Append {
+            config.save.clear();
+        }
+        config.save.extend(points);
+        Ok(())
+    },
+    show: |config| {
+        let points = config
+            .save
+            .iter()
+            .map(|point| format!("{} {}", point.seconds, point.changes));
+        points.collect::<Vec<_>>().join(" ")
+    },
+    lines: |config| {
+        if config.save.is_empty() {
+            return vec!["\"\"".to_owned()];
+        }
+        let points = config
+            .save
+            .iter()
+            .map(|point| format!("{} {}", point.seconds, point.changes));
+        points.collect()
+    },
+    always_written: true,
+};
+
+fn save_points(words: &[String]) -> Option<Vec<SavePoint>> {
+    if !words.len().is_multiple_of(2) {
+        return None;
+    }
+    let mut points = Vec::with_capacity(words.len() / 2);
+    for pair in words.chunks_exact(2) {
+        let seconds = pair[0].parse().ok().filter(|seconds| *seconds >= 1)?;
+        points.push(SavePoint {
+            seconds,
+            changes: pair[1].parse().ok()?,
+        });
+    }
+    Some(points)
+}
+
+/// `client-output-buffer-limit`: class, hard limit, soft limit, seconds; several classes at once if wished.
+pub const OUTPUT_LIMITS: Special = Special {
+    default: &[
+        "normal", "0", "0", "0", "replica", "256mb", "64mb", "60", "pubsub", "32mb", "8mb", "60",
+    ],
+    many: true,
+    set: |config, words, _| {
+        if !words.len().is_multiple_of(4) {
+            return Err("Wrong number of arguments in buffer limit configuration.".to_owned());
+        }
+        let mut limits = config.client_output_buffer_limit;
+        for class in words.chunks_exact(4) {
+            let place = match class[0].to_ascii_lowercase().as_str() {
+                "normal" => &mut limits.normal,
+                "replica" | "slave" => &mut limits.replica,
+                "pubsub" => &mut limits.pubsub,
+                _ => {
+                    return Err(
+                        "Invalid client class specified in buffer limit configuration.".to_owned(),
+                    );
+                }
+            };
+            *place = output_limit(&class[1..]).ok_or(
+                "Error in hard, soft or soft_seconds setting in buffer limit configuration.",
+            )?;
+        }
+        config.client_output_buffer_limit = limits;
+        Ok(())
+    },
+    // CONFIG GET keeps the old word for replicas, files have the new one: clients parse the former.
+    show: |config| {
+        let limits = config.client_output_buffer_limit;
+        let shown = [
+            ("normal", limits.normal),
+            ("slave", limits.replica),
+            ("pubsub", limits.pubsub),
+        ]
+        .map(|(class, limit)| {
+            format!(
+                "{class} {} {} {}",
+                limit.hard_bytes, limit.soft_bytes, limit.soft_seconds
+            )
+        });
+        shown.join(" ")
+    },
+    lines: |config| {
+        let limits = config.client_output_buffer_limit;
+        let default = Config::default().client_output_buffer_limit;
+        let classes = [
+            ("normal", limits.normal, default.normal),
+            ("replica", limits.replica, default.replica),
+            ("pubsub", limits.pubsub, default.pubsub),
+        ];
+        let changed = classes
+            .into_iter()
+            .filter(|(_, limit, default)| limit != default);
+        changed
+            .map(|(class, limit, _)| {
+                let hard = words::memory(limit.hard_bytes.into());
+                let soft = words::memory(limit.soft_bytes.into());
+                format!("{class} {hard} {soft} {}", limit.soft_seconds)
+            })
+            .collect()
+    },
+    always_written: false,
+};
+
+fn output_limit(words: &[String]) -> Option<OutputLimit> {
+    Some(OutputLimit {
+        hard_bytes: words::parse_memory(&words[0])?,
+        soft_bytes: words::parse_memory(&words[1])?,
+        soft_seconds: words[2].parse().ok()?,
+    })
+}
+
+/// `oom-score-adj-values`: for the master, a replica and a background child.
+pub const OOM_VALUES: Special = Special {
+    default: &["0", "200", "800"],
+    many: true,
+    set: |config, words, _| {
+        let [master, replica, child] = words else {
+            return Err("wrong number of arguments".to_owned());
+        };
+        let mut values = [0; 3];
+        for (value, word) in values.iter_mut().zip([master, replica, child]) {
+            let number = word
+                .parse()
+                .ok()
+                .filter(|number| (-2000..=2000).contains(number));
+            *value = number
+                .ok_or("Invalid oom-score-adj-values, elements must be between -2000 and 2000.")?;
+        }
+        config.oom_score_adj_values = values;
+        Ok(())
+    },
+    show: |config| {
+        config
+            .oom_score_adj_values
+            .map(|value| value.to_string())
+            .join(" ")
+    },
+    lines: |config| {
+        vec![
+            config
+                .oom_score_adj_values
+                .map(|value| value.to_string())
+                .join(" "),
+        ]
+    },
+    always_written: false,
+};
+
+/// `notify-keyspace-events`: letters.
+pub const EVENTS: Special = Special {
+    default: &[""],
+    many: false,
+    set: |config, words, _| {
+        let classes = EventClasses::parse(&words[0]);
+        config.notify_keyspace_events =
+            classes.ok_or("Invalid event class character. Use 'Ag$lshzxeKEtmdnocSTIV'.")?;
+        Ok(())
+    },
+    show: |config| config.notify_keyspace_events.to_string(),
+    lines: |config| {
+        vec![text::quoted(
+            config.notify_keyspace_events.to_string().as_bytes(),
+        )]
+    },
+    always_written: false,
+};
+
+/// `replicaof`: a host and a port, or `no one`.
+pub const REPLICAOF: Special = Special {
+    default: &["no", "one"],
+    many: true,
+    set: |config, words, _| {
+        let [host, port] = words else {
+            return Err("wrong number of arguments".to_owned());
+        };
+        if host.eq_ignore_ascii_case("no") && port.eq_ignore_ascii_case("one") {
+            config.replicaof = None;
+            return Ok(());
+        }
+        let port = port.parse().map_err(|_| "Invalid master port")?;
+        config.replicaof = Some((host.clone(), port));
+        Ok(())
+    },
+    show: |config| match &config.replicaof {
+        Some((host, port)) => format!("{host} {port}"),
+        None => String::new(),
+    },
+    // Whom a node of a cluster follows is in the file of the cluster.
+    lines: |config| match &config.replicaof {
+        Some((host, port)) if config.cluster_enabled != ClusterMode::Yes => {
+            vec![format!("{host} {port}")]
+        }
+        _ => vec![],
+    },
+    always_written: false,
+};
+
+/// `bf-error-rate`: between 0 and 1, and no more than a quarter.
+pub const BF_ERROR_RATE: Special = Special {
+    default: &["0.01"],
+    many: false,
+    set: |config, words, _| {
+        let rate = words[0].parse::<f64>();
+        let rate = rate.map_err(|_| "Invalid value for `bf-error-rate`")?;
+        if !(rate > 0.0 && rate < 1.0) {
+            return Err(
+                "Value for `bf-error-rate` must be in the range (0.000000, 1.000000)".to_owned(),
+            );
+        }
+        config.bf_error_rate = rate.min(0.25);
+        Ok(())
+    },
+    show: |config| config.bf_error_rate.to_string(),
+    lines: |config| vec![config.bf_error_rate.to_string()],
+    always_written: false,
+};
+
+/// `latency-tracking-info-percentiles`: numbers from 0 to 100; the empty word clears them.
+pub const PERCENTILES: Special = Special {
+    default: &["50", "99", "99.9"],
+    many: true,
+    set: |config, words, _| {
+        let words = if matches!(words, [one] if one.is_empty()) {
+            &[]
+        } else {
+            words
+        };
+        let mut percentiles = Vec::with_capacity(words.len());
+        for word in words {
+            let number = word.parse::<f64>().ok().filter(|number| !number.is_nan());
+            let number = number.ok_or("Invalid latency-tracking-info-percentiles parameters")?;
+            if !(0.0..=100.0).contains(&number) {
+                return Err(
+                    "latency-tracking-info-percentiles parameters should sit between [0.0,100.0]"
+                        .to_owned(),
+                );
+            }
+            percentiles.push(number);
+        }
+        config.latency_tracking_info_percentiles = percentiles;
+        Ok(())
+    },
+    show: |config| percentile_words(&config.latency_tracking_info_percentiles),
+    lines: |config| match percentile_words(&config.latency_tracking_info_percentiles) {
+        none if none.is_empty() => vec!["\"\"".to_owned()],
+        some => vec![some],
+    },
+    always_written: true,
+};
+
+/// Six decimals at most, without the zeroes at the end.
+fn percentile_words(percentiles: &[f64]) -> String {
+    let shown = percentiles.iter().map(|number| {
+        let text = format!("{number:.6}");
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    });
+    shown.collect::<Vec<_>>().join(" ")
+}

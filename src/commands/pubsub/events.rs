@@ -1,0 +1,546 @@
+//! What shards tell others: keyspace notifications, invalidations, and messages of transactions and scripts, in one
+//! order.
+//!
+//! A thread that changes shards appends what others want to hear of it to one sequence, while the shards are in hand
+//! ([`Follower::append`]), and delivers it once they are let go, or, with several holds in one go over a batch of
+//! requests, at the end of that ([`PubSub::together`]). Delivering is a role that one thread has at a time, for a
+//! bounded number of records ([`Sequence::consume`]); no thread waits for another one's turn. What is left at the bound
+//! is for a task of its own ([`PubSub::poll_rest`]). A connection's replies leave when all is delivered that they know
+//! of ([`PubSub::poll_delivered`]), as on a server with one thread.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::task::{Context, Poll, Waker};
+
+use atomic_waker::AtomicWaker;
+use parking_lot::Mutex;
+
+use super::message::Run;
+use super::sequence::{Consumer, Left, Sequence};
+use super::{Posting, PubSub};
+use crate::client::shared::mailbox::Topic;
+use crate::config::values::EventClasses;
+use basalt_engine::effect::{Effect, Follower, Interest, News};
+use basalt_engine::tracking::{InvalidatedKey, Invalidations};
+
+/// Every class of events, by letter.
+const CLASSES: &[u8] = b"g$lshzxetdnmoc";
+
+/// The letters of channels that name the elements of keys.
+const OF_ELEMENTS: &[u8] = b"STIV";
+
+/// The bit of a class in the configuration.
+fn configured(class: u8) -> u32 {
+    EventClasses::of(char::from(class)).map_or(0, |classes| classes.0)
+}
+
+/// Which events are published, and those that are on their way.
+#[derive(Default)]
+pub(super) struct Events {
+    classes: AtomicU32,
+    /// Subscriptions that an event could reach: patterns, and channels named as those of events are.
+    listeners: Mutex<usize>,
+    pub(super) interest: Arc<Interest>,
+    sequence: Sequence<News>,
+    /// Wakes the task that goes on where a thread has reached its bound.
+    rest: AtomicWaker,
+}
+
+impl Events {
+    /// Takes over `notify-keyspace-events`.
+    pub(super) fn set_classes(&self, classes: EventClasses) {
+        let listeners = self.listeners.lock();
+        self.classes.store(classes.0, Relaxed);
+        self.publish_interest(*listeners);
+    }
+
+    /// A subscription came or went.
+    pub(super) fn note_subscription(&self, topic: Topic, name: &[u8], is_new: bool) {
+        let is_of_event = |name: &[u8]| name.starts_with(b"__key") || name.starts_with(b"__subkey");
+        let hears = topic == Topic::Pattern || topic == Topic::Channel && is_of_event(name);
+        if hears {
+            let mut listeners = self.listeners.lock();
+            *listeners = match is_new {
+                true => *listeners + 1,
+                false => listeners.saturating_sub(1),
+            };
+            self.publish_interest(*listeners);
+        }
+    }
+
+    /// Shards record events only while they may reach somebody.
+    fn publish_interest(&self, listeners: usize) {
+        let classes = self.classes.load(Relaxed);
+        let goes_out = classes & (configured(b'K') | configured(b'E')) != 0;
+        let wanted = CLASSES
+            .iter()
+            .filter(|class| listeners > 0 && goes_out && classes & configured(**class) != 0);
+        self.interest
+            .set(wanted.fold(0, |bits, class| bits | Interest::bit(*class)));
+        // Only hashes have elements that are told of.
+        let of_elements = OF_ELEMENTS.iter();
+        let of_elements = of_elements.fold(0, |bits, letter| bits | configured(*letter));
+        let is_wanted = classes & configured(b'h') != 0 && classes & of_elements != 0;
+        self.interest.set_elements(listeners > 0 && is_wanted);
+    }
+}
+
+thread_local! {
+    /// What this thread does with what its holds have appended.
+    static DELIVERY: Cell<Delivery> = const { Cell::new(Delivery::AtOnce) };
+}
+
+/// When a thread delivers what it has appended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Delivery {
+    /// At the end of each hold.
+    AtOnce,
+    /// At the end of a stretch of several holds, in which nothing was appended so far.
+    Together,
+    /// At the end of a stretch of several holds, in which something was appended.
+    Owed,
+}
+
+/// A stretch of a thread whose holds have what they appended delivered together, at its end.
+pub struct Together<'p>(&'p PubSub);
+
+impl Drop for Together<'_> {
+    fn drop(&mut self) {
+        if DELIVERY.replace(Delivery::AtOnce) == Delivery::Owed {
+            self.0.deliver();
+        }
+    }
+}
+
+impl Follower for PubSub {
+    fn append(&self, news: Box<News>) -> u64 {
+        self.events.sequence.append(news, || {
+            self.consume();
+        })
+    }
+
+    fn deliver(&self) {
+        match DELIVERY.get() {
+            Delivery::AtOnce => self.deliver_now(),
+            Delivery::Together | Delivery::Owed => DELIVERY.set(Delivery::Owed),
+        }
+    }
+}
+
+impl PubSub {
+    /// Begins a stretch of this thread: what its holds append is delivered at the end of it.
+    pub fn together(&self) -> Together<'_> {
+        DELIVERY.set(Delivery::Together);
+        Together(self)
+    }
+
+    /// Delivers what is due, up to a bound, and leaves the rest to the task. For callers that hold no shard.
+    pub fn deliver_now(&self) {
+        if self.consume() == Left::Some {
+            self.events.rest.wake();
+        }
+    }
+
+    /// Delivers what is due, up to a bound.
+    fn consume(&self) -> Left {
+        let mut wakes = Vec::new();
+        let publisher = Publisher {
+            pubsub: self,
+            posting: Posting::new(0, &mut wakes),
+            run: Run::default(),
+            run_of: None,
+        };
+        let left = self.events.sequence.consume(publisher);
+        wakes.into_iter().for_each(Waker::wake);
+        left
+    }
+
+    /// Whether all before a position is delivered.
+    #[inline]
+    pub fn has_delivered(&self, position: u64) -> bool {
+        self.events.sequence.has_passed(position)
+    }
+
+    /// Ready when all before a position is delivered. For callers that hold no shard.
+    pub fn poll_delivered(&self, position: u64, cx: &mut Context<'_>) -> Poll<()> {
+        self.deliver_now();
+        self.events.sequence.poll_passed(position, cx)
+    }
+
+    /// For the task that delivers what others have left at their bounds: ready when it has done a part of that.
+    pub fn poll_rest(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.events.rest.register(cx.waker());
+        match self.consume() {
+            Left::Some => Poll::Ready(()),
+            Left::Nothing => Poll::Pending,
+        }
+    }
+
+    /// Whether so much is on its way that commands should wait before they add to it.
+    #[inline]
+    pub fn is_crowded(&self) -> bool {
+        self.events.sequence.is_crowded()
+    }
+}
+
+/// Publishes news, one after the other. Events that follow each other in one channel are gathered to a run.
+struct Publisher<'p> {
+    pubsub: &'p PubSub,
+    posting: Posting<'p>,
+    run: Run,
+    /// The events of the run: their database and name.
+    run_of: Option<(usize, &'static str)>,
+}
+
+impl Consumer<News> for Publisher<'_> {
+    fn take(&mut self, news: Box<News>) {
+        self.posting.log_seen = self.posting.log_seen.max(news.log_seen);
+        let Invalidations { keys, written, all } = &news.invalidations;
+        if !news.invalidations.is_empty() {
+            self.complete();
+            self.pubsub.tell_wide(written, *all, &mut self.posting);
+        }
+        let (mut keys, mut effects) = (keys.as_slice(), news.effects.as_slice());
+        for said in &news.publications {
+            let count = keys.partition_point(|invalidated| invalidated.stamp <= said.stamp);
+            self.send_invalidations(keys.split_off(..count).unwrap_or_default());
+            let count = effects.partition_point(|effect| effect.stamp <= said.stamp);
+            self.publish_events(effects.split_off(..count).unwrap_or_default());
+            if let Some(message) = said.message.downcast_ref() {
+                self.complete();
+                self.pubsub.send_pending(message, &mut self.posting);
+            }
+        }
+        self.send_invalidations(keys);
+        self.publish_events(effects);
+    }
+
+    fn complete(&mut self) {
+        if self.run.len() > 0 {
+            self.pubsub.post_run(&self.run, &mut self.posting);
+            self.run.clear();
+        }
+    }
+}
+
+impl Publisher<'_> {
+    fn send_invalidations(&mut self, invalidated: &[InvalidatedKey]) {
+        if !invalidated.is_empty() {
+            self.complete();
+            self.pubsub
+                .send_invalidations(invalidated, &mut self.posting);
+        }
+    }
+
+    fn publish_events(&mut self, effects: &[Effect]) {
+        let classes = self.pubsub.events.classes.load(Relaxed);
+        for effect in effects {
+            if classes & configured(effect.event.class) == 0 {
+                continue;
+            }
+            if !effect.elements.is_empty() {
+                self.complete();
+                self.publish_elements(effect, classes);
+                continue;
+            }
+            if classes & configured(b'K') != 0 {
+                self.publish_by_key(effect);
+            }
+            if classes & configured(b'E') != 0 {
+                self.publish_by_name(effect);
+            }
+        }
+    }
+
+    /// Tells of the elements that something happened to, in each of the channels that are asked for. What could not be
+    /// told apart is left out, as Redis documents it.
+    fn publish_elements(&mut self, effect: &Effect, classes: u32) {
+        let mut db = itoa::Buffer::new();
+        let db = db.format(effect.db).as_bytes();
+        let (key, event) = (&*effect.key, effect.event.name.as_bytes());
+        let wants = |letter: u8| classes & configured(letter) != 0;
+        let mut listed = Vec::new();
+        for element in &effect.elements {
+            let separator: &[u8] = if listed.is_empty() { b"" } else { b"," };
+            listed.extend_from_slice(separator);
+            push_with_length(element, &mut listed);
+        }
+        let mut publish = |channel: &[&[u8]], payload: &[u8]| {
+            self.pubsub
+                .publish(false, &channel.concat(), payload, &mut self.posting);
+        };
+        if wants(b'S') {
+            let payload = [event, b"|", &listed].concat();
+            publish(&[b"__subkeyspace@", db, b"__:", key], &payload);
+        }
+        if wants(b'T') {
+            let mut payload = Vec::new();
+            push_with_length(key, &mut payload);
+            payload.push(b'|');
+            payload.extend_from_slice(&listed);
+            publish(&[b"__subkeyevent@", db, b"__:", event], &payload);
+        }
+        if wants(b'I') && !key.contains(&b'\n') {
+            for element in &effect.elements {
+                let channel = [&b"__subkeyspaceitem@"[..], db, b"__:", key, b"\n", element];
+                publish(&channel, event);
+            }
+        }
+        if wants(b'V') {
+            let channel = [&b"__subkeyspaceevent@"[..], db, b"__:", event, b"|", key];
+            publish(&channel, &listed);
+        }
+    }
+
+    fn publish_by_key(&mut self, effect: &Effect) {
+        self.complete();
+        let mut db = itoa::Buffer::new();
+        let db = db.format(effect.db).as_bytes();
+        let channel = [b"__keyspace@", db, b"__:", &effect.key].concat();
+        let payload = effect.event.name.as_bytes();
+        self.pubsub
+            .publish(false, &channel, payload, &mut self.posting);
+    }
+
+    fn publish_by_name(&mut self, effect: &Effect) {
+        if self.pubsub.has_nobody(false) {
+            return;
+        }
+        let name = effect.event.name;
+        if self.run_of != Some((effect.db, name)) {
+            self.complete();
+            let mut db = itoa::Buffer::new();
+            let db = db.format(effect.db).as_bytes();
+            self.run
+                .begin(false, &[b"__keyevent@", db, b"__:", name.as_bytes()]);
+            self.run_of = Some((effect.db, name));
+        }
+        if !self.run.has_room(&effect.key) {
+            self.complete();
+        }
+        match self.run.has_room(&effect.key) {
+            true => self.run.push(&effect.key),
+            false => {
+                let channel = self.run.channel();
+                self.pubsub
+                    .publish(false, channel, &effect.key, &mut self.posting);
+            }
+        }
+    }
+}
+
+/// Appends bytes behind their length and a colon.
+fn push_with_length(bytes: &[u8], to: &mut Vec<u8>) {
+    let mut length = itoa::Buffer::new();
+    to.extend_from_slice(length.format(bytes.len()).as_bytes());
+    to.push(b':');
+    to.extend_from_slice(bytes);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::shared::Shared;
+    use basalt_engine::effect::Event;
+
+    fn news(key: &str) -> Box<News> {
+        Box::new(News {
+            effects: smallvec::smallvec![Effect {
+                stamp: 1,
+                db: 0,
+                key: key.as_bytes().into(),
+                event: Event::DEL,
+                elements: Vec::new(),
+            }],
+            ..News::default()
+        })
+    }
+
+    fn publish(pubsub: &PubSub, key: &str) {
+        let position = pubsub.append(news(key));
+        pubsub.deliver();
+        assert!(pubsub.has_delivered(position));
+    }
+
+    fn listening(classes: &str, pattern: &str) -> (PubSub, Arc<Shared>) {
+        let pubsub = PubSub::default();
+        let classes = EventClasses::parse(classes).expect("letters");
+        pubsub.events.set_classes(classes);
+        let address = "127.0.0.1:1".to_owned();
+        let client = Arc::new(Shared::new(1, address.clone(), address, 8, false, 0));
+        pubsub.subscribe(&client, Topic::Pattern, pattern.as_bytes());
+        (pubsub, client)
+    }
+
+    fn heard(client: &Shared) -> Vec<String> {
+        let mail = client.take_mail();
+        let bytes = mail.as_ref().and_then(|mail| mail.as_slice());
+        let text = String::from_utf8_lossy(bytes.unwrap_or(b"")).into_owned();
+        let lines: Vec<&str> = text.lines().collect();
+        // *4 $8 pmessage $n pattern $n channel $n payload
+        let pushes = lines.chunks(9);
+        pushes
+            .map(|push| format!("{} {}", push[6], push[8]))
+            .collect()
+    }
+
+    #[test]
+    fn an_event_is_published_by_key_and_by_name_as_configured() {
+        for (classes, expected) in [
+            ("AKE", vec!["__keyspace@0__:k del", "__keyevent@0__:del k"]),
+            ("gK", vec!["__keyspace@0__:k del"]),
+            ("gE", vec!["__keyevent@0__:del k"]),
+            ("sKE", vec![]),
+            ("A", vec![]),
+        ] {
+            let (pubsub, client) = listening(classes, "*");
+            publish(&pubsub, "k");
+            assert_eq!(heard(&client), expected, "{classes}");
+        }
+    }
+
+    #[test]
+    fn events_of_one_channel_reach_each_protocol_whole_and_in_order() {
+        let (pubsub, two) = listening("gE", "nothing");
+        pubsub.unsubscribe_all(&two, Topic::Pattern);
+        let address = "127.0.0.1:2".to_owned();
+        let three = Arc::new(Shared::new(2, address.clone(), address, 8, false, 0));
+        three.resp.store(3, Relaxed);
+        for client in [&two, &three] {
+            pubsub.subscribe(client, Topic::Channel, b"__keyevent@0__:del");
+        }
+        let together = pubsub.together();
+        let keys = ["a", "", "ccc", "d"];
+        for key in keys {
+            pubsub.append(news(key));
+            pubsub.deliver();
+        }
+        let mut elsewhere = news("elsewhere");
+        elsewhere.effects[0].db = 1;
+        let last = pubsub.append(elsewhere);
+        pubsub.append(news("e"));
+        assert!(!two.has_mail(), "delivered at the end");
+        drop(together);
+        assert!(pubsub.has_delivered(last));
+        for (client, first) in [(&two, '*'), (&three, '>')] {
+            assert_eq!(client.mailbox().expect("it is told").pushes(), 5);
+            let mail = client.take_mail().expect("five messages");
+            let expected = keys.iter().chain([&"e"]).map(|key| {
+                let (channel, bytes) = ("__keyevent@0__:del", key.len());
+                format!("{first}3\r\n$7\r\nmessage\r\n$18\r\n{channel}\r\n${bytes}\r\n{key}\r\n")
+            });
+            let expected: String = expected.collect();
+            assert_eq!(mail.as_slice(), Some(expected.as_bytes()));
+        }
+    }
+
+    #[test]
+    fn who_hears_by_channel_and_by_pattern_gets_each_event_by_both_before_the_next() {
+        let (pubsub, client) = listening("gE", "__key*");
+        pubsub.subscribe(&client, Topic::Channel, b"__keyevent@0__:del");
+        pubsub.append(news("a"));
+        pubsub.append(news("b"));
+        pubsub.deliver();
+        let mail = client.take_mail().expect("four messages");
+        let text = String::from_utf8_lossy(mail.as_slice().expect("no block")).into_owned();
+        let kinds: Vec<_> = text
+            .lines()
+            .filter(|line| line.ends_with("message"))
+            .collect();
+        assert_eq!(kinds, ["message", "pmessage", "message", "pmessage"]);
+    }
+
+    #[test]
+    fn who_hears_of_a_change_knows_as_much_of_the_log() {
+        let (pubsub, client) = listening("gE", "*");
+        pubsub.append(Box::new(News {
+            log_seen: 11,
+            ..*news("k")
+        }));
+        pubsub.append(news("older"));
+        pubsub.deliver();
+        assert_eq!(heard(&client).len(), 2);
+        assert_eq!(client.log_seen.load(Relaxed), 11);
+    }
+
+    #[test]
+    fn shards_record_only_what_somebody_may_hear() {
+        let (pubsub, client) = listening("gxE", "*");
+        let interest = Arc::clone(&pubsub.events.interest);
+        assert!(interest.wants(b'g') && interest.wants(b'x') && !interest.wants(b'$'));
+        pubsub.subscribe(&client, Topic::Channel, b"news");
+        pubsub.unsubscribe(&client, Topic::Pattern, b"*");
+        assert!(!interest.wants(b'g'), "nobody listens");
+        pubsub.subscribe(&client, Topic::Channel, b"__keyevent@0__:del");
+        assert!(interest.wants(b'g'));
+        pubsub
+            .events
+            .set_classes(EventClasses::parse("$").expect("letters"));
+        assert!(!interest.wants(b'$'), "neither by key nor by name");
+        pubsub
+            .events
+            .set_classes(EventClasses::parse("$nmdK").expect("letters"));
+        assert!(
+            [b'$', b'n', b'm', b'd']
+                .iter()
+                .all(|class| interest.wants(*class))
+        );
+        assert!(!interest.wants(b'g'));
+        pubsub.forget(&client);
+        assert!(!interest.wants(b'$'));
+    }
+
+    #[test]
+    fn what_many_threads_append_is_heard_in_the_order_in_which_it_was_appended() {
+        const THREADS: usize = 4;
+        const EACH: usize = 50;
+        let (pubsub, client) = listening("gE", "*");
+        let appended = Mutex::new(Vec::new());
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let (pubsub, appended) = (&pubsub, &appended);
+                scope.spawn(move || {
+                    for number in 0..EACH {
+                        {
+                            // As if a shard were in hand.
+                            let mut appended = appended.lock();
+                            let key = format!("{thread}:{number}");
+                            pubsub.append(news(&key));
+                            appended.push(format!("__keyevent@0__:del {key}"));
+                        }
+                        pubsub.deliver();
+                    }
+                });
+            }
+        });
+        while pubsub.consume() == Left::Some {}
+        assert!(heard(&client) == *appended.lock(), "another order");
+    }
+
+    #[test]
+    fn who_reaches_the_bound_leaves_the_rest_to_the_task() {
+        use std::sync::atomic::AtomicUsize;
+        use std::task::Wake;
+        #[derive(Default)]
+        struct Woken(AtomicUsize);
+        impl Wake for Woken {
+            fn wake(self: Arc<Self>) {
+                self.0.fetch_add(1, Relaxed);
+            }
+        }
+        let (pubsub, client) = listening("gE", "*");
+        let woken = Arc::new(Woken::default());
+        let waker = Waker::from(Arc::clone(&woken));
+        let mut cx = Context::from_waker(&waker);
+        assert!(pubsub.poll_rest(&mut cx).is_pending());
+        let last = (0..200).map(|number| pubsub.append(news(&number.to_string())));
+        let last = last.last().expect("many");
+        pubsub.deliver();
+        assert!(!pubsub.has_delivered(last));
+        assert_eq!(woken.0.load(Relaxed), 1);
+        while pubsub.poll_rest(&mut cx).is_ready() {}
+        assert!(pubsub.has_delivered(last));
+        assert_eq!(heard(&client).len(), 200);
+    }
+}

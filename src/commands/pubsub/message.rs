@@ -1,0 +1,197 @@
+//! Messages as subscribers get them: written once, then copied to each; a large one is shared, and small ones of a
+//! channel that follow each other are copied together.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+
+use basalt_core::resp::reply::{Out, Protocol, SHARED_LEN_MIN};
+
+/// Bytes of a run of messages, from which on it takes no more.
+const RUN_BYTES_MAX: usize = 32 * 1024;
+
+/// Bytes of a push beside its channel and payload, at most.
+const FRAME_BYTES: usize = 80;
+
+/// See the module.
+pub(super) struct Message<'m> {
+    channel: &'m [u8],
+    payload: &'m [u8],
+    /// The whole push for clients that subscribed to the channel by name, as RESP2 has it; RESP3 differs in its first
+    /// byte.
+    whole: Out,
+    /// The payload, if it is worth sharing.
+    shared: Option<Bytes>,
+}
+
+impl<'m> Message<'m> {
+    /// A message in a channel, or in a shard channel.
+    pub(super) fn new(is_sharded: bool, channel: &'m [u8], payload: &'m [u8]) -> Message<'m> {
+        let shared = (payload.len() >= SHARED_LEN_MIN).then(|| Bytes::copy_from_slice(payload));
+        let own_bytes = channel.len() + if shared.is_none() { payload.len() } else { 0 };
+        let mut whole = Out::with_room(Protocol::Resp2, own_bytes + FRAME_BYTES);
+        whole.push(3);
+        whole.bulk(kind(is_sharded));
+        whole.bulk(channel);
+        if shared.is_none() {
+            whole.bulk(payload);
+        }
+        Message {
+            channel,
+            payload,
+            whole,
+            shared,
+        }
+    }
+
+    /// Where it is published.
+    pub(super) fn channel(&self) -> &[u8] {
+        self.channel
+    }
+
+    /// Writes it for somebody who subscribed to the channel.
+    pub(super) fn write(&self, out: &mut Out) {
+        if let Some([_, rest @ ..]) = self.whole.as_slice() {
+            out.raw(if out.is_resp3() { b">" } else { b"*" });
+            out.raw(rest);
+        }
+        if let Some(payload) = &self.shared {
+            out.bulk_shared(payload.clone());
+        }
+    }
+
+    /// Writes it for somebody who subscribed to a pattern.
+    pub(super) fn write_matched(&self, pattern: &[u8], out: &mut Out) {
+        out.push(4);
+        out.bulk(b"pmessage");
+        out.bulk(pattern);
+        out.bulk(self.channel);
+        match &self.shared {
+            Some(payload) => out.bulk_shared(payload.clone()),
+            None => out.bulk(self.payload),
+        }
+    }
+}
+
+/// Small messages of one channel that follow each other.
+#[derive(Default)]
+pub(super) struct Run {
+    is_sharded: bool,
+    channel: Vec<u8>,
+    /// What each push begins with, up to the payload, as RESP2 has it; RESP3 differs in its first byte.
+    head: Vec<u8>,
+    /// Whole pushes, as RESP2 has them.
+    pushes: Vec<u8>,
+    /// Where in `pushes` each of them lies.
+    places: Vec<Place>,
+}
+
+/// Where a push lies.
+struct Place {
+    start: usize,
+    payload: Range<usize>,
+}
+
+impl Run {
+    /// Begins a run in a channel, whose name is the parts put together. The run before must be empty.
+    pub(super) fn begin(&mut self, is_sharded: bool, channel: &[&[u8]]) {
+        self.is_sharded = is_sharded;
+        self.channel.clear();
+        channel
+            .iter()
+            .for_each(|part| self.channel.extend_from_slice(part));
+        self.head.clear();
+        self.head.extend_from_slice(b"*3\r\n");
+        write_bulk(kind(is_sharded), &mut self.head);
+        write_bulk(&self.channel, &mut self.head);
+    }
+
+    /// Adds a message.
+    pub(super) fn push(&mut self, payload: &[u8]) {
+        let start = self.pushes.len();
+        self.pushes
+            .reserve(FRAME_BYTES + self.head.len() + payload.len());
+        self.pushes.extend_from_slice(&self.head);
+        let payload = write_bulk(payload, &mut self.pushes);
+        self.places.push(Place { start, payload });
+    }
+
+    /// Whether a message is small enough for any run.
+    pub(super) fn fits(channel: &[u8], payload: &[u8]) -> bool {
+        channel.len() + payload.len() < SHARED_LEN_MIN
+    }
+
+    /// Bytes of the messages, with one more.
+    pub(super) fn bytes_with(&self, payload: &[u8]) -> usize {
+        self.pushes.len() + self.head.len() + payload.len()
+    }
+
+    /// Whether a message can be added.
+    pub(super) fn has_room(&self, payload: &[u8]) -> bool {
+        Run::fits(&self.channel, payload) && self.bytes_with(payload) < RUN_BYTES_MAX
+    }
+
+    /// Whether it is in this channel.
+    pub(super) fn is_of(&self, is_sharded: bool, channel: &[u8]) -> bool {
+        self.is_sharded == is_sharded && self.channel == channel
+    }
+
+    /// Whether it is in a shard channel.
+    pub(super) fn is_sharded(&self) -> bool {
+        self.is_sharded
+    }
+
+    /// Name of the channel.
+    pub(super) fn channel(&self) -> &[u8] {
+        &self.channel
+    }
+
+    /// Number of messages.
+    pub(super) fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// The messages, one by one.
+    pub(super) fn payloads(&self) -> impl Iterator<Item = &[u8]> {
+        let places = self.places.iter();
+        places.map(|place| &self.pushes[place.payload.clone()])
+    }
+
+    /// Writes all messages for somebody who subscribed to the channel.
+    pub(super) fn write(&self, out: &mut Out) {
+        if !out.is_resp3() {
+            return out.raw(&self.pushes);
+        }
+        let starts = self.places.iter().map(|place| place.start);
+        let ends = starts.clone().skip(1).chain([self.pushes.len()]);
+        for (start, end) in starts.zip(ends) {
+            out.raw(b">");
+            out.raw(&self.pushes[start + 1..end]);
+        }
+    }
+
+    /// Forgets the messages, and not the channel.
+    pub(super) fn clear(&mut self) {
+        self.pushes.clear();
+        self.places.clear();
+    }
+}
+
+/// What a push to those who subscribed to a channel by name begins with.
+fn kind(is_sharded: bool) -> &'static [u8] {
+    match is_sharded {
+        true => b"smessage",
+        false => b"message",
+    }
+}
+
+/// Writes a string as RESP has it; where its bytes lie.
+fn write_bulk(bytes: &[u8], to: &mut Vec<u8>) -> Range<usize> {
+    to.push(b'$');
+    to.extend_from_slice(itoa::Buffer::new().format(bytes.len()).as_bytes());
+    to.extend_from_slice(b"\r\n");
+    let start = to.len();
+    to.extend_from_slice(bytes);
+    to.extend_from_slice(b"\r\n");
+    start..start + bytes.len()
+}

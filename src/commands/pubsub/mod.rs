@@ -1,0 +1,441 @@
+//! Subscriptions to channels and to invalidations, and how a message gets to all subscribers.
+//!
+//! A control-plane registry: channels, patterns and shard channels, each with its subscribers. A publisher writes a
+//! message into the queues of the subscribers ([`Shared::post`]) and then wakes those whose tasks do not know yet. It
+//! does so under the lock of the channel; unsubscribing takes that lock too, so that no message comes after the
+//! confirmation. Never to be called with a shard in hand. Knows no command and no socket.
+
+mod channels;
+mod events;
+mod message;
+pub mod monitor;
+pub mod outgoing;
+pub mod pending;
+mod relocate;
+pub mod sequence;
+mod tracking;
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+use std::task::Waker;
+
+use crate::client::shared::Shared;
+use crate::client::shared::mailbox::{OutputBound, Topic, subscription_bytes};
+use crate::config::Config;
+use crate::config::values::OutputLimit;
+use basalt_core::base::glob::{self, Case};
+use basalt_core::base::maps;
+use basalt_core::resp::reply::Out;
+use basalt_engine::effect::Interest;
+use channels::{Channels, Patterns};
+use events::Events;
+use message::{Message, Run};
+use monitor::Monitors;
+use tracking::Caches;
+
+/// See the module.
+#[derive(Default)]
+pub struct PubSub {
+    channels: Channels,
+    shard_channels: Channels,
+    patterns: Patterns,
+    bounds: Bounds,
+    events: Events,
+    monitors: Monitors,
+    caches: Caches,
+    /// Takes what clients publish here to the other nodes of a cluster.
+    relay: OnceLock<Relay>,
+}
+
+/// Gets the channel and the payload of a message, and whether the channel is a shard channel. No shard is in hand.
+pub type Relay = Box<dyn Fn(&[u8], &[u8], bool) + Send + Sync>;
+
+/// What is posted together: as much of the log as it tells of, and who is to be woken soon, when no lock and no shard
+/// is held.
+pub struct Posting<'w> {
+    log_seen: u64,
+    wakes: &'w mut Vec<Waker>,
+}
+
+impl<'w> Posting<'w> {
+    /// Of what is known of the log before this position.
+    pub fn new(log_seen: u64, wakes: &'w mut Vec<Waker>) -> Posting<'w> {
+        Posting { log_seen, wakes }
+    }
+
+    /// Posts something to a client. What leaves for that waits for the disk where replies that know as much would.
+    fn post(&mut self, client: &Shared, bound: OutputBound, write: impl FnOnce(&mut Out)) {
+        self.post_several(client, bound, 1, write);
+    }
+
+    /// Posts so many pushes to a client as [`Posting::post`] does one.
+    fn post_several(
+        &mut self,
+        client: &Shared,
+        bound: OutputBound,
+        count: usize,
+        write: impl FnOnce(&mut Out),
+    ) {
+        client.see_log(self.log_seen);
+        self.wakes.extend(client.post_several(bound, count, write));
+    }
+}
+
+/// Figures for INFO and the metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// Channels with subscribers.
+    pub channels: usize,
+    /// Patterns subscribed to.
+    pub patterns: usize,
+    /// Shard channels with subscribers.
+    pub shard_channels: usize,
+    /// Connections that cache on their side.
+    pub tracking_clients: usize,
+    /// Prefixes of which some of them want to hear.
+    pub tracking_prefixes: usize,
+    /// Keys that some of them read.
+    pub tracked_keys: u64,
+    /// Readers of all those keys.
+    pub tracked_items: u64,
+    /// Bytes that these take.
+    pub tracked_bytes: u64,
+}
+
+impl PubSub {
+    /// Takes over what the configuration says.
+    pub fn configure(&self, config: &Config) {
+        self.bounds.set(config);
+        self.caches.tracked.bound_bytes(config.tracked_bytes_max());
+        self.events.set_classes(config.notify_keyspace_events);
+        let (expired, evicted) = (config.lazyfree_lazy_expire, config.lazyfree_lazy_eviction);
+        self.events.interest.set_unlinking(expired, evicted);
+    }
+
+    /// Has what clients publish here taken to the other nodes of a cluster, from now on and for good.
+    pub fn relay_to(&self, relay: Relay) {
+        self.relay.get_or_init(|| relay);
+    }
+
+    /// Whether that is done.
+    pub fn is_relaying(&self) -> bool {
+        self.relay.get().is_some()
+    }
+
+    /// Takes a message of a client to the other nodes, if there are any.
+    #[inline]
+    pub fn relay(&self, is_sharded: bool, channel: &[u8], payload: &[u8]) {
+        if let Some(relay) = self.relay.get() {
+            relay(channel, payload, is_sharded);
+        }
+    }
+
+    /// Which events shards are to record.
+    pub fn interest(&self) -> Arc<Interest> {
+        Arc::clone(&self.events.interest)
+    }
+
+    /// Whether replicas, or the backlog kept for them, read what is logged.
+    #[inline]
+    pub fn is_replicating(&self) -> bool {
+        self.events.interest.is_replicating()
+    }
+
+    /// Whether commands are logged.
+    #[inline]
+    pub fn is_logging(&self) -> bool {
+        self.events.interest.is_logging()
+    }
+
+    /// Subscribes a client; how many subscriptions it has then, as the confirmation counts them.
+    pub fn subscribe(&self, client: &Arc<Shared>, topic: Topic, name: &[u8]) -> usize {
+        let mailbox = client.mailbox_or_new();
+        {
+            let mut subscribed = mailbox.subscribed.lock();
+            let names = &mut subscribed[topic as usize];
+            if !names.contains(name) {
+                let name = match topic {
+                    Topic::Channel => self.channels.add(name, client),
+                    Topic::ShardChannel => self.shard_channels.add(name, client),
+                    Topic::Pattern => self.patterns.add(name, client),
+                };
+                self.events.note_subscription(topic, &name, true);
+                client.hold(subscription_bytes(&name));
+                names.insert(name);
+                mailbox.set_count(topic, names.len());
+            }
+        }
+        counted(client, topic)
+    }
+
+    /// Ends a subscription; how many the client has then.
+    pub fn unsubscribe(&self, client: &Arc<Shared>, topic: Topic, name: &[u8]) -> usize {
+        if let Some(mailbox) = client.mailbox() {
+            let mut subscribed = mailbox.subscribed.lock();
+            let names = &mut subscribed[topic as usize];
+            if names.remove(name) {
+                client.release(subscription_bytes(name));
+                maps::shrink_set(names);
+                mailbox.set_count(topic, names.len());
+                self.remove(client, topic, name);
+            }
+        }
+        counted(client, topic)
+    }
+
+    /// Ends all subscriptions of a kind; their names, and how many the client has after each.
+    pub fn unsubscribe_all(&self, client: &Arc<Shared>, topic: Topic) -> Vec<(Arc<[u8]>, usize)> {
+        let Some(mailbox) = client.mailbox() else {
+            return Vec::new();
+        };
+        let names = std::mem::take(&mut mailbox.subscribed.lock()[topic as usize]);
+        let mut left = names.len();
+        let ended = names.into_iter().map(|name| {
+            left -= 1;
+            client.release(subscription_bytes(&name));
+            mailbox.set_count(topic, left);
+            self.remove(client, topic, &name);
+            (name, counted(client, topic))
+        });
+        ended.collect()
+    }
+
+    /// Ends all subscriptions to shard channels that `is_over` says so of; each subscriber is told. No shard may be in
+    /// hand.
+    pub fn end_shard_channels(&self, is_over: impl Fn(&[u8]) -> bool) {
+        if self.shard_channels.is_empty() {
+            return;
+        }
+        let mut wakes = Vec::new();
+        for name in self.shard_channels.names(is_over) {
+            let mut subscribers = Vec::new();
+            self.shard_channels
+                .with(&name, |clients| subscribers.extend_from_slice(clients));
+            for client in subscribers {
+                self.end_shard_channel(&client, &name, &mut wakes);
+            }
+        }
+        wakes.into_iter().for_each(Waker::wake);
+    }
+
+    /// Ends a client's subscription to a shard channel, and tells it.
+    fn end_shard_channel(&self, client: &Shared, name: &[u8], wakes: &mut Vec<Waker>) {
+        let Some(mailbox) = client.mailbox() else {
+            return;
+        };
+        let left = {
+            let mut subscribed = mailbox.subscribed.lock();
+            let names = &mut subscribed[Topic::ShardChannel as usize];
+            if !names.remove(name) {
+                return;
+            }
+            mailbox.set_count(Topic::ShardChannel, names.len());
+            self.remove(client, Topic::ShardChannel, name);
+            names.len()
+        };
+        Posting::new(0, wakes).post(client, self.bounds.pubsub(), |out| {
+            out.push(3);
+            out.bulk(b"sunsubscribe");
+            out.bulk(name);
+            out.integer(left as i64);
+        });
+    }
+
+    /// The client is gone, or begins anew.
+    pub fn forget(&self, client: &Arc<Shared>) {
+        if client.mailbox().is_some() {
+            for topic in Topic::ALL {
+                self.unsubscribe_all(client, topic);
+            }
+            self.remove_monitor(client);
+            self.stop_tracking(client);
+        }
+    }
+
+    fn remove(&self, client: &Shared, topic: Topic, name: &[u8]) {
+        self.events.note_subscription(topic, name, false);
+        match topic {
+            Topic::Channel => self.channels.remove(name, client.id),
+            Topic::ShardChannel => self.shard_channels.remove(name, client.id),
+            Topic::Pattern => self.patterns.remove(name, client.id),
+        }
+    }
+
+    /// Sends a message to all who subscribed to its channel, or shard channel; to how many subscriptions.
+    pub fn publish(
+        &self,
+        is_sharded: bool,
+        channel: &[u8],
+        payload: &[u8],
+        posting: &mut Posting<'_>,
+    ) -> usize {
+        if self.has_nobody(is_sharded) {
+            return 0;
+        }
+        let message = Message::new(is_sharded, channel, payload);
+        self.post_to_all(&message, is_sharded, None, posting)
+    }
+
+    /// Whether no client is subscribed to anything of the kind.
+    fn has_nobody(&self, is_sharded: bool) -> bool {
+        match is_sharded {
+            true => self.shard_channels.is_empty(),
+            false => self.channels.is_empty() && self.patterns.is_empty(),
+        }
+    }
+
+    /// Writes a message for all its subscribers, but for one client; for how many subscriptions.
+    fn post_to_all(
+        &self,
+        message: &Message<'_>,
+        is_sharded: bool,
+        but: Option<u64>,
+        posting: &mut Posting<'_>,
+    ) -> usize {
+        let bound = self.bounds.pubsub();
+        let mut receivers = 0;
+        let mut post_to = |clients: &[Arc<Shared>], write: &dyn Fn(&mut Out)| {
+            for client in clients {
+                if but != Some(client.id) {
+                    receivers += 1;
+                    posting.post(client, bound, write);
+                }
+            }
+        };
+        self.channels(is_sharded)
+            .with(message.channel(), |clients| {
+                post_to(clients, &|out| message.write(out));
+            });
+        if !is_sharded {
+            self.patterns.with_each(|pattern, clients| {
+                if glob::matches(pattern, message.channel(), Case::Sensitive) {
+                    post_to(clients, &|out| message.write_matched(pattern, out));
+                }
+            });
+        }
+        receivers
+    }
+
+    /// Writes a run of messages for all subscribers to its channel.
+    fn post_run(&self, run: &Run, posting: &mut Posting<'_>) {
+        let is_sharded = run.is_sharded();
+        if !is_sharded && !self.patterns.is_empty() {
+            // Who subscribed to the channel and to patterns gets each message by all of them before the next one.
+            for payload in run.payloads() {
+                self.publish(is_sharded, run.channel(), payload, posting);
+            }
+            return;
+        }
+        let bound = self.bounds.pubsub();
+        self.channels(is_sharded).with(run.channel(), |clients| {
+            for client in clients {
+                posting.post_several(client, bound, run.len(), |out| run.write(out));
+            }
+        });
+    }
+
+    /// The names of the channels, or shard channels, that match a pattern.
+    pub fn names(&self, topic: Topic, pattern: Option<&[u8]>) -> Vec<Arc<[u8]>> {
+        let is_wanted = |name: &[u8]| {
+            pattern.is_none_or(|pattern| glob::matches(pattern, name, Case::Sensitive))
+        };
+        self.channels(topic == Topic::ShardChannel).names(is_wanted)
+    }
+
+    /// How many clients subscribed to a channel, or shard channel.
+    pub fn subscribers(&self, topic: Topic, name: &[u8]) -> usize {
+        self.channels(topic == Topic::ShardChannel)
+            .with(name, |_| {})
+    }
+
+    fn channels(&self, is_sharded: bool) -> &Channels {
+        match is_sharded {
+            true => &self.shard_channels,
+            false => &self.channels,
+        }
+    }
+
+    /// How much there is.
+    pub fn figures(&self) -> Figures {
+        Figures {
+            channels: self.channels.len(),
+            patterns: self.patterns.len(),
+            shard_channels: self.shard_channels.len(),
+            tracking_clients: self.caches.client_count(),
+            tracking_prefixes: self.caches.prefix_count(),
+            tracked_keys: self.caches.tracked.keys(),
+            tracked_items: self.caches.tracked.items(),
+            tracked_bytes: self.caches.tracked.bytes(),
+        }
+    }
+
+    /// How much may wait for a client.
+    pub fn bound_of(&self, client: &Shared) -> OutputBound {
+        match client.subscriptions() {
+            0 => self.bounds.normal(),
+            _ => self.bounds.pubsub(),
+        }
+    }
+}
+
+/// Confirmations count channels and patterns together, and shard channels by themselves.
+fn counted(client: &Shared, topic: Topic) -> usize {
+    client.mailbox().map_or(0, |mailbox| match topic {
+        Topic::ShardChannel => mailbox.count(topic),
+        Topic::Channel | Topic::Pattern => {
+            mailbox.count(Topic::Channel) + mailbox.count(Topic::Pattern)
+        }
+    })
+}
+
+/// `client-output-buffer-limit` for those to whom others write, where all can read it.
+#[derive(Default)]
+struct Bounds {
+    normal: Bound,
+    pubsub: Bound,
+}
+
+#[derive(Default)]
+struct Bound([AtomicU64; 3]);
+
+impl Bound {
+    fn set(&self, limit: OutputLimit) {
+        self.0[0].store(limit.hard_bytes, Relaxed);
+        self.0[1].store(limit.soft_bytes, Relaxed);
+        self.0[2].store(limit.soft_seconds.saturating_mul(1_000), Relaxed);
+    }
+
+    fn get(&self) -> OutputBound {
+        let [hard_bytes, soft_bytes, soft_ms] = &self.0;
+        OutputBound {
+            hard_bytes: hard_bytes.load(Relaxed),
+            soft_bytes: soft_bytes.load(Relaxed),
+            soft_ms: soft_ms.load(Relaxed),
+        }
+    }
+}
+
+impl Bounds {
+    /// Ordinary clients get pushes too (MONITOR, invalidations), and are without bound by default. They then share that
+    /// of subscribers: what others write for a client must end somewhere.
+    fn set(&self, config: &Config) {
+        let limits = config.client_output_buffer_limit;
+        let normal = match limits.normal.hard_bytes {
+            0 => limits.pubsub,
+            _ => limits.normal,
+        };
+        self.normal.set(normal);
+        self.pubsub.set(limits.pubsub);
+    }
+
+    fn normal(&self) -> OutputBound {
+        self.normal.get()
+    }
+
+    fn pubsub(&self) -> OutputBound {
+        self.pubsub.get()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,135 @@
+//! Messages of transactions and scripts: published when their step runs, on their way when the shards are let go.
+//!
+//! Between the two, a later step may have the connection subscribe, unsubscribe, or speak another protocol. So what it
+//! is sent itself is settled when the step runs. All others get the message if they are subscribed when it goes out:
+//! they come and go meanwhile, and nothing may follow the confirmation that a subscription has ended.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::message::Message;
+use super::{Posting, PubSub};
+use crate::client::connection::Connection;
+use crate::client::shared::Shared;
+use crate::client::shared::mailbox::Topic;
+use basalt_core::base::glob::{self, Case};
+use basalt_core::resp::reply::Protocol;
+
+/// See the module.
+pub struct PendingMessage {
+    channel: Box<[u8]>,
+    payload: Box<[u8]>,
+    is_sharded: bool,
+    publisher: Arc<Shared>,
+    own: Own,
+}
+
+/// What the publisher is sent itself.
+struct Own {
+    protocol: Protocol,
+    by_name: bool,
+    /// The client's patterns that match the channel.
+    patterns: Vec<Arc<[u8]>>,
+}
+
+impl Own {
+    fn of(client: &Connection, is_sharded: bool, channel: &[u8]) -> Own {
+        let mut own = Own {
+            protocol: client.protocol,
+            by_name: false,
+            patterns: Vec::new(),
+        };
+        let mailbox = client.shared.mailbox();
+        if let Some(mailbox) = mailbox.filter(|mailbox| mailbox.subscriptions() > 0) {
+            // Only the connection itself takes this lock.
+            let subscribed = mailbox.subscribed.lock();
+            let topic = match is_sharded {
+                true => Topic::ShardChannel,
+                false => Topic::Channel,
+            };
+            own.by_name = subscribed[topic as usize].contains(channel);
+            if !is_sharded {
+                let patterns = subscribed[Topic::Pattern as usize].iter();
+                let matching =
+                    patterns.filter(|text| glob::matches(text, channel, Case::Sensitive));
+                own.patterns.extend(matching.cloned());
+            }
+        }
+        own
+    }
+
+    fn count(&self) -> usize {
+        usize::from(self.by_name) + self.patterns.len()
+    }
+}
+
+impl PendingMessage {
+    /// A message that a connection publishes now.
+    pub fn new(
+        client: &Connection,
+        is_sharded: bool,
+        channel: &[u8],
+        payload: &[u8],
+    ) -> PendingMessage {
+        PendingMessage {
+            channel: channel.into(),
+            payload: payload.into(),
+            is_sharded,
+            publisher: Arc::clone(&client.shared),
+            own: Own::of(client, is_sharded, channel),
+        }
+    }
+}
+
+impl PubSub {
+    /// Sends a message that was held. For callers that hold no shard.
+    pub(super) fn send_pending(&self, held: &PendingMessage, posting: &mut Posting<'_>) {
+        let PendingMessage {
+            channel,
+            payload,
+            is_sharded,
+            publisher,
+            own,
+        } = held;
+        self.relay(*is_sharded, channel, payload);
+        if own.count() == 0 && self.has_nobody(*is_sharded) {
+            return;
+        }
+        let message = Message::new(*is_sharded, channel, payload);
+        // What the publisher knew, which may be more than what it did together with this.
+        let log_seen = posting.log_seen.max(publisher.log_seen.load(Relaxed));
+        let posting = &mut Posting::new(log_seen, posting.wakes);
+        let bound = self.bounds.pubsub();
+        if own.by_name {
+            posting.post(publisher, bound, |out| {
+                out.set_protocol(own.protocol);
+                message.write(out);
+            });
+        }
+        for pattern in &own.patterns {
+            posting.post(publisher, bound, |out| {
+                out.set_protocol(own.protocol);
+                message.write_matched(pattern, out);
+            });
+        }
+        self.post_to_all(&message, *is_sharded, Some(publisher.id), posting);
+    }
+
+    /// How many would get a message if it went out now.
+    pub fn receivers_of(&self, held: &PendingMessage) -> usize {
+        let is_other = |client: &Arc<Shared>| client.id != held.publisher.id;
+        let count =
+            |clients: &[Arc<Shared>]| clients.iter().filter(|client| is_other(client)).count();
+        let mut receivers = held.own.count();
+        let channels = self.channels(held.is_sharded);
+        channels.with(&held.channel, |clients| receivers += count(clients));
+        if !held.is_sharded {
+            self.patterns.with_each(|pattern, clients| {
+                if glob::matches(pattern, &held.channel, Case::Sensitive) {
+                    receivers += count(clients);
+                }
+            });
+        }
+        receivers
+    }
+}

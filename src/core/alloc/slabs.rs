@@ -1,0 +1,520 @@
+//! How full the allocator's slabs are, and what is to be moved out of those that are nearly empty.
+//!
+//! The allocator gives a slab back to the system only when nothing is left in it. After most of the small values are
+//! deleted, many slabs hold a few each. To allocate such a value anew puts it into a fuller slab, if the allocating
+//! thread keeps no free places of its own: see [`without_cache`].
+//!
+//! Only jemalloc is asked. With another allocator, as under the sanitizers, nothing is ever sparse.
+
+#![cfg_attr(
+    not(any(miri, feature = "system-allocator")),
+    expect(unsafe_code, reason = "the allocator's controls take untyped pointers")
+)]
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+/// The most addresses that are looked at together: a segment of a table, and the segment itself.
+const TOGETHER_MAX: usize = 512;
+
+/// Finds what lies in sparse slabs, and counts what was found.
+pub struct Mover {
+    query: query::Query,
+    addresses: Vec<usize>,
+    figures: Vec<[usize; 3]>,
+    /// A slab is sparse when it has room for so many percent more than is in it.
+    waste_percent: usize,
+    /// Allocations that were moved.
+    pub moved: u64,
+    /// Allocations that were left where they are.
+    pub left_alone: u64,
+    told: (u64, u64),
+    /// Everything is to be moved, whatever the allocator says.
+    #[cfg(any(test, feature = "testing"))]
+    moves_all: bool,
+}
+
+impl Mover {
+    /// One that wants everything moved, without asking any allocator.
+    #[cfg(any(test, feature = "testing"))]
+    #[must_use]
+    pub fn of_everything() -> Mover {
+        Mover {
+            query: query::Query::default(),
+            addresses: Vec::with_capacity(TOGETHER_MAX),
+            figures: Vec::new(),
+            waste_percent: 0,
+            moved: 0,
+            left_alone: 0,
+            told: (0, 0),
+            moves_all: true,
+        }
+    }
+
+    /// Leaves slabs alone that waste less than so many percent of what is in use; nothing, if the allocator cannot be
+    /// asked.
+    #[must_use]
+    pub fn new(waste_percent: usize) -> Option<Mover> {
+        Some(Mover {
+            query: query::Query::new()?,
+            addresses: Vec::with_capacity(TOGETHER_MAX),
+            figures: Vec::with_capacity(TOGETHER_MAX),
+            waste_percent,
+            moved: 0,
+            left_alone: 0,
+            told: (0, 0),
+            #[cfg(any(test, feature = "testing"))]
+            moves_all: false,
+        })
+    }
+
+    /// How many were moved, and left alone, since the last call.
+    pub fn take_news(&mut self) -> (u64, u64) {
+        let (moved, left_alone) = std::mem::replace(&mut self.told, (self.moved, self.left_alone));
+        (self.moved - moved, self.left_alone - left_alone)
+    }
+
+    /// Forgets the addresses of the last look.
+    pub fn begin(&mut self) {
+        self.addresses.clear();
+        self.figures.clear();
+    }
+
+    /// Adds an address to the next look; the answer has its number. Beyond a bound, addresses count as well kept.
+    pub fn add(&mut self, address: usize) {
+        if self.addresses.len() < TOGETHER_MAX {
+            self.addresses.push(address);
+        }
+    }
+
+    /// Looks at all that was added.
+    pub fn look(&mut self) {
+        #[cfg(any(test, feature = "testing"))]
+        if self.moves_all {
+            return;
+        }
+        self.figures.resize(self.addresses.len(), [0; 3]);
+        if !self.query.ask(&self.addresses, &mut self.figures) {
+            self.figures.clear();
+        }
+    }
+
+    /// Whether what was added as the number `index` is to be moved; counts the answer.
+    pub fn must_move(&mut self, index: usize) -> bool {
+        let is_sparse = self.is_sparse(index);
+        self.count(is_sparse, 1);
+        is_sparse
+    }
+
+    /// Whether one in `part` of all that was added lies in sparse slabs. For what can be moved only together; counts it
+    /// as `pieces`.
+    pub fn must_move_all(&mut self, part: usize, pieces: u64) -> bool {
+        let all = self.addresses.len();
+        let sparse = (0..all).filter(|index| self.is_sparse(*index)).count();
+        let must_move = sparse > 0 && sparse * part >= all;
+        self.count(must_move, pieces);
+        must_move
+    }
+
+    fn is_sparse(&self, index: usize) -> bool {
+        #[cfg(any(test, feature = "testing"))]
+        if self.moves_all {
+            return true;
+        }
+        let [free, places, _] = self.figures.get(index).copied().unwrap_or([0, 1, 0]);
+        let used = places.saturating_sub(free);
+        free > 0 && used * (100 + self.waste_percent) < places * 100
+    }
+
+    fn count(&mut self, is_moved: bool, pieces: u64) {
+        match is_moved {
+            true => self.moved += pieces,
+            false => self.left_alone += pieces,
+        }
+    }
+}
+
+/// The parts of the allocator that hold most of what is in use.
+///
+/// Each thread allocates out of one of them. What is moved is to fill the slabs out of which those allocate that write,
+/// and not new ones that no thread allocates out of.
+#[must_use]
+pub fn busy_arenas() -> Vec<u32> {
+    // A thread that only serves figures has little; more than these need not be told apart.
+    const PARTS: u64 = 32;
+    let bytes = query::arena_bytes();
+    let sum: u64 = bytes.iter().sum();
+    let numbers = (0..).zip(&bytes);
+    numbers
+        .filter(|(_, bytes)| **bytes > sum / PARTS)
+        .map(|(number, _)| number)
+        .collect()
+}
+
+/// Runs something while the calling thread allocates out of one part of the allocator.
+pub fn in_arena<R>(arena: Option<u32>, run: impl FnOnce() -> R) -> R {
+    let before = arena.and_then(query::set_arena);
+    let result = run();
+    if let Some(before) = before {
+        query::set_arena(before);
+    }
+    result
+}
+
+/// Runs something while the calling thread allocates and frees without keeping free places of its own, which would lie
+/// in the very slabs that are to become empty.
+pub fn without_cache<R>(run: impl FnOnce() -> R) -> R {
+    let was_on = query::set_thread_cache(false);
+    let result = run();
+    if was_on {
+        query::set_thread_cache(true);
+    }
+    result
+}
+
+/// Gives back the free places that the calling thread keeps for itself. They lie all over the slabs out of which it
+/// freed much, none of which goes back to the system before, and the allocator only takes them from threads that go on
+/// allocating.
+pub fn empty_cache() -> bool {
+    query::flush_thread_cache()
+}
+
+static EMPTYINGS: AtomicU32 = AtomicU32::new(0);
+
+thread_local! {
+    static EMPTIED: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Has the calling thread empty its cache now, and others when they next ask.
+pub fn empty_caches() {
+    EMPTYINGS.fetch_add(1, Relaxed);
+    empty_cache_if_told();
+}
+
+/// Empties the calling thread's cache once after each call of [`empty_caches`]; for threads that are about to wait.
+#[inline]
+pub fn empty_cache_if_told() {
+    let emptyings = EMPTYINGS.load(Relaxed);
+    if EMPTIED.replace(emptyings) != emptyings {
+        empty_cache();
+    }
+}
+
+/// A number that the allocator knows by a name of jemalloc's.
+#[must_use]
+pub fn allocator_number(name: &str) -> Option<u64> {
+    match is_number(name) {
+        true => query::number(&std::ffi::CString::new(name).ok()?),
+        false => None,
+    }
+}
+
+/// Whether a control does nothing but tell a number: others take addresses, answer with some, or make things.
+fn is_number(name: &str) -> bool {
+    const ALONE: [&str; 24] = [
+        "arenas.dirty_decay_ms",
+        "arenas.muzzy_decay_ms",
+        "arenas.narenas",
+        "arenas.nbins",
+        "arenas.nhbins",
+        "arenas.nlextents",
+        "arenas.page",
+        "arenas.quantum",
+        "arenas.tcache_max",
+        "background_thread",
+        "epoch",
+        "max_background_threads",
+        "opt.abort",
+        "opt.background_thread",
+        "opt.dirty_decay_ms",
+        "opt.max_background_threads",
+        "opt.muzzy_decay_ms",
+        "opt.narenas",
+        "opt.oversize_threshold",
+        "opt.retain",
+        "opt.tcache",
+        "thread.allocated",
+        "thread.arena",
+        "thread.deallocated",
+    ];
+    /// All below these, but for what ends on one of those.
+    const BELOW: [&str; 4] = ["arenas.bin.", "arenas.lextent.", "config.", "stats."];
+    const BUT: [&str; 3] = [".dss", ".malloc_conf", ".reset"];
+    let is_below = BELOW.iter().any(|begin| name.starts_with(begin))
+        && !BUT.iter().any(|end| name.ends_with(end));
+    let words: Vec<&str> = name.split('.').collect();
+    let is_of_arena = matches!(
+        words[..],
+        [
+            "arena",
+            _,
+            "dirty_decay_ms" | "muzzy_decay_ms" | "initialized"
+        ]
+    );
+    ALONE.contains(&name) || is_below || is_of_arena
+}
+
+/// A text that it knows by such a name.
+#[must_use]
+pub fn allocator_text(name: &str) -> Option<String> {
+    const TEXTS: [&str; 4] = [
+        "version",
+        "config.malloc_conf",
+        "opt.dss",
+        "opt.metadata_thp",
+    ];
+    TEXTS.contains(&name).then(|| query::text(name)).flatten()
+}
+
+/// Tells it to do what has such a name; false if that is unknown here.
+pub fn tell_allocator(name: &str) -> bool {
+    name == "thread.tcache.flush" && empty_cache()
+}
+
+#[cfg(not(any(miri, feature = "system-allocator")))]
+mod query {
+    use std::ffi::CStr;
+    use std::ptr;
+    use tikv_jemalloc_sys::{mallctl, mallctlbymib, mallctlnametomib};
+
+    const NAME: &CStr = c"experimental.utilization.batch_query";
+    const NAME_PARTS: usize = 3;
+
+    /// The control's name as numbers.
+    #[cfg_attr(any(test, feature = "testing"), derive(Default))]
+    pub(super) struct Query([usize; NAME_PARTS]);
+
+    impl Query {
+        pub(super) fn new() -> Option<Query> {
+            let (mut mib, mut len) = ([0; NAME_PARTS], NAME_PARTS);
+            // SAFETY: a name that ends with a zero, and room for as many numbers as it has parts.
+            let error = unsafe { mallctlnametomib(NAME.as_ptr(), mib.as_mut_ptr(), &mut len) };
+            (error == 0 && len == NAME_PARTS).then_some(Query(mib))
+        }
+
+        /// For each address: free places of its slab, all places, bytes. Addresses of live allocations only.
+        pub(super) fn ask(&self, addresses: &[usize], figures: &mut [[usize; 3]]) -> bool {
+            if addresses.is_empty() || addresses.len() != figures.len() {
+                return false;
+            }
+            let mut figures_len = size_of_val(figures);
+            // SAFETY: the control reads as many addresses, and writes as many figures, as the lengths say; it
+            // looks the addresses up and follows none of them.
+            let error = unsafe {
+                mallctlbymib(
+                    self.0.as_ptr(),
+                    NAME_PARTS,
+                    figures.as_mut_ptr().cast(),
+                    &mut figures_len,
+                    addresses.as_ptr().cast_mut().cast(),
+                    size_of_val(addresses),
+                )
+            };
+            error == 0
+        }
+    }
+
+    /// Bytes of small allocations in each part of the allocator, as of the last epoch.
+    pub(super) fn arena_bytes() -> Vec<u64> {
+        use tikv_jemalloc_ctl::{Access, AsName, arenas};
+        let count = arenas::narenas::read().unwrap_or(0);
+        let bytes = (0..count).map(|arena| {
+            let name = format!("stats.arenas.{arena}.small.allocated\0");
+            let bytes: Result<usize, _> = name.as_str().name().read();
+            bytes.unwrap_or(0) as u64
+        });
+        bytes.collect()
+    }
+
+    /// Has the calling thread allocate out of this part from now on; the one it had.
+    pub(super) fn set_arena(arena: u32) -> Option<u32> {
+        use tikv_jemalloc_ctl::{Access, AsName};
+        let name = "thread.arena\0".name();
+        let before: u32 = name.read().ok()?;
+        name.write(arena).ok()?;
+        Some(before)
+    }
+
+    /// Gives back what the calling thread's cache holds.
+    pub(super) fn flush_thread_cache() -> bool {
+        let nothing = ptr::null_mut();
+        // SAFETY: a name that ends with a zero, of a control that neither reads nor writes a value.
+        let error = unsafe {
+            mallctl(
+                c"thread.tcache.flush".as_ptr(),
+                nothing,
+                ptr::null_mut(),
+                nothing,
+                0,
+            )
+        };
+        error == 0
+    }
+
+    /// The value of a control that is a number or a switch.
+    pub(super) fn number(name: &CStr) -> Option<u64> {
+        [8, 4, 1].into_iter().find_map(|size| {
+            let mut bytes = [0_u8; 8];
+            let mut len: usize = size;
+            // SAFETY: a name that ends with a zero; a control writes as many bytes as it has and `len` allows at most,
+            // and says if these are not all. Nothing is written to it, and the caller asks for none that reads what it
+            // is given.
+            let error = unsafe {
+                mallctl(
+                    name.as_ptr(),
+                    bytes.as_mut_ptr().cast(),
+                    &mut len,
+                    ptr::null_mut(),
+                    0,
+                )
+            };
+            (error == 0 && len == size).then(|| u64::from_le_bytes(bytes))
+        })
+    }
+
+    /// The value of a control of which is known that it is a text.
+    pub(super) fn text(name: &str) -> Option<String> {
+        use tikv_jemalloc_ctl::{Access, AsName};
+        let name = format!("{name}\0");
+        let text: &'static [u8] = name.as_str().name().read().ok()?;
+        String::from_utf8(text.strip_suffix(b"\0").unwrap_or(text).to_vec()).ok()
+    }
+
+    /// Turns the calling thread's cache of free places on or off; whether it was on.
+    pub(super) fn set_thread_cache(on: bool) -> bool {
+        let (mut before, mut new) = (false, on);
+        let mut len = size_of::<bool>();
+        // SAFETY: a name that ends with a zero; old and new value are of the control's type.
+        let error = unsafe {
+            mallctl(
+                c"thread.tcache.enabled".as_ptr(),
+                ptr::from_mut(&mut before).cast(),
+                &mut len,
+                ptr::from_mut(&mut new).cast(),
+                size_of::<bool>(),
+            )
+        };
+        error == 0 && before
+    }
+}
+
+#[cfg(any(miri, feature = "system-allocator"))]
+mod query {
+    #[cfg_attr(any(test, feature = "testing"), derive(Default))]
+    pub(super) struct Query;
+
+    impl Query {
+        pub(super) fn new() -> Option<Query> {
+            None
+        }
+
+        pub(super) fn ask(&self, _: &[usize], _: &mut [[usize; 3]]) -> bool {
+            false
+        }
+    }
+
+    pub(super) fn arena_bytes() -> Vec<u64> {
+        Vec::new()
+    }
+
+    pub(super) fn set_arena(_: u32) -> Option<u32> {
+        None
+    }
+
+    pub(super) fn flush_thread_cache() -> bool {
+        false
+    }
+
+    pub(super) fn number(_: &std::ffi::CStr) -> Option<u64> {
+        None
+    }
+
+    pub(super) fn text(_: &str) -> Option<String> {
+        None
+    }
+
+    pub(super) fn set_thread_cache(_: bool) -> bool {
+        false
+    }
+}
+
+#[cfg(all(test, not(any(miri, feature = "system-allocator"))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_lies_alone_in_a_slab_is_to_be_moved_and_what_lies_close_is_not() {
+        const COUNT: usize = 20_000;
+        let mut mover = Mover::new(10).expect("jemalloc can be asked");
+        let mut boxes: Vec<Option<Box<[u8; 448]>>> =
+            (0..COUNT).map(|_| Some(Box::new([1; 448]))).collect();
+        let count = |boxes: &[Option<Box<[u8; 448]>>], mover: &mut Mover| {
+            let mut sparse = 0;
+            for some in boxes.chunks(256) {
+                mover.begin();
+                some.iter()
+                    .flatten()
+                    .for_each(|one| mover.add(one.as_ptr().addr()));
+                mover.look();
+                sparse += (0..some.iter().flatten().count())
+                    .filter(|index| mover.must_move(*index))
+                    .count();
+            }
+            sparse
+        };
+        let before = count(&boxes, &mut mover);
+        assert!(before < COUNT / 10, "{before} of {COUNT} lie close");
+        for (index, one) in boxes.iter_mut().enumerate() {
+            if index % 8 != 0 {
+                *one = None;
+            }
+        }
+        let after = count(&boxes, &mut mover);
+        assert!(after > COUNT / 8 * 8 / 10, "{after} of {}", COUNT / 8);
+        assert_eq!((mover.moved + mover.left_alone) as usize, COUNT + COUNT / 8);
+    }
+
+    #[test]
+    fn a_thread_allocates_elsewhere_for_a_while() {
+        let own = query::set_arena(0).expect("it has one");
+        query::set_arena(own);
+        let inside = in_arena(Some(0), || query::set_arena(0));
+        assert_eq!(inside, Some(0));
+        assert_eq!(query::set_arena(own), Some(own));
+        let _boxes: Vec<Box<[u8; 100]>> = (0..10_000).map(|_| Box::new([1; 100])).collect();
+        let _ = tikv_jemalloc_ctl::epoch::advance();
+        assert!(!busy_arenas().is_empty());
+    }
+
+    #[test]
+    fn a_thread_gives_its_free_places_back_once_it_is_told() {
+        // A part of the allocator for this thread alone.
+        let arena = query::number(c"arenas.create").expect("there may be more");
+        let own = query::set_arena(u32::try_from(arena).expect("a small number"));
+        let name = format!("stats.arenas.{arena}.tcache_bytes");
+        let name = std::ffi::CString::new(name).expect("no zeros");
+        let kept_bytes = || {
+            let _ = tikv_jemalloc_ctl::epoch::advance();
+            query::number(&name).expect("jemalloc counts")
+        };
+        let free_some = || {
+            let boxes = [(); 100].map(|()| Box::new([1_u8; 448]));
+            drop(std::hint::black_box(boxes));
+        };
+        empty_caches();
+        assert_eq!(kept_bytes(), 0);
+        free_some();
+        empty_cache_if_told();
+        assert!(kept_bytes() >= 448, "that was told once only");
+        empty_caches();
+        assert_eq!(kept_bytes(), 0);
+        assert!(own.and_then(query::set_arena).is_some());
+    }
+
+    #[test]
+    fn the_cache_of_a_thread_is_on_again_afterwards() {
+        let inside = without_cache(|| query::set_thread_cache(false));
+        assert!(!inside, "it was off");
+        assert!(query::set_thread_cache(true), "it was on");
+    }
+}

@@ -1,0 +1,369 @@
+//! Text as people type it and read it: splitting a line into arguments with quotes, quoting bytes for a
+//! log or a file, folding names to lower case.
+//!
+//! The rules are Redis's (inline commands, configuration files and MONITOR all share them). Knows no
+//! command and no protocol.
+
+use std::fmt::Write as _;
+use std::ops::Range;
+
+use super::hex;
+
+/// The line ended inside quotes, or a closing quote was followed by something else than white space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnbalancedQuotes;
+
+/// Splits a line into arguments, as `redis-cli` and `redis.conf` understand quotes.
+///
+/// The text of the arguments is appended to `bytes`, one after the other; `each` is told where each of
+/// them lies in `bytes`. In double quotes `\n \r \t \b \a \xHH` are escapes and any other escaped byte
+/// stands for itself; in single quotes only `\'` is. On an error `bytes` may hold some arguments already.
+pub fn split_arguments(
+    line: &[u8],
+    bytes: &mut Vec<u8>,
+    mut each: impl FnMut(Range<usize>),
+) -> Result<(), UnbalancedQuotes> {
+    let mut rest = line;
+    loop {
+        let blanks = rest.iter().take_while(|byte| is_space(**byte)).count();
+        rest = &rest[blanks..];
+        if rest.is_empty() {
+            return Ok(());
+        }
+        let start = bytes.len();
+        rest = split_one(rest, bytes)?;
+        each(start..bytes.len());
+    }
+}
+
+/// Reads one argument from the beginning of `rest`; gives back what follows it.
+fn split_one<'a>(mut rest: &'a [u8], bytes: &mut Vec<u8>) -> Result<&'a [u8], UnbalancedQuotes> {
+    loop {
+        match rest {
+            [] => return Ok(rest),
+            // Vertical tabs and form feeds separate only in front of an argument, never end one.
+            [b' ' | b'\n' | b'\r' | b'\t', after @ ..] => return Ok(after),
+            // A quote may begin in the middle of an argument, but its end always ends the argument.
+            [b'"', after @ ..] => return in_double_quotes(after, bytes),
+            [b'\'', after @ ..] => return in_single_quotes(after, bytes),
+            [byte, after @ ..] => {
+                bytes.push(*byte);
+                rest = after;
+            }
+        }
+    }
+}
+
+fn in_double_quotes<'a>(
+    mut rest: &'a [u8],
+    bytes: &mut Vec<u8>,
+) -> Result<&'a [u8], UnbalancedQuotes> {
+    loop {
+        rest = match rest {
+            [] => return Err(UnbalancedQuotes),
+            [b'"', after @ ..] => return behind_quote(after),
+            [b'\\', escaped, after @ ..] => {
+                let digits = after.get(..2).filter(|_| *escaped == b'x');
+                if let Some([byte]) = digits.and_then(hex::parse) {
+                    bytes.push(byte);
+                    rest = &after[2..];
+                    continue;
+                }
+                bytes.push(match escaped {
+                    b'n' => b'\n',
+                    b'r' => b'\r',
+                    b't' => b'\t',
+                    b'b' => 0x08,
+                    b'a' => 0x07,
+                    other => *other,
+                });
+                after
+            }
+            [byte, after @ ..] => {
+                bytes.push(*byte);
+                after
+            }
+        }
+    }
+}
+
+fn in_single_quotes<'a>(
+    mut rest: &'a [u8],
+    bytes: &mut Vec<u8>,
+) -> Result<&'a [u8], UnbalancedQuotes> {
+    loop {
+        rest = match rest {
+            [] => return Err(UnbalancedQuotes),
+            [b'\'', after @ ..] => return behind_quote(after),
+            [b'\\', b'\'', after @ ..] => {
+                bytes.push(b'\'');
+                after
+            }
+            [byte, after @ ..] => {
+                bytes.push(*byte);
+                after
+            }
+        }
+    }
+}
+
+fn behind_quote(rest: &[u8]) -> Result<&[u8], UnbalancedQuotes> {
+    match rest.first() {
+        Some(byte) if !is_space(*byte) => Err(UnbalancedQuotes),
+        _ => Ok(rest),
+    }
+}
+
+/// Appends `bytes` in double quotes, with everything that is not printable ASCII escaped, so that
+/// [`split_arguments`] reads the same bytes back.
+pub fn quote(bytes: &[u8], into: &mut Vec<u8>) {
+    into.reserve(bytes.len() + 2);
+    into.push(b'"');
+    for byte in bytes {
+        match byte {
+            b'\\' | b'"' => into.extend_from_slice(&[b'\\', *byte]),
+            b'\n' => into.extend_from_slice(b"\\n"),
+            b'\r' => into.extend_from_slice(b"\\r"),
+            b'\t' => into.extend_from_slice(b"\\t"),
+            0x07 => into.extend_from_slice(b"\\a"),
+            0x08 => into.extend_from_slice(b"\\b"),
+            b' '..=b'~' => into.push(*byte),
+            _ => {
+                into.extend_from_slice(b"\\x");
+                into.extend_from_slice(&hex::pair(*byte));
+            }
+        }
+    }
+    into.push(b'"');
+}
+
+/// `bytes` as [`quote`] writes them.
+#[must_use]
+pub fn quoted(bytes: &[u8]) -> String {
+    let mut text = Vec::new();
+    quote(bytes, &mut text);
+    String::from_utf8(text).expect("quoting leaves printable ASCII only")
+}
+
+/// A name folded to ASCII lower case in a buffer on the stack; longer names than `N` are not folded but
+/// refused, since no known name is that long.
+#[derive(Clone, Copy, Debug)]
+pub struct Folded<const N: usize> {
+    bytes: [u8; N],
+    len: usize,
+}
+
+impl<const N: usize> Folded<N> {
+    /// Folds `name`; `None` if it has more than `N` bytes.
+    #[inline]
+    pub fn new(name: &[u8]) -> Option<Self> {
+        let mut bytes = [0; N];
+        let target = bytes.get_mut(..name.len())?;
+        target.copy_from_slice(name);
+        target.make_ascii_lowercase();
+        Some(Self {
+            bytes,
+            len: name.len(),
+        })
+    }
+
+    /// The folded name.
+    #[inline]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+/// What C calls white space: blank, tab, line feed, vertical tab, form feed, carriage return.
+#[inline]
+pub fn is_space(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t'..=b'\r')
+}
+
+/// A text that shows what is in it: what is no text, or would not be seen, or would have a terminal or an eye take it
+/// for something else, is escaped.
+pub fn visible(bytes: &[u8]) -> String {
+    visible_within(bytes, usize::MAX)
+}
+
+/// [`visible`] in so many characters at most; what is longer ends with an ellipsis, and no escape is cut.
+pub fn visible_within(bytes: &[u8], chars_max: usize) -> String {
+    let (mut shown, mut count) = (String::new(), 0);
+    let mut piece = String::new();
+    for chunk in bytes.utf8_chunks() {
+        let invalid = chunk.invalid().iter().map(|byte| Err(*byte));
+        for each in chunk.valid().chars().map(Ok).chain(invalid) {
+            piece.clear();
+            // Writing to a String can not fail.
+            let _ = match each {
+                Ok(each) if each.is_control() || is_invisible(each) => {
+                    write!(piece, "{}", each.escape_default())
+                }
+                Ok(each) => write!(piece, "{each}"),
+                Err(byte) => write!(piece, "\\x{byte:02x}"),
+            };
+            count += piece.chars().count();
+            if count > chars_max {
+                shown.push('…');
+                return shown;
+            }
+            shown.push_str(&piece);
+        }
+    }
+    shown
+}
+
+/// A way to a terminal for texts that may have bytes of a file or of a stranger in them: what passes is [`visible`],
+/// but for the ends of lines.
+pub struct Visible<'w>(pub &'w mut dyn std::io::Write);
+
+impl std::io::Write for Visible<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+            let text = line.strip_suffix(b"\n");
+            self.0.write_all(visible(text.unwrap_or(line)).as_bytes())?;
+            if text.is_some() {
+                self.0.write_all(b"\n")?;
+            }
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.0.flush()
+    }
+}
+
+/// Characters that change how others are shown, or are not seen: marks of direction, joiners, line separators.
+pub fn is_invisible(each: char) -> bool {
+    matches!(
+        each,
+        '\u{ad}'
+            | '\u{61c}'
+            | '\u{200b}'..='\u{200f}'
+            | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}'
+            | '\u{feff}'
+            | '\u{fff9}'..='\u{fffb}'
+            | '\u{e0000}'..='\u{e007f}'
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn split(line: &[u8]) -> Result<Vec<Vec<u8>>, UnbalancedQuotes> {
+        let mut bytes = Vec::new();
+        let mut ranges = Vec::new();
+        split_arguments(line, &mut bytes, |range| ranges.push(range))?;
+        Ok(ranges
+            .into_iter()
+            .map(|range| bytes[range].to_vec())
+            .collect())
+    }
+
+    fn words(line: &str) -> Vec<Vec<u8>> {
+        split(line.as_bytes()).expect("the quotes are balanced")
+    }
+
+    #[test]
+    fn what_passes_to_a_terminal_is_visible_and_lines_stay_lines() {
+        use std::io::Write;
+        let mut out = Vec::new();
+        let evil = "a\u{1b}]0;x\u{7}\u{202e}b";
+        writeln!(Visible(&mut out), "[{evil}]\nnext").expect("memory takes it");
+        Visible(&mut out)
+            .write_all(b"\xff\r\n")
+            .expect("memory takes it");
+        let shown = String::from_utf8(out).expect("a text");
+        assert_eq!(shown, "[a\\u{1b}]0;x\\u{7}\\u{202e}b]\nnext\n\\xff\\r\n");
+    }
+
+    #[test]
+    fn blanks_separate_and_leave_nothing() {
+        assert_eq!(words(""), Vec::<Vec<u8>>::new());
+        assert_eq!(words(" \t\r\n\x0b\x0c "), Vec::<Vec<u8>>::new());
+        assert_eq!(
+            words("  set\tkey  v "),
+            [b"set".to_vec(), b"key".to_vec(), b"v".to_vec()]
+        );
+    }
+
+    #[test]
+    fn vertical_tab_ends_no_argument() {
+        assert_eq!(words("\x0ba\x0bb"), [b"a\x0bb".to_vec()]);
+    }
+
+    #[test]
+    fn quotes_keep_blanks_and_may_be_empty() {
+        assert_eq!(words(r#"set "a b" '' """#), [&b"set"[..], b"a b", b"", b""]);
+        assert_eq!(words(r#"ab"c d""#), [b"abc d".to_vec()]);
+    }
+
+    #[test]
+    fn escapes_are_read_in_double_quotes_only() {
+        assert_eq!(
+            words(r#""\n\r\t\b\a\x41\xfF\"\\\q\xg1""#),
+            [b"\n\r\t\x08\x07A\xff\"\\qxg1"]
+        );
+        assert_eq!(words(r"'\n\x41\'\x'"), [br"\n\x41'\x".to_vec()]);
+        assert_eq!(words(r"a\n"), [br"a\n".to_vec()]);
+    }
+
+    #[test]
+    fn quotes_must_close_and_end_the_argument() {
+        for line in [
+            r#""a"#,
+            "'a",
+            r#""a"b"#,
+            "'a'b",
+            r#""a""b""#,
+            r#""a\"#,
+            r#"a""b"#,
+            r#""\x4"#,
+        ] {
+            assert_eq!(split(line.as_bytes()), Err(UnbalancedQuotes), "{line}");
+        }
+    }
+
+    #[test]
+    fn quoting_escapes_what_is_not_printable() {
+        let mut quoted = Vec::new();
+        quote(b"a \"\\\n\r\t\x07\x08\x00\x7f\xff", &mut quoted);
+        assert_eq!(quoted, br#""a \"\\\n\r\t\a\b\x00\x7f\xff""#);
+    }
+
+    #[test]
+    fn folding_refuses_what_is_too_long() {
+        assert_eq!(
+            Folded::<8>::new(b"GeT-\xc3").map(|f| f.as_bytes().to_vec()),
+            Some(b"get-\xc3".to_vec())
+        );
+        assert!(Folded::<3>::new(b"incr").is_none());
+    }
+
+    #[test]
+    fn what_is_shown_is_seen_and_ends_where_it_is_to() {
+        assert_eq!(visible("ä\u{202e}\u{1b}".as_bytes()), "ä\\u{202e}\\u{1b}");
+        assert_eq!(visible(b"\xff\x00"), "\\xff\\u{0}");
+        assert_eq!(visible_within(b"abc", 3), "abc");
+        assert_eq!(visible_within(b"abcd", 3), "abc…");
+        assert_eq!(visible_within(b"ab\x1bcd", 7), "ab…");
+        assert_eq!(visible_within(b"ab\x1bcd", 9), "ab\\u{1b}c…");
+        assert_eq!(visible_within(&[0xff; 100], 9), "\\xff\\xff…");
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_quoted_splits_into_the_same_bytes(arguments: Vec<Vec<u8>>) {
+            let mut line = Vec::new();
+            for argument in &arguments {
+                quote(argument, &mut line);
+                line.push(b' ');
+            }
+            prop_assert_eq!(split(&line), Ok(arguments));
+        }
+    }
+}

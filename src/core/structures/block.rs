@@ -1,0 +1,510 @@
+//! A shared byte buffer behind one thin pointer: large values, sent without copying.
+//!
+//! A clone shares the bytes; a write to a shared block copies first. The count of owners is the only
+//! word that several threads may touch at once, so a block is cloned into a slow connection's output
+//! or a snapshot and dropped there, on any thread.
+//!
+//! Structures that count their memory by what is allocated and freed while they change ([`account`]) hold a block as a
+//! [`Kept`]: whichever thread frees it in the end, they pay for it as long as they keep it, and no longer.
+//!
+//! Invariants: `len <= cap`; the bytes below `len` are initialised; no owner writes while the count is above one.
+//! Growth is that of Redis's strings: below 1 MiB the room doubles, above it 1 MiB is added.
+
+#![expect(unsafe_code, reason = "a thin pointer to a header followed by bytes")]
+
+use std::alloc::{self, Layout};
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
+use std::ptr::{self, NonNull};
+use std::slice;
+use std::sync::atomic::{AtomicU32, Ordering, fence};
+
+use bytes::Bytes;
+
+use crate::alloc::account::{self, size_class};
+
+/// From this size on, growth adds this much instead of doubling.
+const GROWTH_MAX: usize = 1 << 20;
+
+/// From this length on elements of collections lie in blocks, so that replies hold them without copying.
+pub const LONG_BYTES_MIN: usize = 16 * 1024;
+
+/// A reference-counted buffer of bytes. Eight bytes wide, never null.
+pub struct Block(NonNull<Head>);
+
+const _: () = assert!(size_of::<Option<Block>>() == 8);
+
+/// What stands before the bytes.
+#[repr(C)]
+struct Head {
+    owners: AtomicU32,
+    len: usize,
+    cap: usize,
+}
+
+// SAFETY: the bytes are plain, only written by a sole owner, and the count is atomic.
+unsafe impl Send for Block {}
+// SAFETY: as above; a shared reference only reads bytes or changes the count.
+unsafe impl Sync for Block {}
+
+impl Block {
+    /// A block that holds a copy of `bytes`, with no room beyond the allocator's class.
+    #[must_use]
+    pub fn new(bytes: &[u8]) -> Self {
+        let mut block = Self::with_capacity(bytes.len());
+        block.fill(bytes);
+        block
+    }
+
+    /// An empty block with room for `cap` bytes.
+    #[must_use]
+    pub fn with_capacity(cap: usize) -> Self {
+        let (layout, cap) = layout_for(cap);
+        // SAFETY: the layout has a size, it holds the header at least.
+        let Some(head) = NonNull::new(unsafe { alloc::alloc(layout) }.cast::<Head>()) else {
+            alloc::handle_alloc_error(layout)
+        };
+        // SAFETY: fresh memory of the right size and alignment.
+        unsafe {
+            head.write(Head {
+                owners: AtomicU32::new(1),
+                len: 0,
+                cap,
+            })
+        };
+        Self(head)
+    }
+
+    /// The number of bytes that it can hold where it lies.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        self.head().cap
+    }
+
+    /// The number of bytes held.
+    #[inline]
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.head().len
+    }
+
+    /// Whether no byte is held.
+    #[inline]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether this handle is the only one, so that a write needs no copy.
+    #[inline]
+    #[must_use]
+    pub fn is_unique(&self) -> bool {
+        // Acquire: what former owners did happens before our writes.
+        self.head().owners.load(Ordering::Acquire) == 1
+    }
+
+    /// The bytes for writing; copies them first if they are shared.
+    pub fn make_mut(&mut self) -> &mut [u8] {
+        if !self.is_unique() {
+            *self = Self::new(self);
+        }
+        // SAFETY: sole owner, and `&mut self` keeps it so; the bytes below `len` are initialised.
+        unsafe { slice::from_raw_parts_mut(self.data(), self.len()) }
+    }
+
+    /// Sets the length to `len`; new bytes are zero. Copies first if the block is shared.
+    ///
+    /// Growing beyond the room takes more than was asked for, as a string that grew once grows again.
+    pub fn resize(&mut self, len: usize) {
+        let old_len = self.len();
+        if len > self.head().cap {
+            self.regrow(len, len + len.min(GROWTH_MAX));
+        } else if !self.is_unique() {
+            self.regrow(len, len);
+        }
+        if len > old_len {
+            // SAFETY: sole owner by now, and `len` is within the room.
+            unsafe { ptr::write_bytes(self.data().add(old_len), 0, len - old_len) };
+        }
+        self.head_mut().len = len;
+    }
+
+    /// Gives room beyond the length back, if the allocator has a smaller class for it.
+    pub fn shrink_to_fit(&mut self) {
+        if layout_for(self.len()).1 < self.head().cap && self.is_unique() {
+            self.regrow(self.len(), self.len());
+        }
+    }
+
+    /// Room for `cap` bytes, and none beyond the allocator's class. The block has one owner.
+    pub(super) fn reserve_exact(&mut self, cap: usize) {
+        debug_assert!(self.is_unique() && cap >= self.len());
+        self.regrow(self.len(), cap);
+    }
+
+    /// Where the bytes end, and the room behind them begins.
+    pub(super) fn end(&mut self) -> *mut u8 {
+        // SAFETY: within the allocation, or one past its end.
+        unsafe { self.data().add(self.len()) }
+    }
+
+    /// Sets the length.
+    ///
+    /// # Safety
+    /// The block has one owner, its room is no smaller, and the bytes below are initialised.
+    pub(super) unsafe fn set_len(&mut self, len: usize) {
+        debug_assert!(len <= self.room());
+        self.head_mut().len = len;
+    }
+
+    /// The block as a network buffer; the bytes are shared, not copied.
+    #[must_use]
+    pub fn into_bytes(self) -> Bytes {
+        Bytes::from_owner(self)
+    }
+
+    /// What the allocator has set aside for the bytes, by however many handles they are shared.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        layout_for(self.head().cap).0.size()
+    }
+
+    /// Moves what fits of the bytes to a room for `cap`, of which this handle is the sole owner.
+    /// The length becomes the lesser of the old one and `len`.
+    #[cold]
+    fn regrow(&mut self, len: usize, cap: usize) {
+        let kept = len.min(self.len());
+        if self.is_unique() {
+            let old = layout_for(self.head().cap).0;
+            let (new, cap) = layout_for(cap);
+            self.head_mut().len = kept;
+            // SAFETY: allocated with the layout of its room, by the same allocator; sole owner.
+            let moved = unsafe { alloc::realloc(self.0.as_ptr().cast(), old, new.size()) };
+            let Some(head) = NonNull::new(moved.cast::<Head>()) else {
+                alloc::handle_alloc_error(new)
+            };
+            self.0 = head;
+            self.head_mut().cap = cap;
+        } else {
+            let mut copy = Self::with_capacity(cap);
+            copy.fill(&self[..kept]);
+            *self = copy;
+        }
+    }
+
+    /// Makes `bytes` the contents of a fresh block that has the room.
+    fn fill(&mut self, bytes: &[u8]) {
+        debug_assert!(bytes.len() <= self.head().cap);
+        // SAFETY: within the room, and fresh memory overlaps nothing.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.data(), bytes.len()) };
+        self.head_mut().len = bytes.len();
+    }
+
+    #[inline]
+    fn head(&self) -> &Head {
+        // SAFETY: the header lives as long as any handle.
+        unsafe { self.0.as_ref() }
+    }
+
+    #[inline]
+    fn head_mut(&mut self) -> &mut Head {
+        debug_assert!(self.is_unique());
+        // SAFETY: callers are sole owners.
+        unsafe { self.0.as_mut() }
+    }
+
+    #[inline]
+    fn data(&self) -> *mut u8 {
+        // SAFETY: the bytes follow the header in the same allocation.
+        unsafe { self.0.as_ptr().add(1).cast() }
+    }
+}
+
+/// The layout of a block with room for at least `cap` bytes, and the room it has.
+fn layout_for(cap: usize) -> (Layout, usize) {
+    let size = size_class(size_of::<Head>() + cap);
+    let layout = Layout::from_size_align(size, align_of::<Head>()).expect("no value is that large");
+    (layout, size - size_of::<Head>())
+}
+
+impl Deref for Block {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        // SAFETY: initialised below `len`, and no thread writes while `self` is borrowed.
+        unsafe { slice::from_raw_parts(self.data(), self.len()) }
+    }
+}
+
+impl AsRef<[u8]> for Block {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl PartialEq for Block {
+    fn eq(&self, other: &Self) -> bool {
+        self[..] == other[..]
+    }
+}
+
+impl Eq for Block {}
+
+impl fmt::Debug for Block {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Block({} bytes)", self.len())
+    }
+}
+
+impl Clone for Block {
+    #[inline]
+    fn clone(&self) -> Self {
+        let owners = self.head().owners.fetch_add(1, Ordering::Relaxed);
+        // Half the range is far beyond what memory can hold of handles.
+        assert!(owners < u32::MAX / 2, "handles leak");
+        Self(self.0)
+    }
+}
+
+impl Block {
+    /// Gives this handle up; whether it was the last one, with which the block is freed.
+    ///
+    /// # Safety
+    /// The handle is never used again, nor dropped.
+    #[inline]
+    unsafe fn let_go(&mut self) -> bool {
+        let is_last = self.head().owners.fetch_sub(1, Ordering::Release) == 1;
+        if is_last {
+            // What other owners did happens before the memory is freed.
+            fence(Ordering::Acquire);
+            let layout = layout_for(self.head().cap).0;
+            // SAFETY: the last owner; allocated with this layout.
+            unsafe { alloc::dealloc(self.0.as_ptr().cast(), layout) };
+        }
+        is_last
+    }
+}
+
+impl Block {
+    /// Lets go of the handle of a structure that pays for the block, and no longer does, whichever owner frees it.
+    ///
+    /// # Safety
+    /// The handle is never used again, nor dropped.
+    pub(super) unsafe fn hand_over(&mut self) {
+        // Before it is let go: another thread may free it the moment after.
+        let layout = layout_for(self.head().cap).0;
+        // SAFETY: promised by the caller.
+        if !unsafe { self.let_go() } {
+            account::hand_over(layout);
+        }
+    }
+}
+
+impl Drop for Block {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: dropped once, and nothing comes after.
+        unsafe { self.let_go() };
+    }
+}
+
+/// Bytes that are to be stored, with the block that they are if they lie in one, which is then kept and not copied.
+#[derive(Clone, Copy)]
+pub struct Content<'a> {
+    bytes: &'a [u8],
+    block: Option<&'a Block>,
+}
+
+impl<'a> Content<'a> {
+    /// The bytes.
+    #[inline]
+    #[must_use]
+    pub fn bytes(self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// The block, if they lie in one.
+    #[inline]
+    #[must_use]
+    pub fn block(self) -> Option<&'a Block> {
+        self.block
+    }
+}
+
+impl<'a> From<&'a [u8]> for Content<'a> {
+    #[inline]
+    fn from(bytes: &'a [u8]) -> Content<'a> {
+        Content { bytes, block: None }
+    }
+}
+
+impl<'a> From<&'a Vec<u8>> for Content<'a> {
+    fn from(bytes: &'a Vec<u8>) -> Content<'a> {
+        Content::from(&bytes[..])
+    }
+}
+
+impl<'a, const N: usize> From<&'a [u8; N]> for Content<'a> {
+    fn from(bytes: &'a [u8; N]) -> Content<'a> {
+        Content::from(&bytes[..])
+    }
+}
+
+impl<'a> From<&'a Block> for Content<'a> {
+    #[inline]
+    fn from(block: &'a Block) -> Content<'a> {
+        Content {
+            bytes: block,
+            block: Some(block),
+        }
+    }
+}
+
+impl Deref for Content<'_> {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        self.bytes
+    }
+}
+
+/// A block that belongs to a structure, which pays for it: see the module.
+pub struct Kept(ManuallyDrop<Block>);
+
+impl Kept {
+    /// Keeps the block that the bytes lie in, for which no other account pays, or a copy of them.
+    #[must_use]
+    pub fn new(content: Content<'_>) -> Self {
+        match content.block {
+            Some(block) => Self::adopt(block.clone()),
+            None => Self(ManuallyDrop::new(Block::new(content.bytes))),
+        }
+    }
+
+    /// Keeps a block that no other account pays for.
+    #[must_use]
+    pub fn adopt(block: Block) -> Self {
+        account::take_in(layout_for(block.head().cap).0);
+        Self(ManuallyDrop::new(block))
+    }
+}
+
+impl Deref for Kept {
+    type Target = Block;
+
+    #[inline]
+    fn deref(&self) -> &Block {
+        &self.0
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        // SAFETY: dropped once; the wrapper drops nothing itself.
+        unsafe { self.0.hand_over() };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_write_to_a_shared_block_copies_first() {
+        let mut one = Block::new(b"abc");
+        let two = one.clone();
+        assert!(!one.is_unique());
+        one.make_mut()[0] = b'x';
+        assert_eq!((&one[..], &two[..]), (&b"xbc"[..], &b"abc"[..]));
+        assert!(one.is_unique() && two.is_unique());
+    }
+
+    #[cfg(not(feature = "system-allocator"))]
+    #[test]
+    fn a_kept_block_is_paid_for_as_long_as_it_is_kept_whoever_frees_it() {
+        use crate::alloc::account::{charged_bytes, thread_bytes};
+        let bytes = [7; 20_000];
+        let size = Block::new(&bytes).memory_bytes() as i64;
+        let (charged, own) = (charged_bytes(), thread_bytes());
+        let paid = || (charged_bytes() - charged, thread_bytes() - own);
+        // Freed with the structure.
+        let kept = Kept::new(Content::from(&bytes[..]));
+        assert_eq!(paid(), (size, size));
+        drop(kept);
+        assert_eq!(paid(), (0, 0));
+        // A reply holds it for longer, and is freed elsewhere.
+        let kept = Kept::new(Content::from(&bytes[..]));
+        let shared = kept.clone();
+        drop(kept);
+        assert_eq!(paid(), (0, size));
+        // Another structure gets it, and the reply is sent first.
+        let kept = Kept::adopt(shared.clone());
+        assert_eq!(paid(), (size, size));
+        drop(shared);
+        assert_eq!(paid(), (size, size));
+        drop(kept);
+        assert_eq!(paid(), (0, 0));
+    }
+
+    #[test]
+    fn growth_doubles_up_to_a_mebibyte_and_then_adds_one() {
+        let mut block = Block::new(b"");
+        block.resize(1000);
+        assert_eq!(block.memory_bytes(), size_class(2000 + 24));
+        block.resize(1500);
+        assert_eq!(block.memory_bytes(), size_class(2000 + 24));
+        block.resize(3 << 20);
+        assert_eq!(block.memory_bytes(), size_class((4 << 20) + 24));
+        block.resize(10);
+        block.shrink_to_fit();
+        assert_eq!(block.memory_bytes(), size_class(10 + 24));
+    }
+
+    #[test]
+    fn resizing_behaves_as_a_vector_and_leaves_other_owners_alone() {
+        let mut state = 7_u64;
+        let mut next = |bound: u64| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            (state >> 33) % bound
+        };
+        let mut model: Vec<u8> = Vec::new();
+        let mut block = Block::new(&[]);
+        let mut others: Vec<(Vec<u8>, Block)> = Vec::new();
+        for _ in 0..if cfg!(miri) { 200 } else { 2000 } {
+            match next(4) {
+                0 => {
+                    let len = next(5000) as usize;
+                    block.resize(len);
+                    model.resize(len, 0);
+                }
+                1 if !model.is_empty() => {
+                    let at = next(model.len() as u64) as usize;
+                    block.make_mut()[at] = at as u8;
+                    model[at] = at as u8;
+                }
+                2 => others.push((model.clone(), block.clone())),
+                _ => drop(others.pop()),
+            }
+            assert_eq!(&block[..], &model[..]);
+            assert!(others.iter().all(|(model, block)| block[..] == model[..]));
+        }
+    }
+
+    #[test]
+    fn a_network_buffer_shares_the_bytes() {
+        let block = Block::new(&[5; 40_000]);
+        let address = block.as_ptr();
+        let bytes = block.clone().into_bytes();
+        assert_eq!(bytes.as_ptr(), address);
+        drop(block);
+        assert_eq!(
+            std::thread::spawn(move || bytes.len()).join().ok(),
+            Some(40_000)
+        );
+    }
+}

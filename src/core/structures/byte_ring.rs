@@ -1,0 +1,713 @@
+//! A ring of bytes that many threads append records to, and one takes them out of, in the order of their places.
+//!
+//! A producer draws the place of its records by one `fetch_add`, copies them, and stores the header of the first one
+//! last. The consumer goes as far as headers are there: it stops at the first zero, wipes what it has taken, and only
+//! then gives the room back, so that whatever lies before a place that is drawn and not filled yet is zero.
+//!
+//! ```text
+//!  frame = header (length, kind, never zero) | tag | bytes, up to a multiple of 16
+//!  … | wiped, free | finished | drawn, header zero | finished | wiped, free …
+//!                  ^ head                                     ^ tail
+//! ```
+//!
+//! Frames are multiples of 16 bytes and so is the ring: a header never crosses the ring's end. Bytes may, and are
+//! handed out as two pieces. What is large goes by reference: a frame then holds a box.
+//!
+//! A producer that finds no room is the only one to wait, for the consumer alone; producers look at
+//! [`ByteRing::is_crowded`] before they take what others wait for. Records drawn together are seen together.
+//!
+//! What producers only read, and what they and the consumer write, lies on lines of its own: whether the ring is
+//! crowded is asked before each write, and so it is a word that changes seldom.
+
+#![expect(
+    unsafe_code,
+    reason = "places belong to those who drew them, and what they hold is published by its header"
+)]
+
+use std::marker::PhantomData;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+
+use crossbeam::utils::CachePadded;
+
+use self::memory::{AtomicBool, AtomicU64, Memory, Wait};
+
+/// Bytes in front of a record's.
+const HEADER_BYTES: usize = 16;
+
+/// Longest record; what is longer goes by reference.
+pub const BYTES_MAX: usize = u32::MAX as usize >> 1;
+
+const KIND_BYTES: u64 = 1 << 32;
+const KIND_BOX: u64 = 2 << 32;
+/// The last record of an append.
+const LAST: u64 = 4 << 32;
+
+#[cfg(not(loom))]
+mod memory {
+    //! The bytes of a ring.
+
+    use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+    use std::ptr::{self, NonNull};
+    use std::sync::atomic::Ordering::{Acquire, Release};
+    pub(super) use std::sync::atomic::{AtomicBool, AtomicU64};
+
+    /// Lets others run while a producer waits for room.
+    pub(super) use crossbeam::utils::Backoff as Wait;
+
+    pub(super) struct Memory {
+        start: NonNull<u8>,
+        len: usize,
+    }
+
+    // SAFETY: places are written by the producers that drew them and read by the consumer, one after the other.
+    unsafe impl Send for Memory {}
+    // SAFETY: as above.
+    unsafe impl Sync for Memory {}
+
+    impl Memory {
+        pub(super) fn new(len: usize) -> Memory {
+            let layout = Self::layout(len);
+            // SAFETY: the length is not zero. Zeroed by the system: no page is touched before it is used.
+            let Some(start) = NonNull::new(unsafe { alloc_zeroed(layout) }) else {
+                handle_alloc_error(layout)
+            };
+            Memory { start, len }
+        }
+
+        fn layout(len: usize) -> Layout {
+            Layout::from_size_align(len, 64).expect("a ring of a sane size")
+        }
+
+        pub(super) fn len(&self) -> usize {
+            self.len
+        }
+
+        fn header(&self, at: usize) -> &AtomicU64 {
+            debug_assert!(at < self.len && at.is_multiple_of(16));
+            // SAFETY: within the memory, aligned; any thread that accesses it without atomics does so before or after,
+            // as head and tail order it.
+            unsafe { AtomicU64::from_ptr(self.start.as_ptr().add(at).cast()) }
+        }
+
+        /// The header at a place, with all that was written before it was stored.
+        pub(super) fn load_header(&self, at: usize) -> u64 {
+            self.header(at).load(Acquire)
+        }
+
+        /// Publishes a place.
+        pub(super) fn store_header(&self, at: usize, header: u64) {
+            self.header(at).store(header, Release);
+        }
+
+        /// # Safety
+        /// The caller alone uses these bytes, which end before the ring does.
+        pub(super) unsafe fn write(&self, at: usize, bytes: &[u8]) {
+            debug_assert!(at + bytes.len() <= self.len);
+            // SAFETY: within the memory, and the caller's alone.
+            unsafe {
+                ptr::copy_nonoverlapping(bytes.as_ptr(), self.start.as_ptr().add(at), bytes.len())
+            };
+        }
+
+        /// # Safety
+        /// No thread writes these bytes while the slice is used; they end before the ring does.
+        pub(super) unsafe fn read(&self, at: usize, len: usize) -> &[u8] {
+            debug_assert!(at + len <= self.len);
+            // SAFETY: within the memory, initialised from the start, and promised by the caller.
+            unsafe { std::slice::from_raw_parts(self.start.as_ptr().add(at), len) }
+        }
+
+        /// # Safety
+        /// The caller alone uses these bytes, which end before the ring does.
+        pub(super) unsafe fn wipe(&self, at: usize, len: usize) {
+            debug_assert!(at + len <= self.len);
+            // SAFETY: within the memory, and the caller's alone.
+            unsafe { ptr::write_bytes(self.start.as_ptr().add(at), 0, len) };
+        }
+    }
+
+    impl Drop for Memory {
+        fn drop(&mut self) {
+            // SAFETY: allocated with this layout.
+            unsafe { dealloc(self.start.as_ptr(), Self::layout(self.len)) };
+        }
+    }
+}
+
+#[cfg(loom)]
+mod memory {
+    //! The same as loom can watch it: each word once as a header, once as bytes.
+
+    use loom::cell::UnsafeCell;
+    use loom::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+    pub(super) use loom::sync::atomic::{AtomicBool, AtomicU64};
+
+    pub(super) struct Wait;
+
+    impl Wait {
+        pub(super) fn new() -> Wait {
+            Wait
+        }
+
+        pub(super) fn snooze(&self) {
+            loom::thread::yield_now();
+        }
+    }
+
+    pub(super) struct Memory {
+        headers: Vec<AtomicU64>,
+        words: Vec<UnsafeCell<[u8; 8]>>,
+        /// What the last read has put together.
+        read: UnsafeCell<Vec<Vec<u8>>>,
+    }
+
+    // SAFETY: loom watches the cells.
+    unsafe impl Send for Memory {}
+    // SAFETY: as above.
+    unsafe impl Sync for Memory {}
+
+    impl Memory {
+        pub(super) fn new(len: usize) -> Memory {
+            Memory {
+                headers: (0..len / 16).map(|_| AtomicU64::new(0)).collect(),
+                words: (0..len / 8).map(|_| UnsafeCell::new([0; 8])).collect(),
+                read: UnsafeCell::new(Vec::new()),
+            }
+        }
+
+        pub(super) fn len(&self) -> usize {
+            self.words.len() * 8
+        }
+
+        pub(super) fn load_header(&self, at: usize) -> u64 {
+            self.headers[at / 16].load(Acquire)
+        }
+
+        pub(super) fn store_header(&self, at: usize, header: u64) {
+            self.headers[at / 16].store(header, Release);
+        }
+
+        /// # Safety
+        /// The caller alone uses these bytes, which end before the ring does; loom fails if that is not so.
+        pub(super) unsafe fn write(&self, at: usize, bytes: &[u8]) {
+            for (offset, byte) in bytes.iter().enumerate() {
+                let at = at + offset;
+                // SAFETY: loom fails if somebody else uses it.
+                self.words[at / 8].with_mut(|word| unsafe { (*word)[at % 8] = *byte });
+            }
+        }
+
+        /// # Safety
+        /// No thread writes these bytes, which end before the ring does; loom fails if that is not so.
+        pub(super) unsafe fn read(&self, at: usize, len: usize) -> &[u8] {
+            let bytes: Vec<u8> = (at..at + len)
+                // SAFETY: loom fails if somebody else writes it.
+                .map(|at| self.words[at / 8].with(|word| unsafe { (*word)[at % 8] }))
+                .collect();
+            // SAFETY: the consumer alone reads; the texts stay where they are until the memory goes.
+            self.read.with_mut(|kept| unsafe {
+                (*kept).push(bytes);
+                let last = (*kept).last().expect("just pushed");
+                std::slice::from_raw_parts(last.as_ptr(), last.len())
+            })
+        }
+
+        /// # Safety
+        /// The caller alone uses these bytes, which end before the ring does; loom fails if that is not so.
+        pub(super) unsafe fn wipe(&self, at: usize, len: usize) {
+            for at in (at..at + len).step_by(8) {
+                if at.is_multiple_of(16) {
+                    self.headers[at / 16].store(0, Relaxed);
+                }
+                // SAFETY: loom fails if somebody else uses it.
+                self.words[at / 8].with_mut(|word| unsafe { *word = [0; 8] });
+            }
+        }
+    }
+}
+
+/// A record to append: a tag of the caller's, and what it holds.
+pub enum Record<'a, T> {
+    /// Bytes, which are copied; at most [`BYTES_MAX`].
+    Bytes(u64, &'a [u8]),
+    /// A reference to something large.
+    Boxed(u64, Box<T>),
+}
+
+/// A record as the consumer gets it.
+pub enum Taken<'a, T> {
+    /// Bytes, in two pieces where they cross the ring's end.
+    Bytes(u64, &'a [u8], &'a [u8]),
+    /// The box.
+    Boxed(u64, Box<T>),
+}
+
+/// See the module.
+pub struct ByteRing<T> {
+    memory: Memory,
+    /// Bytes drawn so far.
+    tail: CachePadded<AtomicU64>,
+    /// Bytes taken so far. The consumer alone writes it.
+    head: CachePadded<AtomicU64>,
+    is_taking: CachePadded<AtomicBool>,
+    /// Set by producers before they publish a record, cleared by the consumer, who takes that record later.
+    is_crowded: CachePadded<AtomicBool>,
+    boxes: PhantomData<T>,
+}
+
+// SAFETY: boxes go from producers to the consumer, each to one owner.
+unsafe impl<T: Send> Sync for ByteRing<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Send for ByteRing<T> {}
+
+/// Bytes that a record of so many takes in the ring.
+pub const fn frame_bytes(len: usize) -> u64 {
+    (HEADER_BYTES + len).next_multiple_of(HEADER_BYTES) as u64
+}
+
+impl<T: Send> ByteRing<T> {
+    /// A ring of so many bytes, a power of two.
+    pub fn new(bytes: usize) -> ByteRing<T> {
+        assert!(bytes.is_power_of_two() && bytes >= 2 * HEADER_BYTES);
+        ByteRing {
+            memory: Memory::new(bytes),
+            tail: CachePadded::new(AtomicU64::new(0)),
+            head: CachePadded::new(AtomicU64::new(0)),
+            is_taking: CachePadded::new(AtomicBool::new(false)),
+            is_crowded: CachePadded::new(AtomicBool::new(false)),
+            boxes: PhantomData,
+        }
+    }
+
+    /// Bytes of the ring.
+    pub fn capacity(&self) -> u64 {
+        self.memory.len() as u64
+    }
+
+    /// Bytes drawn so far: the position behind the last record.
+    #[inline]
+    pub fn tail(&self) -> u64 {
+        self.tail.load(SeqCst)
+    }
+
+    /// Bytes taken so far.
+    #[inline]
+    pub fn head(&self) -> u64 {
+        self.head.load(Acquire)
+    }
+
+    /// Bytes that are drawn and not taken.
+    pub fn len_bytes(&self) -> u64 {
+        let head = self.head.load(Relaxed);
+        self.tail.load(Relaxed).saturating_sub(head)
+    }
+
+    /// Whether three quarters are taken up and producers should hold back, as one of them or the consumer saw last.
+    #[inline]
+    pub fn is_crowded(&self) -> bool {
+        self.is_crowded.load(Relaxed)
+    }
+
+    /// Bytes from which on the ring is crowded.
+    fn crowded_from_bytes(&self) -> u64 {
+        self.capacity() / 4 * 3 + 1
+    }
+
+    fn place(&self, position: u64) -> usize {
+        (position & (self.capacity() - 1)) as usize
+    }
+
+    /// Bytes that records take together, which [`ByteRing::append`] is to be told.
+    pub fn bytes_for(records: &[Record<'_, T>]) -> u64 {
+        let one = |record: &Record<'_, T>| match record {
+            Record::Bytes(_, bytes) => frame_bytes(bytes.len()),
+            Record::Boxed(..) => frame_bytes(size_of::<usize>()),
+        };
+        records.iter().map(one).sum()
+    }
+
+    /// Appends records one behind the other, of at most half the ring in all; the position behind them. Waits for the
+    /// consumer where there is no room.
+    pub fn append<'a>(&self, bytes: u64, records: impl Iterator<Item = Record<'a, T>>) -> u64
+    where
+        T: 'a,
+    {
+        assert!(
+            bytes > 0 && bytes <= self.capacity() / 2,
+            "no place for {bytes} bytes"
+        );
+        // SeqCst: a consumer that sleeps while the ring is empty has said so before it looked at the tail, or sees
+        // this.
+        let start = self.tail.fetch_add(bytes, SeqCst);
+        let end = start + bytes;
+        // Acquire: what lies there was wiped before it was given back.
+        let mut head = self.head.load(Acquire);
+        if end - head >= self.crowded_from_bytes() {
+            self.is_crowded.store(true, Relaxed);
+        }
+        let wait = Wait::new();
+        while end - head > self.capacity() {
+            wait.snooze();
+            head = self.head.load(Acquire);
+        }
+        let mut at = start;
+        let mut first = 0;
+        for record in records {
+            let header;
+            let mut inside = at + HEADER_BYTES as u64;
+            let tag = match record {
+                Record::Bytes(tag, bytes) => {
+                    self.copy((inside, end), bytes);
+                    inside += bytes.len() as u64;
+                    header = KIND_BYTES | bytes.len() as u64;
+                    tag
+                }
+                Record::Boxed(tag, boxed) => {
+                    let address = Box::into_raw(boxed).expose_provenance();
+                    self.copy((inside, end), &address.to_ne_bytes());
+                    inside += size_of::<usize>() as u64;
+                    header = KIND_BOX | size_of::<usize>() as u64;
+                    tag
+                }
+            };
+            self.copy((at + 8, end), &tag.to_ne_bytes());
+            let next = inside.next_multiple_of(HEADER_BYTES as u64);
+            let header = if next == end { header | LAST } else { header };
+            match at == start {
+                true => first = header,
+                false => self.memory.store_header(self.place(at), header),
+            }
+            at = next;
+        }
+        assert_eq!(at, end, "fewer records than room was drawn for");
+        self.memory.store_header(self.place(start), first);
+        end
+    }
+
+    /// Copies bytes to a place that the caller has drawn, up to `end`, and that has room.
+    fn copy(&self, (position, end): (u64, u64), bytes: &[u8]) {
+        assert!(
+            bytes.len() as u64 <= end.saturating_sub(position),
+            "more records than room was drawn for"
+        );
+        let at = self.place(position);
+        let (here, there) = bytes.split_at(bytes.len().min(self.memory.len() - at));
+        // SAFETY: the place belongs to the caller until it stores the first header, and ends where it says, which was
+        // just looked at.
+        unsafe {
+            self.memory.write(at, here);
+            self.memory.write(0, there);
+        }
+    }
+
+    /// Takes finished records from the front, each with the position behind it, until about so many bytes are taken;
+    /// how many bytes that were. All records of an append are taken together. Takes nothing while another thread does.
+    pub fn take(&self, bytes_max: u64, take: impl FnMut(Taken<'_, T>, u64)) -> u64 {
+        // Acquire and Release: the consumer sees what the last one left.
+        if self.is_taking.swap(true, Acquire) {
+            return 0;
+        }
+        // SAFETY: one thread at a time comes here.
+        let taken = unsafe { self.take_some(bytes_max, take) };
+        self.is_taking.store(false, Release);
+        taken
+    }
+
+    /// # Safety
+    /// One thread at a time does this.
+    unsafe fn take_some(&self, bytes_max: u64, mut take: impl FnMut(Taken<'_, T>, u64)) -> u64 {
+        let start = self.head.load(Relaxed);
+        // Places drawn beyond a whole turn of the ring are those that lie here now, and not wiped yet.
+        let tail = self.tail.load(Relaxed).min(start + self.capacity());
+        let mut at = start;
+        while at < tail {
+            let header = self.memory.load_header(self.place(at));
+            if header == 0 {
+                break;
+            }
+            let len = (header & u64::from(u32::MAX)) as usize;
+            let end = at + frame_bytes(len);
+            let mut tag = [0; 8];
+            // SAFETY: finished, as the header says: the producer writes no more, others not before the head has passed.
+            let (tagged, (here, there)) = unsafe {
+                (
+                    self.pieces(at + 8, 8).0,
+                    self.pieces(at + HEADER_BYTES as u64, len),
+                )
+            };
+            tag.copy_from_slice(tagged);
+            let tag = u64::from_ne_bytes(tag);
+            if header & KIND_BOX == 0 {
+                take(Taken::Bytes(tag, here, there), end);
+            } else {
+                let mut address = [0; size_of::<usize>()];
+                address.copy_from_slice(here);
+                let address = usize::from_ne_bytes(address);
+                // SAFETY: put there by `append`, and handed out once, as the place is wiped.
+                let boxed =
+                    unsafe { Box::from_raw(std::ptr::with_exposed_provenance_mut(address)) };
+                take(Taken::Boxed(tag, boxed), end);
+            }
+            at = end;
+            if header & LAST != 0 && at - start >= bytes_max {
+                break;
+            }
+        }
+        self.give_back(start, at);
+        at - start
+    }
+
+    /// # Safety
+    /// No thread writes these bytes meanwhile.
+    unsafe fn pieces(&self, position: u64, len: usize) -> (&[u8], &[u8]) {
+        let at = self.place(position);
+        let here = len.min(self.memory.len() - at);
+        // SAFETY: promised by the caller.
+        unsafe { (self.memory.read(at, here), self.memory.read(0, len - here)) }
+    }
+
+    /// Wipes what was taken, and lets producers have it.
+    fn give_back(&self, start: u64, end: u64) {
+        if start == end {
+            return;
+        }
+        let (at, len) = (self.place(start), (end - start) as usize);
+        let here = len.min(self.memory.len() - at);
+        // SAFETY: finished and taken; no other thread uses it before the head has passed.
+        unsafe {
+            self.memory.wipe(at, here);
+            self.memory.wipe(0, len - here);
+        }
+        // Release pairs with the Acquire of `append`.
+        self.head.store(end, Release);
+        if self.is_crowded.load(Relaxed) && self.len_bytes() < self.crowded_from_bytes() {
+            self.is_crowded.store(false, Relaxed);
+        }
+    }
+}
+
+impl<T> Drop for ByteRing<T> {
+    fn drop(&mut self) {
+        // Boxes that the consumer did not take. A record that its producer never finished stops it, and is leaked.
+        let mut at = self.head.load(Relaxed);
+        let tail = self.tail.load(Relaxed);
+        let capacity = self.memory.len() as u64;
+        while at < tail {
+            let place = (at & (capacity - 1)) as usize;
+            let header = self.memory.load_header(place);
+            if header == 0 {
+                break;
+            }
+            if header & KIND_BOX != 0 {
+                let inside = ((at + HEADER_BYTES as u64) & (capacity - 1)) as usize;
+                const LEN: usize = size_of::<usize>();
+                let mut address = [0; LEN];
+                // SAFETY: no other thread has the ring; put there by `append`.
+                unsafe {
+                    address.copy_from_slice(self.memory.read(inside, LEN));
+                    let address = usize::from_ne_bytes(address);
+                    drop(Box::<T>::from_raw(std::ptr::with_exposed_provenance_mut(
+                        address,
+                    )));
+                }
+            }
+            at += frame_bytes((header & u64::from(u32::MAX)) as usize);
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    fn put(ring: &ByteRing<String>, tag: u64, bytes: &[u8]) -> u64 {
+        let record = || Record::Bytes(tag, bytes);
+        ring.append(ByteRing::bytes_for(&[record()]), std::iter::once(record()))
+    }
+
+    fn take_all(ring: &ByteRing<String>) -> Vec<(u64, String)> {
+        let mut taken = Vec::new();
+        ring.take(u64::MAX, |record, _| match record {
+            Taken::Bytes(tag, here, there) => {
+                let text = [here, there].concat();
+                taken.push((tag, String::from_utf8(text).expect("text")));
+            }
+            Taken::Boxed(tag, text) => taken.push((tag, *text)),
+        });
+        taken
+    }
+
+    #[test]
+    fn records_come_out_as_they_went_in_also_across_the_end() {
+        let ring = ByteRing::new(256);
+        let mut positions = Vec::new();
+        for number in 0..100_u64 {
+            let text = "x".repeat((number * 7 % 90) as usize);
+            positions.push(put(&ring, number, text.as_bytes()));
+            assert_eq!(take_all(&ring), [(number, text)]);
+        }
+        assert!(positions.is_sorted() && ring.len_bytes() == 0);
+        assert_eq!(ring.head(), ring.tail());
+    }
+
+    #[test]
+    fn records_of_one_append_are_seen_together_and_boxes_are_handed_over() {
+        let ring = ByteRing::new(1024);
+        let records = || {
+            let boxed = Box::new("large".to_owned());
+            [
+                Record::Bytes(1, b"SET a 1"),
+                Record::Boxed(2, boxed),
+                Record::Bytes(3, &[]),
+            ]
+        };
+        let bytes = ByteRing::bytes_for(&records());
+        assert_eq!(bytes, 32 + 32 + 16);
+        ring.append(bytes, records().into_iter());
+        let expected = [(1, "SET a 1"), (2, "large"), (3, "")];
+        let taken = take_all(&ring);
+        assert!(
+            taken
+                .iter()
+                .map(|(tag, text)| (*tag, &text[..]))
+                .eq(expected)
+        );
+        // Together, however few are asked for.
+        ring.append(bytes, records().into_iter());
+        ring.append(bytes, records().into_iter());
+        let mut ends = Vec::new();
+        assert_eq!(ring.take(1, |_, end| ends.push(end)), bytes);
+        assert_eq!(ends, [bytes + 32, bytes + 64, bytes + 80]);
+        assert_eq!(take_all(&ring).len(), 3);
+        // Records that are never taken are freed with the ring.
+        ring.append(bytes, records().into_iter());
+    }
+
+    #[test]
+    fn three_quarters_are_crowded() {
+        let ring = ByteRing::new(256);
+        for _ in 0..6 {
+            put(&ring, 0, &[b'x'; 16]);
+        }
+        assert!(!ring.is_crowded());
+        put(&ring, 0, b"");
+        assert!(ring.is_crowded());
+        assert_eq!(take_all(&ring).len(), 7);
+        assert!(!ring.is_crowded());
+    }
+
+    #[test]
+    fn many_threads_append_and_one_takes_each_record_once_and_in_order() {
+        const THREADS: u64 = 3;
+        let each = if cfg!(miri) { 40 } else { 20_000 };
+        let ring = Arc::new(ByteRing::new(512));
+        let threads: Vec<_> = (0..THREADS)
+            .map(|thread| {
+                let ring = Arc::clone(&ring);
+                std::thread::spawn(move || {
+                    for number in 0..each {
+                        let text = format!("{thread}:{number}");
+                        match number % 5 {
+                            0 => {
+                                let boxed = Record::Boxed(thread, Box::new(text));
+                                ring.append(frame_bytes(8), std::iter::once(boxed))
+                            }
+                            _ => put(&ring, thread, text.as_bytes()),
+                        };
+                    }
+                })
+            })
+            .collect();
+        let mut seen = vec![0; THREADS as usize];
+        while seen.iter().sum::<u64>() < THREADS * each {
+            for (thread, text) in take_all(&ring) {
+                assert_eq!(text, format!("{thread}:{}", seen[thread as usize]));
+                seen[thread as usize] += 1;
+            }
+            std::thread::yield_now();
+        }
+        for thread in threads {
+            thread.join().expect("it is well");
+        }
+    }
+}
+
+#[cfg(all(test, loom))]
+mod models {
+    use std::sync::Arc;
+
+    use loom::thread;
+
+    use super::*;
+
+    fn put(ring: &ByteRing<u64>, mark: u64) {
+        match mark % 2 {
+            0 => {
+                let boxed = Record::Boxed(mark, Box::new(mark));
+                ring.append(frame_bytes(8), std::iter::once(boxed))
+            }
+            _ => {
+                let text = [mark as u8; 3];
+                ring.append(frame_bytes(3), std::iter::once(Record::Bytes(mark, &text)))
+            }
+        };
+    }
+
+    /// Some threads append, one takes: each record once, whole, in each thread's order. The ring has room for two.
+    fn explore(firsts: &'static [u64], each: u64, preemptions: Option<usize>) {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = preemptions;
+        builder.max_branches = 10_000;
+        builder.check(move || {
+            let ring = Arc::new(ByteRing::<u64>::new(64));
+            let threads: Vec<_> = firsts
+                .iter()
+                .map(|&first| {
+                    let ring = Arc::clone(&ring);
+                    thread::spawn(move || (0..each).for_each(|number| put(&ring, first + number)))
+                })
+                .collect();
+            let mut seen = Vec::new();
+            while (seen.len() as u64) < firsts.len() as u64 * each {
+                let taken = ring.take(u64::MAX, |record, _| match record {
+                    Taken::Bytes(tag, here, there) => {
+                        assert_eq!([here, there].concat(), [tag as u8; 3]);
+                        seen.push(tag);
+                    }
+                    Taken::Boxed(tag, mark) => {
+                        assert_eq!(*mark, tag);
+                        seen.push(tag);
+                    }
+                });
+                if taken == 0 {
+                    thread::yield_now();
+                }
+            }
+            for thread in threads {
+                thread.join().expect("it is well");
+            }
+            for first in firsts {
+                let of_one = seen.iter().filter(|mark| **mark / 10 == first / 10);
+                let of_one: Vec<_> = of_one.collect();
+                assert!(of_one.len() as u64 == each && of_one.is_sorted());
+            }
+        });
+    }
+
+    #[test]
+    fn two_threads_exhaustive() {
+        explore(&[10, 20], 1, None);
+    }
+
+    #[test]
+    fn a_thread_that_goes_round_the_ring_2() {
+        explore(&[10], 4, Some(2));
+    }
+
+    #[test]
+    fn two_threads_that_go_round_the_ring_1() {
+        explore(&[10, 20], 2, Some(1));
+    }
+}

@@ -1,0 +1,282 @@
+//! What a sketch was at one moment, the cut, shown page by page while it goes on counting.
+//!
+//! What a sketch counted are bytes in one row, whatever buffers they lie in. Pages are shown in their order; who is
+//! about to change bytes says so ([`Parts::touch`]), and pages that were not shown yet are kept as they were. What
+//! comes behind the last byte of the cut is not kept. Copies are charged to no account ([`account::apart`]).
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use super::Parts;
+use crate::alloc::account;
+use crate::base::sizes::usual_or_small;
+
+/// Bytes of a page: small, as an element of a filter changes many.
+fn page_bytes() -> u64 {
+    usual_or_small(4096, 64) as u64
+}
+
+struct State {
+    /// Bytes of the row at the cut.
+    len: u64,
+    /// The first page that was not shown.
+    next: u64,
+    /// Pages that have changed since.
+    kept: BTreeMap<u64, Box<[u8]>>,
+    /// Bytes of pages that were copied.
+    copied_bytes: usize,
+}
+
+impl State {
+    fn page(&self, number: u64) -> Range<u64> {
+        number * page_bytes()..((number + 1) * page_bytes()).min(self.len)
+    }
+}
+
+/// What a sketch keeps of the cut, if there is one. A copy of a sketch has none.
+#[derive(Default)]
+pub struct Cut(Option<Box<State>>);
+
+impl Clone for Cut {
+    fn clone(&self) -> Cut {
+        Cut(None)
+    }
+}
+
+impl Drop for Cut {
+    fn drop(&mut self) {
+        if self.0.is_some() {
+            account::apart(|| self.0 = None);
+        }
+    }
+}
+
+impl Cut {
+    /// Whether something of what the sketch was is still to be shown.
+    #[inline]
+    pub(super) fn is_open(&self) -> bool {
+        self.0.is_some()
+    }
+}
+
+/// How many pages so many bytes are.
+pub(super) fn pages(bytes: u64) -> u64 {
+    bytes.div_ceil(page_bytes())
+}
+
+/// See [`Parts::begin_cut`].
+pub(super) fn begin<S: Parts>(sketch: &mut S) {
+    let len = sketch.data_bytes();
+    let state = account::apart(|| {
+        Box::new(State {
+            len,
+            next: 0,
+            kept: BTreeMap::new(),
+            copied_bytes: 0,
+        })
+    });
+    *sketch.cut() = Cut(Some(state));
+}
+
+/// See [`Parts::touch`].
+#[cold]
+#[inline(never)]
+pub(super) fn touch<S: Parts>(sketch: &mut S, bytes: Range<u64>) {
+    let Some(mut state) = sketch.cut().0.take() else {
+        return;
+    };
+    let first = (bytes.start / page_bytes()).max(state.next);
+    let end = pages(bytes.end.min(state.len));
+    account::apart(|| {
+        for number in first..end {
+            if !state.kept.contains_key(&number) {
+                let page = sketch.part(state.page(number));
+                state.copied_bytes += page.len();
+                state.kept.insert(number, page.into());
+            }
+        }
+    });
+    sketch.cut().0 = Some(state);
+}
+
+/// See [`Parts::show_cut`].
+pub(super) fn show<S: Parts>(sketch: &mut S, count: usize, show: &mut dyn FnMut(&[u8])) -> bool {
+    let Some(mut state) = sketch.cut().0.take() else {
+        return false;
+    };
+    account::apart(|| {
+        for _ in 0..count {
+            let page = state.page(state.next);
+            if page.is_empty() {
+                break;
+            }
+            match state.kept.remove(&state.next) {
+                Some(kept) => show(&kept),
+                None => show(&sketch.part(page)),
+            }
+            state.next += 1;
+        }
+        if !state.page(state.next).is_empty() {
+            sketch.cut().0 = Some(state);
+        }
+    });
+    sketch.cut().is_open()
+}
+
+/// See [`Parts::take_copied`].
+pub(super) fn take_copied<S: Parts>(sketch: &mut S) -> usize {
+    let state = sketch.cut().0.as_deref_mut();
+    state.map_or(0, |state| std::mem::take(&mut state.copied_bytes))
+}
+
+/// See [`Parts::forget_cut`].
+pub(super) fn forget<S: Parts>(sketch: &mut S, budget: usize) -> bool {
+    let cut = sketch.cut();
+    account::apart(|| {
+        if let Some(state) = &mut cut.0 {
+            // Nothing is kept any more.
+            state.len = 0;
+            for _ in 0..budget {
+                if state.kept.pop_first().is_none() {
+                    cut.0 = None;
+                    break;
+                }
+            }
+        }
+    });
+    cut.is_open()
+}
+
+/// The bytes of a range of buffers that are one row.
+pub(super) fn part_of<'a>(
+    buffers: impl Iterator<Item = &'a [u8]>,
+    mut range: Range<u64>,
+) -> Vec<u8> {
+    let mut part = Vec::with_capacity((range.end - range.start) as usize);
+    for buffer in buffers {
+        let len = buffer.len() as u64;
+        let within = range.start.min(len) as usize..range.end.min(len) as usize;
+        part.extend_from_slice(&buffer[within]);
+        range = range.start.saturating_sub(len)..range.end.saturating_sub(len);
+    }
+    part
+}
+
+/// Which of so many things of `size` bytes each lie in a range of bytes, which begins and ends at one of them.
+pub(super) fn things_in(range: Range<u64>, size: usize) -> Range<usize> {
+    let size = size as u64;
+    debug_assert!(range.start.is_multiple_of(size) && range.end.is_multiple_of(size));
+    (range.start / size) as usize..(range.end / size) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::bloom::{self, Bloom};
+    use super::super::count_min::{self, CountMin, Sum};
+    use super::super::cuckoo::{self, Cuckoo};
+    use super::super::t_digest::TDigest;
+    use super::super::top_k::{self, TopK};
+    use super::*;
+    use crate::base::random::Random;
+
+    /// Changes a sketch in the ways that there are.
+    fn goes_on<S: Parts + Clone>(
+        seed: u64,
+        mut sketch: S,
+        change: impl Fn(&mut S, &mut Random, u64),
+    ) {
+        let mut random = Random::new(seed);
+        let mut number = 0;
+        for round in 0..40 {
+            for _ in 0..random.next_u64() % 300 {
+                number += 1;
+                change(&mut sketch, &mut random, number);
+            }
+            let expected = sketch.data();
+            assert_eq!(sketch.pages(), pages(expected.len() as u64));
+            sketch.begin_cut();
+            assert!(!sketch.clone().cut().is_open(), "a copy is whole");
+            let (mut shown, mut count) = (Vec::new(), 0);
+            let is_given_up = round % 8 == 7;
+            loop {
+                for _ in 0..random.next_u64() % 8 {
+                    number += 1;
+                    change(&mut sketch, &mut random, number);
+                }
+                let mut show = |page: &[u8]| {
+                    shown.extend_from_slice(page);
+                    count += 1;
+                };
+                let more = match is_given_up && number % 5 == 0 {
+                    true => sketch.forget_cut(3),
+                    false => sketch.show_cut(1 + (random.next_u64() % 3) as usize, &mut show),
+                };
+                if !more {
+                    break;
+                }
+            }
+            assert!(!sketch.cut().is_open());
+            if !is_given_up {
+                assert_eq!(count, pages(expected.len() as u64));
+                assert!(shown == expected, "seed {seed}, round {round}");
+            }
+        }
+    }
+
+    fn name(random: &mut Random, many: u64) -> Vec<u8> {
+        format!("element-{}", random.next_u64() % many).into_bytes()
+    }
+
+    #[test]
+    fn what_is_shown_is_what_was_there_at_the_cut() {
+        for seed in 0..if cfg!(miri) { 1 } else { 12 } {
+            let bloom = bloom::Plan::new(300, 0.01, Some(2)).expect("small").build();
+            goes_on(seed, bloom, |filter: &mut Bloom, random, number| {
+                let _ = filter.add(&name(random, number));
+                if number % 97 == 0 {
+                    filter.load_chunk(1 + random.next_u64() % 100, &[number as u8; 90]);
+                }
+            });
+            let cuckoo = cuckoo::Plan::new(64, 2, 20, 1).expect("small").build();
+            goes_on(seed, cuckoo, |filter: &mut Cuckoo, random, number| {
+                // Layers come, and go.
+                match number / 400 % 2 {
+                    0 => assert!(filter.add(&name(random, 500)) != cuckoo::Added::Full),
+                    _ => {
+                        filter.remove(&name(random, 500));
+                    }
+                }
+            });
+            let count_min = count_min::Plan::new(40, 3).expect("small").build();
+            goes_on(seed, count_min, |sketch: &mut CountMin, random, number| {
+                sketch.add(&name(random, 90), 1 + number % 3);
+                if number % 50 == 0 {
+                    let mut sum = Sum::new(sketch);
+                    sum.add(sketch, 2);
+                    sketch.replace(&sum);
+                }
+            });
+            let top_k = top_k::Plan::new(5, 30, 3, 0.9).expect("small").build();
+            goes_on(seed, top_k, |sketch: &mut TopK, random, _| {
+                let element = name(random, 60);
+                sketch.add(&element, 1, random);
+            });
+            let digest = TDigest::new(60);
+            goes_on(
+                seed,
+                digest,
+                |digest: &mut TDigest, random, number| match number % 331 {
+                    0 => digest.reset(),
+                    1 => {
+                        let mut other = TDigest::new(60);
+                        for one in 0..80 {
+                            other.add(f64::from(one)).expect("few");
+                        }
+                        digest.replace(&other);
+                    }
+                    _ => digest.add(random.unit()).expect("few"),
+                },
+            );
+        }
+    }
+}

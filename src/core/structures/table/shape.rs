@@ -1,0 +1,635 @@
+//! How a table grows and shrinks: segments in steps, splits, merges and chains; the directory by
+//! doubling and halving; and how it is freed.
+//!
+//! Invariants: all words that name a segment change together; a segment is freed only once no word
+//! names it; an entry is owned by exactly one slot of a named segment, or by the caller.
+
+use std::mem;
+
+use super::directory::{DEPTH_MAX, Directory};
+use super::segment::{self, BUCKETS_MAX, BUCKETS_MIN, ENTRIES_USUAL, STEPS, Segment, Slot, WIDTH};
+use super::{Place, Stored, Table};
+use crate::alloc::slabs::Mover;
+use crate::base::sizes::usual_or_small;
+
+/// Buddies with fewer entries together than this become one: three fifths of the smallest segment,
+/// so that the result is far from splitting again.
+const MERGE_BELOW: usize = BUCKETS_MIN * WIDTH * 6 / 10;
+
+/// Directories from this depth on are prepared in slices before they are needed; smaller ones are
+/// copied at once, in a microsecond.
+pub(super) fn prepare_from_depth() -> u32 {
+    if cfg!(miri) {
+        return 1;
+    }
+    usual_or_small(9, 3) as u32
+}
+
+/// Words prepared at each split. Preparation starts when a quarter of the words are as deep as the
+/// directory; a quarter as many splits again, or more, come before one of those segments is full, so
+/// there is time for many times the words. Should it be short after all, doubling does the rest.
+fn prepared_words() -> usize {
+    usual_or_small(64, 3)
+}
+
+/// Entries for which a segment is made at most, where many are expected: as many as one has before it splits, less what
+/// chance adds.
+const RESERVED_FILL: usize = BUCKETS_MAX * WIDTH * 7 / 10;
+
+/// The depth of the directory up to which segments are made ahead: 256 of them.
+const RESERVED_DEPTH_MAX: u32 = 8;
+
+/// How many times deeper than the average a segment may be before it grows a chain instead of
+/// splitting. Honest hashes stay within two levels: only a flood that aims at one prefix, which
+/// takes knowledge of the seed, gets here, and its directory stays within half a byte per entry.
+const DEPTH_GUARD: u32 = if cfg!(miri) { 1 } else { 4 };
+
+impl<T: Stored> Table<T> {
+    /// The words that name `segment`, one of which is `index`: the first, and how many.
+    pub(super) fn span(&self, index: usize, segment: Segment) -> (usize, usize) {
+        let words = 1 << (self.directory.depth() - segment.depth());
+        (index & !(words - 1), words)
+    }
+
+    /// The segments that one word stands for: one, unless the word is chained.
+    pub(super) fn chain(&self, index: usize) -> impl Iterator<Item = Segment> {
+        let mut next = self.directory.get(index);
+        std::iter::from_fn(move || {
+            let this = next;
+            if this.is_none() {
+                return None;
+            }
+            // SAFETY: links of a chain are live as long as the table is borrowed.
+            next = unsafe { this.next() };
+            Some(this)
+        })
+    }
+
+    /// Calls `f` with the first index and each segment of every chain.
+    pub(super) fn each_link(&self, mut f: impl FnMut(usize, Segment)) {
+        let mut index = 0;
+        while index < self.directory.len() {
+            let segment = self.directory.get(index);
+            if segment.is_none() {
+                index += 1;
+                continue;
+            }
+            for link in self.chain(index) {
+                f(index, link);
+            }
+            index += self.span(index, segment).1;
+        }
+    }
+
+    /// Makes all words that named the segment around `index` name `segment`, of the same depth.
+    fn rename(&mut self, index: usize, segment: Segment) {
+        let (first, words) = self.span(index, segment);
+        for index in first..first + words {
+            self.directory.set(index, segment);
+            if let Some(successor) = &mut self.successor
+                && index < self.prepared
+            {
+                successor.set(2 * index, segment);
+                successor.set(2 * index + 1, segment);
+            }
+        }
+    }
+
+    /// Makes segments for so many entries in an empty table, as far as that takes no more than a moment, so that fewer
+    /// of them grow and split while it is filled.
+    pub fn reserve(&mut self, count: usize) {
+        self.reserve_to_depth(count, RESERVED_DEPTH_MAX);
+    }
+
+    /// Makes segments for so many entries in an empty table, however long that takes: milliseconds for a million.
+    pub fn reserve_all(&mut self, count: usize) {
+        self.reserve_to_depth(count, DEPTH_MAX);
+    }
+
+    fn reserve_to_depth(&mut self, count: usize, depth_max: u32) {
+        if count == 0 || !self.directory.is_nothing() {
+            return;
+        }
+        let depth = match count <= Segment::room(BUCKETS_MAX) {
+            true => 0,
+            false => count.div_ceil(RESERVED_FILL).next_power_of_two().ilog2(),
+        };
+        let depth = depth.min(depth_max);
+        let expected = count >> depth;
+        let (least, expected) = match depth {
+            0 => (STEPS[0], expected),
+            // Honest hashes stay within three deviations.
+            _ => (BUCKETS_MIN, expected + 3 * expected.isqrt()),
+        };
+        let fits = |step: &&usize| **step >= least && Segment::room(**step) >= expected;
+        let buckets = STEPS.iter().find(fits).copied().unwrap_or(BUCKETS_MAX);
+        self.directory = Directory::take(depth, self.is_public);
+        for index in 0..self.directory.len() {
+            self.directory.set(index, Segment::allocate(buckets, depth));
+        }
+        self.deepest = self.directory.len();
+        self.directory.publish(self.published.as_ref());
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(super) fn insert_making_room(&mut self, hash: u64, slot: Slot) -> Place {
+        if self.directory.is_nothing() {
+            self.directory = Directory::take(0, self.is_public);
+            self.directory.set(0, Segment::NONE);
+            self.directory.publish(self.published.as_ref());
+        }
+        loop {
+            let index = self.directory.index(hash);
+            let segment = self.directory.get(index);
+            if segment.is_none() {
+                self.rename(index, Segment::allocate(STEPS[0], self.directory.depth()));
+                self.deepest += 1;
+                continue;
+            }
+            for (link, segment) in self.chain(index).enumerate() {
+                // SAFETY: a live segment with room.
+                unsafe {
+                    if segment.count() < Segment::room(segment.buckets()) {
+                        return Place::new(index, link, segment.insert(slot, hash & 0xff));
+                    }
+                }
+            }
+            if segment.buckets() < BUCKETS_MAX && !segment.is_chained() {
+                self.resize(index, segment, step_above(segment.buckets()));
+            } else if segment.depth() < self.depth_limit() {
+                self.split(index, segment);
+            } else {
+                self.lengthen_chain(index, segment);
+            }
+        }
+    }
+
+    /// The depth at which segments no longer split.
+    fn depth_limit(&self) -> u32 {
+        ((self.len / ENTRIES_USUAL).max(1).ilog2() + DEPTH_GUARD).min(DEPTH_MAX)
+    }
+
+    /// Lays the entries of an unchained segment out in another number of buckets.
+    fn resize(&mut self, index: usize, segment: Segment, buckets: usize) {
+        let resized = Segment::allocate(buckets, segment.depth());
+        // SAFETY: live segments; the new one has room for all, as steps and thresholds have it; the
+        // old one is freed once no word names it.
+        unsafe {
+            move_all(segment, resized);
+            self.rename(index, resized);
+            segment.free();
+        }
+    }
+
+    /// Deals the entries of a segment out to two that are one bit deeper.
+    fn split(&mut self, index: usize, segment: Segment) {
+        if segment.depth() < self.directory.depth() {
+            self.split_shallow(index, segment);
+        } else {
+            self.double();
+            self.split_shallow(2 * index, segment);
+        }
+    }
+
+    fn split_shallow(&mut self, index: usize, segment: Segment) {
+        let depth = segment.depth() + 1;
+        // Keys must be read to be hashed: ask for all of them before waiting for the first.
+        let chained = segment.is_chained();
+        // SAFETY: live; nothing is read through the addresses.
+        unsafe {
+            segment.each(|_, slot, _| {
+                if let Some(entry) = slot.entry() {
+                    segment::prefetch(entry.as_ptr());
+                }
+            });
+        }
+        let mut halves = [(); 2].map(|()| Half(Segment::allocate(BUCKETS_MIN, depth)));
+        let mut next = segment;
+        while !next.is_none() {
+            // SAFETY: live; slots own their entries, and each slot moves to exactly one half; the old
+            // segment is freed when all have moved and never used again (its words are set below).
+            unsafe {
+                next.each(|_, slot, t16| {
+                    // An entry that is lost to a forgotten edit moves with nothing to hash.
+                    let hash = slot
+                        .entry()
+                        .map_or(0, |entry| self.seed.hash(T::key(T::borrow(entry))));
+                    halves[(hash >> (64 - depth) & 1) as usize].insert(slot, t16);
+                });
+                let this = next;
+                next = if chained { this.next() } else { Segment::NONE };
+                this.free();
+            }
+        }
+        let words = 1 << (self.directory.depth() - segment.depth());
+        let first = index & !(words - 1);
+        let [low, high] = halves.map(|half| half.0);
+        self.rename(first, low);
+        self.rename(first + words / 2, high);
+        if depth == self.directory.depth() {
+            self.deepest += 2;
+        }
+        self.prepare();
+    }
+
+    /// Copies a slice of the directory into the one that will succeed it, if it is time.
+    fn prepare(&mut self) {
+        let depth = self.directory.depth();
+        if self.successor.is_none() {
+            if depth < prepare_from_depth()
+                || depth == DEPTH_MAX
+                || self.deepest < self.directory.len() / 4
+            {
+                return;
+            }
+            self.successor = Some(Directory::take(depth + 1, self.is_public));
+            self.prepared = 0;
+        }
+        self.prepare_words(prepared_words());
+    }
+
+    fn prepare_words(&mut self, words: usize) {
+        let Some(successor) = &mut self.successor else {
+            return;
+        };
+        let until = self
+            .prepared
+            .saturating_add(words)
+            .min(self.directory.len());
+        for index in self.prepared..until {
+            let segment = self.directory.get(index);
+            successor.set(2 * index, segment);
+            successor.set(2 * index + 1, segment);
+        }
+        self.prepared = until;
+    }
+
+    pub(super) fn forget_successor(&mut self) {
+        self.successor = None;
+        self.prepared = 0;
+    }
+
+    /// Doubles the directory. All segments are shallower than it then.
+    fn double(&mut self) {
+        if self.successor.is_none() {
+            self.successor = Some(Directory::take(self.directory.depth() + 1, self.is_public));
+            self.prepared = 0;
+        }
+        self.prepare_words(usize::MAX);
+        self.prepared = 0;
+        if let Some(successor) = self.successor.take() {
+            self.install(successor);
+        }
+        self.deepest = 0;
+    }
+
+    fn install(&mut self, directory: Directory) {
+        // Published before the old one returns to the pool, if only to spare useless prefetches.
+        directory.publish(self.published.as_ref());
+        self.directory = directory;
+        self.drained = usize::MAX;
+    }
+
+    /// Halves the directory as long as no segment needs its depth.
+    fn halve(&mut self) {
+        while self.deepest == 0 && self.directory.depth() > 0 {
+            self.forget_successor();
+            let depth = self.directory.depth() - 1;
+            let mut half = Directory::take(depth, self.is_public);
+            for index in 0..half.len() {
+                let segment = self.directory.get(2 * index);
+                half.set(index, segment);
+                self.deepest += usize::from(!segment.is_none() && segment.depth() == depth);
+            }
+            self.install(half);
+        }
+    }
+
+    #[cold]
+    fn lengthen_chain(&mut self, index: usize, segment: Segment) {
+        let link = Segment::allocate(BUCKETS_MAX, segment.depth());
+        // SAFETY: both live; the new link goes right behind the first.
+        unsafe {
+            link.set_next(segment.next());
+            segment.set_next(link);
+        }
+        self.rename(index, segment.with_chained(true));
+    }
+
+    /// After a removal: makes the segment smaller, or one with its buddy, when it has become sparse.
+    #[inline]
+    pub(super) fn shrink(&mut self, index: usize) {
+        let segment = self.directory.get(index);
+        if segment.is_chained() {
+            return self.shorten_chain(index, segment);
+        }
+        // SAFETY: live.
+        let count = unsafe { segment.count() };
+        // A merge needs a look at the buddy, so it is only tried now and then.
+        let deep = segment.depth() > 0;
+        let mergeable = deep && count < MERGE_BELOW && count.is_multiple_of(16);
+        let sparse = count * 2 < segment.buckets() * WIDTH;
+        if mergeable || sparse && (!deep || segment.buckets() > BUCKETS_MIN) {
+            self.shrink_sparse(index, segment, mergeable);
+        }
+    }
+
+    #[cold]
+    fn shrink_sparse(&mut self, index: usize, segment: Segment, mergeable: bool) {
+        if self.len == 0 {
+            return self.release();
+        }
+        if mergeable {
+            let (mut index, mut segment, mut merged) = (index, segment, false);
+            while segment.depth() > 0
+                && let Some(at) = self.merge(index, segment)
+            {
+                (index, segment, merged) = (at, self.directory.get(at), true);
+            }
+            if merged {
+                return;
+            }
+        }
+        // SAFETY: live.
+        let count = unsafe { segment.count() };
+        let least = if segment.depth() > 0 {
+            BUCKETS_MIN
+        } else {
+            STEPS[0]
+        };
+        // Three quarters full, so that it neither grows nor shrinks again soon.
+        let buckets = STEPS
+            .iter()
+            .copied()
+            .find(|&step| step >= least && count * 4 <= step * WIDTH * 3)
+            .unwrap_or(BUCKETS_MAX);
+        if buckets < segment.buckets() {
+            self.resize(index, segment, buckets);
+        }
+    }
+
+    /// Makes a segment one with its buddy, the other half of their common prefix, if both are sparse
+    /// enough. Returns an index of the result.
+    fn merge(&mut self, index: usize, segment: Segment) -> Option<usize> {
+        let (first, words) = self.span(index, segment);
+        let buddy = self.directory.get(first ^ words);
+        if buddy.is_none() || buddy.depth() != segment.depth() || buddy.is_chained() {
+            return None;
+        }
+        // SAFETY: live.
+        if unsafe { segment.count() + buddy.count() } >= MERGE_BELOW {
+            return None;
+        }
+        let merged = Segment::allocate(BUCKETS_MIN, segment.depth() - 1);
+        // SAFETY: live segments; the new one has room for both; they are freed once unnamed.
+        unsafe {
+            move_all(segment, merged);
+            move_all(buddy, merged);
+            self.rename(first, merged);
+            segment.free();
+            buddy.free();
+        }
+        let depth = self.directory.depth();
+        if segment.depth() == depth {
+            self.deepest -= 2;
+            self.halve();
+        }
+        Some(first >> (depth - self.directory.depth()))
+    }
+
+    /// Frees the links of a chain that have become empty.
+    #[cold]
+    fn shorten_chain(&mut self, index: usize, segment: Segment) {
+        let mut before = segment;
+        // SAFETY: live; an empty link is freed once its predecessor names its successor.
+        unsafe {
+            while !before.next().is_none() {
+                let link = before.next();
+                if link.count() == 0 {
+                    before.set_next(link.next());
+                    link.free();
+                } else {
+                    before = link;
+                }
+            }
+            if segment.next().is_none() {
+                self.rename(index, segment.with_chained(false));
+            }
+        }
+        if self.len == 0 {
+            self.release();
+        }
+    }
+
+    /// Drops the entries of up to `segments` segments; says whether any are left. The table can be used
+    /// as any other meanwhile, but that entries keep vanishing; one drains it to free a large table in
+    /// slices.
+    pub fn drain_some(&mut self, segments: usize) -> bool {
+        let mut budget = segments;
+        self.drained = self.drained.min(self.directory.len());
+        while budget > 0 && self.drained > 0 {
+            self.drained -= 1;
+            let index = self.drained;
+            let segment = self.directory.get(index);
+            if segment.is_none() {
+                continue;
+            }
+            self.forget_successor();
+            let (first, words) = self.span(index, segment);
+            for index in first..first + words {
+                self.directory.set(index, Segment::NONE);
+            }
+            self.drained = first;
+            self.deepest -= usize::from(segment.depth() == self.directory.depth());
+            self.drop_segments(segment);
+            budget -= 1;
+        }
+        if self.drained == 0 {
+            // What came in behind the drain goes with the next round.
+            self.drained = usize::MAX;
+            if self.len == 0 {
+                self.release();
+            }
+        }
+        !self.directory.is_nothing()
+    }
+
+    /// Moves what lies in sparse slabs, entries and segments, in some segments, `budget` entries or a few more, from
+    /// where the call that returned `position` stopped; returns where this one stops, 0 at the end. A walk begins with
+    /// 0. `seen` is shown every entry that the walk has come by.
+    ///
+    /// Places are void afterwards.
+    pub fn relocate_some(
+        &mut self,
+        position: u64,
+        budget: usize,
+        mover: &mut Mover,
+        mut seen: impl FnMut(T::Ref<'_>),
+    ) -> u64 {
+        if self.directory.is_nothing() {
+            return 0;
+        }
+        let mut index = self.directory.index(position);
+        let mut left = budget.max(1);
+        while index < self.directory.len() {
+            let segment = self.directory.get(index);
+            if segment.is_none() {
+                index += 1;
+                left = left.saturating_sub(1);
+            } else {
+                let (first, words) = self.span(index, segment);
+                let links: Vec<Segment> =
+                    crate::alloc::account::apart(|| self.chain(first).collect());
+                for link in &links {
+                    left = left.saturating_sub(self.relocate_entries(*link, mover, &mut seen));
+                }
+                mover.begin();
+                mover.add(segment.address());
+                mover.look();
+                if !segment.is_chained() && mover.must_move(0) {
+                    self.resize(first, segment, segment.buckets());
+                }
+                crate::alloc::account::apart(|| drop(links));
+                index = first + words;
+            }
+            if left == 0 && index < self.directory.len() {
+                return ((index as u128) << (64 - self.directory.depth())) as u64;
+            }
+        }
+        0
+    }
+
+    /// Moves what lies in sparse slabs of one link; how many entries it has.
+    fn relocate_entries(
+        &mut self,
+        link: Segment,
+        mover: &mut Mover,
+        seen: &mut impl FnMut(T::Ref<'_>),
+    ) -> usize {
+        let mut count = 0;
+        mover.begin();
+        // SAFETY: a live segment of this table, which is borrowed for writing; each slot gets back the ownership that
+        // was taken out of it.
+        unsafe {
+            link.each(|_, slot, _| {
+                if let Some(entry) = slot.entry() {
+                    segment::prefetch(entry.as_ptr());
+                    if T::CAN_MOVE {
+                        mover.add(entry.as_ptr().addr());
+                    }
+                }
+            });
+            mover.look();
+            link.each(|spot, slot, _| {
+                let Some(entry) = slot.entry() else { return };
+                let mut entry = entry;
+                if T::CAN_MOVE
+                    && mover.must_move(count)
+                    && let Some(slot) = link.slot(spot)
+                {
+                    entry = T::from_raw(entry).moved().into_raw();
+                    *slot = (*slot).with_entry(Some(entry));
+                }
+                seen(T::borrow(entry));
+                count += 1;
+            });
+        }
+        count
+    }
+
+    /// Drops the entries of `segment` and of the chain behind it, and frees it. No word names it.
+    fn drop_segments(&mut self, segment: Segment) {
+        let mut next = segment;
+        while !next.is_none() {
+            // SAFETY: live and unnamed; slots own their entries, each is dropped once.
+            unsafe {
+                let mut dropped = 0;
+                next.each(|_, slot, _| {
+                    if let Some(entry) = slot.entry() {
+                        segment::prefetch(entry.as_ptr());
+                    }
+                });
+                next.each(|_, slot, _| {
+                    dropped += 1;
+                    if let Some(entry) = slot.entry() {
+                        drop(T::from_raw(entry));
+                    }
+                });
+                self.len -= dropped;
+                let this = next;
+                next = this.next();
+                this.free();
+            }
+        }
+    }
+
+    /// Gives everything back: the table is as new but for its parity.
+    pub(super) fn release(&mut self) {
+        self.forget_successor();
+        Directory::nothing().publish(self.published.as_ref());
+        let directory = mem::replace(&mut self.directory, Directory::nothing());
+        self.deepest = 0;
+        self.drained = usize::MAX;
+        for segment in directory.segments() {
+            self.drop_segments(segment);
+        }
+    }
+}
+
+/// One side of a split: the segment that entries are dealt to, which grows as need be, with a chain
+/// behind it in the unlikely case that all entries of a chain go to one side.
+struct Half(Segment);
+
+impl Half {
+    /// # Safety
+    /// The half's segments are live and named by no other directory word.
+    #[inline]
+    unsafe fn insert(&mut self, slot: Slot, t16: u64) {
+        // SAFETY: the caller's promise; `make_room` leaves room in the first segment.
+        unsafe {
+            if self.0.count() == Segment::room(self.0.buckets()) {
+                self.make_room();
+            }
+            self.0.insert(slot, t16 & 0xff);
+        }
+    }
+
+    /// # Safety
+    /// As `insert`.
+    #[cold]
+    unsafe fn make_room(&mut self) {
+        let full = self.0;
+        // SAFETY: live; entries move once, and the former segment is freed or linked, never both.
+        unsafe {
+            if full.buckets() < BUCKETS_MAX && !full.is_chained() {
+                let larger = Segment::allocate(step_above(full.buckets()), full.depth());
+                move_all(full, larger);
+                full.free();
+                self.0 = larger;
+            } else {
+                let link = Segment::allocate(BUCKETS_MAX, full.depth());
+                link.set_next(full.with_chained(false));
+                self.0 = link.with_chained(true);
+            }
+        }
+    }
+}
+
+/// The next larger number of buckets.
+fn step_above(buckets: usize) -> usize {
+    STEPS[STEPS.partition_point(|&step| step <= buckets)]
+}
+
+/// Copies the slots of one segment into another with room for them, by the hash bits that they keep.
+///
+/// # Safety
+/// Two live segments; the entries belong to the second from now on.
+unsafe fn move_all(from: Segment, to: Segment) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        from.each(|_, slot, t16| {
+            to.insert(slot, t16 & 0xff);
+        });
+    }
+}

@@ -1,0 +1,607 @@
+//! A timer wheel: which of many items are due, in bounded slices, at eight bytes an item.
+//!
+//! ```text
+//! level 0    512 slots of 16 ms     the next 8 s
+//! level 1    512 slots of 8 s       the next 70 min
+//! level 2    512 slots of 70 min    the next 25 days
+//! beyond     a map of slots of 70 min
+//! ```
+//!
+//! A slot of a higher level is dealt out to the levels below when its time begins, so every item ends
+//! in a slot of 16 ms. To know where an item goes then, its last 18 bits of deadline (in slots of level
+//! 0) must be kept. They replace bits 16-33 of the item: an item is a hash that a table looks up by its
+//! top and its lowest bits, and what is left of it finds the same entries; see [`ITEM`].
+//!
+//! The wheel knows no clock. No item has to be cancelled, as its receiver finds out whether an item still stands for
+//! anything; where memory is scarce, one that does not any more can be taken out, see [`Wheel::cancel`].
+//!
+//! Invariants: items never fire before their deadline, and at most one slot of level 0 after it if the
+//! wheel is advanced in time; a slot has its bit set if and only if it holds items; an empty wheel has
+//! no memory. `now_ms` must not go backwards for long: while it does, nothing fires.
+
+use std::collections::BTreeMap;
+
+use crate::alloc::account::size_class;
+use crate::structures::parted::{PART_BITS, PARTS, Parted, Word};
+
+/// The bits of an item that the wheel gives back; the others come back as zero.
+pub const ITEM: u64 = !(OFFSET_MASK << OFFSET_SHIFT);
+
+const OFFSET_SHIFT: u32 = 16;
+const OFFSET_MASK: u64 = (1 << (2 * SLOT_BITS)) - 1;
+
+/// The width of a slot of level 0.
+pub const TICK_MS: u64 = 16;
+
+const SLOT_BITS: u32 = 9;
+const SLOTS: u64 = 1 << SLOT_BITS;
+const LEVELS: usize = 3;
+
+/// Moving an item to a lower level costs this part of firing one.
+const MOVES_FOR_ONE: usize = 8;
+
+/// The items of one slot of the wheel.
+type Slot = Parted<u64>;
+
+/// The lowest of the bits that part the items of a slot: those above are bits of the item too.
+const PARTING_SHIFT: u32 = OFFSET_SHIFT + 2 * SLOT_BITS;
+
+impl Word for u64 {
+    const DEPTH_MAX: u32 = (u64::BITS - PARTING_SHIFT) / PART_BITS;
+
+    fn part(self, depth: u32) -> usize {
+        (self >> (PARTING_SHIFT + PART_BITS * depth)) as usize % PARTS
+    }
+}
+
+/// See the head of this file.
+pub struct Wheel {
+    /// The first tick that has not been dealt with. Tick `n` is due from `n * TICK_MS` on.
+    next: u64,
+    len: usize,
+    levels: [Level; LEVELS],
+    /// By number of slots of level 2 since time began.
+    beyond: BTreeMap<u64, Slot>,
+}
+
+/// An item that [`Wheel::take_soonest`] took out.
+pub struct Taken {
+    /// The item.
+    pub item: u64,
+    /// The last bits of the tick that it would have fired at.
+    offset: u64,
+}
+
+/// 512 slots; the memory for 64 of them comes and goes with their items.
+#[derive(Default)]
+struct Level {
+    used: [u64; 8],
+    pages: [Option<Box<[Slot; 64]>>; 8],
+}
+
+impl Wheel {
+    /// An empty wheel, for deadlines after `now_ms`.
+    #[must_use]
+    pub fn new(now_ms: u64) -> Self {
+        Self {
+            next: now_ms / TICK_MS + 1,
+            len: 0,
+            levels: Default::default(),
+            beyond: BTreeMap::new(),
+        }
+    }
+
+    /// The number of items.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is no item.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Adds an item to fire when `deadline_ms` has passed; at the next opportunity if it has already.
+    pub fn arm(&mut self, deadline_ms: u64, item: u64) {
+        // Rounded up: a tick fires when its number times its width is reached.
+        let tick = deadline_ms.div_ceil(TICK_MS).max(self.next);
+        self.len += 1;
+        self.place(tick, item);
+    }
+
+    /// Fires what is due at `now_ms`, `budget` items at most; says whether more is due.
+    pub fn advance(&mut self, now_ms: u64, budget: usize, mut fire: impl FnMut(u64)) -> bool {
+        let mut left = budget.saturating_mul(MOVES_FOR_ONE);
+        let end = now_ms / TICK_MS + 1;
+        while self.next < end {
+            let event = self.next_event().unwrap_or(end).max(self.next);
+            if event >= end {
+                self.next = end;
+                break;
+            }
+            self.next = event;
+            if left == 0 || !self.deal_out(&mut left) {
+                return true;
+            }
+            let index = self.next % SLOTS;
+            while let Some(item) = self.levels[0].pop(index) {
+                self.len -= 1;
+                fire(item & ITEM);
+                left = left.saturating_sub(MOVES_FOR_ONE);
+                if left == 0 && self.levels[0].is_used(index) {
+                    return true;
+                }
+            }
+            self.next += 1;
+        }
+        false
+    }
+
+    /// A moment before which nothing is due, if there is any item. The wheel need not be advanced
+    /// earlier, and should be then, though possibly nothing fires.
+    #[must_use]
+    pub fn next_due_ms(&self) -> Option<u64> {
+        self.next_event().map(|tick| tick.max(self.next) * TICK_MS)
+    }
+
+    /// Takes out an item that fires no later than any other, as exactly as a look at `looks` items of one slot tells;
+    /// `draw` gives a number below its argument.
+    pub fn take_soonest(
+        &mut self,
+        looks: usize,
+        draw: impl FnMut(usize) -> usize,
+    ) -> Option<Taken> {
+        let item = self.take_first(looks, draw)?;
+        Some(Taken {
+            item: item & ITEM,
+            offset: offset(item),
+        })
+    }
+
+    /// Whether an item that was taken out was armed for a deadline. One in 2^18 of other deadlines seems to be it too.
+    #[must_use]
+    pub fn was_armed_for(&self, taken: &Taken, deadline_ms: u64) -> bool {
+        let tick = deadline_ms.div_ceil(TICK_MS).max(self.next);
+        taken.offset == tick & OFFSET_MASK
+    }
+
+    fn take_first(&mut self, looks: usize, mut draw: impl FnMut(usize) -> usize) -> Option<u64> {
+        for (level, slots) in self.levels.iter_mut().enumerate() {
+            let now = self.next >> (SLOT_BITS * level as u32);
+            let Some(ahead) = slots.first_from(now % SLOTS) else {
+                continue;
+            };
+            let slot = (now + ahead) % SLOTS;
+            let item = slots.change(slot, |slot| slot.take_soonest(looks, &mut draw, offset))??;
+            self.len -= 1;
+            return Some(item);
+        }
+        let mut soonest = self.beyond.first_entry()?;
+        let item = soonest.get_mut().take_soonest(looks, &mut draw, offset)?;
+        if soonest.get().is_empty() {
+            soonest.remove();
+        }
+        self.len -= 1;
+        Some(item)
+    }
+
+    /// Takes out an item that was armed for a deadline; false if there is none, as it has fired or was armed for
+    /// another one.
+    pub fn cancel(&mut self, deadline_ms: u64, item: u64) -> bool {
+        let tick = deadline_ms.div_ceil(TICK_MS);
+        if tick < self.next {
+            return false;
+        }
+        let item = with_offset(item, tick);
+        // It may still lie higher than where it would be put today.
+        let is_found = self.levels.iter_mut().enumerate().any(|(level, slots)| {
+            let shift = SLOT_BITS * level as u32;
+            let is_within = (tick >> shift) - (self.next >> shift) < SLOTS;
+            let slot = (tick >> shift) % SLOTS;
+            is_within && slots.change(slot, |slot| slot.remove(item)) == Some(true)
+        }) || self.cancel_beyond(tick, item);
+        self.len -= usize::from(is_found);
+        is_found
+    }
+
+    fn cancel_beyond(&mut self, tick: u64, item: u64) -> bool {
+        let number = tick >> (2 * SLOT_BITS);
+        let Some(slot) = self.beyond.get_mut(&number) else {
+            return false;
+        };
+        let is_found = slot.remove(item);
+        if slot.is_empty() {
+            self.beyond.remove(&number);
+        }
+        is_found
+    }
+
+    /// Drops all items.
+    pub fn clear(&mut self) {
+        self.levels = Default::default();
+        self.beyond = BTreeMap::new();
+        self.len = 0;
+    }
+
+    /// What the wheel occupies beyond itself.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        let pages = self
+            .levels
+            .iter()
+            .flat_map(|level| level.pages.iter().flatten());
+        let near: usize = pages
+            .map(|page| {
+                size_class(size_of::<[Slot; 64]>())
+                    + page.iter().map(Slot::memory_bytes).sum::<usize>()
+            })
+            .sum();
+        // A map's node holds eleven pairs and is two thirds full on the average.
+        let far: usize = self
+            .beyond
+            .values()
+            .map(|slot| slot.memory_bytes() + 50)
+            .sum();
+        near + far
+    }
+
+    /// Puts an item where its tick belongs as seen from `next`.
+    fn place(&mut self, tick: u64, item: u64) {
+        let item = with_offset(item, tick);
+        // Each level holds what is fewer than 512 of its slots ahead.
+        for (level, slots) in self.levels.iter_mut().enumerate() {
+            let shift = SLOT_BITS * level as u32;
+            if (tick >> shift) - (self.next >> shift) < SLOTS {
+                return slots.push((tick >> shift) % SLOTS, item);
+            }
+        }
+        let slot = self.beyond.entry(tick >> (2 * SLOT_BITS));
+        slot.or_insert(Slot::EMPTY).push(item);
+    }
+
+    /// Deals the slots of higher levels that begin with tick `next` out to lower ones. Says whether
+    /// that is complete.
+    fn deal_out(&mut self, left: &mut usize) -> bool {
+        let next = self.next;
+        if next.is_multiple_of(SLOTS * SLOTS) {
+            let slot = next >> (2 * SLOT_BITS);
+            while self.levels[2].is_used(slot % SLOTS) || self.beyond.contains_key(&slot) {
+                if *left == 0 {
+                    return false;
+                }
+                *left -= 1;
+                let item = self.levels[2]
+                    .pop(slot % SLOTS)
+                    .or_else(|| self.pop_beyond(slot));
+                if let Some(item) = item {
+                    self.place(next | offset(item), item);
+                }
+            }
+        }
+        if next.is_multiple_of(SLOTS) {
+            let slot = (next >> SLOT_BITS) % SLOTS;
+            while self.levels[1].is_used(slot) {
+                if *left == 0 {
+                    return false;
+                }
+                *left -= 1;
+                if let Some(item) = self.levels[1].pop(slot) {
+                    self.place(next | (offset(item) % SLOTS), item);
+                }
+            }
+        }
+        true
+    }
+
+    fn pop_beyond(&mut self, slot: u64) -> Option<u64> {
+        let items = self.beyond.get_mut(&slot)?;
+        let item = items.pop();
+        if items.is_empty() {
+            self.beyond.remove(&slot);
+        }
+        item
+    }
+
+    /// The first tick at which there is something to fire or to deal out.
+    fn next_event(&self) -> Option<u64> {
+        let near = self.levels.iter().enumerate().filter_map(|(level, slots)| {
+            let shift = SLOT_BITS * level as u32;
+            let now = self.next >> shift;
+            Some((now + slots.first_from(now % SLOTS)?) << shift)
+        });
+        let far = self
+            .beyond
+            .first_key_value()
+            .map(|(slot, _)| slot << (2 * SLOT_BITS));
+        near.chain(far).min()
+    }
+}
+
+fn offset(item: u64) -> u64 {
+    item >> OFFSET_SHIFT & OFFSET_MASK
+}
+
+/// An item as it lies in its slot.
+fn with_offset(item: u64, tick: u64) -> u64 {
+    item & ITEM | (tick & OFFSET_MASK) << OFFSET_SHIFT
+}
+
+impl Level {
+    fn is_used(&self, slot: u64) -> bool {
+        self.used[slot as usize / 64] >> (slot % 64) & 1 != 0
+    }
+
+    fn push(&mut self, slot: u64, item: u64) {
+        let (page, slot) = (slot as usize / 64, slot as usize % 64);
+        let slots = self.pages[page].get_or_insert_with(|| Box::new([const { Slot::EMPTY }; 64]));
+        slots[slot].push(item);
+        self.used[page] |= 1 << slot;
+    }
+
+    fn pop(&mut self, slot: u64) -> Option<u64> {
+        self.change(slot, Slot::pop)?
+    }
+
+    /// Has something taken out of a slot, if it has memory.
+    fn change<R>(&mut self, slot: u64, change: impl FnOnce(&mut Slot) -> R) -> Option<R> {
+        let (page, slot) = (slot as usize / 64, slot as usize % 64);
+        let slots = self.pages[page].as_mut()?;
+        let result = change(&mut slots[slot]);
+        if slots[slot].is_empty() {
+            self.used[page] &= !(1 << slot);
+            if self.used[page] == 0 {
+                self.pages[page] = None;
+            }
+        }
+        Some(result)
+    }
+
+    /// How many slots after `start` the first used one is, going round.
+    fn first_from(&self, start: u64) -> Option<u64> {
+        let (word, bit) = (start as usize / 64, start % 64);
+        // The word of the start comes twice: from its bit on first, and at last below it.
+        for step in 0..=8_usize {
+            let mask = match step {
+                0 => u64::MAX << bit,
+                8 => !(u64::MAX << bit),
+                _ => u64::MAX,
+            };
+            let index = (word + step) % 8;
+            let used = self.used[index] & mask;
+            if used != 0 {
+                let slot = index as u64 * 64 + u64::from(used.trailing_zeros());
+                return Some((slot + SLOTS - start) % SLOTS);
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::alloc::account;
+    use crate::structures::parted::tests::Draw;
+
+    fn check(wheel: &Wheel) {
+        let mut len = 0;
+        for level in &wheel.levels {
+            for (page, slots) in level.pages.iter().enumerate() {
+                assert_eq!(slots.is_some(), level.used[page] != 0, "pages come and go");
+                for (slot, items) in slots.iter().flat_map(|slots| slots.iter().enumerate()) {
+                    assert_eq!(level.used[page] >> slot & 1 != 0, !items.is_empty());
+                    len += items.len();
+                }
+            }
+        }
+        assert!(wheel.beyond.values().all(|items| !items.is_empty()));
+        len += wheel.beyond.values().map(Slot::len).sum::<usize>();
+        assert_eq!(wheel.len, len);
+    }
+
+    /// An item that names itself: the bits that come back are the number.
+    fn item(number: u64) -> u64 {
+        number << 34
+    }
+
+    #[test]
+    fn every_item_fires_in_its_slot_and_never_before_its_deadline() {
+        // Each seed draws how far ahead deadlines lie and how coarsely time passes.
+        for seed in 1..=if cfg!(miri) { 4 } else { 40 } {
+            let mut draw = Draw(seed * 7919);
+            let reach = [
+                100,
+                9_000,
+                600_000,
+                5_000_000,
+                3_000_000_000,
+                90_000_000_000,
+            ];
+            let reach = reach[draw.below(6) as usize];
+            let step = (reach / 2000).max(1);
+            let mut now = draw.below(1 << 41);
+            let mut wheel = Wheel::new(now);
+            let mut model: BTreeMap<u64, u64> = BTreeMap::new();
+            let mut number = 0;
+            for turn in 0..if cfg!(miri) { 150 } else { 4000 } {
+                for _ in 0..draw.below(6) {
+                    let deadline = (now + draw.below(reach)).saturating_sub(draw.below(50));
+                    wheel.arm(deadline, item(number));
+                    // Armed late, an item is late through no fault of the wheel.
+                    model.insert(number, deadline.max(now));
+                    number += 1;
+                }
+                let before = now;
+                now += draw.below(step);
+                let due = wheel.next_due_ms();
+                let budget = 1 + draw.below(9) as usize;
+                let mut drained = false;
+                let mut fired_any = false;
+                while !drained {
+                    let mut fired = 0;
+                    drained = !wheel.advance(now, budget, |item| {
+                        fired += 1;
+                        let deadline = model.remove(&(item >> 34)).expect("armed, and fired once");
+                        assert!(deadline <= now, "never early");
+                        assert!(deadline + 2 * TICK_MS > before, "a turn late at most");
+                    });
+                    assert!(fired <= budget);
+                    fired_any |= fired > 0;
+                }
+                assert!(
+                    !fired_any || due.is_some_and(|due| due <= now),
+                    "the bound is a bound"
+                );
+                assert_eq!(wheel.len(), model.len());
+                if turn % 100 == 0 {
+                    check(&wheel);
+                    let late = model
+                        .values()
+                        .filter(|&&deadline| deadline + 2 * TICK_MS <= now);
+                    assert_eq!(late.count(), 0, "nothing is left behind");
+                }
+            }
+            while let Some(due) = wheel.next_due_ms() {
+                wheel.advance(due.max(now), 1000, |item| {
+                    assert!(model.remove(&(item >> 34)).is_some());
+                });
+            }
+            assert!(model.is_empty() && wheel.is_empty());
+            check(&wheel);
+            assert_eq!(wheel.memory_bytes(), 0);
+        }
+    }
+
+    #[test]
+    fn what_is_cancelled_never_fires_and_takes_no_memory() {
+        for seed in 1..=if cfg!(miri) { 3 } else { 30 } {
+            let mut draw = Draw(seed * 104_729);
+            let reach = [9_000, 600_000, 5_000_000, 3_000_000_000, 90_000_000_000];
+            let reach = reach[draw.below(5) as usize];
+            let mut now = draw.below(1 << 41);
+            let mut wheel = Wheel::new(now);
+            let mut model: BTreeMap<u64, u64> = BTreeMap::new();
+            for number in 0..if cfg!(miri) { 200 } else { 20_000 } {
+                // Many share a few moments, as those do that live equally long.
+                let deadline = now + 1 + draw.below(reach) / 64 * 64;
+                wheel.arm(deadline, item(number));
+                model.insert(number, deadline);
+                if draw.below(3) > 0 {
+                    let from = draw.below(number + 1);
+                    let (&number, &deadline) = model.range(from..).next().expect("the last one");
+                    assert!(wheel.cancel(deadline, item(number)));
+                    assert!(!wheel.cancel(deadline, item(number)), "it was there once");
+                    model.remove(&number);
+                }
+                if number % 50 == 0 {
+                    now += draw.below(reach / 100 + 1);
+                    while wheel.advance(now, 100, |item| {
+                        let deadline = model.remove(&(item >> 34));
+                        assert!(deadline.is_some_and(|deadline| deadline <= now));
+                    }) {}
+                    check(&wheel);
+                }
+                assert_eq!(wheel.len(), model.len());
+            }
+            for (number, deadline) in model {
+                assert!(wheel.cancel(deadline, item(number)));
+            }
+            check(&wheel);
+            assert_eq!((wheel.len(), wheel.memory_bytes()), (0, 0));
+        }
+    }
+
+    #[test]
+    fn an_item_fires_at_most_one_slot_late() {
+        for deadline in (1_000_000..1_000_100)
+            .chain((1_000_000..30_000_000).step_by(if cfg!(miri) { 7_777_777 } else { 77_777 }))
+        {
+            let mut wheel = Wheel::new(1_000_000);
+            wheel.arm(deadline, item(1));
+            let mut now = deadline - 1;
+            wheel.advance(now, 100, |_| panic!("early"));
+            let mut fired_at = None;
+            while fired_at.is_none() {
+                now += 1;
+                wheel.advance(now, 100, |_| fired_at = Some(now));
+            }
+            assert!(now - deadline <= TICK_MS, "{deadline} fired at {now}");
+        }
+    }
+
+    #[test]
+    fn the_item_comes_back_but_for_the_bits_between() {
+        for ahead in [0, 5000, 500_000, 500_000_000, 5_000_000_000] {
+            let mut wheel = Wheel::new(77);
+            wheel.arm(77 + ahead, u64::MAX);
+            let mut back = None;
+            while let Some(due) = wheel.next_due_ms() {
+                wheel.advance(due, 10, |item| back = Some(item));
+            }
+            assert_eq!(back, Some(ITEM));
+        }
+        assert_eq!(ITEM, 0xffff_fffc_0000_ffff);
+    }
+
+    #[test]
+    fn many_items_of_one_moment_are_dealt_out_in_slices() {
+        let mut wheel = Wheel::new(0);
+        for number in 0..10_000 {
+            wheel.arm(100_000_000, item(number));
+        }
+        let mut calls = 0;
+        let mut fired = 0;
+        while wheel.advance(100_000_016, 64, |_| fired += 1) {
+            calls += 1;
+            assert!(fired <= 64 * (calls + 1));
+        }
+        assert_eq!(fired, 10_000);
+        assert!((150..250).contains(&calls), "{calls} calls");
+    }
+
+    #[test]
+    fn time_may_jump_by_decades() {
+        let mut wheel = Wheel::new(0);
+        wheel.advance(1 << 47, 10, |_| {});
+        wheel.arm((1 << 47) + 20, 5);
+        wheel.arm(u64::MAX, 6);
+        let mut fired = Vec::new();
+        wheel.advance((1 << 47) + 40, 10, |item| fired.push(item));
+        assert_eq!(fired, [5]);
+        wheel.clear();
+        assert_eq!((wheel.len(), wheel.next_due_ms()), (0, None));
+    }
+
+    #[test]
+    fn an_item_takes_about_eight_bytes() {
+        for (count, reach_ms, most) in [
+            (10_000, 30_000, 10.5),
+            (100_000, 3_600_000, 9.5),
+            (100_000, 30 * 86_400_000, 9.5),
+        ]
+        .into_iter()
+        .take(if cfg!(miri) { 1 } else { 3 })
+        {
+            let mut draw = Draw(5);
+            let before = account::thread_bytes();
+            let mut wheel = Wheel::new(0);
+            assert_eq!(account::thread_bytes(), before);
+            for number in 0..count {
+                wheel.arm(draw.below(reach_ms), item(number));
+            }
+            let taken = account::thread_bytes() - before;
+            let each = taken as f64 / count as f64;
+            assert!(
+                each < most,
+                "{count} items over {reach_ms} ms take {each} bytes each"
+            );
+            let told = wheel.memory_bytes() as f64;
+            assert!(
+                (told / taken as f64 - 1.0).abs() < 0.05,
+                "told {told}, taken {taken}"
+            );
+        }
+    }
+}

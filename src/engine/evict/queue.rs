@@ -1,0 +1,237 @@
+//! The queue of new keys: a [short hash](crate::short_hash) for each, the oldest in front.
+//!
+//! A key that is deleted, or that expires, leaves its word behind, as its place in the queue is not known. A key that
+//! comes under the same name meanwhile has a word of its own, further behind, and must not go when the word of
+//! the first one comes to the front. So the hash of a key that leaves is noted as *departed*, and the front passes over
+//! the oldest word of each departed hash:
+//!
+//! ```text
+//! SET a, DEL a, SET a     front ▶ a b c a      departed: a      the first word of a stands for nothing
+//! ```
+//!
+//! Invariant: of each short hash there are as many words as keys that stand in the queue and departures together. So a
+//! word that no departure claims stands for a key that is there and was there when the word came. (Two keys with one
+//! short hash, which are one pair in 2^32, may change places.)
+//!
+//! Words that stand for nothing could pile up where names come and go faster than keys are evicted. Once they are more
+//! than a quarter of the others, the queue is *sifted*, a few words for each departure: words move from the old part
+//! to the sifted one, or go with their departure. What departs meanwhile is noted apart, because a word of it that has
+//! been sifted already is older than any that is still to be looked at.
+//!
+//! ```text
+//! front ▶ sifted ◀─ to be sifted (rest, then the first of words) │ came since ◀ end
+//! ```
+
+use crate::short_hash::shorten;
+use basalt_core::structures::fifo::Fifo;
+use basalt_core::structures::parted::Parted;
+
+/// Departures for each key in the queue at which sifting begins: one for so many.
+const KEYS_PER_DEPARTURE: usize = 4;
+
+/// Departures beside those.
+const DEPARTED_SLACK: usize = 64;
+
+/// Words that are sifted for each departure.
+const SIFTED_PER_DEPARTURE: usize = 8;
+
+/// Words of departed keys that are passed over at once.
+const PASSED_MAX: usize = 1024;
+
+/// See the module.
+pub(super) struct Queue {
+    /// The oldest words. While the queue is sifted, those that are done.
+    sifted: Fifo,
+    /// Words that have yet to be sifted, older than all in `words`.
+    rest: Fifo,
+    /// The newest words.
+    words: Fifo,
+    /// Words in `words` that have yet to be sifted.
+    unsifted: usize,
+    /// Hashes of keys that left before their words came to the front.
+    departed: Parted<u32>,
+    /// Hashes of keys that left since sifting began.
+    departed_since: Parted<u32>,
+}
+
+impl Default for Queue {
+    fn default() -> Queue {
+        Queue {
+            sifted: Fifo::default(),
+            rest: Fifo::default(),
+            words: Fifo::default(),
+            unsifted: 0,
+            departed: Parted::EMPTY,
+            departed_since: Parted::EMPTY,
+        }
+    }
+}
+
+impl Queue {
+    /// How many keys stand in the queue.
+    pub(super) fn len(&self) -> usize {
+        self.words() - self.departed.len() - self.departed_since.len()
+    }
+
+    fn words(&self) -> usize {
+        self.sifted.len() + self.rest.len() + self.words.len()
+    }
+
+    fn is_sifting(&self) -> bool {
+        self.unsifted > 0 || !self.rest.is_empty()
+    }
+
+    /// The word so many places from the front, whether a key stands for it or not.
+    pub(super) fn get(&self, index: usize) -> Option<u32> {
+        let mut index = index;
+        for part in [&self.sifted, &self.rest, &self.words] {
+            match part.get(index) {
+                Some(word) => return Some(word),
+                None => index -= part.len(),
+            }
+        }
+        None
+    }
+
+    /// A key comes, with this hash.
+    pub(super) fn push(&mut self, hash: u64) {
+        self.words.push(shorten(hash));
+    }
+
+    /// A key that stands in the queue leaves the table, or the queue, before its turn.
+    pub(super) fn depart(&mut self, hash: u64) {
+        match self.is_sifting() {
+            true => self.departed_since.push(shorten(hash)),
+            false => self.departed.push(shorten(hash)),
+        }
+        let departed = self.departed.len();
+        if !self.is_sifting() && departed > self.len() / KEYS_PER_DEPARTURE + DEPARTED_SLACK {
+            self.rest = std::mem::take(&mut self.sifted);
+            self.unsifted = self.words.len();
+        }
+        if self.is_sifting() {
+            self.sift(SIFTED_PER_DEPARTURE);
+        }
+    }
+
+    fn sift(&mut self, words_max: usize) {
+        for _ in 0..words_max {
+            let Some(word) = self.pop_unsifted() else {
+                break;
+            };
+            if !self.departed.remove(word) {
+                self.sifted.push(word);
+            }
+        }
+        self.end_sifting();
+    }
+
+    /// The oldest word that has yet to be sifted.
+    fn pop_unsifted(&mut self) -> Option<u32> {
+        if let Some(word) = self.rest.pop() {
+            return Some(word);
+        }
+        self.unsifted = self.unsifted.checked_sub(1)?;
+        self.words.pop()
+    }
+
+    /// Once all words have been sifted, what departed meanwhile is what has departed.
+    fn end_sifting(&mut self) {
+        if !self.is_sifting() && !self.departed_since.is_empty() {
+            debug_assert!(self.departed.is_empty(), "each had a word that was sifted");
+            self.departed = std::mem::replace(&mut self.departed_since, Parted::EMPTY);
+        }
+    }
+
+    /// Takes out the word of the key that has stood in the queue for the longest time. None may also mean that a great
+    /// many keys departed from the front: the next call goes on behind them.
+    pub(super) fn pop(&mut self) -> Option<u32> {
+        for _ in 0..PASSED_MAX {
+            let is_sifting = self.is_sifting();
+            let (word, is_sifted) = match self.sifted.pop() {
+                Some(word) => (word, is_sifting),
+                None if is_sifting => (self.pop_unsifted()?, false),
+                None => (self.words.pop()?, false),
+            };
+            // Of words that are alike the oldest is the one that departed first.
+            let has_departed = !is_sifted && self.departed.remove(word)
+                || is_sifting && self.departed_since.remove(word);
+            self.end_sifting();
+            if !has_departed {
+                return Some(word);
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use basalt_core::base::random::Random;
+    use std::collections::HashMap;
+
+    /// The hash of a name: what makes a short hash of it is its number.
+    fn hash(name: u32) -> u64 {
+        u64::from(name >> 16) << 48 | u64::from(name & 0xffff)
+    }
+
+    /// Names come, leave and come again by chance, and the oldest is taken out now and then, beside a list that is
+    /// searched for each key that leaves.
+    fn compare(names: u64, keys_max: usize, leaving_percent: u64, seed: u64) -> usize {
+        let mut random = Random::new(seed);
+        let (mut queue, mut model) = (Queue::default(), Vec::<(u32, u32)>::new());
+        let mut lives = HashMap::<u32, u32>::new();
+        let (mut departures, mut rounds_of_sifting, mut was_sifting) = (0, 0, false);
+        for _ in 0..if cfg!(miri) { 2_000 } else { 30_000 } {
+            let name = random.below(names) as u32;
+            let standing = model.iter().position(|(other, _)| *other == name);
+            match standing {
+                Some(at) if random.below(100) < leaving_percent => {
+                    model.remove(at);
+                    queue.depart(hash(name));
+                    departures += 1;
+                }
+                Some(_) => {}
+                None => {
+                    let life = lives.entry(name).or_default();
+                    *life += 1;
+                    model.push((name, *life));
+                    queue.push(hash(name));
+                }
+            }
+            while model.len() > keys_max {
+                let (name, _) = model.remove(0);
+                assert_eq!(queue.pop(), Some(shorten(hash(name))), "seed {seed}");
+            }
+            assert_eq!(queue.len(), model.len());
+            let stale = queue.words() - queue.len();
+            let stale_max = queue.len().max(keys_max) / 2 + 2 * DEPARTED_SLACK;
+            assert!(stale <= stale_max, "{stale} of {}", queue.words());
+            rounds_of_sifting += usize::from(queue.is_sifting() && !was_sifting);
+            was_sifting = queue.is_sifting();
+        }
+        assert!(departures > 0);
+        while let Some((name, _)) = (!model.is_empty()).then(|| model.remove(0)) {
+            assert_eq!(queue.pop(), Some(shorten(hash(name))), "seed {seed}");
+        }
+        assert_eq!((queue.len(), queue.pop(), queue.words()), (0, None, 0));
+        assert!(queue.departed.is_empty() && queue.departed_since.is_empty());
+        rounds_of_sifting
+    }
+
+    #[test]
+    fn keys_leave_in_the_order_in_which_their_present_lives_began() {
+        for seed in 1..=2 {
+            for leaving_percent in [5, 60, 95] {
+                compare(50, 20, leaving_percent, seed);
+                compare(100_000, 700, leaving_percent, seed);
+                let mut rounds = compare(3_000, 1_000, leaving_percent, seed);
+                // Nothing is taken out before the end.
+                rounds += compare(50, 60, leaving_percent, seed);
+                rounds += compare(3_000, 4_000, leaving_percent, seed);
+                assert!(rounds > 3 || cfg!(miri), "{rounds} rounds of sifting");
+            }
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Databases: what each has, takes and may take. All of it is in INFO, in two of its sections.
+
+use serde_json::{Value, json};
+
+use super::super::pages::View;
+use basalt_core::base::info::{InfoText, part};
+
+/// A database that has keys, a share, or a past.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Database {
+    pub(crate) number: usize,
+    pub(crate) keys: u64,
+    /// Keys with a deadline.
+    pub(crate) expiring: u64,
+    pub(crate) bytes: u64,
+    /// Most that it may take; 0: all that there is.
+    pub(crate) share: u64,
+    pub(crate) hits: u64,
+    pub(crate) misses: u64,
+    pub(crate) expired: u64,
+    pub(crate) evicted: u64,
+}
+
+impl Database {
+    /// The part of its look-ups that found a key, in percent; none without look-ups.
+    pub(crate) fn hit_ratio(&self) -> Option<f64> {
+        let all = self.hits + self.misses;
+        (all > 0).then(|| 100.0 * self.hits as f64 / all as f64)
+    }
+}
+
+/// The databases that INFO tells of.
+pub(crate) fn databases(view: &View<'_>) -> Vec<Database> {
+    read(&view.info)
+}
+
+fn read(info: &InfoText) -> Vec<Database> {
+    let keyspace = info.section("keyspace");
+    let of = |(name, value): &(String, String)| {
+        let number: usize = name.strip_prefix("database")?.parse().ok()?;
+        let line = format!("db{number}");
+        let keys = keyspace.iter().find(|(each, _)| *each == line);
+        let keys = keys.map_or("", |(_, value)| value.as_str());
+        let figure = |text: &str, name: &str| {
+            let text = part(text, name);
+            text.and_then(|text| text.parse().ok()).unwrap_or(0)
+        };
+        Some(Database {
+            number,
+            keys: figure(keys, "keys"),
+            expiring: figure(keys, "expires"),
+            bytes: figure(value, "bytes"),
+            share: figure(value, "share"),
+            hits: figure(value, "hits"),
+            misses: figure(value, "misses"),
+            expired: figure(value, "expired"),
+            evicted: figure(value, "evicted"),
+        })
+    };
+    info.section("databases").iter().filter_map(of).collect()
+}
+
+/// As JSON.
+pub(crate) fn json(databases: &[Database]) -> Value {
+    let database = |database: &Database| {
+        json!({
+            "db": database.number,
+            "keys": database.keys,
+            "expiring": database.expiring,
+            "bytes": database.bytes,
+            "share": database.share,
+            "hits": database.hits,
+            "misses": database.misses,
+            "hit_ratio": database.hit_ratio(),
+            "expired": database.expired,
+            "evicted": database.evicted,
+        })
+    };
+    Value::Array(databases.iter().map(database).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_database_is_put_together_of_its_two_lines() {
+        let info = InfoText::parse(
+            "# Databases\r\n\
+             database0:bytes=10,share=0,hits=3,misses=1,expired=2,evicted=4\r\n\
+             database12:bytes=0,share=1024,hits=0,misses=0,expired=0,evicted=0\r\n\
+             \r\n# Keyspace\r\n\
+             db0:keys=7,expires=5,avg_ttl=1,subexpiry=0\r\n",
+        );
+        let found = read(&info);
+        let first = Database {
+            number: 0,
+            keys: 7,
+            expiring: 5,
+            bytes: 10,
+            share: 0,
+            hits: 3,
+            misses: 1,
+            expired: 2,
+            evicted: 4,
+        };
+        assert_eq!(found[0], first);
+        assert_eq!(found[0].hit_ratio(), Some(75.0));
+        assert_eq!((found[1].number, found[1].share), (12, 1_024));
+        assert_eq!((found[1].keys, found[1].hit_ratio()), (0, None));
+        assert_eq!(json(&found)[1]["hit_ratio"], Value::Null);
+    }
+}

@@ -1,0 +1,104 @@
+//! Keys that are used much, and keys with large values.
+
+use serde_json::{Value, json};
+
+use super::super::pages::View;
+use super::super::viewer::Sight;
+use super::{HIDDEN, name};
+use crate::telemetry::observed::BigKey;
+
+/// Keys that are shown of each kind at most.
+pub(crate) const KEYS_MAX: usize = 100;
+
+/// A key with its part of something.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Share {
+    pub(crate) key: String,
+    pub(crate) percent: f64,
+    pub(crate) weight: u64,
+}
+
+/// Keys with most uses and most bytes of late.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Hot {
+    /// One in so many commands is looked at.
+    pub(crate) interval: u32,
+    pub(crate) uses: u64,
+    pub(crate) bytes: u64,
+    pub(crate) by_uses: Vec<Share>,
+    pub(crate) by_bytes: Vec<Share>,
+}
+
+/// The hot keys of late, named as far as the viewer may see them.
+pub(crate) fn hot(view: &View<'_>, count: usize) -> Hot {
+    let top = view.service.telemetry().hot_keys.top(count.min(KEYS_MAX));
+    let shares = |keys: &[(Vec<u8>, u64)], total: u64| -> Vec<Share> {
+        let share = |(key, weight): &(Vec<u8>, u64)| Share {
+            key: shown(view, Sight::HotKeys, key, None),
+            percent: 100.0 * *weight as f64 / total.max(1) as f64,
+            weight: *weight,
+        };
+        keys.iter().map(share).collect()
+    };
+    Hot {
+        interval: top.interval,
+        uses: top.commands,
+        bytes: top.bytes,
+        by_uses: shares(&top.by_commands, top.commands),
+        by_bytes: shares(&top.by_bytes, top.bytes),
+    }
+}
+
+/// A key's name, if the viewer may see it; of which database it is may be unknown.
+pub(crate) fn shown(view: &View<'_>, sight: Sight, key: &[u8], db: Option<usize>) -> String {
+    match view.viewer.sees(sight) && view.viewer.sees_key(key, db) {
+        true => name(key),
+        false => HIDDEN.to_owned(),
+    }
+}
+
+impl Hot {
+    /// As JSON.
+    pub(crate) fn json(&self) -> Value {
+        let list = |shares: &[Share]| -> Vec<Value> {
+            let share = |share: &Share| json!({ "key": share.key, "weight": share.weight, "percent": share.percent });
+            shares.iter().map(share).collect()
+        };
+        json!({
+            "interval": self.interval,
+            "uses": self.uses,
+            "bytes": self.bytes,
+            "by_uses": list(&self.by_uses),
+            "by_bytes": list(&self.by_bytes),
+        })
+    }
+}
+
+/// A key with a large value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Big {
+    pub(crate) key: String,
+    pub(crate) type_name: &'static str,
+    pub(crate) db: usize,
+    pub(crate) bytes: u64,
+}
+
+/// The largest values, largest first.
+pub(crate) fn big(view: &View<'_>, count: usize) -> Vec<Big> {
+    let mut keys = view.service.big_keys();
+    keys.sort_unstable_by(|one, other| other.cmp(one));
+    keys.truncate(count.min(KEYS_MAX));
+    let big = |big: &BigKey| Big {
+        key: shown(view, Sight::BigKeys, &big.key, Some(big.db)),
+        type_name: big.type_name,
+        db: big.db,
+        bytes: big.bytes,
+    };
+    keys.iter().map(big).collect()
+}
+
+/// As JSON.
+pub(crate) fn big_json(keys: &[Big]) -> Value {
+    let big = |big: &Big| json!({ "key": big.key, "type": big.type_name, "db": big.db, "bytes": big.bytes });
+    Value::Array(keys.iter().map(big).collect())
+}

@@ -1,0 +1,54 @@
+//! Directives that do not have their default.
+
+use serde_json::{Value, json};
+
+use super::super::pages::View;
+use super::super::viewer::Sight;
+use super::HIDDEN;
+use basalt_commands::config::Config;
+use basalt_commands::config::table::PARAMETERS;
+
+/// A directive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Setting {
+    pub(crate) name: &'static str,
+    pub(crate) value: String,
+    pub(crate) default: String,
+    pub(crate) says: &'static str,
+    /// CONFIG SET may change it.
+    pub(crate) is_mutable: bool,
+}
+
+/// What differs from the defaults, with values if the viewer may see them; a secret is never shown.
+pub(crate) fn differing(view: &View<'_>) -> Vec<Setting> {
+    let default = Config::default();
+    let sees = view.viewer.sees(Sight::Config);
+    let differs = PARAMETERS.iter().filter(|parameter| {
+        !parameter.traits.hidden && !parameter.is_default(&view.config, &default)
+    });
+    differs
+        .map(|parameter| Setting {
+            name: parameter.name,
+            value: match sees && !parameter.traits.sensitive {
+                true => parameter.show(&view.config),
+                false => HIDDEN.to_owned(),
+            },
+            default: parameter.show(&default),
+            says: parameter.summary,
+            is_mutable: parameter.traits.mutable,
+        })
+        .collect()
+}
+
+/// As JSON.
+pub(crate) fn json(settings: &[Setting]) -> Value {
+    let setting = |setting: &Setting| {
+        json!({
+            "name": setting.name,
+            "value": setting.value,
+            "default": setting.default,
+            "mutable": setting.is_mutable,
+        })
+    };
+    Value::Array(settings.iter().map(setting).collect())
+}

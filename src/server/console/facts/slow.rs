@@ -1,0 +1,92 @@
+//! The slow log: which commands took long. Values are left out, so of the arguments there is the command's name, and
+//! the keys where the viewer may see them.
+
+use serde_json::{Value, json};
+
+use super::super::pages::View;
+use super::super::viewer::Sight;
+use super::keys::shown;
+use super::{HIDDEN, name};
+use basalt_commands::command::host::SlowlogEntry;
+use basalt_commands::command::keys;
+use basalt_commands::command::table::{registry, resolve};
+
+/// Entries that are shown at most.
+pub(crate) const ENTRIES_MAX: usize = 200;
+
+/// Keys that are shown of an entry.
+const KEYS_MAX: usize = 4;
+
+/// A command that took long.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Slow {
+    pub(crate) id: u64,
+    pub(crate) at_s: u64,
+    pub(crate) duration_us: u64,
+    pub(crate) command: String,
+    /// The keys that it had, as far as they may be seen.
+    pub(crate) keys: Vec<String>,
+    /// Words that are kept of the request, values among them, which are not shown.
+    pub(crate) arguments: usize,
+    pub(crate) client: String,
+}
+
+/// The latest entries, newest first.
+pub(crate) fn entries(view: &View<'_>, count: usize) -> Vec<Slow> {
+    let entries = view.service.telemetry().slowlog.get(count.min(ENTRIES_MAX));
+    entries.iter().map(|entry| slow(view, entry)).collect()
+}
+
+fn slow(view: &View<'_>, entry: &SlowlogEntry) -> Slow {
+    let arguments = &entry.arguments;
+    let first = arguments.first().map_or(&b""[..], Vec::as_slice);
+    let command = registry().find(first);
+    let second = arguments.get(1).map(Vec::as_slice);
+    let command = command.map(|command| resolve(command, second));
+    let found = command.map(|command| {
+        let argument = |at: usize| arguments.get(at).map_or(&b""[..], Vec::as_slice);
+        keys::all(command, arguments.len(), argument).unwrap_or_default()
+    });
+    let keys = found.into_iter().flatten().take(KEYS_MAX);
+    let client = match view.viewer.sees(Sight::SlowLog) {
+        true if entry.name.is_empty() => name(entry.address.as_bytes()),
+        true => format!(
+            "{} ({})",
+            name(entry.name.as_bytes()),
+            name(entry.address.as_bytes())
+        ),
+        false => HIDDEN.to_owned(),
+    };
+    Slow {
+        id: entry.id,
+        at_s: entry.at_s,
+        duration_us: entry.cost,
+        // A name that is no command's may be anything, such as a key that was sent in the wrong place.
+        command: command.map_or_else(
+            || "(unknown)".to_owned(),
+            |command| command.full_name.replace('|', " ").to_uppercase(),
+        ),
+        keys: keys
+            .filter_map(|(at, _)| arguments.get(at))
+            .map(|key| shown(view, Sight::SlowLog, key, None))
+            .collect(),
+        arguments: arguments.len(),
+        client,
+    }
+}
+
+/// As JSON.
+pub(crate) fn json(entries: &[Slow]) -> Value {
+    let entry = |slow: &Slow| {
+        json!({
+            "id": slow.id,
+            "time": slow.at_s,
+            "duration_us": slow.duration_us,
+            "command": slow.command,
+            "keys": slow.keys,
+            "arguments": slow.arguments,
+            "client": slow.client,
+        })
+    };
+    Value::Array(entries.iter().map(entry).collect())
+}

@@ -1,0 +1,224 @@
+//! What a server does in front of a database: databases side by side, leases, tags, locks, rates, queues of what is
+//! due. Each panel is there once there is something to show.
+
+use maud::{Markup, html};
+
+use super::super::chart::lines::{Chart, Line};
+use super::super::chart::{bytes, number};
+use super::super::facts::databases::{Database, databases};
+use super::figures::{Figure, How, figure, list, over_time};
+use super::overview::bar;
+use super::{Panel, View, panel};
+use crate::telemetry::history::series::Unit;
+
+pub(super) static PANELS: &[Panel] = &[
+    panel("unused", "Nothing yet", 5, unused).wide(),
+    panel("databases", "Databases", 2, side_by_side).wide(),
+    panel("leases", "Leases", 2, |view| {
+        used(view, Some(&LEASES_CHART), LEASES)
+    }),
+    panel("tags", "Tags", 2, |view| {
+        used(view, Some(&TAGS_CHART), TAGS)
+    }),
+    panel("locks", "Locks", 2, |view| {
+        used(view, Some(&LOCKS_CHART), LOCKS)
+    }),
+    panel("rates", "Limited rates", 2, |view| {
+        used(view, Some(&RATES_CHART), RATES)
+    }),
+    panel("due", "Queues of what is due", 2, |view| {
+        used(view, None, DUE)
+    }),
+];
+
+const COUNT: How = How::Number(Unit::Count);
+
+const fn over(says: &'static str, unit: Unit, lines: &'static [Line]) -> Chart {
+    Chart {
+        says,
+        unit,
+        lines,
+        is_logarithmic: false,
+    }
+}
+
+static LEASES_CHART: Chart = over(
+    "Leases and values past their fresh time, a second",
+    Unit::PerSecond,
+    &[
+        Line {
+            series: "leases",
+            label: "Given",
+        },
+        Line {
+            series: "stale_served",
+            label: "Stale values",
+        },
+    ],
+);
+
+static LEASES: &[Figure] = &[
+    figure("In force", "leases_in_force", COUNT),
+    figure("Clients that wait", "leases_waiting", COUNT),
+    figure("Given so far", "leases_given", COUNT),
+    figure("Filled", "leases_filled", COUNT),
+    figure("Given up", "leases_dropped", COUNT),
+    figure("Void by time", "leases_void_by_time", COUNT),
+    figure("Void by a change", "leases_void_by_change", COUNT),
+    figure("Fills refused", "leases_fills_refused", COUNT),
+    figure("Stale values answered", "leases_stale_served", COUNT),
+];
+
+static TAGS_CHART: Chart = over(
+    "Keys deleted by a tag a second",
+    Unit::PerSecond,
+    &[Line {
+        series: "tags_keys",
+        label: "Keys",
+    }],
+);
+
+static TAGS: &[Figure] = &[
+    figure("Tags invalidated", "tags_invalidated", COUNT),
+    figure("Keys deleted by that", "tags_keys_invalidated", COUNT),
+];
+
+static LOCKS_CHART: Chart = over(
+    "Locks taken a second",
+    Unit::PerSecond,
+    &[Line {
+        series: "locks",
+        label: "Taken",
+    }],
+);
+
+static LOCKS: &[Figure] = &[
+    figure("Taken so far", "locks_taken", COUNT),
+    figure("After a wait", "locks_handed_over", COUNT),
+    figure("Taken again by the owner", "locks_retaken", COUNT),
+    figure("Released", "locks_released", COUNT),
+];
+
+static RATES_CHART: Chart = over(
+    "Requests that CL.THROTTLE counted a second",
+    Unit::PerSecond,
+    &[
+        Line {
+            series: "let_through",
+            label: "Let through",
+        },
+        Line {
+            series: "limited",
+            label: "Limited",
+        },
+    ],
+);
+
+static RATES: &[Figure] = &[
+    figure("Let through so far", "throttle_let_through", COUNT),
+    figure("Limited", "throttle_limited", COUNT),
+];
+
+static DUE: &[Figure] = &[figure("Members taken", "due_members_taken", COUNT)];
+
+fn is_used(view: &View<'_>, figures: &[Figure]) -> bool {
+    let mut figures = figures.iter();
+    figures.any(|figure| view.info.figure(figure.field) > 0.0)
+}
+
+/// A picture and the figures of a feature; nothing as long as no client has used it.
+fn used(view: &View<'_>, chart: Option<&Chart>, figures: &[Figure]) -> Markup {
+    html! {
+        @if is_used(view, figures) {
+            @if let Some(chart) = chart { (over_time(view, chart)) }
+            (list(view, figures))
+        }
+    }
+}
+
+/// Shown where nothing else is.
+fn unused(view: &View<'_>) -> Markup {
+    let all = [LEASES, TAGS, LOCKS, RATES, DUE];
+    let is_empty = databases(view).is_empty() && !all.iter().any(|each| is_used(view, each));
+    html! {
+        @if is_empty {
+            p class="empty" {
+                "There are no keys, and nobody has used leases (LGET), tags (TAG), locks (LOCK), rates (CL.THROTTLE) or \
+                 queues of what is due (BZPOPDUE)."
+            }
+        }
+    }
+}
+
+fn side_by_side(view: &View<'_>) -> Markup {
+    let databases = databases(view);
+    let has_shares = databases.iter().any(|each| each.share > 0);
+    let rows = view.room.rows(&databases, |each| row(each, has_shares));
+    html! {
+        @if !databases.is_empty() {
+            div class="scroll" tabindex="0" role="region" aria-label="Databases" {
+                table {
+                    thead { tr {
+                        th scope="col" class="number" { "Database" } th scope="col" class="number" { "Keys" }
+                        th scope="col" class="number" { "With deadline" } th scope="col" class="number" { "Bytes" }
+                        @if has_shares {
+                            th scope="col" class="number" { "Share" } th scope="col" { "Of its share" }
+                        }
+                        th scope="col" class="number" { "Hit ratio" } th scope="col" class="number" { "Found" }
+                        th scope="col" class="number" { "Not found" } th scope="col" class="number" { "Expired" }
+                        th scope="col" class="number" { "Evicted" }
+                    } }
+                    tbody { (rows.shown) }
+                }
+            }
+            (rows.rest())
+            @if has_shares {
+                p class="quiet" { "A database over its share evicts from itself first (maxmemory-db)." }
+            } @else {
+                p class="quiet" { "No database has a share (maxmemory-db)." }
+            }
+        }
+    }
+}
+
+fn row(each: &Database, has_shares: bool) -> Markup {
+    let line = format!("database{}", each.number);
+    let of_keyspace = format!("db{}", each.number);
+    let figure = |line: &str, name: &str, value: u64, shown: &str| {
+        html! { td class="number" { data value=(value) data-field={ (line) "." (name) } { (shown) } } }
+    };
+    let count = |name: &str, value: u64| figure(&line, name, value, &number(value as f64));
+    let of_keys = |name: &str, value: u64| match each.keys {
+        // Without keys there is no line of the keyspace either.
+        0 => html! { td class="number" { (value) } },
+        _ => figure(&of_keyspace, name, value, &number(value as f64)),
+    };
+    let of_bytes = |name: &str, value: u64| figure(&line, name, value, &bytes(value as f64));
+    html! {
+        tr {
+            th scope="row" class="number" { (each.number) }
+            (of_keys("keys", each.keys))
+            (of_keys("expires", each.expiring))
+            (of_bytes("bytes", each.bytes))
+            @if has_shares {
+                @if each.share > 0 {
+                    (of_bytes("share", each.share))
+                    td { (bar(each.bytes as f64 / each.share as f64)) }
+                } @else {
+                    td class="number quiet" { "none" }
+                    td {}
+                }
+            }
+            td class="number" {
+                @match each.hit_ratio() {
+                    Some(percent) => (format!("{percent:.1} %")),
+                    None => span class="quiet" { "–" },
+                }
+            }
+            (count("hits", each.hits))
+            (count("misses", each.misses))
+            (count("expired", each.expired))
+            (count("evicted", each.evicted))
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Keys that are used much, and keys with large values.
+
+use maud::{Markup, html};
+
+use super::super::chart::bytes;
+use super::super::facts::keys::{Hot, Share, big, hot};
+use super::super::viewer::Sight;
+use super::overview::bar;
+use super::{Panel, View, how_to_see_names, panel};
+
+pub(super) static PANELS: &[Panel] = &[
+    panel("hot-uses", "Most used of late", 5, |view| {
+        let hot = hot(view, SHOWN);
+        html! {
+            (shares(&hot, &hot.by_uses, "Uses"))
+            @if !view.viewer.sees(Sight::HotKeys) {
+                p class="quiet" { (how_to_see_names(view.service)) }
+            }
+        }
+    }),
+    panel("hot-bytes", "Most bytes of late", 5, |view| {
+        let hot = hot(view, SHOWN);
+        shares(&hot, &hot.by_bytes, "Bytes")
+    }),
+    panel("big", "Largest values", 10, largest).wide(),
+];
+
+/// Keys of each kind.
+const SHOWN: usize = 20;
+
+fn shares(hot: &Hot, shares: &[Share], what: &str) -> Markup {
+    if hot.interval == 0 {
+        return html! { p class="empty" { "hot-keys-sample is 0: no account is kept." } };
+    }
+    if shares.is_empty() {
+        return html! { p class="empty" { "No key was used so often that it would stand out." } };
+    }
+    html! {
+        table {
+            thead { tr {
+                th scope="col" { "Key" } th scope="col" class="number" { (what) }
+                th scope="col" class="number" { "Of all" } th scope="col" { "Part" }
+            } }
+            tbody {
+                @for share in shares {
+                    tr {
+                        th scope="row" class="name" { (share.key) }
+                        td class="number" {
+                            @if what == "Bytes" { (bytes(share.weight as f64)) } @else { (super::super::chart::number(share.weight as f64)) }
+                        }
+                        td class="number" { (format!("{:.1} %", share.percent)) }
+                        td { (bar(share.percent / 100.0)) }
+                    }
+                }
+            }
+        }
+        p class="quiet" { "From one in " (hot.interval) " commands; what is old counts for less." }
+    }
+}
+
+fn largest(view: &View<'_>) -> Markup {
+    let keys = big(view, SHOWN);
+    if keys.is_empty() {
+        return html! { p class="empty" { "No value takes 16 KiB or more." } };
+    }
+    html! {
+        table {
+            thead { tr {
+                th scope="col" { "Key" } th scope="col" { "Type" } th scope="col" class="number" { "Database" }
+                th scope="col" class="number" { "Bytes" }
+            } }
+            tbody {
+                @for key in &keys {
+                    tr {
+                        th scope="row" class="name" { (key.key) }
+                        td { (key.type_name) }
+                        td class="number" { (key.db) }
+                        td class="number" { data value=(key.bytes) { (bytes(key.bytes as f64)) } }
+                    }
+                }
+            }
+        }
+    }
+}

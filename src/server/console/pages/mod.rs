@@ -1,0 +1,388 @@
+//! The facts as pages. A page has panels, one row each; a panel that changes by itself says how often it is sent anew
+//! while the page is open. The same panels make the report.
+//!
+//! Whatever is written into a page goes through `maud`, which escapes it; what is put in as it is has been made here,
+//! of numbers.
+
+mod caching;
+mod cluster;
+mod figures;
+mod keys;
+mod lists;
+mod overview;
+mod persistence;
+mod replication;
+mod room;
+
+use std::sync::Arc;
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use super::chart::lines::{SPANS, Span};
+use super::query::Query;
+use super::viewer::{Sight, Viewer, any_can_sign_in};
+use crate::telemetry::observed::Observed;
+use crate::telemetry::{clock, findings, info};
+use basalt_commands::config::Config;
+use basalt_core::base::info::InfoText;
+use basalt_core::base::lossless;
+use room::Room;
+
+/// Where panels are sent anew as events, while a page is open.
+pub(super) const EVENTS: &str = "/events";
+
+/// Where a page is that can be sent on.
+pub(super) const REPORT: &str = "/report";
+
+/// What a page is made from: a server at a moment, and who looks at it.
+pub(super) struct View<'a> {
+    pub(super) service: &'a dyn Observed,
+    pub(super) config: Arc<Config>,
+    pub(super) viewer: Viewer,
+    pub(super) query: Query,
+    /// All that INFO says.
+    pub(super) info: InfoText,
+    pub(super) now_s: u64,
+    /// What is left of the page.
+    room: Room,
+}
+
+impl<'a> View<'a> {
+    pub(super) fn new(service: &'a dyn Observed, viewer: Viewer, query: Query) -> View<'a> {
+        View {
+            service,
+            config: service.config(),
+            viewer,
+            query,
+            info: InfoText::parse(&info::text(service, &["everything".to_owned()])),
+            now_s: clock::unix_ms() / 1_000,
+            room: Room::of_page(),
+        }
+    }
+
+    /// The span of the past that is shown.
+    fn span(&self) -> Span {
+        let name = span_name(&self.query);
+        let found = SPANS.iter().find(|span| span.name == name);
+        *found.unwrap_or(&SPANS[0])
+    }
+
+    /// What stands out: what it is about, the text as this viewer may see it, and what mends it.
+    pub(super) fn findings(&self) -> Vec<(&'static str, String, &'static str)> {
+        let shown = |(about, finding): (&'static str, findings::Finding)| {
+            let named = finding.key.as_ref().is_none_or(|key| {
+                self.viewer.sees(Sight::HotKeys) && self.viewer.sees_key(key, None)
+            });
+            (about, finding.shown(named).to_owned(), finding.remedy)
+        };
+        findings::all(self.service).into_iter().map(shown).collect()
+    }
+}
+
+/// Advice for a viewer who is not signed in: to sign in, where some user can, or how to make one.
+pub(super) fn how_to_see_names(service: &dyn Observed) -> Markup {
+    html! {
+        @if any_can_sign_in(service) {
+            "Names of keys and clients are for users: " a href=(super::SIGN_IN) { "sign in" } "."
+        } @else {
+            "Names of keys and clients are for users, and no user has a password to sign in with: "
+            code { "ACL SETUSER viewer on >PASSWORD ~* +@read +hotkeys +memory +slowlog +client|list" } " makes one, and "
+            code { "CONFIG SET metrics-key-names yes" } " shows names to everybody."
+        }
+    }
+}
+
+/// The name of the span that a query asks for.
+pub(super) fn span_name(query: &Query) -> &'static str {
+    let asked = query.get("range").unwrap_or_default();
+    let found = SPANS.iter().find(|span| span.name == asked);
+    found.unwrap_or(&SPANS[0]).name
+}
+
+/// A part of a page.
+pub(super) struct Panel {
+    /// Name of the panel's place in the page.
+    id: &'static str,
+    title: &'static str,
+    /// After how many seconds it is sent anew; 0: never.
+    every_s: u64,
+    /// Whether the panel takes the whole width.
+    is_wide: bool,
+    /// What stands in it; an empty text where there is nothing to show, and the panel is not seen then.
+    show: fn(&View<'_>) -> Markup,
+}
+
+const fn panel(
+    id: &'static str,
+    title: &'static str,
+    every_s: u64,
+    show: fn(&View<'_>) -> Markup,
+) -> Panel {
+    Panel {
+        id,
+        title,
+        every_s,
+        is_wide: false,
+        show,
+    }
+}
+
+impl Panel {
+    const fn wide(self) -> Panel {
+        Panel {
+            is_wide: true,
+            ..self
+        }
+    }
+}
+
+/// A page.
+pub(super) struct Page {
+    pub(super) path: &'static str,
+    title: &'static str,
+    /// Pictures of the page show a span of the past that can be chosen.
+    has_span: bool,
+    panels: &'static [Panel],
+}
+
+/// All pages, in the order of the menu.
+pub(super) static PAGES: [Page; 10] = [
+    Page {
+        path: "/",
+        title: "Overview",
+        has_span: true,
+        panels: overview::PANELS,
+    },
+    Page {
+        path: "/keys",
+        title: "Keys",
+        has_span: false,
+        panels: keys::PANELS,
+    },
+    Page {
+        path: "/caching",
+        title: "Caching",
+        has_span: true,
+        panels: caching::PANELS,
+    },
+    Page {
+        path: "/clients",
+        title: "Clients",
+        has_span: false,
+        panels: lists::CLIENTS,
+    },
+    Page {
+        path: "/slow-log",
+        title: "Slow log",
+        has_span: false,
+        panels: lists::SLOW,
+    },
+    Page {
+        path: "/persistence",
+        title: "Persistence",
+        has_span: true,
+        panels: persistence::PANELS,
+    },
+    Page {
+        path: "/replication",
+        title: "Replication",
+        has_span: true,
+        panels: replication::PANELS,
+    },
+    Page {
+        path: "/cluster",
+        title: "Cluster",
+        has_span: false,
+        panels: cluster::PANELS,
+    },
+    Page {
+        path: "/configuration",
+        title: "Configuration",
+        has_span: false,
+        panels: lists::CONFIG,
+    },
+    Page {
+        path: "/log",
+        title: "Log",
+        has_span: false,
+        panels: lists::LOG,
+    },
+];
+
+/// The page at a path.
+pub(super) fn find(path: &str) -> Option<&'static Page> {
+    PAGES.iter().find(|page| page.path == path)
+}
+
+/// A page as a text.
+pub(super) fn render(page: &Page, view: &View<'_>) -> String {
+    let has_live = page.panels.iter().any(|panel| panel.every_s > 0);
+    let live = format!("{}?page={}&range={}", EVENTS, page.path, view.span().name);
+    let body = html! {
+        a class="skip" href="#main" { "To the content" }
+        header {
+            (identity(view))
+            nav aria-label="Pages" {
+                ul {
+                    @for each in &PAGES {
+                        li {
+                            @if each.path == page.path {
+                                a href=(each.path) aria-current="page" { (each.title) }
+                            } @else {
+                                a href=(each.path) { (each.title) }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        main id="main" {
+            div class="head" {
+                h1 { (page.title) }
+                @if page.has_span {
+                    (spans(page, view))
+                }
+                @if has_live {
+                    button type="button" id="pause" aria-pressed="false" hidden { "Pause" }
+                }
+                span id="state" class="quiet" role="status" {}
+            }
+            div class="panels" {
+                @for panel in page.panels {
+                    (section(panel, panel.id, view))
+                }
+            }
+        }
+        footer {
+            p {
+                "The same as JSON: " a href="/api/v1" { "/api/v1" } ". To attach to an incident: "
+                a href=(REPORT) { "a report of the last hour" } ". "
+                @match &view.viewer.user {
+                    Some(user) => { "Signed in as " (lossless::text_of(user.name())) "." },
+                    None if view.viewer.names_for_all => { "Names are shown to everybody (metrics-key-names)." },
+                    None => (how_to_see_names(view.service)),
+                }
+            }
+        }
+    };
+    let head = html! {
+        link rel="stylesheet" href="/console.css";
+        link rel="icon" href="/icon.svg" type="image/svg+xml";
+        @if has_live {
+            script src="/console.js" defer {}
+        }
+    };
+    let title = format!("{} – {}", page.title, address(view));
+    document(&title, &head, has_live.then_some(live.as_str()), &body)
+}
+
+fn document(title: &str, head: &Markup, live: Option<&str>, body: &Markup) -> String {
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                title { (title) }
+                (head)
+            }
+            body data-live=[live] { (body) }
+        }
+    }
+    .into_string()
+}
+
+fn address(view: &View<'_>) -> String {
+    let name = rustix::system::uname();
+    let name = name.nodename().to_string_lossy().into_owned();
+    format!("{name}:{}", view.info.text("tcp_port").unwrap_or_default())
+}
+
+/// Which server this is.
+fn identity(view: &View<'_>) -> Markup {
+    let role = match view.info.text("role") {
+        Some("slave") => "replica",
+        _ => "primary",
+    };
+    html! {
+        p class="identity" {
+            a href="/" class="brand" { "basalt" }
+            span { (address(view)) }
+            span class="tag" { (role) }
+            span class="quiet" { "version " (env!("CARGO_PKG_VERSION")) }
+        }
+    }
+}
+
+fn spans(page: &Page, view: &View<'_>) -> Markup {
+    let chosen = view.span();
+    html! {
+        ul class="spans" aria-label="Span of the pictures" {
+            @for span in &SPANS {
+                li {
+                    @if span.name == chosen.name {
+                        a href={ (page.path) "?range=" (span.name) } aria-current="true" { (span.title) }
+                    } @else {
+                        a href={ (page.path) "?range=" (span.name) } { (span.title) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn section(panel: &Panel, id: &str, view: &View<'_>) -> Markup {
+    let class = if panel.is_wide { "panel wide" } else { "panel" };
+    let shown = view.room.fit((panel.show)(view));
+    // A panel that has nothing to show is not seen until it has.
+    let is_hidden = shown.0.is_empty();
+    html! {
+        section class=(class) aria-labelledby={ "t-" (id) } hidden[is_hidden] {
+            h2 id={ "t-" (id) } { (panel.title) }
+            div id=(id) { (shown) }
+        }
+    }
+}
+
+/// The panels of a page that are sent in a second, by their ids.
+pub(super) fn fragments(page: &Page, view: &View<'_>, second: u64) -> serde_json::Value {
+    let due = page.panels.iter().filter(|panel| {
+        let every_s = panel.every_s;
+        every_s > 0 && second.is_multiple_of(every_s)
+    });
+    let fragment = |panel: &Panel| {
+        let text = view.room.fit((panel.show)(view)).into_string();
+        (panel.id.to_owned(), serde_json::Value::String(text))
+    };
+    serde_json::Value::Object(due.map(fragment).collect())
+}
+
+/// All pages in one that stands for itself: its styles are in it, and nothing else is needed to look at it.
+pub(super) fn report(view: View<'_>) -> String {
+    let view = View {
+        query: view.query.clone().or("range", "1h").or("rows", "200"),
+        room: Room::of_report(),
+        ..view
+    };
+    let head = html! {
+        meta http-equiv="Content-Security-Policy" content=(super::REPORT_META);
+        style { (PreEscaped(super::ASSETS[0].text)) }
+    };
+    let body = html! {
+        header { (identity(&view)) }
+        main id="main" class="report" {
+            h1 { "Report of " (address(&view)) }
+            p class="quiet" { "Made at " (figures::time(view.now_s)) " (UTC). Pictures show the last " (view.span().title) "." }
+            @for (number, page) in PAGES.iter().enumerate() {
+                h2 class="page" { (page.title) }
+                div class="panels" {
+                    @for panel in page.panels {
+                        (section(panel, &format!("r{number}-{}", panel.id), &view))
+                    }
+                }
+            }
+        }
+    };
+    document(&format!("Report of {}", address(&view)), &head, None, &body)
+}

@@ -1,0 +1,380 @@
+//! The first page: what stands out, then how the server is.
+
+use maud::{Markup, html};
+
+use super::super::chart::lines::{Chart, Line};
+use super::super::chart::{self, bytes, curve, heat, number};
+use super::super::facts::contents;
+use super::super::facts::prefixes::{Row, prefixes};
+use super::figures::{Figure, How, figure, list, over_time, value};
+use super::{Panel, View, panel};
+use crate::telemetry::history::Step;
+use crate::telemetry::history::series::{self, Unit};
+use crate::telemetry::miss_ratio::CurveFigures;
+use crate::telemetry::prefixes::Estimate;
+use basalt_core::base::info::part;
+
+pub(super) static PANELS: &[Panel] = &[
+    panel("findings", "What stands out", 5, findings).wide(),
+    panel("summary", "Now", 1, summary).wide(),
+    panel("rates", "Commands", 2, |view| over_time(view, &RATES)),
+    panel("latency", "Latency", 2, |view| over_time(view, &LATENCY)),
+    panel("heat", "Commands by how long they took", 5, |view| {
+        heat::draw(&view.service.telemetry().history, view.span(), view.now_s)
+    }),
+    panel("hits", "Hit ratio", 2, |view| over_time(view, &HITS)),
+    panel("curve", "What more or less memory would do", 5, |view| {
+        curve::draw(&CurveFigures::gather(view.service.all_published()))
+    }),
+    panel("memory", "Memory", 2, memory),
+    panel("contents", "What memory is made of", 10, made_of),
+    panel("prefixes", "Memory and use by prefix", 10, by_prefix).wide(),
+    panel("evictions", "Keys that went", 2, |view| {
+        html! { (over_time(view, &GONE)) (list(view, GONE_FIGURES)) }
+    }),
+    panel("clients", "Clients", 2, |view| {
+        html! { (over_time(view, &CLIENTS)) (list(view, CLIENT_FIGURES)) }
+    }),
+    panel("network", "Network", 2, |view| over_time(view, &NETWORK)),
+    panel("cpu", "CPU", 2, |view| over_time(view, &CPU)),
+    panel("commands", "Commands by kind", 5, commands),
+];
+
+const fn line(series: &'static str, label: &'static str) -> Line {
+    Line { series, label }
+}
+
+const fn over(says: &'static str, unit: Unit, lines: &'static [Line]) -> Chart {
+    Chart {
+        says,
+        unit,
+        lines,
+        is_logarithmic: false,
+    }
+}
+
+static RATES: Chart = over(
+    "Commands, hits and misses a second",
+    Unit::PerSecond,
+    &[
+        line("ops", "Commands"),
+        line("hits", "Hits"),
+        line("misses", "Misses"),
+        line("errors", "Errors"),
+    ],
+);
+
+static LATENCY: Chart = Chart {
+    says: "What commands took",
+    unit: Unit::Microseconds,
+    lines: &[
+        line("latency_p50", "50 %"),
+        line("latency_p90", "90 %"),
+        line("latency_p99", "99 %"),
+        line("latency_p999", "99.9 %"),
+        line("latency_max", "All"),
+    ],
+    is_logarithmic: true,
+};
+
+static HITS: Chart = over(
+    "Look-ups that found a key",
+    Unit::Percent,
+    &[line("hit_ratio", "Hit ratio")],
+);
+
+static MEMORY: Chart = over(
+    "Memory",
+    Unit::Bytes,
+    &[
+        line("memory_used", "In use"),
+        line("memory_dataset", "Keys and values"),
+        line("memory_rss", "Resident"),
+        line("memory_clients", "Clients"),
+    ],
+);
+
+static GONE: Chart = over(
+    "Keys that were evicted or expired a second",
+    Unit::PerSecond,
+    &[line("evictions", "Evicted"), line("expirations", "Expired")],
+);
+
+static GONE_FIGURES: &[Figure] = &[
+    figure("Evicted so far", "evicted_keys", How::Number(Unit::Count)),
+    figure("Expired so far", "expired_keys", How::Number(Unit::Count)),
+    figure(
+        "Yet to be evicted",
+        "eviction_debt_bytes",
+        How::Number(Unit::Bytes),
+    ),
+];
+
+static CLIENTS: Chart = over(
+    "Clients",
+    Unit::Count,
+    &[
+        line("clients", "Connected"),
+        line("clients_blocked", "Blocked"),
+    ],
+);
+
+static CLIENT_FIGURES: &[Figure] = &[
+    figure("Blocked", "blocked_clients", How::Number(Unit::Count)),
+    figure(
+        "Connections so far",
+        "total_connections_received",
+        How::Number(Unit::Count),
+    ),
+    figure("Refused", "rejected_connections", How::Number(Unit::Count)),
+];
+
+static NETWORK: Chart = over(
+    "Bytes received and sent a second",
+    Unit::BytesPerSecond,
+    &[
+        line("net_in", "Received"),
+        line("net_out", "Sent"),
+        line("replication_in", "From the primary"),
+        line("replication_out", "To replicas"),
+    ],
+);
+
+static CPU: Chart = over(
+    "CPU, in percent of a core",
+    Unit::Percent,
+    &[line("cpu_user", "User"), line("cpu_system", "System")],
+);
+
+static MEMORY_FIGURES: &[Figure] = &[
+    figure("In use", "used_memory", How::Number(Unit::Bytes)),
+    figure("Limit", "maxmemory", How::Number(Unit::Bytes)),
+    figure("Policy", "maxmemory_policy", How::Text),
+    figure(
+        "Keys and values",
+        "used_memory_dataset",
+        How::Number(Unit::Bytes),
+    ),
+    figure("Resident", "used_memory_rss", How::Number(Unit::Bytes)),
+    figure("Peak", "used_memory_peak", How::Number(Unit::Bytes)),
+    figure(
+        "Fragmentation",
+        "mem_fragmentation_ratio",
+        How::Number(Unit::Count),
+    ),
+    figure("Clients", "mem_clients_normal", How::Number(Unit::Bytes)),
+];
+
+fn findings(view: &View<'_>) -> Markup {
+    let findings = view.findings();
+    html! {
+        @if findings.is_empty() {
+            p class="good" { "Nothing stands out." }
+        } @else {
+            ul class="findings" {
+                @for (about, text, remedy) in &findings {
+                    li { span class="tag" { (about) } " " (text) " " code { (remedy) } }
+                }
+            }
+        }
+    }
+}
+
+fn summary(view: &View<'_>) -> Markup {
+    let keyspace = view.info.section("keyspace").iter();
+    let of_db = |(_, value): &(String, String)| part(value, "keys")?.parse::<u64>().ok();
+    let keys: u64 = keyspace.filter_map(of_db).sum();
+    let limit = view.info.figure("maxmemory");
+    // What the limit is held against.
+    let counted = view.info.figure("used_memory") - view.info.figure("mem_not_counted_for_evict");
+    let tile = |title: &str, figure: Markup, beside: String| {
+        html! { div class="tile" { dt { (title) } dd { (figure) @if !beside.is_empty() { small { (beside) } } } } }
+    };
+    let of = |title, field, how| value(view, &figure(title, field, how));
+    let count = How::Number(Unit::Count);
+    html! {
+        dl class="tiles" {
+            (tile("Commands a second", of("", "instantaneous_ops_per_sec", count), String::new()))
+            (tile("Hit ratio", latest(view, "hit_ratio"), "of the last second".to_owned()))
+            (tile("Latency", latest(view, "latency_p99"), "99 % are below".to_owned()))
+            (tile("Memory in use", of("", "used_memory", How::Number(Unit::Bytes)), match limit > 0.0 {
+                true => format!("{:.0} % of {}", 100.0 * counted / limit, bytes(limit)),
+                false => "no limit".to_owned(),
+            }))
+            (tile("Keys", html! { data value=(keys) data-field="keys" { (number(keys as f64)) } }, String::new()))
+            (tile("Clients", of("", "connected_clients", count), format!("of {}", view.config.maxclients)))
+            (tile("Evicted", of("", "evicted_keys", count), String::new()))
+            (tile("Found", of("", "keyspace_hits", count), String::new()))
+            (tile("Not found", of("", "keyspace_misses", count), String::new()))
+            (tile("Running for", of("", "uptime_in_seconds", How::Duration), String::new()))
+        }
+    }
+}
+
+/// A series' value of the last second.
+fn latest(view: &View<'_>, name: &str) -> Markup {
+    let index = series::find(name);
+    let mut found = None;
+    let since_s = view.now_s.saturating_sub(5);
+    view.service
+        .telemetry()
+        .history
+        .each(Step::Second, since_s, |point| {
+            found = index.and_then(|index| point.value(index));
+        });
+    let unit = index.map_or(Unit::Count, |index| series::SERIES[index].unit);
+    match found {
+        Some(value) => {
+            html! { data value=(value) data-series=(name) { (chart::shown(value, unit)) } }
+        }
+        None => html! { span class="quiet" { "–" } },
+    }
+}
+
+fn memory(view: &View<'_>) -> Markup {
+    html! { (over_time(view, &MEMORY)) (list(view, MEMORY_FIGURES)) }
+}
+
+fn made_of(view: &View<'_>) -> Markup {
+    let contents = contents::contents(view);
+    if contents.types.is_empty() {
+        return html! { p class="empty" { "There are no keys." } };
+    }
+    html! {
+        table {
+            thead { tr {
+                th scope="col" { "Type" } th scope="col" class="number" { "Keys" }
+                th scope="col" class="number" { "Bytes" } th scope="col" { "Part" }
+            } }
+            tbody {
+                @for part in &contents.types {
+                    tr {
+                        th scope="row" { (part.name) }
+                        td class="number" { (number(part.keys)) }
+                        td class="number" { (bytes(part.bytes)) }
+                        td { (bar(part.bytes / contents.bytes.max(1) as f64)) }
+                    }
+                }
+            }
+        }
+        p class="quiet" { "Estimated from " (contents.looked_at) " keys drawn at random." }
+    }
+}
+
+fn by_prefix(view: &View<'_>) -> Markup {
+    let Some(found) = prefixes(view) else {
+        return html! { p class="empty" { "Prefixes of keys are shown to users who may see names." } };
+    };
+    if found.delimiter.is_empty() {
+        return html! { p class="empty" { "prefix-delimiter is empty: keys have no prefixes." } };
+    }
+    if found.rows.is_empty() {
+        return html! {
+            p class="empty" { (if found.hides { "No key may be seen by this user." } else { "There are no keys." }) }
+        };
+    }
+    let rows = view.room.rows(&found.rows, |row| prefix(row, found.bytes));
+    html! {
+        div class="scroll" tabindex="0" role="region" aria-label="Prefixes" {
+            table {
+                thead { tr {
+                    th scope="col" { "Prefix" } th scope="col" class="number" { "Keys" }
+                    th scope="col" class="number" { "Bytes" } th scope="col" { "Part of all" }
+                    th scope="col" class="number" { "Reads/s" } th scope="col" class="number" { "Hit ratio" }
+                    th scope="col" class="number" { "Writes/s" }
+                } }
+                tbody { (rows.shown) }
+            }
+        }
+        (rows.rest())
+        p class="quiet" {
+            "Estimated from " (found.drawn) " keys drawn at random"
+            @match found.sample {
+                0 => "; hot-keys-sample is 0, so nothing is known of their use.",
+                1 => " and from all commands.",
+                sample => { " and from one in " (sample) " commands." },
+            }
+            " Behind ± is how far the truth may be from it."
+            @if found.others > 0 { " There are " (found.others) " more." }
+            @if found.hides { " Prefixes that this user may not read are left out." }
+        }
+    }
+}
+
+fn prefix(row: &Row, all: u64) -> Markup {
+    let figures = &row.figures;
+    let shown = |estimate: Option<Estimate>, show: fn(f64) -> String| match estimate {
+        Some(Estimate { value, error }) => {
+            html! { (show(value)) @if error > 0.0 { span class="quiet" { " ± " (show(error)) } } }
+        }
+        None => html! { span class="quiet" { "–" } },
+    };
+    html! {
+        tr {
+            th scope="row" class="name" {
+                @if row.name.is_empty() { span class="quiet" { "(none)" } } @else { (row.name) }
+            }
+            td class="number" { (shown(Some(figures.keys), number)) }
+            td class="number" { (shown(Some(figures.bytes), bytes)) }
+            td { (bar(figures.bytes.value / all.max(1) as f64)) }
+            td class="number" { (shown(figures.reads_per_s, number)) }
+            td class="number" { (shown(figures.hit_percent, |percent| format!("{percent:.1} %"))) }
+            td class="number" { (shown(figures.writes_per_s, number)) }
+        }
+    }
+}
+
+/// A part of a whole as a bar.
+pub(super) fn bar(part: f64) -> Markup {
+    let percent = (100.0 * part).clamp(0.0, 100.0);
+    html! {
+        svg class="bar" viewBox="0 0 100 8" preserveAspectRatio="none" role="img" aria-label=(format!("{percent:.1} %")) {
+            rect class="of" width="100" height="8" {}
+            rect class="part" width=(format!("{percent:.1}")) height="8" {}
+        }
+    }
+}
+
+/// Kinds of commands that are shown.
+const COMMANDS_MAX: usize = 12;
+
+fn commands(view: &View<'_>) -> Markup {
+    let part = |value: &str, name: &str| -> f64 {
+        let found = part(value, name);
+        found.and_then(|text| text.parse().ok()).unwrap_or(0.0)
+    };
+    let mut rows: Vec<(&str, &str)> = view
+        .info
+        .section("commandstats")
+        .iter()
+        .filter_map(|(name, value)| Some((name.strip_prefix("cmdstat_")?, value.as_str())))
+        .collect();
+    rows.sort_by(|one, other| part(other.1, "usec").total_cmp(&part(one.1, "usec")));
+    let all: f64 = rows.iter().map(|row| part(row.1, "usec")).sum();
+    rows.truncate(COMMANDS_MAX);
+    if rows.is_empty() {
+        return html! { p class="empty" { "No command has run yet." } };
+    }
+    html! {
+        table {
+            thead { tr {
+                th scope="col" { "Command" } th scope="col" class="number" { "Calls" }
+                th scope="col" class="number" { "Each" } th scope="col" class="number" { "Failed" }
+                th scope="col" { "Part of all time" }
+            } }
+            tbody {
+                @for (name, stats) in &rows {
+                    tr {
+                        th scope="row" { (name.replace('|', " ").to_uppercase()) }
+                        td class="number" {
+                            data value=(part(stats, "calls")) data-field={ "cmdstat_" (name) ".calls" } { (number(part(stats, "calls"))) }
+                        }
+                        td class="number" { (chart::time_us(part(stats, "usec_per_call"))) }
+                        td class="number" { (number(part(stats, "failed_calls") + part(stats, "rejected_calls"))) }
+                        td { (bar(part(stats, "usec") / all.max(1.0))) }
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! The output of a connection, and what others have for its client: how it is sent, and how much of it may be left
+//! lying.
+
+use std::future::{Future, poll_fn};
+use std::io::{ErrorKind, IoSlice};
+use std::pin::Pin;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::Poll;
+
+use super::super::pool;
+use super::super::stream::Stream;
+use super::receive::{note_input, receive};
+use super::{End, UNAUTHENTICATED_BYTES_MAX};
+use crate::session::Session;
+use crate::session::batch::Batch;
+use crate::telemetry::{clock, counters};
+use basalt_commands::client::memory::CLIENT_MEMORY;
+use basalt_commands::client::shared::mailbox;
+use basalt_commands::config::Config;
+use basalt_core::resp::reply::Out;
+
+/// Bytes that a connection sends before it yields, however fast its client takes them.
+const SENT_BYTES_PER_TURN: usize = 1024 * 1024;
+
+/// Output that a client may leave lying while its next requests run. What is beyond it has to be taken first.
+const HELD_BYTES_MAX: usize = 32 * 1024 * 1024;
+
+/// Output in bytes that a client may leave lying when all clients together hold more than [`ALL_HELD_BYTES_MAX`].
+const HELD_BYTES_SCARCE: usize = 256 * 1024;
+
+/// Output in bytes held for all clients together, from which on each may leave only [`HELD_BYTES_SCARCE`] lying.
+const ALL_HELD_BYTES_MAX: usize = 512 * 1024 * 1024;
+
+/// Output up to this is never too much: Redis has it in a buffer that its limits do not count.
+const OUTPUT_BYTES_FREE: usize = 16 * 1024;
+
+/// Bytes handed to one write: the kernel copies them while others wait.
+const WRITE_BYTES_MAX: usize = 512 * 1024;
+
+/// Slices handed to one write.
+const SLICES_MAX: usize = 64;
+
+/// Whether more output waits for the client than its class may leave lying.
+#[inline]
+pub(super) fn is_over_output(session: &Session, batch: &Batch, config: &Config) -> bool {
+    let len = batch.out.len_bytes();
+    if len <= OUTPUT_BYTES_FREE {
+        return batch.out.is_cut();
+    }
+    let limits = &config.client_output_buffer_limit;
+    let limit = match session.connection.shared.subscriptions() {
+        0 => limits.normal,
+        _ => limits.pubsub,
+    };
+    batch.out.is_cut() || (limit.hard_bytes > 0 && len as u64 > limit.hard_bytes)
+}
+
+/// Closes a client that leaves too much lying; nothing of it is sent any more.
+#[cold]
+pub(super) fn cut() -> End {
+    mailbox::CUT.fetch_add(1, Relaxed);
+    End::Cut
+}
+
+/// Sends what others have for the client; how many bytes the client sent meanwhile.
+pub(super) async fn deliver(
+    stream: &mut Stream,
+    session: &mut Session,
+    batch: &mut Batch,
+) -> Result<usize, End> {
+    collect_mail(session, batch);
+    let count = flush_counting(stream, session, batch, 0).await?;
+    if batch.out.memory_bytes() > pool::OUTPUT_BYTES_KEPT_MAX / 4 {
+        // The mail came with memory of its own.
+        batch.out = Out::new(batch.out.protocol());
+    }
+    Ok(count)
+}
+
+/// Sends the output as [`flush`] does; how many bytes the client sent meanwhile.
+pub(super) async fn flush_counting(
+    stream: &mut Stream,
+    session: &mut Session,
+    batch: &mut Batch,
+    held_max: usize,
+) -> Result<usize, End> {
+    let received =
+        |session: &Session, batch: &Batch| batch.pending().len() + session.parser.moved_bytes();
+    let before = received(session, batch);
+    flush(stream, session, batch, held_max).await?;
+    Ok(received(session, batch) - before)
+}
+
+/// Puts what others have for the client behind the replies. No request of its own may be under way.
+pub(super) fn collect_mail(session: &Session, batch: &mut Batch) {
+    if !batch.late.is_empty() {
+        let Batch { out, late, .. } = batch;
+        out.append(late);
+    }
+    let Some(mut mail) = session.connection.shared.take_mail() else {
+        return;
+    };
+    if batch.out.is_empty() {
+        mail.set_protocol(batch.out.protocol());
+        batch.out = mail;
+    } else {
+        batch.out.append(&mut mail);
+    }
+}
+
+/// Sends what others have for a client whose request waits. If its reply has come meanwhile, that goes first.
+///
+/// The thread that serves it hands the reply over before it lets the shard go, and tells of changes afterwards: mail
+/// that was taken while there was no reply knows of nothing that the reply does not know.
+pub(super) async fn deliver_waiting(
+    stream: &mut Stream,
+    session: &mut Session,
+    batch: &mut Batch,
+) -> Result<(), End> {
+    let Some(mut mail) = session.connection.shared.take_mail() else {
+        return Ok(());
+    };
+    if session.is_served() {
+        batch.late.append(&mut mail);
+        return Ok(());
+    }
+    batch.out.append(&mut mail);
+    flush(stream, session, batch, 0).await
+}
+
+/// How much output a client may leave lying just now.
+pub(super) fn held_max(session: &Session) -> usize {
+    if !session.connection.authenticated {
+        return UNAUTHENTICATED_BYTES_MAX;
+    }
+    match CLIENT_MEMORY.total_bytes() {
+        ..=ALL_HELD_BYTES_MAX => HELD_BYTES_MAX,
+        _ => HELD_BYTES_SCARCE,
+    }
+}
+
+/// Whether what this connection's replies know of is not on the disk, and has to be before they leave.
+#[inline]
+pub(super) fn must_sync(session: &Session) -> bool {
+    let seen = session.connection.shared.log_seen.load(Relaxed);
+    session.service().must_sync(seen)
+}
+
+/// Waits until what this connection's replies know of is on the disk. In a box of its own, as few servers ever wait for
+/// it.
+#[cold]
+fn on_disk(session: &Session) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+    let position = session.connection.shared.log_seen.load(Relaxed);
+    Box::pin(poll_fn(move |cx| {
+        match session.service().durability.get() {
+            Some(durability) => durability.poll_synced(position, cx),
+            None => Poll::Ready(()),
+        }
+    }))
+}
+
+/// Sends the output, all but what the client does not take now; waits while that is more than `held_max`.
+///
+/// Meanwhile it goes on receiving, though not running: many clients send a whole pipeline before they read its first
+/// reply, and would wait for ever on a server that waits for them. A client that has not signed in is no such client:
+/// what it sends stays with the kernel until it takes its replies.
+pub(super) async fn flush(
+    stream: &mut Stream,
+    session: &mut Session,
+    batch: &mut Batch,
+    held_max: usize,
+) -> Result<(), End> {
+    let mut receives = session.connection.authenticated;
+    let mut sent = 0;
+    if must_sync(session) && !batch.out.is_empty() {
+        on_disk(session).await;
+    }
+    while !batch.out.is_empty() {
+        if sent > SENT_BYTES_PER_TURN {
+            sent = 0;
+            tokio::task::yield_now().await;
+        }
+        let written = {
+            match batch.out.as_slice() {
+                Some(bytes) => {
+                    let bytes = &bytes[..bytes.len().min(WRITE_BYTES_MAX)];
+                    stream.try_write(&[IoSlice::new(bytes)])
+                }
+                None => {
+                    let mut slices = Vec::with_capacity(SLICES_MAX);
+                    batch.out.io_slices_within(WRITE_BYTES_MAX, &mut slices);
+                    stream.try_write(&slices)
+                }
+            }
+        };
+        let shared = &session.connection.shared;
+        match written {
+            Ok(0) => return Err(End::Closed),
+            Ok(count) => {
+                let counters = counters::local();
+                counters.bytes_out.add(count as u64);
+                counters.writes.add(1);
+                shared.bytes_out.add(count as u64);
+                batch.out.advance(count);
+                sent += count;
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                batch.out.compact();
+                batch.unsent = batch.out.len_bytes();
+                shared.output_bytes.store(batch.unsent, Relaxed);
+                if batch.unsent <= held_max {
+                    return Ok(());
+                }
+                note_input(session, batch);
+                let has_input = poll_fn(|cx| {
+                    shared.waker.register(cx.waker());
+                    if shared.is_killed() {
+                        return Poll::Ready(Err(End::Closed));
+                    }
+                    if let Poll::Ready(ready) = stream.poll_write_ready(cx) {
+                        return Poll::Ready(ready.map(|()| false).map_err(End::from));
+                    }
+                    if receives && stream.poll_read_ready(cx).is_ready() {
+                        return Poll::Ready(Ok(true));
+                    }
+                    Poll::Pending
+                })
+                .await?;
+                shared.active_ms.store(clock::unix_ms(), Relaxed);
+                if has_input {
+                    // What the client is to get, it gets, even if it sends nothing more.
+                    receives = receive(stream, session, batch).unwrap_or(false);
+                }
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    batch.unsent = 0;
+    session.connection.shared.output_bytes.store(0, Relaxed);
+    Ok(())
+}

@@ -1,0 +1,225 @@
+//! One turn: the requests that are complete are parsed, run in order, and answered.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use super::super::stream::Stream;
+use super::super::write_batching;
+use super::kept::note_memory;
+use super::output::{collect_mail, cut, flush, held_max, is_over_output, must_sync};
+use super::wait::{delivered, log_has_room, sleep_until};
+use super::{End, Left, UNAUTHENTICATED_BYTES_MAX};
+use crate::session::batch::Batch;
+use crate::session::{Session, Step};
+use crate::telemetry::clock::{self, Ticks};
+use basalt_commands::client::connection::ReplyMode;
+use basalt_commands::client::memory::CLIENT_MEMORY;
+use basalt_commands::config::Config;
+use basalt_core::resp::request::{Limits, Parser, ProtocolError};
+
+/// Requests that a connection runs before it yields.
+const REQUESTS_PER_TURN: usize = 128;
+
+/// How long a connection that does not get rid of its output goes on before it yields.
+const TURN_NS_MAX: u64 = 500_000;
+
+/// Longest inline request.
+const INLINE_BYTES_MAX: usize = 64 * 1024;
+
+/// Takes the configuration that is in force now. It is kept from turn to turn: taking a reference anew would have all
+/// cores write to its count.
+pub(super) fn refresh(config: &mut Arc<Config>, session: &Session) {
+    if !Arc::ptr_eq(config, &session.service().config.load()) {
+        *config = session.service().config.load_full();
+    }
+}
+
+/// Parses one turn's worth of requests; how many bytes they took. A function of its own, so that limits are no part of
+/// what a connection keeps while it waits.
+fn parse(
+    session: &mut Session,
+    batch: &mut Batch,
+    config: &Config,
+) -> Result<usize, ProtocolError> {
+    let limits = Limits {
+        bulk_len_max: config.proto_max_bulk_len,
+        query_bytes_max: config.client_query_buffer_limit,
+        inline_len_max: INLINE_BYTES_MAX,
+        authenticated: session.connection.authenticated,
+    };
+    let (input, requests) = batch.parsing();
+    session
+        .parser
+        .parse(input, &limits, REQUESTS_PER_TURN, requests)
+}
+
+/// Parses, runs and answers one turn's worth of requests.
+pub(super) async fn run_turn(
+    stream: &mut Stream,
+    session: &mut Session,
+    batch: &mut Box<Batch>,
+    config: &mut Arc<Config>,
+) -> Result<Left, End> {
+    let consumed = match parse(session, batch, config) {
+        Ok(consumed) => consumed,
+        Err(error) => {
+            refuse(session, batch, &error);
+            flush(stream, session, batch, 0).await?;
+            return Err(End::Closed);
+        }
+    };
+    let count = batch.requests.requests.len();
+    if count == 0 {
+        return take_part(session, batch, config, consumed);
+    }
+    let service = session.service();
+    let now = clock::now();
+    let shared = &session.connection.shared;
+    shared.active_ms.store(now.unix_ms, Relaxed);
+    batch.out.set_protocol(session.connection.protocol);
+    batch.plan(&service.router);
+    let mut step = session.run(batch, config, now);
+    let mut flushed: Option<Ticks> = None;
+    loop {
+        if let Some(position) = session.undelivered() {
+            delivered(session, position).await;
+        }
+        if is_over_output(session, batch, config) {
+            return Err(cut());
+        }
+        match step {
+            Step::Done => break,
+            Step::Wait(ticket) => {
+                // Nothing else ends this wait: what the job leaves to be done is for the session to do, even if its
+                // client is gone or killed meanwhile.
+                let mut job = poll_fn(|cx| ticket.poll(cx)).await;
+                if let Some(next) = session.resume(batch, &mut job, config, clock::now()) {
+                    step = next;
+                    continue;
+                }
+            }
+            // What has to be delivered is by now.
+            Step::Configured | Step::Deliver => {}
+            // In a box of its own, or every idle connection would have room for it.
+            step => Box::pin(follow(step, stream, session, batch, &mut flushed)).await?,
+        }
+        // Who was killed while it waited begins no other request.
+        if session.connection.shared.is_killed() {
+            return Err(End::Closed);
+        }
+        refresh(config, session);
+        step = session.run(batch, config, clock::now());
+    }
+    batch.consume(consumed);
+    collect_mail(session, batch);
+    if CLIENT_MEMORY.is_over() {
+        // Before the replies: a client that has them knows that it is done.
+        note_memory(session);
+    }
+    // Replies that wait for the disk leave back to back in any case.
+    if !batch.out.is_empty() && !must_sync(session) {
+        write_batching::others_first().await;
+    }
+    flush(stream, session, batch, held_max(session)).await?;
+    if session.connection.shared.is_killed() {
+        return Err(End::Closed);
+    }
+    Ok(match batch.pending().is_empty() {
+        true => Left::Nothing,
+        false if count < REQUESTS_PER_TURN => Left::Part,
+        false => Left::Requests,
+    })
+}
+
+/// Answers what is no request. The connection closes behind that.
+#[cold]
+fn refuse(session: &Session, batch: &mut Batch, error: &ProtocolError) {
+    if matches!(error, ProtocolError::QueryTooLong) {
+        session.service().clients.overfed.fetch_add(1, Relaxed);
+        return batch.out.clear();
+    }
+    batch.out.set_protocol(session.connection.protocol);
+    if session.connection.reply_mode == ReplyMode::On {
+        batch.out.error(error.text());
+    }
+}
+
+/// Keeps the part of a request that has come so far.
+fn take_part(
+    session: &Session,
+    batch: &mut Batch,
+    config: &Config,
+    consumed: usize,
+) -> Result<Left, End> {
+    // Long arguments have left the buffer, as in Redis; each of them was measured by its length.
+    let (bytes, bytes_max) = match session.connection.authenticated {
+        true => (batch.pending().len(), config.client_query_buffer_limit),
+        false => (
+            batch.pending().len() + session.parser.moved_bytes(),
+            UNAUTHENTICATED_BYTES_MAX as u64,
+        ),
+    };
+    if bytes as u64 > bytes_max {
+        session.service().clients.overfed.fetch_add(1, Relaxed);
+        return Err(End::Closed);
+    }
+    let shared = &session.connection.shared;
+    shared.active_ms.store(clock::unix_ms(), Relaxed);
+    batch.consume(consumed);
+    Ok(Left::Nothing)
+}
+
+/// Does what has to be done, or waits for what has to be, before the batch goes on. `flushed` is when the connection
+/// began to send without a pause.
+async fn follow(
+    step: Step,
+    stream: &mut Stream,
+    session: &mut Session,
+    batch: &mut Batch,
+    flushed: &mut Option<Ticks>,
+) -> Result<(), End> {
+    match step {
+        Step::Done | Step::Wait(_) | Step::Configured | Step::Deliver => {}
+        Step::AwaitLog => log_has_room(session).await,
+        Step::Flush => {
+            flush(stream, session, batch, held_max(session)).await?;
+            // A client that takes nothing for now has not had us wait.
+            let began = *flushed.get_or_insert_with(Ticks::now);
+            if Ticks::now().since_ns(began) > TURN_NS_MAX {
+                *flushed = None;
+                tokio::task::yield_now().await;
+            }
+        }
+        Step::Yield => tokio::task::yield_now().await,
+        Step::Close => {
+            session.connection.shared.leave();
+            flush(stream, session, batch, 0).await?;
+            return Err(End::Closed);
+        }
+        Step::Follow => {
+            flush(stream, session, batch, 0).await?;
+            // The new owner of the connection reads anew what came behind the request.
+            batch.consume_run();
+            session.parser = Parser::default();
+            return Err(End::Followed);
+        }
+        Step::Shutdown => {
+            flush(stream, session, batch, 0).await?;
+            return Err(End::Shutdown);
+        }
+        Step::SleepUntil(until_ms) => {
+            // A client that does not read what it asked for before still waits no longer than it wanted to.
+            let left = Duration::from_millis(until_ms.saturating_sub(clock::unix_ms()));
+            let flushing = Box::pin(flush(stream, session, batch, 0));
+            if let Ok(flushed) = tokio::time::timeout(left, flushing).await {
+                flushed?;
+            }
+            session.connection.shared.set_sleeping(true);
+            sleep_until(stream, session, batch, until_ms).await?;
+            session.connection.shared.set_sleeping(false);
+        }
+    }
+    Ok(())
+}

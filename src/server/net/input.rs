@@ -1,0 +1,98 @@
+//! Receiving: into the read buffer, or straight into the block of a long argument.
+//!
+//! Room grows with what came, not with what a length claims, and doubles, so that copying stays linear. Who has sent
+//! much of a long argument is believed the rest: to copy a hundred MiB would stall others.
+
+use std::io::{self, ErrorKind};
+
+use bytes::BufMut;
+
+use super::buffer_budget::{CLAIM_BYTES_MAX, LARGE_BYTES};
+use super::pool;
+use super::stream::Stream;
+use crate::session::batch::Batch;
+use basalt_core::resp::request::Parser;
+
+/// From so many missing bytes on, an argument is read straight into its block. Fewer come through the read buffer: to
+/// copy them costs less than a read for them alone.
+const STRAIGHT_BYTES_MIN: usize = pool::INPUT_BYTES / 2;
+
+/// Reads once, into the buffer no more than that `unread_max` bytes are unread there, and one byte in any case. How
+/// many bytes came; `None` when nothing was there after all, `Some(0)` at the end.
+pub(super) fn read(
+    stream: &mut Stream,
+    parser: &mut Parser,
+    batch: &mut Batch,
+    unread_max: usize,
+) -> io::Result<Option<usize>> {
+    let straight = match read_straight(stream, parser) {
+        None => 0,
+        Some(Ok(count)) if count > 0 && parser.is_block_full() => count,
+        Some(read) => return or_nothing(read),
+    };
+    // What follows an argument that is complete now comes along, if it is there.
+    match read_buffered(stream, parser, batch, unread_max) {
+        Ok(count) => Ok(Some(straight + count)),
+        Err(_) if straight > 0 => Ok(Some(straight)),
+        Err(error) => or_nothing(Err(error)),
+    }
+}
+
+fn or_nothing(read: io::Result<usize>) -> io::Result<Option<usize>> {
+    match read {
+        Ok(count) => Ok(Some(count)),
+        Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Reads into the block of a long argument, if much of one is missing.
+#[inline]
+fn read_straight(stream: &mut Stream, parser: &mut Parser) -> Option<io::Result<usize>> {
+    let filling = parser.filling()?;
+    let missing = filling.missing();
+    if missing < STRAIGHT_BYTES_MIN {
+        return None;
+    }
+    match filling.received() {
+        CLAIM_BYTES_MAX.. => filling.reserve(missing),
+        received if filling.room() < missing.min(STRAIGHT_BYTES_MIN) => {
+            filling.reserve(received.max(pool::INPUT_BYTES));
+        }
+        _ => {}
+    }
+    Some(stream.try_read(filling))
+}
+
+fn read_buffered(
+    stream: &mut Stream,
+    parser: &mut Parser,
+    batch: &mut Batch,
+    unread_max: usize,
+) -> io::Result<usize> {
+    let room = unread_max.saturating_sub(batch.pending().len()).max(1);
+    let input = &mut batch.input;
+    let wants = match parser.filling() {
+        None => parser.wants(),
+        // What is missing has room elsewhere.
+        Some(_) => 0,
+    };
+    let free = input.capacity() - input.len();
+    if (free < pool::INPUT_BYTES / 2 && free < room) || wants > 0 {
+        let wanted = match input.len() {
+            CLAIM_BYTES_MAX.. => wants,
+            received => wants.min(received),
+        };
+        if wants > 0 && input.len() > LARGE_BYTES {
+            // No more than that: what a client takes is counted.
+            input.reserve_exact(wanted.max(pool::INPUT_BYTES / 4));
+        } else {
+            input.reserve(wanted.max(pool::INPUT_BYTES));
+        }
+    }
+    let count = stream.try_read(&mut input.limit(room))?;
+    let received = u32::try_from(input.len()).unwrap_or(u32::MAX);
+    batch.peak = batch.peak.max(received);
+    batch.fill_block(parser);
+    Ok(count)
+}

@@ -1,0 +1,291 @@
+//! What comes out of the machine for the rest of the server is carried out: the role, pauses, keys, messages, the map.
+
+use std::collections::BTreeSet;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::Waker;
+use tokio::sync::oneshot;
+
+use super::{Bus, LOOK_AGAIN};
+use crate::shard::job::{Job, task};
+use crate::state::pause::Reason;
+use crate::telemetry::clock;
+use basalt_commands::client::under_way::UnderWay;
+use basalt_commands::cluster::Millis;
+use basalt_commands::cluster::map::ClusterMap;
+use basalt_commands::cluster::node_id::NodeId;
+use basalt_commands::cluster::packet::Message;
+use basalt_commands::cluster::slot_note::SlotNote;
+use basalt_commands::cluster::slot_set::SlotSet;
+use basalt_commands::command::host::replica::Replica;
+use basalt_commands::pubsub::Posting;
+use basalt_engine::record::{self, Audience, Head, Records};
+use basalt_engine::{Engine, Now};
+
+/// Keys of a slot that another node has which are deleted at a stretch.
+const DELETED_TOGETHER: usize = 64;
+
+/// What the rest of the server is to do.
+pub(super) enum Effect {
+    Follow(String, u16),
+    Lead,
+    Pause(Millis),
+    Unpause,
+    FlushAll,
+    DeleteKeys(SlotSet),
+    Deliver(Message, bool),
+    Publish(Arc<ClusterMap>),
+    /// What has come of moves to the node that was the primary before.
+    DeleteUnfinished,
+}
+
+/// What waits until this server can serve as a primary.
+#[derive(Default)]
+pub(super) struct Held {
+    /// The map of the time after that.
+    map: Option<Arc<ClusterMap>>,
+    /// All data are to be deleted then.
+    flushes: bool,
+}
+
+impl Bus {
+    /// Carries out one.
+    pub(super) fn carry_out_one(&'static self, effect: Effect) {
+        match effect {
+            Effect::Follow(ip, port) => self.change_role(Some((ip, port)), || ()),
+            Effect::Lead => {
+                // Commands are sent here by the map when they can be run here.
+                self.leading.fetch_add(1, Relaxed);
+                self.change_role(None, move || self.leads());
+            }
+            Effect::Pause(until) => self.hold_writes(until),
+            Effect::Unpause => {
+                self.core.lock().is_landing = false;
+                self.service.end_pause(Reason::Failover);
+            }
+            Effect::FlushAll => {
+                let mut held = self.held.lock();
+                match self.leading.load(Relaxed) {
+                    // What its primary sends has to end first.
+                    1.. => held.flushes = true,
+                    0 => self.flush(),
+                }
+            }
+            Effect::DeleteKeys(slots) => self.delete_keys(slots),
+            Effect::Deliver(message, is_shard) => self.deliver(&message, is_shard),
+            Effect::DeleteUnfinished => {
+                self.runtime.spawn(self.delete_unfinished());
+            }
+            Effect::Publish(map) => {
+                let mut held = self.held.lock();
+                if self.leading.load(Relaxed) > 0 {
+                    held.map = Some(map);
+                    return;
+                }
+                drop(held);
+                self.service.follow_map(map);
+            }
+        }
+    }
+
+    fn change_role(
+        &'static self,
+        target: Option<(String, u16)>,
+        then: impl FnOnce() + Send + 'static,
+    ) {
+        match self.replication.replica.follow(target) {
+            Ok(change) => (change.begin)(Box::new(move |_| then())),
+            Err(error) => {
+                tracing::warn!("Can't change the role as the cluster wants it: {error:?}");
+                then();
+            }
+        }
+    }
+
+    /// The role has changed: this server is a primary now.
+    fn leads(&'static self) {
+        // Who has queued the change has queued its map by now, too.
+        let core = self.core.lock();
+        let mut held = self.held.lock();
+        if self.leading.fetch_sub(1, Relaxed) == 1 {
+            let Held { map, flushes } = std::mem::take(&mut *held);
+            if flushes {
+                self.flush();
+            }
+            if let Some(map) = map {
+                self.effects.queue(Effect::Publish(map));
+            }
+            // Behind the map, which says that this node leads and what is not its own.
+            self.effects.queue(Effect::DeleteUnfinished);
+        }
+        drop(held);
+        drop(core);
+        self.carry_out();
+    }
+
+    /// Has writes wait until a time. What was admitted before lands meanwhile; the replica that takes over is told the
+    /// offset behind all of it.
+    fn hold_writes(&'static self, until: Millis) {
+        let now_ms = clock::unix_ms();
+        let left_ms = until.saturating_sub(self.now());
+        let until_ms = now_ms.saturating_add(left_ms);
+        let pause = &self.service.pause;
+        pause.start(Reason::Failover, until_ms, true, now_ms);
+        let (say, over) = oneshot::channel();
+        UnderWay::when_over(&self.service.under_way, || drop(say));
+        self.runtime.spawn(async move {
+            // It ends by being dropped.
+            let _: Result<(), _> = over.await;
+            self.call(|core, now, here| {
+                core.is_landing = false;
+                core.machine.tick(now, here);
+            });
+        });
+    }
+
+    fn deliver(&self, message: &Message, is_shard: bool) {
+        let Message { channel, payload } = message;
+        let mut wakes = Vec::new();
+        let posting = &mut Posting::new(0, &mut wakes);
+        self.service
+            .pubsub
+            .publish(is_shard, channel, payload, posting);
+        wakes.into_iter().for_each(Waker::wake);
+    }
+
+    /// Deletes all data, for replicas and the append-only file too, and all libraries of functions.
+    fn flush(&'static self) {
+        let service = self.service;
+        self.runtime.spawn(async move {
+            let ticket = task::send_to_all(&service.shards, |engines, _| {
+                for engine in &mut *engines {
+                    let removed = engine.flush_all() as u64;
+                    engine.published().lazyfreed.add(removed);
+                }
+                let head = Head {
+                    stamp: 0,
+                    db: record::ANY_DB,
+                    audience: Audience::default(),
+                };
+                let mut records = Records::default();
+                records.push_bytes(head, &[b"FLUSHALL"]);
+                record::append(engines, &mut records, false);
+            });
+            poll_fn(|cx| ticket.poll(cx).map(drop)).await;
+            service.scripts.functions.flush(&mut || None);
+        });
+    }
+
+    /// Deletes the keys of slots, some at a time, so that commands run in between. A slot that is this node's by then
+    /// is left alone; none comes here by a move meanwhile.
+    pub(super) fn delete_keys(&'static self, slots: SlotSet) {
+        self.runtime.spawn(self.deletion(slots, None));
+    }
+
+    /// As [`Bus::delete_keys`]: begun at once, and over when it is awaited. Of a move that has come to nothing the log
+    /// knows the name already, and is told the end.
+    pub(super) fn deletion(
+        &'static self,
+        slots: SlotSet,
+        of: Option<NodeId>,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        self.moves.begin_deleting(&slots);
+        async move {
+            let config = self.service.config.load_full();
+            let mut going = Going {
+                bus: self,
+                name: of.unwrap_or_else(|| NodeId::from_random(rand::random())),
+                slots: &slots,
+                is_noted: of.is_some(),
+            };
+            for slot in slots.iter() {
+                for db in 0..config.databases as usize {
+                    let unlinks = config.lazyfree_lazy_server_del;
+                    self.delete_keys_of(slot, db, unlinks, &mut going).await;
+                }
+            }
+            if going.is_noted {
+                self.await_records(&slots).await;
+            }
+            // Before slots may come again: a move of the same ones may not begin in the log while another is not over.
+            self.note_over(going.name, false);
+            for name in self.moves.takers(&slots) {
+                self.note_over(name, true);
+            }
+            self.moves.end_deleting(&slots);
+        }
+    }
+
+    /// Waits until the log has what was deleted of slots: a hold's records are there before the next one's.
+    async fn await_records(&self, slots: &SlotSet) {
+        for shard in self.shards_of(slots) {
+            let ticket = task::send(&self.service.shards, &[shard], |_, _| {});
+            poll_fn(|cx| ticket.poll(cx).map(drop)).await;
+        }
+    }
+
+    /// The shards that have these slots.
+    pub(super) fn shards_of(&self, slots: &SlotSet) -> BTreeSet<u16> {
+        let shards = slots
+            .iter()
+            .map(|slot| self.service.router.shard_of_slot(slot));
+        shards.collect()
+    }
+
+    async fn delete_keys_of(&self, slot: u16, db: usize, unlinks: bool, going: &mut Going<'_>) {
+        let shard = self.service.router.shard_of_slot(slot);
+        let published = &self.service.all_published[usize::from(shard)];
+        while published.has_keys_in_slot(slot) {
+            // Where writes are held back for a failover the stream is to end.
+            while self.service.pause.holds_stream(clock::unix_ms()) {
+                tokio::time::sleep(LOOK_AGAIN).await;
+            }
+            going.note();
+            let (say, deleted) = oneshot::channel();
+            let mut say = Some(say);
+            let routes = self.service.slots.get();
+            let work = move |engines: &mut [&mut Engine], _: Now| {
+                let stays = |map: &ClusterMap| {
+                    map.owners[usize::from(slot)] == map.myself || !map.me().is_primary()
+                };
+                if routes.is_some_and(|routes| stays(&routes.load().map)) {
+                    return;
+                }
+                let each = engines.iter_mut();
+                let deleted =
+                    each.map(|engine| engine.delete_of_slot(db, slot, DELETED_TOGETHER, unlinks));
+                let deleted: usize = deleted.sum();
+                if let Some(say) = say.take() {
+                    let _ = say.send(deleted);
+                }
+            };
+            self.service.shards.submit(Job::task(&[shard], work));
+            if !deleted.await.is_ok_and(|count| count >= DELETED_TOGETHER) {
+                return;
+            }
+        }
+    }
+}
+
+/// A deletion that is under way, which the log knows of: what is left when this node ends, or another takes its place,
+/// goes then.
+struct Going<'a> {
+    bus: &'static Bus,
+    name: NodeId,
+    slots: &'a SlotSet,
+    is_noted: bool,
+}
+
+impl Going<'_> {
+    /// Writes it down, once.
+    fn note(&mut self) {
+        if !std::mem::replace(&mut self.is_noted, true) {
+            self.bus.note(SlotNote {
+                name: self.name,
+                is_coming: false,
+                slots: self.slots.clone(),
+            });
+        }
+    }
+}

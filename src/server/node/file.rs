@@ -1,0 +1,349 @@
+//! `cluster-config-file` on disk: read at the start, put in place anew whenever something of it changes, locked for as
+//! long as the process lives.
+//!
+//! A new text is written to a file beside it, made safe, and renamed over the old one; then the folder is made safe.
+//! After a crash at any moment one of the two is there as a whole. The lock is on the file that has the name: the new
+//! one is locked before it gets the name, so that at no moment another process finds a file without a lock.
+//!
+//! A text that is written beside it, but not safe yet ([`NodesFile::keep`]), outlives the process, though not a power
+//! cut. The next start takes it instead of the file if it is whole and not older: its last line is there.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+
+use basalt_commands::cluster::nodes_conf::{read, write};
+use basalt_commands::cluster::saved::Saved;
+use basalt_commands::config::Config;
+use basalt_commands::config::values::system_text;
+use basalt_core::base::lossless;
+
+/// Bytes of the largest file that is read: far more than a thousand nodes with all slots on their way need.
+const BYTES_MAX: u64 = 256 << 20;
+/// Characters of a broken line that are shown.
+const SHOWN_CHARS_MAX: usize = 200;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct NodesFile {
+    path: PathBuf,
+    /// The file, whose lock lasts as long as it is open.
+    locked: File,
+    /// What was put there last, but for times.
+    has: Option<String>,
+    /// The newer text beside the file, which is not safe yet: that, but for times, and its file.
+    kept: Option<(String, File)>,
+    /// How often something was put there.
+    #[cfg(test)]
+    puts: u32,
+}
+
+impl NodesFile {
+    /// Locks the file, which is made if it is not there, and reads it; nothing was saved if it is empty. The text says
+    /// what is wrong.
+    pub(super) fn open(config: &Config) -> Result<(NodesFile, Option<Saved>), String> {
+        let path = config
+            .dir
+            .join(lossless::path_of(&config.cluster_config_file));
+        // What CONFIG SET makes of the folder later does not matter to it.
+        let path = std::path::absolute(&path).unwrap_or(path);
+        let shown = path.display();
+        let opened = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o644)
+            .open(&path);
+        let locked = opened.map_err(|error| {
+            let why = system_text(&error);
+            format!("Can't open {shown} in order to acquire a lock: {why}")
+        })?;
+        lock(&locked).map_err(|error| match error.kind() {
+            ErrorKind::WouldBlock => format!(
+                "Sorry, the cluster configuration file {shown} is already used by a different Redis Cluster node. \
+                 Please make sure that different nodes use different cluster configuration files."
+            ),
+            _ => format!("Impossible to lock {shown}: {}", system_text(&error)),
+        })?;
+        let mut bytes = Vec::new();
+        let taken = (&locked).take(BYTES_MAX + 1).read_to_end(&mut bytes);
+        let taken = taken.and_then(|count| match count as u64 {
+            ..=BYTES_MAX => Ok(()),
+            _ => Err(io::Error::from(ErrorKind::FileTooLarge)),
+        });
+        taken.map_err(|error| {
+            let why = system_text(&error);
+            format!("Loading the cluster node config from {shown}: {why}")
+        })?;
+        let file = NodesFile::new(path, locked);
+        if let Some(saved) = file.unsynced(config.tls_cluster) {
+            return Ok((file, Some(saved)));
+        }
+        let shown = file.path.display();
+        if bytes.is_empty() {
+            return Ok((file, None));
+        }
+        let text = String::from_utf8_lossy(&bytes);
+        let saved = read::read(&text, config.tls_cluster).map_err(|broken| {
+            let line = text.lines().nth(broken.line.saturating_sub(1));
+            let line: String = line.unwrap_or("").chars().take(SHOWN_CHARS_MAX).collect();
+            format!(
+                "Unrecoverable error: corrupted cluster config file \"{line}\". {shown}, {broken}"
+            )
+        })?;
+        Ok((file, Some(saved)))
+    }
+
+    /// A text that the last process kept, but had no time to make safe.
+    fn unsynced(&self, is_tls: bool) -> Option<Saved> {
+        let beside = self.beside("unsynced");
+        let written = |path: &Path| fs::metadata(path).and_then(|data| data.modified());
+        let is_newer = written(&beside).ok()? >= written(&self.path).ok()?;
+        let text = fs::read_to_string(&beside).ok()?;
+        let is_whole = text
+            .strip_suffix('\n')
+            .and_then(|text| text.lines().next_back())
+            .is_some_and(|line| line.starts_with("vars "));
+        let saved = read::read(&text, is_tls).ok()?;
+        (is_newer && is_whole).then_some(saved)
+    }
+
+    /// A file beside this one.
+    fn beside(&self, what: &str) -> PathBuf {
+        let mut path = self.path.clone().into_os_string();
+        path.push(format!(".{what}"));
+        PathBuf::from(path)
+    }
+
+    fn new(path: PathBuf, locked: File) -> NodesFile {
+        NodesFile {
+            path,
+            locked,
+            has: None,
+            kept: None,
+            #[cfg(test)]
+            puts: 0,
+        }
+    }
+
+    /// Puts what is to be kept in place of what was, unless that says the same but for the times of pings and pongs. It
+    /// is safe on disk when this returns. `is_forced`: it is put there in any case.
+    pub(super) fn save(&mut self, saved: &Saved, is_forced: bool) -> io::Result<()> {
+        let timeless = write::write(&without_times(saved));
+        if !is_forced && self.has.as_ref() == Some(&timeless) {
+            return Ok(());
+        }
+        self.has = None;
+        self.keep_text(saved, timeless.clone())?;
+        let put = self.put();
+        if put.is_err() {
+            // It may have its name already.
+            let _ = fs::remove_file(self.beside("unsynced"));
+        } else {
+            self.has = Some(timeless);
+        }
+        put
+    }
+
+    /// Keeps what is to be saved beside the file, where the next start finds it if this process is killed before
+    /// [`NodesFile::save`] has made it safe.
+    pub(super) fn keep(&mut self, saved: &Saved) -> io::Result<()> {
+        let timeless = write::write(&without_times(saved));
+        if self.kept.is_none() && self.has.as_ref() == Some(&timeless) {
+            return Ok(());
+        }
+        self.keep_text(saved, timeless)
+    }
+
+    fn keep_text(&mut self, saved: &Saved, timeless: String) -> io::Result<()> {
+        if self.kept.as_ref().is_some_and(|(has, _)| *has == timeless) {
+            return Ok(());
+        }
+        let aside = self.beside("tmp");
+        let kept = self.write_beside(&aside, &write::write(saved));
+        if kept.is_err() {
+            // It may not have come to be.
+            let _ = fs::remove_file(&aside);
+        }
+        self.kept = Some((timeless, kept?));
+        Ok(())
+    }
+
+    fn write_beside(&self, aside: &Path, text: &str) -> io::Result<File> {
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o644)
+            .open(aside)?;
+        lock(&file)?;
+        file.write_all(text.as_bytes())?;
+        fs::rename(aside, self.beside("unsynced"))?;
+        Ok(file)
+    }
+
+    /// Makes what is kept beside the file safe, and puts it in its place.
+    fn put(&mut self) -> io::Result<()> {
+        #[cfg(test)]
+        {
+            self.puts += 1;
+        }
+        let Some((_, file)) = self.kept.take() else {
+            return Ok(());
+        };
+        file.sync_all()?;
+        fs::rename(self.beside("unsynced"), &self.path)?;
+        self.locked = file;
+        let folder = self.path.parent();
+        File::open(folder.unwrap_or(Path::new("/")))?.sync_all()
+    }
+}
+
+/// What is saved but for what every pong changes, and no start looks at.
+fn without_times(saved: &Saved) -> Saved {
+    let mut saved = saved.clone();
+    for node in &mut saved.nodes {
+        (node.ping_sent, node.pong_received) = (0, 0);
+    }
+    saved
+}
+
+fn lock(file: &File) -> io::Result<()> {
+    Ok(flock(file, FlockOperation::NonBlockingLockExclusive)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(dir: &Path) -> Config {
+        Config {
+            dir: dir.to_owned(),
+            ..Config::default()
+        }
+    }
+
+    fn sample() -> Saved {
+        let text = "28e8ff7a77886969e9cebc113fb698fa4132a5bf 10.0.0.1:1@2 myself,master - 0 0 3 connected 1-5\n";
+        read::read(text, false).expect("it is good")
+    }
+
+    #[test]
+    fn what_is_saved_is_read_at_the_next_start() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let config = config(dir.path());
+        let (mut file, saved) = NodesFile::open(&config).expect("it can be made");
+        assert_eq!(saved, None);
+        for _ in 0..2 {
+            file.save(&sample(), false).expect("there is room");
+        }
+        drop(file);
+        let (_file, saved) = NodesFile::open(&config).expect("it is good");
+        assert_eq!(saved, Some(sample()));
+        let names = fs::read_dir(dir.path()).expect("it is there");
+        assert_eq!(names.count(), 1, "nothing is left beside it");
+    }
+
+    #[test]
+    fn what_the_file_says_already_is_not_written_again() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let (mut file, _) = NodesFile::open(&config(dir.path())).expect("it can be made");
+        let mut saved = sample();
+        let mut puts = |saved: &Saved, is_forced| {
+            file.save(saved, is_forced).expect("there is room");
+            file.puts
+        };
+        assert_eq!(puts(&saved, false), 1);
+        saved.nodes[0].pong_received = 1_700_000_000_000;
+        assert_eq!(puts(&saved, false), 1, "a pong has come since");
+        assert_eq!(puts(&saved, true), 2, "it is to be shown that it can be");
+        saved.last_vote_epoch = 4;
+        assert_eq!(puts(&saved, false), 3);
+        saved.nodes[0].slots.insert(6);
+        assert_eq!(puts(&saved, false), 4);
+        assert_eq!(puts(&saved, false), 4);
+    }
+
+    #[test]
+    fn what_is_kept_beside_it_is_read_at_the_next_start() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let config = config(dir.path());
+        let (mut file, _) = NodesFile::open(&config).expect("it can be made");
+        let mut saved = sample();
+        file.save(&saved, false).expect("there is room");
+        let open = || NodesFile::open(&config).expect("it is good").1;
+        let mut change = |file: &mut NodesFile, slot| {
+            saved.nodes[0].slots.insert(slot);
+            file.keep(&saved).expect("there is room");
+            saved.clone()
+        };
+        let kept = change(&mut file, 6);
+        assert_eq!(file.puts, 1, "nothing is put in place yet");
+        drop(file);
+        assert_eq!(open(), Some(kept));
+        // Cut off, as a power cut may leave it.
+        let beside = dir.path().join("nodes.conf.unsynced");
+        let text = fs::read_to_string(&beside).expect("it is there");
+        fs::write(&beside, &text[..text.len() - 3]).expect("there is room");
+        assert_eq!(open(), Some(sample()), "the file itself is whole");
+        let (mut file, _) = NodesFile::open(&config).expect("it is good");
+        let kept = change(&mut file, 7);
+        file.save(&kept, false).expect("there is room");
+        assert!(!beside.exists(), "it has become the file");
+        drop(file);
+        assert_eq!(open(), Some(kept));
+    }
+
+    #[test]
+    fn one_process_has_it_before_and_after_it_is_saved() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let config = config(dir.path());
+        let (mut file, _) = NodesFile::open(&config).expect("it can be made");
+        let refused = || {
+            let text = NodesFile::open(&config).expect_err("another one has it");
+            assert!(
+                text.starts_with("Sorry, the cluster configuration file /"),
+                "{text}"
+            );
+        };
+        refused();
+        file.save(&sample(), false).expect("there is room");
+        refused();
+        drop(file);
+        NodesFile::open(&config).expect("it is free");
+    }
+
+    #[test]
+    fn a_broken_file_says_what_is_wrong_and_where() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let config = config(dir.path());
+        let path = dir.path().join("nodes.conf");
+        fs::write(&path, b"\nnonsense \xFF\n").expect("there is room");
+        let text = NodesFile::open(&config).expect_err("it is broken");
+        let shown = path.display();
+        let expected = format!(
+            "Unrecoverable error: corrupted cluster config file \"nonsense \u{FFFD}\". {shown}, line 2: 2 fields where 8 belong"
+        );
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn what_can_not_be_saved_leaves_what_was() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let config = config(dir.path());
+        let (mut file, _) = NodesFile::open(&config).expect("it can be made");
+        file.save(&sample(), false).expect("there is room");
+        let aside = dir.path().join("nodes.conf.tmp");
+        fs::create_dir(&aside).expect("there is room");
+        file.save(&Saved::default(), false)
+            .expect_err("a folder is in the way");
+        fs::remove_dir(&aside).expect("it is there");
+        drop(file);
+        let (_file, saved) = NodesFile::open(&config).expect("it is good");
+        assert_eq!(saved, Some(sample()));
+    }
+}

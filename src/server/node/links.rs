@@ -1,0 +1,475 @@
+//! Connections to other nodes: what waits to be sent over each, and the task that reads and writes.
+//!
+//! A link lives as long as its task, and the other way round. What is to be sent waits in a queue with a bound:
+//! `cluster-link-sendbuf-limit`, looked at with each tick as in Redis, and a bound of its own that is never passed.
+//!
+//! Anybody can open a link to this node and say any name over it, so nothing that such a link says has it hold more
+//! ([`Inbound`]): all of them together hold a bounded number of bytes, packets that have come in part and answers that
+//! the other end does not read, and beyond it the fullest is closed. Links that this node has opened itself, or over
+//! which the other end has shown a certificate, do not count. A link that is silent holds no buffer.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::future::poll_fn;
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf, ReadHalf, WriteHalf};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::sync::Notify;
+
+use super::Bus;
+use crate::net::listener;
+use crate::net::stream::Stream;
+use crate::telemetry::log;
+use crate::tls::handshake;
+use basalt_commands::cluster::node_id::NodeId;
+use basalt_commands::cluster::output::LinkId;
+use basalt_commands::cluster::packet::Packet;
+use basalt_commands::cluster::wire::decode::Refused;
+use basalt_commands::cluster::wire::reader::{Broken, Reader, UNPROVEN_BYTES_MAX};
+
+/// Bytes that are read at once.
+const READ_BYTES: usize = 64 << 10;
+/// Bytes that wait for one link at most, where the configuration sets no limit.
+const QUEUE_BYTES_MAX: usize = 1 << 30;
+/// Bytes that a queue takes beside its packets, and for each of them.
+const QUEUE_BYTES: usize = size_of::<Queue>();
+const PACKET_BYTES: usize = size_of::<Bytes>();
+/// Packets for which a link keeps room.
+const PACKETS_KEPT: usize = 4;
+/// How long a connection may take to come about, at least.
+const CONNECT_TIME_MIN: Duration = Duration::from_secs(1);
+/// Node timeouts that a node may be silent on a link that it has opened. It pings over it at least twice in each.
+const SILENT_TIMEOUTS: u32 = 4;
+/// How long a node may be silent in any case.
+const SILENT_MIN: Duration = Duration::from_secs(60);
+
+thread_local! {
+    /// Bytes as they are read, before a link's reader takes from them what it has to hold.
+    static READ: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ_BYTES].into_boxed_slice());
+}
+
+/// Bytes that all links together hold which anybody may have opened: two of the longest packets over one.
+const INBOUND_BYTES_MAX: usize = 2 * UNPROVEN_BYTES_MAX;
+
+/// Who is at the other end of a link.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Peer {
+    /// A node at an address that this node has gone to, or one that has shown a certificate.
+    Proven,
+    /// Anybody who can reach the port.
+    Anybody,
+}
+
+/// Bytes that links hold which anybody may have opened.
+#[derive(Default)]
+pub(super) struct Inbound(AtomicUsize);
+
+impl Inbound {
+    /// Counts what a link holds now in place of what it held when it was last counted; whether that is too much, all
+    /// links together.
+    fn count(&self, queue: &Queue, bytes: usize) -> bool {
+        let before = queue.counted.swap(bytes, Relaxed);
+        let all = self.0.fetch_add(bytes.wrapping_sub(before), Relaxed);
+        all.wrapping_add(bytes).wrapping_sub(before) > INBOUND_BYTES_MAX
+    }
+}
+
+/// What a link holds: packets to be sent, and the beginning of one that comes.
+#[derive(Default)]
+pub(super) struct Queue {
+    packets: Mutex<VecDeque<Bytes>>,
+    /// Bytes of all that is to be sent.
+    bytes: AtomicUsize,
+    /// Bytes of the packet that has come in part.
+    begun: AtomicUsize,
+    /// Bytes for which the link counts in [`Inbound`].
+    counted: AtomicUsize,
+    wake: Notify,
+    is_closed: AtomicBool,
+    closed: Notify,
+}
+
+impl Queue {
+    /// Memory that what is to be sent takes, in bytes.
+    pub(super) fn memory_bytes(&self) -> usize {
+        QUEUE_BYTES + self.bytes.load(Relaxed)
+    }
+
+    /// Bytes that the link holds in both directions.
+    fn held_bytes(&self) -> usize {
+        self.bytes.load(Relaxed) + self.begun.load(Relaxed)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.packets.lock().is_empty()
+    }
+
+    /// Adds a packet; false if there is no room.
+    fn push(&self, packet: Bytes) -> bool {
+        let bytes = packet.len() + PACKET_BYTES;
+        let before = self.bytes.fetch_add(bytes, Relaxed);
+        if before + bytes > QUEUE_BYTES_MAX {
+            self.bytes.fetch_sub(bytes, Relaxed);
+            return false;
+        }
+        self.packets.lock().push_back(packet);
+        self.wake.notify_one();
+        true
+    }
+
+    /// Waits for the first packet. It stays where it is, so that its memory counts until it is sent.
+    async fn first(&self) -> Bytes {
+        loop {
+            if let Some(packet) = self.packets.lock().front() {
+                return packet.clone();
+            }
+            self.wake.notified().await;
+        }
+    }
+
+    /// Has the task of the link end.
+    fn close(&self) {
+        self.is_closed.store(true, Relaxed);
+        self.closed.notify_one();
+    }
+
+    async fn until_closed(&self) {
+        while !self.is_closed.load(Relaxed) {
+            self.closed.notified().await;
+        }
+    }
+
+    fn sent(&self) {
+        if let Some(packet) = self.packets.lock().pop_front() {
+            self.bytes.fetch_sub(packet.len() + PACKET_BYTES, Relaxed);
+        }
+    }
+}
+
+/// A link, as those see it who do not run it.
+struct Link {
+    queue: Arc<Queue>,
+    is_open: bool,
+}
+
+/// What one link's figures are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct LinkFigures {
+    pub(super) is_open: bool,
+    pub(super) has_waiting: bool,
+    /// Memory of what is to be sent.
+    pub(super) memory_bytes: usize,
+    /// Memory of a packet that has come in part.
+    pub(super) begun_bytes: usize,
+    /// Bytes for which it counts among the links that anybody may have opened.
+    pub(super) counted_bytes: usize,
+}
+
+/// Bytes that went over all links.
+#[derive(Default)]
+pub(super) struct Volume {
+    pub(super) sent: AtomicU64,
+    pub(super) received: AtomicU64,
+}
+
+/// All links, by their numbers.
+#[derive(Default)]
+pub(super) struct Links(BTreeMap<LinkId, Link>);
+
+impl Links {
+    /// Adds a link, which is open or to be opened; what it sends goes through the queue.
+    pub(super) fn add(&mut self, id: LinkId, is_open: bool) -> Arc<Queue> {
+        let queue = Arc::<Queue>::default();
+        let link = Link {
+            queue: Arc::clone(&queue),
+            is_open,
+        };
+        self.0.insert(id, link);
+        queue
+    }
+
+    pub(super) fn note_open(&mut self, id: LinkId) {
+        if let Some(link) = self.0.get_mut(&id) {
+            link.is_open = true;
+        }
+    }
+
+    /// Whether there is an open link of this number.
+    pub(super) fn is_open(&self, id: LinkId) -> bool {
+        self.0.get(&id).is_some_and(|link| link.is_open)
+    }
+
+    /// Has a packet sent; false if there is no room for it, and true if there is no such link.
+    pub(super) fn send(&self, id: LinkId, packet: Bytes) -> bool {
+        match self.0.get(&id) {
+            Some(link) => link.queue.push(packet),
+            None => true,
+        }
+    }
+
+    /// Forgets a link, and ends its task, which may be the one that runs this.
+    pub(super) fn close(&mut self, id: LinkId) {
+        if let Some(link) = self.0.remove(&id) {
+            link.queue.close();
+        }
+    }
+
+    /// Stops to count what a link holds that is about to be closed.
+    pub(super) fn discount(&self, id: LinkId, inbound: &Inbound) {
+        if let Some(link) = self.0.get(&id) {
+            inbound.count(&link.queue, 0);
+        }
+    }
+
+    /// Forgets a link whose task has ended.
+    pub(super) fn forget(&mut self, id: LinkId) -> bool {
+        self.0.remove(&id).is_some()
+    }
+
+    /// Whether a packet waits to be sent over an open link.
+    pub(super) fn has_waiting(&self) -> bool {
+        let mut open = self.0.values().filter(|link| link.is_open);
+        open.any(|link| !link.queue.is_empty())
+    }
+
+    /// All links with their figures.
+    pub(super) fn all(&self) -> impl Iterator<Item = (LinkId, LinkFigures)> {
+        self.0.iter().map(|(id, link)| {
+            let figures = LinkFigures {
+                is_open: link.is_open,
+                has_waiting: !link.queue.is_empty(),
+                memory_bytes: link.queue.memory_bytes(),
+                begun_bytes: link.queue.begun.load(Relaxed),
+                counted_bytes: link.queue.counted.load(Relaxed),
+            };
+            (*id, figures)
+        })
+    }
+}
+
+/// Connects to a node, and serves the link until it ends.
+pub(super) async fn connect(
+    bus: &'static Bus,
+    id: LinkId,
+    (ip, port): (String, u16),
+    queue: Arc<Queue>,
+) {
+    let patience = bus.node_timeout().max(CONNECT_TIME_MIN);
+    let opened = tokio::select! {
+        opened = tokio::time::timeout(patience, open(bus, &ip, port)) => opened,
+        () = queue.until_closed() => return,
+    };
+    let opened = opened.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()));
+    match opened {
+        Ok((stream, peer, local)) => {
+            bus.opened(id, &ip_of(peer), &ip_of(local));
+            serve(bus, id, stream, queue, (peer, Peer::Proven)).await;
+        }
+        Err(error) => {
+            tracing::debug!("Unable to connect to Cluster Node [{ip}]:{port}: {error}");
+            bus.ended(id);
+        }
+    }
+}
+
+pub(super) async fn open(
+    bus: &Bus,
+    ip: &str,
+    port: u16,
+) -> io::Result<(Stream, SocketAddr, SocketAddr)> {
+    let config = bus.service.config.load_full();
+    let from = config.bind_source_addr.parse::<IpAddr>().ok();
+    let socket = match ip.parse::<IpAddr>() {
+        Ok(ip) => connect_to((ip, port).into(), from).await?,
+        // An announced address may be a name.
+        Err(_) => {
+            let mut found = tokio::net::lookup_host((ip, port)).await?;
+            let address = found.next().ok_or(ErrorKind::NotFound)?;
+            connect_to(address, from).await?
+        }
+    };
+    let (peer, local) = (socket.peer_addr()?, socket.local_addr()?);
+    let _ = listener::prepare(&socket, bus.keepalive_s());
+    let stream = match config.tls_cluster {
+        false => Stream::Tcp(socket),
+        true => {
+            let contexts = bus.service.tls.current().ok_or(ErrorKind::NotConnected)?;
+            let shaken = handshake::connect(socket, ip, &contexts).await;
+            Stream::Tls(Box::new(shaken.map_err(io::Error::other)?))
+        }
+    };
+    Ok((stream, peer, local))
+}
+
+async fn connect_to(address: SocketAddr, from: Option<IpAddr>) -> io::Result<TcpStream> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    if let Some(from) = from.filter(|from| from.is_ipv4() == address.is_ipv4()) {
+        socket.bind((from, 0).into())?;
+    }
+    socket.connect(address).await
+}
+
+/// An address without its port, as other nodes are told it.
+pub(super) fn ip_of(address: SocketAddr) -> String {
+    address.ip().to_canonical().to_string()
+}
+
+/// Reads and writes until the link ends.
+pub(super) async fn serve(
+    bus: &'static Bus,
+    id: LinkId,
+    stream: Stream,
+    queue: Arc<Queue>,
+    (peer, proof): (SocketAddr, Peer),
+) {
+    let (reading, writing) = tokio::io::split(stream);
+    let counted = Counted {
+        bus,
+        queue: &queue,
+        counts: proof == Peer::Anybody,
+    };
+    let why = tokio::select! {
+        why = read(bus, id, reading, peer, &counted) => why,
+        why = write(bus, writing, &counted) => why,
+        () = queue.until_closed() => return,
+    };
+    tracing::debug!("Link with the cluster node at {peer} ended: {why}");
+    bus.ended(id);
+}
+
+/// What a link holds, as it counts for all links together; nothing from its end on.
+struct Counted<'q> {
+    bus: &'static Bus,
+    queue: &'q Queue,
+    counts: bool,
+}
+
+impl Counted<'_> {
+    /// Counts anew; whether all links hold too much.
+    fn count(&self) -> bool {
+        let is_open = !self.queue.is_closed.load(Relaxed);
+        let counts = self.counts && is_open;
+        counts && self.bus.inbound.count(self.queue, self.queue.held_bytes())
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.bus.inbound.count(self.queue, 0);
+    }
+}
+
+/// Bytes that have come, and what their reader says of them.
+type Fed = (usize, Result<(), Broken>);
+
+/// Reads what there is. The bytes lie in a buffer of the thread's, so that nothing of it may be kept.
+fn poll_feed(
+    cx: &mut Context<'_>,
+    stream: &mut ReadHalf<Stream>,
+    feed: &mut impl FnMut(&[u8]) -> Result<(), Broken>,
+) -> Poll<io::Result<Fed>> {
+    READ.with_borrow_mut(|bytes| {
+        let mut read = ReadBuf::new(bytes);
+        std::task::ready!(Pin::new(stream).poll_read(cx, &mut read))?;
+        let filled = read.filled();
+        Poll::Ready(Ok((filled.len(), feed(filled))))
+    })
+}
+
+async fn read(
+    bus: &'static Bus,
+    id: LinkId,
+    mut stream: ReadHalf<Stream>,
+    peer: SocketAddr,
+    counted: &Counted<'_>,
+) -> String {
+    let mut reader = match counted.counts {
+        true => Reader::unproven(),
+        false => Reader::default(),
+    };
+    let mut packets: Vec<Result<Packet, Refused>> = Vec::new();
+    loop {
+        let silence = (bus.node_timeout() * SILENT_TIMEOUTS).max(SILENT_MIN);
+        let mut feed = |bytes: &[u8]| {
+            let map = bus.map();
+            // Under the name of this node comes nothing that it has to hold.
+            let is_other = |name: &NodeId| *name != map.me().id;
+            let is_known = |name: &NodeId| is_other(name) && map.find(name.as_bytes()).is_some();
+            reader.feed(bytes, is_known, |packet| packets.push(packet))
+        };
+        let fed = poll_fn(|cx| poll_feed(cx, &mut stream, &mut feed));
+        let (count, fed) = match tokio::time::timeout(silence, fed).await {
+            Err(_) => return "it is silent".to_owned(),
+            Ok(Err(error)) => return error.to_string(),
+            Ok(Ok((0, _))) => return "closed".to_owned(),
+            Ok(Ok(fed)) => fed,
+        };
+        bus.awake().await;
+        bus.volume.received.fetch_add(count as u64, Relaxed);
+        for packet in packets.drain(..) {
+            if !bus.receive(id, packet, peer) {
+                return "closed here".to_owned();
+            }
+        }
+        packets.shrink_to(PACKETS_KEPT);
+        if let Err(broken) = fed {
+            log::warn_seldom(
+                "cluster-bus",
+                format_args!(
+                    "Bad message length or signature received on the Cluster bus from {peer}: {broken}"
+                ),
+            );
+            return broken.to_string();
+        }
+        counted.queue.begun.store(reader.memory_bytes(), Relaxed);
+        while counted.count() && bus.free_fullest() {}
+    }
+}
+
+async fn write(bus: &Bus, mut stream: WriteHalf<Stream>, counted: &Counted<'_>) -> String {
+    let queue = counted.queue;
+    loop {
+        let packet = queue.first().await;
+        let written = match stream.write_all(&packet).await {
+            Ok(()) => stream.flush().await,
+            error => error,
+        };
+        if let Err(error) = written {
+            return error.to_string();
+        }
+        bus.volume.sent.fetch_add(packet.len() as u64, Relaxed);
+        queue.sent();
+        counted.count();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_counts_what_waits_and_has_a_bound() {
+        let queue = Queue::default();
+        let empty = queue.memory_bytes();
+        assert!(queue.push(Bytes::from(vec![0; 1000])));
+        assert!(queue.push(Bytes::from(vec![0; 500])));
+        assert_eq!(queue.memory_bytes(), empty + 1500 + 2 * PACKET_BYTES);
+        queue.sent();
+        assert_eq!(queue.memory_bytes(), empty + 500 + PACKET_BYTES);
+        queue.bytes.store(QUEUE_BYTES_MAX, Relaxed);
+        assert!(!queue.push(Bytes::from_static(b"x")));
+        assert_eq!(queue.packets.lock().len(), 1);
+    }
+}

@@ -1,0 +1,561 @@
+//! This server as a node of a Redis Cluster: the machine of `cluster/` with its sockets, its clock and its file.
+//!
+//! ```text
+//! this file  the machine and what is around it: calls, and what comes out of them, in order
+//! effects    a queue of what comes out of them for the rest of the server
+//! carrying   that carried out
+//! commands   what commands may ask
+//! links      connections to other nodes
+//! accepting  connections from other nodes
+//! local      what the machine asks of the server
+//! moving     slots that go to another node, or come, in one piece
+//! outbox     messages that are published here and go to other nodes
+//! seeds      places at which other nodes may be found
+//! settings   what the configuration tells the machine
+//! file       what is kept over a restart
+//! saving     when that is written
+//! ```
+//!
+//! All sockets of the bus, and its clock, are served by one thread of its own, so that a node answers the others
+//! however busy those threads are that serve clients.
+//!
+//! The machine and the table of links stand under one lock. What concerns the rest of the server is queued there and
+//! carried out without it ([`Effects`]); the file is written without it too ([`saving`]).
+
+mod accepting;
+mod carrying;
+mod commands;
+mod effects;
+mod file;
+mod links;
+mod local;
+mod moving;
+mod outbox;
+mod saving;
+mod seeds;
+mod settings;
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::net::TcpListener;
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::MissedTickBehavior;
+
+use crate::replication::Replication;
+use crate::script::stack;
+use crate::state::Service;
+use crate::telemetry::{clock, log};
+use basalt_commands::cluster::Millis;
+use basalt_commands::cluster::machine::Machine;
+use basalt_commands::cluster::map::ClusterMap;
+use basalt_commands::cluster::output::{Level, LinkId, Output};
+use basalt_commands::cluster::packet::Packet;
+use basalt_commands::cluster::settings::Settings;
+use basalt_commands::cluster::wire::decode::Refused;
+use basalt_commands::cluster::wire::encode::encode;
+use basalt_commands::config::Config;
+use basalt_commands::config::values::ClusterMode;
+use carrying::{Effect, Held};
+use effects::Effects;
+use file::NodesFile;
+use links::{Inbound, LinkFigures, Links, Queue, Volume};
+use local::Here;
+use moving::Moves;
+use outbox::Outbox;
+use saving::Saver;
+
+/// How often the machine looks at what is due.
+const TICK: Duration = Duration::from_millis(100);
+/// Connections of other nodes at once. A thousand nodes have one each; strangers find the rest.
+const INBOUND_MAX: usize = 4096;
+/// How long an end waits until the other nodes have been told of it.
+const FAREWELL: Duration = Duration::from_millis(500);
+/// How soon it is looked again whether the server sleeps (DEBUG SLEEP).
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+/// Says that no kind of packet is dropped.
+const NO_KIND: u64 = u64::MAX;
+
+/// What stands under the lock.
+struct Core {
+    machine: Machine,
+    links: Links,
+    settings: Settings,
+    /// Why the file could not be written, if it could not.
+    unsaved: Option<String>,
+    /// The packet that was written last: most go to several nodes.
+    written: Option<(Arc<Packet>, Bytes)>,
+    /// Writes are held back, and those that were admitted before have not all taken effect yet.
+    is_landing: bool,
+    /// The bus has begun to tick: what was loaded at the start is complete.
+    has_ticked: bool,
+}
+
+/// See the module.
+pub(crate) struct Bus {
+    service: &'static Service,
+    replication: Arc<Replication>,
+    runtime: Handle,
+    volume: Volume,
+    inbound: Inbound,
+    core: Mutex<Core>,
+    saver: Saver,
+    effects: Effects<Effect>,
+    /// Changes to the role of a primary that are under way.
+    leading: AtomicUsize,
+    /// What waits for their end.
+    held: Mutex<Held>,
+    outbox: Outbox,
+    moves: Moves,
+    admitted: Arc<Semaphore>,
+    dropped_kind: AtomicU64,
+    closes_on_drop: AtomicBool,
+    over_limit: AtomicU64,
+    /// The start: milliseconds since the machine's, and by the calendar.
+    started: (u64, Millis),
+}
+
+/// A bus whose sockets are open and not served yet.
+pub(crate) struct Opened {
+    pub(crate) bus: &'static Bus,
+    runtime: Runtime,
+    listeners: Vec<TcpListener>,
+}
+
+/// Looks whether a configuration leaves room for the bus, where there is to be one; the text says why not.
+pub(crate) fn check(config: &Config) -> Result<(), String> {
+    match config.cluster_enabled {
+        ClusterMode::Yes => settings::bus_port(config).map(drop),
+        _ => Ok(()),
+    }
+}
+
+impl Bus {
+    /// Reads the file and opens the sockets; the text says why the server can not start.
+    pub(crate) fn open(
+        service: &'static Service,
+        replication: &Arc<Replication>,
+    ) -> Result<Opened, String> {
+        let config = service.config.load_full();
+        let (mut file, saved) = NodesFile::open(&config)?;
+        let port = settings::bus_port(&config)?;
+        let told = settings::of(&config);
+        let now = clock::unix_ms();
+        let is_new = saved.is_none();
+        let machine = Machine::new(told.clone(), saved, rand::random(), now)?;
+        let id = machine.id();
+        match is_new {
+            true => tracing::info!("No cluster configuration found, I'm {id}"),
+            false => tracing::info!("Node configuration loaded, I'm {id}"),
+        }
+        let runtime = Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| format!("Can't start the cluster bus: {error}"))?;
+        let listeners = {
+            let _registers_here = runtime.enter();
+            accepting::open(&config, port)?
+        };
+        let bus: &'static Bus = Box::leak(Box::new(Bus {
+            service,
+            replication: Arc::clone(replication),
+            runtime: runtime.handle().clone(),
+            volume: Volume::default(),
+            inbound: Inbound::default(),
+            core: Mutex::new(Core {
+                machine,
+                links: Links::default(),
+                settings: told,
+                unsaved: None,
+                has_ticked: false,
+                written: None,
+                is_landing: false,
+            }),
+            saver: Saver::default(),
+            effects: Effects::default(),
+            leading: AtomicUsize::new(0),
+            held: Mutex::default(),
+            outbox: Outbox::default(),
+            moves: Moves::default(),
+            admitted: Arc::new(Semaphore::new(INBOUND_MAX)),
+            dropped_kind: AtomicU64::new(NO_KIND),
+            closes_on_drop: AtomicBool::new(false),
+            over_limit: AtomicU64::new(0),
+            started: (clock::since_boot_ms(), now),
+        }));
+        bus.drain(&mut bus.core.lock());
+        if is_new {
+            bus.save(&mut file, false);
+        }
+        let core = bus.core.lock();
+        if let Some(why) = &core.unsaved {
+            return Err(format!("Fatal: can't update cluster config file: {why}"));
+        }
+        let map = Arc::new(core.machine.map());
+        drop(core);
+        if let Some((host, port)) = primary_of(&map, config.tls_replication) {
+            // So that what is loaded goes on with its stream.
+            replication.replica.begin_with(host, port);
+        }
+        service.join(Box::new(bus), map);
+        bus.carry_out();
+        bus.keep_saved(file)?;
+        Ok(Opened {
+            bus,
+            runtime,
+            listeners,
+        })
+    }
+
+    /// The time of the machine: that of the start, and what has gone by since, so that a clock that is set does not
+    /// look like nodes that are silent.
+    fn now(&self) -> Millis {
+        let (boot_ms, unix_ms) = self.started;
+        unix_ms + clock::since_boot_ms().saturating_sub(boot_ms)
+    }
+
+    /// The node timeout.
+    fn node_timeout(&self) -> Duration {
+        let ms = self.service.config.load().cluster_node_timeout;
+        Duration::from_millis(ms.unsigned_abs())
+    }
+
+    /// Seconds of silence after which the system looks whether the other end of a link is there.
+    fn keepalive_s(&self) -> u64 {
+        self.node_timeout().as_secs() * 2
+    }
+
+    /// Waits while the server sleeps (DEBUG SLEEP).
+    async fn awake(&self) {
+        while self.service.pause.sleeps(clock::unix_ms()) {
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+
+    /// Room for one more connection of another node, if there is some.
+    fn admit_one(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.admitted).try_acquire_owned().ok()
+    }
+
+    /// Has the file say what this node knows, which is about to end, and a replica take its place where
+    /// `auto-failover-on-shutdown` says so.
+    pub(crate) fn leave(&'static self) {
+        self.save_at_end();
+        let is_wanted = self.service.config.load().auto_failover_on_shutdown;
+        if !is_wanted || !self.call(|core, now, here| core.machine.leave(now, here)) {
+            return;
+        }
+        let until = Instant::now() + FAREWELL;
+        while Instant::now() < until && self.core.lock().links.has_waiting() {
+            std::thread::sleep(LOOK_AGAIN);
+        }
+    }
+
+    /// Calls the machine, does what comes out of it, and carries out what that means for the rest of the server, unless
+    /// another thread is at it.
+    fn call<T>(&'static self, call: impl FnOnce(&mut Core, Millis, &Here) -> T) -> T {
+        let mut core = self.core.lock();
+        let answer = call(&mut core, self.now(), &Here(self));
+        self.drain(&mut core);
+        drop(core);
+        self.carry_out();
+        answer
+    }
+
+    /// Does what has come out of the machine, in order.
+    fn drain(&'static self, core: &mut Core) {
+        let outputs = core.machine.outputs();
+        let (mut is_map_new, mut goes_on) = (false, false);
+        for output in outputs {
+            match output {
+                Output::Connect { link, ip, bus_port } => {
+                    let queue = core.links.add(link, false);
+                    let place = (ip, bus_port);
+                    self.runtime.spawn(links::connect(self, link, place, queue));
+                }
+                Output::Close(link) => core.links.close(link),
+                Output::Send(link, packet) => self.send(core, link, packet),
+                Output::Save(_) => drop(self.saver.ask_now()),
+                Output::SaveSoon => drop(self.saver.ask_soon()),
+                Output::Follow { ip, port } => self.effects.queue(Effect::Follow(ip, port)),
+                Output::Lead => self.effects.queue(Effect::Lead),
+                Output::Pause(until) => {
+                    core.is_landing = true;
+                    goes_on = false;
+                    self.effects.queue(Effect::Pause(until));
+                }
+                Output::Unpause => goes_on = true,
+                Output::FlushAll => self.effects.queue(Effect::FlushAll),
+                Output::DeleteKeys(slots) => self.effects.queue(Effect::DeleteKeys(slots)),
+                Output::Deliver { message, is_shard } => {
+                    self.effects.queue(Effect::Deliver(message, is_shard));
+                }
+                Output::Publish => is_map_new = true,
+                Output::Log(level, text) => write_line(level, &text),
+                Output::LogSeldom(kind, level, text) => {
+                    log::seldom(kind, &text, |text| write_line(level, text));
+                }
+            }
+        }
+        if is_map_new {
+            let map = Arc::new(core.machine.map());
+            self.effects.queue(Effect::Publish(map));
+        }
+        if goes_on {
+            // What was held back is decided by the map of now.
+            self.effects.queue(Effect::Unpause);
+        }
+    }
+
+    fn send(&self, core: &mut Core, link: LinkId, packet: Arc<Packet>) {
+        if core.unsaved.is_some() || !core.links.is_open(link) {
+            return;
+        }
+        let mut packet = packet;
+        if packet.header.is_paused && core.is_landing {
+            // Its offset is not the last one yet. The next ping, a tick later, says so again.
+            Arc::make_mut(&mut packet).header.is_paused = false;
+        }
+        let bytes = match &core.written {
+            Some((written, bytes)) if Arc::ptr_eq(written, &packet) => bytes.clone(),
+            _ => {
+                let bytes = Bytes::from(encode(&packet));
+                core.written = Some((packet, bytes.clone()));
+                bytes
+            }
+        };
+        if !core.links.send(link, bytes) {
+            self.free_over_limit(core, link);
+        }
+    }
+
+    /// Closes a link over which too much waits to be sent.
+    fn free_over_limit(&self, core: &mut Core, link: LinkId) {
+        let node = core.machine.link(link);
+        let (node, is_inbound, _) = node.unwrap_or((None, false, 0));
+        let name = node.map_or(String::new(), |node| node.to_string());
+        let direction = if is_inbound { "from" } else { "to" };
+        log::warn_seldom(
+            "cluster-link-limit",
+            format_args!(
+                "Freeing cluster link({direction} node {name}) due to exceeding send buffer memory limit."
+            ),
+        );
+        self.over_limit.fetch_add(1, Relaxed);
+        core.links.close(link);
+        core.machine.closed(link);
+    }
+
+    /// Closes the link that holds most of those that anybody may have opened, first of all one over which no node that
+    /// is known has spoken from its own address; whether there was one.
+    fn free_fullest(&'static self) -> bool {
+        self.call(|core, _, _| {
+            let counted = core.links.all().filter(|(_, link)| link.counted_bytes > 0);
+            let fullest = counted.max_by_key(|(id, link)| {
+                let is_stranger = !core.machine.is_from_its_address(*id);
+                (is_stranger, link.counted_bytes)
+            });
+            let Some((id, link)) = fullest else {
+                return false;
+            };
+            log::warn_seldom(
+                "cluster-bus-inbound",
+                format_args!(
+                    "Freeing a cluster link of {} bytes, as all that other nodes have opened hold too much",
+                    link.counted_bytes
+                ),
+            );
+            core.links.discount(id, &self.inbound);
+            core.links.close(id);
+            core.machine.closed(id);
+            true
+        })
+    }
+
+    /// Carries out what waits, unless another thread does.
+    fn carry_out(&'static self) {
+        self.effects.run(|effect| self.carry_out_one(effect));
+    }
+
+    /// The map by which requests are decided.
+    fn map(&self) -> Arc<ClusterMap> {
+        self.service.cluster_map()
+    }
+
+    /// A link that another node has opened: its number, and the queue of what is sent over it.
+    fn accepted(&'static self, peer_ip: &str, local_ip: &str) -> (LinkId, Arc<Queue>) {
+        self.call(|core, now, _| {
+            let id = core.machine.accepted(peer_ip, local_ip, now);
+            (id, core.links.add(id, true))
+        })
+    }
+
+    /// A link that was to be opened is open.
+    fn opened(&'static self, id: LinkId, peer_ip: &str, local_ip: &str) {
+        self.call(|core, now, here| {
+            core.links.note_open(id);
+            core.machine.opened(id, peer_ip, local_ip, now, here);
+        });
+    }
+
+    /// The task of a link has ended.
+    fn ended(&'static self, id: LinkId) {
+        self.call(|core, _, _| {
+            if core.links.forget(id) {
+                core.machine.closed(id);
+            }
+        });
+    }
+
+    /// A packet has come over a link, or was refused; whether the link goes on.
+    fn receive(
+        &'static self,
+        id: LinkId,
+        packet: Result<Packet, Refused>,
+        peer: SocketAddr,
+    ) -> bool {
+        let packet = match packet {
+            Ok(packet) => packet,
+            Err(refused) => {
+                log::warn_seldom(
+                    "cluster-bus-packet",
+                    format_args!("A packet of the cluster bus from {peer} is dropped: {refused}"),
+                );
+                return true;
+            }
+        };
+        if self.dropped_kind.load(Relaxed) == packet.body.kind() as u64 {
+            tracing::warn!(
+                "A packet of the cluster bus from {peer} is dropped by the filter of DEBUG"
+            );
+            if self.closes_on_drop.load(Relaxed) {
+                self.call(|core, _, _| {
+                    core.links.close(id);
+                    core.machine.closed(id);
+                });
+                return false;
+            }
+            return true;
+        }
+        self.call(|core, now, here| {
+            core.machine.receive(id, &packet, now, here);
+            core.links.is_open(id)
+        })
+    }
+
+    /// CONFIG SET may have changed what the machine is told.
+    pub(crate) fn follow_config(&'static self) {
+        let told = settings::of(&self.service.config.load());
+        let is_new = self.core.lock().settings != told;
+        if is_new {
+            self.call(|core, now, here| {
+                core.settings = told.clone();
+                core.machine.settings(told, now, here);
+            });
+        }
+    }
+
+    fn tick(&'static self) {
+        let stopped_after = self.call(|core, now, here| {
+            core.has_ticked = true;
+            let limit = self.service.config.load().cluster_link_sendbuf_limit;
+            let is_over = |(_, figures): &(LinkId, LinkFigures)| {
+                limit > 0 && figures.memory_bytes as u64 > limit
+            };
+            let over: Vec<LinkId> = core.links.all().filter(is_over).map(|(id, _)| id).collect();
+            for id in over {
+                self.free_over_limit(core, id);
+            }
+            core.machine.note_unsaved(core.unsaved.is_some(), now);
+            core.machine.tick(now, here);
+            core.machine.stopped_after()
+        });
+        self.note_look(stopped_after);
+        self.look_at_moves();
+    }
+
+    /// The machine has seen that this node runs: clients' threads need not ask it for so many milliseconds.
+    fn note_look(&self, stopped_after: Millis) {
+        if let Some(slots) = self.service.slots.get() {
+            slots.note_look(clock::unix_ms().saturating_add(stopped_after));
+        }
+    }
+
+    /// Sends what is published here to other nodes.
+    async fn send_published(&'static self) {
+        loop {
+            let messages = self.outbox.take().await;
+            self.awake().await;
+            self.call(|core, _, here| {
+                for (message, is_shard) in messages {
+                    core.machine.publish(message, is_shard, here);
+                    self.drain(core);
+                }
+            });
+        }
+    }
+
+    async fn beat(&'static self) {
+        let mut ticks = tokio::time::interval(TICK);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            self.awake().await;
+            self.tick();
+        }
+    }
+}
+
+/// Writes a line of the machine's to the log.
+fn write_line(level: Level, text: &(impl fmt::Display + ?Sized)) {
+    match level {
+        Level::Debug => tracing::trace!("{text}"),
+        Level::Verbose => tracing::debug!("{text}"),
+        Level::Notice => tracing::info!("{text}"),
+        Level::Warning => tracing::warn!("{text}"),
+    }
+}
+
+/// Where clients find the primary that this node follows, if that is known.
+fn primary_of(map: &ClusterMap, is_tls: bool) -> Option<(String, u16)> {
+    let primary = &map.nodes[usize::from(map.me().primary?)];
+    let is_known = !primary.ip.is_empty() && primary.client_port(is_tls) != 0;
+    is_known.then(|| (primary.ip.clone(), primary.client_port(is_tls)))
+}
+
+impl Opened {
+    /// Begins to serve the bus on a thread of its own, once the data are loaded: what other nodes say of slots concerns
+    /// them.
+    pub(crate) fn begin(self) -> Result<(), String> {
+        let Opened {
+            bus,
+            runtime,
+            listeners,
+        } = self;
+        // It takes shards, and so it may come to run a script that was queued for one.
+        let started = stack::spawn("basalt-cluster".to_owned(), move || {
+            runtime.block_on(async {
+                let loading = &bus.service.telemetry.persistence.loading;
+                while loading.is_loading.load(Relaxed) {
+                    tokio::time::sleep(LOOK_AGAIN).await;
+                }
+                bus.delete_unfinished().await;
+                bus.call(|core, now, here| core.machine.loaded(now, here));
+                for listener in listeners {
+                    tokio::spawn(accepting::accept(bus, listener));
+                }
+                tokio::spawn(bus.send_published());
+                tokio::spawn(bus.seek());
+                bus.beat().await;
+            });
+        });
+        let failed = |error| format!("Can't start the thread of the cluster bus: {error}");
+        started.map(drop).map_err(failed)
+    }
+}

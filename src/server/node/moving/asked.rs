@@ -1,0 +1,275 @@
+//! Moves to here that this node has asked for: CLUSTER MIGRATION IMPORT.
+//!
+//! The node that has the slots is asked for them as a client would (`CLUSTER MIGRATESLOTS`). What follows is a move
+//! like any other: it begins when that node comes with these slots.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::super::{Bus, links};
+use super::job::{Job, State};
+use super::{UNDER_WAY_MAX, fail, has_all, meet};
+use crate::telemetry::clock;
+use basalt_commands::cluster::node_id::NodeId;
+use basalt_commands::cluster::slot_set::SlotSet;
+use basalt_commands::command::host::cluster::{SlotMove, SlotTask};
+use basalt_core::base::lossless;
+use basalt_core::resp::answer::Answer;
+use basalt_engine::serial::commands;
+
+/// Seconds for which what was asked for and cancelled is refused, should the source come with it.
+const REFUSED_S: u64 = 60;
+
+/// A move that was asked for.
+pub(super) struct Asked {
+    id: NodeId,
+    slots: SlotSet,
+    source: NodeId,
+    target: NodeId,
+    asked_s: u64,
+    outcome: Mutex<Outcome>,
+}
+
+/// What has come of it.
+enum Outcome {
+    /// Nothing yet.
+    Open,
+    /// The slots come, or have come.
+    Begun(Arc<Job>),
+    /// An end before anything came: how, why, and in which second.
+    Over(State, String, u64),
+}
+
+impl Asked {
+    fn is_open(&self) -> bool {
+        matches!(*self.outcome.lock(), Outcome::Open)
+    }
+
+    /// Comes to its end, unless it has or the slots come.
+    fn end(&self, state: State, why: impl Into<String>) -> bool {
+        let mut outcome = self.outcome.lock();
+        let is_open = matches!(*outcome, Outcome::Open);
+        if is_open {
+            *outcome = Outcome::Over(state, why.into(), clock::unix_ms() / 1000);
+        }
+        is_open
+    }
+
+    fn view(&self) -> SlotMove {
+        let (state, message, updated_s) = match &*self.outcome.lock() {
+            Outcome::Begun(job) => return job.view(),
+            Outcome::Open => (State::Connecting, String::new(), self.asked_s),
+            Outcome::Over(state, why, second) => (*state, why.clone(), *second),
+        };
+        SlotMove {
+            name: self.id,
+            is_export: false,
+            slots: self.slots.clone(),
+            source: self.source,
+            target: self.target,
+            created_s: self.asked_s,
+            updated_s,
+            acked_s: 0,
+            state: state.word(),
+            message,
+            waiting_bytes: 0,
+            paused_ms: 0,
+        }
+    }
+}
+
+/// Ends a move to here that a user does not want any more; whether it was under way.
+fn cancel(job: &Job) -> bool {
+    let is_under_way = job.end(State::Cancelled, "user request");
+    if is_under_way && let Some(client) = &job.client {
+        client.kill();
+    }
+    is_under_way
+}
+
+impl Bus {
+    /// See [`Cluster::import_slots`](basalt_commands::command::host::cluster::Cluster::import_slots).
+    pub(in super::super) fn ask_for(
+        &'static self,
+        source: NodeId,
+        slots: SlotSet,
+    ) -> Result<NodeId, String> {
+        let under_way = self.moves.under_way();
+        let mut imports = under_way.iter().filter(|job| !job.is_export());
+        if let Some(job) = imports.find(|job| meet(&job.slots, &slots)) {
+            let ranges = job.ranges();
+            return Err(format!(
+                "ERR overlapping import exists for slot range: {ranges}"
+            ));
+        }
+        let mut all = self.moves.asked.lock();
+        // What has not begun, the source may have given up or never have heard of.
+        for open in all.iter().filter(|asked| meet(&asked.slots, &slots)) {
+            open.end(State::Failed, "new import requested");
+        }
+        if all.iter().filter(|asked| asked.is_open()).count() >= UNDER_WAY_MAX {
+            return Err("ERR Too many slot migrations are under way".to_owned());
+        }
+        let kept = self
+            .service
+            .config
+            .load()
+            .cluster_slot_migration_log_max_len;
+        all.truncate((kept as usize).max(UNDER_WAY_MAX));
+        let asked = Arc::new(Asked {
+            id: NodeId::from_random(rand::random()),
+            slots,
+            source,
+            target: self.map().me().id,
+            asked_s: clock::unix_ms() / 1000,
+            outcome: Mutex::new(Outcome::Open),
+        });
+        all.push_front(Arc::clone(&asked));
+        let id = asked.id;
+        self.runtime.spawn(async move {
+            let patience = Duration::from_secs(u64::from(self.service.config.load().repl_timeout));
+            let said = tokio::time::timeout(patience, self.ask(&asked)).await;
+            let said = said.unwrap_or_else(|_| Err("Timed out".to_owned()));
+            if let Err(why) = said
+                && asked.end(State::Failed, why.clone())
+            {
+                tracing::warn!(
+                    "Import {} of slots from node {source} failed: {why}",
+                    asked.id
+                );
+            }
+        });
+        Ok(id)
+    }
+
+    /// Asks the node that has the slots to move them here.
+    async fn ask(&self, asked: &Asked) -> Result<(), String> {
+        const LOST: &str = "Connection lost to source";
+        let config = self.service.config.load_full();
+        let map = self.map();
+        let Some(node) = map.find(asked.source.as_bytes()) else {
+            return Err("The source node is not known any more.".to_owned());
+        };
+        let port = node.client_port(config.tls_cluster);
+        let opened = links::open(self, &node.ip, port).await;
+        let (mut stream, ..) = opened.map_err(|_| "Unable to connect to source node")?;
+        let (mut out, mut input) = (Vec::new(), Vec::new());
+        let signs_in = config.sign_in(|words| commands::command(&mut out, words));
+        let mut answers_left = 1 + usize::from(signs_in.is_some());
+        commands::command(
+            &mut out,
+            &words(asked).iter().map(Vec::as_slice).collect::<Vec<_>>(),
+        );
+        stream.write_all(&out).await.map_err(|_| LOST)?;
+        stream.flush().await.map_err(|_| LOST)?;
+        while answers_left > 0 {
+            match Answer::take(&mut input).map_err(|error| error.to_string())? {
+                None => match stream.read_buf(&mut input).await {
+                    Ok(count) if count > 0 => {}
+                    _ => return Err(LOST.to_owned()),
+                },
+                Some(Answer::Error(text)) => {
+                    let text = lossless::text_of(&text);
+                    return Err(format!("Source node replied with error: {text}"));
+                }
+                Some(_) => answers_left -= 1,
+            }
+        }
+        Ok(())
+    }
+
+    /// All moves by the names that CLUSTER MIGRATION has for them, the latest first: those that were asked for here,
+    /// and the others by their own.
+    pub(in super::super) fn slot_tasks(&self) -> Vec<SlotTask> {
+        let map = self.map();
+        let asked = self.moves.asked.lock();
+        let mut jobs = self.moves.views();
+        let mut tasks = Vec::new();
+        for one in asked.iter() {
+            if !has_all(&map, one.source, &one.slots) {
+                one.end(
+                    State::Failed,
+                    "Slots are no longer owned by the source node",
+                );
+            }
+            let of = one.view();
+            jobs.retain(|job| job.name != of.name);
+            tasks.push(SlotTask { id: one.id, of });
+        }
+        tasks.extend(jobs.into_iter().map(|of| SlotTask { id: of.name, of }));
+        tasks.sort_by_key(|task| std::cmp::Reverse(task.of.created_s));
+        tasks
+    }
+
+    /// See [`Cluster::cancel_tasks`](basalt_commands::command::host::cluster::Cluster::cancel_tasks).
+    pub(in super::super) fn cancel_tasks(&self, id: Option<&[u8]>) -> usize {
+        let is_meant = |name: NodeId| id.is_none_or(|id| name.as_bytes() == id);
+        let mut cancelled = 0;
+        for asked in self
+            .moves
+            .asked
+            .lock()
+            .iter()
+            .filter(|asked| is_meant(asked.id))
+        {
+            let job = match &*asked.outcome.lock() {
+                Outcome::Begun(job) => Some(Arc::clone(job)),
+                _ => None,
+            };
+            cancelled += usize::from(match job {
+                Some(job) => cancel(&job),
+                None => asked.end(State::Cancelled, "user request"),
+            });
+        }
+        for job in self
+            .moves
+            .under_way()
+            .iter()
+            .filter(|job| is_meant(job.name))
+        {
+            cancelled += usize::from(match job.is_export() {
+                true => job.cancel(),
+                false => cancel(job),
+            });
+        }
+        cancelled
+    }
+}
+
+impl super::Moves {
+    /// Slots begin to come: this may have been asked for.
+    pub(super) fn note_begun(&self, job: &Arc<Job>) {
+        let all = self.asked.lock();
+        let is_it = |asked: &&Arc<Asked>| asked.source == job.source && asked.slots == job.slots;
+        let Some(asked) = all.iter().find(is_it) else {
+            return;
+        };
+        let mut outcome = asked.outcome.lock();
+        match &*outcome {
+            Outcome::Open => *outcome = Outcome::Begun(Arc::clone(job)),
+            // The source had heard of it already. What it does later, others may have asked it for.
+            Outcome::Over(State::Cancelled, _, second)
+                if (clock::unix_ms() / 1000).saturating_sub(*second) < REFUSED_S =>
+            {
+                fail(job, "user request");
+            }
+            _ => {}
+        }
+    }
+}
+
+/// `CLUSTER MIGRATESLOTS …`
+fn words(asked: &Asked) -> Vec<Vec<u8>> {
+    let words = ["CLUSTER", "MIGRATESLOTS", "SLOTSRANGE"];
+    let mut words: Vec<Vec<u8>> = words.map(|word| word.as_bytes().to_vec()).into();
+    for (first, last) in asked.slots.ranges() {
+        words.push(first.to_string().into_bytes());
+        words.push(last.to_string().into_bytes());
+    }
+    words.push(b"NODE".to_vec());
+    words.push(asked.target.as_bytes().to_vec());
+    words
+}

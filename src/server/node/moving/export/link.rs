@@ -1,0 +1,187 @@
+//! The connection over which slots go: what is sent, what is heard, and whether the move goes on.
+
+use std::io;
+use std::pin::pin;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::timeout;
+
+use super::super::pieces::ToSend;
+use super::super::{filter, has_all};
+use super::{Ended, Export, LOOK_AGAIN, LOST, NOT_OWNED};
+use crate::persist::snapshot::HeldOff;
+use basalt_engine::serial::commands;
+
+/// Bytes that are sent between two looks at what else has happened.
+const SENT_TOGETHER: usize = 1 << 20;
+
+/// How often it is looked whether a move is still wanted of which the other node says or takes nothing.
+pub(super) const SILENT_LOOK: Duration = Duration::from_millis(100);
+
+/// How long a snapshot waits for a large key of which the other node takes nothing.
+const SNAPSHOT_WAITS: Duration = Duration::from_secs(1);
+
+/// How often the two nodes tell each other that they are there.
+const ACK_EVERY: Duration = Duration::from_secs(1);
+
+impl Export {
+    fn write_word(&mut self, word: &str) {
+        commands::command(
+            self.out.text(),
+            &[b"CLUSTER", b"SYNCSLOTS", word.as_bytes()],
+        );
+    }
+
+    pub(super) async fn say(&mut self, word: &str) -> Result<(), Ended> {
+        self.write_word(word);
+        self.send().await
+    }
+
+    /// Sends what waits, hears what was said, and looks whether the move goes on.
+    pub(super) async fn exchange(&mut self) -> Result<(), Ended> {
+        // A part of a large collection may end within a command.
+        if self.between.is_none() && self.said.elapsed() > ACK_EVERY {
+            self.write_word("ACK");
+            self.said = Instant::now();
+        }
+        self.send().await?;
+        self.hear()?;
+        self.check()
+    }
+
+    pub(super) fn check(&mut self) -> Result<(), Ended> {
+        if self.job.is_cancelled() {
+            return Err(Ended::Cancelled);
+        }
+        self.look_whether_held(self.held_until_ms)?;
+        let map = self.bus.map();
+        if !map.me().is_primary() || !has_all(&map, self.job.source, &self.job.slots) {
+            return Err(NOT_OWNED.into());
+        }
+        if self.heard_at.elapsed() > self.patience {
+            return Err(io::Error::from(io::ErrorKind::TimedOut).into());
+        }
+        let waiting = self.reader.waiting_bytes() + self.later.held_bytes();
+        self.job.waiting_bytes.store(waiting, Relaxed);
+        let texts = (self.taken.capacity() + self.input.capacity()) as u64;
+        let own = texts + self.out.held_bytes() + self.larges.held_bytes();
+        self.job.buffer_bytes.store(waiting + own, Relaxed);
+        let config = self.bus.service.config.load();
+        let limit = config.client_output_buffer_limit.replica.hard_bytes;
+        match limit > 0 && waiting > limit {
+            true => Err("Changes come faster than the target node takes them".into()),
+            false => Ok(()),
+        }
+    }
+
+    /// Sends what waits. What the log has meanwhile is taken, so that it need not be kept as a whole.
+    pub(super) async fn send(&mut self) -> Result<(), Ended> {
+        while let Some(part) = self.out.pop() {
+            let is_large = self.between.is_some() || matches!(part, ToSend::Shared(_));
+            let mut rest = part.bytes();
+            while !rest.is_empty() {
+                let together = rest.len().min(SENT_TOGETHER);
+                let sent = self.write(&rest[..together], is_large).await?;
+                rest = &rest[sent..];
+                if is_large && !rest.is_empty() {
+                    self.take_log()?;
+                    self.check()?;
+                }
+            }
+        }
+        let flushed = timeout(self.patience, self.stream.flush()).await;
+        flushed.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))?;
+        Ok(())
+    }
+
+    /// Sends some of these bytes; how many.
+    async fn write(&mut self, bytes: &[u8], is_large: bool) -> Result<usize, Ended> {
+        let began = Instant::now();
+        loop {
+            match timeout(SILENT_LOOK, self.stream.write(bytes)).await {
+                Ok(Ok(0)) => return Err(LOST.into()),
+                Ok(sent) => {
+                    let sent = sent?;
+                    self.job.figures.bytes.fetch_add(sent as u64, Relaxed);
+                    if is_large {
+                        // It says nothing until it has all of a command.
+                        self.heard_at = Instant::now();
+                    }
+                    return Ok(sent);
+                }
+                Err(_) if began.elapsed() >= self.patience => {
+                    return Err(io::Error::from(io::ErrorKind::TimedOut).into());
+                }
+                Err(_) => {
+                    self.check()?;
+                    let held_off = self.held_off.as_ref();
+                    let is_awaited = held_off.is_some_and(HeldOff::keeps_one_waiting);
+                    if is_awaited && began.elapsed() >= SNAPSHOT_WAITS {
+                        return Err("A snapshot has to begin, and the target node takes nothing of a large key".into());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes what the other node has said, without waiting.
+    fn hear(&mut self) -> Result<(), Ended> {
+        loop {
+            match self.stream.try_read(&mut self.input) {
+                Ok(0) => return Err(LOST.into()),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        while let Some(word) = filter::word(&mut self.input)? {
+            self.heard_at = Instant::now();
+            self.job.note_heard();
+            match word {
+                Ok(word) if word == "ACK" => {}
+                Ok(word) => self.heard.push(word),
+                Err(text) => {
+                    return Err(Ended::Failed(format!(
+                        "Target node replied with error: {text}"
+                    )));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The answer to what was sent first.
+    pub(super) async fn reply(&mut self) -> Result<Result<String, String>, Ended> {
+        let began = Instant::now();
+        loop {
+            if let Some(word) = filter::word(&mut self.input)? {
+                self.heard_at = Instant::now();
+                return Ok(word);
+            }
+            let reading = pin!(self.stream.read_buf(&mut self.input));
+            match timeout(SILENT_LOOK, reading).await {
+                Err(_) if self.job.is_cancelled() => return Err(Ended::Cancelled),
+                Err(_) if began.elapsed() >= self.patience => {
+                    return Err(io::Error::from(io::ErrorKind::TimedOut).into());
+                }
+                Err(_) => {}
+                Ok(Ok(0)) => return Err(LOST.into()),
+                Ok(read) => read.map(drop)?,
+            }
+        }
+    }
+
+    /// Follows until the other node says a word.
+    pub(super) async fn await_word(&mut self, word: &str) -> Result<(), Ended> {
+        loop {
+            self.follow().await?;
+            if let Some(at) = self.heard.iter().position(|heard| heard == word) {
+                self.heard.remove(at);
+                return Ok(());
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+}

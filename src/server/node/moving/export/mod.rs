@@ -1,0 +1,706 @@
+//! The way of slots that go to another node.
+//!
+//! ```text
+//! connect ▸ ESTABLISH ▸ slice after slice of the keys, and what changes of them ▸ SNAPSHOT-EOF ▸ changes
+//!         ◀ REQUEST-PAUSE ▸ hold writes back, let those land that run ▸ the rest ▸ PAUSED
+//!         ◀ REQUEST-FAILOVER ▸ FAILOVER-GRANTED ▸ wait until the other node has the slots
+//! ```
+//!
+//! Each slice is taken with its shard in hand and leaves a mark in the log: [`super::filter`] tells why that is enough.
+//! A large collection begins with a slice, as it is then, and its parts follow in slices of their own; what the log has
+//! behind the mark waits until they are sent. Snapshots show collections by the same means, one at a time: they wait
+//! until the parts are sent, and a large collection waits until a snapshot is over.
+//!
+//! Until the slots are granted nothing has happened: whatever fails ends the move, and the slots stay here. From then
+//! on the other node may take them at any time, so writes stay held back until it has, or it is plain that it does not.
+
+mod link;
+
+use std::collections::BTreeSet;
+use std::future::poll_fn;
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tokio::runtime::Builder;
+use tokio::time::timeout;
+
+use super::super::{Bus, links};
+use super::filter::{self, Filter, Named, Reached};
+use super::has_all;
+use super::job::{Job, State};
+use super::pieces::Pieces;
+use crate::net::stream::Stream;
+use crate::persist::oplog::{Item, OpLog, Reader};
+use crate::persist::snapshot::HeldOff;
+use crate::persist::snapshot::by_piece::Larges;
+use crate::shard::job::task;
+use crate::state::pause::Reason;
+use crate::telemetry::clock;
+use basalt_commands::cluster::slot_note::SlotNote;
+use basalt_commands::config::Config;
+use basalt_core::resp::answer::Malformed;
+use basalt_engine::record::{self, Audience, Records};
+use basalt_engine::serial::commands;
+use basalt_engine::snapshot::alone::{self, Written};
+use basalt_engine::snapshot::{Chunk, Outlet};
+use basalt_engine::{Engine, Now};
+
+/// Bytes of keys that are taken with a shard in hand, about: some 100 µs.
+const SLICE_BYTES: usize = 32 * 1024;
+
+/// Steps of a large collection that are taken with its shard in hand: some hundred elements each.
+const STEPS: usize = 2;
+
+/// How soon a large collection is looked at again that waits for the end of a snapshot.
+const SNAPSHOT_LOOK: Duration = Duration::from_millis(20);
+
+/// Keys that are sent again together.
+const MENDED_TOGETHER: usize = 64;
+
+/// Bytes of names of keys that have to be sent again.
+const TORN_BYTES_MAX: usize = 64 << 20;
+
+/// How soon it is looked again whether there is something to send or to hear.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
+
+/// How long writes are held back for a hand-over at most, in milliseconds: as for a failover by hand.
+const PAUSE_MS: u64 = 5_000;
+
+/// How long the other node may go on to delete what it has of the slots.
+const DELETING: Duration = Duration::from_secs(60);
+
+/// Marks of moves have numbers from here on; those of others are far below.
+const FIRST_MARK: u64 = 1 << 63;
+
+const LOST: &str = "Connection lost to target. Check CLUSTER GETSLOTMIGRATIONS on the target node for more information.";
+const NOT_OWNED: &str = "Slots are no longer owned by myself.";
+
+/// Why a move has ended without success.
+enum Ended {
+    Cancelled,
+    Failed(String),
+}
+
+impl From<&str> for Ended {
+    fn from(why: &str) -> Ended {
+        Ended::Failed(why.to_owned())
+    }
+}
+
+impl From<Malformed> for Ended {
+    fn from(why: Malformed) -> Ended {
+        Ended::Failed(why.to_string())
+    }
+}
+
+impl From<io::Error> for Ended {
+    fn from(error: io::Error) -> Ended {
+        match error.kind() {
+            io::ErrorKind::TimedOut => "Timed out after too long with no interaction".into(),
+            _ => LOST.into(),
+        }
+    }
+}
+
+/// Carries a move out, on this thread.
+pub(super) fn carry(bus: &'static Bus, job: &Arc<Job>) {
+    let runtime = match Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            job.end(State::Failed, format!("No runtime: {error}"));
+            return;
+        }
+    };
+    let ended = runtime.block_on(async {
+        let mut export = Export::open(bus, job).await?;
+        let ended = export.run().await;
+        export.close().await;
+        ended
+    });
+    let was_granted = job.state() == State::Granted;
+    match ended {
+        Ok(()) => job.end(State::Done, ""),
+        Err(Ended::Cancelled) => job.end(State::Cancelled, ""),
+        Err(Ended::Failed(why)) => job.end(State::Failed, why),
+    };
+    // A deletion that is under way says itself when it is over.
+    if was_granted && !bus.moves.is_deleting(&job.slots) {
+        bus.note_over(job.name, false);
+    }
+    job.waiting_bytes.store(0, Relaxed);
+    job.buffer_bytes.store(0, Relaxed);
+}
+
+/// A slice that was taken, and waits for its mark to come by.
+struct Slice {
+    mark: u64,
+    /// The database of its keys.
+    db: usize,
+    chunk: Chunk,
+    /// The shard of a large collection that has begun with it.
+    large: Option<u16>,
+    kind: Kind,
+}
+
+enum Kind {
+    /// Keys of a slot, and where the walk goes on, if it does.
+    Walked(u16, Option<Reached>),
+    /// Keys that are sent again.
+    Mended(Vec<Named>),
+    /// Nothing: all that was before the mark is wanted.
+    Nothing,
+}
+
+struct Export {
+    bus: &'static Bus,
+    job: Arc<Job>,
+    stream: Stream,
+    input: Vec<u8>,
+    /// What was heard and is not answered yet.
+    heard: Vec<String>,
+    log: Arc<OpLog>,
+    reader: Arc<Reader>,
+    filter: Filter,
+    /// What has been taken of the log since the last mark.
+    taken: Vec<u8>,
+    /// The slice of which the mark has not come by.
+    awaited: Option<Slice>,
+    out: Pieces,
+    /// What of the log follows the parts of a large collection.
+    later: Pieces,
+    /// The shard of that collection, from its mark to its end.
+    between: Option<u16>,
+    larges: Arc<Larges>,
+    /// Since a large collection has begun, or may with the slice that is being taken; with its shard.
+    held_off: Option<HeldOff<'static>>,
+    open_shard: Option<u16>,
+    next_mark: u64,
+    patience: Duration,
+    said: Instant,
+    heard_at: Instant,
+    /// Since when writes are held back, if they are.
+    holds_since: Option<Instant>,
+    /// Until when, in Unix milliseconds.
+    held_until_ms: u64,
+}
+
+impl Export {
+    /// Connects, and agrees with the other node that the slots are to move.
+    async fn open(bus: &'static Bus, job: &Arc<Job>) -> Result<Export, Ended> {
+        job.begin();
+        let config = bus.service.config.load_full();
+        let map = bus.map();
+        let Some(node) = map.find(job.target.as_bytes()) else {
+            return Err("The target node is not known any more.".into());
+        };
+        let port = node.client_port(config.tls_cluster);
+        let patience = Duration::from_secs(u64::from(config.repl_timeout));
+        let mut connecting = pin!(links::open(bus, &node.ip, port));
+        let began = Instant::now();
+        let connected = loop {
+            match timeout(link::SILENT_LOOK, &mut connecting).await {
+                Ok(connected) => break connected.ok(),
+                Err(_) if job.is_cancelled() => return Err(Ended::Cancelled),
+                Err(_) if began.elapsed() >= patience => break None,
+                Err(_) => {}
+            }
+        };
+        let Some((stream, ..)) = connected else {
+            return Err("Unable to connect to target node".into());
+        };
+        let log = Arc::clone(&bus.replication.log);
+        log.start()
+            .map_err(|error| Ended::Failed(format!("The log can not be started: {error}")))?;
+        let reader = log.add_reader(Audience::BOTH.or(Audience::MOVES));
+        // A slow node is given up, and holds up no client.
+        reader.set_holding_back(false);
+        let now = Instant::now();
+        let mut export = Export {
+            bus,
+            job: Arc::clone(job),
+            stream,
+            input: Vec::new(),
+            heard: Vec::new(),
+            log,
+            reader,
+            filter: Filter::new(bus.service.router, job.slots.clone()),
+            taken: Vec::new(),
+            awaited: None,
+            out: Pieces::default(),
+            later: Pieces::default(),
+            between: None,
+            larges: Arc::default(),
+            held_off: None,
+            open_shard: None,
+            next_mark: FIRST_MARK,
+            patience,
+            said: now,
+            heard_at: now,
+            holds_since: None,
+            held_until_ms: 0,
+        };
+        match export.introduce(&config).await {
+            Ok(()) => Ok(export),
+            Err(ended) => {
+                export.close().await;
+                Err(ended)
+            }
+        }
+    }
+
+    async fn introduce(&mut self, config: &Config) -> Result<(), Ended> {
+        self.job.advance(&[State::Connecting], State::Introducing);
+        let signs_in = config.sign_in(|words| commands::command(self.out.text(), words));
+        if signs_in.is_some() {
+            self.send().await?;
+            self.reply()
+                .await?
+                .map_err(|text| Ended::Failed(format!("Failed to AUTH to target node: {text}")))?;
+        }
+        let began = Instant::now();
+        loop {
+            let words = self.job.words();
+            let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+            commands::command(self.out.text(), &words);
+            self.send().await?;
+            match self.reply().await? {
+                Ok(_) => break,
+                Err(text) if text.starts_with("TRYAGAIN") && began.elapsed() < DELETING => {
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    self.check()?;
+                }
+                Err(text) => {
+                    let why = format!("Target node replied with error: {text}");
+                    return Err(Ended::Failed(why));
+                }
+            }
+        }
+        self.job.advance(&[State::Introducing], State::Established);
+        Ok(())
+    }
+
+    /// Lets go of all that others notice.
+    async fn close(&mut self) {
+        if let Some(shard) = self.open_shard.take() {
+            self.larges.give_up();
+            while self.save_some(shard).await {}
+        }
+        self.held_off = None;
+        self.log.remove_reader(&*self.reader);
+        let interest = self.bus.service.pubsub.interest();
+        interest.set_listening(Audience::MOVES, false);
+        if let Some(since) = self.holds_since {
+            self.bus.service.end_pause(Reason::SlotMove);
+            let held_us = since.elapsed().as_micros() as u64;
+            self.job.figures.last_pause_us.store(held_us, Relaxed);
+        }
+    }
+
+    async fn run(&mut self) -> Result<(), Ended> {
+        self.say("ACK").await?;
+        // Before the first slice: a shard that is taken for one knows of it.
+        let interest = self.bus.service.pubsub.interest();
+        interest.set_listening(Audience::MOVES, true);
+        self.job.advance(&[State::Established], State::Walking);
+        let slots: Vec<u16> = self.job.slots.iter().collect();
+        for slot in slots {
+            let mut next = Some(Reached::default());
+            while let Some(at) = next {
+                let (slice, waits) = self.walk(slot, at).await;
+                let Kind::Walked(_, behind) = slice.kind else {
+                    unreachable!("it was walked")
+                };
+                self.follow_until(slice).await?;
+                if waits {
+                    tokio::time::sleep(SNAPSHOT_LOOK).await;
+                }
+                next = behind;
+            }
+        }
+        self.mend().await?;
+        self.say("SNAPSHOT-EOF").await?;
+        self.job.advance(&[State::Walking], State::Following);
+        self.await_word("REQUEST-PAUSE").await?;
+        self.await_calm().await?;
+        // Most of them before writes wait.
+        self.delete_invalidated().await;
+        self.hold_writes().await?;
+        self.say("PAUSED").await?;
+        self.await_word("REQUEST-FAILOVER").await?;
+        self.check()?;
+        let held_until_ms = self.held_until_ms;
+        self.hold_on();
+        self.look_whether_held(held_until_ms)?;
+        self.job.advance(&[State::Paused], State::Granted);
+        self.grant().await
+    }
+
+    /// Follows until there is little to be sent.
+    async fn await_calm(&mut self) -> Result<(), Ended> {
+        loop {
+            let limit = self
+                .bus
+                .service
+                .config
+                .load()
+                .slot_migration_max_failover_repl_bytes;
+            let waiting = self.reader.waiting_bytes();
+            self.follow().await?;
+            self.mend().await?;
+            if limit < 0 || waiting <= limit.cast_unsigned().max(SLICE_BYTES as u64) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Has writes wait, lets those land that run, and sends what they have left.
+    async fn hold_writes(&mut self) -> Result<(), Ended> {
+        self.holds_since = Some(Instant::now());
+        self.hold_on();
+        self.job.advance(&[State::Following], State::Paused);
+        if let Err(error) = self.bus.service.await_under_way() {
+            return Err(Ended::Failed(error.text().into_owned()));
+        }
+        self.delete_invalidated().await;
+        let slice = Slice {
+            mark: self.mark(),
+            db: 0,
+            chunk: Chunk::default(),
+            large: None,
+            kind: Kind::Nothing,
+        };
+        self.log.mark(Audience::MOVES, slice.mark);
+        self.follow_until(slice).await?;
+        self.mend().await?;
+        self.tell_last_fence();
+        Ok(())
+    }
+
+    /// Has keys deleted that are left of tags which were invalidated: each is logged, and so goes at the other node.
+    /// The note of the tags themselves does not go there, where keys of other slots may have the same ones.
+    async fn delete_invalidated(&self) {
+        let router = self.bus.service.router;
+        let shards: BTreeSet<u16> = self
+            .job
+            .slots
+            .iter()
+            .map(|slot| router.shard_of_slot(slot))
+            .collect();
+        for shard in shards {
+            let is_more = Arc::new(AtomicBool::new(true));
+            while is_more.load(Relaxed) {
+                let result = Arc::clone(&is_more);
+                let work = move |engines: &mut [&mut Engine], _: Now| {
+                    for engine in &mut *engines {
+                        result.store(engine.free_invalidated(), Relaxed);
+                    }
+                    record::append(engines, &mut Records::default(), false);
+                };
+                let ticket = task::send(&self.bus.service.shards, &[shard], work);
+                poll_fn(|cx| ticket.poll(cx).map(drop)).await;
+            }
+        }
+    }
+
+    /// Has the other node draw fences that are larger than all of this one: locks that were released, too, had theirs.
+    fn tell_last_fence(&mut self) {
+        let last = self.bus.service.fence_source.last();
+        if last > 0 {
+            commands::last_fence(self.out.text(), last);
+        }
+    }
+
+    /// Holds writes back for a while from now on.
+    fn hold_on(&mut self) {
+        let now_ms = clock::unix_ms();
+        self.held_until_ms = now_ms + PAUSE_MS;
+        let pause = &self.bus.service.pause;
+        pause.hold_slots(&self.job.slots, self.held_until_ms, now_ms);
+    }
+
+    /// A write that has waited until this time runs, and has perhaps not been sent: then the other node may not get
+    /// the slots.
+    fn look_whether_held(&self, until_ms: u64) -> Result<(), Ended> {
+        match self.holds_since.is_some() && clock::unix_ms() >= until_ms {
+            true => Err("Writes can not be held back any longer".into()),
+            false => Ok(()),
+        }
+    }
+
+    /// The other node may take the slots: waits until it has. If it has not for long, it does not.
+    async fn grant(&mut self) -> Result<(), Ended> {
+        // Should this node not live to delete its keys once the slots are another's, they go when it is back.
+        self.bus.note(SlotNote {
+            name: self.job.name,
+            is_coming: false,
+            slots: self.job.slots.clone(),
+        });
+        commands::command(
+            self.out.text(),
+            &[b"CLUSTER", b"SYNCSLOTS", b"FAILOVER-GRANTED"],
+        );
+        // Even if that fails it may have left.
+        let sent = self.send().await;
+        let patience = (self.bus.node_timeout() * 2).max(Duration::from_millis(PAUSE_MS));
+        let began = Instant::now();
+        while began.elapsed() < patience {
+            let map = self.bus.service.slots.get().map(|slots| slots.load_full());
+            if let Some(routes) = map {
+                let map = &routes.map;
+                if has_all(map, self.job.target, &self.job.slots) {
+                    return Ok(());
+                }
+                if !has_all(map, self.job.source, &self.job.slots) {
+                    return Err(NOT_OWNED.into());
+                }
+            }
+            self.hold_on();
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+        sent?;
+        Err("Timed out waiting for the target node to take the slots".into())
+    }
+
+    fn mark(&mut self) -> u64 {
+        self.next_mark += 1;
+        self.next_mark
+    }
+
+    /// Takes the next keys of a slot; and whether a large collection behind them waits.
+    async fn walk(&mut self, slot: u16, at: Reached) -> (Slice, bool) {
+        let shard = self.bus.service.router.shard_of_slot(slot);
+        let take = move |engine: &mut Engine,
+                         (out, larges): (&mut Chunk, alone::Larges<'_>),
+                         now: Now| {
+            let (mut db, mut position) = at;
+            loop {
+                let into = (&mut *out, larges);
+                let place = (db, slot);
+                let written = engine.write_slot(place, position, SLICE_BYTES, into, now.unix_ms);
+                let behind = match written.next {
+                    0 if !written.waits => {
+                        (db + 1 < engine.database_count()).then_some((db + 1, 0))
+                    }
+                    next => Some((db, next)),
+                };
+                match behind {
+                    // Nothing was there: the next one may have something.
+                    Some(next) if written.keys == 0 && !written.waits => (db, position) = next,
+                    _ => return (written, (db, behind)),
+                }
+            }
+        };
+        let (mark, chunk, written, (db, next)) = self.slice(shard, take).await;
+        self.job.figures.keys.fetch_add(written.keys, Relaxed);
+        let slice = Slice {
+            mark,
+            db,
+            chunk,
+            large: written.has_begun.then_some(shard),
+            kind: Kind::Walked(slot, next),
+        };
+        (slice, written.waits)
+    }
+
+    /// Has something of a shard written, and marked in the log.
+    async fn slice<T: Default + Send + 'static>(
+        &mut self,
+        shard: u16,
+        take: impl Fn(&mut Engine, (&mut Chunk, alone::Larges<'_>), Now) -> (Written, T)
+        + Send
+        + 'static,
+    ) -> (u64, Chunk, Written, T) {
+        let mark = self.mark();
+        self.held_off = self.bus.replication.primary.snapshots().hold_off();
+        // Writes that are held back do not wait for a snapshot.
+        let (is_free, is_paused) = (self.held_off.is_some(), self.holds_since.is_some());
+        let larges = Arc::clone(&self.larges);
+        let outlet: Arc<dyn Outlet> = Arc::clone(&self.larges) as _;
+        let found = Arc::new(Mutex::new((
+            Chunk::default(),
+            Written::default(),
+            T::default(),
+        )));
+        let (into, log) = (Arc::clone(&found), Arc::clone(&self.log));
+        let work = move |engines: &mut [&mut Engine], now: Now| {
+            let (chunk, written, result) = &mut *into.lock();
+            larges.set_now(now.unix_ms);
+            let how = match (is_free, is_paused) {
+                (true, _) => alone::Larges::ByPiece(&outlet),
+                (false, false) => alone::Larges::Wait,
+                (false, true) => alone::Larges::Whole,
+            };
+            for engine in engines {
+                (*written, *result) = take(engine, (chunk, how), now);
+            }
+            log.mark(Audience::MOVES, mark);
+        };
+        let ticket = task::send(&self.bus.service.shards, &[shard], work);
+        poll_fn(|cx| ticket.poll(cx).map(drop)).await;
+        let (chunk, written, result) = std::mem::take(&mut *found.lock());
+        match written.has_begun {
+            true => self.open_shard = Some(shard),
+            false => self.held_off = None,
+        }
+        (mark, chunk, written, result)
+    }
+
+    /// Sends keys again that a command has torn.
+    async fn mend(&mut self) -> Result<(), Ended> {
+        loop {
+            let mut torn = self.filter.torn(MENDED_TOGETHER);
+            let Some((db, first)) = torn.first() else {
+                return Ok(());
+            };
+            let db = *db;
+            let (_, shard) = self.bus.service.router.route(first);
+            let keys: Vec<Vec<u8>> = torn.iter().map(|(_, key)| key.clone()).collect();
+            let take =
+                move |engine: &mut Engine, into: (&mut Chunk, alone::Larges<'_>), now: Now| {
+                    (engine.write_keys(db, &keys, into, now.unix_ms), ())
+                };
+            let (mark, chunk, written, ()) = self.slice(shard, take).await;
+            torn.truncate(written.next as usize);
+            let slice = Slice {
+                mark,
+                db,
+                chunk,
+                large: written.has_begun.then_some(shard),
+                kind: Kind::Mended(torn),
+            };
+            self.follow_until(slice).await?;
+            if written.waits {
+                tokio::time::sleep(SNAPSHOT_LOOK).await;
+            }
+        }
+    }
+
+    /// Sends what the log has up to a slice's mark, and the slice; then all else that is there.
+    async fn follow_until(&mut self, slice: Slice) -> Result<(), Ended> {
+        self.awaited = Some(slice);
+        loop {
+            self.take_log()?;
+            self.exchange().await?;
+            if self.awaited.is_none() {
+                break;
+            }
+            // Another thread is just appending.
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+        match self.between {
+            Some(shard) => self.send_large(shard).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Sends the parts of a large collection, and then what the log has had meanwhile.
+    async fn send_large(&mut self, shard: u16) -> Result<(), Ended> {
+        loop {
+            let more = self.save_some(shard).await;
+            while let Some(part) = self.larges.take() {
+                self.out.put(part);
+            }
+            if let Some(why) = self.larges.broken() {
+                return Err(why.into());
+            }
+            self.take_log()?;
+            self.exchange().await?;
+            if !more {
+                break;
+            }
+        }
+        self.larges.note_end();
+        self.open_shard = None;
+        self.held_off = None;
+        self.between = None;
+        self.out.append(std::mem::take(&mut self.later));
+        self.exchange().await
+    }
+
+    /// Has a shard go on with a large collection; whether more is left.
+    async fn save_some(&self, shard: u16) -> bool {
+        let is_more = Arc::new(AtomicBool::new(false));
+        let result = Arc::clone(&is_more);
+        let work = move |engines: &mut [&mut Engine], _: Now| {
+            for engine in engines {
+                let mut steps = 0;
+                let more = engine.save_slice(&mut || {
+                    steps += 1;
+                    steps < STEPS
+                });
+                result.store(more, Relaxed);
+            }
+        };
+        let ticket = task::send(&self.bus.service.shards, &[shard], work);
+        poll_fn(|cx| ticket.poll(cx).map(drop)).await;
+        is_more.load(Relaxed)
+    }
+
+    /// Sends what the log has.
+    async fn follow(&mut self) -> Result<(), Ended> {
+        self.take_log()?;
+        self.exchange().await
+    }
+
+    fn take_log(&mut self) -> Result<(), Ended> {
+        self.log.hand_out();
+        while let Some(stretch) = self.reader.take(Duration::ZERO) {
+            for item in stretch.items {
+                match item {
+                    Item::Bytes(bytes, _) => self.taken.extend_from_slice(&bytes),
+                    Item::Mark(number, _) => {
+                        self.pass()?;
+                        let is_it = |slice: &mut Slice| slice.mark == number;
+                        if let Some(slice) = self.awaited.take_if(is_it) {
+                            self.put(slice);
+                        }
+                    }
+                }
+            }
+            self.reader.set_held(0);
+            self.pass()?;
+        }
+        Ok(())
+    }
+
+    /// The mark of a slice has come by.
+    fn put(&mut self, slice: Slice) {
+        if !slice.chunk.is_empty() || slice.large.is_some() {
+            self.filter.select(slice.db, self.out.text());
+            self.out.put(slice.chunk);
+        }
+        self.between = slice.large;
+        match slice.kind {
+            Kind::Walked(slot, next) => self.filter.note_walked(slot, next),
+            Kind::Mended(keys) => self.filter.note_mended(&keys),
+            Kind::Nothing => {}
+        }
+    }
+
+    /// Filters what was taken of the log.
+    fn pass(&mut self) -> Result<(), Ended> {
+        if self.taken.is_empty() {
+            return Ok(());
+        }
+        let into = match self.between {
+            None => &mut self.out,
+            Some(_) => &mut self.later,
+        };
+        let passed = self.filter.pass(&self.taken, into.text());
+        self.taken.clear();
+        if self.taken.capacity() > 1 << 20 {
+            self.taken = Vec::new();
+        }
+        match passed {
+            Err(filter::Flushed) => Err("Data was flushed".into()),
+            Ok(()) if self.filter.torn_bytes() > TORN_BYTES_MAX => {
+                Err("Too many keys are changed together with others".into())
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+}

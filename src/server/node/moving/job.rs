@@ -1,0 +1,304 @@
+//! One move of slots, from here or to here, and how far it is.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use parking_lot::Mutex;
+
+use crate::telemetry::clock;
+use crate::telemetry::slot_moves::{Moved, SlotMoves};
+use basalt_commands::client::shared::Shared;
+use basalt_commands::cluster::node_id::NodeId;
+use basalt_commands::cluster::slot_set::SlotSet;
+use basalt_commands::command::host::cluster::SlotMove;
+
+/// How far a move is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) enum State {
+    // Of slots that go from here.
+    Queued,
+    Connecting,
+    Introducing,
+    Established,
+    Walking,
+    Following,
+    Paused,
+    // Of slots that come.
+    AwaitingAck,
+    ReceivingKeys,
+    AwaitingPaused,
+    AskingForSlots,
+    // Of both.
+    Granted,
+    Done,
+    Failed,
+    Cancelled,
+}
+
+impl State {
+    /// The word for it, which is Valkey's.
+    pub(in super::super) fn word(self) -> &'static str {
+        match self {
+            State::Queued => "waiting-to-snapshot",
+            State::Connecting => "connecting",
+            State::Introducing => "reading-establish-response",
+            State::Established => "waiting-to-snapshot",
+            State::Walking => "snapshotting",
+            State::Following => "replicating",
+            State::Paused => "failover-paused",
+            State::AwaitingAck => "waiting-for-ack",
+            State::ReceivingKeys => "receiving-snapshot",
+            State::AwaitingPaused => "waiting-for-paused",
+            State::AskingForSlots => "failover-requested",
+            State::Granted => "failover-granted",
+            State::Done => "success",
+            State::Failed => "failed",
+            State::Cancelled => "cancelled",
+        }
+    }
+
+    pub(in super::super) fn is_over(self) -> bool {
+        matches!(self, State::Done | State::Failed | State::Cancelled)
+    }
+}
+
+struct Progress {
+    state: State,
+    message: String,
+    /// When writes began to wait for the hand-over, and for how long they did.
+    paused_at_ms: Option<u64>,
+    paused_ms: u64,
+    updated_s: u64,
+    acked_ms: u64,
+}
+
+/// `CLUSTER SYNCSLOTS ESTABLISH …`.
+pub(super) fn establish(source: NodeId, name: NodeId, slots: &SlotSet) -> Vec<Vec<u8>> {
+    let words = ["CLUSTER", "SYNCSLOTS", "ESTABLISH", "SOURCE"];
+    let mut words: Vec<Vec<u8>> = words.map(|word| word.as_bytes().to_vec()).into();
+    words.push(source.as_bytes().to_vec());
+    words.push(b"NAME".to_vec());
+    words.push(name.as_bytes().to_vec());
+    words.push(b"SLOTSRANGE".to_vec());
+    for (first, last) in slots.ranges() {
+        words.push(first.to_string().into_bytes());
+        words.push(last.to_string().into_bytes());
+    }
+    words
+}
+
+/// `CLUSTER SYNCSLOTS FINISH …`.
+pub(super) fn finish(name: NodeId, has_come: bool) -> Vec<Vec<u8>> {
+    let state = if has_come { "SUCCESS" } else { "FAILED" };
+    let words = ["CLUSTER", "SYNCSLOTS", "FINISH", "STATE", state, "NAME"];
+    let mut words: Vec<Vec<u8>> = words.map(|word| word.as_bytes().to_vec()).into();
+    words.push(name.as_bytes().to_vec());
+    words.extend([b"MESSAGE".to_vec(), Vec::new()]);
+    words
+}
+
+/// See the module.
+pub(in super::super) struct Job {
+    pub(in super::super) name: NodeId,
+    pub(in super::super) slots: SlotSet,
+    pub(in super::super) source: NodeId,
+    pub(in super::super) target: NodeId,
+    /// Over which connection the slots come; none if they go.
+    pub(in super::super) client: Option<Arc<Shared>>,
+    /// How often databases had been emptied here when the slots began to come.
+    pub(in super::super) emptied: u64,
+    /// Bytes of changes that are still to be sent.
+    pub(in super::super) waiting_bytes: AtomicU64,
+    /// Bytes that are kept to be sent, those among them.
+    pub(in super::super) buffer_bytes: AtomicU64,
+    /// What all moves in this direction are counted by.
+    pub(in super::super) figures: &'static Moved,
+    /// Bytes of the connection over which the slots come that are counted already.
+    received: AtomicU64,
+    /// When the other node was first spoken to.
+    began_ms: AtomicU64,
+    is_cancelled: AtomicBool,
+    created_s: u64,
+    progress: Mutex<Progress>,
+}
+
+impl Job {
+    /// A move that has just begun.
+    pub(in super::super) fn new(
+        name: NodeId,
+        slots: SlotSet,
+        (source, target): (NodeId, NodeId),
+        client: Option<(Arc<Shared>, u64)>,
+        figures: &'static SlotMoves,
+    ) -> Arc<Job> {
+        let (client, emptied) = client.unzip();
+        let now_ms = clock::unix_ms();
+        let (state, figures) = match client {
+            None => (State::Queued, &figures.exports),
+            Some(_) => (State::AwaitingAck, &figures.imports),
+        };
+        let received = client
+            .as_ref()
+            .map_or(0, |client: &Arc<Shared>| client.bytes_in.get());
+        Arc::new(Job {
+            name,
+            slots,
+            source,
+            target,
+            client,
+            emptied: emptied.unwrap_or(0),
+            waiting_bytes: AtomicU64::new(0),
+            buffer_bytes: AtomicU64::new(0),
+            figures,
+            received: AtomicU64::new(received),
+            began_ms: AtomicU64::new(now_ms),
+            is_cancelled: AtomicBool::new(false),
+            created_s: now_ms / 1000,
+            progress: Mutex::new(Progress {
+                state,
+                message: String::new(),
+                paused_at_ms: None,
+                paused_ms: 0,
+                updated_s: now_ms / 1000,
+                acked_ms: now_ms,
+            }),
+        })
+    }
+
+    pub(in super::super) fn state(&self) -> State {
+        self.progress.lock().state
+    }
+
+    /// Whether the slots go from here.
+    pub(in super::super) fn is_export(&self) -> bool {
+        self.client.is_none()
+    }
+
+    /// Goes on from a state to another; false, and nothing is done, if the move is in neither.
+    pub(in super::super) fn advance(&self, from: &[State], to: State) -> bool {
+        let mut progress = self.progress.lock();
+        if progress.state == to {
+            return true;
+        }
+        let may = from.contains(&progress.state);
+        if may {
+            self.put(&mut progress, to, String::new());
+        }
+        may
+    }
+
+    /// Comes to its end, unless it has.
+    pub(in super::super) fn end(&self, state: State, message: impl Into<String>) -> bool {
+        let mut progress = self.progress.lock();
+        let is_first = !progress.state.is_over();
+        if is_first {
+            self.put(&mut progress, state, message.into());
+            self.count_end(state);
+        }
+        is_first
+    }
+
+    fn count_end(&self, state: State) {
+        self.count_received();
+        let counter = match state {
+            State::Done => &self.figures.finished,
+            State::Cancelled => &self.figures.cancelled,
+            _ => &self.figures.failed,
+        };
+        counter.fetch_add(1, Relaxed);
+        if state == State::Done {
+            let took_ms = clock::unix_ms().saturating_sub(self.began_ms.load(Relaxed));
+            self.figures.last_ms.store(took_ms, Relaxed);
+        }
+    }
+
+    /// The other node is about to be spoken to.
+    pub(in super::super) fn begin(&self) {
+        self.began_ms.store(clock::unix_ms(), Relaxed);
+        self.advance(&[State::Queued], State::Connecting);
+    }
+
+    /// Counts what has come over the connection since the last time; whether anything has.
+    pub(in super::super) fn count_received(&self) -> bool {
+        let Some(client) = &self.client else {
+            return false;
+        };
+        let bytes = client.bytes_in.get();
+        let more = bytes.saturating_sub(self.received.swap(bytes, Relaxed));
+        self.figures.bytes.fetch_add(more, Relaxed);
+        more > 0
+    }
+
+    fn put(&self, progress: &mut Progress, state: State, message: String) {
+        let (before, word) = (progress.state.word(), state.word());
+        progress.state = state;
+        let now_ms = clock::unix_ms();
+        progress.updated_s = now_ms / 1000;
+        if state == State::Paused {
+            progress.paused_at_ms = Some(now_ms);
+        } else if state.is_over()
+            && let Some(since_ms) = progress.paused_at_ms
+        {
+            progress.paused_ms = now_ms.saturating_sub(since_ms);
+        }
+        let slots = self.ranges();
+        let name = self.name;
+        match message.is_empty() {
+            true => tracing::info!("Slot migration {name} (slots {slots}): {before} -> {word}"),
+            false => tracing::warn!("Slot migration {name} (slots {slots}) {word}: {message}"),
+        }
+        progress.message = message;
+    }
+
+    /// The slots as text.
+    pub(in super::super) fn ranges(&self) -> String {
+        let ranges = self.slots.ranges();
+        let texts: Vec<String> = ranges
+            .map(|(first, last)| format!("{first}-{last}"))
+            .collect();
+        texts.join(" ")
+    }
+
+    /// `CLUSTER SYNCSLOTS ESTABLISH …`.
+    pub(in super::super) fn words(&self) -> Vec<Vec<u8>> {
+        establish(self.source, self.name, &self.slots)
+    }
+
+    /// The other node was heard of.
+    pub(in super::super) fn note_heard(&self) {
+        self.progress.lock().acked_ms = clock::unix_ms();
+    }
+
+    /// Milliseconds since the other node was heard of.
+    pub(in super::super) fn silent_ms(&self) -> u64 {
+        clock::unix_ms().saturating_sub(self.progress.lock().acked_ms)
+    }
+
+    /// Has it end soon; whether that is news.
+    pub(in super::super) fn cancel(&self) -> bool {
+        !self.is_cancelled.swap(true, Relaxed)
+    }
+
+    pub(in super::super) fn is_cancelled(&self) -> bool {
+        self.is_cancelled.load(Relaxed)
+    }
+
+    /// As CLUSTER GETSLOTMIGRATIONS shows it.
+    pub(in super::super) fn view(&self) -> SlotMove {
+        let progress = self.progress.lock();
+        SlotMove {
+            name: self.name,
+            is_export: self.is_export(),
+            slots: self.slots.clone(),
+            source: self.source,
+            target: self.target,
+            created_s: self.created_s,
+            updated_s: progress.updated_s,
+            acked_s: progress.acked_ms / 1000,
+            state: progress.state.word(),
+            message: progress.message.clone(),
+            waiting_bytes: self.waiting_bytes.load(Relaxed),
+            paused_ms: progress.paused_ms,
+        }
+    }
+}

@@ -1,0 +1,672 @@
+//! Slots that move to another node, or come from one, in one piece: clients find them where they were until all is
+//! there, and then at the other node. The words are those of Valkey 9.
+//!
+//! ```text
+//! asked    moves to here that this node has asked for
+//! job      one move, and how far it is
+//! export   the way of slots that go: on a thread of its own, one move after the other
+//! filter   what of the log goes with them
+//! pieces   what is to be sent
+//! ```
+//!
+//! Slots that come have no thread: the other node is a client whose commands are run though the slots are not this
+//! node's, and whose `CLUSTER SYNCSLOTS` are answered with what it is to do next.
+
+mod asked;
+mod export;
+mod filter;
+mod job;
+mod pieces;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use self::asked::Asked;
+use self::job::{Job, State};
+use super::{Bus, LOOK_AGAIN};
+use crate::script::stack;
+use crate::shard::job::Job as ShardJob;
+use basalt_commands::client::shared::Shared;
+use basalt_commands::cluster::change::Change;
+use basalt_commands::cluster::map::ClusterMap;
+use basalt_commands::cluster::node_id::NodeId;
+use basalt_commands::cluster::slot_note::SlotNote;
+use basalt_commands::cluster::slot_set::SlotSet;
+use basalt_commands::command::host::cluster::{MoveAnswer, MoveWord, MovesInProgress, SlotMove};
+use basalt_engine::Engine;
+use basalt_engine::note;
+use basalt_engine::record::{self, Audience, Head, Records};
+
+/// Moves under way at once, from here and to here: each is looked at ten times a second.
+const UNDER_WAY_MAX: usize = 1024;
+
+const FLUSHED: &str = "Data was flushed";
+
+const BEING_DELETED: &str = "TRYAGAIN Keys of these slots are being deleted";
+
+/// How long SETSLOT waits for that.
+const DELETION_WAITS: Duration = Duration::from_secs(60);
+
+/// Milliseconds after which slots that are granted are not taken any more: the source takes writes again after five
+/// seconds, and has to have heard by then who has the slots.
+const GRANT_MS_MAX: u64 = 4_000;
+
+/// Looks at a shard that is held, for some tens of nanoseconds each, before the source of slots is told to ask again.
+const SPINS: u32 = 20_000;
+
+const DISAGREES: &str = "ERR Target node does not agree about current slot ownership";
+
+/// All moves of this node that are under way, and the last ones that have ended.
+#[derive(Default)]
+pub(super) struct Moves {
+    /// The latest first.
+    jobs: Mutex<VecDeque<Arc<Job>>>,
+    /// Moves to here that this node has asked for, the latest first.
+    asked: Mutex<VecDeque<Arc<Asked>>>,
+    /// Moves from here that have not begun.
+    queue: Mutex<Queue>,
+    /// What the log of this server, or of the primary that it follows, says of slots whose keys come or go, and has not
+    /// said to be over.
+    notes: Mutex<BTreeMap<NodeId, SlotNote>>,
+    /// Slots whose keys are being deleted, as they are not this node's any more.
+    deleting: Mutex<Vec<SlotSet>>,
+}
+
+#[derive(Default)]
+struct Queue {
+    waiting: VecDeque<Arc<Job>>,
+    /// Whether a thread takes from it.
+    is_served: bool,
+}
+
+impl Moves {
+    pub(super) fn views(&self) -> Vec<SlotMove> {
+        self.jobs.lock().iter().map(|job| job.view()).collect()
+    }
+
+    /// How many are under way, and what they take.
+    pub(super) fn in_progress(&self) -> MovesInProgress {
+        let mut all = MovesInProgress::default();
+        for job in self.under_way() {
+            match &job.client {
+                None => {
+                    all.exports += 1;
+                    all.export_buffer_bytes += job.buffer_bytes.load(Relaxed);
+                }
+                Some(client) => {
+                    all.imports += 1;
+                    all.import_buffer_bytes += client.memory_bytes() as u64;
+                }
+            }
+        }
+        all
+    }
+
+    fn under_way(&self) -> Vec<Arc<Job>> {
+        let jobs = self.jobs.lock();
+        let under_way = jobs.iter().filter(|job| !job.state().is_over());
+        under_way.cloned().collect()
+    }
+
+    /// Adds a move, unless there are too many.
+    fn add(&self, job: &Arc<Job>) -> Result<(), String> {
+        if self.under_way().len() >= UNDER_WAY_MAX {
+            return Err("ERR Too many slot migrations are under way".to_owned());
+        }
+        self.jobs.lock().push_front(Arc::clone(job));
+        Ok(())
+    }
+
+    /// Forgets moves that have ended, but for so many.
+    fn trim(&self, kept: usize) {
+        let mut left = kept;
+        self.jobs.lock().retain(|job| {
+            let stays = !job.state().is_over() || left > 0;
+            left -= usize::from(job.state().is_over() && stays);
+            stays
+        });
+    }
+
+    /// The move that comes over a client's connection.
+    fn of_client(&self, client: &Shared) -> Option<Arc<Job>> {
+        let is_its = |job: &&Arc<Job>| job.client.as_ref().is_some_and(|one| one.id == client.id);
+        self.jobs.lock().iter().find(is_its).cloned()
+    }
+
+    /// Ends all moves from here; whether there were any.
+    pub(super) fn cancel(&self) -> bool {
+        let mut exports = self.under_way();
+        exports.retain(|job| job.is_export());
+        for job in &exports {
+            job.cancel();
+        }
+        for job in self.queue.lock().waiting.drain(..) {
+            job.end(State::Cancelled, "");
+        }
+        !exports.is_empty()
+    }
+
+    /// A command of a move to here has failed.
+    pub(super) fn fail_import(&self, client: &Shared, reply: &[u8]) {
+        let Some(job) = self.of_client(client) else {
+            return;
+        };
+        let reply = String::from_utf8_lossy(reply);
+        let reply = reply.trim_start_matches('-').trim_end();
+        let why = match reply {
+            FLUSHED => FLUSHED.to_owned(),
+            _ if reply.starts_with("OOM") => {
+                "Ran out of memory (OOM) during slot import".to_owned()
+            }
+            _ => format!("A command failed during slot import: {reply}"),
+        };
+        fail(&job, why);
+    }
+
+    /// What stands of notes.
+    pub(super) fn notes(&self) -> Vec<SlotNote> {
+        self.notes.lock().values().cloned().collect()
+    }
+
+    /// A snapshot says which notes there are.
+    pub(super) fn replace_notes(&self, notes: Vec<SlotNote>) {
+        let named = notes.into_iter().map(|note| (note.name, note));
+        *self.notes.lock() = named.take(UNDER_WAY_MAX).collect();
+    }
+
+    /// Whether keys of some of these slots come by a move of which the log does not say yet that it is over.
+    fn awaits_end(&self, slots: &SlotSet) -> bool {
+        let notes = self.notes.lock();
+        let mut coming = notes.values().filter(|note| note.is_coming);
+        coming.any(|note| meet(&note.slots, slots))
+    }
+
+    pub(super) fn begin_deleting(&self, slots: &SlotSet) {
+        self.deleting.lock().push(slots.clone());
+    }
+
+    pub(super) fn end_deleting(&self, slots: &SlotSet) {
+        let mut deleting = self.deleting.lock();
+        if let Some(at) = deleting.iter().position(|other| other == slots) {
+            deleting.swap_remove(at);
+        }
+    }
+
+    /// Names of moves that have taken some of these slots to another node.
+    pub(super) fn takers(&self, slots: &SlotSet) -> Vec<NodeId> {
+        let jobs = self.jobs.lock();
+        let is_taker = |job: &&Arc<Job>| {
+            let is_over = matches!(job.state(), State::Granted | State::Done);
+            job.is_export() && is_over && meet(&job.slots, slots)
+        };
+        jobs.iter().filter(is_taker).map(|job| job.name).collect()
+    }
+
+    fn is_deleting(&self, slots: &SlotSet) -> bool {
+        self.deleting.lock().iter().any(|other| meet(other, slots))
+    }
+}
+
+fn meet(one: &SlotSet, other: &SlotSet) -> bool {
+    one.iter().any(|slot| other.contains(slot))
+}
+
+/// Ends a move to here, and its connection.
+fn fail(job: &Job, why: impl Into<String>) {
+    job.end(State::Failed, why);
+    if let Some(client) = &job.client {
+        client.kill();
+    }
+}
+
+/// The request by which a note stands in the log.
+fn with_head(words: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+    let head = note::words(&[b"SLOTS"]).into_iter().map(<[u8]>::to_vec);
+    head.chain(words).collect()
+}
+
+/// Whether a node has all of these slots.
+fn has_all(map: &ClusterMap, node: NodeId, slots: &SlotSet) -> bool {
+    let has = |slot| map.owner(slot).is_some_and(|owner| owner.id == node);
+    slots.iter().all(has)
+}
+
+impl Bus {
+    /// See [`Cluster::move_slots`](basalt_commands::command::host::cluster::Cluster::move_slots).
+    pub(super) fn begin_moves(&'static self, moves: Vec<(SlotSet, NodeId)>) -> Result<(), String> {
+        let map = self.map();
+        let me = map.me().id;
+        let under_way = self.moves.under_way();
+        for slot in moves.iter().flat_map(|(slots, _)| slots.iter()) {
+            if under_way.iter().any(|job| job.slots.contains(slot)) {
+                return Err(format!("ERR I am already migrating slot {slot}."));
+            }
+            if map.migrating.contains_key(&slot) || map.importing.contains_key(&slot) {
+                return Err(format!(
+                    "ERR Slot {slot} is being moved by CLUSTER SETSLOT."
+                ));
+            }
+        }
+        for (slots, _) in &moves {
+            let mut owners = slots
+                .iter()
+                .map(|slot| map.owner(slot).map(|owner| owner.id));
+            let first = owners.next().flatten();
+            if !owners.all(|owner| owner == first) {
+                return Err("ERR Requested slots span multiple shards".to_owned());
+            }
+            if first != Some(me) || !map.me().is_primary() {
+                return Err("ERR Slots are not served by this node.".to_owned());
+            }
+        }
+        let figures = &self.service.telemetry.slot_moves;
+        for (slots, target) in moves {
+            let name = NodeId::from_random(rand::random());
+            let job = Job::new(name, slots, (me, target), None, figures);
+            self.moves.add(&job)?;
+            tracing::info!(
+                "Slot migration {name} of slots {} to node {target} begins",
+                job.ranges()
+            );
+            self.moves.queue.lock().waiting.push_back(job);
+        }
+        self.serve_queue()
+    }
+
+    /// Has a thread take from the queue until it is empty, unless one does.
+    fn serve_queue(&'static self) -> Result<(), String> {
+        let mut queue = self.moves.queue.lock();
+        if queue.is_served {
+            return Ok(());
+        }
+        // Passing through shards, it may come to run a script that was queued for one.
+        let started = stack::spawn("basalt-slots".to_owned(), move || {
+            loop {
+                let mut queue = self.moves.queue.lock();
+                let Some(job) = queue.waiting.pop_front() else {
+                    queue.is_served = false;
+                    return;
+                };
+                drop(queue);
+                export::carry(self, &job);
+            }
+        });
+        match started {
+            Ok(_) => queue.is_served = true,
+            Err(error) => {
+                let why = format!("ERR The thread that moves slots can not be made: {error}");
+                for job in queue.waiting.drain(..) {
+                    job.end(State::Failed, why.clone());
+                }
+                return Err(why);
+            }
+        }
+        Ok(())
+    }
+
+    /// Why CLUSTER SETSLOT may not touch a slot, if it is on the move.
+    pub(super) fn refuses_by_hand(&self, slot: u16) -> Option<String> {
+        let under_way = self.moves.under_way();
+        let job = under_way.iter().find(|job| job.slots.contains(slot))?;
+        let direction = if job.is_export() { "export" } else { "import" };
+        Some(format!("ERR Slot {direction} in progress."))
+    }
+
+    /// Waits until what this node had of a slot is deleted, where that is under way: it would take new keys with it, or
+    /// stay among them.
+    pub(super) fn await_deletion(&self, slot: u16) -> Result<(), String> {
+        let slots: SlotSet = [slot].into_iter().collect();
+        let until = Instant::now() + DELETION_WAITS;
+        while self.moves.is_deleting(&slots) {
+            if Instant::now() > until {
+                return Err(BEING_DELETED.to_owned());
+            }
+            std::thread::sleep(LOOK_AGAIN);
+        }
+        Ok(())
+    }
+
+    /// See [`Cluster::hear_move`](basalt_commands::command::host::cluster::Cluster::hear_move).
+    pub(super) fn hear(
+        &'static self,
+        client: &Arc<Shared>,
+        word: MoveWord,
+    ) -> Result<MoveAnswer, String> {
+        if let MoveWord::Establish {
+            source,
+            name,
+            slots,
+        } = word
+        {
+            return self.establish(client, source, name, slots);
+        }
+        let Some(job) = self.moves.of_client(client) else {
+            return Err(format!(
+                "ERR CLUSTER SYNCSLOTS {} should only be used by slot migration clients",
+                word.name()
+            ));
+        };
+        let silent_ms = job.silent_ms();
+        job.note_heard();
+        if job.emptied != self.emptied() {
+            return Err(FLUSHED.to_owned());
+        }
+        if matches!(word, MoveWord::Granted) && silent_ms > GRANT_MS_MAX {
+            fail(&job, "The slots were granted too late.");
+            return Err("ERR The slots were granted too late".to_owned());
+        }
+        let (from, to, answer) = match word {
+            MoveWord::Ack => {
+                job.advance(&[State::AwaitingAck], State::ReceivingKeys);
+                return Ok(MoveAnswer::Word("ACK"));
+            }
+            MoveWord::SnapshotEnd => (
+                State::ReceivingKeys,
+                State::AwaitingPaused,
+                MoveAnswer::Word("REQUEST-PAUSE"),
+            ),
+            MoveWord::Paused => (
+                State::AwaitingPaused,
+                State::AskingForSlots,
+                MoveAnswer::Word("REQUEST-FAILOVER"),
+            ),
+            MoveWord::Granted | MoveWord::Establish { .. } => {
+                (State::AskingForSlots, State::Granted, MoveAnswer::Done)
+            }
+        };
+        // A source need not have said ACK first.
+        if !job.advance(&[from, State::AwaitingAck], to) {
+            return Err(
+                "ERR The slot migration is not in a state in which this is said".to_owned(),
+            );
+        }
+        if to == State::Granted {
+            self.take(&job)?;
+        }
+        Ok(answer)
+    }
+
+    /// Has something done with each slot, its shard in hand, soon.
+    fn with_each(&self, slots: &SlotSet, work: impl Fn(&mut Engine, u16) + Clone + Send + 'static) {
+        for shard in 0..self.service.router.shard_count() {
+            let is_its = |slot: &u16| self.service.router.shard_of_slot(*slot) == shard;
+            let own: Vec<u16> = slots.iter().filter(is_its).collect();
+            if own.is_empty() {
+                continue;
+            }
+            let work = work.clone();
+            self.service
+                .shards
+                .submit(ShardJob::task(&[shard], move |engines, _| {
+                    for engine in engines {
+                        own.iter().for_each(|slot| work(engine, *slot));
+                    }
+                }));
+        }
+    }
+
+    /// Says whether the keys of slots are on their way to here, so that clients are not shown them.
+    fn set_coming(&self, slots: &SlotSet, is_coming: bool) {
+        self.with_each(slots, move |engine, slot| {
+            engine.set_coming(slot, is_coming)
+        });
+    }
+
+    /// Counts the keys of slots that have come whole.
+    fn count_keys(&self, job: &Job) {
+        let counter = &job.figures.keys;
+        self.with_each(&job.slots, move |engine, slot| {
+            counter.fetch_add(engine.keys_in_slot(slot), Relaxed);
+        });
+    }
+
+    /// How often a database of a shard was emptied.
+    fn emptied(&self) -> u64 {
+        let all = self.service.all_published.iter();
+        all.map(|published| published.emptied.get()).sum()
+    }
+
+    /// Takes slots that have come whole.
+    fn take(&'static self, job: &Arc<Job>) -> Result<(), String> {
+        let change = Change::TakeSlots {
+            slots: job.slots.clone(),
+            from: job.source,
+        };
+        let taken = self.change_now(change);
+        match taken {
+            Ok(_) => {
+                job.end(State::Done, "");
+                self.note_over(job.name, true);
+                self.count_keys(job);
+                self.set_coming(&job.slots, false);
+            }
+            Err(ref why) => {
+                job.end(State::Failed, why.clone());
+            }
+        }
+        taken.map(drop)
+    }
+
+    /// A node wants to move slots here.
+    fn establish(
+        &'static self,
+        client: &Arc<Shared>,
+        source: NodeId,
+        name: NodeId,
+        slots: SlotSet,
+    ) -> Result<MoveAnswer, String> {
+        let map = self.map();
+        if source == map.me().id {
+            return Err("ERR Source node is target node itself".to_owned());
+        }
+        if !map.me().is_primary() || slots.is_empty() || !has_all(&map, source, &slots) {
+            return Err(DISAGREES.to_owned());
+        }
+        if self.moves.of_client(client).is_some() {
+            return Err("ERR Slots come over this connection already".to_owned());
+        }
+        let under_way = self.moves.under_way();
+        for slot in slots.iter() {
+            if under_way.iter().any(|job| job.slots.contains(slot)) {
+                return Err(format!("ERR I am already importing slot {slot}."));
+            }
+            if map.importing.contains_key(&slot) {
+                return Err(format!(
+                    "ERR Slot {slot} is being moved by CLUSTER SETSLOT."
+                ));
+            }
+        }
+        let has_keys = |slot: u16| {
+            let shard = usize::from(self.service.router.shard_of_slot(slot));
+            self.service.all_published[shard].has_keys_in_slot(slot)
+        };
+        let is_deleting = self.moves.is_deleting(&slots) || self.moves.awaits_end(&slots);
+        if is_deleting || slots.iter().any(has_keys) {
+            // What is left of another time would come among the keys.
+            if !is_deleting {
+                self.delete_keys(slots);
+            }
+            return Err(BEING_DELETED.to_owned());
+        }
+        if !self.has_logged_deletions(&slots) {
+            return Err(BEING_DELETED.to_owned());
+        }
+        let job = Job::new(
+            name,
+            slots,
+            (source, map.me().id),
+            Some((Arc::clone(client), self.emptied())),
+            &self.service.telemetry.slot_moves,
+        );
+        self.moves.add(&job)?;
+        self.moves.note_begun(&job);
+        self.note(SlotNote {
+            name: job.name,
+            is_coming: true,
+            slots: job.slots.clone(),
+        });
+        self.set_coming(&job.slots, true);
+        tracing::info!(
+            "Slot migration {name} of slots {} from node {source} begins",
+            job.ranges()
+        );
+        Ok(MoveAnswer::Agreed)
+    }
+
+    /// See [`Cluster::import_ended`](basalt_commands::command::host::cluster::Cluster::import_ended).
+    pub(super) fn end_import(&'static self, client: &Shared) {
+        let Some(job) = self.moves.of_client(client) else {
+            return;
+        };
+        job.end(
+            State::Failed,
+            "Connection lost to source. Check CLUSTER GETSLOTMIGRATIONS on the source node for more information.",
+        );
+        if job.state() != State::Done {
+            let deletion = self.deletion(job.slots.clone(), Some(job.name));
+            self.runtime.spawn(async move {
+                deletion.await;
+                self.set_coming(&job.slots, false);
+            });
+        }
+    }
+
+    /// Whether the log has all that has ever been deleted of these slots: a hold's records are there before the next
+    /// hold begins. A replica of Valkey does not live through slots that come while it has keys of them.
+    fn has_logged_deletions(&self, slots: &SlotSet) -> bool {
+        self.shards_of(slots).into_iter().all(|shard| {
+            let held = self.service.shards.take_spinning(shard, SPINS);
+            held.is_some()
+        })
+    }
+
+    /// Writes down, for the append-only file and the replicas, that keys of slots come or go: should this node not live
+    /// to see the end, what is not its own by then goes. Once, since it says so to replicas of Valkey too, which have
+    /// the slots empty at that moment; snapshots say it until it is over.
+    pub(super) fn note(&self, note: SlotNote) {
+        if !self.map().me().is_primary() {
+            return;
+        }
+        let words = match note.is_coming {
+            true => job::establish(self.source_of(&note), note.name, &note.slots),
+            false => with_head(note.words()),
+        };
+        // Before the log has it: a snapshot of this moment has it in either case.
+        self.moves.notes.lock().insert(note.name, note);
+        self.log_words(&words, Audience::BOTH);
+    }
+
+    /// The node from which slots come.
+    fn source_of(&self, note: &SlotNote) -> NodeId {
+        let map = self.map();
+        let first = note.slots.iter().next();
+        let owner = first.and_then(|slot| map.owner(slot));
+        owner.map_or(map.me().id, |owner| owner.id)
+    }
+
+    /// Writes down that this is over, if it was written down that it began.
+    pub(super) fn note_over(&self, name: NodeId, has_come: bool) {
+        if !self.map().me().is_primary() {
+            // The primary says so.
+            return;
+        }
+        let Some(note) = self.moves.notes.lock().remove(&name) else {
+            return;
+        };
+        let words = match note.is_coming {
+            true => job::finish(name, has_come),
+            false => with_head(vec![b"OVER".to_vec(), name.as_bytes().to_vec()]),
+        };
+        self.log_words(&words, Audience::BOTH);
+    }
+
+    /// See [`Cluster::replay_note`](basalt_commands::command::host::cluster::Cluster::replay_note).
+    pub(super) fn replay_note(&self, note: SlotNote) {
+        let mut notes = self.moves.notes.lock();
+        // A primary that is not trusted may make up names.
+        if notes.len() >= UNDER_WAY_MAX {
+            return;
+        }
+        let words = with_head(note.words());
+        notes.insert(note.name, note);
+        drop(notes);
+        self.log_for_own_file(&words);
+    }
+
+    /// See [`Cluster::replay_over`](basalt_commands::command::host::cluster::Cluster::replay_over).
+    pub(super) fn replay_over(&self, name: NodeId) {
+        if self.moves.notes.lock().remove(&name).is_some() {
+            let words = with_head(vec![b"OVER".to_vec(), name.as_bytes().to_vec()]);
+            self.log_for_own_file(&words);
+        }
+    }
+
+    /// What a primary says is kept in this server's file; those who replicate from it get the primary's own words.
+    fn log_for_own_file(&self, words: &[Vec<u8>]) {
+        if !self.map().me().is_primary() {
+            self.log_words(words, Audience::FILE);
+        }
+    }
+
+    fn log_words(&self, words: &[Vec<u8>], audience: Audience) {
+        if !self.service.pubsub.interest().is_logging() {
+            return;
+        }
+        let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+        let head = Head {
+            stamp: 0,
+            db: record::ANY_DB,
+            audience,
+        };
+        let mut records = Records::default();
+        records.push_bytes(head, &words);
+        self.service.log_records(&mut records, false);
+    }
+
+    /// Deletes what has come of moves that were not finished when this server, or the primary that it followed, ended.
+    pub(super) async fn delete_unfinished(&'static self) {
+        let map = self.map();
+        if !map.me().is_primary() {
+            return;
+        }
+        for note in self.moves.notes() {
+            let is_others = |slot: &u16| map.owners[usize::from(*slot)] != map.myself;
+            let others: SlotSet = note.slots.iter().filter(is_others).collect();
+            let has_come = others.is_empty();
+            if !has_come {
+                let name = note.name;
+                tracing::warn!("Slot migration {name} was not finished: what had come is deleted");
+                self.deletion(others, Some(name)).await;
+            }
+            self.note_over(note.name, has_come);
+        }
+    }
+
+    /// Ends moves to here that have become void, and forgets old ones.
+    pub(super) fn look_at_moves(&'static self) {
+        let config = self.service.config.load_full();
+        let map = self.map();
+        for job in self.moves.under_way() {
+            if job.count_received() {
+                // One large value may take long.
+                job.note_heard();
+            }
+            if job.is_export() || job.state() == State::Granted {
+                continue;
+            }
+            if !map.me().is_primary() || !has_all(&map, job.source, &job.slots) {
+                fail(&job, "Slots are no longer owned by source node.");
+            } else if job.emptied != self.emptied() {
+                fail(&job, FLUSHED);
+            } else if job.silent_ms() > u64::from(config.repl_timeout) * 1000 {
+                fail(&job, "Timed out after too long with no interaction");
+            }
+        }
+        self.moves
+            .trim(config.cluster_slot_migration_log_max_len as usize);
+    }
+}

@@ -1,0 +1,79 @@
+//! Messages that are published here and go to other nodes. Commands put them here, maybe with shards in hand, and wait
+//! for nothing; the thread of the bus sends them.
+
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use basalt_commands::cluster::packet::Message;
+
+/// Bytes that wait at most.
+const BYTES_MAX: usize = 256 << 20;
+/// Bytes that a message takes beside its channel and payload.
+const MESSAGE_BYTES: usize = size_of::<(Message, bool)>();
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Outbox {
+    waiting: Mutex<Vec<(Message, bool)>>,
+    bytes: AtomicUsize,
+    wake: Notify,
+}
+
+impl Outbox {
+    /// Adds a message, and whether it is for subscribers of shard channels; false if there is no room.
+    pub(super) fn put(&self, message: Message, is_shard: bool) -> bool {
+        let bytes = message.channel.len() + message.payload.len() + MESSAGE_BYTES;
+        let before = self.bytes.fetch_add(bytes, Relaxed);
+        if before > 0 && before + bytes > BYTES_MAX {
+            self.bytes.fetch_sub(bytes, Relaxed);
+            return false;
+        }
+        self.waiting.lock().push((message, is_shard));
+        self.wake.notify_one();
+        true
+    }
+
+    /// Waits until there are messages, and takes them all.
+    pub(super) async fn take(&self) -> Vec<(Message, bool)> {
+        loop {
+            let taken = std::mem::take(&mut *self.waiting.lock());
+            if !taken.is_empty() {
+                let bytes = taken.iter().map(|(message, _)| {
+                    message.channel.len() + message.payload.len() + MESSAGE_BYTES
+                });
+                self.bytes.fetch_sub(bytes.sum(), Relaxed);
+                return taken;
+            }
+            self.wake.notified().await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(bytes: usize) -> Message {
+        Message {
+            channel: b"c".to_vec(),
+            payload: vec![0; bytes],
+        }
+    }
+
+    #[tokio::test]
+    async fn messages_wait_in_order_and_within_a_bound() {
+        let outbox = Outbox::default();
+        assert!(outbox.put(message(BYTES_MAX / 2), false));
+        assert!(outbox.put(message(1), true));
+        assert!(!outbox.put(message(BYTES_MAX / 2), false));
+        let taken = outbox.take().await;
+        let shapes: Vec<_> = taken
+            .iter()
+            .map(|(message, is_shard)| (message.payload.len(), *is_shard))
+            .collect();
+        assert_eq!(shapes, [(BYTES_MAX / 2, false), (1, true)]);
+        assert!(outbox.put(message(2 * BYTES_MAX), false), "one always fits");
+    }
+}

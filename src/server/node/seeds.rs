@@ -1,0 +1,196 @@
+//! A node that knows too few others looks for them at the places that `cluster-seeds` names, and meets those that it
+//! does not know. Names are resolved each time anew, by threads that serve no client: behind the name of a service
+//! there are other addresses from time to time.
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use super::Bus;
+use crate::telemetry::log;
+use basalt_commands::cluster::change::Change;
+use basalt_commands::cluster::flags::NodeFlags;
+use basalt_commands::cluster::map::ClusterMap;
+use basalt_commands::config::Config;
+use basalt_commands::config::seeds::Seed;
+
+/// How soon it looks again.
+const EVERY: Duration = Duration::from_secs(3);
+
+/// How long a name may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Addresses that are met at once: a name may have any number of them.
+const MET_TOGETHER: usize = 64;
+
+impl Bus {
+    /// Looks for other nodes as long as there are too few: fewer than there were addresses when names were last
+    /// resolved. Those that do not answer do not count, so that a node finds the others of its file if all have got new
+    /// addresses.
+    pub(super) async fn seek(&'static self) {
+        let mut wanted = usize::MAX;
+        let mut named = Vec::new();
+        loop {
+            let config = self.service.config.load_full();
+            if config.cluster_seeds != named {
+                named.clone_from(&config.cluster_seeds);
+                wanted = usize::MAX;
+            }
+            if !named.is_empty() && linked(&self.map_now()) < wanted {
+                let places = resolve(&named).await;
+                let is_other = |(address, _): &(SocketAddr, u16)| !is_own(*address, &config);
+                let places: Vec<(SocketAddr, u16)> = places.into_iter().filter(is_other).collect();
+                // Without any the name may be there later.
+                wanted = match places.len() {
+                    0 => usize::MAX,
+                    some => some,
+                };
+                self.meet_unknown(&places, config.tls_cluster);
+            }
+            tokio::time::sleep(EVERY).await;
+        }
+    }
+
+    /// The nodes as they are now: whether links are open changes without a new map for commands.
+    fn map_now(&self) -> ClusterMap {
+        self.core.lock().machine.map()
+    }
+
+    fn meet_unknown(&'static self, places: &[(SocketAddr, u16)], is_tls: bool) {
+        let map = self.map_now();
+        let unknown = places
+            .iter()
+            .filter(|(address, _)| !knows(&map, *address, is_tls));
+        for (address, bus_port) in unknown.take(MET_TOGETHER) {
+            let change = Change::Meet {
+                ip: address.ip().to_string(),
+                port: address.port(),
+                bus_port: *bus_port,
+            };
+            log::seldom(
+                "cluster-seeds",
+                format_args!("Meeting the node at {address}, which cluster-seeds names"),
+                |text| tracing::info!("{text}"),
+            );
+            if let Err(why) = self.call(|core, now, here| core.machine.change(change, now, here)) {
+                tracing::debug!("The node at {address} is not met: {why}");
+            }
+        }
+    }
+}
+
+/// Other nodes that this one is linked to.
+fn linked(map: &ClusterMap) -> usize {
+    let is_there = |flags: NodeFlags| !flags.any(NodeFlags::MYSELF.or(NodeFlags::HANDSHAKE));
+    let nodes = map.nodes.iter();
+    nodes
+        .filter(|node| node.is_linked && is_there(node.flags))
+        .count()
+}
+
+/// Whether a node has this address, be it there or not: the machine itself tries to reach those that it knows.
+fn knows(map: &ClusterMap, address: SocketAddr, is_tls: bool) -> bool {
+    map.nodes.iter().any(|node| {
+        let ip = node.ip.parse::<IpAddr>().ok();
+        node.client_port(is_tls) == address.port()
+            && ip.is_some_and(|ip| ip.to_canonical() == address.ip())
+    })
+}
+
+/// The addresses of all places, and the port of the bus at each. A name without any is left out.
+async fn resolve(places: &[Seed]) -> Vec<(SocketAddr, u16)> {
+    let mut found: Vec<(SocketAddr, u16)> = Vec::new();
+    for place in places {
+        let looking = tokio::net::lookup_host((place.host.as_str(), place.port));
+        let addresses = match tokio::time::timeout(PATIENCE, looking).await {
+            Ok(Ok(addresses)) => addresses,
+            failed => {
+                let why = match failed {
+                    Ok(Err(error)) => error.to_string(),
+                    _ => "it takes too long".to_owned(),
+                };
+                let host = &place.host;
+                log::warn_seldom(
+                    "cluster-seeds-name",
+                    format_args!("No address of {host}, which cluster-seeds names: {why}"),
+                );
+                continue;
+            }
+        };
+        for address in addresses {
+            let address = SocketAddr::new(address.ip().to_canonical(), address.port());
+            if !found.iter().any(|(known, _)| *known == address) {
+                found.push((address, place.bus_port));
+            }
+        }
+    }
+    found
+}
+
+/// Whether an address leads to this node: the port is its own, and the system would use the address itself to get
+/// there.
+fn is_own(address: SocketAddr, config: &Config) -> bool {
+    let (own, announced) = match config.tls_cluster {
+        true => (config.tls_port, config.cluster_announce_tls_port),
+        false => (config.port, config.cluster_announce_port),
+    };
+    let ip = config.cluster_announce_ip.parse::<IpAddr>().ok();
+    let is_announced = ip.is_some_and(|ip| ip.to_canonical() == address.ip());
+    let is_announced_port = address.port() == if announced == 0 { own } else { announced };
+    (is_announced && is_announced_port) || (address.port() == own && is_of_this_machine(address))
+}
+
+/// Whether an address is one of this machine's. No packet is sent.
+fn is_of_this_machine(address: SocketAddr) -> bool {
+    let any: IpAddr = match address {
+        SocketAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let local = UdpSocket::bind((any, 0)).and_then(|socket| {
+        socket.connect(address)?;
+        socket.local_addr()
+    });
+    local.is_ok_and(|local| local.ip().to_canonical() == address.ip())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_knows_its_own_addresses() {
+        let mut config = Config {
+            port: 7000,
+            ..Config::default()
+        };
+        let own = |text: &str, config: &Config| is_own(text.parse().expect("an address"), config);
+        assert!(own("127.0.0.1:7000", &config));
+        assert!(!own("127.0.0.1:7001", &config));
+        // Of the documentation: no machine has it.
+        assert!(!own("192.0.2.1:7000", &config));
+        config.cluster_announce_ip = "192.0.2.1".to_owned();
+        assert!(own("192.0.2.1:7000", &config));
+        config.cluster_announce_port = 9;
+        assert!(own("192.0.2.1:9", &config) && !own("192.0.2.1:7000", &config));
+    }
+
+    #[test]
+    fn names_lead_to_all_their_addresses_and_those_without_are_left_out() {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        let runtime = builder.enable_all().build().expect("a runtime");
+        let places = [
+            ("localhost", 17000),
+            ("name.invalid", 17000),
+            ("127.0.0.1", 9),
+        ];
+        let places = places.map(|(host, bus_port)| Seed {
+            host: host.to_owned(),
+            port: 7000,
+            bus_port,
+        });
+        let found = runtime.block_on(resolve(&places));
+        let local: SocketAddr = "127.0.0.1:7000".parse().expect("an address");
+        assert!(found.contains(&(local, 17000)), "{found:?}");
+        let all = found.iter().filter(|(address, _)| *address == local);
+        assert_eq!(all.count(), 1, "each once");
+    }
+}

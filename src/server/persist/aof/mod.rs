@@ -1,0 +1,332 @@
+//! The append-only file: Redis 7's directory of files, written from the log.
+//!
+//! ```text
+//! manifest  which files there are        check    the tool that checks and repairs them
+//! store     how that changes, so that a crash leaves one of two states
+//! writer    whole records into the file that is appended to
+//! threads   the writer's thread, and the one that syncs each second
+//! gathering when a sync is put off for more of the clients that wait
+//! rewrite   a snapshot in place of what it contains: on request, by itself, after a failure, when it is turned on
+//! start     loading, turning it on and off
+//! ```
+//!
+//! The stream comes from the log ([`crate::persist::oplog`]), at the writer's own pace. Replies wait for the disk where
+//! `appendfsync` is `always`, threads do not: a session asks [`Durability::must_wait`] before its replies leave.
+//!
+//! What goes wrong: a write that fails is tried again, and clients that write hear MISCONF meanwhile. After a sync that
+//! failed it is not known what the disk has, and no later one tells: nothing more is written behind it, and clients
+//! hear MISCONF until a rewrite into new files is on the disk, which begins by itself. With `always` the server ends,
+//! as redis-server does.
+//!
+//! Locks are taken in this order: [`Inner`], writer or policy. None is held where a shard is taken. [`Inner`] is held
+//! while files change, so no thread that serves connections waits for it, but for CONFIG SET appendonly.
+
+pub mod check;
+mod gathering;
+pub mod manifest;
+mod rewrite;
+pub mod start;
+pub mod store;
+#[cfg(test)]
+mod tests;
+mod threads;
+pub mod writer;
+
+use std::convert::Infallible;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use parking_lot::Mutex;
+
+use crate::persist::files::Files;
+use crate::persist::oplog::{Awaited, Bounds, Gate, OpLog, Reader};
+use crate::persist::snapshot::{Running, Snapshots};
+use crate::state::Service;
+use crate::state::durability::Durability;
+use crate::telemetry::persistence::AofFigures;
+use basalt_commands::client::shared::Shared;
+use basalt_commands::config::Config;
+use basalt_commands::config::values::Appendfsync;
+use basalt_core::base::lossless;
+use gathering::Gathering;
+use rewrite::Limiter;
+use store::{Store, StoreError};
+use writer::Writer;
+
+pub use rewrite::Rewriting;
+
+/// Whether writes are appended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// No.
+    Off,
+    /// As soon as a rewrite has put what is there now in front of them.
+    Waiting,
+    /// Yes.
+    On,
+}
+
+struct Inner {
+    phase: Phase,
+    store: Option<Store>,
+    reader: Option<Arc<Reader>>,
+    /// The rewrite under way.
+    running: Option<Arc<Running>>,
+    /// A rewrite begins, or runs, or ends.
+    is_rewriting: bool,
+    limiter: Limiter,
+    last_mark: u64,
+}
+
+/// What decides whether replies wait for the disk, and whether replaced files are removed.
+struct Policy {
+    /// What is appended comes from there; none while nothing is.
+    reader: Option<Arc<Reader>>,
+    /// The server ends: no reply tells of what is not on the disk, whatever `appendfsync` says.
+    is_ending: bool,
+    /// `aof-disable-auto-gc`, as it was last followed.
+    keeps_history: bool,
+}
+
+/// See the module.
+pub struct Aof {
+    service: &'static Service,
+    log: Arc<OpLog>,
+    snapshots: Arc<Snapshots>,
+    files: Arc<dyn Files>,
+    inner: Mutex<Inner>,
+    writer: Mutex<Writer>,
+    /// How far the disk has it.
+    synced: Gate,
+    gathering: Mutex<Gathering>,
+    policy: Mutex<Policy>,
+    /// Writes are appended, so that what is synced says what the disk has.
+    is_on: AtomicBool,
+    /// Replies wait for the disk.
+    waits: AtomicBool,
+    is_scheduled: AtomicBool,
+    /// Bytes of the files that are not appended to.
+    parts_bytes: AtomicU64,
+    /// The last write failed, and is tried again.
+    is_failing: AtomicBool,
+    /// DEBUG AOF-FLUSH-SLEEP, in microseconds.
+    flush_sleep_us: AtomicU64,
+    threads: Mutex<bool>,
+    last_try: Mutex<Option<Instant>>,
+}
+
+impl Aof {
+    /// Of this server, off as yet.
+    pub fn new(
+        service: &'static Service,
+        log: Arc<OpLog>,
+        snapshots: Arc<Snapshots>,
+        files: Arc<dyn Files>,
+    ) -> Arc<Aof> {
+        log.set_bounds(Bounds::for_limit(service.config.load().maxmemory));
+        Arc::new(Aof {
+            service,
+            log,
+            snapshots,
+            files,
+            inner: Mutex::new(Inner {
+                phase: Phase::Off,
+                store: None,
+                reader: None,
+                running: None,
+                is_rewriting: false,
+                limiter: Limiter::default(),
+                last_mark: 0,
+            }),
+            writer: Mutex::default(),
+            synced: Gate::default(),
+            gathering: Mutex::default(),
+            policy: Mutex::new(Policy {
+                reader: None,
+                is_ending: false,
+                keeps_history: service.config.load().aof_disable_auto_gc,
+            }),
+            is_on: AtomicBool::new(false),
+            waits: AtomicBool::new(false),
+            is_scheduled: AtomicBool::new(false),
+            parts_bytes: AtomicU64::new(0),
+            is_failing: AtomicBool::new(false),
+            flush_sleep_us: AtomicU64::new(0),
+            threads: Mutex::new(false),
+            last_try: Mutex::new(None),
+        })
+    }
+
+    fn figures(&self) -> &'static AofFigures {
+        &self.service.telemetry.persistence.aof
+    }
+
+    fn open_store(&self, config: &Config) -> Result<Store, StoreError> {
+        let directory: PathBuf = lossless::path_of(&config.appenddirname);
+        let name = lossless::bytes_of(&config.appendfilename).into_owned();
+        Store::open(Arc::clone(&self.files), directory, name)
+    }
+
+    /// Has tasks that wait for the disk be woken by relays, one for each runtime: their number.
+    pub fn set_relays(&self, count: usize) {
+        self.synced.set_relays(count);
+    }
+
+    /// The relay of a runtime, which is to run there.
+    pub async fn relay(self: Arc<Aof>, number: usize) -> Infallible {
+        std::future::poll_fn(|cx| self.synced.poll_relay(number, cx)).await
+    }
+
+    /// Follows a change of `appendfsync` and of `aof-disable-auto-gc`; never waits for a disk.
+    pub fn follow_config(self: &Arc<Self>) {
+        let keeps_history = self.service.config.load().aof_disable_auto_gc;
+        let kept_history = {
+            let mut policy = self.policy.lock();
+            self.apply(&policy);
+            std::mem::replace(&mut policy.keeps_history, keeps_history)
+        };
+        if kept_history && !keeps_history {
+            let aof = Arc::clone(self);
+            self.snapshots
+                .run(move || aof.delete_history(&mut aof.inner.lock()));
+        }
+    }
+
+    /// Follows a change of whether it is on.
+    fn follow(&self, inner: &Inner) {
+        let mut policy = self.policy.lock();
+        let is_on = inner.phase == Phase::On;
+        policy.reader = inner.reader.as_ref().filter(|_| is_on).cloned();
+        self.apply(&policy);
+    }
+
+    fn apply(&self, policy: &Policy) {
+        let is_always = self.service.config.load().appendfsync == Appendfsync::Always;
+        let waits = (is_always || policy.is_ending) && policy.reader.is_some();
+        self.is_on.store(policy.reader.is_some(), Relaxed);
+        // SeqCst: clients are served until the process is gone; one that is answered without a wait has appended its
+        // command by now.
+        self.waits.store(waits, SeqCst);
+        self.log.set_urgent(waits);
+        // Those that wait look again.
+        self.synced.open();
+        if waits && let Some(reader) = &policy.reader {
+            reader.nudge();
+        }
+    }
+
+    /// DEBUG AOF-FLUSH-SLEEP.
+    pub fn set_flush_sleep(&self, us: u64) {
+        self.flush_sleep_us.store(us, Relaxed);
+    }
+
+    /// Whether all before a position is on the disk, and what was written before the log was kept is; none: it is off.
+    /// `waiter` is nudged when that may have changed.
+    pub fn is_synced(&self, position: u64, waiter: Option<&Arc<Shared>>) -> Option<bool> {
+        let is_synced = || match self.figures().enabled.load(Relaxed) {
+            true => Some(self.is_on.load(Relaxed) && self.synced.passed() >= position),
+            false => None,
+        };
+        if let Some(waiter) = waiter {
+            let waker = waiter.nudging();
+            let mut cx = Context::from_waker(&waker);
+            let _ = self.synced.poll_next(&mut cx, || false);
+        }
+        is_synced()
+    }
+
+    /// The position behind all that was appended to the log.
+    pub fn log_position(&self) -> u64 {
+        self.log.tail()
+    }
+
+    /// A command waits before it takes shards: for whom is counted.
+    fn note_wait(&self) {
+        let waits = &self.service.telemetry.persistence.writer_waits;
+        waits.all.fetch_add(1, Relaxed);
+        let whom = match self.log.awaited() {
+            Some(Awaited::Disk) => &waits.for_disk,
+            Some(Awaited::Replica) => &waits.for_replica,
+            None => &waits.for_snapshot,
+            Some(Awaited::Log) => return,
+        };
+        whom.fetch_add(1, Relaxed);
+    }
+
+    /// A write or a sync failed: who writes hears of it.
+    fn note_failure(&self, error: &io::Error) {
+        let figures = self.figures();
+        figures
+            .last_errno
+            .store(error.raw_os_error().unwrap_or(5), Relaxed);
+        figures.last_write_ok.store(false, Relaxed);
+    }
+
+    fn note_recovery(&self) {
+        if !self.figures().last_write_ok.swap(true, Relaxed) {
+            tracing::warn!("AOF write error looks solved. The server can write again.");
+        }
+    }
+
+    /// What was written may be lost: nothing more is written behind it, and a rewrite is to make it good.
+    fn lose(&self, writer: &mut Writer, error: &io::Error) {
+        self.note_failure(error);
+        writer.hold();
+        self.is_scheduled.store(true, Relaxed);
+    }
+
+    /// Measures the files that are not appended to.
+    fn measure(&self, inner: &Inner) -> u64 {
+        let Some(store) = &inner.store else { return 0 };
+        let parts = store.manifest().loaded();
+        let all: u64 = parts.filter_map(|part| store.len_of(part).ok()).sum();
+        let own = self.writer.lock().file_bytes();
+        self.parts_bytes.store(all.saturating_sub(own), Relaxed);
+        all
+    }
+}
+
+impl Durability for Aof {
+    fn is_crowded(&self) -> bool {
+        // Who writes hears MISCONF, and waits for nothing.
+        self.log.is_crowded() && self.figures().last_write_ok.load(Relaxed)
+    }
+
+    fn poll_room(&self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.service.must_writers_wait() {
+            self.note_wait();
+        }
+        self.log.poll_room(cx, || !self.service.must_writers_wait())
+    }
+
+    fn look_again(&self) {
+        self.log.look_again();
+    }
+
+    fn follow_limit(&self, maxmemory: u64) {
+        self.log.set_bounds(Bounds::for_limit(maxmemory));
+    }
+
+    fn held_bytes(&self) -> u64 {
+        let reader = self.policy.lock().reader.clone();
+        self.log.ring_taken_bytes() + reader.map_or(0, |reader| reader.behind_bytes())
+    }
+
+    fn must_wait(&self, position: u64) -> bool {
+        // SeqCst: behind the append that the reply tells of; see `shut_down`.
+        self.waits.load(SeqCst) && self.synced.passed() < position
+    }
+
+    fn poll_synced(&self, position: u64, cx: &mut Context<'_>) -> Poll<()> {
+        match self.must_wait(position) {
+            true => self
+                .synced
+                .poll_until(position, cx, || !self.must_wait(position)),
+            false => Poll::Ready(()),
+        }
+    }
+}

@@ -1,0 +1,491 @@
+//! Rewrites: a snapshot takes the place of what it contains, while what comes behind its cut goes to the next file.
+//!
+//! The cut leaves a mark in the log, with all shards in hand: what lies before it is in the snapshot. The writer
+//! switches files at the mark. Where the manifest may name the new file at once it does, as in redis-server, so that a
+//! rewrite that fails leaves one file more. While what was written before may be lost, or nothing was written, the new
+//! file counts together with the base alone.
+
+use std::io;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use super::store::Next;
+use super::{Aof, Inner, Phase};
+use crate::persist::files::new_file::NewFile;
+use crate::persist::snapshot::{BaseForm, Busy, Purpose, Running, Sink};
+use crate::telemetry::clock;
+use basalt_engine::record::Audience;
+
+/// Failures one after the other from which on rewrites that begin by themselves wait.
+const FAILURES_FREE: u64 = 3;
+
+/// The least and the longest that they wait.
+const WAITS: RangeInclusive<Duration> = Duration::from_secs(60)..=Duration::from_secs(3600);
+
+/// How long to wait before a failed rewrite without which writes are refused is tried again: the first time, and at
+/// most.
+const WAITS_URGENT: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(60);
+
+/// How a request for a rewrite was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rewriting {
+    /// The rewrite runs.
+    Started,
+    /// The rewrite will run, when what runs now is done.
+    Scheduled,
+    /// One runs already.
+    UnderWay,
+    /// The rewrite could not begin; the log says why.
+    Failed,
+}
+
+/// Has rewrites that fail again and again, and begin by themselves, wait; longer each time.
+#[derive(Default)]
+pub(super) struct Limiter {
+    failures: u64,
+    until: Option<Instant>,
+    wait: Duration,
+}
+
+impl Limiter {
+    fn note(&mut self, went_well: bool) {
+        match went_well {
+            true => *self = Limiter::default(),
+            false => self.failures += 1,
+        }
+    }
+
+    /// Whether a rewrite that would begin by itself has to wait, from now on if it did not yet.
+    fn holds_back(&mut self, now: Instant, is_urgent: bool) -> bool {
+        if self.failures < FAILURES_FREE {
+            return false;
+        }
+        if let Some(until) = self.until {
+            let holds_back = now < until;
+            self.until.take_if(|_| !holds_back);
+            return holds_back;
+        }
+        let waits = if is_urgent { WAITS_URGENT } else { WAITS };
+        self.wait = (self.wait * 2).clamp(*waits.start(), *waits.end());
+        self.until = Some(now + self.wait);
+        let (count, unit) = match self.wait.as_secs() {
+            seconds @ 0..60 => (seconds, "seconds"),
+            seconds => (seconds / 60, "minutes"),
+        };
+        tracing::warn!(
+            "Background AOF rewrite has repeatedly failed and triggered the limit, will retry in {count} {unit}"
+        );
+        true
+    }
+}
+
+impl Aof {
+    /// BGREWRITEAOF, with no shard in hand.
+    pub fn rewrite(self: &Arc<Self>) -> Rewriting {
+        let mut inner = self.inner.lock();
+        if inner.is_rewriting {
+            return Rewriting::UnderWay;
+        }
+        if let Err(error) = self.start_threads() {
+            tracing::warn!("Can't rewrite append only file in background: {error}");
+            return Rewriting::Failed;
+        }
+        self.begin(&mut inner)
+    }
+
+    /// Has a rewrite begin when nothing else is under way, or not.
+    pub fn schedule(self: &Arc<Self>, is_on: bool) {
+        if is_on && let Err(error) = self.start_threads() {
+            tracing::warn!("Nobody looks whether a rewrite is due: {error}");
+        }
+        self.is_scheduled.store(is_on, Relaxed);
+        self.figures().rewrite_scheduled.store(is_on, Relaxed);
+    }
+
+    /// Begins a rewrite, or has it begin when what runs now is done.
+    pub(super) fn begin(self: &Arc<Self>, inner: &mut Inner) -> Rewriting {
+        if self.snapshots.current().is_some() {
+            self.schedule(true);
+            return Rewriting::Scheduled;
+        }
+        let prepared = self.prepare(inner);
+        let (next, mark) = match prepared {
+            Ok(prepared) => prepared,
+            Err(error) => {
+                tracing::warn!("Can't rewrite append only file in background: {error}");
+                self.note_end(inner, false, 0);
+                return Rewriting::Failed;
+            }
+        };
+        self.schedule(false);
+        inner.is_rewriting = true;
+        let figures = self.figures();
+        let began_s = clock::unix_ms() / 1000;
+        figures.rewrite_began_s.store(began_s, Relaxed);
+        figures.rewrite_in_progress.store(true, Relaxed);
+        let config = self.service.config.load();
+        let form = match config.aof_use_rdb_preamble {
+            true => BaseForm::Rdb,
+            false => BaseForm::Commands,
+        };
+        let path = inner.store.as_ref().map(|store| store.temporary_base());
+        let sink = BaseSink {
+            aof: Arc::clone(self),
+            file: NewFile::new(
+                Arc::clone(&self.files),
+                path.unwrap_or_default(),
+                config.aof_rewrite_incremental_fsync,
+            ),
+            form,
+            next: next.clone(),
+            mark,
+        };
+        let (aof, follows) = (Arc::clone(self), next != Next::None);
+        let starts = inner.phase == Phase::Waiting;
+        let at_cut = move |_: &_| {
+            if follows {
+                if starts {
+                    aof.service
+                        .pubsub
+                        .interest()
+                        .set_listening(Audience::FILE, true);
+                }
+                aof.log.mark(Audience::FILE, mark);
+            }
+        };
+        match self
+            .snapshots
+            .begin(Purpose::AofBase(form), Box::new(at_cut), Box::new(sink))
+        {
+            Ok(running) => {
+                tracing::info!(
+                    "Background append only file rewriting started by pid {}",
+                    std::process::id()
+                );
+                inner.running = Some(running);
+                Rewriting::Started
+            }
+            Err(Busy(_)) => {
+                // Somebody was quicker. The file that was made for it gets what comes, as after a failure.
+                self.schedule(true);
+                self.abandon(inner, &next, mark);
+                Rewriting::Scheduled
+            }
+        }
+    }
+
+    /// Makes the file for what comes behind the cut.
+    fn prepare(self: &Arc<Self>, inner: &mut Inner) -> io::Result<(Next, u64)> {
+        let is_held = self.writer.lock().is_held();
+        let next = match inner.phase {
+            Phase::Off => Next::None,
+            Phase::Waiting => Next::Temporary,
+            Phase::On if is_held => Next::Temporary,
+            Phase::On => Next::Listed,
+        };
+        if inner.store.is_none() {
+            let config = self.service.config.load();
+            let store = self.open_store(&config).map_err(|error| {
+                error.report();
+                io::Error::other("the manifest can't be used")
+            })?;
+            inner.store = Some(store);
+        }
+        let store = inner.store.as_mut().expect("opened above");
+        let file = store.next_incr(&next)?;
+        inner.last_mark += 1;
+        let mark = inner.last_mark;
+        if let Some(file) = file {
+            self.writer.lock().expect_mark(mark, file);
+        }
+        Ok((next, mark))
+    }
+
+    /// A rewrite ends before its cut.
+    fn abandon(self: &Arc<Self>, inner: &mut Inner, next: &Next, mark: u64) {
+        inner.is_rewriting = false;
+        self.figures().rewrite_in_progress.store(false, Relaxed);
+        self.figures().rewrite_began_s.store(0, Relaxed);
+        match next {
+            // What follows goes to the file that the manifest names last.
+            Next::Listed => drop(self.log.mark(Audience::FILE, mark)),
+            Next::Temporary => self.drop_temporary(inner),
+            Next::None => {}
+        }
+    }
+
+    /// What was written to the temporary file counts for nothing.
+    fn drop_temporary(&self, inner: &mut Inner) {
+        if let Some(store) = &inner.store {
+            store.remove_temporary_incr();
+        }
+        let mut writer = self.writer.lock();
+        if inner.phase == Phase::Waiting {
+            self.service
+                .pubsub
+                .interest()
+                .set_listening(Audience::FILE, false);
+            writer.close();
+        } else {
+            writer.hold();
+        }
+    }
+
+    /// The snapshot is written, or not. On one of its threads.
+    fn end(self: &Arc<Self>, went_well: bool, base: &BaseSink) -> io::Result<()> {
+        let mut inner = self.inner.lock();
+        let began_s = self.figures().rewrite_began_s.load(Relaxed);
+        let result = match went_well {
+            true => self.put_in_place(&mut inner, base),
+            false => Err(io::Error::other("the snapshot came to nothing")),
+        };
+        if result.is_err() {
+            if let Some(store) = &inner.store {
+                store.remove_temporary_base();
+            }
+            if base.next == Next::Temporary {
+                self.drop_temporary(&mut inner);
+                // Until it is turned off it is tried again.
+                self.schedule(inner.phase != Phase::Off);
+            } else if self.writer.lock().is_held() {
+                self.schedule(true);
+            }
+        }
+        match &result {
+            Ok(()) => tracing::info!("Background AOF rewrite finished successfully"),
+            Err(error) => tracing::warn!("Background AOF rewrite terminated with error: {error}"),
+        }
+        let spent_s = (clock::unix_ms() / 1000).saturating_sub(began_s);
+        self.note_end(&mut inner, result.is_ok(), spent_s);
+        // Who waits for it to be on finds that the rewrite is over.
+        self.follow(&inner);
+        result
+    }
+
+    fn note_end(&self, inner: &mut Inner, went_well: bool, spent_s: u64) {
+        inner.is_rewriting = false;
+        inner.running = None;
+        inner.limiter.note(went_well);
+        let figures = self.figures();
+        figures.last_rewrite_ok.store(went_well, Relaxed);
+        figures.last_rewrite_s.store(spent_s.cast_signed(), Relaxed);
+        figures
+            .rewrite_failures
+            .store(inner.limiter.failures, Relaxed);
+        figures.rewrites.fetch_add(u64::from(went_well), Relaxed);
+        figures.rewrite_began_s.store(0, Relaxed);
+        figures.rewrite_in_progress.store(false, Relaxed);
+    }
+
+    fn put_in_place(&self, inner: &mut Inner, base: &BaseSink) -> io::Result<()> {
+        let next = &base.next;
+        let turns_on = inner.phase == Phase::Waiting;
+        let has_skipped = match next {
+            Next::None => false,
+            _ => self.reach_mark(inner, base.mark)?,
+        };
+        if *next == Next::Temporary {
+            // What it has counts from now on, so it is on the disk first.
+            let mut writer = self.writer.lock();
+            writer.release();
+            writer.flush().map_err(|failure| failure.into_error())?;
+            if let Some((file, _, written)) = writer.file() {
+                file.sync()?;
+                self.synced.pass(written);
+            }
+        }
+        let store = inner.store.as_mut().expect("the rewrite began with one");
+        store.finish_rewrite(base.form == BaseForm::Rdb, next)?;
+        if turns_on {
+            inner.phase = Phase::On;
+        }
+        let mut writer = self.writer.lock();
+        if has_skipped {
+            writer.release();
+        }
+        // Else too much came meanwhile, and was dropped: the next rewrite makes up for it.
+        let is_whole = !writer.has_gap();
+        drop(writer);
+        if is_whole && (has_skipped || *next == Next::Temporary) {
+            self.is_failing.store(false, Relaxed);
+            self.note_recovery();
+        }
+        let bytes = self.measure(inner);
+        self.figures().base_bytes.store(bytes, Relaxed);
+        self.figures().current_bytes.store(bytes, Relaxed);
+        self.delete_history(inner);
+        Ok(())
+    }
+
+    /// Waits until the writer has come to the mark, or has it skip what can not be written before; whether it did: what
+    /// follows is held then, as it counts with the new base alone.
+    fn reach_mark(&self, inner: &Inner, mark: u64) -> io::Result<bool> {
+        const PATIENCE: Duration = Duration::from_secs(120);
+        let began = Instant::now();
+        while began.elapsed() < PATIENCE {
+            {
+                let mut writer = self.writer.lock();
+                if !writer.awaits_mark() {
+                    return match writer.has_gap() {
+                        true => Err(io::Error::other("what follows the cut was dropped")),
+                        false => Ok(false),
+                    };
+                }
+                let is_stuck = writer.is_held() || self.is_failing.load(Relaxed);
+                if is_stuck && writer.skip_to_mark(mark) {
+                    return Ok(true);
+                }
+            }
+            if let Some(reader) = &inner.reader {
+                reader.nudge();
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Err(io::Error::new(
+            io::ErrorKind::TimedOut,
+            "the log does not come to the cut",
+        ))
+    }
+
+    /// Removes what was replaced, unless tests want it kept.
+    pub(super) fn delete_history(&self, inner: &mut Inner) {
+        if self.service.config.load().aof_disable_auto_gc {
+            return;
+        }
+        if let Some(store) = &mut inner.store
+            && let Err(error) = store.delete_history()
+        {
+            tracing::warn!("Can't remove the history of the AOF: {error}");
+        }
+    }
+
+    /// Whether a rewrite runs.
+    pub fn is_rewriting(&self) -> bool {
+        self.figures().rewrite_in_progress.load(Relaxed)
+    }
+
+    /// Whether a rewrite runs without which nothing counts that is appended.
+    pub fn is_rewriting_first(&self) -> bool {
+        let inner = self.inner.lock();
+        inner.phase == Phase::Waiting && inner.is_rewriting
+    }
+
+    /// The rewrite that runs.
+    pub fn running(&self) -> Option<Arc<Running>> {
+        self.inner.lock().running.clone()
+    }
+
+    /// Looks whether a rewrite is due; never waits for a disk unless one is. A few times a second, on a thread that
+    /// may.
+    pub fn tick(self: &Arc<Self>) {
+        let persistence = &self.service.telemetry.persistence;
+        if persistence.loading.is_loading.load(Relaxed) {
+            return;
+        }
+        let is_scheduled = self.is_scheduled.load(Relaxed);
+        let growth = self.growth();
+        if !is_scheduled && growth.is_none() {
+            return;
+        }
+        let mut inner = self.inner.lock();
+        if inner.is_rewriting || self.snapshots.current().is_some() {
+            return;
+        }
+        let is_urgent = self.writer.lock().is_held();
+        if inner.limiter.holds_back(Instant::now(), is_urgent) {
+            return;
+        }
+        if let Some(growth) = growth.filter(|_| !is_scheduled) {
+            tracing::info!("Starting automatic rewriting of AOF on {growth}% growth");
+        }
+        self.begin(&mut inner);
+    }
+
+    /// By how much of a hundred the files have grown, if that calls for a rewrite.
+    fn growth(&self) -> Option<u64> {
+        let (config, figures) = (self.service.config.load(), self.figures());
+        let (now, base) = (
+            figures.current_bytes.load(Relaxed),
+            figures.base_bytes.load(Relaxed),
+        );
+        let percent = u64::from(config.auto_aof_rewrite_percentage);
+        let is_on = figures.enabled.load(Relaxed)
+            && percent > 0
+            && !figures.rewrite_in_progress.load(Relaxed);
+        if !is_on || now <= config.auto_aof_rewrite_min_size || self.snapshots.current().is_some() {
+            return None;
+        }
+        let growth = now.saturating_sub(base).saturating_mul(100) / base.max(1);
+        (growth >= percent).then_some(growth)
+    }
+
+    /// Ends a rewrite that runs, as it is turned off.
+    pub(super) fn cancel_rewrite(&self, inner: &Inner) {
+        if let Some(running) = &inner.running {
+            tracing::info!("Killing AOF child: the rewrite under way is cancelled");
+            running.cancel();
+        }
+    }
+}
+
+/// The base as it is written.
+struct BaseSink {
+    aof: Arc<Aof>,
+    file: NewFile,
+    form: BaseForm,
+    next: Next,
+    mark: u64,
+}
+
+impl Sink for BaseSink {
+    fn write(&mut self, chunk: Vec<u8>) -> io::Result<()> {
+        self.file.write(&chunk)
+    }
+
+    fn finish(mut self: Box<Self>, ok: bool) -> io::Result<()> {
+        let synced = match ok {
+            true => self.file.sync(),
+            false => Ok(()),
+        };
+        let ended = self.aof.end(ok && synced.is_ok(), &self);
+        match ok {
+            true => synced.and(ended),
+            // Why is known to who says so.
+            false => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rewrites_that_fail_again_and_again_wait_once_one_would_begin_by_itself() {
+        let began = Instant::now();
+        let after = |seconds| began + Duration::from_secs(seconds);
+        let mut limiter = Limiter::default();
+        for _ in 0..FAILURES_FREE {
+            assert!(!limiter.holds_back(began, false));
+            limiter.note(false);
+        }
+        // However long ago they failed, the wait begins when somebody would have one begin.
+        assert!(limiter.holds_back(after(500), false));
+        assert!(limiter.holds_back(after(559), false));
+        assert!(!limiter.holds_back(after(560), false));
+        limiter.note(false);
+        assert!(limiter.holds_back(after(561), false), "twice as long");
+        assert!(limiter.holds_back(after(680), false));
+        assert!(!limiter.holds_back(after(681), false));
+        limiter.note(true);
+        assert!(!limiter.holds_back(after(682), false));
+        for _ in 0..FAILURES_FREE {
+            limiter.note(false);
+        }
+        // Where writes are refused meanwhile it is tried again soon.
+        assert!(limiter.holds_back(after(700), true));
+        assert!(!limiter.holds_back(after(701), true));
+    }
+}

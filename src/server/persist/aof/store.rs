@@ -1,0 +1,434 @@
+//! The directory of the append-only file: what its manifest says, and how it changes so that after a crash one of two
+//! manifests is there, whole, with all the files that it names.
+//!
+//! Every change follows one order: new files are made and synced, the manifest is put in place of the old one (written
+//! beside it, synced, renamed, directory synced), and only then are files removed that no manifest names any more.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{self, Read};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::manifest::{Manifest, Part, Refused};
+use crate::persist::files::new_file::NewFile;
+use crate::persist::files::{self, File, Files};
+use crate::telemetry::log;
+use basalt_core::base::text::visible;
+
+/// A manifest of a sane size.
+const MANIFEST_BYTES_MAX: u64 = 16 << 20;
+
+/// Bytes that are copied at a time.
+const COPIED_BYTES: usize = 1 << 20;
+
+/// What stops the append-only file from being used.
+#[derive(Debug)]
+pub enum StoreError {
+    /// The manifest is not one.
+    Manifest(PathBuf, Refused),
+    /// The system refuses something: what was tried, and why it failed.
+    Io(String, io::Error),
+}
+
+impl StoreError {
+    /// Writes to the log and the terminal, in the words that tools look for in redis-server's log.
+    pub fn report(&self) {
+        match self {
+            StoreError::Manifest(path, refused) => {
+                log::refusal("*** FATAL AOF MANIFEST FILE ERROR ***");
+                if refused.line > 0 {
+                    log::refusal(&format!(
+                        "Reading the manifest file {}, at line {}",
+                        path.display(),
+                        refused.line
+                    ));
+                    log::refusal(&format!(">>> '{}'", visible(&refused.text)));
+                }
+                log::refusal(&match refused.byte {
+                    None => refused.why.to_owned(),
+                    Some(byte) => format!("{} (byte {byte} of the line)", refused.why),
+                });
+            }
+            StoreError::Io(what, error) => log::refusal(&format!("{what}: {error}")),
+        }
+    }
+}
+
+fn failed<T>(result: io::Result<T>, what: impl FnOnce() -> String) -> Result<T, StoreError> {
+    result.map_err(|error| StoreError::Io(what(), error))
+}
+
+/// A file of commands that is to follow a cut.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// The manifest names it already.
+    Listed,
+    /// The file lies beside, and is named together with the base.
+    Temporary,
+    /// There is none: nothing is appended.
+    None,
+}
+
+/// See the module.
+pub struct Store {
+    files: Arc<dyn Files>,
+    directory: PathBuf,
+    /// What all names begin with.
+    name: Vec<u8>,
+    manifest: Manifest,
+}
+
+impl Store {
+    /// Reads the manifest, if there is one.
+    pub fn open(
+        files: Arc<dyn Files>,
+        directory: PathBuf,
+        name: Vec<u8>,
+    ) -> Result<Store, StoreError> {
+        let mut store = Store {
+            files,
+            directory,
+            name,
+            manifest: Manifest::default(),
+        };
+        store.reload()?;
+        Ok(store)
+    }
+
+    /// Reads the manifest anew, as it is on the disk.
+    pub fn reload(&mut self) -> Result<(), StoreError> {
+        let path = self.path(&self.with_suffix(".manifest"));
+        let what = || {
+            format!(
+                "Fatal error: can't open the AOF manifest file {} for reading",
+                path.display()
+            )
+        };
+        if failed(self.files.len(&path), what)?.is_none() {
+            self.manifest = Manifest::default();
+            return Ok(());
+        }
+        let mut bytes = Vec::new();
+        let file = failed(self.files.open(&path), what)?;
+        failed(file.take(MANIFEST_BYTES_MAX).read_to_end(&mut bytes), what)?;
+        self.manifest =
+            Manifest::parse(&bytes).map_err(|refused| StoreError::Manifest(path, refused))?;
+        Ok(())
+    }
+
+    /// What the manifest says.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    fn with_suffix(&self, suffix: &str) -> Vec<u8> {
+        [&self.name, suffix.as_bytes()].concat()
+    }
+
+    fn path(&self, name: &[u8]) -> PathBuf {
+        self.directory.join(OsStr::from_bytes(name))
+    }
+
+    /// Where a file of the manifest lies.
+    pub fn path_of(&self, part: &Part) -> PathBuf {
+        self.path(&part.name)
+    }
+
+    /// Where the next base is written, before it bears its name.
+    pub fn temporary_base(&self) -> PathBuf {
+        self.path(&[b"temp-rewrite-", &self.name[..], b".base"].concat())
+    }
+
+    fn temporary_incr(&self) -> PathBuf {
+        self.path(&[b"temp-", &self.name[..], b".incr"].concat())
+    }
+
+    /// Makes the directory.
+    pub fn create_directory(&self) -> io::Result<()> {
+        self.files.create_directory(&self.directory)?;
+        self.files.sync_directory(files::parent(&self.directory))
+    }
+
+    fn put(&mut self, manifest: Manifest) -> io::Result<()> {
+        let path = self.path(&self.with_suffix(".manifest"));
+        let temporary = self.path(&[b"temp-", &self.name[..], b".manifest"].concat());
+        let put = files::replace(&*self.files, &path, &temporary, &manifest.to_bytes());
+        if put.is_ok() || self.is_on_disk(&manifest) {
+            self.manifest = manifest;
+        } else {
+            // It may be there after a crash all the same: its names are not used again.
+            let (base, incr) = (manifest.base_seq, manifest.incr_seq);
+            self.manifest.base_seq = self.manifest.base_seq.max(base);
+            self.manifest.incr_seq = self.manifest.incr_seq.max(incr);
+        }
+        put
+    }
+
+    /// Whether this is what the manifest says on the disk, as far as one can tell.
+    fn is_on_disk(&self, manifest: &Manifest) -> bool {
+        let path = self.path(&self.with_suffix(".manifest"));
+        let mut bytes = Vec::new();
+        let read = self
+            .files
+            .open(&path)
+            .and_then(|mut file| file.read_to_end(&mut bytes));
+        match read {
+            Ok(_) => bytes == manifest.to_bytes(),
+            Err(error) => {
+                error.kind() == io::ErrorKind::NotFound && *manifest == Manifest::default()
+            }
+        }
+    }
+
+    /// Whether nothing is there: no manifest, and no file of an older server.
+    pub fn is_fresh(&self, old_directory: &Path) -> bool {
+        let old = old_directory.join(OsStr::from_bytes(&self.name));
+        let manifest = self.path(&self.with_suffix(".manifest"));
+        let is_missing = |path: &Path| matches!(self.files.len(path), Ok(None));
+        is_missing(&old) && is_missing(&manifest)
+    }
+
+    /// Takes over the one file in which older servers kept everything; whether there was one.
+    pub fn upgrade(&mut self, old_directory: &Path) -> Result<bool, StoreError> {
+        let old = old_directory.join(OsStr::from_bytes(&self.name));
+        let new = self.path(&self.name);
+        let what = || format!("Can't take over the old AOF file {}", old.display());
+        if failed(self.files.len(&old), what)?.is_none() {
+            return Ok(false);
+        }
+        let is_fresh = self.manifest == Manifest::default();
+        let is_begun = self.manifest.incrs.is_empty()
+            && self
+                .manifest
+                .base
+                .as_ref()
+                .is_some_and(|base| base.name == self.name)
+            && failed(self.files.len(&new), what)?.is_none();
+        if !is_fresh && !is_begun {
+            return Ok(false);
+        }
+        failed(self.create_directory(), what)?;
+        if is_fresh {
+            let mut manifest = Manifest::default();
+            let (name, seq) = (self.name.clone(), 1);
+            manifest.base = Some(Part { name, seq });
+            manifest.base_seq = seq;
+            failed(self.put(manifest), what)?;
+        }
+        failed(self.files.rename(&old, &new), what)?;
+        failed(self.files.sync_directory(&self.directory), what)?;
+        Ok(true)
+    }
+
+    /// Length of a file of the manifest, which has to be there.
+    pub fn len_of(&self, part: &Part) -> Result<u64, StoreError> {
+        let path = self.path_of(part);
+        let what = || {
+            format!(
+                "Unable to obtain the AOF file {} length. stat",
+                name_of(part)
+            )
+        };
+        let len = failed(self.files.len(&path), what)?;
+        failed(len.ok_or_else(|| io::Error::from_raw_os_error(2)), what)
+    }
+
+    /// Opens a file of the manifest for reading.
+    pub fn open_part(&self, part: &Part) -> Result<Box<dyn Read + Send>, StoreError> {
+        let what = || {
+            format!(
+                "Fatal error: can't open the append log file {} for reading",
+                name_of(part)
+            )
+        };
+        failed(self.files.open(&self.path_of(part)), what)
+    }
+
+    /// Cuts a file of the manifest off at a length.
+    pub fn truncate(&self, part: &Part, len: u64) -> io::Result<()> {
+        let file = self.files.append(&self.path_of(part))?;
+        file.truncate(len)?;
+        file.sync()
+    }
+
+    /// Begins with a snapshot as the base, where nothing was there.
+    pub fn begin_with(&mut self, snapshot: &mut dyn Read) -> io::Result<()> {
+        self.create_directory()?;
+        self.remove_temporary();
+        let mut manifest = self.manifest.clone();
+        let part = manifest.next_base(&self.name, true);
+        let mut base = NewFile::new(Arc::clone(&self.files), self.temporary_base(), true);
+        let written = copy(snapshot, &mut base).and_then(|()| base.sync());
+        written
+            .and_then(|()| self.files.rename(base.path(), &self.path_of(&part)))
+            .and_then(|()| self.files.sync_directory(&self.directory))
+            .inspect_err(|_| self.remove_temporary())?;
+        manifest.replace(part, 0);
+        self.put(manifest)
+    }
+
+    /// Opens the last file of commands, and makes whatever is missing: an empty base, of `base` and RDB or not, and the
+    /// first file of commands. How long that file is.
+    pub fn open_at_start(
+        &mut self,
+        base: Option<(&[u8], bool)>,
+    ) -> io::Result<(Arc<dyn File>, u64)> {
+        self.create_directory()?;
+        self.remove_temporary();
+        let mut manifest = self.manifest.clone();
+        if let Some((bytes, is_rdb)) = base.filter(|_| manifest == Manifest::default()) {
+            let part = manifest.next_base(&self.name, is_rdb);
+            let path = self.path_of(&part);
+            files::replace(&*self.files, &path, &self.temporary_base(), bytes)?;
+            tracing::info!("Creating AOF base file {} on server start", name_of(&part));
+            manifest.replace(part, 0);
+        }
+        if manifest.incrs.is_empty() {
+            let part = manifest.next_incr(&self.name);
+            tracing::info!("Creating AOF incr file {} on server start", name_of(&part));
+            manifest.add_incr(part);
+        }
+        let last = manifest.incrs.last().expect("there is one by now");
+        let file = self.files.append(&self.path_of(last))?;
+        if manifest != self.manifest {
+            self.files.sync_directory(&self.directory)?;
+            self.put(manifest)?;
+        }
+        let len = file.len()?;
+        Ok((file, len))
+    }
+
+    /// Makes the file for what follows a cut.
+    pub fn next_incr(&mut self, next: &Next) -> io::Result<Option<Arc<dyn File>>> {
+        self.create_directory()?;
+        match next {
+            Next::None => Ok(None),
+            Next::Temporary => self.files.create(&self.temporary_incr()).map(Some),
+            Next::Listed => {
+                let mut manifest = self.manifest.clone();
+                let part = manifest.next_incr(&self.name);
+                let path = self.path_of(&part);
+                let file = self.files.create(&path)?;
+                manifest.add_incr(part);
+                let old = self.manifest.clone();
+                let put = self.files.sync_directory(&self.directory);
+                if let Err(error) = put.and_then(|()| self.put(manifest)) {
+                    if self.is_on_disk(&old) {
+                        let _ = self.files.remove(&path);
+                    }
+                    return Err(error);
+                }
+                tracing::info!(
+                    "Creating AOF incr file {} on background rewrite",
+                    path.display()
+                );
+                Ok(Some(file))
+            }
+        }
+    }
+
+    /// Puts the base that was written to [`Store::temporary_base`], and synced, in place of what it contains.
+    pub fn finish_rewrite(&mut self, is_rdb: bool, next: &Next) -> io::Result<()> {
+        let mut manifest = self.manifest.clone();
+        let base = manifest.next_base(&self.name, is_rdb);
+        self.files
+            .rename(&self.temporary_base(), &self.path_of(&base))?;
+        let is_listed = *next == Next::Listed;
+        let base_path = self.path_of(&base);
+        manifest.replace(base, usize::from(is_listed));
+        let mut incr_path = None;
+        if *next == Next::Temporary {
+            let incr = manifest.next_incr(&self.name);
+            let path = self.path_of(&incr);
+            if let Err(error) = self.files.rename(&self.temporary_incr(), &path) {
+                let _ = self.files.remove(&base_path);
+                return Err(error);
+            }
+            incr_path = Some(path);
+            manifest.add_incr(incr);
+        }
+        let old = self.manifest.clone();
+        let put = self.files.sync_directory(&self.directory);
+        if let Err(error) = put.and_then(|()| self.put(manifest)) {
+            // The manifest on the disk may be either: what it names must stay, unless we know that it is the old one.
+            if self.is_on_disk(&old) {
+                let _ = self.files.remove(&base_path);
+                if let Some(path) = incr_path {
+                    let _ = self.files.rename(&path, &self.temporary_incr());
+                }
+            }
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    /// Removes the file that a rewrite has come to nothing with.
+    pub fn remove_temporary_base(&self) {
+        // It may not have come to be.
+        let _ = self.files.remove(&self.temporary_base());
+    }
+
+    /// Removes the file of commands behind the base of a rewrite that has come to nothing.
+    pub fn remove_temporary_incr(&self) {
+        tracing::info!(
+            "Removing the temp incr aof file {} in the background",
+            self.temporary_incr().display()
+        );
+        let _ = self.files.remove(&self.temporary_incr());
+    }
+
+    /// What a crash left.
+    fn remove_temporary(&self) {
+        for path in [self.temporary_base(), self.temporary_incr()] {
+            if let Ok(Some(_)) = self.files.len(&path) {
+                let _ = self.files.remove(&path);
+            }
+        }
+    }
+
+    /// Removes replaced files. The manifest names each until it is gone, so that one that a crash or an error left is
+    /// removed the next time.
+    pub fn delete_history(&mut self) -> io::Result<()> {
+        if self.manifest.history.is_empty() {
+            return Ok(());
+        }
+        let mut manifest = self.manifest.clone();
+        let mut failure = None;
+        manifest.history.retain(|part| {
+            tracing::info!(
+                "Removing the history file {} in the background",
+                name_of(part)
+            );
+            match self.files.remove(&self.path_of(part)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    failure = Some(error);
+                    true
+                }
+                _ => false,
+            }
+        });
+        if manifest.history.len() < self.manifest.history.len() {
+            self.put(manifest)?;
+        }
+        failure.map_or(Ok(()), Err)
+    }
+}
+
+fn copy(from: &mut dyn Read, to: &mut NewFile) -> io::Result<()> {
+    let mut piece = vec![0; COPIED_BYTES];
+    loop {
+        match from.read(&mut piece) {
+            Ok(0) => return Ok(()),
+            Ok(count) => to.write(&piece[..count])?,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// The name of a file, for people.
+pub fn name_of(part: &Part) -> String {
+    let name = OsString::from_vec(part.name.clone());
+    name.to_string_lossy().into_owned()
+}

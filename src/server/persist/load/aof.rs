@@ -1,0 +1,429 @@
+//! An append-only file into the shards: a snapshot at its beginning, if it has one, then its commands.
+
+use std::fmt;
+use std::io::{self, Read};
+use std::ops::Range;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use crossbeam::channel::{self, Receiver, Sender};
+
+use super::commands::{Failure, Meeting, Part, Runner, Work, only_shard, plan_boundary};
+use super::fault::AofFault;
+use super::framing::{Broken, Commands};
+use super::progress::Progress;
+use super::room::{Sample, Schedule};
+use super::{Due, Loaded, Loader, Rules};
+use crate::persist::rdb;
+use crate::script::stack;
+use crate::session::batch::Plan;
+use crate::state::Service;
+use basalt_commands::command::transaction::{Boundary, boundary};
+use basalt_core::resp::request::{NOTHING_BESIDE, Span};
+
+/// Parts of windows that wait for each thread.
+const WAITING_PER_THREAD: usize = 4;
+
+/// Commands that need one shard each, between others, from which on their threads run them: to wait for each other
+/// takes as long as to run about as many on one thread.
+const APART_MIN: usize = 96;
+
+/// Why an append-only file was not loaded to its end, and how much of it was.
+#[derive(Debug)]
+pub struct AofError {
+    /// Where it is broken.
+    pub offset: u64,
+    /// Up to here it is good, and loaded; behind it, nothing. Of files that are short or unfinished only: of others
+    /// commands in front of the fault were run.
+    pub valid: u64,
+    /// What is wrong.
+    pub fault: AofFault,
+}
+
+impl fmt::Display for AofError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (at offset {})", self.fault, self.offset)
+    }
+}
+
+impl std::error::Error for AofError {}
+
+/// What an append-only file had.
+#[derive(Debug, Default)]
+pub struct AofLoaded {
+    /// Commands of the file, but for those of the snapshot.
+    pub commands: u64,
+    /// Bytes of the file.
+    pub bytes: u64,
+    /// The snapshot at its beginning.
+    pub snapshot: Option<Loaded>,
+}
+
+impl Loader {
+    /// Loads an append-only file. The calling thread must hold no shard, and be made for scripts (`script::stack`).
+    pub fn aof(
+        &self,
+        from: &mut dyn Read,
+        progress: &mut Progress<'_>,
+    ) -> Result<AofLoaded, AofError> {
+        let broken = |offset, fault| AofError {
+            offset,
+            valid: 0,
+            fault,
+        };
+        let begun = begin(from).map_err(|error| broken(0, AofFault::Read(error)))?;
+        let mut loaded = AofLoaded::default();
+        let (begun, before) = match rdb::is_snapshot(&begun) {
+            false => (begun, 0),
+            true => {
+                tracing::info!("Reading RDB base file on AOF loading...");
+                // What has expired may have been given another time by the commands that follow.
+                let rules = Rules {
+                    due: Due::Loaded,
+                    replaces: false,
+                };
+                let mut snapshot = self
+                    .rdb(from, begun, rules, progress)
+                    .map_err(|error| broken(error.offset, AofFault::Snapshot(error.fault)))?;
+                let rest = std::mem::take(&mut snapshot.rest);
+                let bytes = snapshot.bytes;
+                loaded.snapshot = Some(snapshot);
+                (rest, bytes)
+            }
+        };
+        let mut commands = Commands::new(from, begun, before);
+        let mut reading = Reading {
+            window: Part::default(),
+            valid: before,
+            in_transaction: false,
+            commands: 0,
+            schedule: Schedule::new(before, progress.left_bytes(before)),
+            runners: Runners::start(self),
+        };
+        let read = reading.read(&mut commands, progress);
+        let (valid, offset) = (reading.valid, commands.offset());
+        loaded.commands = reading.commands;
+        loaded.bytes = valid;
+        if let Err(failure) = reading.runners.end() {
+            return Err(AofError {
+                offset: failure.offset,
+                valid: failure.offset,
+                fault: failure.fault,
+            });
+        }
+        progress.reached(offset);
+        if let Err(AofFault::Unfinished) = read {
+            tracing::warn!("Revert incomplete MULTI/EXEC transaction from AOF file");
+        }
+        match read {
+            Ok(()) => Ok(loaded),
+            Err(fault) => Err(AofError {
+                offset,
+                valid,
+                fault,
+            }),
+        }
+    }
+}
+
+/// The first bytes, as many as it takes to see what they are.
+fn begin(from: &mut dyn Read) -> io::Result<Vec<u8>> {
+    let mut begun = Vec::new();
+    from.take(rdb::MAGIC_BYTES as u64).read_to_end(&mut begun)?;
+    Ok(begun)
+}
+
+/// The thread that reads.
+struct Reading {
+    window: Part,
+    /// Behind the last command that is not within a transaction.
+    valid: u64,
+    in_transaction: bool,
+    commands: u64,
+    schedule: Schedule,
+    runners: Runners,
+}
+
+impl Reading {
+    fn read(
+        &mut self,
+        commands: &mut Commands<'_>,
+        progress: &mut Progress<'_>,
+    ) -> Result<(), AofFault> {
+        self.sample();
+        let end = loop {
+            let offset = commands.offset();
+            let place = match commands.next() {
+                Ok(Some(place)) => place,
+                Ok(None) if self.in_transaction => break Err(AofFault::Unfinished),
+                Ok(None) => break Ok(()),
+                Err(Broken::Short) if self.in_transaction => break Err(AofFault::Unfinished),
+                Err(Broken::Short) => break Err(AofFault::Short),
+                Err(Broken::Format) => break Err(AofFault::Format),
+                Err(Broken::Read(error)) => break Err(AofFault::Read(error)),
+            };
+            let command = commands.bytes(place);
+            if !self.window.has_room_for(command) {
+                self.hand_on(offset, progress)?;
+            }
+            self.add(command, commands.spans(), offset);
+            if !self.in_transaction {
+                self.valid = commands.offset();
+            }
+            if self.window.is_full() {
+                self.hand_on(commands.offset(), progress)?;
+            }
+        };
+        // What is complete is run, whatever comes behind it. A transaction without an end is queued and never run; but
+        // what is damaged in it is found.
+        self.hand_on(commands.offset(), progress)?;
+        end
+    }
+
+    /// Adds a command to the window.
+    fn add(&mut self, command: &[u8], spans: &[Span], offset: u64) {
+        let name = spans
+            .first()
+            .map(|name| name.bytes(command, &NOTHING_BESIDE));
+        match name.and_then(boundary) {
+            Some(Boundary::Begins) => self.in_transaction = true,
+            Some(Boundary::Ends) => self.in_transaction = false,
+            None => {}
+        }
+        self.commands += 1;
+        self.window.push(command, spans, offset);
+    }
+
+    /// Has the commands of the window run, all of them in front of `offset`, and looks around.
+    fn hand_on(&mut self, offset: u64, progress: &mut Progress<'_>) -> Result<(), AofFault> {
+        if !progress.delay(self.window.len()) || self.runners.is_over() {
+            return Err(AofFault::Stopped);
+        }
+        self.runners.hand_on(&mut self.window);
+        self.window.empty();
+        progress.reached(offset);
+        self.sample();
+        Ok(())
+    }
+
+    /// Has keys counted, if it is time.
+    fn sample(&mut self) {
+        if let Some(sample) = self.schedule.due(self.valid) {
+            self.runners.sample(sample);
+        }
+    }
+}
+
+/// The threads that run commands; with one of them, the one that reads.
+struct Runners {
+    service: &'static Service,
+    meeting: Arc<Meeting>,
+    own: Option<Box<Runner>>,
+    queues: Vec<Sender<Work>>,
+    threads: Vec<JoinHandle<Option<Failure>>>,
+    /// Parts that were run come back, to be filled again.
+    done: (Sender<Part>, Receiver<Part>),
+    /// The last window ended within a transaction.
+    in_transaction: bool,
+    /// Nothing more is handed on, but what was is run.
+    is_over: bool,
+    failures: Vec<Failure>,
+}
+
+impl Runners {
+    fn start(loader: &Loader) -> Runners {
+        let service = loader.service;
+        let count = loader.threads.min(service.shards.len());
+        let mut runners = Runners {
+            service,
+            meeting: Arc::new(Meeting::new(count)),
+            own: None,
+            queues: Vec::new(),
+            threads: Vec::new(),
+            done: channel::bounded(count * WAITING_PER_THREAD),
+            in_transaction: false,
+            is_over: false,
+            failures: Vec::new(),
+        };
+        if count < 2 || !runners.spawn(count) {
+            // Those that were made end when they find nothing to do.
+            runners.queues.clear();
+            runners.threads.clear();
+            runners.meeting = Arc::new(Meeting::new(1));
+            let meeting = Arc::clone(&runners.meeting);
+            runners.own = Some(Box::new(Runner::new(service, meeting, (0, 1))));
+        }
+        runners
+    }
+
+    /// Whether there are so many threads now.
+    fn spawn(&mut self, count: usize) -> bool {
+        for number in 0..count {
+            let (sender, receiver) = channel::bounded::<Work>(WAITING_PER_THREAD);
+            let (service, meeting) = (self.service, Arc::clone(&self.meeting));
+            let done = self.done.0.clone();
+            let made = stack::spawn(format!("basalt-load-{number}"), move || {
+                let runner = Runner::new(service, meeting, (number, count));
+                work(runner, &receiver, &done)
+            });
+            let Ok(thread) = made else { return false };
+            self.queues.push(sender);
+            self.threads.push(thread);
+        }
+        true
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_over || self.meeting.has_failed()
+    }
+
+    fn sample(&mut self, sample: Sample) {
+        if let Some(runner) = &mut self.own {
+            runner.sample(sample);
+        }
+        self.queues
+            .iter()
+            .for_each(|queue| send(queue, Work::Sample(sample)));
+    }
+
+    /// Has the commands of a window run, up to the first that can not be run. The window may be exchanged for another.
+    fn hand_on(&mut self, window: &mut Part) {
+        window.batch.plan_sent_on(&self.service.router);
+        let broken = window.broken();
+        if let Some((index, _)) = &broken {
+            window.batch.plans.truncate(*index);
+        }
+        match &mut self.own {
+            Some(runner) => self.failures.extend(runner.run(window).err()),
+            None => self.share(window),
+        }
+        if let Some((_, failure)) = broken {
+            // Those in front of it are run, and none behind.
+            self.is_over = true;
+            self.failures.push(failure);
+        }
+    }
+
+    /// Hands each thread the commands of its shards, and one of them those that need more.
+    fn share(&mut self, window: &mut Part) {
+        let plans = std::mem::take(&mut window.batch.plans);
+        let together = self.together(&plans);
+        if together.first() == Some(&(0..plans.len())) {
+            window.batch.plans = plans;
+            let free = self.free();
+            return self.meet(std::mem::replace(window, free));
+        }
+        let mut at = 0;
+        for indices in together {
+            self.apart(window, &plans, at..indices.start);
+            at = indices.end;
+            let mut part = self.free();
+            for index in indices {
+                part.adopt(window, index, &plans[index]);
+            }
+            self.meet(part);
+        }
+        self.apart(window, &plans, at..plans.len());
+    }
+
+    /// Which commands of a window are run by one thread while the others wait: those that need more than one shard,
+    /// transactions, and what is too short beside them.
+    fn together(&mut self, plans: &[Plan]) -> Vec<Range<usize>> {
+        let mut all: Vec<Range<usize>> = Vec::new();
+        for (index, plan) in plans.iter().enumerate() {
+            match plan_boundary(plan) {
+                Some(Boundary::Begins) => self.in_transaction = true,
+                Some(Boundary::Ends) => self.in_transaction = false,
+                None => {}
+            }
+            if !self.in_transaction && only_shard(plan).is_some() {
+                continue;
+            }
+            match all.last_mut() {
+                Some(last) if index - last.end < APART_MIN => last.end = index + 1,
+                None if index < APART_MIN => all.push(0..index + 1),
+                _ => all.push(index..index + 1),
+            }
+        }
+        if let Some(last) = all.last_mut()
+            && plans.len() - last.end < APART_MIN
+        {
+            last.end = plans.len();
+        }
+        all
+    }
+
+    /// Hands each thread its own of some commands that need one shard each.
+    fn apart(&self, window: &Part, plans: &[Plan], indices: Range<usize>) {
+        if indices.is_empty() {
+            return;
+        }
+        let mut parts: Vec<Part> = self.queues.iter().map(|_| self.free()).collect();
+        for index in indices {
+            let plan = &plans[index];
+            let shard = only_shard(plan).expect("the others are run together");
+            let thread = usize::from(shard) % parts.len();
+            parts[thread].adopt(window, index, plan);
+        }
+        for (queue, part) in self.queues.iter().zip(parts) {
+            if !part.is_empty() {
+                send(queue, Work::Apart(part));
+            }
+        }
+    }
+
+    fn meet(&self, part: Part) {
+        let mut part = Some(part);
+        for queue in &self.queues {
+            send(queue, Work::Together(part.take()));
+        }
+    }
+
+    /// A part without commands.
+    fn free(&self) -> Part {
+        self.done.1.try_recv().unwrap_or_default()
+    }
+
+    /// Waits until all is run; what failed first, if anything did.
+    fn end(mut self) -> Result<(), Failure> {
+        drop(self.queues);
+        if let Some(runner) = self.own {
+            runner.end();
+        }
+        for thread in self.threads {
+            self.failures.extend(thread.join().ok().flatten());
+        }
+        let first = self
+            .failures
+            .into_iter()
+            .min_by_key(|failure| failure.offset);
+        first.map_or(Ok(()), Err)
+    }
+}
+
+/// A thread that has gone says why when it is asked.
+fn send(queue: &Sender<Work>, work: Work) {
+    let _ = queue.send(work);
+}
+
+/// What a thread does until nothing more comes; what failed first.
+fn work(mut runner: Runner, queue: &Receiver<Work>, done: &Sender<Part>) -> Option<Failure> {
+    let mut failure = None;
+    while let Ok(work) = queue.recv() {
+        let (ran, part) = match work {
+            Work::Apart(mut part) => (runner.run(&mut part), Some(part)),
+            Work::Together(mut part) => (runner.meet(part.as_mut()), part),
+            Work::Sample(sample) => {
+                runner.sample(sample);
+                continue;
+            }
+        };
+        failure = failure.or(ran.err());
+        if let Some(mut part) = part {
+            part.empty();
+            let _ = done.try_send(part);
+        }
+    }
+    runner.end();
+    failure
+}

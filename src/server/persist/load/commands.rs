@@ -1,0 +1,312 @@
+//! Commands of an append-only file, run as a connection without a client would run them, in parts that are looked up
+//! ahead.
+//!
+//! Several threads share the work where commands need one shard each: each is handed those of its own shards. At
+//! whatever needs more than that they wait for each other, and one of them runs it.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Barrier};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+
+use super::fault::AofFault;
+use super::framing::COMMAND_BYTES_MAX;
+use super::room::{Counted, Sample};
+use crate::session::batch::{Batch, Plan, Route};
+use crate::session::{Session, Step};
+use crate::shard::QueuedJob;
+use crate::shard::job::Ticket;
+use crate::state::Service;
+use crate::telemetry::clock;
+use basalt_commands::client::connection::Connection;
+use basalt_commands::client::shared::Shared;
+use basalt_commands::command::declaration::Flags;
+use basalt_commands::command::transaction::{Boundary, boundary};
+use basalt_commands::config::Config;
+use basalt_core::resp::reply::Protocol;
+use basalt_core::resp::request::{Request, Span};
+use basalt_engine::effect::Follower;
+
+/// Commands that are fetched together.
+const FETCHED: usize = 128;
+
+/// Commands of a window.
+const WINDOW_COMMANDS: usize = 512;
+/// Bytes of a window.
+const WINDOW_BYTES: usize = 512 * 1024;
+
+/// Commands one after the other, planned.
+#[derive(Default)]
+pub(super) struct Part {
+    pub(super) batch: Batch,
+    /// Where each begins in the file.
+    pub(super) offsets: Vec<u64>,
+}
+
+impl Part {
+    pub(super) fn len(&self) -> usize {
+        self.offsets.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.offsets.is_empty()
+    }
+
+    /// Whether as much is there as is run at once.
+    pub(super) fn is_full(&self) -> bool {
+        self.len() >= WINDOW_COMMANDS || self.batch.input.len() >= WINDOW_BYTES
+    }
+
+    /// Whether a command can be added.
+    pub(super) fn has_room_for(&self, command: &[u8]) -> bool {
+        self.batch.input.len() + command.len() <= COMMAND_BYTES_MAX
+    }
+
+    /// Forgets all commands, and what a long one has taken in memory.
+    pub(super) fn empty(&mut self) {
+        if self.batch.input.capacity() > 2 * WINDOW_BYTES {
+            *self = Part::default();
+        }
+        self.batch.reset();
+        self.offsets.clear();
+    }
+
+    /// Adds a command, not planned yet, that begins at `offset` in the file.
+    pub(super) fn push(&mut self, command: &[u8], spans: &[Span], offset: u64) {
+        let batch = &mut self.batch;
+        let before = batch.input.len();
+        batch.input.extend_from_slice(command);
+        let requests = &mut batch.requests;
+        requests.requests.push(Request {
+            first: requests.spans.len() as u32,
+            count: spans.len() as u32,
+            end: batch.input.len() as u32,
+        });
+        let at = |span: &Span| before + span.start().expect("an argument in the file");
+        let spans = spans.iter();
+        requests
+            .spans
+            .extend(spans.map(|span| Span::in_buffer(at(span), span.len())));
+        self.offsets.push(offset);
+    }
+
+    /// Adds the command that is the `index`th of another part.
+    pub(super) fn adopt(&mut self, from: &Part, index: usize, plan: &Plan) {
+        self.batch.adopt(&from.batch, plan);
+        self.offsets.push(from.offsets[index]);
+    }
+
+    /// The first command that can not be run, if there is one.
+    pub(super) fn broken(&self) -> Option<(usize, Failure)> {
+        let mut plans = self.batch.plans.iter().enumerate();
+        plans.find_map(|(index, plan)| {
+            let name = || self.batch.args(plan).get(0).to_vec();
+            let fault = match (plan.command, plan.route) {
+                (None, _) => AofFault::Unknown(name()),
+                (_, Route::Refused) => AofFault::Arguments(name()),
+                _ => return None,
+            };
+            let offset = self.offsets[index];
+            Some((index, Failure { offset, fault }))
+        })
+    }
+}
+
+/// What the threads are handed, all in one order.
+pub(super) enum Work {
+    /// Commands of a thread's own shards.
+    Apart(Part),
+    /// All threads wait for each other, and the one that has the commands runs them.
+    Together(Option<Part>),
+    /// A place in the file at which keys are counted.
+    Sample(Sample),
+}
+
+/// A command that can not be run, and where it begins in the file.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub(super) offset: u64,
+    pub(super) fault: AofFault,
+}
+
+/// Where the threads wait for each other.
+pub(super) struct Meeting {
+    barrier: Barrier,
+    /// The database that the last command which all waited for has left selected.
+    db: AtomicUsize,
+    /// A command can not be run: nothing more is, and nothing need be read, but the threads still meet.
+    has_failed: AtomicBool,
+}
+
+impl Meeting {
+    /// Of so many threads.
+    pub(super) fn new(count: usize) -> Meeting {
+        Meeting {
+            barrier: Barrier::new(count),
+            db: AtomicUsize::new(0),
+            has_failed: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether what follows is not run any more.
+    pub(super) fn has_failed(&self) -> bool {
+        self.has_failed.load(Relaxed)
+    }
+}
+
+/// One of the threads.
+pub(super) struct Runner {
+    service: &'static Service,
+    session: Session,
+    config: Arc<Config>,
+    meeting: Arc<Meeting>,
+    counted: Counted,
+}
+
+impl Runner {
+    /// The `number`th of `count`.
+    pub(super) fn new(
+        service: &'static Service,
+        meeting: Arc<Meeting>,
+        (number, count): (usize, usize),
+    ) -> Runner {
+        const NOWHERE: &str = "aof";
+        let shared = Shared::new(
+            u64::MAX - number as u64,
+            NOWHERE.to_owned(),
+            NOWHERE.to_owned(),
+            -1,
+            false,
+            clock::unix_ms(),
+        );
+        let connection = Connection::new(Arc::new(shared), true);
+        Runner {
+            service,
+            session: Session::replaying(connection, service),
+            config: service.config.load_full(),
+            meeting,
+            counted: Counted::new(service, (number, count)),
+        }
+    }
+
+    /// Looks how many keys its shards have.
+    pub(super) fn sample(&mut self, sample: Sample) {
+        self.counted.sample(sample);
+    }
+
+    /// Nothing more comes.
+    pub(super) fn end(self) {
+        self.counted.end();
+    }
+
+    /// Waits for all others, runs the commands if it was handed them, or waits for the one that was.
+    pub(super) fn meet(&mut self, part: Option<&mut Part>) -> Result<(), Failure> {
+        let meeting = Arc::clone(&self.meeting);
+        meeting.barrier.wait();
+        let result = match part {
+            Some(part) => {
+                let ran = self.run(part);
+                meeting.db.store(self.session.connection.db, Relaxed);
+                ran
+            }
+            None => Ok(()),
+        };
+        meeting.barrier.wait();
+        self.session.connection.db = meeting.db.load(Relaxed);
+        result
+    }
+
+    /// Runs commands, some at a time. After a failure, whichever thread had it, none is.
+    pub(super) fn run(&mut self, part: &mut Part) -> Result<(), Failure> {
+        let plans = std::mem::take(&mut part.batch.plans);
+        let mut first = 0;
+        for some in plans.chunks(FETCHED) {
+            if self.meeting.has_failed() {
+                break;
+            }
+            part.batch.plans.clear();
+            part.batch.plans.extend_from_slice(some);
+            if let Err((passed, fault)) = self.run_planned(&mut part.batch) {
+                self.meeting.has_failed.store(true, Relaxed);
+                let last = some.len() - 1;
+                let at = first + part.batch.next.saturating_sub(passed).min(last);
+                let offset = part.offsets[at];
+                return Err(Failure { offset, fault });
+            }
+            first += some.len();
+        }
+        Ok(())
+    }
+
+    /// The error comes with how many commands were passed since the one that failed.
+    fn run_planned(&mut self, batch: &mut Batch) -> Result<(), (usize, AofFault)> {
+        batch.rewind();
+        let Runner {
+            service,
+            session,
+            config,
+            ..
+        } = self;
+        batch.out.set_protocol(Protocol::Resp2);
+        loop {
+            let mut step = Some(session.run(batch, config, clock::now()));
+            while let Some(Step::Wait(ticket)) = step {
+                let mut job = wait(&ticket);
+                step = session.resume(batch, &mut job, config, clock::now());
+            }
+            batch.out.clear();
+            if let Some(failed) = batch.failed.take() {
+                return Err((1, AofFault::Failed(failed)));
+            }
+            match step {
+                Some(Step::Done) => return Ok(()),
+                None | Some(Step::Flush | Step::Yield | Step::Wait(_)) => {}
+                Some(Step::Deliver) => service.pubsub.deliver(),
+                Some(Step::Configured) => *config = service.config.load_full(),
+                // The next one is the one that waits.
+                Some(Step::AwaitLog | Step::SleepUntil(_)) => return Err((0, AofFault::Waits)),
+                Some(Step::Close | Step::Follow | Step::Shutdown) => {
+                    return Err((1, AofFault::Waits));
+                }
+            }
+        }
+    }
+}
+
+/// The shard of a command that needs nothing else.
+pub(super) fn only_shard(plan: &Plan) -> Option<u16> {
+    let is_plain = |flags: Flags| !flags.any(Flags::TRANSACTIONAL.or(Flags::BLOCKING));
+    match plan.route {
+        Route::Shard(shard) if plan.command.is_some_and(|command| is_plain(command.flags)) => {
+            Some(shard)
+        }
+        _ => None,
+    }
+}
+
+/// What a command does to a transaction; none if nothing.
+pub(super) fn plan_boundary(plan: &Plan) -> Option<Boundary> {
+    let command = plan.command.filter(|_| plan.route == Route::Session)?;
+    boundary(command.name.as_bytes())
+}
+
+/// Wakes a thread that waits for a job.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Waits for a job that had to queue. No shard is in hand.
+fn wait(ticket: &Ticket) -> QueuedJob {
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut cx = Context::from_waker(&waker);
+    loop {
+        match ticket.poll(&mut cx) {
+            Poll::Ready(job) => return job,
+            Poll::Pending => std::thread::park(),
+        }
+    }
+}

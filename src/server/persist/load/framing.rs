@@ -1,0 +1,363 @@
+//! Where the commands of an append-only file begin and end. Nothing is run here, and nothing is looked up.
+//!
+//! ```text
+//! command   "*" count CRLF ( "$" length CRLF bytes CRLF ) …
+//! line      "#" anything LF, which is no command
+//! ```
+
+use std::io::{self, Read};
+use std::ops::Range;
+
+use basalt_core::resp::request::Span;
+
+/// Bytes that are read at once.
+const READ_BYTES: usize = 256 * 1024;
+
+/// The longest line that is no command.
+const LINE_BYTES_MAX: usize = 1024;
+
+/// The most arguments of a command, and the longest number.
+const COUNT_MAX: u64 = i32::MAX as u64;
+
+/// The longest command, and the most bytes of commands that can be run at once.
+pub(super) const COMMAND_BYTES_MAX: usize = match cfg!(test) {
+    true => 1024 * 1024,
+    false => i32::MAX as usize,
+};
+
+/// Why no command follows.
+#[derive(Debug)]
+pub(super) enum Broken {
+    /// The file could not be read on.
+    Read(io::Error),
+    /// The file ends within a command, or with zeros there or behind the last one, as after a loss of power.
+    Short,
+    /// What follows is no command, or is too long for one.
+    Format,
+}
+
+/// A file that is read.
+pub(super) struct Commands<'s> {
+    from: &'s mut dyn Read,
+    /// What was read, up to `end`, and how much of it was handed out. What lies behind is room for more.
+    bytes: Vec<u8>,
+    at: usize,
+    end: usize,
+    /// The arguments of the last command, by where they lie in it.
+    spans: Vec<Span>,
+    /// Bytes of the file before `bytes`.
+    before: u64,
+    has_ended: bool,
+}
+
+/// What lies at the beginning of some bytes.
+#[derive(Debug, PartialEq, Eq)]
+enum Seen {
+    /// A command of so many bytes.
+    Command(usize),
+    /// A line of so many bytes that is none.
+    Line(usize),
+    /// A part of either; so many bytes it has at least.
+    Part(usize),
+    /// Neither.
+    Neither,
+}
+
+impl<'s> Commands<'s> {
+    /// Reads on behind `begun`, which lies at `before` in the file.
+    pub(super) fn new(from: &'s mut dyn Read, begun: Vec<u8>, before: u64) -> Commands<'s> {
+        Commands {
+            from,
+            end: begun.len(),
+            bytes: begun,
+            at: 0,
+            spans: Vec::new(),
+            before,
+            has_ended: false,
+        }
+    }
+
+    /// Where the next command begins.
+    pub(super) fn offset(&self) -> u64 {
+        self.before + self.at as u64
+    }
+
+    /// The bytes of a command that was handed out since the last one was asked for.
+    pub(super) fn bytes(&self, place: Range<usize>) -> &[u8] {
+        &self.bytes[place]
+    }
+
+    /// The arguments of the last command, by where they lie in it.
+    pub(super) fn spans(&self) -> &[Span] {
+        &self.spans
+    }
+
+    /// The next command, which lies there until the one behind it is asked for; none at the end.
+    pub(super) fn next(&mut self) -> Result<Option<Range<usize>>, Broken> {
+        loop {
+            let needed = match see(&self.bytes[self.at..self.end], &mut self.spans) {
+                Seen::Command(len) if len > COMMAND_BYTES_MAX => return Err(Broken::Format),
+                Seen::Command(len) => {
+                    let place = self.at..self.at + len;
+                    self.at += len;
+                    return Ok(Some(place));
+                }
+                Seen::Line(len) => {
+                    self.at += len;
+                    continue;
+                }
+                Seen::Part(needed) => needed,
+                Seen::Neither if self.ends_in_zeros()? => return Err(Broken::Short),
+                Seen::Neither => return Err(Broken::Format),
+            };
+            if self.has_ended {
+                return match self.end > self.at {
+                    true => Err(Broken::Short),
+                    false => Ok(None),
+                };
+            }
+            self.read(needed).map_err(Broken::Read)?;
+        }
+    }
+
+    /// Reads some more, and forgets what was handed out.
+    fn read(&mut self, needed: usize) -> io::Result<()> {
+        self.bytes.copy_within(self.at..self.end, 0);
+        self.before += self.at as u64;
+        self.end -= self.at;
+        self.at = 0;
+        let len = self.end;
+        // Long commands are looked at again and again while they come, so more comes each time; but never more than
+        // what has come already justifies.
+        let more = needed
+            .saturating_sub(len)
+            .clamp(READ_BYTES, len.max(READ_BYTES));
+        if self.bytes.len() < len + more {
+            self.bytes.resize(len + more, 0);
+        }
+        let got = loop {
+            match self.from.read(&mut self.bytes[len..len + more]) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                got => break got,
+            }
+        };
+        let got = got?;
+        self.end += got;
+        self.has_ended = got == 0;
+        Ok(())
+    }
+
+    /// Whether nothing but zeros is left behind a part of a command, or of a line, or behind the last one. Nothing can
+    /// be read after that.
+    fn ends_in_zeros(&mut self) -> Result<bool, Broken> {
+        let offset = self.offset();
+        let rest = &self.bytes[self.at..self.end];
+        let last = rest.iter().rposition(|byte| *byte != 0);
+        let part = &rest[..last.map_or(0, |last| last + 1)];
+        let mut ends =
+            part.len() < rest.len() && matches!(see(part, &mut self.spans), Seen::Part(_));
+        while ends && !self.has_ended {
+            self.at = self.end;
+            self.read(READ_BYTES).map_err(Broken::Read)?;
+            ends = self.bytes[self.at..self.end].iter().all(|byte| *byte == 0);
+        }
+        (self.before, self.at, self.end) = (offset, 0, 0);
+        Ok(ends)
+    }
+}
+
+fn see(bytes: &[u8], spans: &mut Vec<Span>) -> Seen {
+    match bytes.first() {
+        None => Seen::Part(1),
+        Some(b'*') => see_command(bytes, spans),
+        Some(b'#') => match memchr::memchr(b'\n', &bytes[..bytes.len().min(LINE_BYTES_MAX)]) {
+            Some(end) => Seen::Line(end + 1),
+            None if bytes.len() >= LINE_BYTES_MAX => Seen::Neither,
+            None => Seen::Part(bytes.len() + 1),
+        },
+        Some(_) => Seen::Neither,
+    }
+}
+
+fn see_command(bytes: &[u8], spans: &mut Vec<Span>) -> Seen {
+    spans.clear();
+    let (count, mut at) = match number(bytes, 0) {
+        Ok(Some((count, at))) if count > 0 => (count, at),
+        Ok(Some(_)) | Err(()) => return Seen::Neither,
+        Ok(None) => return Seen::Part(bytes.len() + 1),
+    };
+    for _ in 0..count {
+        match bytes.get(at) {
+            Some(b'$') => {}
+            Some(_) => return Seen::Neither,
+            None => return Seen::Part(at + 1),
+        }
+        let (len, from) = match number(bytes, at) {
+            Ok(Some((len, from))) => (len as usize, from),
+            Ok(None) => return Seen::Part(bytes.len() + 1),
+            Err(()) => return Seen::Neither,
+        };
+        let end = from + len;
+        at = end + 2;
+        match bytes.get(end..at) {
+            Some(b"\r\n") => {}
+            Some(_) => return Seen::Neither,
+            None => return Seen::Part(at),
+        }
+        if end <= COMMAND_BYTES_MAX {
+            spans.push(Span::in_buffer(from, len));
+        }
+    }
+    Seen::Command(at)
+}
+
+/// The number behind a mark, and where the next line begins; none if it is not complete.
+fn number(bytes: &[u8], mark_at: usize) -> Result<Option<(u64, usize)>, ()> {
+    let digits = bytes.get(mark_at + 1..).unwrap_or_default();
+    let (mut number, mut count) = (0, 0);
+    while let Some(digit @ b'0'..=b'9') = digits.get(count) {
+        number = number * 10 + u64::from(digit - b'0');
+        if number > COUNT_MAX {
+            return Err(());
+        }
+        count += 1;
+    }
+    match &digits[count..] {
+        [b'\r', b'\n', ..] if count > 0 => Ok(Some((number, mark_at + count + 3))),
+        [] => Ok(None),
+        [b'\r'] if count > 0 => Ok(None),
+        _ => Err(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use basalt_core::resp::request::NOTHING_BESIDE;
+
+    const SET: &[u8] = b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n";
+
+    /// Hands bytes out in pieces of one size.
+    struct Drip<'b>(&'b [u8], usize);
+
+    impl Read for Drip<'_> {
+        fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+            let count = self.0.len().min(self.1).min(out.len());
+            let (now, later) = self.0.split_at(count);
+            out[..count].copy_from_slice(now);
+            self.0 = later;
+            Ok(count)
+        }
+    }
+
+    /// Commands: their arguments, their bytes, and where each ends.
+    type Found = Vec<(Vec<Vec<u8>>, Vec<u8>, u64)>;
+
+    /// The commands of a file, and how it ends itself.
+    fn all(bytes: &[u8], piece: usize) -> (Found, Result<(), Broken>) {
+        let mut from = Drip(bytes, piece);
+        let mut commands = Commands::new(&mut from, Vec::new(), 0);
+        let mut found = Vec::new();
+        loop {
+            match commands.next() {
+                Ok(Some(place)) => {
+                    let end = commands.offset();
+                    let command = commands.bytes(place).to_vec();
+                    let arguments = commands.spans().iter();
+                    let arguments =
+                        arguments.map(|span| span.bytes(&command, &NOTHING_BESIDE).to_vec());
+                    found.push((arguments.collect(), command, end));
+                }
+                Ok(None) => return (found, Ok(())),
+                Err(broken) => return (found, Err(broken)),
+            }
+        }
+    }
+
+    #[test]
+    fn commands_are_found_in_whatever_pieces_they_come_and_lines_are_passed() {
+        let mut file = b"#TS:1700000000\r\n".to_vec();
+        file.extend_from_slice(SET);
+        file.extend_from_slice(b"# anything\n");
+        file.extend_from_slice(SET);
+        for piece in [1, 2, 3, 7, 1000] {
+            let (found, end) = all(&file, piece);
+            assert!(end.is_ok());
+            let end = file.len() as u64;
+            let set = |end| {
+                let arguments = [&b"SET"[..], b"k", b"v"].map(<[u8]>::to_vec);
+                (arguments.to_vec(), SET.to_vec(), end)
+            };
+            assert_eq!(found, [set(16 + SET.len() as u64), set(end)]);
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_cut_anywhere_is_short_behind_its_last_whole_command() {
+        let file = [SET, SET].concat();
+        for len in 0..file.len() {
+            let (found, end) = all(&file[..len], 5);
+            assert_eq!(found.len(), len / SET.len());
+            match len % SET.len() {
+                0 => assert!(end.is_ok()),
+                _ => assert!(matches!(end, Err(Broken::Short)), "{len}"),
+            }
+        }
+    }
+
+    #[test]
+    fn zeros_behind_the_last_command_are_a_short_file_and_zeros_before_one_are_not() {
+        let file = [SET, &[0; 5000]].concat();
+        assert!(matches!(all(&file, 100).1, Err(Broken::Short)));
+        let file = [SET, &[0; 5000], SET].concat();
+        assert!(matches!(all(&file, 100).1, Err(Broken::Format)));
+    }
+
+    #[test]
+    fn zeros_behind_a_part_of_a_command_are_a_short_file_wherever_it_ends() {
+        for len in 1..SET.len() {
+            for zeros in [1, 2, 40, 5000, READ_BYTES + 1] {
+                let mut file = [SET, &SET[..len], &vec![0; zeros]].concat();
+                for piece in [7, 4096] {
+                    let (found, end) = all(&file, piece);
+                    assert_eq!(found.len(), 1);
+                    assert!(matches!(end, Err(Broken::Short)), "{len}, {zeros}: {end:?}");
+                }
+                file.extend_from_slice(SET);
+                let (_, end) = all(&file, 4096);
+                assert!(
+                    matches!(end, Err(Broken::Format)),
+                    "{len}, {zeros}: {end:?}"
+                );
+            }
+        }
+        let file = [&SET[..4], b"X", &[0; 40]].concat();
+        assert!(
+            matches!(all(&file, 4096).1, Err(Broken::Format)),
+            "damage before the zeros"
+        );
+    }
+
+    #[test]
+    fn what_is_no_command_is_refused() {
+        for bad in [
+            &b"SET k v\r\n"[..],
+            b"*0\r\n",
+            b"*-1\r\n",
+            b"*1\n",
+            b"*\r\n",
+            b"*1\r\n:3\r\n",
+            b"*1\r\n$x\r\n",
+            b"*1\r\n$1\r\nab\r\n",
+            b"*99999999999\r\n",
+            b"\n",
+        ] {
+            let (found, end) = all(bad, 3);
+            assert!(found.is_empty());
+            assert!(matches!(end, Err(Broken::Format)), "{bad:?}");
+        }
+        // A length that is claimed takes no memory before its bytes come.
+        let (_, end) = all(b"*1\r\n$2000000000\r\nabc", 7);
+        assert!(matches!(end, Err(Broken::Short)));
+    }
+}

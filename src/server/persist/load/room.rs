@@ -1,0 +1,482 @@
+//! Room in tables for the keys that are about to be loaded: tables that grow meanwhile cost a quarter of the time.
+//!
+//! A snapshot says how many keys it has. What it says is believed as far as its length can bear it out. An append-only
+//! file does not say it:
+//!
+//! ```text
+//! file  ├─ first half ─┼─ second half ─┼──────────── the rest ────────────┤
+//!       keys are counted here,     and here: as many new ones? then room for as many more for each byte
+//! ```
+//!
+//! The first part of the commands is run as it comes. If its second half has brought as many new keys for each byte as
+//! its first one, the rest is expected to go on like that, and tables are laid out for it: for no more keys than a file
+//! of that length can have, and for a few times as many as there are. Many files fill and then update, and memory must
+//! not be a multiple of what they leave.
+//!
+//! Where fewer keys come than was expected, or most of a snapshot's have expired, tables are laid out anew in the end
+//! for what there is.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::shard::Shards;
+use crate::shard::job::Job;
+use crate::shard::ownership::ShardGuard;
+use crate::state::Service;
+use basalt_engine::{Engine, Now};
+
+/// The part of a file by which the rest is judged.
+const SAMPLED_PART: u64 = 16;
+
+/// Bytes of a file from which on it is worth it.
+const BYTES_MIN: u64 = if cfg!(test) { 64 * 1024 } else { 1024 * 1024 };
+
+/// Bytes that a key takes in a file at least, with its length and that of its value.
+const KEY_BYTES_MIN: u64 = 13;
+
+/// Keys of a table from which on room is made in it: with fewer it hardly grows.
+const ROOM_KEYS_MIN: usize = if cfg!(test) { 64 } else { 256 };
+
+/// How many times as many keys as there are room is made for at most.
+const ROOM_FACTOR_MAX: usize = 4;
+
+/// Where in the file keys are counted.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Sample {
+    /// Before the first command.
+    Begin,
+    /// In the middle of the part that counts.
+    Middle {
+        /// Bytes of commands that were handed out.
+        read: u64,
+    },
+    /// At its end, with so many bytes in front and so many behind.
+    End {
+        /// Bytes of commands that were handed out.
+        read: u64,
+        /// Bytes that are left.
+        left: u64,
+    },
+}
+
+/// When keys are to be counted.
+pub(super) struct Schedule {
+    begins: u64,
+    len: u64,
+    next: Option<Sample>,
+    /// Bytes in front of the last place at which they were counted.
+    sampled: u64,
+}
+
+impl Schedule {
+    /// For commands that begin at `begins` in their file, of which there are so many bytes; 0 if that is not known.
+    pub(super) fn new(begins: u64, len: u64) -> Schedule {
+        Schedule {
+            begins,
+            len,
+            next: (len >= BYTES_MIN).then_some(Sample::Begin),
+            sampled: 0,
+        }
+    }
+
+    /// Whether keys are to be counted, now that commands were handed out up to `offset`.
+    pub(super) fn due(&mut self, offset: u64) -> Option<Sample> {
+        let read = offset.saturating_sub(self.begins);
+        let part = self.len / SAMPLED_PART;
+        let (due, next) = match self.next? {
+            Sample::Begin => (Sample::Begin, Some(Sample::Middle { read })),
+            // Nothing was run since: what was read belongs to a transaction.
+            _ if read == self.sampled => return None,
+            Sample::Middle { .. } if read >= part / 2 => {
+                let end = Sample::End { read: 0, left: 0 };
+                (Sample::Middle { read }, Some(end))
+            }
+            Sample::End { .. } if read >= part => {
+                let left = self.len.saturating_sub(read);
+                (Sample::End { read, left }, None)
+            }
+            Sample::Middle { .. } | Sample::End { .. } => return None,
+        };
+        self.next = next;
+        self.sampled = read;
+        Some(due)
+    }
+}
+
+/// Takes a shard. Nothing else is in hand.
+pub(super) fn take(shards: &Shards, shard: u16) -> ShardGuard<'_, Engine, Job> {
+    const SPINS: u32 = 200;
+    loop {
+        match shards.take_spinning(shard, SPINS) {
+            Some(engine) => return engine,
+            // Another thread puts its keys there, or the background looks at it.
+            None => std::thread::yield_now(),
+        }
+    }
+}
+
+/// The room that was made in tables.
+pub(super) struct Room {
+    shards: Arc<Shards>,
+    /// For how many keys, by shard and database.
+    made: BTreeMap<(u16, usize), usize>,
+}
+
+impl Room {
+    /// None yet, in these shards.
+    pub(super) fn new(shards: Arc<Shards>) -> Room {
+        Room {
+            shards,
+            made: BTreeMap::new(),
+        }
+    }
+
+    /// Makes room for so many keys in a database of a shard that has none yet.
+    pub(super) fn reserve(&mut self, (shard, db): (u16, usize), keys: usize, now: Now) {
+        take(&self.shards, shard).reserve(db, keys, now);
+        self.note((shard, db), keys);
+    }
+
+    /// Makes room for so many keys in a database of a shard, with those that are there.
+    pub(super) fn refit(&mut self, (shard, db): (u16, usize), keys: usize) {
+        take(&self.shards, shard).refit(db, keys);
+        self.note((shard, db), keys);
+    }
+
+    fn note(&mut self, place: (u16, usize), keys: usize) {
+        let made = self.made.entry(place).or_default();
+        *made = keys.max(*made);
+    }
+
+    /// No more keys come: tables with much more room than they need are laid out for what there is.
+    pub(super) fn end(self) {
+        let mut refitted = None;
+        for ((shard, db), keys) in self.made {
+            if refitted == Some(shard) {
+                continue;
+            }
+            let mut engine = take(&self.shards, shard);
+            let there = |engine: &Engine, db| engine.db(db).map_or(0, |db| db.len());
+            if there(&engine, db) >= keys - keys / 4 {
+                continue;
+            }
+            // SWAPDB may have given the room to another database.
+            for db in 0..engine.database_count() {
+                let keys = there(&engine, db);
+                engine.refit(db, keys);
+            }
+            refitted = Some(shard);
+        }
+    }
+}
+
+/// What a thread has counted in its shards, and made.
+pub(super) struct Counted {
+    service: &'static Service,
+    /// The number of the thread, and how many there are.
+    number: usize,
+    threads: usize,
+    /// Keys of each of its shards and of their databases, at the first two samples.
+    begin: Vec<Vec<usize>>,
+    middle: Vec<Vec<usize>>,
+    /// Bytes in front of the second one.
+    middle_read: u64,
+    room: Room,
+}
+
+impl Counted {
+    pub(super) fn new(service: &'static Service, (number, threads): (usize, usize)) -> Counted {
+        Counted {
+            service,
+            number,
+            threads,
+            begin: Vec::new(),
+            middle: Vec::new(),
+            middle_read: 0,
+            room: Room::new(Arc::clone(&service.shards)),
+        }
+    }
+
+    pub(super) fn sample(&mut self, sample: Sample) {
+        match sample {
+            Sample::Begin => self.begin = self.count(),
+            Sample::Middle { read } => {
+                self.middle = self.count();
+                self.middle_read = read;
+            }
+            Sample::End { read, left } => self.make_room(read, left),
+        }
+    }
+
+    /// Nothing more comes.
+    pub(super) fn end(self) {
+        self.room.end();
+    }
+
+    fn shards(&self) -> impl Iterator<Item = u16> + use<> {
+        let count = self.service.shards.len();
+        (self.number..count)
+            .step_by(self.threads)
+            .map(|shard| shard as u16)
+    }
+
+    fn count(&self) -> Vec<Vec<usize>> {
+        let count = |shard| {
+            let engine = take(&self.service.shards, shard);
+            let keys = |db| engine.db(db).map_or(0, |db| db.len());
+            (0..engine.database_count()).map(keys).collect()
+        };
+        self.shards().map(count).collect()
+    }
+
+    fn make_room(&mut self, read: u64, left: u64) {
+        let now = self.count();
+        // All threads together make no more.
+        let mut most = u128::from(left / KEY_BYTES_MIN / self.threads as u64);
+        let databases = now.first().map_or(0, Vec::len);
+        for db in 0..databases {
+            let sum = |counts: &[Vec<usize>]| counts.iter().map(|of_shard| of_shard[db]).sum();
+            let (begin, middle, end): (usize, usize, usize) =
+                (sum(&self.begin), sum(&self.middle), sum(&now));
+            let (first, second) = (middle.saturating_sub(begin), end.saturating_sub(middle));
+            let second_read = read.saturating_sub(self.middle_read);
+            if !is_steady((first, self.middle_read), (second, second_read)) {
+                continue;
+            }
+            for ((shard, begin), now) in self.shards().zip(&self.begin).zip(&now) {
+                let (begin, now) = (begin[db], now[db]);
+                let new = now.saturating_sub(begin) as u128;
+                let more = new * u128::from(left) / u128::from(read.max(1));
+                if more > most {
+                    continue;
+                }
+                let keys = now + more as usize;
+                if keys < ROOM_KEYS_MIN || keys / 2 < now {
+                    continue;
+                }
+                most -= more;
+                let keys = keys.min(now * ROOM_FACTOR_MAX);
+                self.room.refit((shard, db), keys);
+            }
+        }
+    }
+}
+
+/// Whether as many keys as before, or nearly so, have come for each byte.
+fn is_steady((first, first_bytes): (usize, u64), (second, second_bytes): (usize, u64)) -> bool {
+    let rate = |keys: usize, other_bytes: u64| keys as u128 * u128::from(other_bytes);
+    20 * rate(second, first_bytes) >= 19 * rate(first, second_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Loader;
+    use super::super::progress::Progress;
+    use super::super::tests::{command, load_with, made, replay, service};
+    use super::super::{Due, Rules};
+    use super::*;
+    use crate::persist::rdb::{encode, opcode};
+
+    fn used(service: &Service) -> i64 {
+        let of_shards = service.all_published.iter();
+        of_shards.map(|one| one.used_bytes()).sum()
+    }
+
+    fn sets(keys: impl Iterator<Item = usize>) -> Vec<u8> {
+        keys.flat_map(|key| command(&format!("SET key:{key:06} value")))
+            .collect()
+    }
+
+    /// Runs commands of a file of unknown length, for which no room is made.
+    fn run(service: &'static Service, file: &[u8]) {
+        let go_on = || false;
+        let mut progress = Progress::begin(service, 0, &go_on);
+        let loader = Loader::new(service).with_threads(1);
+        loader.aof(&mut &file[..], &mut progress).expect("commands");
+    }
+
+    /// Of so many keys, as tables grow by themselves.
+    fn grown(keys: usize) -> i64 {
+        let service = service(4);
+        run(service, &sets(0..keys));
+        used(service)
+    }
+
+    /// A server with two samples of so many keys, and what it used before room was made for the rest.
+    fn sampled(
+        first: usize,
+        second: usize,
+        read: u64,
+        left: u64,
+    ) -> (&'static Service, Counted, i64) {
+        let service = service(4);
+        let mut counted = Counted::new(service, (0, 1));
+        counted.sample(Sample::Begin);
+        run(service, &sets(0..first));
+        counted.sample(Sample::Middle { read: read / 2 });
+        run(service, &sets(first..first + second));
+        let before = used(service);
+        counted.sample(Sample::End { read, left });
+        (service, counted, before)
+    }
+
+    #[test]
+    fn room_is_made_for_as_many_keys_as_the_rest_of_the_file_brings() {
+        let (service, counted, before) = sampled(500, 500, 35_000, 15 * 35_000);
+        let made = used(service);
+        assert!(made > before + 3_000 * 8, "{before}, then {made}");
+        assert!(made < before + 8_000 * 8, "{before}, then {made}");
+        run(service, &sets(1_000..4_000));
+        let (filled, plain) = (used(service), grown(4_000));
+        counted.end();
+        assert_eq!(used(service), filled, "it was needed");
+        assert!(filled < plain + plain / 20, "{filled} and {plain}");
+    }
+
+    #[test]
+    fn room_that_was_not_needed_is_given_back() {
+        let (service, counted, _) = sampled(500, 500, 35_000, 15 * 35_000);
+        counted.end();
+        let (left, plain) = (used(service), grown(1_000));
+        assert!(left < plain + plain / 20, "{left} and {plain}");
+    }
+
+    #[test]
+    fn room_that_another_database_got_is_given_back() {
+        let (service, counted, _) = sampled(500, 500, 35_000, 15 * 35_000);
+        run(service, &command("SWAPDB 0 1"));
+        counted.end();
+        let (left, plain) = (used(service), grown(1_000));
+        assert!(left < plain + plain / 20, "{left} and {plain}");
+    }
+
+    #[test]
+    fn no_room_is_made_where_new_keys_become_fewer_or_the_file_is_too_short_for_them() {
+        for (first, second, read, left) in [
+            (500, 400, 35_000, 525_000),
+            (1_000, 0, 35_000, 525_000),
+            (500, 500, 100, 1_000),
+            (500, 500, 35_000, 10_000),
+            (10, 10, 700, 3_000),
+        ] {
+            let (service, _, before) = sampled(first, second, read, left);
+            assert_eq!(used(service), before, "{first} and {second} of {left}");
+        }
+    }
+
+    #[test]
+    fn a_file_takes_the_memory_of_what_it_leaves_whatever_it_began_with() {
+        let updates = |new: usize, all: usize| sets((0..all).map(move |number| number % new));
+        for (file, keys) in [
+            (sets(0..20_000), 20_000),
+            (updates(2_500, 20_000), 2_500),
+            (updates(100, 20_000), 100),
+        ] {
+            let plain = grown(keys);
+            for threads in [1, 2, 3] {
+                let service = service(4);
+                replay(service, &file, threads).expect("commands");
+                let used = used(service);
+                let more = used - plain;
+                assert!(
+                    more < plain / 8,
+                    "{keys} keys, {threads} threads: {used} and {plain}"
+                );
+            }
+        }
+    }
+
+    /// A snapshot that says to have so many keys, all but some of which expired long ago.
+    fn mostly_expired(said: u64, expired: usize, left: usize) -> Vec<u8> {
+        let mut front = Vec::new();
+        encode::resize_db(&mut front, said, 0);
+        let due = [&[opcode::DEADLINE_MS][..], &1_000_u64.to_le_bytes()].concat();
+        let keys = (0..expired + left).map(|number| match number {
+            0 => &front[..],
+            number if number < left => &[][..],
+            _ => &due[..],
+        });
+        let value: &[u8] = &[0, 5, b'v', b'a', b'l', b'u', b'e'];
+        let parts: Vec<(&[u8], &[u8])> = keys.map(|front| (front, value)).collect();
+        made(&parts, 10)
+    }
+
+    const LEFT_OUT: Rules = Rules {
+        due: Due::LeftOut,
+        replaces: false,
+    };
+
+    #[test]
+    fn a_snapshot_takes_the_memory_of_what_is_left_of_it() {
+        let used_by = |file: &[u8], threads| {
+            let service = service(4);
+            let loaded = load_with(service, file, LEFT_OUT, threads).expect("a snapshot");
+            (loaded.keys, used(service))
+        };
+        let plain = used_by(&mostly_expired(2_000, 0, 2_000), 1);
+        for (what, file) in [
+            ("expired", mostly_expired(40_000, 38_000, 2_000)),
+            ("never there", mostly_expired(400_000, 0, 2_000)),
+        ] {
+            for threads in [1, 2, 3] {
+                let left = used_by(&file, threads);
+                let (least, most) = (plain.1 - plain.1 / 8, plain.1 + plain.1 / 8);
+                assert_eq!(left.0, plain.0, "{what}");
+                assert!(
+                    (least..most).contains(&left.1),
+                    "{what}, {threads} threads: {left:?} and {plain:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn all_databases_of_a_snapshot_together_get_room_for_no_more_keys_than_it_can_have() {
+        let peak = |databases: usize| {
+            let mut front = Vec::new();
+            for db in 0..databases {
+                encode::select_db(&mut front, db);
+                encode::resize_db(&mut front, u64::MAX, 0);
+            }
+            let value = [&[0, 0x80, 0, 1, 0, 0][..], &[b'x'; 65_536]].concat();
+            let file = made(&[(&front, &value)], 10);
+            let service = service(1);
+            let peak = std::cell::Cell::new(0);
+            let look = || {
+                peak.set(peak.get().max(used(service)));
+                false
+            };
+            let mut progress = Progress::begin(service, file.len() as u64, &look);
+            let loader = Loader::new(service).with_threads(1);
+            let loaded = loader.rdb(&mut &file[..], Vec::new(), LEFT_OUT, &mut progress);
+            assert_eq!(loaded.expect("a snapshot").keys, 1);
+            peak.get()
+        };
+        let (one, all) = (peak(1), peak(10));
+        assert!(all < one + one / 4, "{all} and {one}");
+    }
+
+    #[test]
+    fn keys_are_counted_at_the_beginning_and_twice_in_the_first_part() {
+        let mut schedule = Schedule::new(100, 64 * BYTES_MIN);
+        let part = 64 * BYTES_MIN / SAMPLED_PART;
+        assert!(matches!(schedule.due(100), Some(Sample::Begin)));
+        assert!(schedule.due(99 + part / 2).is_none());
+        assert!(matches!(
+            schedule.due(100 + part / 2),
+            Some(Sample::Middle { .. })
+        ));
+        assert!(schedule.due(99 + part).is_none());
+        let mut late = Schedule::new(0, 64 * BYTES_MIN);
+        assert!(matches!(late.due(0), Some(Sample::Begin)));
+        assert!(matches!(late.due(2 * part), Some(Sample::Middle { .. })));
+        assert!(late.due(2 * part).is_none(), "within a transaction");
+        assert!(matches!(late.due(3 * part), Some(Sample::End { .. })));
+        let Some(Sample::End { read, left }) = schedule.due(110 + part) else {
+            panic!("the part is over");
+        };
+        assert_eq!((read, left), (10 + part, 64 * BYTES_MIN - part - 10));
+        assert!(schedule.due(u64::MAX).is_none());
+        assert!(Schedule::new(0, 0).due(0).is_none(), "of unknown length");
+    }
+}

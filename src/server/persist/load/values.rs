@@ -1,0 +1,383 @@
+//! Stretches of a snapshot into shards: decoded without any shard in hand, then put into one shard after the other.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::thread::JoinHandle;
+
+use smallvec::SmallVec;
+
+use crossbeam::channel::{self, Receiver, Sender, TrySendError};
+
+use super::room::{self, Room};
+use super::{Due, LoadError, Loader, Rules};
+use crate::persist::rdb::decode::{RawEntry, Stretch};
+use crate::persist::rdb::fault::Fault;
+use crate::script::stack;
+use crate::shard::Shards;
+use crate::state::Service;
+use crate::telemetry::log;
+use basalt_commands::command::generic::dump;
+use basalt_commands::command::generic::object::is_lfu;
+use basalt_commands::config::Config;
+use basalt_core::structures::entry::{DEADLINE_MAX, Entry};
+use basalt_core::structures::table::prefetch_line;
+use basalt_engine::marks::{Marks, TAG_BYTES_MAX, TAGS_MAX};
+use basalt_engine::restored_access::Access;
+use basalt_engine::serial::reader::Reader;
+use basalt_engine::serial::{self, Limits, Malformed};
+use basalt_engine::value::Object;
+use basalt_engine::{Key, Now};
+
+/// Stretches that wait for each thread.
+const WAITING_PER_THREAD: usize = 2;
+
+/// Keys in each shard from which on room is made for them: with fewer a table hardly grows.
+const ROOM_KEYS_MIN: usize = 256;
+
+/// Keys whose places are fetched ahead.
+const AHEAD: usize = 8;
+
+/// Empty collections of which the log tells.
+const EMPTY_TOLD_MAX: u64 = 10;
+
+/// What was done with keys.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Tally {
+    pub(super) keys: u64,
+    pub(super) expired: u64,
+    pub(super) empty: u64,
+}
+
+/// The threads that decode, beside the one that reads, which does what none of them is free for.
+pub(super) struct Workers {
+    placer: Arc<Placer>,
+    queue: Option<Sender<Stretch>>,
+    waiting: Receiver<Stretch>,
+    threads: Vec<JoinHandle<(Tally, Option<LoadError>)>>,
+    own: (Tally, Option<LoadError>),
+    room: Room,
+}
+
+impl Workers {
+    /// Starts all threads but one.
+    pub(super) fn start(loader: &Loader, config: &Config, now: Now, rules: Rules) -> Workers {
+        let (service, others) = (loader.service, loader.threads.saturating_sub(1));
+        let limits = dump::limits(config, service.router.seed(), now);
+        let placer = Arc::new(Placer {
+            service,
+            shards: Arc::clone(&loader.shards),
+            limits,
+            now,
+            rules,
+            by_frequency: is_lfu(config.maxmemory_policy),
+            has_failed: AtomicBool::new(false),
+            empty: AtomicU64::new(0),
+        });
+        let (sender, receiver) = channel::bounded::<Stretch>(others * WAITING_PER_THREAD + 1);
+        let mut threads = Vec::with_capacity(others);
+        for number in 0..others {
+            let (placer, receiver) = (Arc::clone(&placer), receiver.clone());
+            let made = stack::spawn(format!("basalt-load-{number}"), move || {
+                let mut done = (Tally::default(), None);
+                while let Ok(stretch) = receiver.recv() {
+                    placer.place_noting(stretch, &mut done);
+                }
+                done
+            });
+            // With fewer threads it takes longer; the log has why.
+            threads.extend(made.ok());
+        }
+        Workers {
+            placer,
+            queue: (!threads.is_empty()).then_some(sender),
+            waiting: receiver,
+            threads,
+            own: (Tally::default(), None),
+            room: Room::new(Arc::clone(&loader.shards)),
+        }
+    }
+
+    /// Makes room for so many keys in a database that has none yet: tables that do not grow are filled in less time.
+    /// Not for a few, which may be in some shards alone.
+    pub(super) fn make_room(&mut self, db: usize, keys: usize) {
+        let Placer { shards, now, .. } = &*self.placer;
+        let each = keys.div_ceil(shards.len());
+        if each < ROOM_KEYS_MIN {
+            return;
+        }
+        // Chance does not put as many into each.
+        let most = each + 3 * each.isqrt();
+        for shard in 0..shards.len() {
+            self.room.reserve((shard as u16, db), most, *now);
+        }
+    }
+
+    /// Whether something was found that ends the loading.
+    pub(super) fn has_failed(&self) -> bool {
+        self.placer.has_failed.load(Relaxed)
+    }
+
+    /// Gives a stretch to a thread that is free, or else does it here.
+    pub(super) fn hand_on(&mut self, stretch: Stretch) {
+        let left = match &self.queue {
+            Some(queue) => match queue.try_send(stretch) {
+                Ok(()) => return,
+                Err(TrySendError::Full(stretch) | TrySendError::Disconnected(stretch)) => stretch,
+            },
+            None => stretch,
+        };
+        self.placer.place_noting(left, &mut self.own);
+    }
+
+    /// Does what no thread has begun, and waits until all is done; what was done, and of what was found to be wrong the
+    /// first in the snapshot.
+    pub(super) fn end(self) -> (Tally, Option<LoadError>) {
+        drop(self.queue);
+        let mut own = self.own;
+        while let Ok(stretch) = self.waiting.recv() {
+            self.placer.place_noting(stretch, &mut own);
+        }
+        let (mut tally, mut error) = own;
+        for thread in self.threads {
+            // A panic below a shard's token has ended the process by now.
+            let (other, found) = thread.join().unwrap_or_default();
+            tally.keys += other.keys;
+            tally.expired += other.expired;
+            tally.empty += other.empty;
+            error = first(error, found);
+        }
+        self.room.end();
+        (tally, error)
+    }
+}
+
+fn first(one: Option<LoadError>, other: Option<LoadError>) -> Option<LoadError> {
+    [one, other]
+        .into_iter()
+        .flatten()
+        .min_by_key(|error| error.offset)
+}
+
+/// What an auxiliary field says of the key behind it, see [`MARKS`](crate::persist::rdb::MARKS).
+fn marks_in(field: &[u8]) -> Option<Marks<'_>> {
+    let (stale_ms, mut rest) = field.split_first_chunk()?;
+    let mut marks = Marks {
+        stale_ms: u32::from_le_bytes(*stale_ms),
+        tags: SmallVec::new(),
+    };
+    while let Some((len, behind)) = rest.split_first_chunk() {
+        let len = usize::try_from(u32::from_le_bytes(*len)).ok()?;
+        let tag = behind.get(..len).filter(|_| len <= TAG_BYTES_MAX)?;
+        marks.tags.push(tag);
+        rest = &behind[len..];
+    }
+    (rest.is_empty() && marks.tags.len() <= TAGS_MAX).then_some(marks)
+}
+
+/// Puts stretches into shards.
+struct Placer {
+    service: &'static Service,
+    shards: Arc<Shards>,
+    limits: Limits,
+    now: Now,
+    rules: Rules,
+    /// Whether the policy of eviction counts uses, and does not ask for when the last one was.
+    by_frequency: bool,
+    has_failed: AtomicBool,
+    /// Empty collections so far.
+    empty: AtomicU64,
+}
+
+/// A key that was decoded, and where it goes.
+struct Decoded<'s> {
+    key: Cow<'s, [u8]>,
+    hash: u64,
+    shard: u16,
+    raw: &'s RawEntry,
+    /// None once it is in its place.
+    entry: Option<Entry<Object>>,
+    /// What the stale window and the tags are read from.
+    marks: Option<Cow<'s, [u8]>>,
+}
+
+impl Placer {
+    fn place_noting(&self, stretch: Stretch, done: &mut (Tally, Option<LoadError>)) {
+        let (tally, error) = done;
+        if let Err(found) = self.place(&stretch, tally) {
+            self.has_failed.store(true, Relaxed);
+            *error = first(error.take(), Some(found));
+        }
+    }
+
+    fn place(&self, stretch: &Stretch, tally: &mut Tally) -> Result<(), LoadError> {
+        let mut decoded = Vec::with_capacity(stretch.entries.len());
+        for raw in &stretch.entries {
+            let is_due = raw.deadline.is_some_and(|at_ms| at_ms <= self.now.unix_ms);
+            if is_due && self.rules.due != Due::Loaded {
+                tally.expired += 1;
+                if self.rules.due == Due::LeftOut {
+                    continue;
+                }
+            }
+            let made = self.decode(stretch, raw).map_err(|fault| LoadError {
+                offset: stretch.offset + raw.at as u64,
+                fault,
+            })?;
+            match made {
+                Some(one) => decoded.push(one),
+                None => tally.empty += 1,
+            }
+        }
+        let (order, ends) = self.by_shard(&decoded);
+        let starts = [0].into_iter().chain(ends.iter().copied());
+        let groups: Vec<&[u32]> = starts
+            .zip(&ends)
+            .map(|(start, end)| &order[start..*end])
+            .collect();
+        for (shard, group) in groups.iter().enumerate() {
+            if let Some(next) = groups.get(shard + 1) {
+                self.prefetch_lines(next, &decoded);
+            }
+            if !group.is_empty() {
+                self.put(shard as u16, group, &mut decoded, stretch.offset)?;
+                tally.keys += group.len() as u64;
+            }
+        }
+        Ok(())
+    }
+
+    /// Fetches into the cache the lines of the tables in which keys will be looked for.
+    fn prefetch_lines(&self, group: &[u32], decoded: &[Decoded<'_>]) {
+        for at in group {
+            let one = &decoded[*at as usize];
+            let published = &self.service.all_published[usize::from(one.shard)];
+            if let Some(db) = published.dbs.get(one.raw.db) {
+                prefetch_line(&db.directory, one.hash);
+            }
+        }
+    }
+
+    /// The value of a key; none if it is a collection without elements.
+    fn decode<'s>(
+        &self,
+        stretch: &'s Stretch,
+        raw: &'s RawEntry,
+    ) -> Result<Option<Decoded<'s>>, Fault> {
+        let bytes = &stretch.bytes;
+        let malformed = |key: &[u8], error: Malformed| Fault::Value {
+            key: key.to_vec(),
+            form: bytes[raw.at],
+            why: error.0,
+        };
+        let mut reader = Reader::new(&bytes[raw.at..raw.end], self.limits.string_bytes_max)
+            .from(&stretch.origin);
+        let form = reader.byte().map_err(|error| malformed(b"", error))?;
+        let key = reader.string().map_err(|error| malformed(b"", error))?;
+        let deadline = raw.deadline.map(|at_ms| at_ms.min(DEADLINE_MAX));
+        let entry = match serial::read_as(form, &key, deadline, &mut reader, &self.limits) {
+            Ok(entry) if reader.rest().is_empty() => entry,
+            Ok(_) => return Err(malformed(&key, Malformed("bytes are left"))),
+            Err(Malformed::EMPTY) => {
+                if self.empty.fetch_add(1, Relaxed) < EMPTY_TOLD_MAX {
+                    tracing::info!("Loading skipping empty key: {}", log::quoted(&key));
+                }
+                return Ok(None);
+            }
+            Err(error) => return Err(malformed(&key, error)),
+        };
+        let marks = match raw.marks {
+            Some((from, to)) => {
+                let mut reader = Reader::new(&bytes[from..to], self.limits.string_bytes_max);
+                let marks = reader.string().map_err(|error| malformed(&key, error))?;
+                marks_in(&marks).ok_or_else(|| {
+                    malformed(&key, Malformed("marks of a key in an unknown form"))
+                })?;
+                Some(marks)
+            }
+            None => None,
+        };
+        let (hash, shard) = self.service.router.route(&key);
+        Ok(Some(Decoded {
+            key,
+            hash,
+            shard,
+            raw,
+            entry: Some(entry),
+            marks,
+        }))
+    }
+
+    /// The keys in the order of their shards, and where those of each shard end.
+    fn by_shard(&self, decoded: &[Decoded<'_>]) -> (Vec<u32>, Vec<usize>) {
+        let mut ends = vec![0; self.service.shards.len()];
+        for one in decoded {
+            ends[usize::from(one.shard)] += 1;
+        }
+        let mut sum = 0;
+        for end in &mut ends {
+            sum += *end;
+            *end = sum - *end;
+        }
+        let mut order = vec![0; decoded.len()];
+        for (at, one) in decoded.iter().enumerate() {
+            let place = &mut ends[usize::from(one.shard)];
+            order[*place] = at as u32;
+            *place += 1;
+        }
+        (order, ends)
+    }
+
+    /// Puts keys into their shard.
+    fn put(
+        &self,
+        shard: u16,
+        group: &[u32],
+        decoded: &mut [Decoded<'_>],
+        offset: u64,
+    ) -> Result<(), LoadError> {
+        let mut engine = room::take(&self.shards, shard);
+        for (step, at) in group.iter().enumerate() {
+            if let Some(ahead) = group.get(step + AHEAD) {
+                let ahead = &decoded[*ahead as usize];
+                if let Some(db) = engine.db(ahead.raw.db) {
+                    db.prefetch(ahead.hash);
+                }
+                if let Some(entry) = &ahead.entry {
+                    entry.prefetch();
+                }
+            }
+            let one = &mut decoded[*at as usize];
+            let Some(entry) = one.entry.take() else {
+                continue;
+            };
+            let key = Key {
+                bytes: &one.key,
+                hash: one.hash,
+            };
+            let mut keyspace = engine.keyspace(one.raw.db, self.now).untouched();
+            let found = keyspace.find_as_it_lies(&key);
+            if found.is_some() && !self.rules.replaces {
+                let (key, db) = (one.key.to_vec(), one.raw.db);
+                return Err(LoadError {
+                    offset: offset + one.raw.at as u64,
+                    fault: Fault::Twice { key, db },
+                });
+            }
+            keyspace.adopt(&key, found, entry);
+            if let Some(marks) = one.marks.take() {
+                let marks = marks_in(&marks).unwrap_or_default();
+                keyspace.set_marks(&key, &marks);
+            }
+            if let Some(access) = one.raw.used.filter(|access| self.wants(*access)) {
+                keyspace.restore_access(&key, access);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the policy of eviction asks for what is known of a key's use.
+    fn wants(&self, access: Access) -> bool {
+        matches!(access, Access::Frequency(_)) == self.by_frequency
+    }
+}

@@ -1,0 +1,751 @@
+//! The log: whatever has to leave the process in order goes through here.
+//!
+//! Holders of shards append what they leave to a ring (`structures::byte_ring`), where it takes its place in the one
+//! order. The **sequencer** thread takes the finished prefix, puts SELECT, MULTI and EXEC in, and hands the stream to
+//! **readers** ([`StreamReader`]) in counted pieces, which they share: the writer of the append-only file, the backlog
+//! of the replicas. Each reader takes at its own pace.
+//!
+//! Positions are bytes of the ring: [`Log::append`] answers the position behind what was appended, and the sequencer
+//! tells readers up to which position they have everything.
+//!
+//! Limits: a thread with a shard in hand waits for the sequencer alone, which waits for no thread.
+//! [`OpLog::is_crowded`] says when commands that may write should wait before they take shards: three quarters of the
+//! ring are full, or a reader that must not lose anything holds more than [`Bounds`] allow. Both are small where
+//! `maxmemory` is, as what waits here lies beside the data and never makes any of them go.
+
+mod gate;
+mod reader;
+mod sequencer;
+
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll};
+use std::thread::Thread;
+use std::time::Duration;
+
+use bytes::Bytes;
+use crossbeam::utils::CachePadded;
+use parking_lot::Mutex;
+
+use crate::telemetry::persistence as telemetry;
+use basalt_core::resp::request::append;
+use basalt_core::structures::block::Block;
+use basalt_core::structures::byte_ring::{ByteRing, Record, frame_bytes};
+use basalt_engine::record::{Audience, Log, Piece, Records};
+use sequencer::Stream;
+
+pub use gate::{Gate, wait_at_relay};
+pub use reader::{Home, Item, Reader, StreamReader, Stretch};
+pub use sequencer::BLOCK_BYTES;
+
+/// Bytes of the ring, at most and at least.
+const RING_BYTES: (u64, u64) = (1 << 20, 16 << 20);
+
+/// Stream that a reader may hold before writers are held back, at most and at least.
+const BEHIND_BYTES: (u64, u64) = (4 << 20, 64 << 20);
+
+/// How much may wait in the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// Bytes of the ring, if it is not made yet.
+    pub ring_bytes: u64,
+    /// Bytes of stream that a reader may hold before writers are held back.
+    pub behind_bytes: u64,
+}
+
+impl Bounds {
+    /// For a server with this `maxmemory`, 0 for none: a ring of a 32nd of it, and an eighth of it for readers.
+    #[must_use]
+    pub fn for_limit(maxmemory: u64) -> Bounds {
+        let part = |parts: u64, (least, most): (u64, u64)| match maxmemory {
+            0 => most,
+            limit => (limit / parts).clamp(least, most),
+        };
+        let ring_bytes = part(32, RING_BYTES);
+        Bounds {
+            // A power of two, not above its part.
+            ring_bytes: 1 << ring_bytes.ilog2(),
+            behind_bytes: part(8, BEHIND_BYTES),
+        }
+    }
+}
+
+/// For whom writers wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Awaited {
+    /// The log's own thread.
+    Log,
+    /// The append-only file.
+    Disk,
+    /// A replica (`replica-slows-writers`).
+    Replica,
+}
+
+/// Records of more bytes in the ring go by reference, all those of one append in one box.
+const INLINE_BYTES_MAX: u64 = 64 << 10;
+
+/// Looks at a record that another thread has begun to append, before it is left to the next pass.
+const LOOKS: usize = 1_000;
+
+/// What tags of the ring's records say, beside the database in the lower half.
+mod tag {
+    /// Where the bits of the audience begin.
+    pub(super) const AUDIENCE: u32 = 32;
+    /// MULTI stands here.
+    pub(super) const BEGIN: u64 = 1 << 40;
+    /// EXEC stands here.
+    pub(super) const END: u64 = 1 << 41;
+    /// Goes on with the record before.
+    pub(super) const MORE: u64 = 1 << 42;
+}
+
+/// Threads that sleep until something is appended, as bits.
+mod sleeper {
+    pub(super) const SEQUENCER: u8 = 1;
+    /// The one that sequences in its place.
+    pub(super) const DRIVER: u8 = 2;
+}
+
+/// What lies in the ring by reference.
+enum Large {
+    /// A long argument.
+    Block(Block),
+    /// All records of an append, and whether they are atomic.
+    Records(Records, bool),
+    /// A mark for the readers of an audience.
+    Mark(Audience, u64),
+}
+
+/// Figures of the log. The sequencer alone writes them: those who append would pass the line from core to core.
+#[derive(Debug, Default)]
+pub struct LogFigures {
+    /// Records in the stream.
+    pub records: AtomicU64,
+    /// Bytes of the stream.
+    pub bytes: AtomicU64,
+}
+
+/// See the module. What changes with each pass of the sequencer lies on lines of its own: those who append read the
+/// rest.
+pub struct OpLog {
+    /// Made when somebody first listens.
+    ring: OnceLock<ByteRing<Large>>,
+    sequencer: OnceLock<Thread>,
+    stream: CachePadded<Mutex<Stream>>,
+    /// The reader whose thread sequences, if one does.
+    driver: Mutex<Option<Arc<Reader>>>,
+    is_driven: AtomicBool,
+    /// Who sleeps until something is appended.
+    sleepers: AtomicU8,
+    /// Somebody waits for what is appended to get somewhere: the sequencer is not to gather.
+    is_urgent: AtomicBool,
+    readers: CachePadded<Mutex<Vec<Arc<dyn StreamReader>>>>,
+    /// The audience of a reader that must not lose anything and is far behind; 0: none is.
+    behind: AtomicU8,
+    /// [`Bounds`].
+    ring_bytes: AtomicU64,
+    behind_bytes_max: Arc<AtomicU64>,
+    /// Bytes in the ring by reference.
+    large_bytes: AtomicU64,
+    /// Opens when it is crowded no more; passed by what the sequencer has taken.
+    room: CachePadded<Gate>,
+    stops: AtomicBool,
+    figures: CachePadded<LogFigures>,
+}
+
+impl Default for OpLog {
+    fn default() -> OpLog {
+        OpLog {
+            ring: OnceLock::new(),
+            sequencer: OnceLock::new(),
+            stream: CachePadded::default(),
+            driver: Mutex::new(None),
+            is_driven: AtomicBool::new(false),
+            sleepers: AtomicU8::new(0),
+            is_urgent: AtomicBool::new(false),
+            readers: CachePadded::default(),
+            behind: AtomicU8::new(0),
+            ring_bytes: AtomicU64::new(RING_BYTES.1),
+            behind_bytes_max: Arc::new(AtomicU64::new(BEHIND_BYTES.1)),
+            large_bytes: AtomicU64::new(0),
+            room: CachePadded::default(),
+            stops: AtomicBool::new(false),
+            figures: CachePadded::default(),
+        }
+    }
+}
+
+impl OpLog {
+    /// The ring, which is made with the first call.
+    fn ring(&self) -> &ByteRing<Large> {
+        self.ring
+            .get_or_init(|| ByteRing::new(self.ring_bytes.load(Relaxed) as usize))
+    }
+
+    /// Says how much may wait. A ring that is there stays as it is.
+    pub fn set_bounds(&self, bounds: Bounds) {
+        self.ring_bytes.store(bounds.ring_bytes, Relaxed);
+        self.behind_bytes_max.store(bounds.behind_bytes, Relaxed);
+        self.look_at_readers();
+    }
+
+    /// What the ring takes, and what lies in it by reference.
+    pub fn ring_taken_bytes(&self) -> u64 {
+        let ring = self.ring.get().map_or(0, ByteRing::capacity);
+        ring + self.large_bytes.load(Relaxed)
+    }
+
+    /// Starts the sequencer, unless it runs.
+    pub fn start(self: &Arc<Self>) -> std::io::Result<()> {
+        if self.sequencer.get().is_some() {
+            return Ok(());
+        }
+        self.ring();
+        let log = Arc::clone(self);
+        let thread = std::thread::Builder::new().name("basalt-log".to_owned());
+        let thread = thread.spawn(move || sequencer::run(&log))?;
+        // Who comes second has started a thread for nothing, which cannot be: one thread sets the log up.
+        let _ = self.sequencer.set(thread.thread().clone());
+        Ok(())
+    }
+
+    /// Figures of the log.
+    pub fn figures(&self) -> &LogFigures {
+        &self.figures
+    }
+
+    /// Tells others the figures as they are now.
+    pub fn publish(&self, told: &telemetry::LogFigures) {
+        let LogFigures { records, bytes } = &*self.figures;
+        let copy = |from: &AtomicU64, to: &AtomicU64| to.store(from.load(Relaxed), Relaxed);
+        copy(records, &told.records);
+        copy(bytes, &told.bytes);
+        let sizes = |ring: &ByteRing<Large>| (ring.len_bytes(), ring.capacity());
+        let (used, capacity) = self.ring.get().map_or((0, 0), sizes);
+        told.used_bytes.store(used, Relaxed);
+        told.ring_bytes.store(capacity, Relaxed);
+    }
+
+    /// The position behind all that was appended.
+    pub fn tail(&self) -> u64 {
+        self.ring.get().map_or(0, ByteRing::tail)
+    }
+
+    /// Whether commands that may write should wait before they take shards.
+    #[inline]
+    pub fn is_crowded(&self) -> bool {
+        match self.ring.get() {
+            Some(ring) => {
+                ring.is_crowded() || self.behind.load(Relaxed) != 0 || self.has_much_by_reference()
+            }
+            None => false,
+        }
+    }
+
+    fn has_much_by_reference(&self) -> bool {
+        self.large_bytes.load(Relaxed) > self.behind_bytes_max.load(Relaxed)
+    }
+
+    /// For whom commands that may write should wait, if they should.
+    pub fn awaited(&self) -> Option<Awaited> {
+        let file = Audience::FILE.bits();
+        match self.behind.load(Relaxed) {
+            0 => self.is_crowded().then_some(Awaited::Log),
+            behind if behind & file != 0 => Some(Awaited::Disk),
+            _ => Some(Awaited::Replica),
+        }
+    }
+
+    /// Ready when something holds, which is looked at again whenever the log may be crowded no more, and with
+    /// [`OpLog::look_again`]. For callers that hold no shard.
+    pub fn poll_room(&self, cx: &mut Context<'_>, has_room: impl Fn() -> bool) -> Poll<()> {
+        match has_room() {
+            true => Poll::Ready(()),
+            false => self.room.poll_next(cx, has_room),
+        }
+    }
+
+    /// Has commands that wait for room look again.
+    pub fn look_again(&self) {
+        self.room.open();
+    }
+
+    /// Adds a reader with a queue, of what is appended from now on.
+    pub fn add_reader(&self, audience: Audience) -> Arc<Reader> {
+        let reader = Arc::new(Reader::new(audience, Arc::clone(&self.behind_bytes_max)));
+        self.subscribe(Arc::clone(&reader) as _);
+        reader
+    }
+
+    /// Adds a reader of what is appended from now on.
+    pub fn subscribe(&self, reader: Arc<dyn StreamReader>) {
+        self.readers.lock().push(reader);
+    }
+
+    /// Removes a reader, which gets nothing more.
+    pub fn remove_reader(&self, reader: &dyn StreamReader) {
+        self.readers
+            .lock()
+            .retain(|one| !std::ptr::addr_eq(Arc::as_ptr(one), reader));
+        reader.close();
+        self.look_at_readers();
+    }
+
+    /// A reader has taken something, or must not hold anybody back any more.
+    pub fn look_at_readers(&self) {
+        let behind = behind(&self.readers.lock());
+        self.behind.store(behind, Relaxed);
+        if behind == 0 {
+            self.room.open();
+        }
+    }
+
+    /// Has readers of an audience find a mark at this place of the order, and a SELECT behind it. With all shards in
+    /// hand, what lies before the mark was done before whatever is done with the shards. The position behind it.
+    pub fn mark(&self, audience: Audience, number: u64) -> u64 {
+        let mark = Record::Boxed(0, Box::new(Large::Mark(audience, number)));
+        let position = self
+            .ring()
+            .append(frame_bytes(size_of::<usize>()), std::iter::once(mark));
+        self.wake();
+        position
+    }
+
+    /// Says whether somebody waits for what is appended: if not, the sequencer gathers for a moment.
+    pub fn set_urgent(&self, is_urgent: bool) {
+        self.is_urgent.store(is_urgent, Relaxed);
+    }
+
+    #[inline]
+    fn wake(&self) {
+        // SeqCst: after the tail has moved; see the sequencer.
+        if self.sleepers.load(SeqCst) != 0 {
+            self.wake_now();
+        }
+    }
+
+    #[cold]
+    fn wake_now(&self) {
+        let sleepers = self.sleepers.swap(0, SeqCst);
+        if sleepers & sleeper::DRIVER != 0
+            && let Some(driver) = &*self.driver.lock()
+        {
+            driver.nudge();
+        } else if sleepers & sleeper::SEQUENCER != 0 {
+            self.wake_sequencer();
+        }
+    }
+
+    fn wake_sequencer(&self) {
+        if let Some(thread) = self.sequencer.get() {
+            thread.unpark();
+        }
+    }
+
+    /// Has the thread that takes from a reader sequence, by [`OpLog::drive`], so that what is appended gets to it
+    /// without a thread between. None: the sequencer does so again.
+    pub fn set_driver(&self, reader: Option<&Arc<Reader>>) {
+        *self.driver.lock() = reader.map(Arc::clone);
+        self.is_driven.store(reader.is_some(), SeqCst);
+        if reader.is_none() {
+            self.wake_sequencer();
+        }
+    }
+
+    /// For the thread that sequences: sequences what is appended, and takes what its reader gets. It waits for so long
+    /// at most if nothing is there.
+    pub fn drive(&self, reader: &Reader, patience: Duration) -> Option<Stretch> {
+        let ring = self.ring();
+        if !sequencer::pass(self, ring) && ring.tail() == ring.head() {
+            self.sleepers.fetch_or(sleeper::DRIVER, SeqCst);
+            let patience = match ring.tail() == ring.head() {
+                true => patience,
+                false => Duration::ZERO,
+            };
+            let taken = reader.take(patience);
+            self.sleepers.fetch_and(!sleeper::DRIVER, SeqCst);
+            return taken;
+        }
+        reader.take(Duration::ZERO)
+    }
+
+    /// Has readers get all that was appended by now, on the caller's thread: a pass is copying in memory, and no reader
+    /// sleeps. What another thread is just appending is not waited for.
+    pub fn hand_out(&self) {
+        let ring = self.ring();
+        let tail = ring.tail();
+        let mut looks = 0;
+        while ring.head() < tail && looks < LOOKS {
+            if !sequencer::pass(self, ring) {
+                looks += 1;
+                std::hint::spin_loop();
+            }
+        }
+        // Another thread may have taken it, and not handed it out yet.
+        drop(self.stream.lock());
+    }
+
+    /// The thread that sequences does something else that may take long: others get what is appended from the sequencer
+    /// meanwhile, if there are any.
+    pub fn lend(&self, is_away: bool) {
+        let is_driven = self.driver.lock().is_some();
+        if !is_away {
+            self.is_driven.store(is_driven, SeqCst);
+        } else if is_driven && self.readers.lock().len() > 1 {
+            self.is_driven.store(false, SeqCst);
+            self.sleepers.fetch_or(sleeper::SEQUENCER, SeqCst);
+            if self.tail() != self.ring().head() {
+                self.wake_now();
+            }
+        }
+    }
+
+    /// Ends the sequencer once it has taken everything.
+    pub fn stop(&self) {
+        self.stops.store(true, SeqCst);
+        self.wake_sequencer();
+    }
+}
+
+/// The audiences of readers that are far behind.
+fn behind(readers: &[Arc<dyn StreamReader>]) -> u8 {
+    let far_behind = readers.iter().filter(|reader| reader.is_far_behind());
+    far_behind.fold(0, |all, reader| all | reader.audience().bits())
+}
+
+/// The tag of a record.
+fn tag_of(db: usize, audience: Audience) -> u64 {
+    db as u64 | u64::from(audience.bits()) << tag::AUDIENCE
+}
+
+/// The tag and the text of a single short record, which is what nearly every hold leaves.
+#[inline]
+fn only_text(records: &Records) -> Option<(u64, &[u8])> {
+    let record = records.only()?;
+    let text = record.bytes.as_text()?;
+    (frame_bytes(text.len()) <= INLINE_BYTES_MAX)
+        .then(|| (tag_of(record.db, record.audience), text))
+}
+
+/// What a record of the log becomes in the ring: its bytes, and its long arguments by reference.
+fn frames(records: &Records) -> impl Iterator<Item = Record<'_, Large>> {
+    records.iter().flat_map(|record| {
+        let tag = tag_of(record.db, record.audience);
+        record.bytes.enumerate().map(move |(index, piece)| {
+            let tag = if index == 0 { tag } else { tag | tag::MORE };
+            match piece {
+                Piece::Bytes(bytes) => Record::Bytes(tag, bytes),
+                Piece::Block(block) => Record::Boxed(tag, Box::new(Large::Block(block.clone()))),
+            }
+        })
+    })
+}
+
+/// Bytes that records take in the ring.
+fn frames_bytes(records: &Records) -> u64 {
+    let pieces = records.iter().flat_map(|record| record.bytes);
+    let one = |piece: Piece<'_>| match piece {
+        Piece::Bytes(bytes) => frame_bytes(bytes.len()),
+        Piece::Block(_) => frame_bytes(size_of::<usize>()),
+    };
+    pieces.map(one).sum()
+}
+
+/// Bytes of a record that lie in the ring by reference.
+fn referenced_bytes(records: &Records) -> u64 {
+    let pieces = records.iter().flat_map(|record| record.bytes);
+    let blocks = pieces.map(|piece| match piece {
+        Piece::Bytes(_) => 0,
+        Piece::Block(block) => block.len() as u64,
+    });
+    blocks.sum()
+}
+
+impl OpLog {
+    /// Counts what is about to lie in the ring by reference, until the sequencer takes it.
+    fn note_by_reference(&self, records: &Records, bytes: u64) {
+        let whole = if bytes > INLINE_BYTES_MAX { bytes } else { 0 };
+        let by_reference = whole + referenced_bytes(records);
+        if by_reference > 0 {
+            self.large_bytes.fetch_add(by_reference, Relaxed);
+        }
+    }
+}
+
+impl Log for OpLog {
+    fn append(&self, records: &mut Records, is_atomic: bool) -> u64 {
+        let ring = self.ring();
+        if !is_atomic && let Some((tag, text)) = only_text(records) {
+            let one = std::iter::once(Record::Bytes(tag, text));
+            let position = ring.append(frame_bytes(text.len()), one);
+            self.wake();
+            return position;
+        }
+        let bytes = frames_bytes(records);
+        self.note_by_reference(records, bytes);
+        let position = if bytes > INLINE_BYTES_MAX {
+            let all = Large::Records(std::mem::take(records), is_atomic);
+            let all = Record::Boxed(0, Box::new(all));
+            ring.append(frame_bytes(size_of::<usize>()), std::iter::once(all))
+        } else if is_atomic {
+            let union = records
+                .iter()
+                .fold(Audience::NONE, |all, one| all.or(one.audience));
+            let (begin, end) = (tag_of(0, union) | tag::BEGIN, tag_of(0, union) | tag::END);
+            let begin = std::iter::once(Record::Bytes(begin, &[]));
+            let end = std::iter::once(Record::Bytes(end, &[]));
+            let bytes = bytes + 2 * frame_bytes(0);
+            ring.append(bytes, begin.chain(frames(records)).chain(end))
+        } else {
+            ring.append(bytes, frames(records))
+        };
+        self.wake();
+        position
+    }
+}
+
+/// Bytes of a command with short arguments.
+fn command(arguments: &[&[u8]]) -> Bytes {
+    let mut bytes = Vec::new();
+    append(&mut bytes, arguments);
+    Bytes::from(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use basalt_core::structures::block::{Content, LONG_BYTES_MIN};
+    use basalt_engine::record::Head;
+
+    fn head(db: usize, audience: Audience) -> Head {
+        Head {
+            stamp: 0,
+            db,
+            audience,
+        }
+    }
+
+    /// What a reader finds until it has everything before a position; marks as `<number>`.
+    fn read(log: &OpLog, reader: &Reader) -> String {
+        let mut text = String::new();
+        let tail = log.tail();
+        loop {
+            let stretch = reader
+                .take(Duration::from_secs(30))
+                .expect("something comes");
+            for item in stretch.items {
+                match item {
+                    Item::Bytes(bytes, _) => text.push_str(&String::from_utf8_lossy(&bytes)),
+                    Item::Mark(number, _) => text.push_str(&format!("<{number}>\r\n")),
+                }
+            }
+            if stretch.position >= tail {
+                let words = text
+                    .split("\r\n")
+                    .filter(|word| !word.starts_with(['*', '$']));
+                return words.collect::<Vec<_>>().join(" ").trim_end().to_owned();
+            }
+        }
+    }
+
+    fn put(log: &OpLog, all: &[(usize, Audience, &[&[u8]])], is_atomic: bool) -> u64 {
+        let mut records = Records::default();
+        for (db, audience, words) in all {
+            records.push_bytes(head(*db, *audience), words);
+        }
+        log.append(&mut records, is_atomic)
+    }
+
+    fn started() -> Arc<OpLog> {
+        let log = Arc::new(OpLog::default());
+        log.start().expect("it starts");
+        log
+    }
+
+    #[test]
+    fn who_asks_has_handed_out_what_was_appended_without_another_thread() {
+        let log = OpLog::default();
+        let reader = log.add_reader(Audience::FILE);
+        let mut records = Records::default();
+        for number in 0..10_000_u32 {
+            records.push_bytes(
+                head(0, Audience::FILE),
+                &[b"SET", b"k", &number.to_ne_bytes()],
+            );
+            log.append(&mut records, false);
+            records.clear();
+        }
+        log.hand_out();
+        let stretch = reader.take(Duration::ZERO).expect("it is there");
+        assert_eq!(stretch.position, log.tail());
+    }
+
+    #[test]
+    fn the_stream_selects_databases_and_wraps_what_is_atomic() {
+        let log = started();
+        let (file, replicas) = (
+            log.add_reader(Audience::FILE),
+            log.add_reader(Audience::REPLICAS),
+        );
+        let (both, for_file) = (Audience::BOTH, Audience::FILE);
+        put(&log, &[(0, both, &[b"SET", b"a", b"1"])], false);
+        put(&log, &[(0, for_file, &[b"SET", b"b", b"1"])], false);
+        let atomic: [(usize, Audience, &[&[u8]]); 2] =
+            [(0, both, &[b"INCR", b"a"]), (3, both, &[b"INCR", b"c"])];
+        put(&log, &atomic, true);
+        log.mark(for_file, 7);
+        put(&log, &[(3, both, &[b"DEL", b"c"])], false);
+        put(
+            &log,
+            &[(3, Audience::REPLICAS, &[b"PUBLISH", b"x", b"y"])],
+            false,
+        );
+        let common = "MULTI INCR a SELECT 3 INCR c EXEC";
+        let of_file = format!("SELECT 0 SET a 1 SET b 1 {common} <7> SELECT 3 DEL c");
+        assert_eq!(read(&log, &file), of_file);
+        let of_replicas = format!("SELECT 0 SET a 1 {common} DEL c PUBLISH x y");
+        assert_eq!(read(&log, &replicas), of_replicas);
+        assert_eq!(
+            log.figures().records.load(Relaxed),
+            6,
+            "without MULTI, EXEC, SELECT and the mark"
+        );
+        log.stop();
+    }
+
+    #[test]
+    fn long_arguments_are_not_copied_and_long_units_stay_whole() {
+        let log = started();
+        let file = log.add_reader(Audience::FILE);
+        let block = Block::new(&[b'x'; LONG_BYTES_MIN]);
+        let mut records = Records::default();
+        let arguments = [&b"SET"[..], b"k"].map(Content::from);
+        let arguments = [arguments[0], arguments[1], Content::from(&block)];
+        records.push(head(0, Audience::BOTH), arguments.into_iter());
+        let position = log.append(&mut records, false);
+        let mut shared = false;
+        loop {
+            let stretch = file.take(Duration::from_secs(30)).expect("something comes");
+            shared |= stretch.items.iter().any(
+                |item| matches!(item, Item::Bytes(bytes, _) if bytes.as_ptr() == block.as_ptr()),
+            );
+            if stretch.position >= position {
+                break;
+            }
+        }
+        assert!(shared);
+        let mut records = Records::default();
+        for _ in 0..10_000 {
+            records.push_bytes(head(0, Audience::BOTH), &[b"PING"]);
+        }
+        log.append(&mut records, true);
+        let text = read(&log, &file);
+        assert!(text.starts_with("MULTI PING ") && text.ends_with(" PING EXEC"));
+        assert_eq!(text.split(' ').count(), 10_002);
+        assert_eq!(log.figures().records.load(Relaxed), 10_001);
+        log.stop();
+    }
+
+    #[test]
+    fn the_thread_of_a_reader_sequences_and_is_woken_by_what_is_appended() {
+        const APPENDS: u64 = 3_000;
+        // So long that a wake that is lost ends the test.
+        const PATIENCE: Duration = Duration::from_secs(600);
+        let log = started();
+        let file = log.add_reader(Audience::FILE);
+        let replicas = log.add_reader(Audience::REPLICAS);
+        log.set_driver(Some(&file));
+        let driver = {
+            let (log, file) = (Arc::clone(&log), Arc::clone(&file));
+            std::thread::spawn(move || {
+                // A record may go on in the next piece.
+                let mut stream = Vec::new();
+                for round in 0.. {
+                    let Some(stretch) = log.drive(&file, PATIENCE) else {
+                        if file.is_closed() {
+                            break;
+                        }
+                        continue;
+                    };
+                    for item in stretch.items {
+                        if let Item::Bytes(bytes, _) = item {
+                            stream.extend_from_slice(&bytes);
+                        }
+                    }
+                    if round % 8 == 0 {
+                        // As if it synced a file: others get what comes meanwhile.
+                        log.lend(true);
+                        std::thread::sleep(Duration::from_millis(1));
+                        log.lend(false);
+                    }
+                }
+                stream.windows(4).filter(|word| word == b"INCR").count()
+            })
+        };
+        for number in 0..APPENDS {
+            put(&log, &[(0, Audience::BOTH, &[b"INCR", b"a"])], false);
+            match number % 100 {
+                0 => std::thread::sleep(Duration::from_millis(1)),
+                50 => std::thread::yield_now(),
+                _ => {}
+            }
+        }
+        let text = read(&log, &replicas);
+        assert_eq!(text.matches("INCR").count() as u64, APPENDS);
+        while file.waiting_bytes() > 0 {
+            std::thread::yield_now();
+        }
+        log.remove_reader(&*file);
+        assert_eq!(driver.join().expect("it is well") as u64, APPENDS);
+        // From now on the sequencer does it again.
+        log.set_driver(None);
+        put(&log, &[(0, Audience::BOTH, &[b"SET", b"a", b"1"])], false);
+        assert_eq!(read(&log, &replicas), "SET a 1");
+        log.stop();
+    }
+
+    #[test]
+    fn a_reader_far_behind_holds_writers_back_until_it_is_done() {
+        let log = started();
+        let file = log.add_reader(Audience::FILE);
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        assert!(log.poll_room(&mut cx, || !log.is_crowded()).is_ready());
+        let block = Block::new(&vec![b'x'; 1 << 20]);
+        let mut count = 0;
+        while !log.is_crowded() {
+            let mut records = Records::default();
+            records.push(head(0, Audience::BOTH), [Content::from(&block)].into_iter());
+            log.append(&mut records, false);
+            count += 1;
+            assert!(count < 100_000, "nobody is held back");
+        }
+        assert!(log.poll_room(&mut cx, || !log.is_crowded()).is_pending());
+        let tail = log.tail();
+        while file
+            .take(Duration::from_secs(30))
+            .expect("there is more")
+            .position
+            < tail
+        {}
+        log.look_at_readers();
+        assert_eq!(log.awaited(), Some(Awaited::Disk), "it holds what it took");
+        file.set_held(0);
+        log.look_at_readers();
+        assert_eq!(log.awaited(), None);
+        assert!(log.poll_room(&mut cx, || !log.is_crowded()).is_ready());
+        log.stop();
+    }
+
+    #[test]
+    fn what_may_wait_follows_the_limit_of_memory() {
+        let of = |limit| {
+            let bounds = Bounds::for_limit(limit);
+            (bounds.ring_bytes >> 20, bounds.behind_bytes >> 20)
+        };
+        let limits = [0, 1, 40 << 20, 100 << 20, 1 << 30, 1 << 40];
+        let all = [(16, 64), (1, 4), (1, 5), (2, 12), (16, 64), (16, 64)];
+        assert_eq!(limits.map(of), all);
+    }
+}

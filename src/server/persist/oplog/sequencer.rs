@@ -1,0 +1,407 @@
+//! The sequencer: makes one stream of what lies in the ring, and hands it to the readers.
+
+use std::num::NonZeroU64;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::time::Duration;
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use super::{Large, OpLog, behind, command, frames_bytes, referenced_bytes, sleeper, tag};
+use basalt_core::alloc::account::size_class;
+use basalt_core::structures::byte_ring::{ByteRing, Taken};
+use basalt_engine::record::{self, Audience, Piece, Records};
+
+use super::reader::{Home, Item};
+
+/// Least bytes of a block that pieces of the stream are cut from. A piece keeps all of its block, so that much more
+/// than was asked for may be kept for each reader.
+pub const BLOCK_BYTES: u64 = 8 << 10;
+
+/// Most bytes of such a block, where as many come in one pass, so that it is full when the pass ends.
+const BLOCK_BYTES_MAX: u64 = 32 << 10;
+
+/// What a block takes beside the bytes in it: the count of its pieces.
+const BLOCK_OVERHEAD_BYTES: u64 = 48;
+
+/// Bytes of the ring taken at a time.
+const TAKEN_BYTES_MAX: u64 = 1 << 20;
+
+/// How long records gather where no reply waits for them.
+const GATHERING: Duration = Duration::from_millis(1);
+
+/// Looks at an empty ring before it sleeps, while somebody waits for what is appended.
+const LOOKS: usize = 50;
+
+/// How long it sleeps at most.
+const NAP: Duration = Duration::from_secs(1);
+
+/// How long it sleeps where another thread sequences.
+const ASIDE: Duration = Duration::from_millis(20);
+
+/// Who reads: the file and the replicas.
+const AUDIENCES: usize = 2;
+
+/// The stream as it is made.
+pub(super) struct Stream {
+    /// The database that each audience is in, if it was told.
+    selected: [Option<u64>; AUDIENCES],
+    block: BytesMut,
+    /// What the pieces of `block` keep.
+    home: Home,
+    /// What `bytes` will be at the end of the pass, about.
+    pass_end: u64,
+    /// Whom the bytes in `block` are for that were not cut off yet.
+    block_audience: Audience,
+    /// Cut off, with those whom it is for.
+    pieces: Vec<(Audience, Item)>,
+    bytes: u64,
+    records: u64,
+}
+
+/// Bytes of a block for what is coming: all that the allocator sets aside for one.
+fn block_bytes(coming: u64) -> u64 {
+    size_class(coming.clamp(BLOCK_BYTES, BLOCK_BYTES_MAX) as usize) as u64
+}
+
+fn home_of(block: NonZeroU64, bytes: u64) -> Home {
+    Home {
+        block: Some(block),
+        bytes: bytes + BLOCK_OVERHEAD_BYTES,
+    }
+}
+
+impl Default for Stream {
+    fn default() -> Stream {
+        Stream {
+            selected: [None; AUDIENCES],
+            // Part of what the server takes at rest.
+            block: BytesMut::with_capacity(BLOCK_BYTES as usize),
+            home: home_of(NonZeroU64::MIN, BLOCK_BYTES),
+            pass_end: 0,
+            block_audience: Audience::NONE,
+            pieces: Vec::new(),
+            bytes: 0,
+            records: 0,
+        }
+    }
+}
+
+impl Stream {
+    /// Cuts off what is in the block.
+    fn cut(&mut self) {
+        if !self.block.is_empty() {
+            let bytes = self.block.split().freeze();
+            self.pieces
+                .push((self.block_audience, Item::Bytes(bytes, self.home)));
+        }
+    }
+
+    /// Begins another block, with room for what is coming if that is not too much.
+    fn begin_block(&mut self, coming: u64) {
+        let bytes = block_bytes(coming);
+        let last = self.home.block;
+        let number = last.map_or(NonZeroU64::MIN, |last| last.saturating_add(1));
+        self.home = home_of(number, bytes);
+        self.block = BytesMut::with_capacity(bytes as usize);
+    }
+
+    /// What the blocks take that are begun for so many bytes.
+    fn new_blocks_bytes(&self, coming: u64) -> u64 {
+        let room = (self.block.capacity() - self.block.len()) as u64;
+        let beyond = coming.saturating_sub(room);
+        let (full, rest) = (beyond / BLOCK_BYTES_MAX, beyond % BLOCK_BYTES_MAX);
+        let rest_bytes = match rest {
+            0 => 0,
+            rest => block_bytes(rest) + BLOCK_OVERHEAD_BYTES,
+        };
+        full * (BLOCK_BYTES_MAX + BLOCK_OVERHEAD_BYTES) + rest_bytes
+    }
+
+    fn put(&mut self, audience: Audience, bytes: &[u8]) {
+        if audience != self.block_audience {
+            self.cut();
+            self.block_audience = audience;
+        }
+        self.bytes += bytes.len() as u64;
+        let mut left = bytes;
+        loop {
+            let room = self.block.capacity() - self.block.len();
+            let (fits, more) = left.split_at(left.len().min(room));
+            self.block.put_slice(fits);
+            if more.is_empty() {
+                return;
+            }
+            left = more;
+            self.cut();
+            let coming = left.len() as u64 + self.pass_end.saturating_sub(self.bytes);
+            self.begin_block(coming);
+        }
+    }
+
+    fn put_shared(&mut self, audience: Audience, bytes: Bytes) {
+        self.cut();
+        self.bytes += bytes.len() as u64;
+        self.pieces.push((audience, Item::alone(bytes)));
+    }
+
+    /// Puts SELECT where an audience is in another database. Slots that move read what is for any of the others.
+    fn select(&mut self, audience: Audience, db: u64) {
+        if db == record::ANY_DB as u64 {
+            return;
+        }
+        let audience = audience.or(Audience::MOVES);
+        for index in 0..AUDIENCES {
+            let one = Audience::from_bits(1 << index);
+            if !audience.includes(one) || self.selected[index] == Some(db) {
+                continue;
+            }
+            // All who are to be told together are told once.
+            let others = (index..AUDIENCES).filter(|other| {
+                audience.bits() & 1 << other != 0 && self.selected[*other] != Some(db)
+            });
+            let told = others.fold(Audience::NONE, |all, other| {
+                all.or(Audience::from_bits(1 << other))
+            });
+            for (index, selected) in self.selected.iter_mut().enumerate() {
+                if told.bits() & 1 << index != 0 {
+                    *selected = Some(db);
+                }
+            }
+            let mut digits = itoa::Buffer::new();
+            let select = command(&[b"SELECT", digits.format(db).as_bytes()]);
+            self.put(told, &select);
+        }
+    }
+
+    fn begin(&mut self, audience: Audience) {
+        self.put(audience, b"*1\r\n$5\r\nMULTI\r\n");
+    }
+
+    fn end(&mut self, audience: Audience) {
+        self.put(audience, b"*1\r\n$4\r\nEXEC\r\n");
+    }
+
+    /// Takes a record in; how many bytes of it lay in the ring by reference.
+    fn take(&mut self, taken: Taken<'_, Large>, position: u64) -> u64 {
+        let tag = match &taken {
+            Taken::Bytes(tag, ..) | Taken::Boxed(tag, _) => *tag,
+        };
+        let audience = Audience::from_bits((tag >> tag::AUDIENCE) as u8);
+        let db = tag & u64::from(u32::MAX);
+        self.records += records_of(&taken);
+        match taken {
+            Taken::Bytes(..) if tag & tag::BEGIN != 0 => self.begin(audience),
+            Taken::Bytes(..) if tag & tag::END != 0 => self.end(audience),
+            Taken::Bytes(_, here, there) => {
+                if tag & tag::MORE == 0 {
+                    self.select(audience, db);
+                }
+                self.put(audience, here);
+                if !there.is_empty() {
+                    self.put(audience, there);
+                }
+            }
+            Taken::Boxed(_, large) => match *large {
+                Large::Block(block) => {
+                    let bytes = block.len() as u64;
+                    self.put_shared(audience, block.into_bytes());
+                    return bytes;
+                }
+                Large::Records(records, is_atomic) => {
+                    self.take_records(&records, is_atomic);
+                    return frames_bytes(&records) + referenced_bytes(&records);
+                }
+                Large::Mark(audience, number) => {
+                    self.cut();
+                    for (index, selected) in self.selected.iter_mut().enumerate() {
+                        if audience.bits() & 1 << index != 0 {
+                            *selected = None;
+                        }
+                    }
+                    self.pieces.push((audience, Item::Mark(number, position)));
+                }
+            },
+        }
+        0
+    }
+
+    fn take_records(&mut self, records: &Records, is_atomic: bool) {
+        let union = records
+            .iter()
+            .fold(Audience::NONE, |all, record| all.or(record.audience));
+        if is_atomic {
+            self.begin(union);
+        }
+        for record in records.iter() {
+            self.select(record.audience, record.db as u64);
+            for piece in record.bytes {
+                match piece {
+                    Piece::Bytes(bytes) => self.put(record.audience, bytes),
+                    Piece::Block(block) => {
+                        self.put_shared(record.audience, block.clone().into_bytes());
+                    }
+                }
+            }
+        }
+        if is_atomic {
+            self.end(union);
+        }
+    }
+}
+
+/// How many records begin with what was taken.
+fn records_of(taken: &Taken<'_, Large>) -> u64 {
+    match taken {
+        Taken::Bytes(tag, ..) => u64::from(tag & (tag::BEGIN | tag::END | tag::MORE) == 0),
+        Taken::Boxed(tag, large) => match &**large {
+            Large::Block(_) => u64::from(tag & tag::MORE == 0),
+            Large::Records(records, _) => records.len() as u64,
+            Large::Mark(..) => 0,
+        },
+    }
+}
+
+/// Runs until the log is stopped.
+pub(super) fn run(log: &OpLog) {
+    let ring = log.ring();
+    let mut looks = 0;
+    loop {
+        if log.is_driven.load(SeqCst) && is_aside(log, ring) {
+            std::thread::park_timeout(ASIDE);
+            continue;
+        }
+        if pass(log, ring) {
+            looks = 0;
+            if !log.is_urgent.load(Relaxed) && ring.len_bytes() < ring.capacity() / 8 {
+                std::thread::sleep(GATHERING);
+            }
+            continue;
+        }
+        if log.stops.load(SeqCst) && ring.tail() == ring.head() {
+            return;
+        }
+        if ring.tail() != ring.head() || (looks < LOOKS && log.is_urgent.load(Relaxed)) {
+            // Somebody is about to finish a record, or to append the next one.
+            looks += 1;
+            std::thread::yield_now();
+            continue;
+        }
+        sleep(log, ring);
+        looks = 0;
+    }
+}
+
+/// Whether another thread sequences, and does get on.
+fn is_aside(log: &OpLog, ring: &ByteRing<Large>) -> bool {
+    ring.len_bytes() < ring.capacity() / 8 && !log.stops.load(SeqCst)
+}
+
+/// Takes what is finished and hands it out; whether there was something.
+pub(super) fn pass(log: &OpLog, ring: &ByteRing<Large>) -> bool {
+    let stream = &mut *log.stream.lock();
+    let mut position = ring.head();
+    // No more than that, as readers are told what it takes.
+    let coming = ring.len_bytes().min(TAKEN_BYTES_MAX);
+    if coming == 0 {
+        return false;
+    }
+    stream.pass_end = stream.bytes + coming;
+    let readers = log.readers.lock().clone();
+    let expected = stream.new_blocks_bytes(coming);
+    if expected > 0 {
+        readers.iter().for_each(|reader| reader.expect(expected));
+    }
+    let mut by_reference = 0;
+    let taken = ring.take(coming, |record, end| {
+        position = end;
+        by_reference += stream.take(record, end);
+    });
+    if by_reference > 0 {
+        log.large_bytes.fetch_sub(by_reference, Relaxed);
+    }
+    if taken == 0 {
+        readers.iter().for_each(|reader| reader.expect(0));
+        return false;
+    }
+    stream.cut();
+    log.figures.bytes.store(stream.bytes, Relaxed);
+    log.figures.records.store(stream.records, Relaxed);
+    for reader in &readers {
+        let own = stream
+            .pieces
+            .iter()
+            .filter(|(audience, _)| audience.includes(reader.audience()));
+        reader.push(&mut own.map(|(_, item)| item.clone()), position);
+    }
+    stream.pieces.clear();
+    log.behind.store(behind(&readers), Relaxed);
+    if !log.is_crowded() {
+        log.room.open();
+    }
+    true
+}
+
+/// Sleeps until somebody appends. Either who appends sees that it sleeps, or it sees that the tail has moved.
+fn sleep(log: &OpLog, ring: &ByteRing<Large>) {
+    log.sleepers.fetch_or(sleeper::SEQUENCER, SeqCst);
+    if ring.tail() == ring.head() && !log.stops.load(SeqCst) {
+        std::thread::park_timeout(NAP);
+    }
+    log.sleepers.fetch_and(!sleeper::SEQUENCER, SeqCst);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use basalt_core::alloc::account::thread_bytes;
+
+    #[test]
+    fn what_blocks_take_is_known_before_and_said_of_each() {
+        for coming in [1, 8_191, 8_193, 20_000, 32 << 10, 100_001, 1 << 20] {
+            let mut stream = Stream::default();
+            stream.pieces.reserve(20_000);
+            stream.put(Audience::BOTH, b"x");
+            stream.cut();
+            for _ in 0..3 {
+                let (before, known) = (thread_bytes(), stream.home.block);
+                stream.pass_end = stream.bytes + coming;
+                let expected = stream.new_blocks_bytes(coming);
+                for at in (0..coming).step_by(100) {
+                    let audience = [Audience::FILE, Audience::REPLICAS][(at / 700 % 2) as usize];
+                    stream.put(audience, &[b'x'; 100][..(coming - at).min(100) as usize]);
+                }
+                stream.cut();
+                assert_eq!(thread_bytes() - before, expected.cast_signed(), "{coming}");
+                let homes = stream.pieces.iter().filter_map(|(_, item)| match item {
+                    Item::Bytes(_, home) if home.block > known => Some(*home),
+                    _ => None,
+                });
+                let mut homes: Vec<Home> = homes.collect();
+                homes.dedup();
+                let said: u64 = homes.iter().map(|home| home.bytes).sum();
+                assert_eq!(said, expected, "{coming}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_record_goes_on_in_the_next_block() {
+        let mut stream = Stream::default();
+        let record: Vec<u8> = (0..100_000u32).map(|at| at as u8).collect();
+        stream.put(Audience::REPLICAS, &record);
+        stream.put(Audience::FILE, &record[..5_000]);
+        stream.cut();
+        let of = |audience: Audience| -> Vec<Bytes> {
+            let pieces = stream.pieces.iter().filter(|piece| piece.0 == audience);
+            let bytes = pieces.map(|(_, item)| match item {
+                Item::Bytes(bytes, _) => bytes.clone(),
+                Item::Mark(..) => unreachable!("there is none"),
+            });
+            bytes.collect()
+        };
+        assert!(of(Audience::REPLICAS).concat() == record);
+        assert!(of(Audience::FILE).concat() == record[..5_000]);
+        assert_eq!(of(Audience::REPLICAS)[0].len() as u64, BLOCK_BYTES);
+        assert_eq!(stream.bytes, 105_000);
+    }
+}

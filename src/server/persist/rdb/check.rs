@@ -1,0 +1,204 @@
+//! Reads a snapshot as a server would, and says what is in it and what is wrong with it, in the words of
+//! redis-check-rdb.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::Path;
+
+use super::decode::{Aside, Bounds, Decoder, Next, RawEntry, Stretch};
+use super::fault::Fault;
+use crate::telemetry::clock;
+use crate::telemetry::progress::{After, Meter, Metered};
+use basalt_commands::command::generic::dump;
+use basalt_commands::config::Config;
+use basalt_core::base::hash::Seed;
+use basalt_core::base::text::{Visible, visible};
+use basalt_engine::Now;
+use basalt_engine::serial::reader::Reader;
+use basalt_engine::serial::{self, Limits, Malformed};
+
+/// The longest key and source that is looked at.
+const STRING_BYTES_MAX: usize = 512 * 1024 * 1024;
+
+/// Databases that a file may name: how many its server had is not known.
+const DATABASES_MAX: usize = i32::MAX as usize;
+
+/// What was found so far.
+#[derive(Debug, Default)]
+struct Found {
+    keys: u64,
+    expires: u64,
+    expired: u64,
+    empty: u64,
+    db: Option<usize>,
+}
+
+/// Checks a file, and writes what it finds; whether the file is good.
+pub fn check_file(path: &Path, out: &mut dyn Write) -> io::Result<bool> {
+    let out = &mut Visible(out);
+    let shown = visible(path.as_os_str().as_encoded_bytes());
+    let opened = File::open(path).and_then(|file| Ok((file.metadata()?.len(), file)));
+    let (bytes, file) = match opened {
+        Ok(opened) => opened,
+        Err(error) => {
+            writeln!(out, "Cannot open file {shown}: {error}")?;
+            return Ok(false);
+        }
+    };
+    writeln!(out, "[offset 0] Checking RDB file {shown}")?;
+    let meter = Meter::on_stderr(&format!("Checking {shown}"), bytes);
+    let mut from = Metered::new(file, meter);
+    check(&mut from, clock::now(), &mut After(out))
+}
+
+/// Checks a snapshot as it is at a moment; its report, and whether it is good.
+pub fn check(from: &mut dyn Read, now: Now, out: &mut dyn Write) -> io::Result<bool> {
+    let bounds = Bounds {
+        databases: DATABASES_MAX,
+        checks: true,
+        now_ms: now.unix_ms,
+    };
+    let mut found = Found::default();
+    let mut decoder = match Decoder::new(from, Vec::new(), bounds) {
+        Ok(decoder) => decoder,
+        Err(fault) => {
+            found.wrong(0, &fault, out)?;
+            return Ok(false);
+        }
+    };
+    // Thresholds of encodings have no say in what is right.
+    let seed = Seed { k0: 0, k1: 0 };
+    let limits = dump::limits(&Config::default(), seed, now);
+    loop {
+        let record = decoder.record_offset();
+        let next = match decoder.read() {
+            Ok(next) => next,
+            Err(fault) => {
+                let offset = match fault {
+                    Fault::Short | Fault::Read(_) => decoder.offset(),
+                    _ => decoder.record_offset().max(record),
+                };
+                found.wrong(offset, &fault, out)?;
+                return Ok(false);
+            }
+        };
+        let offset = decoder.offset();
+        match next {
+            Next::Entries(stretch) => {
+                if !found.entries(&stretch, &limits, now, out)? {
+                    return Ok(false);
+                }
+                decoder.give_back(stretch);
+            }
+            Next::End(stretch) => {
+                if !found.entries(&stretch, &limits, now, out)? {
+                    return Ok(false);
+                }
+                match decoder.is_summed() {
+                    true => writeln!(out, "[offset {offset}] Checksum OK")?,
+                    false => writeln!(
+                        out,
+                        "[offset {offset}] RDB file was saved with checksum disabled: no check performed."
+                    )?,
+                }
+                writeln!(out, "[offset {offset}] \\o/ RDB looks OK! \\o/")?;
+                found.totals(out)?;
+                return Ok(true);
+            }
+            Next::Aside(aside) => found.aside(&aside, offset, out)?,
+        }
+    }
+}
+
+impl Found {
+    fn aside(&mut self, aside: &Aside, offset: u64, out: &mut dyn Write) -> io::Result<()> {
+        match aside {
+            Aside::Aux(name, value) => {
+                let (name, value) = (visible(name), visible(value));
+                writeln!(out, "[offset {offset}] AUX FIELD {name} = '{value}'")
+            }
+            Aside::Slots(note) => {
+                let text = note.text();
+                let text = visible(&text);
+                writeln!(out, "[offset {offset}] Slots that move: {text}")
+            }
+            Aside::Module(_) => writeln!(out, "[offset {offset}] MODULE AUX: skipped"),
+            Aside::Function(raw) => {
+                let mut reader = Reader::new(raw, STRING_BYTES_MAX);
+                let bytes = reader.string().map_or(0, |source| source.len());
+                writeln!(out, "[offset {offset}] Library of functions, {bytes} bytes")
+            }
+            Aside::Sizes { .. } => Ok(()),
+        }
+    }
+
+    /// Looks at the keys of a stretch; whether they are good.
+    fn entries(
+        &mut self,
+        stretch: &Stretch,
+        limits: &Limits,
+        now: Now,
+        out: &mut dyn Write,
+    ) -> io::Result<bool> {
+        for raw in &stretch.entries {
+            let offset = stretch.offset + raw.at as u64;
+            if self.db != Some(raw.db) {
+                self.db = Some(raw.db);
+                writeln!(out, "[offset {offset}] Selecting DB ID {}", raw.db)?;
+            }
+            self.keys += 1;
+            if let Some(at_ms) = raw.deadline {
+                self.expires += 1;
+                self.expired += u64::from(at_ms < now.unix_ms);
+            }
+            match value(stretch, raw, limits) {
+                Ok(()) => {}
+                Err((_, Malformed::EMPTY)) => self.empty += 1,
+                Err((key, error)) => {
+                    let fault = Fault::Value {
+                        key,
+                        form: stretch.bytes[raw.at],
+                        why: error.0,
+                    };
+                    self.wrong(offset, &fault, out)?;
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    fn wrong(&self, offset: u64, fault: &Fault, out: &mut dyn Write) -> io::Result<()> {
+        writeln!(out, "--- RDB ERROR DETECTED ---")?;
+        let what = fault.to_string();
+        writeln!(out, "[offset {offset}] {}", visible(what.as_bytes()))?;
+        if let Fault::Value { key, form, .. } = fault {
+            writeln!(out, "[additional info] Reading key '{}'", visible(key))?;
+            writeln!(out, "[additional info] Reading type {form}")?;
+        }
+        self.totals(out)
+    }
+
+    fn totals(&self, out: &mut dyn Write) -> io::Result<()> {
+        writeln!(out, "[info] {} keys read", self.keys)?;
+        writeln!(out, "[info] {} expires", self.expires)?;
+        writeln!(out, "[info] {} already expired", self.expired)?;
+        match self.empty {
+            0 => Ok(()),
+            empty => writeln!(out, "[info] {empty} empty keys, which are skipped"),
+        }
+    }
+}
+
+/// Whether a value can be read; its key and why not.
+fn value(stretch: &Stretch, raw: &RawEntry, limits: &Limits) -> Result<(), (Vec<u8>, Malformed)> {
+    let bytes = &stretch.bytes[raw.at..raw.end];
+    let mut reader = Reader::new(bytes, limits.string_bytes_max).from(&stretch.origin);
+    let form = reader.byte().map_err(|error| (Vec::new(), error))?;
+    let key = reader.string().map_err(|error| (Vec::new(), error))?;
+    match serial::read_as(form, &key, None, &mut reader, limits) {
+        Ok(_) if reader.rest().is_empty() => Ok(()),
+        Ok(_) => Err((key.into_owned(), Malformed("bytes are left"))),
+        Err(error) => Err((key.into_owned(), error)),
+    }
+}

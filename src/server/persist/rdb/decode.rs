@@ -1,0 +1,655 @@
+//! Reads a snapshot record by record: where each begins and ends, and what stands beside keys. The values themselves
+//! stay bytes, which others read (`engine::serial`), on any thread.
+//!
+//! What is read is foreign: a length that is claimed takes memory only as its bytes come.
+
+use std::io::Read;
+use std::sync::Arc;
+
+use super::encode::SLOTS;
+use super::fault::Fault;
+use super::source::{STRETCH_BYTES, Source};
+use super::{MARKS, opcode};
+use basalt_commands::cluster::node_id::NodeId;
+use basalt_commands::cluster::slot_note::SlotNote;
+use basalt_commands::cluster::slot_set::SlotSet;
+use basalt_core::base::hash;
+use basalt_engine::restored_access::Access;
+use basalt_engine::serial::reader::{Origin, Reader};
+use basalt_engine::serial::{REDIS_VERSION_MAX, VALKEY_VERSIONS, types};
+
+/// Names of aux fields and their values that are longer are not kept.
+const AUX_BYTES_MAX: usize = 64 * 1024;
+
+/// Most entries of a stretch: with what is made of them they fit the cache of a core.
+const STRETCH_ENTRIES: usize = 2_048;
+
+/// A key with its value, as bytes of a stretch.
+#[derive(Clone, Copy, Debug)]
+pub struct RawEntry {
+    /// The database.
+    pub db: usize,
+    /// When it expires.
+    pub deadline: Option<u64>,
+    /// What is known of its use.
+    pub used: Option<Access>,
+    /// Where its type lies in the stretch; key and value follow.
+    pub at: usize,
+    /// Behind its last byte.
+    pub end: usize,
+    /// Where in the stretch stands, as a string of the format, what other servers do not know of it.
+    pub marks: Option<(usize, usize)>,
+}
+
+/// Records in a row.
+#[derive(Debug, Default)]
+pub struct Stretch {
+    /// The bytes.
+    pub bytes: Vec<u8>,
+    /// The keys among them.
+    pub entries: Vec<RawEntry>,
+    /// Where the bytes lie in the snapshot.
+    pub offset: u64,
+    /// Where they come from.
+    pub origin: Arc<Origin>,
+}
+
+/// What stands beside keys.
+#[derive(Debug)]
+pub enum Aside {
+    /// A name with its value.
+    Aux(Vec<u8>, Vec<u8>),
+    /// The source of a library of functions, as a string of the format.
+    Function(Vec<u8>),
+    /// How many keys follow in a database, and how many of them have a deadline.
+    Sizes {
+        /// The database.
+        db: usize,
+        /// Keys.
+        keys: u64,
+        /// Keys with a deadline.
+        expires: u64,
+    },
+    /// Slots whose keys may have to go from the server that saved.
+    Slots(SlotNote),
+    /// A module's data beside keys, which this server does not need: the number that stands for the module.
+    Module(u64),
+}
+
+/// What comes next.
+#[derive(Debug)]
+pub enum Next {
+    /// Enough keys to be worth handing on.
+    Entries(Stretch),
+    /// Something beside them.
+    Aside(Aside),
+    /// The end, and the last keys before it.
+    End(Stretch),
+}
+
+/// See the module.
+pub struct Decoder<'s> {
+    source: Source<'s>,
+    version: u16,
+    origin: Arc<Origin>,
+    databases: usize,
+    checks: bool,
+    now_ms: u64,
+    db: usize,
+    deadline: Option<u64>,
+    used: Option<Access>,
+    marks: Option<(usize, usize)>,
+    entries: Vec<RawEntry>,
+    /// Where the record begins that is being read.
+    record: u64,
+    /// The end came with a checksum.
+    is_summed: bool,
+}
+
+/// What a snapshot may have.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// How many databases there are.
+    pub databases: usize,
+    /// Whether the checksum is looked at.
+    pub checks: bool,
+    /// The moment, for what is told relative to it.
+    pub now_ms: u64,
+}
+
+impl<'s> Decoder<'s> {
+    /// Reads the first bytes. Some of the stream may have been read already.
+    pub fn new(
+        from: &'s mut dyn Read,
+        begun: Vec<u8>,
+        bounds: Bounds,
+    ) -> Result<Decoder<'s>, Fault> {
+        let mut source = Source::new(from, begun);
+        let first: [u8; 9] = source.array()?;
+        let version = version_of(&first)?;
+        Ok(Decoder {
+            source,
+            version,
+            origin: Arc::new(Origin {
+                is_valkey: VALKEY_VERSIONS.contains(&version),
+                ..Origin::default()
+            }),
+            databases: bounds.databases,
+            checks: bounds.checks,
+            now_ms: bounds.now_ms,
+            db: 0,
+            deadline: None,
+            used: None,
+            marks: None,
+            entries: Vec::new(),
+            record: 0,
+            is_summed: false,
+        })
+    }
+
+    /// The version of the format.
+    pub fn version(&self) -> u16 {
+        self.version
+    }
+
+    /// How many bytes were read.
+    pub fn offset(&self) -> u64 {
+        self.source.offset()
+    }
+
+    /// Where the record begins that was read last, or is broken.
+    pub fn record_offset(&self) -> u64 {
+        self.record
+    }
+
+    /// Whether a checksum stood at the end.
+    pub fn is_summed(&self) -> bool {
+        self.is_summed
+    }
+
+    /// What has come behind the end.
+    pub fn rest(&self) -> &[u8] {
+        self.source.rest()
+    }
+
+    /// Takes memory back that is not needed any more.
+    pub fn give_back(&mut self, stretch: Stretch) {
+        self.source.give_back(stretch.bytes);
+    }
+
+    /// Reads on.
+    pub fn read(&mut self) -> Result<Next, Fault> {
+        loop {
+            let is_full =
+                self.source.at() >= STRETCH_BYTES || self.entries.len() >= STRETCH_ENTRIES;
+            let is_between = self.deadline.is_none() && self.used.is_none() && self.marks.is_none();
+            if is_full && is_between {
+                return Ok(Next::Entries(self.stretch()));
+            }
+            self.record = self.source.offset();
+            if let Some(next) = self.record()? {
+                return Ok(next);
+            }
+        }
+    }
+
+    fn stretch(&mut self) -> Stretch {
+        let offset = self.source.offset() - self.source.at() as u64;
+        Stretch {
+            bytes: self.source.take(),
+            entries: std::mem::take(&mut self.entries),
+            offset,
+            origin: Arc::clone(&self.origin),
+        }
+    }
+
+    /// Reads one record; what is to be said of it, unless it is a key's.
+    fn record(&mut self) -> Result<Option<Next>, Fault> {
+        let at = self.source.at();
+        let code = self.source.byte()?;
+        if self.note(code)? {
+            return Ok(None);
+        }
+        let aside = match code {
+            opcode::RESIZE_DB => Aside::Sizes {
+                db: self.db,
+                keys: self.length()?,
+                expires: self.length()?,
+            },
+            opcode::AUX => match self.aux()? {
+                Some(aside) => aside,
+                None => return Ok(None),
+            },
+            opcode::FUNCTION => self.function()?,
+            opcode::FUNCTION_PRE_GA => {
+                return Err(Fault::Function(
+                    "Pre-release function format not supported.".to_owned(),
+                ));
+            }
+            opcode::MODULE_AUX => {
+                let module = self.length()?;
+                self.skip_module()?;
+                Aside::Module(module)
+            }
+            opcode::TEMPLATE if !self.origin.is_valkey => {
+                self.template()?;
+                return Ok(None);
+            }
+            opcode::KEY_METADATA if self.origin.is_valkey => Aside::Slots(self.slots_coming()?),
+            opcode::KEY_METADATA => {
+                if self.length()? > 0 {
+                    return Err(Fault::Form(
+                        "What a module that is not here keeps with a key",
+                    ));
+                }
+                return Ok(None);
+            }
+            opcode::END => {
+                self.check_sum()?;
+                return Ok(Some(Next::End(self.stretch())));
+            }
+            kind => {
+                let key_at = self.source.at();
+                self.skip_string()?;
+                self.skip_value(kind).map_err(|fault| match fault {
+                    Fault::Foreign { what, .. } => Fault::Foreign {
+                        key: key_of(self.source.since(key_at)),
+                        what,
+                    },
+                    fault => fault,
+                })?;
+                self.entries.push(RawEntry {
+                    db: self.db,
+                    deadline: self.deadline.take(),
+                    used: self.used.take(),
+                    at,
+                    end: self.source.at(),
+                    marks: self.marks.take(),
+                });
+                return Ok(None);
+            }
+        };
+        Ok(Some(Next::Aside(aside)))
+    }
+
+    /// Slots that were on their way to the server that saved: the name of the move, and their ranges.
+    fn slots_coming(&mut self) -> Result<SlotNote, Fault> {
+        const WRONG: Fault = Fault::Form("Slots on their way that are none");
+        let name = NodeId::from_text(&self.kept_string()?).ok_or(WRONG)?;
+        let mut slots = SlotSet::default();
+        for _ in 0..self.length()? {
+            let (first, last) = (self.length()?, self.length()?);
+            if first > last || last >= u64::from(hash::SLOTS) {
+                return Err(WRONG);
+            }
+            (first as u16..=last as u16).for_each(|slot| {
+                slots.insert(slot);
+            });
+        }
+        Ok(SlotNote {
+            name,
+            is_coming: true,
+            slots,
+        })
+    }
+
+    /// The source of a library.
+    fn function(&mut self) -> Result<Aside, Fault> {
+        let from = self.source.at();
+        self.skip_string()?;
+        Ok(Aside::Function(self.source.since(from).to_vec()))
+    }
+
+    /// A name with its value, unless that is about the key that follows.
+    fn aux(&mut self) -> Result<Option<Aside>, Fault> {
+        let name = self.kept_string()?;
+        if name != MARKS {
+            let value = self.kept_string()?;
+            if name == SLOTS.as_bytes()
+                && let Some(note) = SlotNote::parse(value.split(|byte| *byte == b' '))
+            {
+                return Ok(Some(Aside::Slots(note)));
+            }
+            return Ok(Some(Aside::Aux(name, value)));
+        }
+        let from = self.source.at();
+        self.skip_string()?;
+        self.marks = Some((from, self.source.at()));
+        Ok(None)
+    }
+
+    /// Takes what the next key is to have, or where it is to go; false if the code says another thing.
+    fn note(&mut self, code: u8) -> Result<bool, Fault> {
+        match code {
+            opcode::DEADLINE_S => {
+                let seconds = i32::from_le_bytes(self.source.array()?);
+                self.deadline = Some(u64::try_from(seconds).unwrap_or(0) * 1000);
+            }
+            opcode::DEADLINE_MS => {
+                let at_ms = i64::from_le_bytes(self.source.array()?);
+                // Times before all time and behind all time are as good as the first and the last.
+                self.deadline = match at_ms {
+                    -1 => None,
+                    at_ms => Some(u64::try_from(at_ms).unwrap_or(0)),
+                };
+            }
+            opcode::IDLE => {
+                let idle_ms = self.length()?.saturating_mul(1000);
+                self.used = Some(Access::LastAt(self.now_ms.saturating_sub(idle_ms)));
+            }
+            opcode::FREQUENCY => {
+                self.used = Some(Access::Frequency(self.source.byte()?));
+            }
+            opcode::SELECT_DB => {
+                let db = self.length()?;
+                let known = usize::try_from(db).ok().filter(|db| *db < self.databases);
+                self.db = known.ok_or(Fault::Database(db))?;
+            }
+            opcode::SLOT_INFO => {
+                for _ in 0..3 {
+                    self.length()?;
+                }
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Names that hashes behind it share.
+    fn template(&mut self) -> Result<(), Fault> {
+        let number = self.length()?;
+        let mut fields = Vec::new();
+        for _ in 0..self.length()? {
+            let from = self.source.at();
+            self.skip_string()?;
+            fields.push(key_of(self.source.since(from)).into_boxed_slice());
+        }
+        let origin = Arc::make_mut(&mut self.origin);
+        match origin.templates.insert(number, fields) {
+            None => Ok(()),
+            Some(_) => Err(Fault::Form("Two templates of fields of one number")),
+        }
+    }
+
+    /// The checksum at the end, which files have since version 5.
+    fn check_sum(&mut self) -> Result<(), Fault> {
+        if self.version < 5 {
+            return Ok(());
+        }
+        let found = if self.checks { self.source.crc() } else { 0 };
+        let expected = u64::from_le_bytes(self.source.array()?);
+        // 0: it was saved without one.
+        self.is_summed = expected != 0;
+        if self.checks && expected != 0 && expected != found {
+            return Err(Fault::Checksum { expected, found });
+        }
+        Ok(())
+    }
+
+    /// How a string or a length begins: its length, or the code of a form of its own.
+    #[inline]
+    fn head(&mut self) -> Result<Result<u64, u8>, Fault> {
+        let first = self.source.byte()?;
+        Ok(match first {
+            0x00..=0x3f => Ok(u64::from(first)),
+            0x40..=0x7f => {
+                let low = self.source.byte()?;
+                Ok(u64::from(first & 0x3f) << 8 | u64::from(low))
+            }
+            0x80 => Ok(u64::from(u32::from_be_bytes(self.source.array()?))),
+            0x81 => Ok(u64::from_be_bytes(self.source.array()?)),
+            0xc0.. => Err(first),
+            _ => return Err(Fault::Form("A length in an unknown form")),
+        })
+    }
+
+    #[inline]
+    fn length(&mut self) -> Result<u64, Fault> {
+        self.head()?
+            .map_err(|_| Fault::Form("A string where a length is due"))
+    }
+
+    #[inline]
+    fn skip_string(&mut self) -> Result<(), Fault> {
+        match self.head()? {
+            Ok(length) => self.source.skip(length),
+            Err(0xc0) => self.source.skip(1),
+            Err(0xc1) => self.source.skip(2),
+            Err(0xc2) => self.source.skip(4),
+            Err(0xc3) => {
+                let packed = self.length()?;
+                self.length()?;
+                self.source.skip(packed)
+            }
+            Err(_) => Err(Fault::Form("A string in an unknown form")),
+        }
+    }
+
+    /// A string that is looked at here; empty if it is very long.
+    fn kept_string(&mut self) -> Result<Vec<u8>, Fault> {
+        let from = self.source.at();
+        self.skip_string()?;
+        let raw = self.source.since(from);
+        let mut reader = Reader::new(raw, AUX_BYTES_MAX);
+        Ok(reader
+            .string()
+            .map(|text| text.into_owned())
+            .unwrap_or_default())
+    }
+
+    fn skip_strings(&mut self, count: u64) -> Result<(), Fault> {
+        for _ in 0..count {
+            self.skip_string()?;
+        }
+        Ok(())
+    }
+
+    /// Passes a value of a type.
+    fn skip_value(&mut self, kind: u8) -> Result<(), Fault> {
+        match kind {
+            types::STRING
+            | types::HASH_ZIPMAP
+            | types::LIST_ZIPLIST
+            | types::SET_INTSET
+            | types::ZSET_ZIPLIST
+            | types::HASH_ZIPLIST
+            | types::HASH_LISTPACK
+            | types::ZSET_LISTPACK
+            | types::SET_LISTPACK
+            | types::HASH_LISTPACK_EX_RC => self.skip_string(),
+            types::HASH_LISTPACK_EX => {
+                self.source.skip(8)?;
+                self.skip_string()
+            }
+            types::LIST | types::SET | types::LIST_QUICKLIST => {
+                let count = self.length()?;
+                self.skip_strings(count)
+            }
+            types::HASH => {
+                let count = self.length()?;
+                for _ in 0..count {
+                    self.skip_strings(2)?;
+                }
+                Ok(())
+            }
+            types::ZSET | types::ZSET_2 => {
+                for _ in 0..self.length()? {
+                    self.skip_string()?;
+                    let bytes = match kind {
+                        types::ZSET_2 => 8,
+                        _ => match self.source.byte()? {
+                            253.. => 0,
+                            bytes => u64::from(bytes),
+                        },
+                    };
+                    self.source.skip(bytes)?;
+                }
+                Ok(())
+            }
+            types::LIST_QUICKLIST_2 => {
+                for _ in 0..self.length()? {
+                    self.length()?;
+                    self.skip_string()?;
+                }
+                Ok(())
+            }
+            types::VALKEY_HASH_2 if self.origin.is_valkey => {
+                for _ in 0..self.length()? {
+                    self.skip_strings(2)?;
+                    self.source.skip(8)?;
+                }
+                Ok(())
+            }
+            types::HASH_TEMPLATE_LISTPACK
+            | types::HASH_TEMPLATE_LISTPACK_REF
+            | types::HASH_TEMPLATE_ARRAY
+            | types::HASH_TEMPLATE_ARRAY_REF
+            | types::HASH_METADATA
+            | types::HASH_METADATA_RC => self.skip_hash(kind),
+            types::STREAM_LISTPACKS
+            | types::STREAM_LISTPACKS_2
+            | types::STREAM_LISTPACKS_3
+            | types::STREAM_LISTPACKS_4
+            | types::STREAM_LISTPACKS_5 => self.skip_stream(kind),
+            types::MODULE => Err(foreign("a value of a module of before Redis 4")),
+            types::ARRAY => Err(foreign("an array of Redis 8.8")),
+            types::GCRA => Err(foreign("a limiter of rates (GCRA) of Redis 8")),
+            types::MODULE_2 => {
+                self.length()?;
+                self.skip_module()
+            }
+            kind => Err(Fault::Opcode(kind)),
+        }
+    }
+
+    /// Passes a hash of Redis 7.4 and later.
+    fn skip_hash(&mut self, kind: u8) -> Result<(), Fault> {
+        match kind {
+            types::HASH_TEMPLATE_LISTPACK => {
+                let count = self.length()?;
+                self.skip_strings(count)?;
+                self.skip_string()
+            }
+            types::HASH_TEMPLATE_LISTPACK_REF => self.skip_string(),
+            types::HASH_TEMPLATE_ARRAY => {
+                let count = self.length()?;
+                self.skip_strings(count)?;
+                self.skip_strings(count)
+            }
+            types::HASH_TEMPLATE_ARRAY_REF => {
+                let number = self.length()?;
+                let fields = self.origin.templates.get(&number).map(Vec::len);
+                let fields = fields.ok_or(Fault::Form("A template of fields that did not come"))?;
+                self.skip_strings(fields as u64)
+            }
+            types::HASH_METADATA | types::HASH_METADATA_RC => {
+                if kind == types::HASH_METADATA {
+                    self.source.skip(8)?;
+                }
+                for _ in 0..self.length()? {
+                    self.length()?;
+                    self.skip_strings(2)?;
+                }
+                Ok(())
+            }
+            kind => Err(Fault::Opcode(kind)),
+        }
+    }
+
+    fn skip_stream(&mut self, kind: u8) -> Result<(), Fault> {
+        for _ in 0..self.length()? {
+            self.skip_strings(2)?;
+        }
+        let is_old = kind == types::STREAM_LISTPACKS;
+        for _ in 0..if is_old { 3 } else { 8 } {
+            self.length()?;
+        }
+        for _ in 0..self.length()? {
+            self.skip_string()?;
+            for _ in 0..if is_old { 2 } else { 3 } {
+                self.length()?;
+            }
+            for _ in 0..self.length()? {
+                self.source.skip(24)?;
+                self.length()?;
+            }
+            for _ in 0..self.length()? {
+                self.skip_string()?;
+                let has_activity = kind >= types::STREAM_LISTPACKS_3;
+                self.source.skip(if has_activity { 16 } else { 8 })?;
+                for _ in 0..self.length()? {
+                    self.source.skip(16)?;
+                }
+            }
+            if kind == types::STREAM_LISTPACKS_5 {
+                for _ in 0..self.length()? {
+                    self.source.skip(16)?;
+                }
+            }
+        }
+        if matches!(kind, types::STREAM_LISTPACKS_4 | types::STREAM_LISTPACKS_5) {
+            self.length()?;
+            self.length()?;
+            for _ in 0..self.length()? {
+                self.skip_string()?;
+                for _ in 0..self.length()? {
+                    self.skip_string()?;
+                    self.length()?;
+                    self.length()?;
+                }
+            }
+            self.length()?;
+            self.length()?;
+        }
+        Ok(())
+    }
+
+    /// Passes what a module wrote: marked pieces up to a mark of the end.
+    fn skip_module(&mut self) -> Result<(), Fault> {
+        loop {
+            match self.length()? {
+                0 => return Ok(()),
+                1 | 2 => {
+                    self.length()?;
+                }
+                3 => self.source.skip(4)?,
+                4 => self.source.skip(8)?,
+                5 => self.skip_string()?,
+                _ => {
+                    return Err(Fault::Form(
+                        "A piece of a module's value of an unknown kind",
+                    ));
+                }
+            }
+        }
+    }
+}
+
+/// A value of a type that does not exist here; whose it is, is said where the key is known.
+fn foreign(what: &'static str) -> Fault {
+    let key = Vec::new();
+    Fault::Foreign { key, what }
+}
+
+/// The string at the beginning of some bytes.
+fn key_of(raw: &[u8]) -> Vec<u8> {
+    let key = Reader::new(raw, raw.len().max(AUX_BYTES_MAX)).string();
+    key.map(|key| key.into_owned()).unwrap_or_default()
+}
+
+/// The version that the first bytes say, if it can be read.
+fn version_of(first: &[u8; 9]) -> Result<u16, Fault> {
+    let number = |digits: &[u8]| std::str::from_utf8(digits).ok()?.parse::<u32>().ok();
+    let known = |version: u32| u16::try_from(version).ok();
+    if let Some(digits) = first.strip_prefix(b"VALKEY") {
+        let version = number(digits).ok_or(Fault::Signature(*first))?;
+        let known = known(version).filter(|version| VALKEY_VERSIONS.contains(version));
+        return known.ok_or(Fault::Valkey(version));
+    }
+    let digits = first
+        .strip_prefix(b"REDIS")
+        .ok_or(Fault::Signature(*first))?;
+    let version = number(digits).ok_or(Fault::Signature(*first))?;
+    let known = known(version).filter(|version| (1..=REDIS_VERSION_MAX).contains(version));
+    known.ok_or(Fault::Version(version))
+}

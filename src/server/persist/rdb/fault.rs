@@ -1,0 +1,109 @@
+//! What can be wrong with a snapshot.
+
+use std::{fmt, io};
+
+use crate::telemetry::log;
+use basalt_engine::serial::{REDIS_VERSION_MAX, VALKEY_VERSIONS, form_name};
+
+/// What is wrong with a snapshot, see [`LoadError`](crate::persist::load::LoadError) for where.
+#[derive(Debug)]
+pub enum Fault {
+    /// The file could not be read on.
+    Read(io::Error),
+    /// The file ends too early.
+    Short,
+    /// The file does not begin as a snapshot does; these are its first bytes.
+    Signature([u8; 9]),
+    /// The file is of Valkey, of a version of its own that is not known here.
+    Valkey(u32),
+    /// The file is of a newer version.
+    Version(u32),
+    /// The checksum is another one than that of the file's bytes.
+    Checksum {
+        /// What stands at its end.
+        expected: u64,
+        /// What its bytes have.
+        found: u64,
+    },
+    /// The file has keys for a database that is not here.
+    Database(u64),
+    /// A record of no known kind.
+    Opcode(u8),
+    /// A value of a type that does not exist here and whose end can not be found: what it is.
+    Foreign {
+        /// Key of the value.
+        key: Vec<u8>,
+        /// What the value is.
+        what: &'static str,
+    },
+    /// A string in no known form, or a number where none can be.
+    Form(&'static str),
+    /// A key is in a database twice.
+    Twice {
+        /// The key.
+        key: Vec<u8>,
+        /// The database.
+        db: usize,
+    },
+    /// A value that is none, and why.
+    Value {
+        /// Key of the value.
+        key: Vec<u8>,
+        /// Form of the value.
+        form: u8,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// A library of functions that can not be loaded, and why.
+    Function(String),
+    /// Loading was stopped.
+    Stopped,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Fault::Read(error) => write!(f, "Error reading the RDB file: {error}"),
+            Fault::Short => f.write_str("Unexpected EOF reading RDB file"),
+            Fault::Signature(_) => f.write_str("Wrong signature trying to load DB from file"),
+            Fault::Valkey(version) => write!(
+                f,
+                "Can't handle RDB format version {version} of Valkey: it is of a newer server; versions {} to {} are read",
+                VALKEY_VERSIONS.start(),
+                VALKEY_VERSIONS.end()
+            ),
+            Fault::Version(version) => write!(
+                f,
+                "Can't handle RDB format version {version}: it is of a newer server; versions up to {REDIS_VERSION_MAX} are read"
+            ),
+            Fault::Checksum { expected, found } => write!(
+                f,
+                "RDB CRC error: the checksum says {expected:x} and the bytes have {found:x}"
+            ),
+            Fault::Database(db) => write!(
+                f,
+                "The RDB file has keys for database {db}, and there are fewer"
+            ),
+            Fault::Opcode(code) => write!(f, "Unknown RDB opcode or value type {code}"),
+            Fault::Foreign { key, what } => write!(
+                f,
+                "The key '{}' holds {what}, a type that does not exist here",
+                log::quoted(key)
+            ),
+            Fault::Form(why) => f.write_str(why),
+            Fault::Twice { key, db } => write!(
+                f,
+                "Duplicate key found in RDB file: '{}' in database {db}",
+                log::quoted(key)
+            ),
+            Fault::Value { key, form, why } => write!(
+                f,
+                "{} integrity check failed for the key '{}': {why}",
+                form_name(*form),
+                log::quoted(key)
+            ),
+            Fault::Function(why) => write!(f, "Failed loading a library of functions: {why}"),
+            Fault::Stopped => f.write_str("Loading was stopped"),
+        }
+    }
+}

@@ -1,0 +1,552 @@
+//! Snapshots of the whole server: the cut, and walkers that save what it found while commands go on.
+//!
+//! ```text
+//! outgoing     what shards encode, in chunks, and what is known of the snapshot while it runs
+//! walk         threads that take one shard after the other, a slice at a time, and pass chunks on
+//! shared_core  how long they hold a core that others want
+//! writer       what passes chunks on to the sink, in their order
+//! file         a sink: a file beside the old one, which it replaces in the end
+//! by_piece     large collections as commands, for who sends some keys elsewhere
+//! saver        SAVE, BGSAVE, save points, the last save before the end
+//! ```
+//!
+//! One snapshot at a time, and none while a large value goes to another node by the piece ([`Snapshots::hold_off`]).
+//! [`Snapshots::begin`] asks for all shards at once; with all of them in hand each is cut
+//! (`engine::snapshot`), functions are captured, and what hangs on this moment learns it: the append-only file's
+//! rewrite notes the log's position, replicas theirs. Then walkers save shard after shard; what changes meanwhile is
+//! saved by the command that changes it, into the same queue. A snapshot that is cancelled, or whose sink fails,
+//! encodes nothing any more, but the walkers go on to the end, as each entry has to be marked before the next cut.
+
+pub mod by_piece;
+pub mod file;
+mod outgoing;
+pub mod saver;
+mod shared_core;
+mod walk;
+mod writer;
+
+use std::fmt;
+use std::io;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+use crate::persist::rdb::encode::Options;
+use crate::script::functions::Code;
+use crate::script::offload::OffloadPool;
+use crate::shard::job::task;
+use crate::state::Service;
+use crate::telemetry::memory;
+use basalt_commands::cluster::slot_note::SlotNote;
+use basalt_engine::fences::Fence;
+use basalt_engine::serial::{V10, V12, VALKEY_VERSIONS};
+use basalt_engine::snapshot::{DbAtCut, Outlet};
+use basalt_engine::{Engine, Now};
+use outgoing::Outgoing;
+use writer::Writer;
+
+/// Where a snapshot goes, one piece behind the other.
+pub trait Sink: Send {
+    /// Takes the next piece.
+    fn write(&mut self, chunk: Vec<u8>) -> io::Result<()>;
+
+    /// The end: all was written, or not, and what was is worth nothing.
+    fn finish(self: Box<Self>, ok: bool) -> io::Result<()>;
+}
+
+/// What an append-only file begins with (`aof-use-rdb-preamble`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BaseForm {
+    /// A snapshot as in any file.
+    Rdb,
+    /// Commands that make it.
+    Commands,
+}
+
+/// What a snapshot is made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// SAVE, or the last save before the end: others may wait for it.
+    Save,
+    /// BGSAVE and save points.
+    BackgroundSave,
+    /// The base of the append-only file.
+    AofBase(BaseForm),
+    /// Replicas, which may not want all of it.
+    Replicas(Contents),
+}
+
+impl Purpose {
+    /// The version of the format that carries what a cut found to who reads it.
+    pub fn version(self, cut: &Cut) -> u16 {
+        match self {
+            _ if !cut.has_field_deadlines => V10,
+            Purpose::Replicas(contents) if contents.for_valkey => *VALKEY_VERSIONS.start(),
+            _ => V12,
+        }
+    }
+}
+
+/// What a snapshot holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Contents {
+    /// Keys.
+    pub keys: bool,
+    /// Libraries of functions.
+    pub functions: bool,
+    /// Deadlines of fields are written as Valkey 9 reads them, and not as Redis 7.4 does.
+    pub for_valkey: bool,
+}
+
+impl Default for Contents {
+    fn default() -> Contents {
+        Contents {
+            keys: true,
+            functions: true,
+            for_valkey: false,
+        }
+    }
+}
+
+/// What is known when all shards are in hand.
+#[derive(Clone, Debug, Default)]
+pub struct Cut {
+    /// The moment.
+    pub now: Now,
+    /// Changes counted by then.
+    pub dirty: u64,
+    /// Times that all data were deleted by then.
+    pub flushes: u64,
+    /// Databases that hold anything, by their numbers.
+    pub dbs: Vec<DbAtCut>,
+    /// Bytes in use.
+    pub used_bytes: u64,
+    /// Whether fields of hashes have deadlines.
+    pub has_field_deadlines: bool,
+    /// The last fence that was drawn.
+    pub last_fence: u64,
+    /// Slots whose keys may have to go.
+    slot_notes: Vec<SlotNote>,
+    /// Sources of the libraries of functions.
+    functions: Vec<Code>,
+    /// What the header says of where the data come from.
+    origin: Vec<(&'static str, String)>,
+}
+
+impl Cut {
+    /// Keys of all databases.
+    pub fn keys(&self) -> u64 {
+        self.dbs.iter().map(|db| db.keys).sum()
+    }
+
+    /// The fences of all locks: with the database and the key of each.
+    fn fences(&self) -> impl Iterator<Item = (usize, &[u8], Fence)> {
+        self.dbs.iter().flat_map(|db| {
+            let all = db.fences.iter().flat_map(|by_key| by_key.iter());
+            all.map(|(key, fenced)| (db.number, &**key, fenced.fence))
+        })
+    }
+}
+
+/// What the header of a snapshot says beside what all say: asked for behind the cut, on a thread that may wait.
+pub type Fields = Box<dyn FnOnce() -> Vec<(&'static str, String)> + Send>;
+
+/// What the data are the outcome of.
+pub trait Origin: Send + Sync {
+    /// Waits until data and stream agree, and keeps them so. Not for threads that serve connections.
+    fn hold(&self) -> tokio::sync::MutexGuard<'_, ()>;
+    /// Where the data stand, with all shards in hand.
+    fn at_cut(&self) -> Fields;
+}
+
+/// What runs with all shards in hand, and never waits.
+pub type AtCut = Box<dyn FnOnce(&Cut) + Send>;
+
+/// A snapshot is under way already.
+#[derive(Clone)]
+pub struct Busy(pub Arc<Running>);
+
+impl fmt::Debug for Busy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Busy({:?})", self.0.purpose)
+    }
+}
+
+/// Why a snapshot came to nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// Somebody cancelled it.
+    Cancelled,
+    /// The sink of the snapshot failed.
+    Io(io::ErrorKind, String),
+}
+
+impl Failure {
+    fn of(error: &io::Error) -> Failure {
+        Failure::Io(error.kind(), error.to_string())
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Cancelled => write!(f, "cancelled"),
+            Failure::Io(_, text) => write!(f, "{text}"),
+        }
+    }
+}
+
+/// How a snapshot ended: the cut, if all went well.
+pub type Ended = Result<Arc<Cut>, Failure>;
+
+type Callback = Box<dyn FnOnce() + Send>;
+type EndCallback = Box<dyn FnOnce(&Ended) + Send>;
+
+#[derive(Default)]
+struct State {
+    is_cut: bool,
+    ended: Option<Ended>,
+    at_cut: Vec<Callback>,
+    at_end: Vec<EndCallback>,
+}
+
+/// A snapshot under way.
+pub struct Running {
+    /// What it is for.
+    pub purpose: Purpose,
+    outgoing: Arc<Outgoing>,
+    /// Times that all data had been deleted at the cut.
+    flushes_at_cut: AtomicU64,
+    state: Mutex<State>,
+    ended: Condvar,
+}
+
+impl Running {
+    /// Whether all data were deleted since the cut, of so many times in all.
+    pub fn is_history(&self, flushes: u64) -> bool {
+        self.flushes_at_cut.load(Relaxed) < flushes
+    }
+
+    /// Has it come to nothing, unless it is done. It ends soon after.
+    pub fn cancel(&self) {
+        self.outgoing.cancel();
+    }
+
+    /// Waits for its end, and for what is done then. Not for threads that serve connections.
+    pub fn wait(&self) -> Ended {
+        let mut state = self.state.lock();
+        loop {
+            match &state.ended {
+                Some(ended) => return ended.clone(),
+                None => self.ended.wait(&mut state),
+            }
+        }
+    }
+
+    /// Waits for its end for so long at most; whether it has come.
+    pub fn wait_for(&self, patience: Duration) -> bool {
+        let mut state = self.state.lock();
+        if state.ended.is_none() {
+            let _ = self.ended.wait_for(&mut state, patience);
+        }
+        state.ended.is_some()
+    }
+
+    /// Has something done once the cut is made; at once if that is so already. No shard is in hand then.
+    pub fn when_cut(&self, callback: impl FnOnce() + Send + 'static) {
+        let mut state = self.state.lock();
+        match state.is_cut {
+            false => state.at_cut.push(Box::new(callback)),
+            true => {
+                drop(state);
+                callback();
+            }
+        }
+    }
+
+    /// Has something done at the end, before those go on who wait for it.
+    pub fn when_ended(&self, callback: impl FnOnce(&Ended) + Send + 'static) {
+        let mut state = self.state.lock();
+        match state.ended.clone() {
+            None => state.at_end.push(Box::new(callback)),
+            Some(ended) => {
+                drop(state);
+                callback(&ended);
+            }
+        }
+    }
+
+    /// Keys encoded so far.
+    pub fn keys_saved(&self) -> u64 {
+        self.outgoing.keys()
+    }
+
+    /// Bytes of entries saved out of turn, as they were about to change.
+    pub fn copied_bytes(&self) -> u64 {
+        self.outgoing.copied_bytes()
+    }
+
+    /// Whether commands that may write wait for it, and how much its sink has taken.
+    pub fn held_up(&self) -> Option<u64> {
+        self.outgoing
+            .is_behind()
+            .then(|| self.outgoing.taken_bytes())
+    }
+
+    /// Has it come to nothing, for this reason, unless it is done.
+    pub fn fail(&self, why: &'static str) {
+        self.outgoing.fail(why);
+    }
+
+    /// Bytes encoded that the sink has yet to take.
+    pub fn waiting_bytes(&self) -> u64 {
+        self.outgoing.waiting_bytes() as u64
+    }
+
+    fn note_cut(&self) {
+        let callbacks = {
+            let mut state = self.state.lock();
+            state.is_cut = true;
+            std::mem::take(&mut state.at_cut)
+        };
+        callbacks.into_iter().for_each(|callback| callback());
+    }
+
+    fn note_end(&self, ended: &Ended) {
+        loop {
+            let mut state = self.state.lock();
+            let callbacks = std::mem::take(&mut state.at_end);
+            if callbacks.is_empty() {
+                state.ended = Some(ended.clone());
+                self.ended.notify_all();
+                return;
+            }
+            drop(state);
+            callbacks.into_iter().for_each(|callback| callback(ended));
+        }
+    }
+}
+
+/// Snapshots do not begin; see [`Snapshots::hold_off`].
+pub struct HeldOff<'a> {
+    snapshots: &'a Snapshots,
+    _held: MutexGuard<'a, ()>,
+}
+
+impl HeldOff<'_> {
+    /// Whether a snapshot waits.
+    pub fn keeps_one_waiting(&self) -> bool {
+        self.snapshots.held_off.load(Relaxed) > 0
+    }
+}
+
+/// The snapshots of a server.
+pub struct Snapshots {
+    service: &'static Service,
+    current: Mutex<Option<Arc<Running>>>,
+    /// Held from each cut to the end of its snapshot, and by who has shards save something by the piece otherwise.
+    by_piece: Mutex<()>,
+    /// Snapshots that wait for that.
+    held_off: AtomicUsize,
+    /// Set before the first snapshot, if data come from anywhere.
+    origin: OnceLock<Arc<dyn Origin>>,
+    /// Kept for ever, as what threads count is never given back.
+    threads: &'static OffloadPool,
+}
+
+impl Snapshots {
+    /// Of this server.
+    pub fn new(service: &'static Service) -> Arc<Snapshots> {
+        Arc::new(Snapshots {
+            service,
+            current: Mutex::new(None),
+            by_piece: Mutex::new(()),
+            held_off: AtomicUsize::new(0),
+            origin: OnceLock::new(),
+            threads: Box::leak(Box::default()),
+        })
+    }
+
+    /// Says what the data are the outcome of.
+    pub fn set_origin(&self, origin: Arc<dyn Origin>) {
+        let is_first = self.origin.set(origin).is_ok();
+        assert!(is_first, "data have one origin");
+    }
+
+    /// The snapshot under way.
+    pub fn current(&self) -> Option<Arc<Running>> {
+        self.current.lock().clone()
+    }
+
+    /// Keeps snapshots from their cuts, unless one is under way or waits: for who has shards save a large collection by
+    /// the piece, and not for longer than that.
+    pub fn hold_off(&self) -> Option<HeldOff<'_>> {
+        if self.held_off.load(Relaxed) > 0 {
+            return None;
+        }
+        let held = self.by_piece.try_lock()?;
+        Some(HeldOff {
+            snapshots: self,
+            _held: held,
+        })
+    }
+
+    /// Begins a snapshot; `at_cut` runs with all shards in hand.
+    pub fn begin(
+        self: &Arc<Self>,
+        purpose: Purpose,
+        at_cut: AtCut,
+        sink: Box<dyn Sink>,
+    ) -> Result<Arc<Running>, Busy> {
+        let config = self.service.config.load();
+        let running = {
+            let mut current = self.current.lock();
+            if let Some(running) = &*current {
+                return Err(Busy(Arc::clone(running)));
+            }
+            let form = match purpose {
+                Purpose::AofBase(form) => form,
+                _ => BaseForm::Rdb,
+            };
+            let options = Options {
+                version: V10,
+                compress: config.rdbcompression,
+                checksum: config.rdbchecksum && form == BaseForm::Rdb,
+            };
+            let running = Arc::new(Running {
+                purpose,
+                outgoing: Arc::new(Outgoing::new(self.service, (form, options), &config)),
+                flushes_at_cut: AtomicU64::new(u64::MAX),
+                state: Mutex::default(),
+                ended: Condvar::new(),
+            });
+            *current = Some(Arc::clone(&running));
+            running
+        };
+        let (snapshots, begun) = (Arc::clone(self), Arc::clone(&running));
+        self.threads
+            .run(move || snapshots.conduct(&begun, at_cut, sink), false);
+        Ok(running)
+    }
+
+    /// Runs something on one of the threads that snapshots have.
+    pub fn run(&self, work: impl FnOnce() + Send + 'static) {
+        self.threads.run(work, false);
+    }
+
+    /// From the cut to the end.
+    fn conduct(&self, running: &Arc<Running>, at_cut: AtCut, sink: Box<dyn Sink>) {
+        let figures = &self.service.telemetry.persistence.rdb;
+        let config = self.service.config.load();
+        self.held_off.fetch_add(1, Relaxed);
+        let by_piece = self.by_piece.lock();
+        self.held_off.fetch_sub(1, Relaxed);
+        let held = self.origin.get().map(|origin| origin.hold());
+        let (mut cut, origin) = self.cut(running, at_cut);
+        drop(held);
+        running.flushes_at_cut.store(cut.flushes, Relaxed);
+        cut.origin = origin();
+        let cut = Arc::new(cut);
+        figures.keys_processed.store(0, Relaxed);
+        figures.keys_total.store(cut.keys(), Relaxed);
+        figures.cuts.fetch_add(1, Relaxed);
+        running.note_cut();
+        let writer = Writer::new(Arc::clone(&running.outgoing), sink);
+        writer.begin(&cut, running.purpose, config.aof_timestamp_enabled);
+        self.walk(running, &writer);
+        writer.follow(&cut);
+        let ended = writer.end();
+        figures.keys_processed.store(0, Relaxed);
+        figures.keys_total.store(0, Relaxed);
+        let last_copied_bytes = match running.purpose {
+            Purpose::AofBase(_) => &self.service.telemetry.persistence.aof.last_copied_bytes,
+            _ => &figures.last_copied_bytes,
+        };
+        last_copied_bytes.store(running.copied_bytes(), Relaxed);
+        drop(by_piece);
+        // Who is told of the end may begin the next one.
+        *self.current.lock() = None;
+        running.note_end(&ended.map(|()| cut));
+    }
+
+    /// The cut.
+    fn cut(&self, running: &Running, at_cut: AtCut) -> (Cut, Fields) {
+        let service = self.service;
+        let outgoing = Arc::clone(&running.outgoing);
+        let outlet: Arc<dyn Outlet> = Arc::clone(&outgoing) as _;
+        let nowhere = || -> Fields { Box::new(Vec::new) };
+        let result = Arc::new(Mutex::new((Cut::default(), nowhere())));
+        let found = Arc::clone(&result);
+        let used_bytes = memory::used_bytes();
+        let mut at_cut = Some(at_cut);
+        let origin = self.origin.get().cloned();
+        let purpose = running.purpose;
+        let contents = match purpose {
+            Purpose::Replicas(contents) => contents,
+            _ => Contents::default(),
+        };
+        run_on_all(service, move |engines, now| {
+            let mut cut = Cut {
+                now,
+                used_bytes,
+                flushes: flushes(service),
+                last_fence: service.fence_source.last(),
+                slot_notes: match service.cluster.get() {
+                    Some(cluster) => cluster.slot_notes(),
+                    None => Vec::new(),
+                },
+                functions: match contents.functions {
+                    true => service.scripts.functions.codes(),
+                    false => Vec::new(),
+                },
+                ..Cut::default()
+            };
+            outgoing.set_cut(now);
+            if contents.keys {
+                for engine in engines {
+                    capture(engine, &outlet, &mut cut);
+                }
+            }
+            cut.dbs.sort_unstable_by_key(|db| db.number);
+            outgoing.set_version(purpose.version(&cut));
+            if let Some(at_cut) = at_cut.take() {
+                at_cut(&cut);
+            }
+            let origin = origin.as_ref().map(|origin| origin.at_cut());
+            *found.lock() = (cut, origin.unwrap_or_else(nowhere));
+        });
+        std::mem::replace(&mut *result.lock(), (Cut::default(), nowhere()))
+    }
+}
+
+/// Times that all data were deleted.
+fn flushes(service: &Service) -> u64 {
+    let shards = service.all_published.iter();
+    shards.map(|shard| shard.flushes.get()).sum()
+}
+
+/// Runs something with all shards in hand, and waits for that. Not for threads that serve connections.
+pub fn run_on_all(service: &Service, work: impl FnMut(&mut [&mut Engine], Now) + Send + 'static) {
+    walk::await_end(&task::send_to_all(&service.shards, work));
+}
+
+/// Cuts one shard.
+fn capture(engine: &mut Engine, outlet: &Arc<dyn Outlet>, cut: &mut Cut) {
+    let published = engine.published();
+    cut.dirty += published.dirty.get();
+    let fields = published.dbs.iter().map(|db| db.field_volatile_keys.get());
+    cut.has_field_deadlines |= fields.sum::<u64>() > 0;
+    for of_shard in engine.begin_snapshot(outlet) {
+        let known = cut.dbs.iter_mut().find(|db| db.number == of_shard.number);
+        match known {
+            Some(db) => {
+                db.keys += of_shard.keys;
+                db.volatile_keys += of_shard.volatile_keys;
+                db.fences.extend(of_shard.fences);
+            }
+            None => cut.dbs.push(of_shard),
+        }
+    }
+}

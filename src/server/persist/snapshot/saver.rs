@@ -1,0 +1,312 @@
+//! When snapshots go to the file `dbfilename`: SAVE, BGSAVE, save points, FLUSHALL, and the end of the server.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{
+    AtomicBool, AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use super::file::FileSink;
+use super::{AtCut, Busy, Cut, Ended, Failure, Purpose, Running, Snapshots, flushes};
+use crate::persist::files::Files;
+use crate::state::Service;
+use crate::telemetry::clock;
+use crate::telemetry::persistence::Refusal;
+use basalt_commands::config::Config;
+use basalt_core::base::lossless;
+
+/// How long nothing is tried by itself after a save that failed.
+const RETRY_S: u64 = 5;
+
+/// The longest that a save is put off which failed, and without which writes are refused.
+const RETRY_S_MAX: u64 = 60;
+
+/// How long writers wait for a snapshot of which nothing can be written.
+const STALLED_MAX: Duration = Duration::from_secs(5);
+
+/// How a request for a snapshot in the background was taken.
+#[derive(Clone)]
+pub enum Begun {
+    /// The snapshot runs.
+    Runs(Arc<Running>),
+    /// The snapshot will run, when what runs now is done.
+    Scheduled,
+}
+
+/// Where the file is to be, whatever the working directory is by the time that it is put there.
+pub fn path(config: &Config) -> PathBuf {
+    let name = lossless::path_of(&config.dbfilename);
+    let path: PathBuf = config.dir.join(name);
+    std::path::absolute(&path).unwrap_or(path)
+}
+
+/// A snapshot has been written to the file.
+pub fn note_saved(service: &Service, files: &dyn Files, (path, cut): (&Path, &Cut)) {
+    let figures = &service.telemetry.persistence.rdb;
+    figures.dirty_at_save.store(cut.dirty, Relaxed);
+    figures.last_save_s.store(clock::unix_ms() / 1_000, Relaxed);
+    figures.last_ok.store(true, Relaxed);
+    figures.saves.fetch_add(1, Relaxed);
+    let spent_ms = clock::unix_ms().saturating_sub(cut.now.unix_ms).max(1);
+    let per_s = cut.keys().saturating_mul(1_000) / spent_ms;
+    figures.last_keys_per_s.store(per_s, Relaxed);
+    let bytes = files.len(path).ok().flatten();
+    figures.last_bytes.store(bytes.unwrap_or(0), Relaxed);
+    tracing::info!("DB saved on disk");
+}
+
+/// A snapshot in the background could not be written to the file. A snapshot that was ended on purpose has not failed.
+pub fn note_failed(service: &Service, failure: &Failure) {
+    if !matches!(failure, Failure::Cancelled) {
+        let figures = &service.telemetry.persistence.rdb;
+        figures.last_ok.store(false, Relaxed);
+    }
+}
+
+/// See the module.
+pub struct Saver {
+    service: &'static Service,
+    snapshots: Arc<Snapshots>,
+    files: Arc<dyn Files>,
+    is_scheduled: AtomicBool,
+    /// When a save was last begun in the background.
+    tried_s: AtomicU64,
+    /// Saves in the background that failed one after the other.
+    failures: AtomicU64,
+    /// Times that all databases were flushed, as far as that was seen to.
+    flushes_seen: AtomicU64,
+    /// Since when writers wait for a snapshot of which the sink has taken so many bytes, and no more.
+    stalled: Mutex<Option<(u64, Instant)>>,
+}
+
+impl Saver {
+    /// Of this server, in these files.
+    pub fn new(snapshots: &Arc<Snapshots>, files: Arc<dyn Files>) -> Arc<Saver> {
+        Arc::new(Saver {
+            service: snapshots.service,
+            snapshots: Arc::clone(snapshots),
+            files,
+            is_scheduled: AtomicBool::new(false),
+            tried_s: AtomicU64::new(0),
+            failures: AtomicU64::new(0),
+            flushes_seen: AtomicU64::new(0),
+            stalled: Mutex::new(None),
+        })
+    }
+
+    /// The snapshot under way, if it is one for the file.
+    pub fn running(&self) -> Option<Arc<Running>> {
+        let current = self.snapshots.current();
+        current.filter(|running| matches!(running.purpose, Purpose::Save | Purpose::BackgroundSave))
+    }
+
+    /// Where the file is.
+    pub fn path(&self) -> PathBuf {
+        path(&self.service.config.load())
+    }
+
+    fn sink(&self, config: &Config) -> Box<FileSink> {
+        let path = path(config);
+        let files = Arc::clone(&self.files);
+        Box::new(FileSink::new(
+            files,
+            path,
+            config.rdb_save_incremental_fsync,
+        ))
+    }
+
+    /// Begins a snapshot in the background.
+    fn begin(self: &Arc<Self>, purpose: Purpose) -> Result<Arc<Running>, Busy> {
+        let config = self.service.config.load_full();
+        let at_cut: AtCut = Box::new(|_| {});
+        let running = self.snapshots.begin(purpose, at_cut, self.sink(&config))?;
+        let figures = &self.service.telemetry.persistence.rdb;
+        let began_s = clock::unix_ms() / 1_000;
+        if purpose == Purpose::BackgroundSave {
+            self.tried_s.store(began_s, Relaxed);
+            figures.in_progress.store(true, Relaxed);
+            figures.began_s.store(began_s, Relaxed);
+            tracing::info!("Background saving started by pid {}", std::process::id());
+        }
+        let saver = Arc::downgrade(self);
+        running.when_ended(move |ended| {
+            if let Some(saver) = saver.upgrade() {
+                saver.note_end(purpose, ended, began_s);
+            }
+        });
+        Ok(running)
+    }
+
+    fn note_end(&self, purpose: Purpose, ended: &Ended, began_s: u64) {
+        let figures = &self.service.telemetry.persistence.rdb;
+        let now_s = clock::unix_ms() / 1_000;
+        let is_background = purpose == Purpose::BackgroundSave;
+        if let Ok(cut) = ended {
+            note_saved(self.service, &*self.files, (&self.path(), cut));
+            self.failures.store(0, Relaxed);
+        }
+        if !is_background {
+            return;
+        }
+        match ended {
+            Ok(_) => tracing::info!("Background saving terminated with success"),
+            // As in Redis, where an end on purpose is no error.
+            Err(Failure::Cancelled) => tracing::warn!("Background saving terminated by signal 10"),
+            Err(failure) => {
+                note_failed(self.service, failure);
+                self.failures.fetch_add(1, Relaxed);
+                tracing::warn!("Background saving error: {failure}");
+            }
+        }
+        let spent_s = now_s.saturating_sub(began_s).cast_signed();
+        figures.last_duration_s.store(spent_s, Relaxed);
+        figures.began_s.store(0, Relaxed);
+        figures.in_progress.store(false, SeqCst);
+    }
+
+    /// BGSAVE: `may_wait`, if something else is under way. An error is the one under way.
+    pub fn in_background(self: &Arc<Self>, may_wait: bool) -> Result<Begun, Busy> {
+        match self.begin(Purpose::BackgroundSave) {
+            Ok(running) => Ok(Begun::Runs(running)),
+            Err(Busy(running)) => {
+                let is_save = matches!(running.purpose, Purpose::Save | Purpose::BackgroundSave);
+                if is_save || !may_wait {
+                    return Err(Busy(running));
+                }
+                self.is_scheduled.store(true, SeqCst);
+                Ok(Begun::Scheduled)
+            }
+        }
+    }
+
+    /// Has a save begin when nothing else is under way.
+    pub fn schedule(&self) {
+        self.is_scheduled.store(true, SeqCst);
+    }
+
+    /// SAVE, on a thread that may wait: for what is under way, and for the end. Whatever is under way in the background
+    /// is cancelled first, if that is said.
+    pub fn save(self: &Arc<Self>, cancels: bool) -> Result<(), Failure> {
+        loop {
+            match self.begin(Purpose::Save) {
+                Ok(running) => return running.wait().map(|_| ()),
+                Err(Busy(other)) => {
+                    if cancels {
+                        other.cancel();
+                    }
+                    // How it ended says nothing of what is asked for.
+                    let _ = other.wait();
+                }
+            }
+        }
+    }
+
+    /// Runs something on a thread that may wait.
+    pub fn run(&self, work: impl FnOnce() + Send + 'static) {
+        self.snapshots.run(work);
+    }
+
+    /// Looks whether a save is due; never waits. A few times a second.
+    pub fn tick(self: &Arc<Self>, now_s: u64) {
+        let service = self.service;
+        let persistence = &service.telemetry.persistence;
+        if persistence.loading.is_loading.load(Relaxed) {
+            return;
+        }
+        let dirty = service.all_published.iter().map(|shard| shard.dirty.get());
+        let dirty = dirty.sum();
+        let config = service.config.load();
+        if self.note_flushes() {
+            let saver = Arc::clone(self);
+            // What went wrong is in the log.
+            self.run(move || drop(saver.save(false)));
+        }
+        let figures = &persistence.rdb;
+        let current = self.snapshots.current();
+        let of_current = |figure: fn(&Running) -> u64| current.as_deref().map_or(0, figure);
+        for (told, figure) in [
+            (&figures.keys_processed, of_current(Running::keys_saved)),
+            (&figures.waiting_bytes, of_current(Running::waiting_bytes)),
+            (&figures.copied_bytes, of_current(Running::copied_bytes)),
+        ] {
+            told.store(figure, Relaxed);
+        }
+        if let Some(running) = current {
+            return self.look_for_stall(&running);
+        }
+        let changes = persistence.changes_since_save(dirty);
+        let since_s = now_s.saturating_sub(figures.last_save_s.load(Relaxed));
+        let waited_s = now_s.saturating_sub(self.tried_s.load(Relaxed));
+        let may_try = figures.last_ok.load(Relaxed) || waited_s > RETRY_S;
+        let is_due = |seconds: u64, count: u64| changes >= count && since_s > seconds && may_try;
+        let mut points = config.save.iter();
+        if let Some(point) = points.find(|point| is_due(point.seconds, point.changes)) {
+            let (changes, seconds) = (point.changes, point.seconds);
+            tracing::info!("{changes} changes in {seconds} seconds. Saving...");
+            let _ = self.in_background(false);
+        } else if persistence.refusal(&config) == Some(Refusal::Snapshot)
+            && waited_s > self.retry_s()
+        {
+            // Writes that are refused are no changes: no save point would ever be reached by them.
+            tracing::info!("The last snapshot failed, and writes are refused. Saving again...");
+            let _ = self.in_background(false);
+        } else if may_try
+            && self.is_scheduled.swap(false, SeqCst)
+            && self.in_background(false).is_err()
+        {
+            self.is_scheduled.store(true, SeqCst);
+        }
+    }
+
+    /// Seconds before a failed save is tried again because writes are refused without it. They double each time, as a
+    /// save may write much before it finds the disk full.
+    fn retry_s(&self) -> u64 {
+        let failures = self.failures.load(Relaxed).clamp(1, 8);
+        (RETRY_S << (failures - 1)).min(RETRY_S_MAX)
+    }
+
+    /// Gives a snapshot up for which writers have waited for too long, and of which its sink took nothing meanwhile.
+    fn look_for_stall(&self, running: &Running) {
+        let mut stalled = self.stalled.lock();
+        let Some(taken_bytes) = running.held_up() else {
+            *stalled = None;
+            return;
+        };
+        match *stalled {
+            Some((before, since)) if before == taken_bytes => {
+                if since.elapsed() >= STALLED_MAX {
+                    *stalled = None;
+                    tracing::warn!(
+                        "A snapshot is given up: writers have waited for it for {} seconds in which nothing of it \
+                         could be written",
+                        STALLED_MAX.as_secs()
+                    );
+                    running.fail("nothing of it could be written while writers waited");
+                }
+            }
+            _ => *stalled = Some((taken_bytes, Instant::now())),
+        }
+    }
+
+    /// Looks whether all data were deleted since it last looked: then what is being saved is history, and is given up;
+    /// replicas that it was meant for come again. Whether the empty state is to be saved.
+    pub fn note_flushes(&self) -> bool {
+        let flushes = flushes(self.service);
+        let current = self.snapshots.current();
+        if let Some(running) = current
+            && matches!(
+                running.purpose,
+                Purpose::BackgroundSave | Purpose::Replicas(_)
+            )
+            && running.is_history(flushes)
+        {
+            running.cancel();
+        }
+        let is_new = self.flushes_seen.swap(flushes, SeqCst) != flushes;
+        is_new && !self.service.config.load().save.is_empty()
+    }
+}

@@ -1,0 +1,322 @@
+//! Passes on to the sink what walkers encoded, in an order that can be read: long strings behind what stands before
+//! them, and nothing between the parts of a large collection.
+
+use std::collections::VecDeque;
+use std::io;
+use std::mem;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::outgoing::Outgoing;
+use super::{BaseForm, Cut, Failure, Purpose, Sink};
+use crate::persist::rdb::crc64;
+use crate::persist::rdb::encode;
+use basalt_core::structures::block::Block;
+use basalt_engine::note;
+use basalt_engine::serial::commands;
+use basalt_engine::snapshot::Chunk;
+
+/// What a piece has at most that goes to the sink.
+const PIECE_BYTES: usize = 256 * 1024;
+
+/// Passes chunks on to the sink, and sums them.
+pub(super) struct Writer {
+    outgoing: Arc<Outgoing>,
+    checksum: bool,
+    compress: bool,
+    output: Mutex<Output>,
+    /// Held by the thread that passes on what there is, so that others need not wait for the sink.
+    passing: Mutex<()>,
+    /// Held by the thread that passes on parts of large collections, so that they stay in their order.
+    in_order: Mutex<InOrder>,
+}
+
+struct Output {
+    sink: Option<Box<dyn Sink>>,
+    crc: u64,
+    failure: Option<Failure>,
+    /// Between two parts of a large collection there is room for nothing else.
+    is_inside: bool,
+    /// What waits for the end of it.
+    held: Vec<Vec<u8>>,
+}
+
+/// Which large collection is being written, and parts of others that wait for its end.
+#[derive(Default)]
+struct InOrder {
+    open: Option<u64>,
+    held: VecDeque<Chunk>,
+}
+
+impl Writer {
+    pub(super) fn new(outgoing: Arc<Outgoing>, sink: Box<dyn Sink>) -> Arc<Writer> {
+        let options = outgoing.options();
+        Arc::new(Writer {
+            outgoing,
+            checksum: options.checksum,
+            compress: options.compress,
+            output: Mutex::new(Output {
+                sink: Some(sink),
+                crc: 0,
+                failure: None,
+                is_inside: false,
+                held: Vec::new(),
+            }),
+            passing: Mutex::default(),
+            in_order: Mutex::default(),
+        })
+    }
+
+    /// Writes what comes before the keys.
+    pub(super) fn begin(&self, cut: &Cut, purpose: Purpose, is_time_noted: bool) {
+        if self.outgoing.is_over() {
+            return;
+        }
+        if self.outgoing.form() == BaseForm::Commands {
+            return self.begin_commands(cut, is_time_noted);
+        }
+        let options = self.outgoing.options();
+        let is_aof_base = matches!(purpose, Purpose::AofBase(_));
+        let mut out = Vec::new();
+        let mut fields = encode::own_fields(cut.now.unix_ms, cut.used_bytes, is_aof_base);
+        if !is_aof_base {
+            fields.extend(cut.origin.iter().cloned());
+        }
+        if cut.last_fence > 0 {
+            fields.push((encode::LAST_FENCE, cut.last_fence.to_string()));
+        }
+        encode::header(&mut out, &options, &fields);
+        for (db, key, fence) in cut.fences() {
+            encode::fence(&mut out, db, key, fence);
+        }
+        for note in &cut.slot_notes {
+            encode::slot_note(&mut out, note);
+        }
+        for code in &cut.functions {
+            encode::function(&mut out, code.as_bytes(), &options);
+        }
+        for db in &cut.dbs {
+            encode::select_db(&mut out, db.number);
+            encode::resize_db(&mut out, db.keys, db.volatile_keys);
+        }
+        self.write(out);
+    }
+
+    fn begin_commands(&self, cut: &Cut, is_time_noted: bool) {
+        let mut out = Vec::new();
+        if is_time_noted {
+            let now_s = cut.now.unix_ms / 1000;
+            out.extend_from_slice(format!("#TS:{now_s}\r\n").as_bytes());
+        }
+        for code in &cut.functions {
+            commands::command(&mut out, &[b"FUNCTION", b"LOAD", code.as_bytes()]);
+        }
+        self.write(out);
+    }
+
+    /// Writes what comes behind the keys.
+    pub(super) fn follow(&self, cut: &Cut) {
+        if self.outgoing.is_over() || self.outgoing.form() != BaseForm::Commands {
+            return;
+        }
+        let mut out = Vec::new();
+        if cut.last_fence > 0 {
+            commands::last_fence(&mut out, cut.last_fence);
+        }
+        for note in &cut.slot_notes {
+            let words = note.words();
+            let words = words.iter().map(Vec::as_slice);
+            let all: Vec<&[u8]> = std::iter::once(b"SLOTS".as_slice()).chain(words).collect();
+            commands::command(&mut out, &note::words(&all));
+        }
+        for (db, key, fence) in cut.fences() {
+            commands::select_db(&mut out, db);
+            commands::fence(&mut out, key, fence);
+        }
+        self.write(out);
+    }
+
+    /// Passes on what is there, unless another thread does and it is little enough to wait for that one.
+    pub(super) fn pass_on(&self) {
+        let passing = self.passing.try_lock();
+        if passing.is_some() || self.outgoing.waiting_bytes() > self.outgoing.passing_bytes_max() {
+            self.pass_on_all();
+        }
+    }
+
+    /// Passes on all that is there by now, but for what another thread passes on.
+    pub(super) fn pass_on_all(&self) {
+        while let Some(chunk) = self.outgoing.pop() {
+            if !self.outgoing.is_over() {
+                self.pass_on_chunk(chunk);
+            }
+        }
+        while self.outgoing.has_parts()
+            && let Some(mut in_order) = self.in_order.try_lock()
+        {
+            while let Some(part) = self.outgoing.pop_part() {
+                if !self.outgoing.is_over() {
+                    in_order.held.push_back(part);
+                    self.pass_on_parts(&mut in_order);
+                }
+            }
+        }
+    }
+
+    /// Passes on those parts that are next.
+    fn pass_on_parts(&self, in_order: &mut InOrder) {
+        let mut at = 0;
+        while let Some(stream) = in_order.held.get(at).and_then(|part| part.stream) {
+            if in_order.open.is_some_and(|open| open != stream.id) {
+                at += 1;
+                continue;
+            }
+            in_order.open = Some(stream.id);
+            let Some(part) = in_order.held.remove(at) else {
+                return;
+            };
+            self.output.lock().is_inside = true;
+            let (parts, rest) = self.parted(part);
+            self.write_all_inside(parts, rest);
+            if stream.is_last {
+                in_order.open = None;
+                self.leave();
+                at = 0;
+            }
+        }
+    }
+
+    /// Passes on a chunk. Nothing comes between its parts, as what stands behind a long string does not say again in
+    /// which database it is.
+    fn pass_on_chunk(&self, chunk: Chunk) {
+        let (parts, mut before) = self.parted(chunk);
+        if parts.is_empty() {
+            return self.write(before);
+        }
+        let in_order = self.in_order.lock();
+        if in_order.open.is_some() {
+            // Nor may it come between others, for the end of which it has to wait.
+            let mut whole = Vec::new();
+            for (mut bytes, block) in parts {
+                whole.append(&mut bytes);
+                whole.extend_from_slice(&block);
+            }
+            whole.append(&mut before);
+            return self.write(whole);
+        }
+        self.output.lock().is_inside = true;
+        self.write_all_inside(parts, before);
+        self.leave();
+        drop(in_order);
+    }
+
+    /// The parts of a chunk: long strings that were not compressed, with what stands before each, and what is behind.
+    fn parted(&self, chunk: Chunk) -> (Vec<(Vec<u8>, Block)>, Vec<u8>) {
+        let Chunk { bytes, blocks, .. } = chunk;
+        let (mut rest, mut at) = (bytes, 0);
+        let (mut before, mut parts) = (Vec::new(), Vec::new());
+        for (position, block) in blocks {
+            let behind = rest.split_off(position - at);
+            at = position;
+            before.append(&mut mem::replace(&mut rest, behind));
+            if !self.takes_in(&mut before, &block) {
+                parts.push((mem::take(&mut before), block));
+            }
+        }
+        match before.is_empty() {
+            true => before = rest,
+            false => before.append(&mut rest),
+        }
+        (parts, before)
+    }
+
+    fn write_all_inside(&self, parts: Vec<(Vec<u8>, Block)>, rest: Vec<u8>) {
+        for (bytes, block) in parts {
+            self.write_inside(bytes);
+            block
+                .chunks(PIECE_BYTES)
+                .for_each(|piece| self.write_inside(piece.to_vec()));
+        }
+        self.write_inside(rest);
+    }
+
+    /// Appends a long string, if it is compressed; else what stands before it.
+    fn takes_in(&self, before: &mut Vec<u8>, block: &Block) -> bool {
+        match self.outgoing.form() {
+            BaseForm::Rdb => encode::text_or_length(before, block, self.compress),
+            BaseForm::Commands => false,
+        }
+    }
+
+    /// Writes bytes that stand for themselves.
+    fn write(&self, bytes: Vec<u8>) {
+        let mut output = self.output.lock();
+        match output.is_inside {
+            true => output.held.push(bytes),
+            false => self.put(&mut output, bytes),
+        }
+    }
+
+    /// Writes bytes that belong behind the last ones.
+    fn write_inside(&self, bytes: Vec<u8>) {
+        self.put(&mut self.output.lock(), bytes);
+    }
+
+    /// What belonged together is written.
+    fn leave(&self) {
+        let mut output = self.output.lock();
+        output.is_inside = false;
+        for bytes in mem::take(&mut output.held) {
+            self.put(&mut output, bytes);
+        }
+    }
+
+    fn put(&self, output: &mut Output, bytes: Vec<u8>) {
+        let Output {
+            sink: Some(sink),
+            failure: None,
+            ..
+        } = output
+        else {
+            return;
+        };
+        if bytes.is_empty() {
+            return;
+        }
+        if self.checksum {
+            output.crc = crc64::update(output.crc, &bytes);
+        }
+        let written = sink.write(bytes);
+        if let Err(error) = written {
+            output.failure = Some(Failure::of(&error));
+            self.outgoing.give_up();
+        }
+    }
+
+    /// Writes the end, and has the sink keep what was written, or not.
+    pub(super) fn end(&self) -> Result<(), Failure> {
+        if !self.outgoing.is_over() && self.outgoing.form() == BaseForm::Rdb {
+            let crc = self.output.lock().crc;
+            let crc = self.checksum.then(|| crc64::update(crc, encode::END));
+            let mut out = Vec::new();
+            encode::end(&mut out, crc);
+            // What is behind the checksum is not summed any more.
+            self.write(out);
+        }
+        let (sink, failure) = {
+            let mut output = self.output.lock();
+            (output.sink.take(), output.failure.take())
+        };
+        let broken = self.outgoing.broken();
+        let broken = broken.map(|why| Failure::Io(io::ErrorKind::Other, why.to_owned()));
+        let failure = failure
+            .or(broken)
+            .or(self.outgoing.is_cancelled().then_some(Failure::Cancelled));
+        let finished = sink.map_or(Ok(()), |sink| sink.finish(failure.is_none()));
+        match (failure, finished) {
+            (Some(failure), _) => Err(failure),
+            (None, finished) => finished.map_err(|error: io::Error| Failure::of(&error)),
+        }
+    }
+}

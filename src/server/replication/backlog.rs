@@ -1,0 +1,703 @@
+//! The backlog: the newest bytes of this server's replication stream, in pieces that all replicas share.
+//!
+//! Offsets count the bytes of the stream, beginning with 1 as in Redis: offset `n` is the n-th byte, and `end()` is the
+//! offset of the newest byte. What [`Cursor`]s have not read is kept, however much it is; beyond that, so many bytes as
+//! are configured.
+//!
+//! The stream comes from the log ([`StreamReader`]) between two marks, [`Backlog::feed_from`] and
+//! [`Backlog::feed_until`], or from the link to a primary ([`Backlog::append`]).
+
+use std::collections::{BTreeMap, VecDeque};
+use std::num::NonZeroU64;
+use std::sync::Arc;
+use std::sync::atomic::{
+    AtomicI64, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+
+use crate::persist::oplog::{self, Gate, Home, Item, StreamReader};
+use basalt_core::alloc::account::size_class;
+use basalt_engine::record::Audience;
+
+/// What is done when a mark of the log comes by, with the offset of the newest byte before it. Must not wait.
+pub type AtMark = Box<dyn FnOnce(u64) + Send>;
+
+/// Pieces that a cursor is given at once.
+const PIECES_MAX: usize = 64;
+
+/// What blocks take that are not full, without anybody slow: the server itself.
+const RESTING_BYTES: u64 = 2 * oplog::BLOCK_BYTES + 100;
+
+/// Pieces for which there is room always.
+const PIECES_ROOM_MIN: usize = 128;
+
+/// Positions of the log of which it is remembered where they are in the stream.
+const SAMPLES_MAX: usize = 4096;
+
+/// See the module.
+#[derive(Default)]
+pub struct Backlog {
+    inner: Mutex<Inner>,
+    end: AtomicU64,
+    /// Bytes kept though every cursor has read them.
+    size_bytes: AtomicU64,
+    /// How much a cursor may be behind before writers are held back; 0: however much it is.
+    behind_bytes_max: AtomicU64,
+    /// How often the stream was reset.
+    resets: AtomicU64,
+    /// Opens when something was appended, or the stream was reset.
+    changed: Gate,
+    /// Passed by positions of the log as they are taken.
+    taken: Gate,
+    /// What is taken beyond the size.
+    beyond_bytes: Arc<AtomicI64>,
+}
+
+struct Piece {
+    /// The offset of the last byte.
+    end: u64,
+    bytes: Bytes,
+    /// What goes with it when it is dropped; of a block that has more pieces, nothing.
+    home_bytes: u64,
+}
+
+/// A block of which pieces are held, and more may come.
+struct Block {
+    number: NonZeroU64,
+    bytes: u64,
+    /// The number of its last piece: how many pieces came before that, ever.
+    last_piece: u64,
+}
+
+#[derive(Default)]
+struct Inner {
+    pieces: VecDeque<Piece>,
+    /// Bytes in `pieces`.
+    held_bytes: u64,
+    /// What they lie in, which may be more: parts of blocks that others had, or that are free yet.
+    homes_bytes: u64,
+    /// The newest block, if pieces of it are held.
+    newest_block: Option<Block>,
+    dropped_pieces: u64,
+    /// What is about to be taken for the next pieces, or has been.
+    expected_bytes: u64,
+    /// Offset of the newest byte.
+    end: u64,
+    /// Whether what comes is kept: there was a replica, or there is a primary.
+    is_kept: bool,
+    /// Whether the stream comes from the log.
+    is_fed: bool,
+    feed_from: Option<u64>,
+    /// With whether what comes is kept all the same.
+    feed_until: Option<(u64, bool)>,
+    at_marks: BTreeMap<u64, AtMark>,
+    last_mark: u64,
+    /// The next offset that each cursor reads, by its number.
+    cursors: BTreeMap<u64, u64>,
+    last_cursor: u64,
+    /// Positions of the log, with the offset of the newest byte before each.
+    samples: VecDeque<(u64, u64)>,
+}
+
+/// Figures of a backlog.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BacklogFigures {
+    /// Whether what comes is kept.
+    pub is_active: bool,
+    /// Offset of the newest byte.
+    pub end: u64,
+    /// Offset of the first byte that is kept.
+    pub first: u64,
+    /// Bytes kept.
+    pub held_bytes: u64,
+}
+
+impl Inner {
+    /// Offset of the first byte held; one behind the newest if none is.
+    fn first(&self) -> u64 {
+        self.end + 1 - self.held_bytes
+    }
+
+    /// What the pieces lie in, and those that are on their way.
+    fn taken_bytes(&self) -> u64 {
+        self.homes_bytes + self.expected_bytes
+    }
+
+    fn append(&mut self, bytes: Bytes, home: Home) {
+        let len = bytes.len() as u64;
+        self.end += len;
+        if self.is_kept && len > 0 {
+            self.held_bytes += len;
+            let home_bytes = match home.block {
+                Some(number) => {
+                    self.hold(number, home.bytes);
+                    0
+                }
+                None => {
+                    self.homes_bytes += home.bytes;
+                    home.bytes
+                }
+            };
+            self.pieces.push_back(Piece {
+                end: self.end,
+                bytes,
+                home_bytes,
+            });
+        }
+    }
+
+    /// The next piece lies in a block. If that is another one than before, the last piece of that one is known now.
+    fn hold(&mut self, number: NonZeroU64, bytes: u64) {
+        let last_piece = self.dropped_pieces + self.pieces.len() as u64;
+        if let Some(block) = &mut self.newest_block {
+            if block.number == number {
+                block.last_piece = last_piece;
+                return;
+            }
+            let at = block.last_piece - self.dropped_pieces;
+            self.pieces[at as usize].home_bytes = block.bytes;
+        }
+        self.homes_bytes += bytes;
+        self.newest_block = Some(Block {
+            number,
+            bytes,
+            last_piece,
+        });
+    }
+
+    /// Drops a piece that is beyond the size and read by all; whether there was one.
+    fn drop_one(&mut self, size_bytes: u64, unread: Option<u64>) -> bool {
+        let Some(first) = self.pieces.front() else {
+            return false;
+        };
+        let len = first.bytes.len() as u64;
+        let is_unread = unread.is_some_and(|next| next <= first.end);
+        if is_unread || self.held_bytes - len < size_bytes {
+            return false;
+        }
+        self.held_bytes -= len;
+        self.homes_bytes -= first.home_bytes;
+        let piece = self.dropped_pieces;
+        if let Some(block) = self.newest_block.take_if(|block| block.last_piece == piece) {
+            self.homes_bytes -= block.bytes;
+        }
+        self.pieces.pop_front();
+        self.dropped_pieces += 1;
+        self.shrink();
+        true
+    }
+
+    /// Gives back room in the list of pieces that was for somebody slow.
+    fn shrink(&mut self) {
+        let len = self.pieces.len();
+        if self.pieces.capacity() > PIECES_ROOM_MIN.max(4 * len) {
+            self.pieces.shrink_to(2 * len);
+        }
+    }
+
+    fn forget(&mut self) {
+        self.dropped_pieces += self.pieces.len() as u64;
+        self.pieces = VecDeque::new();
+        self.newest_block = None;
+        (self.held_bytes, self.homes_bytes, self.expected_bytes) = (0, 0, 0);
+    }
+}
+
+impl Backlog {
+    /// One that says elsewhere too what it takes beyond its size.
+    pub fn telling(beyond_bytes: &Arc<AtomicI64>) -> Backlog {
+        Backlog {
+            beyond_bytes: Arc::clone(beyond_bytes),
+            ..Backlog::default()
+        }
+    }
+
+    /// Drops what is beyond the size and read by all. What is told stays in step with what the process takes, however
+    /// much is dropped.
+    fn trim(&self, inner: &mut Inner) {
+        let size_bytes = self.size_bytes.load(Relaxed);
+        let unread = inner.cursors.values().min().copied();
+        while inner.drop_one(size_bytes, unread) {
+            self.tell_all(inner, inner.pieces.capacity());
+        }
+        self.tell(inner, inner.pieces.capacity());
+    }
+
+    /// Says how much is taken beyond the size, if there is room for so many pieces.
+    fn tell(&self, inner: &Inner, room: usize) {
+        if !inner.cursors.is_empty() {
+            self.tell_all(inner, room);
+            return;
+        }
+        // Held are the size and at most a piece: beyond them are the unused parts of blocks.
+        let size_bytes = self.size_bytes.load(Relaxed).max(inner.held_bytes);
+        let beyond_bytes = inner
+            .taken_bytes()
+            .saturating_sub(size_bytes + RESTING_BYTES);
+        self.beyond_bytes.store(beyond_bytes.cast_signed(), Relaxed);
+    }
+
+    /// As [`Backlog::tell`], while there is more than without cursors.
+    fn tell_all(&self, inner: &Inner, room: usize) {
+        // Many short pieces take as much in the list of them.
+        let list_bytes = size_class(room * size_of::<Piece>()) as u64;
+        let size_bytes = self.size_bytes.load(Relaxed);
+        let beyond_bytes = (inner.taken_bytes() + list_bytes).saturating_sub(size_bytes);
+        self.beyond_bytes.store(beyond_bytes.cast_signed(), Relaxed);
+    }
+
+    /// Appends a piece. A longer list is counted before it is there, or else keys would be evicted for it.
+    fn add(&self, inner: &mut Inner, bytes: Bytes, home: Home) {
+        let (len, room) = (inner.pieces.len(), inner.pieces.capacity());
+        if inner.is_kept && len == room {
+            let more = room.max(PIECES_ROOM_MIN);
+            self.tell(inner, room + more);
+            inner.pieces.reserve_exact(more);
+        }
+        inner.append(bytes, home);
+    }
+
+    /// Offset of the newest byte: `master_repl_offset`.
+    pub fn end(&self) -> u64 {
+        self.end.load(Acquire)
+    }
+
+    /// Figures of the backlog.
+    pub fn figures(&self) -> BacklogFigures {
+        let inner = self.inner.lock();
+        BacklogFigures {
+            is_active: inner.is_kept,
+            end: inner.end,
+            first: inner.first(),
+            held_bytes: inner.held_bytes,
+        }
+    }
+
+    /// Says how many bytes are kept though every cursor has read them.
+    pub fn set_size(&self, bytes: u64) {
+        self.size_bytes.store(bytes, Relaxed);
+        self.trim(&mut self.inner.lock());
+    }
+
+    /// Says how much a cursor may be behind before writers are held back; 0: however much it is.
+    pub fn hold_back_at(&self, bytes: u64) {
+        self.behind_bytes_max.store(bytes, Relaxed);
+    }
+
+    /// Whether writers are ever held back.
+    pub fn holds_back(&self) -> bool {
+        self.behind_bytes_max.load(Relaxed) > 0
+    }
+
+    /// Says whether what comes is kept. If not, what was kept is forgotten, and only offsets go on.
+    pub fn keep(&self, is_kept: bool) {
+        let mut inner = self.inner.lock();
+        inner.is_kept = is_kept;
+        if !is_kept {
+            inner.forget();
+            self.tell(&inner, 0);
+        }
+    }
+
+    /// Goes on behind another offset: nothing of what is held belongs to the stream any more. Cursors read nothing
+    /// more.
+    pub fn reset(&self, end: u64) {
+        let mut inner = self.inner.lock();
+        inner.forget();
+        inner.cursors.clear();
+        inner.end = end;
+        self.tell(&inner, 0);
+        self.end.store(end, Release);
+        self.resets.fetch_add(1, Release);
+        drop(inner);
+        self.changed.open();
+    }
+
+    /// Appends bytes of the stream that did not come through the log.
+    pub fn append(&self, bytes: Bytes) {
+        let mut inner = self.inner.lock();
+        let home = Home::alone(bytes.len());
+        self.add(&mut inner, bytes, home);
+        self.publish(inner);
+    }
+
+    fn publish(&self, mut inner: parking_lot::MutexGuard<'_, Inner>) {
+        self.trim(&mut inner);
+        let end = inner.end;
+        self.end.store(end, Release);
+        drop(inner);
+        self.changed.open();
+    }
+
+    /// A number for a mark ([`crate::persist::oplog::OpLog::mark`]) at which something is to be done.
+    pub fn expect_mark(&self, at_mark: AtMark) -> u64 {
+        let mut inner = self.inner.lock();
+        inner.last_mark += 1;
+        let number = inner.last_mark;
+        inner.at_marks.insert(number, at_mark);
+        number
+    }
+
+    /// A number for the mark from which on the stream comes from the log, and is kept; with the offset at which it
+    /// does.
+    pub fn feed_from(&self, at_mark: AtMark) -> u64 {
+        let number = self.expect_mark(at_mark);
+        self.inner.lock().feed_from = Some(number);
+        number
+    }
+
+    /// A number for the mark from which on the stream does not come from the log any more, and may not be kept either.
+    pub fn feed_until(&self, keeps: bool, at_mark: AtMark) -> u64 {
+        let number = self.expect_mark(at_mark);
+        self.inner.lock().feed_until = Some((number, keeps));
+        number
+    }
+
+    /// Ready once all before a position of the log is part of the stream, if it is fed by the log.
+    pub fn poll_taken(&self, position: u64, cx: &mut Context<'_>) -> Poll<()> {
+        self.taken.poll_passed(position, cx)
+    }
+
+    /// The offset of the newest byte that was appended to the log before a position, or of one behind it; none, if the
+    /// position is yet to come.
+    pub fn offset_before(&self, position: u64) -> Option<u64> {
+        let inner = self.inner.lock();
+        let at = inner
+            .samples
+            .partition_point(|(taken, _)| *taken < position);
+        inner.samples.get(at).map(|(_, end)| *end)
+    }
+
+    /// A cursor that reads from an offset on, if all from there on is held.
+    pub fn cursor(self: &Arc<Self>, next: u64) -> Option<Cursor> {
+        let mut inner = self.inner.lock();
+        let is_held = inner.is_kept && (inner.first()..=inner.end + 1).contains(&next);
+        is_held.then(|| {
+            inner.last_cursor += 1;
+            let number = inner.last_cursor;
+            inner.cursors.insert(number, next);
+            Cursor {
+                backlog: Arc::clone(self),
+                number,
+                next,
+                resets: self.resets.load(Relaxed),
+            }
+        })
+    }
+}
+
+impl StreamReader for Backlog {
+    fn audience(&self) -> Audience {
+        Audience::REPLICAS
+    }
+
+    fn expect(&self, bytes: u64) {
+        let mut inner = self.inner.lock();
+        if inner.is_fed {
+            inner.expected_bytes = bytes;
+            self.tell(&inner, inner.pieces.capacity());
+        }
+    }
+
+    fn push(&self, items: &mut dyn Iterator<Item = Item>, position: u64) {
+        let mut inner = self.inner.lock();
+        let mut due = Vec::new();
+        for item in items {
+            match item {
+                Item::Bytes(bytes, home) if inner.is_fed => self.add(&mut inner, bytes, home),
+                Item::Bytes(..) => {}
+                Item::Mark(number, _) => {
+                    if inner.feed_from.take_if(|mark| *mark == number).is_some() {
+                        inner.is_fed = true;
+                        // From this very byte on: what follows may be in hand already.
+                        inner.is_kept = true;
+                    }
+                    let until = inner.feed_until.take_if(|(mark, _)| *mark == number);
+                    if let Some((_, keeps)) = until {
+                        inner.is_fed = false;
+                        inner.is_kept = keeps;
+                        if !keeps {
+                            inner.forget();
+                        }
+                    }
+                    if let Some(at_mark) = inner.at_marks.remove(&number) {
+                        due.push((at_mark, inner.end));
+                    }
+                }
+            }
+        }
+        inner.expected_bytes = 0;
+        // All room at once: whatever grows while a replica is slow is taken for what is kept for it.
+        let samples = &mut inner.samples;
+        samples.reserve_exact(SAMPLES_MAX - samples.len());
+        if samples.len() == SAMPLES_MAX {
+            samples.pop_front();
+        }
+        let end = inner.end;
+        inner.samples.push_back((position, end));
+        // Before anything is dropped: a reader that asks for a mark may begin to read there.
+        self.end.store(end, Release);
+        drop(inner);
+        for (at_mark, offset) in due {
+            at_mark(offset);
+        }
+        self.publish(self.inner.lock());
+        self.taken.pass(position);
+    }
+
+    fn is_far_behind(&self) -> bool {
+        let most = self.behind_bytes_max.load(Relaxed);
+        if most == 0 {
+            return false;
+        }
+        let inner = self.inner.lock();
+        let slowest = inner.cursors.values().min();
+        slowest.is_some_and(|next| inner.end + 1 - next.min(&inner.end) > most)
+    }
+
+    fn close(&self) {}
+}
+
+/// Where somebody is who reads the stream. What it has not read is kept.
+pub struct Cursor {
+    backlog: Arc<Backlog>,
+    number: u64,
+    next: u64,
+    resets: u64,
+}
+
+impl Cursor {
+    /// The offset of the next byte that it reads.
+    pub fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// Ready once there is something to read, or the stream was reset.
+    pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let backlog = &self.backlog;
+        let is_ready = || backlog.end() >= self.next || backlog.resets.load(Acquire) != self.resets;
+        match is_ready() {
+            true => Poll::Ready(()),
+            false => backlog.changed.poll_next(cx, is_ready),
+        }
+    }
+
+    /// What comes next, about so many bytes at most but a byte at least, which stays kept until [`Cursor::advance`];
+    /// none: the stream was [`Backlog::reset`].
+    pub fn peek(&self, bytes_max: usize) -> Option<Vec<Bytes>> {
+        let inner = self.backlog.inner.lock();
+        inner.cursors.get(&self.number)?;
+        let first = inner.pieces.partition_point(|piece| piece.end < self.next);
+        let mut room = bytes_max;
+        let mut found = Vec::new();
+        for Piece { end, bytes, .. } in inner.pieces.range(first..) {
+            let left = (*end + 1).saturating_sub(self.next) as usize;
+            let skipped = bytes.len().saturating_sub(left);
+            let part = bytes.slice(skipped..bytes.len().min(skipped + room));
+            room -= part.len();
+            found.push(part);
+            if room == 0 || found.len() == PIECES_MAX {
+                break;
+            }
+        }
+        Some(found)
+    }
+
+    /// Has read so many bytes.
+    pub fn advance(&mut self, bytes: u64) {
+        self.next += bytes;
+        let mut inner = self.backlog.inner.lock();
+        if let Some(next) = inner.cursors.get_mut(&self.number) {
+            *next = self.next;
+        }
+        self.backlog.trim(&mut inner);
+    }
+
+    /// Bytes that it has not read.
+    pub fn behind_bytes(&self) -> u64 {
+        (self.backlog.end() + 1).saturating_sub(self.next)
+    }
+}
+
+impl Drop for Cursor {
+    fn drop(&mut self) {
+        let mut inner = self.backlog.inner.lock();
+        inner.cursors.remove(&self.number);
+        self.backlog.trim(&mut inner);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::{BufMut, BytesMut};
+
+    use super::*;
+    use basalt_core::alloc::account::thread_bytes;
+
+    fn text(cursor: &Cursor) -> String {
+        let pieces = cursor.peek(1 << 20).expect("the stream goes on");
+        String::from_utf8(pieces.concat()).expect("text")
+    }
+
+    fn push(backlog: &Backlog, items: &[Item], position: u64) {
+        backlog.push(&mut items.iter().cloned(), position);
+    }
+
+    fn bytes(text: &'static str) -> Item {
+        Item::alone(Bytes::from_static(text.as_bytes()))
+    }
+
+    #[test]
+    fn what_it_takes_is_told_to_the_byte_however_pieces_share_blocks() {
+        const BLOCKS: u64 = 300;
+        let told = Arc::default();
+        let backlog = Arc::new(Backlog::telling(&told));
+        let mark = backlog.feed_from(Box::new(|_| ()));
+        push(&backlog, &[Item::Mark(mark, 1)], 1);
+        let mut cursor = backlog.cursor(1).expect("the end");
+        let before = thread_bytes();
+        let check = |what: &str| {
+            // The list of pieces has no room yet if nothing came.
+            assert_eq!(told.load(Relaxed), thread_bytes() - before, "{what}");
+        };
+        for number in 1..=BLOCKS {
+            let mut block = BytesMut::with_capacity(10 << 10);
+            let home = Home {
+                block: NonZeroU64::new(number),
+                bytes: (10 << 10) + 48,
+            };
+            for piece in 0..=number % 4 {
+                block.put_slice(&[b'x'; 700]);
+                let bytes = block.split().freeze();
+                // Now and then others are sent something, and long arguments lie elsewhere.
+                let mut items = vec![Item::Bytes(bytes, home)];
+                if (number + piece) % 3 == 0 {
+                    block.put_slice(b"for others");
+                    drop(block.split());
+                    items.push(Item::alone(Bytes::from(vec![b'y'; 5 << 10])));
+                }
+                backlog.push(&mut items.into_iter(), number + 1);
+            }
+            drop(block);
+            check("it grows");
+        }
+        while backlog.end() >= cursor.next() {
+            cursor.advance(900.min(cursor.behind_bytes()));
+            check("it shrinks");
+        }
+        assert_eq!(backlog.figures().held_bytes, 0);
+    }
+
+    #[test]
+    fn nothing_is_left_of_what_was_kept_for_somebody_slow() {
+        let beyond_bytes = Arc::default();
+        let backlog = Arc::new(Backlog::telling(&beyond_bytes));
+        backlog.set_size(1000);
+        backlog.keep(true);
+        let mut slow = backlog.cursor(1).expect("it is there");
+        for _ in 0..100_000 {
+            backlog.append(Bytes::from_static(b"x"));
+        }
+        assert!(beyond_bytes.load(Relaxed) > 1_000_000);
+        slow.advance(100_000);
+        let list_bytes = beyond_bytes.load(Relaxed);
+        assert!(list_bytes < 200_000, "{list_bytes}");
+    }
+
+    #[test]
+    fn what_cursors_have_not_read_is_kept_and_beyond_that_the_size() {
+        let backlog = Arc::new(Backlog::default());
+        backlog.set_size(4);
+        backlog.append(Bytes::from_static(b"lost"));
+        assert_eq!((backlog.end(), backlog.figures().held_bytes), (4, 0));
+        assert!(backlog.cursor(1).is_none() && backlog.cursor(5).is_none());
+        backlog.keep(true);
+        let mut cursor = backlog.cursor(5).expect("the end");
+        assert!(backlog.cursor(6).is_none());
+        for piece in ["abc", "def", "ghi"] {
+            backlog.append(Bytes::from_static(piece.as_bytes()));
+        }
+        assert_eq!(text(&cursor), "abcdefghi");
+        assert_eq!(cursor.peek(4).expect("there")[1], "d");
+        cursor.advance(4);
+        assert_eq!((cursor.next(), text(&cursor)), (9, "efghi".to_owned()));
+        assert_eq!(backlog.figures().first, 8);
+        assert!(backlog.cursor(7).is_none());
+        cursor.advance(5);
+        assert_eq!((text(&cursor).as_str(), cursor.behind_bytes()), ("", 0));
+        assert_eq!(backlog.figures().held_bytes, 6);
+        drop(cursor);
+        backlog.reset(70);
+        assert_eq!((backlog.end(), backlog.figures().first), (70, 71));
+    }
+
+    #[test]
+    fn what_is_behind_the_first_mark_is_kept_even_if_it_comes_along() {
+        let backlog = Arc::new(Backlog::default());
+        backlog.set_size(1);
+        let cursor = Arc::new(Mutex::new(None));
+        let (found, from) = (Arc::clone(&cursor), Arc::clone(&backlog));
+        let mark = backlog.feed_from(Box::new(move |offset| {
+            *found.lock() = from.cursor(offset + 1)
+        }));
+        let items = [bytes("x"), Item::Mark(mark, 10), bytes("one"), bytes("two")];
+        push(&backlog, &items, 20);
+        let cursor = cursor.lock().take().expect("all behind the mark is there");
+        assert_eq!(text(&cursor), "onetwo");
+        let until = backlog.feed_until(false, Box::new(|_| ()));
+        let again = backlog.feed_from(Box::new(|_| ()));
+        let items = [
+            Item::Mark(until, 30),
+            bytes("y"),
+            Item::Mark(again, 40),
+            bytes("z"),
+        ];
+        push(&backlog, &items, 40);
+        let figures = backlog.figures();
+        assert!(figures.is_active && figures.end == 7 && figures.held_bytes == 1);
+    }
+
+    #[test]
+    fn the_log_feeds_it_between_two_marks() {
+        let backlog = Arc::new(Backlog::default());
+        backlog.keep(true);
+        backlog.set_size(100);
+        let found = Arc::new(Mutex::new(Vec::new()));
+        assert_eq!(backlog.offset_before(5), None);
+        let at_mark = |name: &'static str| -> AtMark {
+            let found = Arc::clone(&found);
+            Box::new(move |offset| found.lock().push((name, offset)))
+        };
+        push(&backlog, &[bytes("before")], 10);
+        let from = backlog.feed_from(at_mark("from"));
+        let cut = backlog.expect_mark(at_mark("cut"));
+        let until = backlog.feed_until(true, at_mark("until"));
+        let items = [
+            bytes("x"),
+            Item::Mark(from, 20),
+            bytes("one"),
+            Item::Mark(cut, 30),
+        ];
+        push(&backlog, &items, 30);
+        push(
+            &backlog,
+            &[bytes("two"), Item::Mark(until, 40), bytes("y")],
+            50,
+        );
+        assert_eq!(*found.lock(), [("from", 0), ("cut", 3), ("until", 6)]);
+        assert_eq!((backlog.taken.passed(), backlog.end()), (50, 6));
+        let offsets = [5, 10, 11, 30, 50, 51].map(|position| backlog.offset_before(position));
+        assert_eq!(offsets, [Some(0), Some(0), Some(3), Some(3), Some(6), None]);
+        let cursor = backlog.cursor(1).expect("all is held");
+        assert_eq!(text(&cursor), "onetwo");
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        let end = backlog.cursor(7).expect("the end");
+        assert!(end.poll_readable(&mut cx).is_pending());
+        backlog.reset(3);
+        assert!(end.poll_readable(&mut cx).is_ready() && end.peek(10).is_none());
+        assert!(cursor.peek(10).is_none());
+    }
+}

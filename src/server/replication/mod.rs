@@ -1,0 +1,73 @@
+//! Replication: the stream of writes to replicas, and from a primary.
+//!
+//! ```text
+//! backlog   the stream of this server, its newest bytes, and where in them each replica is
+//! history   the replication ids: of the stream, and of the one that it goes on
+//! stream    both together, for the feeder of the stream and its readers
+//! primary   the half that sends it
+//! replica   the half that follows somebody
+//! ```
+//!
+//! The backlog holds one stream of bytes with offsets. On a primary the log's sequencer feeds it; on a replica the link
+//! to the primary does, with the bytes as they came, so that offsets agree down a chain. The sender of a replica takes
+//! references into it: ten replicas keep no more memory than one.
+
+pub mod backlog;
+pub mod history;
+pub mod primary;
+pub mod replica;
+pub mod stream;
+
+use std::sync::Arc;
+
+use tokio::runtime::Handle;
+
+use crate::persist::aof::Aof;
+use crate::persist::files::Files;
+use crate::persist::oplog::OpLog;
+use crate::persist::snapshot::Snapshots;
+use crate::state::Service;
+use primary::Primary;
+use replica::Follower;
+use stream::Stream;
+
+/// See the module.
+pub struct Replication {
+    /// The log of commands, which feeds the stream of a primary.
+    pub log: Arc<OpLog>,
+    /// The half that sends the stream.
+    pub primary: Arc<Primary>,
+    /// The half that follows somebody.
+    pub replica: &'static Follower,
+}
+
+impl Replication {
+    /// Of this server.
+    pub fn new(
+        service: &'static Service,
+        log: Arc<OpLog>,
+        snapshots: Arc<Snapshots>,
+        (aof, files): (Arc<Aof>, Arc<dyn Files>),
+        runtime: &Handle,
+    ) -> Arc<Replication> {
+        let stream = Stream::new(
+            service.pubsub.interest(),
+            Arc::clone(&log),
+            &service.telemetry.replication.kept_bytes,
+        );
+        snapshots.set_origin(Arc::clone(&stream) as _);
+        let primary = Primary::new(
+            service,
+            Arc::clone(&stream),
+            snapshots,
+            files,
+            runtime.clone(),
+        );
+        primary.start();
+        Arc::new(Replication {
+            log,
+            primary,
+            replica: Follower::new(service, stream, aof, runtime),
+        })
+    }
+}

@@ -1,0 +1,456 @@
+//! The half of replication that sends the stream.
+//!
+//! ```text
+//! pair      the two connections of a replica whose snapshot has its own
+//! peer      a replica as it is known here
+//! sender    the task of one replica, which owns its connection
+//! input     what a replica says while it follows
+//! retrying  replicas that can not load what they are sent, and wait before they are sent it again
+//! syncing   who waits for a snapshot, and when one begins
+//! transfer  a snapshot on its way to several replicas
+//! ```
+//!
+//! No command waits for a replica: the sequencer appends to the backlog and wakes the senders, each of which goes on as
+//! far as its socket takes something. A replica that takes nothing is given up by its limit or its time.
+
+mod input;
+mod pair;
+mod peer;
+mod retrying;
+mod sender;
+mod syncing;
+mod transfer;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+
+use crate::net::connection::{self, Handed};
+use crate::persist::files::Files;
+use crate::persist::oplog::Gate;
+use crate::persist::snapshot::{Snapshots, run_on_all};
+use crate::replication::backlog::Cursor;
+use crate::replication::stream::{Source, Stream};
+use crate::state::Service;
+use crate::telemetry::clock;
+use basalt_commands::client::announced::Announced;
+use basalt_commands::client::shared::{Peer as Kind, Shared};
+use basalt_commands::command::host::primary::{
+    self as ask, Acknowledged, Channel, Follow, ReplicaFacts, ReplicaState, StreamFacts, Words,
+};
+use basalt_commands::config::Config;
+use pair::Seat;
+use peer::Peer;
+use retrying::Retrying;
+use sender::Link;
+use syncing::Syncing;
+
+/// What a replica may be behind by, twice over, where nothing limits it and writers wait for it.
+const SLOW_BYTES: u64 = 256 << 20;
+
+/// How often it is looked what is due.
+const TICK: Duration = Duration::from_millis(100);
+
+/// See the module.
+pub struct Primary {
+    service: &'static Service,
+    stream: Arc<Stream>,
+    snapshots: Arc<Snapshots>,
+    files: Arc<dyn Files>,
+    runtime: Handle,
+    /// By their client ids. Held while the stream ends for want of replicas, so that none comes meanwhile.
+    peers: Mutex<BTreeMap<u64, Arc<Peer>>>,
+    syncing: Syncing,
+    retrying: Retrying,
+    /// Opens when a replica has more than before, or comes.
+    acknowledged: Gate,
+    /// The position of the log before the last request for acknowledgements: answers to it count for what was written
+    /// by then.
+    asked: AtomicU64,
+    /// The position behind that request.
+    asked_end: AtomicU64,
+    pinged_ms: AtomicU64,
+    /// Since when there is no replica.
+    alone_since_ms: AtomicU64,
+}
+
+/// What a replica gets that asks for the stream.
+enum Start {
+    /// A line, and the stream from there on.
+    GoesOn(Bytes, Cursor),
+    /// A snapshot first.
+    Anew,
+    /// A line that says why it gets nothing now.
+    Later(Bytes),
+}
+
+impl Primary {
+    pub(super) fn new(
+        service: &'static Service,
+        stream: Arc<Stream>,
+        snapshots: Arc<Snapshots>,
+        files: Arc<dyn Files>,
+        runtime: Handle,
+    ) -> Arc<Primary> {
+        let now_ms = clock::unix_ms();
+        let primary = Primary {
+            service,
+            stream,
+            snapshots,
+            files,
+            runtime,
+            peers: Mutex::default(),
+            syncing: Syncing::default(),
+            retrying: Retrying::default(),
+            acknowledged: Gate::default(),
+            asked: AtomicU64::new(0),
+            asked_end: AtomicU64::new(0),
+            pinged_ms: AtomicU64::new(now_ms),
+            alone_since_ms: AtomicU64::new(now_ms),
+        };
+        primary.configure(&service.config.load());
+        Arc::new(primary)
+    }
+
+    /// What makes snapshots.
+    pub fn snapshots(&self) -> &Snapshots {
+        &self.snapshots
+    }
+
+    /// Makes the configuration felt, in memory alone.
+    pub fn configure(&self, config: &Config) {
+        let backlog = &self.stream.backlog;
+        backlog.set_size(config.repl_backlog_size);
+        let limit = config.client_output_buffer_limit.replica;
+        let limits = [limit.hard_bytes, limit.soft_bytes].into_iter();
+        let least = limits.filter(|bytes| *bytes > 0).min();
+        // Long before it is given up. Without limits it never is.
+        let most = least.unwrap_or(SLOW_BYTES) / 2;
+        let was_on = backlog.holds_back();
+        backlog.hold_back_at(match config.replica_slows_writers {
+            true => most.max(1),
+            false => 0,
+        });
+        if was_on && !config.replica_slows_writers {
+            self.stream.look_at_readers();
+        }
+    }
+
+    /// Starts what is done by the clock.
+    pub(super) fn start(self: &Arc<Self>) {
+        let primary = Arc::clone(self);
+        self.runtime.spawn(async move {
+            loop {
+                tokio::time::sleep(TICK).await;
+                primary.tick();
+            }
+        });
+    }
+
+    fn config(&self) -> Arc<Config> {
+        self.service.config.load_full()
+    }
+
+    /// Serves the connection of a replica to its end.
+    pub async fn serve(self: Arc<Self>, mut handed: Handed) {
+        let Some(follow) = handed.batch.follow.take() else {
+            return connection::leave(&mut handed.session);
+        };
+        // A primary that gives its place to this server asks for the stream before this server is a primary.
+        self.stream.settled().await;
+        let shared = Arc::clone(&handed.session.connection.shared);
+        shared.set_peer(Kind::Replica);
+        let seat = self.seat(&shared.announced(), &follow);
+        let peer = Arc::new(Peer::new(&shared, follow.resume.is_none(), seat));
+        tracing::info!("Replica {} asks for synchronization", peer.name());
+        self.peers.lock().insert(shared.id, Arc::clone(&peer));
+        let mut link = Link::new(Arc::clone(&self), handed, Arc::clone(&peer), &follow);
+        match link.run().await {
+            Some(why) => tracing::warn!("{why}"),
+            None => tracing::info!("Connection with replica {} lost.", peer.name()),
+        }
+        self.remove(&peer);
+        connection::leave(&mut link.session);
+    }
+
+    /// What a connection is for that is one of two of a replica.
+    fn seat(&self, announced: &Announced, follow: &Follow) -> Option<Seat> {
+        if follow.awaits_rdb_channel {
+            return Some(Seat::first(Channel::Main(Words::Redis)));
+        }
+        let known = match announced.is_rdb_channel {
+            true => announced.main_client,
+            false => announced.rdb_client,
+        };
+        if let Some(client) = known {
+            let first = self.peers.lock().get(&client).cloned();
+            return first.and_then(|first| first.seat.as_ref()?.second());
+        }
+        // A replica that knows offsets is not asked in Valkey's words.
+        let is_dual = self.config().dual_channel_replication_enabled && follow.resume.is_none();
+        (announced.is_rdb_channel && is_dual).then(|| Seat::first(Channel::Rdb(Words::Valkey)))
+    }
+
+    fn remove(&self, peer: &Peer) {
+        if let Some(seat) = &peer.seat {
+            seat.leave();
+        }
+        let mut peers = self.peers.lock();
+        peers.remove(&peer.shared.id);
+        if peers.is_empty() {
+            self.alone_since_ms.store(clock::unix_ms(), Relaxed);
+        }
+        drop(peers);
+        if self.stream.backlog.holds_back() {
+            self.stream.look_at_readers();
+        }
+        self.count_good();
+        self.acknowledged.open();
+    }
+
+    /// Where a replica goes on, if it can, with the answer.
+    fn resume(&self, peer: &Peer, follow: &Follow) -> Start {
+        let figures = &self.service.telemetry.replication;
+        let name = peer.name();
+        let granted = follow
+            .resume
+            .as_ref()
+            .and_then(|(id, offset)| self.granted(&name, id, *offset));
+        let Some(cursor) = granted else {
+            let knows_id = |(id, _): &(Vec<u8>, i64)| id.as_slice() != b"?";
+            if follow.resume.as_ref().is_some_and(knows_id) {
+                figures.partial_syncs_refused.fetch_add(1, Relaxed);
+            }
+            if let Some(refusal) = self.retrying.refusal(peer) {
+                return Start::Later(Bytes::from(refusal));
+            }
+            self.count_full_sync();
+            return Start::Anew;
+        };
+        figures.partial_syncs.fetch_add(1, Relaxed);
+        tracing::info!(
+            "Partial resynchronization request from {name} accepted. Sending {} bytes of backlog starting from offset {}.",
+            cursor.behind_bytes(),
+            cursor.next()
+        );
+        let text = match peer.announced.changes_ids {
+            true => format!("+CONTINUE {}\r\n", self.stream.facts().id),
+            false => "+CONTINUE\r\n".to_owned(),
+        };
+        Start::GoesOn(Bytes::from(text), cursor)
+    }
+
+    /// A replica gets a snapshot.
+    fn count_full_sync(&self) {
+        let figures = &self.service.telemetry.replication;
+        figures.full_syncs.fetch_add(1, Relaxed);
+    }
+
+    fn granted(&self, name: &str, id: &[u8], offset: i64) -> Option<Cursor> {
+        let wanted = String::from_utf8_lossy(id);
+        let next = u64::try_from(offset).ok().filter(|next| *next > 0);
+        let facts = self.stream.facts();
+        if !next.is_some_and(|next| self.stream.covers(&wanted, next)) {
+            match (&*wanted, facts.id == wanted) {
+                ("?", _) => tracing::info!("Full resync requested by replica {name}"),
+                (_, true) => {
+                    tracing::info!("Replica {name} asked for an offset that can't be: {offset}")
+                }
+                _ => tracing::info!(
+                    "Partial resynchronization not accepted: Replication ID mismatch (Replica asked for '{wanted}', my \
+                     replication IDs are '{}' and '{}')",
+                    facts.id,
+                    facts.previous.map_or_else(|| "0".repeat(40), |(id, _)| id)
+                ),
+            }
+            return None;
+        }
+        let cursor = next.and_then(|next| self.stream.backlog.cursor(next));
+        if cursor.is_none() {
+            tracing::info!(
+                "Unable to partial resync with replica {name} for lack of backlog (Replica request was: {offset})."
+            );
+        }
+        cursor
+    }
+
+    /// A replica gets the stream from now on.
+    fn note_online(&self, peer: &Peer) {
+        tracing::info!("Synchronization with replica {} succeeded", peer.name());
+        self.count_good();
+        self.acknowledged.open();
+    }
+
+    fn each_peer<R>(&self, of: impl Fn(&Peer) -> R) -> Vec<R> {
+        self.peers.lock().values().map(|peer| of(peer)).collect()
+    }
+
+    /// Counts replicas that count for `min-replicas-to-write`.
+    pub fn count_good(&self) {
+        let lag_max_ms = u64::from(self.service.config.load().min_replicas_max_lag) * 1_000;
+        let is_good = |peer: &Peer| peer.is_online() && peer.silent_ms() <= lag_max_ms;
+        let good = self.each_peer(is_good).into_iter().filter(|good| *good);
+        let figures = &self.service.telemetry.replication;
+        figures.good_replicas.store(good.count() as u64, Relaxed);
+    }
+
+    /// What is due by the clock.
+    fn tick(self: &Arc<Self>) {
+        let config = self.config();
+        self.configure(&config);
+        self.begin_if_due();
+        self.count_good();
+        let now_ms = clock::unix_ms();
+        let has_passed = |since: &AtomicU64, seconds: u64| {
+            now_ms.saturating_sub(since.load(Relaxed)) >= seconds.saturating_mul(1_000)
+        };
+        if self.stream.source() != Source::Log {
+            return;
+        }
+        if !self.peers.lock().is_empty() {
+            let is_due = has_passed(&self.pinged_ms, u64::from(config.repl_ping_replica_period));
+            if is_due && !self.service.pause.sleeps(now_ms) {
+                self.pinged_ms.store(now_ms, Relaxed);
+                self.stream.tell(&[b"PING"]);
+            }
+        } else if config.repl_backlog_ttl > 0
+            && has_passed(&self.alone_since_ms, config.repl_backlog_ttl)
+            && !self.syncing.is_busy()
+        {
+            // Not again before this has been done.
+            self.alone_since_ms.store(now_ms, Relaxed);
+            let primary = Arc::clone(self);
+            self.snapshots.run(move || primary.forget_stream());
+        }
+    }
+
+    /// The stream ends for want of replicas. What follows would be another one.
+    fn forget_stream(self: &Arc<Self>) {
+        let primary = Arc::clone(self);
+        run_on_all(self.service, move |_, _| {
+            let peers = primary.peers.lock();
+            if !peers.is_empty() || primary.stream.source() != Source::Log {
+                return;
+            }
+            tracing::info!(
+                "Replication backlog freed after {} seconds without connected replicas.",
+                primary.service.config.load().repl_backlog_ttl
+            );
+            primary
+                .stream
+                .feed_until_here(Source::Nobody, Box::new(|_| ()));
+            primary.stream.renew();
+        });
+    }
+}
+
+impl ask::Primary for Primary {
+    fn stream(&self) -> StreamFacts {
+        // Comparing offsets means those of what was written before.
+        self.stream.catch_up();
+        self.stream.facts()
+    }
+
+    fn goes_on(&self, client: &Arc<Shared>, id: &[u8], offset: i64) -> bool {
+        // Whose stream it is going to be is not known yet.
+        if !self.stream.is_settled() {
+            return true;
+        }
+        let name = Peer::new(client, false, None).name();
+        let goes_on = self.granted(&name, id, offset).is_some();
+        if !goes_on && id != b"?" {
+            let figures = &self.service.telemetry.replication;
+            figures.partial_syncs_refused.fetch_add(1, Relaxed);
+        }
+        goes_on
+    }
+
+    fn awaited(&self) -> usize {
+        let seats = self.each_peer(|peer| peer.seat.as_ref().is_some_and(Seat::awaits_main));
+        seats.into_iter().filter(|awaits| *awaits).count()
+    }
+
+    fn replicas(&self) -> Vec<ReplicaFacts> {
+        let mut replicas = self.each_peer(Peer::facts);
+        // Redis counts a replica once, Valkey each of its connections.
+        replicas.retain(|replica| replica.channel != Some(Channel::Rdb(Words::Redis)));
+        replicas
+    }
+
+    fn acknowledged(&self, position: u64, waiter: Option<&Arc<Shared>>) -> Acknowledged {
+        let backlog = &self.stream.backlog;
+        if let Some(waiter) = waiter {
+            let waker = waiter.nudging();
+            let mut cx = Context::from_waker(&waker);
+            let _ = self.acknowledged.poll_next(&mut cx, || false);
+            let _ = backlog.poll_taken(position, &mut cx);
+        }
+        let offset = match position {
+            0 => Some(0),
+            _ => backlog.offset_before(position),
+        };
+        let Some(offset) = offset else {
+            return Acknowledged::default();
+        };
+        let mut found = Acknowledged::default();
+        for peer in self.peers.lock().values() {
+            if peer.state() == ReplicaState::Online {
+                found.received += u64::from(peer.acknowledged() >= offset);
+                found.synced += u64::from(peer.synced() >= offset);
+            }
+        }
+        found
+    }
+
+    fn wake_at_acknowledgement(&self, waker: &Waker) {
+        let mut cx = Context::from_waker(waker);
+        let _ = self.acknowledged.poll_next(&mut cx, || false);
+    }
+
+    fn lacks_replicas(&self, config: &Config) -> bool {
+        let good = &self.service.telemetry.replication.good_replicas;
+        let wanted = u64::from(config.min_replicas_to_write);
+        self.stream.source() != Source::Link && good.load(Relaxed) < wanted
+    }
+
+    fn ask_for_acknowledgements(&self, written: Option<u64>) {
+        let before = self.stream.log_tail();
+        let is_asked = match written {
+            Some(position) => position <= self.asked.load(Relaxed),
+            None => before == self.asked_end.load(Relaxed),
+        };
+        if !is_asked && self.stream.source() == Source::Log && !self.peers.lock().is_empty() {
+            // Redis answers with the offset in front of the question, which has to be told from the writes before it.
+            self.stream.catch_up();
+            let end = self.stream.tell(&[b"REPLCONF", b"GETACK", b"*"]);
+            self.asked.fetch_max(before, Relaxed);
+            self.asked_end.fetch_max(end, Relaxed);
+        }
+    }
+
+    fn replicate(&self, arguments: &[&[u8]]) -> u64 {
+        match self.stream.source() {
+            Source::Log => self.stream.tell(arguments),
+            Source::Nobody | Source::Link => 0,
+        }
+    }
+
+    fn lagging(&self) -> Vec<ReplicaFacts> {
+        // What was written just now counts, though the sequencer may not have come by.
+        self.stream.catch_up();
+        let end = self.stream.backlog.end();
+        let mut replicas = self.each_peer(Peer::facts);
+        replicas.retain(|replica| replica.state == ReplicaState::Online && replica.offset < end);
+        replicas
+    }
+
+    fn change_id(&self) {
+        self.stream.renew();
+    }
+}

@@ -1,0 +1,191 @@
+//! The two connections of a replica that takes the snapshot through one and the stream through the other.
+//!
+//! ```text
+//! Valkey   snapshot's connection ▸ offset and client id ▸ the other one names that id and asks for what follows
+//! Redis    stream's connection ▸ client id ▸ the snapshot's one names that id ▸ the stream follows unasked
+//! ```
+//!
+//! What follows the snapshot is kept here until the stream's connection takes it. When that one goes, the other one
+//! ends too, and its snapshot with it.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use atomic_waker::AtomicWaker;
+use parking_lot::Mutex;
+
+use crate::replication::backlog::Cursor;
+use basalt_commands::command::host::primary::Channel;
+
+/// How a connection of the two fares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Half {
+    /// Has not come yet.
+    Awaited,
+    There,
+    /// Has ended, or done its part.
+    Gone,
+}
+
+struct State {
+    /// The stream behind the snapshot.
+    cursor: Option<Cursor>,
+    main: Half,
+    rdb: Half,
+}
+
+struct Pair {
+    state: Mutex<State>,
+    /// Of the stream's connection.
+    waker: AtomicWaker,
+}
+
+/// A connection's place among the two.
+pub(super) struct Seat {
+    pair: Arc<Pair>,
+    pub channel: Channel,
+}
+
+impl State {
+    fn half(&mut self, channel: Channel) -> &mut Half {
+        match channel {
+            Channel::Main(_) => &mut self.main,
+            Channel::Rdb(_) => &mut self.rdb,
+        }
+    }
+}
+
+impl Seat {
+    /// Of the connection that comes first.
+    pub(super) fn first(channel: Channel) -> Seat {
+        let mut state = State {
+            cursor: None,
+            main: Half::Awaited,
+            rdb: Half::Awaited,
+        };
+        *state.half(channel) = Half::There;
+        Seat {
+            pair: Arc::new(Pair {
+                state: Mutex::new(state),
+                waker: AtomicWaker::new(),
+            }),
+            channel,
+        }
+    }
+
+    /// Of the connection that is awaited beside this one, if one is.
+    pub(super) fn second(&self) -> Option<Seat> {
+        let channel = match self.channel {
+            Channel::Main(words) => Channel::Rdb(words),
+            Channel::Rdb(words) => Channel::Main(words),
+        };
+        let mut state = self.pair.state.lock();
+        let is_there = *state.half(self.channel) == Half::There;
+        let half = state.half(channel);
+        if !is_there || *half != Half::Awaited {
+            return None;
+        }
+        *half = Half::There;
+        Some(Seat {
+            pair: Arc::clone(&self.pair),
+            channel,
+        })
+    }
+
+    /// Whether the snapshot goes through this connection.
+    pub(super) fn is_rdb(&self) -> bool {
+        matches!(self.channel, Channel::Rdb(_))
+    }
+
+    /// How the other one fares.
+    pub(super) fn other(&self) -> Half {
+        let state = self.pair.state.lock();
+        match self.channel {
+            Channel::Main(_) => state.rdb,
+            Channel::Rdb(_) => state.main,
+        }
+    }
+
+    /// Keeps what follows the snapshot for the stream's connection.
+    pub(super) fn put(&self, cursor: Cursor) {
+        let mut state = self.pair.state.lock();
+        state.cursor = (state.main != Half::Gone).then_some(cursor);
+        drop(state);
+        self.pair.waker.wake();
+    }
+
+    /// What follows the snapshot, once.
+    pub(super) fn take(&self) -> Option<Cursor> {
+        self.pair.state.lock().cursor.take()
+    }
+
+    /// Whether the snapshot's place in the stream is known, and no connection has come for what follows it.
+    pub(super) fn awaits_main(&self) -> bool {
+        let state = self.pair.state.lock();
+        state.cursor.is_some() && state.main == Half::Awaited
+    }
+
+    /// Whether something is kept that was not taken: without the snapshot's connection it would go.
+    pub(super) fn keeps(&self) -> bool {
+        self.pair.state.lock().cursor.is_some()
+    }
+
+    /// Ready when there is something to take.
+    pub(super) fn poll_put(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.pair.waker.register(cx.waker());
+        match self.pair.state.lock().cursor.is_some() {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }
+    }
+
+    /// Bytes of the stream that are kept and were not taken.
+    pub(super) fn kept_bytes(&self) -> u64 {
+        let state = self.pair.state.lock();
+        state.cursor.as_ref().map_or(0, Cursor::behind_bytes)
+    }
+
+    /// The connection ends. Without its own snapshot no connection comes for what follows it.
+    pub(super) fn leave(&self) {
+        let mut state = self.pair.state.lock();
+        *state.half(self.channel) = Half::Gone;
+        state.cursor = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::replication::backlog::Backlog;
+    use basalt_commands::command::host::primary::Words;
+
+    #[test]
+    fn one_keeps_for_the_other_what_follows_and_nothing_is_kept_when_one_goes() {
+        let backlog = Arc::<Backlog>::default();
+        backlog.set_size(10);
+        backlog.keep(true);
+        backlog.append(bytes::Bytes::from_static(b"abc"));
+        let cursor = || backlog.cursor(2).expect("it is there");
+        let rdb = Seat::first(Channel::Rdb(Words::Valkey));
+        assert!(rdb.is_rdb() && !rdb.awaits_main() && rdb.other() == Half::Awaited);
+        rdb.put(cursor());
+        assert!(rdb.awaits_main() && rdb.kept_bytes() == 2);
+        let main = rdb.second().expect("it is awaited");
+        assert!(
+            !rdb.awaits_main() && rdb.keeps(),
+            "it came and took nothing"
+        );
+        assert!(rdb.second().is_none() && main.second().is_none());
+        assert_eq!(main.channel, Channel::Main(Words::Valkey));
+        assert_eq!(main.take().map(|cursor| cursor.next()), Some(2));
+        assert!(main.take().is_none() && !rdb.keeps());
+        main.leave();
+        assert_eq!((rdb.other(), main.other()), (Half::Gone, Half::There));
+        rdb.put(cursor());
+        assert_eq!(rdb.kept_bytes(), 0);
+
+        let main = Seat::first(Channel::Main(Words::Redis));
+        main.leave();
+        assert!(main.second().is_none(), "nobody is there to come to");
+    }
+}

@@ -1,0 +1,653 @@
+//! The task of one replica: sends it the snapshot, then the stream, and hears what it has.
+//!
+//! Nothing is copied: pieces of the snapshot and of the stream go to the socket from where all replicas have them.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::io::{ErrorKind, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::Poll;
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use tokio::time::Sleep;
+
+use super::pair::{Half, Seat};
+use super::peer::Peer;
+use super::syncing::{Joined, Place};
+use super::transfer::{Found, Reader};
+use super::{Primary, Start, input};
+use crate::net::connection::Handed;
+use crate::net::stream::Stream as Socket;
+use crate::replication::backlog::Cursor;
+use crate::replication::stream::Source as Feed;
+use crate::session::Session;
+use crate::telemetry::clock;
+use basalt_commands::client::shared::mailbox;
+use basalt_commands::command::host::primary::{Channel, Follow, ReplicaState, Words};
+use basalt_core::resp::request::{Parser, Requests};
+
+/// Room for what a replica says.
+const READ_BYTES: usize = 4 << 10;
+
+/// Bytes handed to one write: the kernel copies them while others wait.
+const WRITE_BYTES_MAX: usize = 512 << 10;
+
+/// Bytes that a replica gets before others of its thread go on.
+const TURN_BYTES_MAX: usize = 1 << 20;
+
+/// How often it is looked whether a replica is too slow, or silent.
+const TICK: Duration = Duration::from_millis(100);
+
+/// How often a replica that waits is told that this server is there.
+const KEEPALIVE_MS: u64 = 1_000;
+
+/// What is sent next.
+enum Source {
+    /// The snapshot is yet to begin.
+    Waits(Arc<Place>),
+    /// The connection of the replica's snapshot is to say what follows that.
+    Paired,
+    /// The snapshot, and what follows it here; whether it ends with a mark.
+    Snapshot(Reader, Option<Cursor>, bool),
+    /// The snapshot was sent, and what follows it is kept until the stream's connection takes it.
+    Lingers,
+    /// The replica is to say that it has loaded the snapshot.
+    Loads(Cursor),
+    /// The stream.
+    Stream(Cursor),
+    /// Nothing: it is told to come again later.
+    Refused,
+}
+
+/// What became of an attempt to send.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sent {
+    /// There is nothing to be sent.
+    All,
+    /// The socket takes no more.
+    Blocked,
+    /// The disk is to have first what comes next.
+    Unsynced,
+    /// Others are to go on first.
+    Enough,
+}
+
+/// What ended a wait.
+enum Event {
+    Input,
+    Tick,
+    More,
+}
+
+/// Why a link ends: a line for people, if there is something to say.
+pub(super) type Ended = Option<String>;
+
+/// See the module.
+pub(super) struct Link {
+    primary: Arc<Primary>,
+    socket: Socket,
+    /// The connection, as others know it.
+    pub session: Session,
+    peer: Arc<Peer>,
+    parser: Parser,
+    received: Vec<u8>,
+    requests: Requests,
+    texts: VecDeque<Bytes>,
+    source: Source,
+    /// The replica has said that it has something.
+    has_loaded: bool,
+    tick: Pin<Box<Sleep>>,
+    /// When something was last taken by the replica, or there was nothing to take; since when its other connection is
+    /// waited for.
+    progress_ms: u64,
+    kept_alive_ms: u64,
+    /// Since when more of the stream waits than may for long.
+    over_soft_ms: Option<u64>,
+    /// The offset up to which the stream need not wait for the disk.
+    synced_end: u64,
+    /// What has to be on the disk before more is sent: all before a position of the log, with which the stream is there
+    /// up to an offset.
+    awaited: Option<(u64, u64)>,
+}
+
+impl Link {
+    pub(super) fn new(
+        primary: Arc<Primary>,
+        handed: Handed,
+        peer: Arc<Peer>,
+        follow: &Follow,
+    ) -> Link {
+        let Handed {
+            stream: socket,
+            session,
+            batch,
+        } = handed;
+        let (mut texts, received) = (VecDeque::new(), batch.pending().to_vec());
+        let source = match peer.channel() {
+            Some(Channel::Main(Words::Redis)) => Source::Paired,
+            Some(Channel::Rdb(_)) => match primary.retrying.refusal(&peer) {
+                Some(text) => {
+                    texts.push_back(Bytes::from(text));
+                    Source::Refused
+                }
+                None => {
+                    primary.count_full_sync();
+                    Source::Waits(primary.queue(&peer))
+                }
+            },
+            Some(Channel::Main(Words::Valkey)) | None => match primary.resume(&peer, follow) {
+                Start::GoesOn(text, cursor) => {
+                    texts.push_back(text);
+                    Source::Stream(cursor)
+                }
+                Start::Anew => Source::Waits(primary.queue(&peer)),
+                Start::Later(text) => {
+                    texts.push_back(text);
+                    Source::Refused
+                }
+            },
+        };
+        let shared = &session.connection.shared;
+        shared.query_bytes.store(0, Relaxed);
+        shared.buffer_bytes.store(received.capacity(), Relaxed);
+        let now_ms = clock::unix_ms();
+        Link {
+            primary,
+            socket,
+            session,
+            peer,
+            parser: Parser::default(),
+            received,
+            requests: Requests::default(),
+            texts,
+            source,
+            has_loaded: false,
+            tick: Box::pin(tokio::time::sleep(TICK)),
+            progress_ms: now_ms,
+            kept_alive_ms: now_ms,
+            over_soft_ms: None,
+            synced_end: 0,
+            awaited: None,
+        }
+    }
+
+    /// Serves it until it ends.
+    pub(super) async fn run(&mut self) -> Ended {
+        let _ = self
+            .socket
+            .set_nodelay(!self.primary.config().repl_disable_tcp_nodelay);
+        match (&self.source, &self.peer.seat) {
+            (Source::Stream(_), Some(seat)) => {
+                // What was kept for it is what it follows.
+                drop(seat.take());
+                self.accompany();
+            }
+            (Source::Stream(_), None) => self.go_online(),
+            _ => {}
+        }
+        loop {
+            if !self.received.is_empty()
+                && let Err(why) = self.hear()
+            {
+                return why;
+            }
+            let sent = match self.send() {
+                Ok(sent) => sent,
+                Err(why) => return why,
+            };
+            if sent == Sent::Enough {
+                tokio::task::yield_now().await;
+                continue;
+            }
+            let event = match self.event(sent).await {
+                Ok(event) => event,
+                Err(why) => return why,
+            };
+            let result = match event {
+                Event::Input => self.receive(),
+                Event::Tick => self.look(),
+                Event::More => Ok(()),
+            };
+            if let Err(why) = result {
+                return why;
+            }
+        }
+    }
+
+    async fn event(&mut self, sent: Sent) -> Result<Event, Ended> {
+        let durability = self.primary.service.durability.get();
+        let position = self.awaited.map_or(0, |(position, _)| position);
+        let Link {
+            socket,
+            session,
+            source,
+            tick,
+            peer,
+            ..
+        } = self;
+        let shared = Arc::clone(&session.connection.shared);
+        poll_fn(|cx| {
+            shared.waker.register(cx.waker());
+            if shared.is_killed() {
+                return Poll::Ready(Err(None));
+            }
+            shared.take_buffer_request();
+            if let Poll::Ready(ready) = socket.poll_read_ready(cx) {
+                return Poll::Ready(ready.map(|()| Event::Input).map_err(|_| None));
+            }
+            let is_more = match (sent, &*source) {
+                (Sent::Blocked, _) => socket.poll_write_ready(cx).is_ready(),
+                (Sent::Unsynced, _) => durability
+                    .is_none_or(|durability| durability.poll_synced(position, cx).is_ready()),
+                (_, Source::Waits(place)) => place.poll_joined(cx).is_ready(),
+                (_, Source::Snapshot(reader, ..)) => reader.poll_readable(cx).is_ready(),
+                (_, Source::Stream(cursor)) => cursor.poll_readable(cx).is_ready(),
+                (_, Source::Paired) => {
+                    let seat = peer.seat.as_ref();
+                    seat.is_some_and(|seat| seat.poll_put(cx).is_ready())
+                }
+                (_, Source::Loads(_) | Source::Lingers | Source::Refused) => false,
+            };
+            if is_more {
+                return Poll::Ready(Ok(Event::More));
+            }
+            if tick.as_mut().poll(cx).is_ready() {
+                tick.as_mut().reset(tokio::time::Instant::now() + TICK);
+                return Poll::Ready(Ok(Event::Tick));
+            }
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Sends what there is, until the socket takes no more.
+    fn send(&mut self) -> Result<Sent, Ended> {
+        let mut total = 0;
+        while total < TURN_BYTES_MAX {
+            // What is said between two servers tells of no data.
+            if self.texts.is_empty() && self.awaits_disk() {
+                self.progress_ms = clock::unix_ms();
+                self.note_behind();
+                return Ok(Sent::Unsynced);
+            }
+            let pieces = match self.pieces()? {
+                Some(pieces) => pieces,
+                None => continue,
+            };
+            if pieces.is_empty() {
+                if !matches!(self.source, Source::Paired | Source::Lingers) {
+                    self.progress_ms = clock::unix_ms();
+                }
+                self.note_behind();
+                return Ok(Sent::All);
+            }
+            let slices: Vec<IoSlice<'_>> = pieces.iter().map(|piece| IoSlice::new(piece)).collect();
+            match self.socket.try_write(&slices) {
+                Ok(0) => return Err(None),
+                Ok(count) => {
+                    total += count;
+                    self.progress_ms = clock::unix_ms();
+                    self.advance(count);
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    self.note_behind();
+                    return Ok(Sent::Blocked);
+                }
+                Err(_) => return Err(None),
+            }
+        }
+        Ok(Sent::Enough)
+    }
+
+    /// Whether what comes next has to be on this server's disk first, as replies have that know of it: no replica gets
+    /// what a failed sync of its primary would lose.
+    fn awaits_disk(&mut self) -> bool {
+        if let Some((position, end)) = self.awaited {
+            if self.primary.service.must_sync(position) {
+                return true;
+            }
+            self.awaited = None;
+            self.synced_end = self.synced_end.max(end);
+        }
+        match &self.source {
+            Source::Stream(cursor) if cursor.next() > self.synced_end => self.await_disk(),
+            _ => false,
+        }
+    }
+
+    /// Has what is sent from now on wait for the disk, up to where the stream and the log are now, if it has to.
+    fn await_disk(&mut self) -> bool {
+        let stream = &self.primary.stream;
+        // In this order: what is in the stream was in the log before.
+        let end = stream.backlog.end();
+        let position = stream.log_tail();
+        let must_wait = self.primary.service.must_sync(position) && stream.source() == Feed::Log;
+        match must_wait {
+            true => self.awaited = Some((position, end)),
+            false => self.synced_end = self.synced_end.max(end),
+        }
+        must_wait
+    }
+
+    /// What is to be sent next; empty if there is nothing, none if it has to be asked for again.
+    fn pieces(&mut self) -> Result<Option<Vec<Bytes>>, Ended> {
+        if let Some(text) = self.texts.front() {
+            return Ok(Some(vec![text.clone()]));
+        }
+        Ok(Some(match &self.source {
+            Source::Waits(place) => match place.take() {
+                None => Vec::new(),
+                Some(joined) => {
+                    self.begin_transfer(joined);
+                    return Ok(None);
+                }
+            },
+            Source::Snapshot(reader, ..) => match reader.peek() {
+                Found::Nothing => Vec::new(),
+                Found::Bytes(bytes) => vec![bytes.slice(..bytes.len().min(WRITE_BYTES_MAX))],
+                Found::Broken => return Err(Some("the snapshot came to nothing".to_owned())),
+                Found::End => {
+                    self.end_transfer()?;
+                    return Ok(None);
+                }
+            },
+            Source::Paired => match self.peer.seat.as_ref().and_then(Seat::take) {
+                None => Vec::new(),
+                Some(cursor) => {
+                    self.source = Source::Stream(cursor);
+                    self.accompany();
+                    return Ok(None);
+                }
+            },
+            Source::Loads(_) | Source::Lingers => Vec::new(),
+            Source::Refused => return Err(None),
+            Source::Stream(cursor) => {
+                let synced = (self.synced_end + 1).saturating_sub(cursor.next());
+                let bytes_max = WRITE_BYTES_MAX.min(synced as usize);
+                match cursor.peek(bytes_max.max(1)) {
+                    Some(pieces) if bytes_max > 0 => pieces,
+                    Some(_) => Vec::new(),
+                    None => return Err(Some("the stream begins anew".to_owned())),
+                }
+            }
+        }))
+    }
+
+    fn advance(&mut self, count: usize) {
+        let bytes = count as u64;
+        self.session.connection.shared.bytes_out.add(bytes);
+        let figures = &self.primary.service.telemetry.replication;
+        figures.sent_bytes.fetch_add(bytes, Relaxed);
+        if let Some(text) = self.texts.front_mut() {
+            text.advance(count);
+            if text.is_empty() {
+                self.texts.pop_front();
+            }
+            return;
+        }
+        match &mut self.source {
+            Source::Snapshot(reader, _, ends_with_mark) => {
+                // One that comes as it is made is not there before its end.
+                if !*ends_with_mark {
+                    self.peer.set_state(ReplicaState::Transfers);
+                }
+                reader.advance(bytes);
+            }
+            Source::Stream(cursor) => {
+                cursor.advance(bytes);
+                if self.primary.stream.backlog.holds_back() {
+                    self.primary.stream.look_at_readers();
+                }
+            }
+            Source::Waits(_)
+            | Source::Paired
+            | Source::Loads(_)
+            | Source::Lingers
+            | Source::Refused => {}
+        }
+    }
+
+    fn begin_transfer(&mut self, joined: Joined) {
+        let Joined {
+            id,
+            offset,
+            db,
+            reader,
+            cursor,
+            ends_with_mark,
+            version,
+        } = joined;
+        self.primary.retrying.note_sent(&self.peer, version);
+        let text = match self.peer.channel() {
+            Some(Channel::Rdb(Words::Valkey)) => {
+                let (client, db) = (self.peer.shared.id, db.map_or(-1, |db| db as i64));
+                Some(format!("$ENDOFF:{offset} {id} {db} {client}\r\n"))
+            }
+            _ if self.peer.is_mute => None,
+            _ => Some(format!("+FULLRESYNC {id} {offset}\r\n")),
+        };
+        self.texts.extend(text.map(Bytes::from));
+        let cursor = match &self.peer.seat {
+            Some(seat) if seat.is_rdb() => {
+                seat.put(cursor);
+                None
+            }
+            _ => Some(cursor),
+        };
+        self.source = Source::Snapshot(reader, cursor, ends_with_mark);
+        // What was cut is in the log by now.
+        self.await_disk();
+    }
+
+    fn end_transfer(&mut self) -> Result<(), Ended> {
+        let (name, peer) = (self.peer.name(), &self.peer);
+        if peer.is_for_snapshot() {
+            peer.set_state(ReplicaState::Transmitted);
+            // The one of the stream may be there, and not have run since.
+            if peer.seat.as_ref().is_some_and(Seat::keeps) {
+                self.progress_ms = clock::unix_ms();
+                self.source = Source::Lingers;
+                return Ok(());
+            }
+            return Err(Some(format!(
+                "RDB transfer completed, rdb only replica ({name}) should be disconnected asap"
+            )));
+        }
+        let place = Source::Waits(Arc::default());
+        let Source::Snapshot(_, Some(cursor), ends_with_mark) =
+            std::mem::replace(&mut self.source, place)
+        else {
+            return Err(None);
+        };
+        self.go_online();
+        // A quick replica may have found the mark, and said so, before this is known here.
+        let loads = ends_with_mark && !self.peer.is_mute && !self.has_loaded;
+        self.source = match loads {
+            true => {
+                tracing::info!(
+                    "Streamed replica with replica {name} via socket. Waiting for REPLCONF ACK from replica to enable \
+                     streaming"
+                );
+                Source::Loads(cursor)
+            }
+            false => Source::Stream(cursor),
+        };
+        Ok(())
+    }
+
+    /// The stream is sent while the replica takes a snapshot elsewhere. What it says to have shows that it is through.
+    fn accompany(&self) {
+        let Some(Channel::Main(words)) = self.peer.channel() else {
+            return;
+        };
+        let name = self.peer.name();
+        tracing::info!("Replica {name} gets the stream, and the snapshot by another connection");
+        self.peer.note_heard();
+        self.peer.set_state(ReplicaState::Accompanies(words));
+    }
+
+    fn go_online(&self) {
+        self.peer.note_heard();
+        self.peer.set_state(ReplicaState::Online);
+        self.primary.note_online(&self.peer);
+    }
+
+    fn cursor(&self) -> Option<&Cursor> {
+        match &self.source {
+            Source::Waits(_) | Source::Paired | Source::Lingers | Source::Refused => None,
+            Source::Snapshot(_, cursor, _) => cursor.as_ref(),
+            Source::Loads(cursor) | Source::Stream(cursor) => Some(cursor),
+        }
+    }
+
+    /// Bytes of the stream that are kept for the replica.
+    fn behind_bytes(&self) -> u64 {
+        let kept = self.peer.seat.as_ref().map_or(0, Seat::kept_bytes);
+        self.cursor().map_or(kept, Cursor::behind_bytes)
+    }
+
+    fn note_behind(&self) {
+        self.peer.note_behind(self.behind_bytes());
+    }
+
+    /// Reads what the replica says.
+    fn receive(&mut self) -> Result<(), Ended> {
+        self.received.reserve(READ_BYTES);
+        let count = match self.socket.try_read(&mut self.received) {
+            Ok(0) => return Err(None),
+            Ok(count) => count as u64,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+            Err(_) => return Err(None),
+        };
+        let shared = &self.session.connection.shared;
+        shared.bytes_in.add(count);
+        shared.buffer_bytes.store(self.received.capacity(), Relaxed);
+        let figures = &self.primary.service.telemetry.replication;
+        figures.input_bytes.fetch_add(count, Relaxed);
+        self.peer.note_heard();
+        Ok(())
+    }
+
+    /// Understands what was received.
+    fn hear(&mut self) -> Result<(), Ended> {
+        let heard = input::read(&mut self.parser, &mut self.received, &mut self.requests);
+        let told = |why: String| Some(format!("{why}: {}", self.peer.name()));
+        let Some(acknowledged) = heard.map_err(told)? else {
+            return Ok(());
+        };
+        // No replica has what was never written.
+        let end = self.primary.stream.backlog.end();
+        let synced = acknowledged.synced.map(|synced| synced.min(end));
+        let is_more = self
+            .peer
+            .acknowledge(acknowledged.received.min(end), synced);
+        if !std::mem::replace(&mut self.has_loaded, true) {
+            self.primary.retrying.note_loaded(&self.peer);
+        }
+        if let ReplicaState::Accompanies(_) = self.peer.state() {
+            self.go_online();
+        }
+        if let Source::Loads(_) = self.source {
+            let place = Source::Waits(Arc::default());
+            if let Source::Loads(cursor) = std::mem::replace(&mut self.source, place) {
+                self.source = Source::Stream(cursor);
+            }
+        }
+        if is_more {
+            self.primary.acknowledged.open();
+        }
+        Ok(())
+    }
+
+    /// Looks whether the replica is still worth waiting for.
+    fn look(&mut self) -> Result<(), Ended> {
+        let config = self.primary.config();
+        let (now_ms, name) = (clock::unix_ms(), || self.peer.name());
+        let timeout_ms = u64::from(config.repl_timeout) * 1_000;
+        let is_slow = now_ms.saturating_sub(self.progress_ms) > timeout_ms;
+        let is_silent = self.peer.silent_ms() > timeout_ms && !self.peer.is_mute;
+        if let Some(why) = self.look_at_pair(is_slow) {
+            return Err(Some(why));
+        }
+        let is_early = match &self.source {
+            Source::Waits(_) => true,
+            Source::Snapshot(reader, ..) => !reader.has_begun(),
+            _ => false,
+        };
+        match &self.source {
+            Source::Loads(_) | Source::Stream(_) if is_silent && !self.is_accompanied() => {
+                let name = name();
+                return Err(Some(format!(
+                    "Disconnecting timedout replica (streaming sync): {name}"
+                )));
+            }
+            Source::Snapshot(..) if is_slow => {
+                let name = name();
+                return Err(Some(format!(
+                    "Disconnecting timedout replica (full sync): {name}"
+                )));
+            }
+            // Between lines only, as what is sent of the snapshot is counted.
+            _ if is_early
+                && self.texts.is_empty()
+                && now_ms.saturating_sub(self.kept_alive_ms) >= KEEPALIVE_MS
+                && !self.primary.service.pause.sleeps(now_ms) =>
+            {
+                self.kept_alive_ms = now_ms;
+                self.texts.push_back(Bytes::from_static(b"\n"));
+            }
+            _ => {}
+        }
+        self.note_behind();
+        let limit = config.client_output_buffer_limit.replica;
+        // What the backlog keeps anyhow is no burden.
+        let at_least = |bytes: u64| bytes.max(config.repl_backlog_size);
+        let behind = self.behind_bytes();
+        let is_over = |bytes: u64| bytes > 0 && behind > at_least(bytes);
+        if !is_over(limit.soft_bytes) {
+            self.over_soft_ms = None;
+        }
+        let since_ms = *self.over_soft_ms.get_or_insert(now_ms);
+        let is_late = is_over(limit.soft_bytes)
+            && now_ms.saturating_sub(since_ms) > limit.soft_seconds.saturating_mul(1_000);
+        if is_over(limit.hard_bytes) || is_late {
+            mailbox::CUT.fetch_add(1, Relaxed);
+            let name = name();
+            return Err(Some(format!(
+                "Client {name} scheduled to be closed ASAP for overcoming of output buffer limits."
+            )));
+        }
+        Ok(())
+    }
+
+    /// Whether the replica's snapshot is on its way through another connection. It says nothing meanwhile.
+    fn is_accompanied(&self) -> bool {
+        let seat = self.peer.seat.as_ref().filter(|seat| !seat.is_rdb());
+        let is_under_way = matches!(self.peer.state(), ReplicaState::Accompanies(_));
+        is_under_way && seat.is_some_and(|seat| seat.other() == Half::There)
+    }
+
+    /// Why a connection that is one of two ends for want of the other one, if it does.
+    fn look_at_pair(&self, is_slow: bool) -> Option<String> {
+        let seat = self.peer.seat.as_ref()?;
+        let name = self.peer.name();
+        match (&self.source, seat.other()) {
+            (_, Half::Gone) if seat.is_rdb() => Some(format!(
+                "Replica {name} has closed the connection of its stream: its snapshot ends too"
+            )),
+            (Source::Paired, Half::Gone) => Some(format!(
+                "Replica {name} has closed the connection of its snapshot"
+            )),
+            (Source::Lingers, _) if !seat.keeps() => Some(format!(
+                "RDB transfer completed, rdb only replica ({name}) should be disconnected asap"
+            )),
+            (Source::Lingers, _) | (Source::Paired, Half::Awaited) if is_slow => Some(format!(
+                "Replica {name} did not open its second connection in time"
+            )),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! Runs the primary's commands as they come, in order and looked up ahead, and says how much of the stream is run.
+//!
+//! What is run goes to the stream of this server as it came, so that offsets agree down a chain. A transaction counts
+//! once its EXEC has run: no replica is sent half of one, and a link that breaks within one begins with its MULTI
+//! again.
+
+use std::future::poll_fn;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use bytes::Bytes;
+
+use crate::session::batch::{Batch, Plan};
+use crate::session::{Session, Step};
+use crate::state::Service;
+use crate::telemetry::clock;
+use basalt_commands::client::connection::Connection;
+use basalt_commands::client::shared::Shared;
+use basalt_commands::command::declaration::Command;
+use basalt_commands::command::transaction::{Boundary, boundary};
+use basalt_commands::config::Config;
+use basalt_core::base::lossless;
+use basalt_core::resp::reply::Protocol;
+use basalt_core::resp::request::Limits;
+use basalt_engine::effect::Follower as _;
+use basalt_engine::record::Audience;
+
+/// Requests that are run before others of the thread go on.
+const REQUESTS_PER_TURN: usize = 512;
+
+/// The longest line that is a request.
+const INLINE_BYTES_MAX: usize = 64 * 1024;
+
+/// Why the stream can not be applied on.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Fault {
+    /// What comes is no request.
+    #[error("Protocol error from the master: {0}")]
+    Protocol(String),
+    /// A command would wait, or end the server, which none of a primary's does.
+    #[error("The master sent '{0}', which no master sends")]
+    Foreign(String),
+}
+
+/// What a turn has done.
+pub(super) struct Applied {
+    /// Bytes of the stream that are run now.
+    pub(super) bytes: Bytes,
+    /// Complete requests may be left.
+    pub(super) is_more: bool,
+}
+
+/// See the module.
+pub(super) struct Applier {
+    service: &'static Service,
+    session: Session,
+    batch: Batch,
+    config: Arc<Config>,
+    /// What has come of a transaction that has not run yet.
+    held: Vec<u8>,
+}
+
+impl Applier {
+    /// For the link that others see as this connection. The stream goes on in a database.
+    pub(super) fn new(service: &'static Service, shared: Arc<Shared>, db: usize) -> Applier {
+        let mut connection = Connection::new(shared, true);
+        connection.db = db;
+        // Replicas of this server get the primary's bytes, and nothing of what comes of them here.
+        connection.log_audience = Audience::FILE.bits();
+        service.pause.rest.set_link(connection.id());
+        Applier {
+            session: Session::applying(connection, service),
+            batch: Batch::default(),
+            config: service.config.load_full(),
+            held: Vec::new(),
+            service,
+        }
+    }
+
+    /// Where what comes is to be put.
+    pub(super) fn input(&mut self) -> &mut Vec<u8> {
+        &mut self.batch.input
+    }
+
+    /// The database that the stream has selected.
+    pub(super) fn db(&self) -> usize {
+        self.session.connection.db
+    }
+
+    /// Bytes that have come and are not run.
+    pub(super) fn waiting_bytes(&self) -> usize {
+        self.held.len() + self.batch.pending().len()
+    }
+
+    /// Runs a turn's worth of what has come. To be awaited to its end.
+    pub(super) async fn turn(&mut self) -> Result<Applied, Fault> {
+        let limits = Limits {
+            bulk_len_max: u64::MAX,
+            query_bytes_max: u64::MAX,
+            inline_len_max: INLINE_BYTES_MAX,
+            authenticated: true,
+        };
+        if !Arc::ptr_eq(&self.config, &self.service.config.load()) {
+            self.config = self.service.config.load_full();
+        }
+        let was_open = self.session.is_in_transaction();
+        let batch = &mut self.batch;
+        let (input, requests) = batch.parsing();
+        let parser = &mut self.session.parser;
+        let consumed = parser
+            .parse(input, &limits, REQUESTS_PER_TURN, requests)
+            .map_err(|error| Fault::Protocol(lossless::text_of(&error.text()).into_owned()))?;
+        let count = batch.requests.requests.len();
+        if count > 0 {
+            batch.out.set_protocol(Protocol::Resp2);
+            batch.plan_sent_on(&self.service.router);
+            let telemetry = &self.service.telemetry;
+            let is_write = |plan: &Plan| plan.command.is_some_and(Command::is_write);
+            if telemetry.persistence.unsaved_text(&self.config).is_some()
+                && batch.plans.iter().any(is_write)
+            {
+                telemetry.replication.note_unsaved(&self.config);
+            }
+            self.run().await?;
+        }
+        let done = match self.session.is_in_transaction() {
+            false => consumed,
+            true => self.begin_of_transaction(was_open),
+        };
+        let bytes = self.take_run(0..done, consumed);
+        self.batch.consume(consumed);
+        let shared = &self.session.connection.shared;
+        let waiting = self.waiting_bytes();
+        shared.query_bytes.store(waiting, Relaxed);
+        shared
+            .buffer_bytes
+            .store(self.batch.input.capacity() + self.held.capacity(), Relaxed);
+        self.session.note_pending();
+        Ok(Applied {
+            bytes,
+            is_more: count == REQUESTS_PER_TURN,
+        })
+    }
+
+    /// Where the transaction begins that is open at the end of the batch.
+    fn begin_of_transaction(&self, was_open: bool) -> usize {
+        let plans = self.batch.plans.iter();
+        let begins = |plan: &Plan| {
+            let name = self.batch.args(plan);
+            boundary(name.get(0)) == Some(Boundary::Begins)
+        };
+        let mut ends = plans.enumerate().rev();
+        match ends.find(|(_, plan)| begins(plan)) {
+            Some((0, _)) => 0,
+            Some((at, _)) => self.batch.plans[at - 1].request.end as usize,
+            None => {
+                debug_assert!(was_open, "something has begun it");
+                0
+            }
+        }
+    }
+
+    /// What is run by now, with what was held of a transaction before; what comes behind it is held.
+    fn take_run(&mut self, run: Range<usize>, consumed: usize) -> Bytes {
+        let come = &self.batch.pending()[..consumed];
+        let (done, open) = come.split_at(run.end);
+        if self.held.is_empty() && open.is_empty() {
+            return Bytes::copy_from_slice(done);
+        }
+        let is_open = self.session.is_in_transaction();
+        if is_open && run.end == 0 {
+            self.held.extend_from_slice(open);
+            return Bytes::new();
+        }
+        let mut all = std::mem::take(&mut self.held);
+        all.extend_from_slice(done);
+        self.held.extend_from_slice(open);
+        Bytes::from(all)
+    }
+
+    /// Runs what is planned.
+    async fn run(&mut self) -> Result<(), Fault> {
+        let Applier {
+            service,
+            session,
+            batch,
+            config,
+            ..
+        } = self;
+        let service = *service;
+        let now = clock::now();
+        session
+            .connection
+            .shared
+            .active_ms
+            .store(now.unix_ms, Relaxed);
+        let mut step = session.run(batch, config, now);
+        loop {
+            batch.out.clear();
+            match step {
+                Step::Done => return Ok(()),
+                Step::Wait(ticket) => {
+                    let mut job = poll_fn(|cx| ticket.poll(cx)).await;
+                    if let Some(next) = session.resume(batch, &mut job, config, clock::now()) {
+                        step = next;
+                        continue;
+                    }
+                }
+                Step::Deliver => {
+                    service.pubsub.deliver();
+                    tokio::task::yield_now().await;
+                }
+                Step::AwaitLog => {
+                    poll_fn(|cx| service.poll_writers_room(cx)).await;
+                }
+                Step::Configured => *config = service.config.load_full(),
+                Step::Flush => {}
+                Step::Yield => tokio::task::yield_now().await,
+                Step::SleepUntil(_) | Step::Close | Step::Follow | Step::Shutdown => {
+                    // What waits is the next one still; what ends the link has run.
+                    let has_run = !matches!(step, Step::SleepUntil(_));
+                    let at = batch.next.saturating_sub(usize::from(has_run));
+                    let name = batch.plans.get(at).map_or_else(String::new, |plan| {
+                        lossless::text_of(batch.args(plan).get(0)).into_owned()
+                    });
+                    return Err(Fault::Foreign(name));
+                }
+            }
+            step = session.run(batch, config, clock::now());
+        }
+    }
+
+    /// The link ends: a transaction that has begun is forgotten.
+    pub(super) fn end(mut self) {
+        self.service.pause.rest.set_link(0);
+        self.session.connection.shared.leave();
+        self.session.end();
+    }
+}

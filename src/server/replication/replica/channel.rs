@@ -1,0 +1,237 @@
+//! The second connection to a primary: the snapshot comes through it, and the stream meanwhile through the first one,
+//! whose bytes are kept here until the snapshot is loaded.
+//!
+//! ```text
+//!          first connection                             second connection
+//! Valkey   PSYNC ▸ +DUALCHANNELSYNC                     REPLCONF rdb-channel 1 ▸ SYNC ▸ $ENDOFF:offset id db client
+//!          REPLCONF set-rdb-client-id client            ▸ $EOF:mark ▸ snapshot
+//!          PSYNC id offset+1 ▸ +CONTINUE ▸ stream
+//! Redis    PSYNC ▸ +RDBCHANNELSYNC client ▸ stream      REPLCONF rdb-channel 1 main-ch-client-id client
+//!                                                       PSYNC ? -1 ▸ +FULLRESYNC id offset ▸ $EOF:mark ▸ snapshot
+//! ```
+
+use std::io;
+use std::time::Duration;
+
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::full_sync::SIGN_OF_LIFE;
+use super::handshake::{self, Answer, Position, Refusal, shown};
+use super::wire::{Patience, Wire, request, within};
+use super::{Follower, Target};
+use basalt_commands::command::host::primary::Words;
+use basalt_commands::config::Config;
+use basalt_core::base::lossless;
+use basalt_core::resp::answer::Answer as Said;
+
+/// How often it is looked whether there is room again.
+const LOOK_FOR_ROOM: Duration = Duration::from_millis(100);
+
+/// A snapshot that is about to come.
+pub(super) struct Opened {
+    pub(super) wire: Wire,
+    /// Where in which stream the snapshot stands.
+    pub(super) id: String,
+    pub(super) offset: u64,
+    /// The database that the stream has selected there, if the primary says so.
+    pub(super) db: Option<usize>,
+}
+
+/// What a primary says of a snapshot in Valkey's words.
+#[derive(Debug, PartialEq, Eq)]
+struct EndOffset {
+    id: String,
+    offset: u64,
+    db: Option<usize>,
+    client: u64,
+}
+
+/// Opens it, and has the stream come through the first connection.
+pub(super) async fn open(
+    main: &mut Wire,
+    target: &Target,
+    (words, main_client): (Words, Option<u64>),
+    config: &Config,
+    timeout: Patience<'_>,
+) -> Result<Opened, Refusal> {
+    let from = config.bind_source_addr.parse().ok();
+    let mut wire = Wire::open(&target.host, target.port, from, main.tls(), timeout).await?;
+    handshake::authenticate(&mut wire, config, timeout).await?;
+    let main_client = main_client.map(|client| client.to_string());
+    introduce(&mut wire, main_client.as_deref(), config, timeout).await?;
+    match words {
+        Words::Redis => {
+            wire.send(&request(&[b"PSYNC", b"?", b"-1"]), timeout)
+                .await?;
+            let reply = wire.answer(timeout).await?;
+            match handshake::answer_of(&reply)? {
+                Answer::Full { id, offset } => Ok(Opened {
+                    wire,
+                    id,
+                    offset,
+                    db: None,
+                }),
+                _ => Err(refusal(&reply)),
+            }
+        }
+        Words::Valkey => {
+            wire.send(&request(&[b"SYNC"]), timeout).await?;
+            let line = wire.reply(timeout).await?;
+            let told = end_offset(&line).ok_or_else(|| Refusal::Denied(shown(&line)))?;
+            follow(main, &told, timeout).await?;
+            let EndOffset { id, offset, db, .. } = told;
+            Ok(Opened {
+                wire,
+                id,
+                offset,
+                db,
+            })
+        }
+    }
+}
+
+/// Says that the snapshot is wanted, and nothing behind it.
+async fn introduce(
+    wire: &mut Wire,
+    main_client: Option<&str>,
+    config: &Config,
+    timeout: Patience<'_>,
+) -> Result<(), Refusal> {
+    let (port, address) = (
+        handshake::announced_port(config),
+        lossless::bytes_of(&config.replica_announce_ip),
+    );
+    let version = handshake::KNOWN_VALKEY;
+    let mut said: Vec<&[u8]> = vec![b"REPLCONF", b"capa", b"eof"];
+    said.extend([&b"capa"[..], b"basalt", b"rdb-only", b"1"]);
+    said.extend([&b"rdb-channel"[..], b"1"]);
+    match main_client {
+        Some(client) => said.extend([&b"main-ch-client-id"[..], client.as_bytes()]),
+        // Redis 8.0 knows no version, and refuses all of what it stands in.
+        None => said.extend([&b"version"[..], version.as_bytes()]),
+    }
+    said.extend([&b"listening-port"[..], port.as_bytes()]);
+    if !address.is_empty() {
+        said.extend([&b"ip-address"[..], &address]);
+    }
+    wire.send(&request(&said), timeout).await?;
+    match wire.answer(timeout).await? {
+        Said::Status(_) => Ok(()),
+        other => Err(refusal(&other)),
+    }
+}
+
+/// Asks for what follows the snapshot.
+async fn follow(main: &mut Wire, told: &EndOffset, timeout: Patience<'_>) -> Result<(), Refusal> {
+    let client = told.client.to_string();
+    let named = request(&[b"REPLCONF", b"set-rdb-client-id", client.as_bytes()]);
+    main.send(&named, timeout).await?;
+    let reply = main.answer(timeout).await?;
+    let Said::Status(_) = reply else {
+        return Err(refusal(&reply));
+    };
+    let position = Position {
+        id: told.id.clone(),
+        next: told.offset + 1,
+    };
+    match handshake::ask(main, Some(&position), false, timeout).await? {
+        Answer::Continue { id } if id.is_none() || id.as_ref() == Some(&told.id) => Ok(()),
+        answer => Err(Refusal::Nonsense(format!(
+            "the stream does not follow the snapshot: {answer:?}"
+        ))),
+    }
+}
+
+/// `$ENDOFF:<offset> <id> <db or -1> <client id>`
+fn end_offset(line: &[u8]) -> Option<EndOffset> {
+    let text = str::from_utf8(line.strip_prefix(b"$ENDOFF:")?).ok()?;
+    let words: Vec<&str> = text.split(' ').collect();
+    let &[offset, id, db, client] = words.as_slice() else {
+        return None;
+    };
+    let (offset, db): (i64, i64) = (offset.parse().ok()?, db.parse().ok()?);
+    handshake::is_id(id).then_some(())?;
+    Some(EndOffset {
+        id: id.to_owned(),
+        offset: u64::try_from(offset).ok()?,
+        db: usize::try_from(db).ok(),
+        client: client.parse().ok()?,
+    })
+}
+
+fn refusal(reply: &Said) -> Refusal {
+    Refusal::Denied(reply.to_string())
+}
+
+/// Keeps what comes of the stream until there is no room: what comes then stays with the primary. Ends when the
+/// connection does.
+pub(super) async fn read_ahead(follower: &Follower, main: &mut Wire) -> io::Error {
+    let timeout = &move || follower.timeout();
+    let mut signs = interval(SIGN_OF_LIFE);
+    signs.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut is_full = false;
+    loop {
+        let kept = main.kept_bytes();
+        follower.note_ahead(kept);
+        if kept as u64 >= follower.ahead_max() {
+            if !std::mem::replace(&mut is_full, true) {
+                tracing::info!(
+                    "{kept} bytes of the stream wait for the snapshot, which is as much as may: the rest stays with \
+                     the master"
+                );
+            }
+            tokio::select! {
+                _ = signs.tick() => main.send_soon(b"\n"),
+                () = tokio::time::sleep(LOOK_FOR_ROOM) => {}
+            }
+            continue;
+        }
+        // The loop is over when the time is, so that a sign of life in between does not prolong it.
+        let reading = async {
+            loop {
+                tokio::select! {
+                    biased;
+                    read = main.read_ahead() => return read,
+                    _ = signs.tick() => main.send_soon(b"\n"),
+                }
+            }
+        };
+        if let Err(error) = within(timeout, reading).await {
+            return error;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_a_snapshot_ends_is_told_in_four_words() {
+        let id = "0123456789abcdef0123456789abcdef01234567";
+        let read = |text: String| end_offset(text.as_bytes());
+        let told = |db| {
+            Some(EndOffset {
+                id: id.to_owned(),
+                offset: 12,
+                db,
+                client: 7,
+            })
+        };
+        assert_eq!(read(format!("$ENDOFF:12 {id} -1 7")), told(None));
+        assert_eq!(read(format!("$ENDOFF:12 {id} 3 7")), told(Some(3)));
+        for lie in [
+            String::new(),
+            "$EOF:x".to_owned(),
+            "$ENDOFF:".to_owned(),
+            format!("$ENDOFF:-1 {id} 0 7"),
+            format!("$ENDOFF:12 {id} 0"),
+            format!("$ENDOFF:12 {id} x 7"),
+            format!("$ENDOFF:12 {id} 0 -7"),
+            format!("$ENDOFF:12 {id} 0 7 8"),
+            "$ENDOFF:12 short 0 7".to_owned(),
+        ] {
+            assert_eq!(read(lie.clone()), None, "{lie}");
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! What a replica says first: who it is, what it can, and from where on it wants the stream.
+//!
+//! ```text
+//! PING ▸ AUTH ▸ REPLCONF listening-port, ip-address, capa, version ▸ PSYNC id offset
+//!                                          ◀ +FULLRESYNC id offset | +CONTINUE [id] | an error
+//! ```
+
+use std::io;
+
+use super::wire::{Patience, Wire, request};
+use crate::replication::history::ID_LEN;
+use basalt_commands::command::host::primary::Words;
+use basalt_commands::config::Config;
+use basalt_core::base::lossless;
+use basalt_core::resp::answer::Answer as Said;
+
+/// Where the stream is to go on: its id, and the offset of the first byte that is wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Position {
+    pub(super) id: String,
+    pub(super) next: u64,
+}
+
+/// What a primary answers to PSYNC.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// A snapshot comes, which holds the stream with this id up to an offset.
+    Full { id: String, offset: u64 },
+    /// The stream goes on, under another id if one is named.
+    Continue { id: Option<String> },
+    /// The snapshot is to be fetched by another connection, which names this one by a client id in the words of Redis.
+    Channel(Words, Option<u64>),
+    /// The primary knows no PSYNC: a snapshot comes with the stream behind it, of which no offset is known.
+    Old,
+}
+
+/// Why there is no stream.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Refusal {
+    /// The connection broke.
+    #[error("{}", match .0.kind() {
+        io::ErrorKind::TimedOut => "Timeout connecting to the MASTER...".to_owned(),
+        _ => .0.to_string(),
+    })]
+    Broken(#[from] io::Error),
+    /// The primary can not serve replicas now.
+    #[error("Master is currently unable to PSYNC but should be in the future: {0}")]
+    Later(String),
+    /// The primary does not take this server as a replica.
+    #[error("{0}")]
+    Denied(String),
+    /// What it says makes no sense.
+    #[error("{0}")]
+    Nonsense(String),
+}
+
+/// The version of Valkey whose snapshots are read here. By it a primary of Valkey chooses their form, and refuses to
+/// send what the form of an older version can not carry.
+pub(super) const KNOWN_VALKEY: &str = "9.1.0";
+
+/// Says who this server is. `timeout` is how long each answer may take.
+pub(super) async fn introduce(
+    wire: &mut Wire,
+    config: &Config,
+    takes_channel: bool,
+    timeout: Patience<'_>,
+) -> Result<(), Refusal> {
+    wire.send(&request(&[b"PING"]), timeout).await?;
+    let reply = wire.answer(timeout).await?;
+    let wants_more: [&[u8]; 3] = [b"NOAUTH", b"NOPERM", b"ERR operation not permitted"];
+    let goes_on = match &reply {
+        Said::Status(_) => true,
+        Said::Error(why) => wants_more.iter().any(|text| why.starts_with(text)),
+        Said::Words(_) | Said::Other => false,
+    };
+    if !goes_on {
+        return Err(Refusal::Denied(format!(
+            "Error reply to PING from master: '{reply}'"
+        )));
+    }
+    tracing::info!("Master replied to PING, replication can continue...");
+    authenticate(wire, config, timeout).await?;
+    let port = announced_port(config);
+    let address = lossless::bytes_of(&config.replica_announce_ip);
+    let version = KNOWN_VALKEY;
+    let mut said: Vec<(&str, Vec<&[u8]>)> = vec![(
+        "listening-port",
+        vec![b"REPLCONF", b"listening-port", port.as_bytes()],
+    )];
+    if !address.is_empty() {
+        said.push(("ip-address", vec![b"REPLCONF", b"ip-address", &address]));
+    }
+    // Others pass over what they do not know.
+    let mut can: Vec<&[u8]> = [
+        "REPLCONF", "capa", "eof", "capa", "psync2", "capa", "basalt",
+    ]
+    .map(str::as_bytes)
+    .to_vec();
+    if takes_channel && config.dual_channel_replication_enabled {
+        can.extend([&b"capa"[..], b"dual-channel"]);
+    }
+    if takes_channel && config.repl_rdb_channel {
+        can.extend([&b"capa"[..], b"rdb-channel-repl"]);
+    }
+    said.push(("capa", can));
+    said.push(("VERSION", vec![b"REPLCONF", b"version", version.as_bytes()]));
+    let all: Vec<u8> = said.iter().flat_map(|(_, words)| request(words)).collect();
+    wire.send(&all, timeout).await?;
+    for (name, _) in &said {
+        let reply = wire.answer(timeout).await?;
+        if let Said::Error(_) = reply {
+            tracing::info!("(Non critical) Master does not understand REPLCONF {name}: {reply}");
+        }
+    }
+    Ok(())
+}
+
+/// The port that the primary is told.
+pub(super) fn announced_port(config: &Config) -> String {
+    let port = match config.replica_announce_port {
+        0 if config.tls_replication && config.tls_port != 0 => config.tls_port,
+        0 => config.port,
+        announced => announced,
+    };
+    port.to_string()
+}
+
+/// Proves that this server may follow, if it is to.
+pub(super) async fn authenticate(
+    wire: &mut Wire,
+    config: &Config,
+    timeout: Patience<'_>,
+) -> Result<(), Refusal> {
+    if let Some(asked) = config.sign_in(request) {
+        wire.send(&asked, timeout).await?;
+        let reply = wire.answer(timeout).await?;
+        if let Said::Error(_) = reply {
+            return Err(Refusal::Denied(format!(
+                "Unable to AUTH to MASTER: {reply}"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Asks for the stream from a position on, or for all; `hands_over` says that this server is to be the primary then.
+pub(super) async fn ask(
+    wire: &mut Wire,
+    position: Option<&Position>,
+    hands_over: bool,
+    timeout: Patience<'_>,
+) -> Result<Answer, Refusal> {
+    let next = position.map(|position| position.next.to_string());
+    let mut words: Vec<&[u8]> = vec![b"PSYNC"];
+    match (position, &next) {
+        (Some(position), Some(next)) => {
+            tracing::info!(
+                "Trying a partial resynchronization (request {}:{next}).",
+                position.id
+            );
+            words.extend([position.id.as_bytes(), next.as_bytes()]);
+        }
+        _ => {
+            tracing::info!("Partial resynchronization not possible (no cached master)");
+            words.extend([&b"?"[..], b"-1"]);
+        }
+    }
+    if hands_over {
+        words.push(b"FAILOVER");
+    }
+    wire.send(&request(&words), timeout).await?;
+    let reply = wire.answer(timeout).await?;
+    let answer = answer_of(&reply)?;
+    if answer == Answer::Old && hands_over {
+        return Err(Refusal::Denied(format!(
+            "The replica does not take over: {reply}"
+        )));
+    }
+    if answer == Answer::Old {
+        tracing::warn!("Master does not support PSYNC or is in error state (reply: {reply})");
+        tracing::info!("Retrying with SYNC...");
+        wire.send(&request(&[b"SYNC"]), timeout).await?;
+    }
+    Ok(answer)
+}
+
+/// What an answer to PSYNC says.
+pub(super) fn answer_of(reply: &Said) -> Result<Answer, Refusal> {
+    let text = reply.to_string();
+    let nonsense = || Refusal::Nonsense(format!("Unexpected reply to PSYNC from master: {text}"));
+    let mut words = text.split(' ').filter(|word| !word.is_empty());
+    match words.next() {
+        Some("+FULLRESYNC") => {
+            let (Some(id), Some(offset), None) = (words.next(), words.next(), words.next()) else {
+                return Err(nonsense());
+            };
+            let offset = offset.parse::<i64>().ok().and_then(|at| at.try_into().ok());
+            match (is_id(id), offset) {
+                (true, Some(offset)) => Ok(Answer::Full {
+                    id: id.to_owned(),
+                    offset,
+                }),
+                _ => Err(nonsense()),
+            }
+        }
+        Some("+CONTINUE") => match (words.next(), words.next()) {
+            (None, _) => Ok(Answer::Continue { id: None }),
+            (Some(id), None) if is_id(id) => Ok(Answer::Continue {
+                id: Some(id.to_owned()),
+            }),
+            _ => Err(nonsense()),
+        },
+        Some("+DUALCHANNELSYNC") => match words.next() {
+            None => Ok(Answer::Channel(Words::Valkey, None)),
+            Some(_) => Err(nonsense()),
+        },
+        Some("+RDBCHANNELSYNC") => match (words.next().map(str::parse), words.next()) {
+            (Some(Ok(client)), None) => Ok(Answer::Channel(Words::Redis, Some(client))),
+            _ => Err(nonsense()),
+        },
+        Some("-NOMASTERLINK" | "-LOADING") => Err(Refusal::Later(text)),
+        Some(word) if word.starts_with('-') => Ok(Answer::Old),
+        _ => Err(nonsense()),
+    }
+}
+
+/// Redis takes any 40 characters for an id; ours are written to files and lines, so they are what ids are made of.
+pub(super) fn is_id(text: &str) -> bool {
+    text.len() == ID_LEN && text.bytes().all(|byte| byte.is_ascii_alphanumeric())
+}
+
+/// What came, for the log.
+pub(super) fn shown(line: &[u8]) -> String {
+    lossless::text_of(line).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_one_of_few_or_nonsense() {
+        let id = "0123456789abcdef0123456789abcdef01234567";
+        let full = Answer::Full {
+            id: id.to_owned(),
+            offset: 12,
+        };
+        let read = |text: String| {
+            let (sign, rest) = text.split_at_checked(1).unwrap_or(("", ""));
+            let rest = rest.as_bytes().to_vec();
+            answer_of(&match sign {
+                "+" => Said::Status(rest),
+                "-" => Said::Error(rest),
+                _ => Said::Other,
+            })
+        };
+        assert_eq!(read(format!("+FULLRESYNC {id} 12")).expect("fine"), full);
+        let other = Answer::Continue {
+            id: Some(id.to_owned()),
+        };
+        assert_eq!(read(format!("+CONTINUE {id}")).expect("fine"), other);
+        let same = Answer::Continue { id: None };
+        assert_eq!(read("+CONTINUE".to_owned()).expect("fine"), same);
+        let dual = Answer::Channel(Words::Valkey, None);
+        assert_eq!(read("+DUALCHANNELSYNC".to_owned()).expect("fine"), dual);
+        let rdb = Answer::Channel(Words::Redis, Some(7));
+        assert_eq!(read("+RDBCHANNELSYNC 7".to_owned()).expect("fine"), rdb);
+        assert_eq!(read("-ERR unknown".to_owned()).expect("fine"), Answer::Old);
+        for text in ["-LOADING x", "-NOMASTERLINK y"] {
+            assert!(matches!(read(text.to_owned()), Err(Refusal::Later(_))));
+        }
+        for text in [
+            "".to_owned(),
+            "+OK".to_owned(),
+            "+FULLRESYNC".to_owned(),
+            format!("+FULLRESYNC {id}"),
+            format!("+FULLRESYNC {id} -1"),
+            format!("+FULLRESYNC {id} x"),
+            format!("+FULLRESYNC {id} 1 2"),
+            "+FULLRESYNC short 1".to_owned(),
+            "+CONTINUE short".to_owned(),
+            "+DUALCHANNELSYNC 1".to_owned(),
+            "+RDBCHANNELSYNC".to_owned(),
+            "+RDBCHANNELSYNC -1".to_owned(),
+            "+RDBCHANNELSYNC 1 2".to_owned(),
+            format!("+CONTINUE {id} {id}"),
+            format!("+CONTINUE {}", "/".repeat(40)),
+        ] {
+            assert!(matches!(read(text), Err(Refusal::Nonsense(_))));
+        }
+    }
+}

@@ -1,0 +1,436 @@
+//! One link to a primary, from the connect to its end.
+//!
+//! ```text
+//! connect ▸ introduce ▸ ask ─┬─ +CONTINUE ──────────────────────────────────────────┬─▸ apply what comes, say how far
+//!                            ├─ +FULLRESYNC ▸ all data anew (`renewal`) ─────────────┤
+//!                            └─ a second connection (`channel`) ▸ all data anew ─────┘
+//!                               the stream is read ahead meanwhile
+//! ```
+//!
+//! It can be stopped at any moment, and stops between two turns of what it applies: what was run counts, and nothing is
+//! run of which the stream does not know.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
+
+use super::apply::{Applier, Fault};
+use super::channel;
+use super::coming::Coming;
+use super::handshake::{self, Answer, Position, Refusal};
+use super::wire::{Wire, request};
+use super::{Follower, Target};
+use crate::telemetry::clock;
+use basalt_commands::client::shared::{Peer, Shared};
+use basalt_commands::command::host::primary::Words;
+use basalt_commands::command::host::replica::LinkState;
+use basalt_commands::config::Config;
+
+/// How often the primary is told how far this server is.
+const ACKNOWLEDGE_EVERY: Duration = Duration::from_secs(1);
+
+/// How much of the stream is taken while a pause holds it back.
+const HELD_BYTES_MAX: usize = 64 << 20;
+
+/// How soon it is looked again whether a pause is over.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+
+/// Why a link ended.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum End {
+    /// The link was to stop.
+    #[error("stopped")]
+    Stopped,
+    /// The primary can not be reached.
+    #[error("Error condition on socket for SYNC: {0}")]
+    Unreachable(io::Error),
+    /// The primary answers, and there is no stream.
+    #[error("{0}")]
+    Refused(#[from] Refusal),
+    /// The second connection, for the snapshot, did not come about.
+    #[error("No second connection to the master for the snapshot: {0}")]
+    Channel(Refusal),
+    /// The snapshot did not come, or not whole.
+    #[error("I/O error trying to sync with MASTER: {0}")]
+    Transfer(io::Error),
+    /// The primary says why there is no snapshot.
+    #[error("MASTER aborted replication with an error: {0}")]
+    Aborted(String),
+    /// In place of a snapshot came something else.
+    #[error(
+        "Bad protocol from MASTER, the first byte is not '$' (we received '{0}'), are you sure the host and port are right?"
+    )]
+    NoSnapshot(String),
+    /// The snapshot can not be loaded.
+    #[error("Failed trying to load the MASTER synchronization DB from {0}, check server logs.")]
+    Unloadable(String),
+    /// The stream ended.
+    #[error("Connection with master lost: {0}")]
+    Lost(io::Error),
+    /// Nothing came for too long.
+    #[error("MASTER timeout: no data nor PING received...")]
+    Silent,
+    /// Somebody closed it (CLIENT KILL).
+    #[error("Connection with master lost: it was killed")]
+    Killed,
+    /// The stream makes no sense.
+    #[error("{0}")]
+    Broken(#[from] Fault),
+}
+
+/// See the module.
+pub(super) struct Link<'l> {
+    pub(super) follower: &'static Follower,
+    pub(super) target: &'l Target,
+    pub(super) stopped: watch::Receiver<bool>,
+    /// The primary is to make room for this one (PSYNC … FAILOVER).
+    pub(super) hands_over: bool,
+    /// The snapshot may come through a connection of its own, where the configuration says so.
+    pub(super) takes_channel: bool,
+}
+
+/// All that is there before the data are touched.
+struct Prepared {
+    /// The connection of the stream.
+    wire: Wire,
+    /// The connection of the snapshot, if it has its own.
+    rdb: Option<Wire>,
+    coming: Option<Coming>,
+}
+
+impl Link<'_> {
+    /// Runs it; whether the stream came.
+    pub(super) async fn run(mut self) -> (bool, End) {
+        let mut stopped = self.stopped.clone();
+        let prepared = tokio::select! {
+            biased;
+            _ = stopped.wait_for(|stopped| *stopped) => return (false, End::Stopped),
+            prepared = self.prepare() => prepared,
+        };
+        let Prepared {
+            mut wire,
+            rdb,
+            coming,
+        } = match prepared {
+            Ok(prepared) => prepared,
+            Err(end) => return (false, end),
+        };
+        let renewed = match (coming, rdb) {
+            (None, _) => Ok(()),
+            (Some(coming), None) => self.renew(&mut wire, coming, stopped).await,
+            (Some(coming), Some(mut rdb)) => self.renew_beside(&mut rdb, &mut wire, coming).await,
+        };
+        if let Err(end) = renewed {
+            return (false, end);
+        }
+        let end = self.apply(wire).await;
+        (true, end)
+    }
+
+    pub(super) fn config(&self) -> Arc<Config> {
+        self.follower.service.config.load_full()
+    }
+
+    /// All up to the stream, or to a snapshot that lies in a file. It may be dropped at any moment.
+    async fn prepare(&mut self) -> Result<Prepared, End> {
+        let (follower, config) = (self.follower, self.config());
+        let timeout = &move || follower.timeout();
+        let Target { host, port } = self.target;
+        tracing::info!("Connecting to MASTER {host}:{port}");
+        follower.set_state(LinkState::Connecting);
+        let from = config.bind_source_addr.parse().ok();
+        let tls = match config.tls_replication {
+            true => follower.service.tls.current(),
+            false => None,
+        };
+        tracing::info!("MASTER <-> REPLICA sync started");
+        let mut wire = Wire::open(host, *port, from, tls, timeout)
+            .await
+            .map_err(End::Unreachable)?;
+        follower.set_state(LinkState::Handshake);
+        handshake::introduce(&mut wire, &config, self.takes_channel, timeout).await?;
+        follower.awake().await;
+        let position = follower.position();
+        let answer = handshake::ask(&mut wire, position.as_ref(), self.hands_over, timeout).await;
+        if self.hands_over {
+            match &answer {
+                Ok(_) => follower.failover_is_over(),
+                Err(Refusal::Denied(_)) => {
+                    follower.end_failover("Failover target rejected psync request");
+                }
+                Err(_) => {}
+            }
+        }
+        let answer = answer?;
+        let (mut rdb, mut coming) = (None, None);
+        match self.check(answer, position.as_ref())? {
+            Answer::Full { id, offset } => {
+                tracing::info!("Full resync from master: {id}:{offset}");
+                let begun = self.receive(&mut wire, (id, offset, None), timeout, &config);
+                coming = Some(begun.await?);
+            }
+            Answer::Channel(words, client) => {
+                let told = (words, client);
+                let opened = channel::open(&mut wire, self.target, told, &config, timeout);
+                let opened = opened.await.map_err(End::Channel)?;
+                let (id, offset) = (opened.id, opened.offset);
+                tracing::info!("Full resync from master, by a second connection: {id}:{offset}");
+                let from = rdb.insert(opened.wire);
+                let begun = self.receive(from, (id, offset, opened.db), timeout, &config);
+                // The stream may end while the snapshot goes to a file.
+                coming = Some(tokio::select! {
+                    begun = begun => begun?,
+                    error = channel::read_ahead(follower, &mut wire) => return Err(End::Lost(error)),
+                });
+            }
+            _ => {}
+        }
+        Ok(Prepared { wire, rdb, coming })
+    }
+
+    /// All data anew by a connection of its own, while the stream is read ahead. Not to be dropped on its way.
+    async fn renew_beside(
+        &self,
+        rdb: &mut Wire,
+        main: &mut Wire,
+        coming: Coming,
+    ) -> Result<(), End> {
+        let (halt, halted) = watch::channel(false);
+        let mut stopped = self.stopped.clone();
+        let mut renewing = std::pin::pin!(self.renew(rdb, coming, halted));
+        let mut reading = std::pin::pin!(channel::read_ahead(self.follower, main));
+        let (mut lost, mut is_stopped) = (None, false);
+        loop {
+            tokio::select! {
+                biased;
+                renewed = &mut renewing => return match (renewed, lost) {
+                    (Err(_), Some(error)) => Err(End::Lost(error)),
+                    (renewed, _) => renewed,
+                },
+                _ = stopped.wait_for(|stopped| *stopped), if !is_stopped => {
+                    is_stopped = true;
+                    let _ = halt.send(true);
+                }
+                error = &mut reading, if lost.is_none() => {
+                    lost = Some(error);
+                    let _ = halt.send(true);
+                }
+            }
+        }
+    }
+
+    /// What an answer means for the stream of this server.
+    fn check(&self, answer: Answer, position: Option<&Position>) -> Result<Answer, End> {
+        match answer {
+            Answer::Full { .. } => Ok(answer),
+            Answer::Channel(words, _) => {
+                let config = self.config();
+                let was_offered = match words {
+                    Words::Valkey => config.dual_channel_replication_enabled,
+                    Words::Redis => config.repl_rdb_channel,
+                };
+                match was_offered && self.takes_channel {
+                    true => Ok(answer),
+                    false => {
+                        let text = "the master wants a second connection, which was not offered";
+                        Err(Refusal::Nonsense(text.to_owned()).into())
+                    }
+                }
+            }
+            Answer::Continue { id } => {
+                let Some(position) = position else {
+                    let text = "the master goes on with a stream that it was not asked for";
+                    return Err(Refusal::Nonsense(text.to_owned()).into());
+                };
+                tracing::info!("Successful partial resynchronization with master.");
+                if let Some(new) = id.as_deref().filter(|new| *new != position.id) {
+                    tracing::info!("Master replication ID changed to {new}");
+                    self.follower.continue_as(new);
+                }
+                Ok(Answer::Continue { id })
+            }
+            // Without offsets nothing goes on after a break, so that the next link begins anew.
+            Answer::Old => Ok(Answer::Full {
+                id: crate::replication::history::random_id(),
+                offset: 0,
+            }),
+        }
+    }
+
+    /// Applies the stream until it ends.
+    async fn apply(&mut self, mut wire: Wire) -> End {
+        let follower = self.follower;
+        let service = follower.service;
+        let (peer, local) = wire.addresses();
+        let (peer, local) = (peer.to_string(), local.to_string());
+        let shared = Arc::new(Shared::new(
+            service.clients.next_id(),
+            peer,
+            local,
+            wire.fd(),
+            false,
+            clock::unix_ms(),
+        ));
+        shared.set_peer(Peer::Primary);
+        shared.no_evict.store(true, Relaxed);
+        service.clients.add(Arc::clone(&shared));
+        let mut applier = Applier::new(service, Arc::clone(&shared), follower.db());
+        follower.connected();
+        let end = self.stream(&mut wire, &mut applier, &shared).await;
+        follower.set_db(applier.db());
+        follower.waiting_bytes.store(0, Relaxed);
+        applier.end();
+        service.clients.remove(shared.id);
+        end
+    }
+
+    async fn stream(&mut self, wire: &mut Wire, applier: &mut Applier, shared: &Shared) -> End {
+        let (follower, service) = (self.follower, self.follower.service);
+        let mut stopped = self.stopped.clone();
+        let mut ticks = interval_at(Instant::now() + ACKNOWLEDGE_EVERY, ACKNOWLEDGE_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut heard = Instant::now();
+        let mut synced = Synced::default();
+        self.acknowledge(wire, shared, &mut synced);
+        loop {
+            let mut is_held;
+            loop {
+                follower.awake().await;
+                if *stopped.borrow() {
+                    return End::Stopped;
+                }
+                is_held = service.pause.holds_stream(clock::unix_ms());
+                if is_held {
+                    break;
+                }
+                let applied = {
+                    let _turn = follower.stream.at_rest().await;
+                    match applier.turn().await {
+                        Ok(applied) => {
+                            let is_more = applied.is_more;
+                            follower.stream.append(applied.bytes);
+                            follower.set_db(applier.db());
+                            is_more
+                        }
+                        Err(fault) => {
+                            follower.forget_position();
+                            return fault.into();
+                        }
+                    }
+                };
+                if !applied {
+                    break;
+                }
+                tokio::task::yield_now().await;
+            }
+            let waiting_bytes = applier.waiting_bytes();
+            follower.waiting_bytes.store(waiting_bytes as u64, Relaxed);
+            let takes_more = !is_held || waiting_bytes < HELD_BYTES_MAX;
+            if !takes_more {
+                heard = Instant::now();
+            }
+            if follower.take_question() {
+                self.acknowledge(wire, shared, &mut synced);
+            }
+            tokio::select! {
+                biased;
+                _ = stopped.wait_for(|stopped| *stopped) => return End::Stopped,
+                () = killed(shared) => return End::Killed,
+                read = wire.read_into(applier.input()), if takes_more => match read {
+                    Ok(count) => {
+                        heard = Instant::now();
+                        shared.bytes_in.add(count as u64);
+                        follower.note_input(count);
+                        follower.note_ahead(wire.kept_bytes());
+                    }
+                    Err(error) => return End::Lost(error),
+                },
+                () = tokio::time::sleep(LOOK_AGAIN), if is_held => {}
+                _ = ticks.tick() => {
+                    if heard.elapsed() > follower.timeout() {
+                        return End::Silent;
+                    }
+                    self.acknowledge(wire, shared, &mut synced);
+                }
+            }
+        }
+    }
+
+    /// Tells the primary how far this server is, and how far its append-only file is on the disk, if it has one.
+    fn acknowledge(&self, wire: &mut Wire, shared: &Shared, synced: &mut Synced) {
+        let applied = self.follower.stream.backlog.end();
+        let position = shared.log_position.load(Relaxed);
+        let is_synced = |position| self.follower.aof.is_synced(position, None);
+        let on_disk = synced.look(applied, position, is_synced);
+        let (applied, on_disk) = (applied.to_string(), on_disk.map(|at| at.to_string()));
+        let mut words: Vec<&[u8]> = vec![b"REPLCONF", b"ACK", applied.as_bytes()];
+        if let Some(on_disk) = &on_disk {
+            words.extend([&b"FACK"[..], on_disk.as_bytes()]);
+        }
+        wire.send_soon(&request(&words));
+    }
+}
+
+/// How much of the stream is on the disk, as far as it was looked.
+#[derive(Debug, Default)]
+struct Synced {
+    /// The offset up to which all is on the disk.
+    offset: Option<u64>,
+    /// An offset of which that is not known yet, and the position in the log behind all that was applied before it.
+    pending: Option<(u64, u64)>,
+}
+
+impl Synced {
+    /// The offset up to which all is on the disk; none: nothing is known, or there is no append-only file.
+    fn look(
+        &mut self,
+        applied: u64,
+        position: u64,
+        is_synced: impl Fn(u64) -> Option<bool>,
+    ) -> Option<u64> {
+        let (offset, position) = *self.pending.get_or_insert((applied, position));
+        match is_synced(position) {
+            Some(true) => {
+                self.offset = Some(offset);
+                self.pending = None;
+            }
+            Some(false) => {}
+            None => *self = Synced::default(),
+        }
+        self.offset
+    }
+}
+
+/// Ready when somebody closes the link.
+async fn killed(shared: &Shared) {
+    std::future::poll_fn(|cx| {
+        shared.waker.register(cx.waker());
+        match shared.is_killed() {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }
+    })
+    .await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_offset_is_on_the_disk_when_the_log_before_it_is() {
+        let mut synced = Synced::default();
+        let until = |end: u64| move |position: u64| Some(position <= end);
+        assert_eq!(synced.look(10, 5, until(4)), None);
+        // What was applied meanwhile counts from the next look on.
+        assert_eq!(synced.look(20, 9, until(5)), Some(10));
+        assert_eq!(synced.look(20, 9, until(8)), Some(10));
+        assert_eq!(synced.look(30, 12, until(9)), Some(20));
+        assert_eq!(synced.look(30, 12, |_| None), None);
+    }
+}

@@ -1,0 +1,273 @@
+//! All data anew: which way the snapshot takes, and what is there of before if it does not come to its end.
+//!
+//! ```text
+//! by a file    received, looked through ▸ old data go ▸ loaded
+//! straight     old data go ▸ loaded as it comes
+//! aside        loaded aside as it comes ▸ it takes the place of the old data at one moment
+//! ```
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use tokio::time::interval;
+
+use super::coming::{Coming, Way};
+use super::framing::Extent;
+use super::full_sync::{self, Aside, SIGN_OF_LIFE};
+use super::link::{End, Link};
+use super::role;
+use super::wire::{Patience, Wire};
+use crate::persist::load::{LoadError, Loaded};
+use crate::telemetry::progress::Meter;
+use basalt_commands::config::Config;
+use basalt_commands::config::values::DisklessLoad;
+use basalt_core::base::lossless;
+
+/// Where a snapshot comes from, and whether it is to stop.
+type Source<'w> = (&'w mut Wire, watch::Receiver<bool>);
+
+impl Link<'_> {
+    fn way(&self, config: &Config, id: &str) -> Way {
+        let service = self.follower.service;
+        let all = service.all_published.iter();
+        let is_empty = || {
+            let mut dbs = all.flat_map(|shard| shard.dbs.iter());
+            dbs.all(|db| db.keys.get() == 0)
+        };
+        match config.repl_diskless_load {
+            // The old data are of the same stream, so that they are only old and not others.
+            DisklessLoad::Swapdb => Way::Aside {
+                is_served: self.follower.stream.facts().id == id,
+            },
+            DisklessLoad::FlushBeforeLoad => Way::Straight,
+            DisklessLoad::OnEmptyDb if is_empty() => Way::Straight,
+            DisklessLoad::OnEmptyDb | DisklessLoad::Disabled => Way::File,
+        }
+    }
+
+    /// Waits for a snapshot to begin; if it goes to a file, until it lies there. It may be dropped at any moment.
+    pub(super) async fn receive(
+        &self,
+        wire: &mut Wire,
+        (id, offset, db): (String, u64, Option<usize>),
+        timeout: Patience<'_>,
+        config: &Config,
+    ) -> Result<Coming, End> {
+        let follower = self.follower;
+        follower.begin_transfer();
+        let line = wire.reply(timeout).await.map_err(End::Transfer)?;
+        follower.note_input(line.len());
+        if line.first() == Some(&b'-') {
+            let text = lossless::text_of(&line[1..]).into_owned();
+            return Err(End::Aborted(text));
+        }
+        let Some(extent) = Extent::of_line(&line) else {
+            return Err(End::NoSnapshot(lossless::text_of(&line).into_owned()));
+        };
+        let way = self.way(config, &id);
+        let to = match way {
+            Way::File => "disk",
+            _ => "parser",
+        };
+        match extent.length() {
+            Some(bytes) => tracing::info!(
+                "MASTER <-> REPLICA sync: receiving {bytes} bytes from master to {to}"
+            ),
+            None => tracing::info!(
+                "MASTER <-> REPLICA sync: receiving streamed RDB from master with EOF to {to}"
+            ),
+        }
+        follower.note_length(extent.length());
+        if way == Way::File {
+            let path = lossless::path_of(&config.dbfilename);
+            let intake = full_sync::to_file(path.clone()).map_err(End::Transfer)?;
+            let stopped = self.stopped.clone();
+            let extent = extent.clone();
+            let what = "MASTER <-> REPLICA sync, receiving";
+            let mut meter = Meter::in_log(what, extent.length().unwrap_or(0));
+            let (written, came) =
+                full_sync::receive(wire, extent, (intake, stopped), timeout, |bytes| {
+                    follower.note_received(bytes);
+                    meter.reached(bytes);
+                })
+                .await
+                .map_err(End::Transfer)?;
+            drop(meter);
+            written.map_err(End::Transfer)?;
+            came.map_err(End::Transfer)?;
+            let checked = full_sync::check(follower.service, &path).await;
+            checked.map_err(|error| unloadable(&error, "disk"))?;
+        }
+        Ok(Coming {
+            id,
+            offset,
+            db,
+            extent,
+            way,
+        })
+    }
+
+    /// Puts a snapshot in place of all data, unless that is to stop. Not to be dropped on its way.
+    pub(super) async fn renew(
+        &self,
+        wire: &mut Wire,
+        coming: Coming,
+        stopped: watch::Receiver<bool>,
+    ) -> Result<(), End> {
+        let config = self.config();
+        let source = (wire, stopped);
+        let renewed = match coming.way {
+            Way::File => self.renew_from_file(source, &config).await,
+            Way::Straight => self.renew_straight(source, coming.extent, &config).await,
+            Way::Aside { is_served } => {
+                self.renew_aside(source, (coming.extent, is_served), &config)
+                    .await
+            }
+        };
+        if let Ok(loaded) = &renewed {
+            let said = loaded.fields.get("repl-stream-db");
+            let said = said.and_then(|db| db.parse::<usize>().ok());
+            let db = coming.db.or(said);
+            let db = db.filter(|db| *db < config.databases as usize);
+            self.follower.adopt(&coming.id, coming.offset, db);
+            tracing::info!("MASTER <-> REPLICA sync: Finished with success");
+        }
+        self.file_again(&config).await;
+        match renewed {
+            Err(_) if *self.stopped.borrow() => Err(End::Stopped),
+            renewed => renewed.map(drop),
+        }
+    }
+
+    /// From here on this server's data are no longer those of any stream, nor of the append-only file.
+    async fn leave_stream(&self, config: &Config) {
+        self.follower.detach();
+        if config.appendonly {
+            let aof = Arc::clone(&self.follower.aof);
+            let _ = tokio::task::spawn_blocking(move || aof.turn_off()).await;
+        }
+    }
+
+    /// What is there now is the beginning of the append-only file. Why it can not be is in the log.
+    async fn file_again(&self, config: &Config) {
+        if config.appendonly {
+            let aof = Arc::clone(&self.follower.aof);
+            let _ = tokio::task::spawn_blocking(move || aof.turn_on()).await;
+        }
+    }
+
+    async fn flush(&self) {
+        let service = self.follower.service;
+        service.telemetry.persistence.loading.announce();
+        tracing::info!("MASTER <-> REPLICA sync: Flushing old data");
+        role::empty(service).await;
+        tracing::info!("MASTER <-> REPLICA sync: Loading DB in memory");
+    }
+
+    async fn renew_from_file(
+        &self,
+        (wire, stopped): Source<'_>,
+        config: &Config,
+    ) -> Result<Loaded, End> {
+        let service = self.follower.service;
+        let path: PathBuf = lossless::path_of(&config.dbfilename);
+        self.leave_stream(config).await;
+        self.flush().await;
+        let loaded = {
+            let mut loading = std::pin::pin!(full_sync::load(service, &path, stopped));
+            let mut signs = interval(SIGN_OF_LIFE);
+            loop {
+                tokio::select! {
+                    loaded = &mut loading => break loaded,
+                    _ = signs.tick() => wire.send_soon(b"\n"),
+                }
+            }
+        };
+        if config.rdb_del_sync_files && config.save.is_empty() && !config.appendonly {
+            let _ = std::fs::remove_file(&path);
+        }
+        self.or_nothing(loaded, "disk").await
+    }
+
+    async fn renew_straight(
+        &self,
+        source: Source<'_>,
+        extent: Extent,
+        config: &Config,
+    ) -> Result<Loaded, End> {
+        self.leave_stream(config).await;
+        self.flush().await;
+        let (service, stopped) = (self.follower.service, source.1.clone());
+        let intake = full_sync::to_shards(service, extent.length(), stopped);
+        let loaded = self.take_in(source, extent, intake).await;
+        self.or_nothing(loaded, "socket").await
+    }
+
+    async fn renew_aside(
+        &self,
+        source: Source<'_>,
+        (extent, is_served): (Extent, bool),
+        config: &Config,
+    ) -> Result<Loaded, End> {
+        let (service, stopped) = (self.follower.service, source.1.clone());
+        tracing::info!("MASTER <-> REPLICA sync: Loading DB in memory");
+        let aside = Aside::new(service);
+        let intake = aside.intake(service, extent.length(), stopped, is_served);
+        let mut loaded = match self.take_in(source, extent, intake).await {
+            Ok(loaded) => loaded,
+            Err(error) => {
+                tracing::info!("MASTER <-> REPLICA sync: Discarding temporary DB in background");
+                return Err(unloadable(&error, "socket"));
+            }
+        };
+        self.leave_stream(config).await;
+        tracing::info!("MASTER <-> REPLICA sync: Swapping active DB with loaded DB");
+        let libraries = std::mem::take(&mut loaded.libraries);
+        aside.replace_all(service, libraries).await;
+        tracing::info!("MASTER <-> REPLICA sync: Discarding old DB in background");
+        Ok(loaded)
+    }
+
+    /// Has a snapshot loaded as it comes.
+    async fn take_in(
+        &self,
+        (wire, stopped): Source<'_>,
+        extent: Extent,
+        intake: io::Result<full_sync::Intake<Result<Loaded, LoadError>>>,
+    ) -> Result<Loaded, LoadError> {
+        let follower = self.follower;
+        let timeout = &move || follower.timeout();
+        let intake = intake.map_err(full_sync::unreadable)?;
+        let taken = (intake, stopped);
+        let received = full_sync::receive(wire, extent, taken, timeout, |bytes| {
+            follower.note_received(bytes);
+        });
+        let (loaded, came) = received.await.map_err(full_sync::unreadable)?;
+        // A snapshot may seem whole before it is.
+        loaded.and_then(|loaded| came.map(|()| loaded).map_err(full_sync::unreadable))
+    }
+
+    /// What could not be loaded to its end leaves nothing behind.
+    async fn or_nothing(
+        &self,
+        loaded: Result<Loaded, LoadError>,
+        from: &str,
+    ) -> Result<Loaded, End> {
+        let service = self.follower.service;
+        match loaded {
+            Ok(loaded) => Ok(loaded),
+            Err(error) => {
+                role::empty(service).await;
+                service.telemetry.persistence.loading.end();
+                Err(unloadable(&error, from))
+            }
+        }
+    }
+}
+
+fn unloadable(error: &LoadError, from: &str) -> End {
+    error.report();
+    End::Unloadable(from.to_owned())
+}

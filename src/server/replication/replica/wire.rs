@@ -1,0 +1,245 @@
+//! The socket to a primary, and what has come through it and was not taken yet.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::io::{self, ErrorKind, IoSlice};
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream, lookup_host};
+
+use crate::net::stream::Stream;
+use crate::tls::contexts::Contexts;
+use crate::tls::handshake;
+use basalt_core::resp::answer::Answer;
+use basalt_core::resp::request::append;
+
+/// The longest line that a primary may send.
+const LINE_BYTES_MAX: usize = 16 * 1024;
+
+/// What may wait to be sent.
+const OUTPUT_BYTES_MAX: usize = 16 * 1024;
+
+/// Room for what is read at once.
+const READ_BYTES: usize = 256 * 1024;
+
+/// How long an answer may take. It is asked again while one is waited for: the configuration may change meanwhile.
+pub(super) type Patience<'p> = &'p (dyn Fn() -> Duration + Send + Sync);
+
+/// See the module.
+pub(super) struct Wire {
+    stream: Stream,
+    addresses: (SocketAddr, SocketAddr),
+    /// What it was encrypted with, if it is.
+    tls: Option<Arc<Contexts>>,
+    /// What has come and was not taken.
+    pub(super) input: Vec<u8>,
+    /// What has come before `input`, until it is taken.
+    ahead: VecDeque<Vec<u8>>,
+    ahead_bytes: usize,
+    /// What is to be sent and was not taken by the socket yet.
+    output: Vec<u8>,
+}
+
+impl Wire {
+    /// Connects, from an address of this machine if one is named, by TLS if there is what that takes.
+    pub(super) async fn open(
+        host: &str,
+        port: u16,
+        from: Option<IpAddr>,
+        tls: Option<Arc<Contexts>>,
+        timeout: Patience<'_>,
+    ) -> io::Result<Wire> {
+        let socket = within(timeout, connect(host, port, from)).await?;
+        let _ = socket.set_nodelay(true);
+        let addresses = (socket.peer_addr()?, socket.local_addr()?);
+        let stream = match &tls {
+            None => Stream::Tcp(socket),
+            Some(contexts) => {
+                let shaken = handshake::connect(socket, host, contexts);
+                let shaken = async { shaken.await.map_err(io::Error::other) };
+                Stream::Tls(Box::new(within(timeout, shaken).await?))
+            }
+        };
+        Ok(Wire {
+            stream,
+            addresses,
+            tls,
+            input: Vec::new(),
+            ahead: VecDeque::new(),
+            ahead_bytes: 0,
+            output: Vec::new(),
+        })
+    }
+
+    /// The two ends.
+    pub(super) fn addresses(&self) -> (SocketAddr, SocketAddr) {
+        self.addresses
+    }
+
+    /// What another connection to the same server is to be encrypted with.
+    pub(super) fn tls(&self) -> Option<Arc<Contexts>> {
+        self.tls.clone()
+    }
+
+    /// The file descriptor, for CLIENT LIST.
+    pub(super) fn fd(&self) -> RawFd {
+        self.stream.fd()
+    }
+
+    /// Sends bytes.
+    pub(super) async fn send(&mut self, bytes: &[u8], timeout: Patience<'_>) -> io::Result<()> {
+        within(timeout, self.stream.write_all(bytes)).await
+    }
+
+    /// Sends a few bytes without waiting for the socket: what it does not take goes with what is sent next. A primary
+    /// that takes nothing is told nothing more. That the connection is broken shows where it is read from.
+    pub(super) fn send_soon(&mut self, bytes: &[u8]) {
+        if self.output.len() + bytes.len() <= OUTPUT_BYTES_MAX {
+            self.output.extend_from_slice(bytes);
+        }
+        if let Ok(count) = self.stream.try_write(&[IoSlice::new(&self.output)]) {
+            self.output.drain(..count);
+        }
+    }
+
+    /// Waits for more input; an error at the end of the stream. Nothing is lost if it is not awaited to its end.
+    pub(super) async fn fill(&mut self) -> io::Result<usize> {
+        read(&mut self.stream, &mut self.input).await
+    }
+
+    /// Waits for more input, and keeps it until it is taken. Nothing is lost if it is not awaited to its end.
+    pub(super) async fn read_ahead(&mut self) -> io::Result<usize> {
+        if self.input.len() >= READ_BYTES / 4 * 3 {
+            self.ahead_bytes += self.input.len();
+            self.ahead.push_back(std::mem::take(&mut self.input));
+        }
+        self.fill().await
+    }
+
+    /// Bytes that have come and were not taken.
+    pub(super) fn kept_bytes(&self) -> usize {
+        self.ahead_bytes + self.input.len()
+    }
+
+    /// What has come already, or waits for more input, into another buffer.
+    pub(super) async fn read_into(&mut self, buffer: &mut Vec<u8>) -> io::Result<usize> {
+        let kept = match self.ahead.pop_front() {
+            Some(piece) => {
+                self.ahead_bytes -= piece.len();
+                piece
+            }
+            None => std::mem::take(&mut self.input),
+        };
+        if !kept.is_empty() {
+            buffer.extend_from_slice(&kept);
+            return Ok(kept.len());
+        }
+        read(&mut self.stream, buffer).await
+    }
+
+    /// One line without its end.
+    pub(super) async fn line(&mut self, timeout: Patience<'_>) -> io::Result<Vec<u8>> {
+        loop {
+            if let Some(end) = memchr::memchr(b'\n', &self.input) {
+                let mut line: Vec<u8> = self.input.drain(..=end).collect();
+                line.pop();
+                line.pop_if(|last| *last == b'\r');
+                return Ok(line);
+            }
+            if self.input.len() > LINE_BYTES_MAX {
+                return Err(io::Error::new(
+                    ErrorKind::InvalidData,
+                    "a line without an end",
+                ));
+            }
+            within(timeout, self.fill()).await?;
+        }
+    }
+
+    /// An answer to what was asked. Empty lines before it only say that the primary is there.
+    pub(super) async fn answer(&mut self, timeout: Patience<'_>) -> io::Result<Answer> {
+        loop {
+            let blank = |byte: &u8| matches!(byte, b'\r' | b'\n');
+            let begin = self.input.iter().position(|byte| !blank(byte));
+            self.input.drain(..begin.unwrap_or(self.input.len()));
+            let taken = Answer::take(&mut self.input);
+            let taken = taken.map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
+            if let Some(answer) = taken {
+                return Ok(answer);
+            }
+            within(timeout, self.fill()).await?;
+        }
+    }
+
+    /// A line that is not empty, where a snapshot begins or Valkey says where one ends.
+    pub(super) async fn reply(&mut self, timeout: Patience<'_>) -> io::Result<Vec<u8>> {
+        loop {
+            let line = self.line(timeout).await?;
+            if !line.is_empty() {
+                return Ok(line);
+            }
+        }
+    }
+}
+
+async fn read(stream: &mut Stream, buffer: &mut Vec<u8>) -> io::Result<usize> {
+    if buffer.capacity() - buffer.len() < READ_BYTES / 4 {
+        buffer.reserve(READ_BYTES);
+    }
+    match stream.read_buf(buffer).await? {
+        0 => Err(ErrorKind::UnexpectedEof.into()),
+        count => Ok(count),
+    }
+}
+
+async fn connect(host: &str, port: u16, from: Option<IpAddr>) -> io::Result<TcpStream> {
+    let Some(from) = from else {
+        return TcpStream::connect((host, port)).await;
+    };
+    let mut last = None;
+    for address in lookup_host((host, port)).await? {
+        let socket = match address {
+            SocketAddr::V4(_) => TcpSocket::new_v4()?,
+            SocketAddr::V6(_) => TcpSocket::new_v6()?,
+        };
+        let connected = match socket.bind(SocketAddr::new(from, 0)) {
+            Ok(()) => socket.connect(address).await,
+            Err(error) => Err(error),
+        };
+        match connected {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = Some(error),
+        }
+    }
+    Err(last.unwrap_or_else(|| io::Error::new(ErrorKind::NotFound, "the name has no address")))
+}
+
+/// The result, or that it did not come in time.
+pub(super) async fn within<R>(
+    timeout: Patience<'_>,
+    work: impl Future<Output = io::Result<R>>,
+) -> io::Result<R> {
+    const LOOK_AGAIN: Duration = Duration::from_secs(1);
+    let (mut work, began) = (std::pin::pin!(work), Instant::now());
+    loop {
+        let left = timeout().saturating_sub(began.elapsed());
+        match tokio::time::timeout(left.min(LOOK_AGAIN), &mut work).await {
+            Ok(result) => return result,
+            Err(_) if began.elapsed() >= timeout() => {
+                return Err(io::Error::new(ErrorKind::TimedOut, "no answer in time"));
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+/// A request.
+pub(super) fn request(arguments: &[&[u8]]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    append(&mut bytes, arguments);
+    bytes
+}

@@ -1,0 +1,361 @@
+//! `redis.call` and `redis.pcall`: a command that a script wants is admitted, run by the host, and its reply converted.
+
+use std::io::IoSlice;
+
+use mlua::{Lua, Value};
+
+use super::convert::{self, Reader};
+use super::current::{Cleared, HOST, RUN, Run as Running, Unfinished, interrupt, with_arguments};
+use super::errors::{self, Raised};
+use super::host::{Call, Host, Interrupted};
+use super::memory::{freely, limit_bytes};
+use super::words::Arguments;
+use crate::sys::lua::{Answer, Direct, Given, Return, answer};
+use basalt_commands::command::Out;
+use basalt_commands::command::admission::{self, Facts, Stage};
+use basalt_commands::command::declaration::{Command, Run};
+use basalt_commands::command::error::CommandError;
+use basalt_commands::command::table::{registry, resolve};
+use basalt_commands::config::Config;
+use basalt_core::resp::reply::TOO_LONG;
+use basalt_core::resp::request::{NOTHING_BESIDE, Span};
+use basalt_engine::evict::Full;
+
+/// What became of a call.
+enum Called {
+    /// The command was run, and its reply is in the output.
+    Answered {
+        /// The command may have changed data.
+        writes: bool,
+    },
+    /// The command was not admitted.
+    Refused(String),
+    /// The script ends.
+    Interrupted(Interrupted),
+}
+
+/// What the rules look at: a script, and who runs it.
+pub(super) struct Asking<'a, 'h> {
+    pub(super) host: &'a mut (dyn Host + 'h),
+    pub(super) is_read_only: bool,
+    /// What was written once may be finished.
+    pub(super) is_free_to_grow: bool,
+    /// What the script calls, for the rules of its client's user.
+    pub(super) call: Option<Call<'a>>,
+    pub(super) denial: Option<String>,
+    /// Why there is no memory for it, once that was asked.
+    pub(super) full: Option<Full>,
+}
+
+impl Facts for Asking<'_, '_> {
+    fn config(&self) -> &Config {
+        self.host.config()
+    }
+
+    fn is_denied(&mut self) -> bool {
+        self.denial = self.call.and_then(|call| self.host.denial(&call, true));
+        self.denial.is_some()
+    }
+
+    #[cold]
+    fn denial(&self) -> CommandError {
+        let why = self.denial.as_deref().unwrap_or_default();
+        match why.starts_with("ERR ") {
+            true => why.to_owned().into(),
+            false => format!("ERR ACL failure in script: {why}").into(),
+        }
+    }
+
+    fn is_exempt(&self) -> bool {
+        self.is_free_to_grow || self.host.replays()
+    }
+
+    fn unsaved_text(&self) -> Option<&'static str> {
+        self.host.server().unsaved_text()
+    }
+
+    fn lacks_replicas(&self) -> bool {
+        let primary = self.host.server().primary();
+        primary.lacks_replicas(self.config())
+    }
+
+    fn is_read_only_replica(&self) -> bool {
+        let (server, config) = (self.host.server(), self.host.config());
+        server.is_replica() && config.replica_read_only && !self.host.replays()
+    }
+
+    fn is_stale(&self) -> bool {
+        let (server, config) = (self.host.server(), self.host.config());
+        !config.replica_serve_stale_data && server.lacks_primary() && !self.host.replays()
+    }
+
+    fn is_out_of_memory(&mut self) -> bool {
+        self.full = match self.host.replays() {
+            true => None,
+            false => self.host.make_room().err(),
+        };
+        self.full.is_some()
+    }
+
+    fn out_of_memory(&self) -> CommandError {
+        self.full.unwrap_or(Full::Memory).into()
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.is_read_only
+    }
+
+    fn lifts_noscript(&self) -> bool {
+        self.host.server().allows_every_command_in_scripts()
+    }
+}
+
+/// `redis.call`, or `redis.pcall`, as Lua calls it. Errors are raised by the one, and returned by the other.
+pub(super) struct Calling<const IS_RAISING: bool>;
+
+impl<const IS_RAISING: bool> Direct for Calling<IS_RAISING> {
+    fn call(given: &Given<'_>) -> Return {
+        with_arguments(|arguments| {
+            given.iter().for_each(|argument| arguments.take(argument));
+            let answer = start(arguments, IS_RAISING);
+            // The next call finds none.
+            arguments.clear();
+            answer
+        })
+    }
+}
+
+/// Runs a command.
+fn start(arguments: &Arguments, is_raising: bool) -> Return {
+    RUN.with(|run| {
+        if let Some(interrupted) = run.interrupted.get() {
+            return put_off(run, Unfinished::Interrupted(interrupted));
+        }
+        if let Err(text) = check_arguments(arguments) {
+            return tell_error(run, text.as_bytes(), false);
+        }
+        let mut out = run.out.borrow_mut();
+        out.clear();
+        out.set_protocol(run.protocol.get());
+        let (data, spans) = (&arguments.data, &arguments.spans);
+        let called = HOST.with(|place| {
+            place.with(|host| {
+                let asking = Asking {
+                    host,
+                    is_read_only: run.is_read_only.get(),
+                    is_free_to_grow: run.is_free_to_grow.get(),
+                    call: None,
+                    denial: None,
+                    full: None,
+                };
+                dispatch(asking, data, spans, &mut out)
+            })
+        });
+        let Some(Called::Answered { writes }) = called else {
+            return match called {
+                Some(Called::Interrupted(interrupted)) => {
+                    put_off(run, Unfinished::Interrupted(interrupted))
+                }
+                Some(Called::Refused(text)) => tell_error(run, text.as_bytes(), true),
+                _ => {
+                    let text = b"redis.call can only be called inside a script invocation";
+                    tell_error(run, text, false)
+                }
+            };
+        };
+        if writes {
+            run.is_free_to_grow.set(true);
+        }
+        // Lua takes a copy of it, for which it has no room anyway.
+        if out.is_too_long() || out.len_bytes() > limit_bytes() {
+            out.clear();
+            out.error(TOO_LONG);
+        }
+        let reply = out.as_slice();
+        if let Some(answer) = reply.and_then(convert::at_once) {
+            return answer;
+        }
+        if is_raising
+            && let Some(reply) = reply
+            && reply.first() == Some(&b'-')
+        {
+            let end = reply.iter().position(|byte| *byte == b'\r');
+            return tell_error(run, &reply[..end.unwrap_or(reply.len())], true);
+        }
+        put_off(run, Unfinished::Reply)
+    })
+}
+
+/// Leaves the rest of a call to the function that can do it.
+#[cold]
+fn put_off(run: &Running, unfinished: Unfinished) -> Return {
+    run.unfinished.set(unfinished);
+    Return::otherwise()
+}
+
+/// The script hears of an error.
+#[cold]
+fn tell_error(run: &Running, text: &[u8], is_counted: bool) -> Return {
+    let text = errors::with_code(text);
+    put_off(run, Unfinished::Failed { text, is_counted })
+}
+
+/// Finishes a call.
+pub(super) fn finish(lua: &Lua, is_raising: bool) -> mlua::Result<Answer> {
+    RUN.with(|run| match run.unfinished.take() {
+        Unfinished::Interrupted(interrupted) => Err(interrupt(interrupted)),
+        Unfinished::Failed { text, is_counted } => fail(lua, is_raising, text, is_counted),
+        Unfinished::Reply => {
+            let out = run.out.borrow();
+            let joined;
+            let reply = match out.as_slice() {
+                Some(reply) => reply,
+                None => {
+                    joined = join(&out);
+                    &joined
+                }
+            };
+            let mut reader = Reader::new(reply);
+            if let Some(text) = reader.text() {
+                return answer(lua, text);
+            }
+            freely(lua, reply.len(), || reader.value(lua)).map(Answer::from)
+        }
+    })
+}
+
+fn check_arguments(arguments: &Arguments) -> Result<(), &'static str> {
+    if arguments.is_spoiled {
+        Err("Lua redis lib command arguments must be strings or integers")
+    } else if arguments.spans.is_empty() {
+        Err("Please specify at least one argument for this redis lib call")
+    } else {
+        Ok(())
+    }
+}
+
+#[cold]
+fn fail(lua: &Lua, is_raising: bool, text: Vec<u8>, is_counted: bool) -> mlua::Result<Answer> {
+    if is_raising {
+        return Err(Raised::Reply { text, is_counted }.into());
+    }
+    errors::table(lua, &text, is_counted).map(|table| Value::Table(table).into())
+}
+
+fn dispatch<'a>(
+    mut asking: Asking<'a, '_>,
+    data: &'a [u8],
+    spans: &'a [Span],
+    out: &mut Out,
+) -> Called {
+    let argument = |at: usize| spans[at].bytes(data, &NOTHING_BESIDE);
+    let found = find(spans.len(), &argument);
+    asking.call = found.map(|command| Call {
+        command,
+        data,
+        spans,
+    });
+    let command = match admit(&mut asking, found, spans.len()) {
+        Ok(command) => command,
+        Err(error) => return refuse(asking.host, found, &error),
+    };
+    let call = Call {
+        command,
+        data,
+        spans,
+    };
+    match asking.host.call(&call, out) {
+        Ok(()) => Called::Answered {
+            writes: command.is_write(),
+        },
+        Err(interrupted) => Called::Interrupted(interrupted),
+    }
+}
+
+#[cold]
+fn refuse(
+    host: &mut (dyn Host + '_),
+    command: Option<&'static Command>,
+    error: &CommandError,
+) -> Called {
+    let text = format!("-{}", error.text());
+    host.note_refused(command, &errors::with_code(text.as_bytes()));
+    Called::Refused(text)
+}
+
+/// The row that some arguments name.
+fn find<'a>(count: usize, argument: &dyn Fn(usize) -> &'a [u8]) -> Option<&'static Command> {
+    let command = registry().find(argument(0))?;
+    if command.children().is_empty() || count < 2 {
+        return Some(command);
+    }
+    let found = resolve(command, Some(argument(1)));
+    let is_lost = std::ptr::eq(found, command) && matches!(command.run, Run::Container(_));
+    (!is_lost).then_some(found)
+}
+
+/// The command, if a script may call it with so many arguments.
+#[inline]
+fn admit(
+    asking: &mut Asking<'_, '_>,
+    command: Option<&'static Command>,
+    count: usize,
+) -> Result<&'static Command, CommandError> {
+    let Some(command) = command else {
+        return Err("ERR Unknown Redis command called from script".into());
+    };
+    if !command.accepts(count) || matches!(command.run, Run::Container(_)) {
+        return Err("ERR Wrong number of args calling Redis command from script".into());
+    }
+    match admission::refusal(asking, command, Stage::CALL) {
+        None => Ok(command),
+        Some(error) => Err(error),
+    }
+}
+
+/// `redis.acl_check_cmd`: whether the user of the script's client may run a command.
+pub(super) fn check_permission(_: &Lua) -> mlua::Result<Value> {
+    let _cleared = Cleared;
+    if let Err(text) = with_arguments(|arguments| check_arguments(arguments)) {
+        return Err(errors::reply(text));
+    }
+    let is_allowed = with_arguments(|arguments| {
+        let (data, spans) = (&arguments.data[..], &arguments.spans[..]);
+        let argument = |at: usize| spans[at].bytes(data, &NOTHING_BESIDE);
+        let command = find(spans.len(), &argument)?;
+        let call = Call {
+            command,
+            data,
+            spans,
+        };
+        let denial = HOST.with(|place| place.with(|host| host.denial(&call, false)));
+        Some(!matches!(denial, Some(Some(_))))
+    });
+    match is_allowed {
+        Some(is_allowed) => Ok(Value::Boolean(is_allowed)),
+        None => Err(errors::reply(
+            "Invalid command passed to redis.acl_check_cmd()",
+        )),
+    }
+}
+
+/// A reply with shared blocks in it, in one piece.
+#[cold]
+fn join(out: &Out) -> Vec<u8> {
+    let mut slices: Vec<IoSlice<'_>> = Vec::with_capacity(1024);
+    let mut whole = Vec::with_capacity(out.len_bytes());
+    out.io_slices(&mut slices);
+    for slice in &slices {
+        whole.extend_from_slice(slice);
+    }
+    if whole.len() == out.len_bytes() {
+        return whole;
+    }
+    // More pieces than usual.
+    let mut slices: Vec<IoSlice<'_>> = Vec::with_capacity(out.len_bytes() / 1024 + 2);
+    out.io_slices(&mut slices);
+    slices
+        .iter()
+        .flat_map(|slice| slice.iter().copied())
+        .collect()
+}

@@ -1,0 +1,338 @@
+//! Replies of commands to Lua values, and Lua values to replies.
+//!
+//! ```text
+//! RESP2 to Lua:  :1 1   $ "text"   + {ok=}   - {err=}   * {…}   nil false
+//! RESP3 to Lua:  _ nil   # true/false   , {double=}   ( {big_number=}   = {verbatim_string={string=,format=}}
+//!                % {map={…}}   ~ {set={member=true…}}   attributes are skipped
+//! ```
+
+use mlua::{IntoLua, Lua, Table, Value};
+
+use super::current::look;
+use super::errors;
+use super::numerals::truncated;
+use crate::sys::lua;
+use basalt_commands::command::Out;
+use basalt_core::base::lossless::until_zero;
+use basalt_core::base::number::{parse_f64, parse_i64};
+use basalt_core::resp::reply::Protocol;
+
+/// Tables in tables that a reply may have.
+const DEPTH_MAX: usize = 800;
+
+/// Bytes as a Lua string.
+pub(super) struct Bytes<'a>(pub(super) &'a [u8]);
+
+impl IntoLua for Bytes<'_> {
+    fn into_lua(self, lua: &Lua) -> mlua::Result<Value> {
+        lua.create_string(self.0).map(Value::String)
+    }
+}
+
+/// A text as a Lua string.
+pub(super) fn string(lua: &Lua, bytes: &[u8]) -> mlua::Result<Value> {
+    Bytes(bytes).into_lua(lua)
+}
+
+// From replies ---------------------------------------------------------------------------------------------------
+
+/// Reads replies of our own commands, which are well-formed.
+pub(super) struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(reply: &'a [u8]) -> Reader<'a> {
+        Reader { rest: reply }
+    }
+
+    /// What stands before the next line end, which is passed.
+    fn line(&mut self) -> &'a [u8] {
+        let end = memchr::memchr(b'\r', self.rest).unwrap_or(self.rest.len());
+        let line = &self.rest[..end];
+        self.rest = self.rest.get(end + 2..).unwrap_or_default();
+        line
+    }
+
+    fn bytes(&mut self, count: usize) -> &'a [u8] {
+        let bytes = self.rest.get(..count).unwrap_or_default();
+        self.rest = self.rest.get(count + 2..).unwrap_or_default();
+        bytes
+    }
+
+    /// A reply that is nothing but a text.
+    pub(super) fn text(&mut self) -> Option<&'a [u8]> {
+        let rest = self.rest;
+        if rest.first() == Some(&b'$') {
+            let head = self.line().get(1..).unwrap_or_default();
+            if let Some(length @ 0..) = parse_i64(head) {
+                return Some(self.bytes(length as usize));
+            }
+            self.rest = rest;
+        }
+        None
+    }
+
+    /// One reply as a value.
+    pub(super) fn value(&mut self, lua: &Lua) -> mlua::Result<Value> {
+        look()?;
+        let line = self.line();
+        let Some((kind, head)) = line.split_first() else {
+            return Ok(Value::Nil);
+        };
+        let length = || parse_i64(head).unwrap_or(0);
+        match kind {
+            b':' => Ok(Value::Number(length() as f64)),
+            b'$' => match length() {
+                0.. => lua
+                    .create_string(self.bytes(length() as usize))
+                    .map(Value::String),
+                _ => Ok(Value::Boolean(false)),
+            },
+            b'+' => field(lua, "ok", Bytes(head)),
+            b'-' => {
+                let text = errors::with_code(line);
+                errors::table(lua, &text, true).map(Value::Table)
+            }
+            b'*' | b'>' => match length() {
+                0.. => self.array(lua, length() as usize),
+                _ => Ok(Value::Boolean(false)),
+            },
+            b'_' => Ok(Value::Nil),
+            b'#' => Ok(Value::Boolean(head == b"t")),
+            b',' => field(lua, "double", parse_f64(head).unwrap_or(f64::NAN)),
+            b'(' => field(lua, "big_number", Bytes(head)),
+            b'=' => {
+                let whole = self.bytes(length().max(0) as usize);
+                let (format, text) = whole.split_at(whole.len().min(3));
+                let inner = lua.create_table_with_capacity(0, 2)?;
+                inner.raw_set("string", Bytes(text.get(1..).unwrap_or_default()))?;
+                inner.raw_set("format", Bytes(format))?;
+                field(lua, "verbatim_string", inner)
+            }
+            b'%' => {
+                let map = lua.create_table()?;
+                for _ in 0..length() {
+                    let key = self.value(lua)?;
+                    let value = self.value(lua)?;
+                    set(&map, key, value)?;
+                }
+                field(lua, "map", map)
+            }
+            b'~' => {
+                let set_of = lua.create_table()?;
+                for _ in 0..length() {
+                    let member = self.value(lua)?;
+                    set(&set_of, member, Value::Boolean(true))?;
+                }
+                field(lua, "set", set_of)
+            }
+            b'|' => {
+                for _ in 0..length() * 2 {
+                    self.value(lua)?;
+                }
+                self.value(lua)
+            }
+            _ => Ok(Value::Nil),
+        }
+    }
+
+    fn array(&mut self, lua: &Lua, count: usize) -> mlua::Result<Value> {
+        let table = lua.create_table_with_capacity(count, 0)?;
+        for index in 1..=count {
+            let value = self.value(lua)?;
+            table.raw_set(index, value)?;
+        }
+        Ok(Value::Table(table))
+    }
+}
+
+/// A reply that Lua can be given at once: a short text, an integer, a status, nothing.
+#[inline]
+pub(super) fn at_once(reply: &[u8]) -> Option<lua::Return> {
+    let (kind, rest) = reply.split_first()?;
+    let number = |end: usize| parse_i64(rest.get(..end)?);
+    match kind {
+        b'$' => {
+            let end = rest.iter().take(6).position(|byte| *byte == b'\r')?;
+            match number(end)? {
+                -1 => Some(lua::Return::boolean(false)),
+                length => {
+                    let start = end + 2;
+                    let length = usize::try_from(length).ok()?;
+                    lua::Return::text(rest.get(start..start.checked_add(length)?)?)
+                }
+            }
+        }
+        b':' => {
+            let end = memchr::memchr(b'\r', rest)?;
+            Some(lua::Return::number(number(end)? as f64))
+        }
+        b'+' => {
+            let end = memchr::memchr(b'\r', rest)?;
+            lua::Return::field("ok", &rest[..end])
+        }
+        _ => None,
+    }
+}
+
+/// What can be no key is left out.
+fn set(table: &Table, key: Value, value: Value) -> mlua::Result<()> {
+    match &key {
+        Value::Nil => Ok(()),
+        Value::Number(number) if number.is_nan() => Ok(()),
+        _ => table.raw_set(key, value),
+    }
+}
+
+fn field(lua: &Lua, name: &str, value: impl IntoLua) -> mlua::Result<Value> {
+    let table = lua.create_table_with_capacity(0, 1)?;
+    table.raw_set(name, value)?;
+    Ok(Value::Table(table))
+}
+
+// To replies -----------------------------------------------------------------------------------------------------
+
+/// How the writing of a reply ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Written {
+    /// The reply is an error.
+    pub(super) failed: bool,
+    /// The statistics know of the error already.
+    pub(super) is_counted: bool,
+}
+
+/// Writes what a script answered. `script` is the protocol that the script chose.
+pub(super) fn write(value: &Value, script: Protocol, out: &mut Out) -> mlua::Result<Written> {
+    write_at(value, script, out, 0)
+}
+
+fn write_at(value: &Value, script: Protocol, out: &mut Out, depth: usize) -> mlua::Result<Written> {
+    look()?;
+    if depth > DEPTH_MAX {
+        out.error("ERR reached lua stack limit");
+        return Ok(Written::default());
+    }
+    match value {
+        Value::String(text) => out.bulk(&text.as_bytes()),
+        Value::Boolean(value) => match (script, value) {
+            (Protocol::Resp3, value) => out.boolean(*value),
+            (Protocol::Resp2, true) => out.integer(1),
+            (Protocol::Resp2, false) => out.null(),
+        },
+        Value::Integer(number) => out.integer(*number),
+        Value::Number(number) => out.integer(truncated(*number)),
+        Value::Table(table) => return write_table(table, script, out, depth),
+        _ => out.null(),
+    }
+    Ok(Written::default())
+}
+
+fn write_table(
+    table: &Table,
+    script: Protocol,
+    out: &mut Out,
+    depth: usize,
+) -> mlua::Result<Written> {
+    // Most tables are arrays: a first element and none of the special names is decided by looking at all of them, as a
+    // table can be both.
+    if let Some(written) = write_named(table, out)? {
+        return Ok(written);
+    }
+    if let Value::Table(map) = table.raw_get("map")? {
+        let mark = out.later();
+        let mut count = 0;
+        for pair in map.pairs::<Value, Value>() {
+            let (key, value) = pair?;
+            write_at(&key, script, out, depth + 1)?;
+            write_at(&value, script, out, depth + 1)?;
+            count += 1;
+        }
+        out.close_map(mark, count);
+        return Ok(Written::default());
+    }
+    if let Value::Table(set) = table.raw_get("set")? {
+        let mark = out.later();
+        let mut count = 0;
+        for pair in set.pairs::<Value, Value>() {
+            let (member, _) = pair?;
+            write_at(&member, script, out, depth + 1)?;
+            count += 1;
+        }
+        out.close_set(mark, count);
+        return Ok(Written::default());
+    }
+    let mark = out.later();
+    let mut count = 0;
+    loop {
+        let element: Value = table.raw_get(count + 1)?;
+        if element.is_nil() {
+            break;
+        }
+        write_at(&element, script, out, depth + 1)?;
+        count += 1;
+        if depth == DEPTH_MAX {
+            break;
+        }
+    }
+    out.close_array(mark, count);
+    Ok(Written::default())
+}
+
+/// Writes a table that stands for one error, status, number or text; none if it is another one.
+#[inline]
+fn write_named(table: &Table, out: &mut Out) -> mlua::Result<Option<Written>> {
+    if let Value::String(text) = table.raw_get("err")? {
+        let is_counted = matches!(
+            table.raw_get("ignore_error_stats_update")?,
+            Value::Boolean(true)
+        );
+        out.error(until_zero(&text.as_bytes()));
+        return Ok(Some(Written {
+            failed: true,
+            is_counted,
+        }));
+    }
+    if let Value::String(text) = table.raw_get("ok")? {
+        out.simple(one_line(until_zero(&text.as_bytes())));
+        return Ok(Some(Written::default()));
+    }
+    let double = match table.raw_get("double")? {
+        Value::Number(number) => Some(number),
+        Value::Integer(number) => Some(number as f64),
+        _ => None,
+    };
+    if let Some(number) = double {
+        out.double(number);
+        return Ok(Some(Written::default()));
+    }
+    if let Value::String(digits) = table.raw_get("big_number")? {
+        out.big_number(one_line(&digits.as_bytes()));
+        return Ok(Some(Written::default()));
+    }
+    if let Value::Table(inner) = table.raw_get("verbatim_string")?
+        && let Value::String(format) = inner.raw_get("format")?
+        && let Value::String(text) = inner.raw_get("string")?
+    {
+        let format = format.as_bytes();
+        let mut name = [b' '; 3];
+        for (to, from) in name.iter_mut().zip(format.iter()) {
+            *to = *from;
+        }
+        match std::str::from_utf8(&name) {
+            Ok(name) => out.verbatim(name, text.as_bytes()),
+            Err(_) => out.verbatim("txt", text.as_bytes()),
+        }
+        return Ok(Some(Written::default()));
+    }
+    Ok(None)
+}
+
+fn one_line(text: &[u8]) -> Vec<u8> {
+    text.iter()
+        .map(|byte| match byte {
+            b'\r' | b'\n' => b' ',
+            other => *other,
+        })
+        .collect()
+}

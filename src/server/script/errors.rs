@@ -1,0 +1,269 @@
+//! Errors on their way through the interpreter.
+//!
+//! A callback that fails returns a [`Raised`] inside an `mlua::Error`, which Lua carries as a userdata. What scripts
+//! get to see (their `pcall`, `xpcall` and `coroutine.resume`, and the handler below every script) turns it into what
+//! Redis gives: a string, or a table with `err`. An interruption is turned into nothing: it is raised again.
+
+use std::fmt;
+
+use mlua::{Error, Lua, Table, Value};
+
+use basalt_core::base::lossless;
+
+/// Why a callback does not return.
+#[derive(Clone, Debug)]
+pub(super) enum Raised {
+    /// As `error("…")` raises: a text that says where.
+    Text(Vec<u8>),
+    /// A table with the text of an error reply in `err`.
+    Reply {
+        /// Code, blank, sentence.
+        text: Vec<u8>,
+        /// The statistics know of it already.
+        is_counted: bool,
+    },
+    /// The script ends here; the run knows why.
+    Interrupted,
+}
+
+impl fmt::Display for Raised {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Raised::Text(text) | Raised::Reply { text, .. } => {
+                f.write_str(&String::from_utf8_lossy(text))
+            }
+            Raised::Interrupted => f.write_str("the script is interrupted"),
+        }
+    }
+}
+
+impl std::error::Error for Raised {}
+
+impl From<Raised> for Error {
+    fn from(raised: Raised) -> Error {
+        Error::external(raised)
+    }
+}
+
+/// Raises a table, as the functions of `redis` do; of a text that may quote a client.
+pub(super) fn reply(text: &str) -> Error {
+    let raised = Raised::Reply {
+        text: with_code(&lossless::bytes_of(text)),
+        is_counted: false,
+    };
+    raised.into()
+}
+
+/// Raises a text that says which line called the function, as Lua's own libraries do.
+pub(super) fn complain(lua: &Lua, text: impl AsRef<[u8]>) -> Error {
+    let mut whole = whereabouts(lua, 1);
+    whole.extend_from_slice(text.as_ref());
+    Raised::Text(whole).into()
+}
+
+/// Raises a text with the script's line, from a function that is called in place of one of Lua's own.
+pub(super) fn complain_in_place(lua: &Lua, text: &str) -> Error {
+    let mut whole = whereabouts(lua, 1);
+    if whole.is_empty() {
+        whole = whereabouts(lua, 2);
+    }
+    whole.extend_from_slice(text.as_bytes());
+    Raised::Text(whole).into()
+}
+
+/// Raises that an argument is bad. As in Lua's own libraries the function is called as its caller calls it, and `?`
+/// where nothing in a script calls it (`pcall`); what our prelude calls keeps its name.
+pub(super) fn bad_argument(lua: &Lua, number: usize, function: &str, why: &str) -> Error {
+    let called = lua.inspect_stack(0, |frame| {
+        let names = frame.names();
+        let name = names.name.map(std::borrow::Cow::into_owned);
+        (name, names.name_what == Some("method"))
+    });
+    let is_ours = lua.inspect_stack(1, |frame| frame.source().source.as_deref() == Some(PRELUDE));
+    let (name, is_method) = match (called, is_ours) {
+        (Some((name, is_method)), Some(false)) => (name.unwrap_or("?".to_owned()), is_method),
+        _ => (function.to_owned(), false),
+    };
+    // What stands before the colon is no argument of a method.
+    let text = match (number, is_method) {
+        (1, true) => format!("calling '{name}' on bad self ({why})"),
+        (number, _) => {
+            let number = number - usize::from(is_method && number > 0);
+            format!("bad argument #{number} to '{name}' ({why})")
+        }
+    };
+    complain(lua, text)
+}
+
+/// Raises that an argument has another type than the one expected.
+pub(super) fn wrong_type(
+    lua: &Lua,
+    number: usize,
+    function: &str,
+    wanted: &str,
+    got: Option<&Value>,
+) -> Error {
+    let got = got.map_or("no value", type_name);
+    bad_argument(
+        lua,
+        number,
+        function,
+        &format!("{wanted} expected, got {got}"),
+    )
+}
+
+/// A value's type as Lua calls it.
+pub(super) fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Integer(_) => "number",
+        other => other.type_name(),
+    }
+}
+
+/// `source:line: ` of a frame, counted from the running callback, if it has a line.
+fn whereabouts(lua: &Lua, level: usize) -> Vec<u8> {
+    let place = lua.inspect_stack(level, |frame| {
+        let line = frame.current_line()?;
+        let source = frame.source().short_src?.into_owned();
+        Some(format!("{source}:{line}: "))
+    });
+    place.flatten().unwrap_or_default().into_bytes()
+}
+
+/// How messages begin that blame the prelude.
+const PRELUDE_NAME: &[u8] = b"basalt:";
+
+/// The prelude as a source.
+const PRELUDE: &str = "=basalt";
+
+/// Frames that are looked at.
+const FRAMES_MAX: usize = 10;
+
+/// `source:line: ` of the nearest frame that is the script's own.
+fn user_place(lua: &Lua) -> Vec<u8> {
+    for level in 0..FRAMES_MAX {
+        let place = lua.inspect_stack(level, |frame| {
+            let source = frame.source();
+            let is_ours = source.what == "C" || source.source.as_deref() == Some(PRELUDE);
+            let line = frame.current_line();
+            let name = source.short_src.map(std::borrow::Cow::into_owned);
+            (!is_ours).then_some(name.zip(line)).flatten()
+        });
+        match place {
+            None => break,
+            Some(None) => {}
+            Some(Some((source, line))) => return format!("{source}:{line}: ").into_bytes(),
+        }
+    }
+    Vec::new()
+}
+
+/// What of ours is inside an error of the interpreter.
+pub(super) fn raised(error: &Error) -> Option<&Raised> {
+    match error {
+        Error::CallbackError { cause, .. } => raised(cause),
+        Error::ExternalError(inner) => inner.downcast_ref(),
+        _ => None,
+    }
+}
+
+/// A Lua value as scripts are to see it when they catch it.
+pub(super) fn caught(lua: &Lua, value: Value) -> mlua::Result<Value> {
+    let error = match &value {
+        Value::Error(error) => error,
+        Value::String(text) => {
+            // Lua's own functions blame those of the prelude that called them.
+            let text = text.as_bytes();
+            let Some(rest) = text.strip_prefix(PRELUDE_NAME) else {
+                return Ok(value.clone());
+            };
+            let start = memchr::memmem::find(rest, b": ").map_or(0, |at| at + 2);
+            let mut whole = user_place(lua);
+            whole.extend_from_slice(&rest[start..]);
+            return lua.create_string(whole).map(Value::String);
+        }
+        _ => return Ok(value),
+    };
+    match raised(error) {
+        Some(Raised::Interrupted) => Ok(value),
+        Some(Raised::Text(text)) => lua.create_string(text).map(Value::String),
+        Some(Raised::Reply { text, is_counted }) => table(lua, text, *is_counted).map(Value::Table),
+        None => {
+            let text = plain(error);
+            lua.create_string(text).map(Value::String)
+        }
+    }
+}
+
+/// An error of the interpreter itself, without traces.
+pub(super) fn plain(error: &Error) -> String {
+    match error {
+        Error::CallbackError { cause, .. } => plain(cause),
+        Error::RuntimeError(text) | Error::MemoryError(text) => text
+            .split("\nstack traceback:")
+            .next()
+            .unwrap_or_default()
+            .to_owned(),
+        other => other.to_string(),
+    }
+}
+
+/// Whether a caught value says that the script is to end.
+pub(super) fn is_interruption(value: &Value) -> bool {
+    matches!(value, Value::Error(error) if matches!(raised(error), Some(Raised::Interrupted)))
+}
+
+/// A table that stands for an error reply.
+pub(super) fn table(lua: &Lua, text: &[u8], is_counted: bool) -> mlua::Result<Table> {
+    let table = lua.create_table_with_capacity(0, 4)?;
+    table.raw_set("err", lua.create_string(text)?)?;
+    if is_counted {
+        table.raw_set("ignore_error_stats_update", true)?;
+    }
+    Ok(table)
+}
+
+/// The text of an error reply. `-CODE sentence` keeps its code; what has none gets `ERR`.
+pub(super) fn with_code(text: &[u8]) -> Vec<u8> {
+    let trim = |text: &[u8]| {
+        let is_end = |byte: &u8| matches!(byte, b'\r' | b'\n');
+        let start = text
+            .iter()
+            .position(|byte| !is_end(byte))
+            .unwrap_or(text.len());
+        let end = text
+            .iter()
+            .rposition(|byte| !is_end(byte))
+            .map_or(start, |at| at + 1);
+        text[start..end].to_vec()
+    };
+    let (code, sentence) = match text.strip_prefix(b"-") {
+        None => (&b"ERR"[..], text),
+        Some(rest) => match rest.iter().position(|byte| *byte == b' ') {
+            Some(at) => (&rest[..at], &rest[at + 1..]),
+            None => (&b"ERR"[..], rest),
+        },
+    };
+    let mut whole = code.to_vec();
+    whole.push(b' ');
+    whole.extend(trim(sentence));
+    whole
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_reply_has_a_code() {
+        for (text, expected) in [
+            ("no such thing", "ERR no such thing"),
+            ("-WRONGTYPE not that", "WRONGTYPE not that"),
+            ("-OOPS", "ERR OOPS"),
+            ("-My Err\r\n", "My Err"),
+            ("", "ERR "),
+        ] {
+            assert_eq!(with_code(text.as_bytes()), expected.as_bytes());
+        }
+    }
+}

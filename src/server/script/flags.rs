@@ -1,0 +1,183 @@
+//! What scripts and functions say of themselves: flags, and the line `#!lua …`.
+
+use std::ops::Range;
+
+use basalt_commands::command::declaration::Flags;
+use basalt_commands::command::error::{CommandError, shown};
+use basalt_core::base::text;
+
+/// A set of flags.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ScriptFlags(u8);
+
+impl ScriptFlags {
+    /// The script writes nothing.
+    pub const NO_WRITES: ScriptFlags = ScriptFlags(1);
+    /// The script may run while memory is used up.
+    pub const ALLOW_OOM: ScriptFlags = ScriptFlags(2);
+    /// The script may run on a replica that lost its primary.
+    pub const ALLOW_STALE: ScriptFlags = ScriptFlags(4);
+    /// The script must not run in a cluster.
+    pub const NO_CLUSTER: ScriptFlags = ScriptFlags(8);
+    /// The script may use keys of several slots.
+    pub const ALLOW_CROSS_SLOT: ScriptFlags = ScriptFlags(16);
+    /// The script declares no flags, as scripts before Redis 7.
+    pub const SILENT: ScriptFlags = ScriptFlags(32);
+
+    /// Either lets the script use keys of any slot.
+    pub const CROSSES_SLOTS: ScriptFlags = ScriptFlags::ALLOW_CROSS_SLOT.or(ScriptFlags::SILENT);
+
+    const NAMES: [(&'static str, ScriptFlags); 5] = [
+        ("no-writes", ScriptFlags::NO_WRITES),
+        ("allow-oom", ScriptFlags::ALLOW_OOM),
+        ("allow-stale", ScriptFlags::ALLOW_STALE),
+        ("no-cluster", ScriptFlags::NO_CLUSTER),
+        ("allow-cross-slot-keys", ScriptFlags::ALLOW_CROSS_SLOT),
+    ];
+
+    /// Whether any of these is set.
+    pub const fn any(self, other: ScriptFlags) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    /// Both sets together.
+    pub const fn or(self, other: ScriptFlags) -> ScriptFlags {
+        ScriptFlags(self.0 | other.0)
+    }
+
+    /// What they say in the flags of commands.
+    pub fn of_command(self) -> Flags {
+        if self.any(ScriptFlags::SILENT) {
+            return Flags::NONE;
+        }
+        let writes = match self.any(ScriptFlags::NO_WRITES) {
+            true => Flags::READONLY,
+            false => Flags::WRITE,
+        };
+        let stale = match self.any(ScriptFlags::ALLOW_STALE) {
+            true => writes.or(Flags::STALE),
+            false => writes,
+        };
+        match self.any(ScriptFlags::NO_WRITES.or(ScriptFlags::ALLOW_OOM)) {
+            true => stale,
+            false => stale.or(Flags::DENYOOM),
+        }
+    }
+
+    /// The flag of this name.
+    pub fn named(name: &[u8]) -> Option<ScriptFlags> {
+        let mut all = Self::NAMES.iter();
+        all.find(|(known, _)| known.as_bytes() == name)
+            .map(|(_, flag)| *flag)
+    }
+
+    /// The names of those that are set.
+    pub fn names(self) -> Vec<&'static str> {
+        let set = Self::NAMES.iter().filter(|(_, flag)| self.any(*flag));
+        set.map(|(name, _)| *name).collect()
+    }
+}
+
+/// The words of the line `#!…`, and where the code behind it begins: at its line end.
+type Head = (Vec<Vec<u8>>, usize);
+
+/// The first line of a script that begins with `#!`; an error, if it has no end.
+pub(super) fn head(body: &[u8]) -> Option<Result<Head, ()>> {
+    if !body.starts_with(b"#!") {
+        return None;
+    }
+    // A byte of zero ends what Redis looks through.
+    let end = body.iter().position(|byte| matches!(byte, b'\n' | 0));
+    let Some(end) = end.filter(|end| body[*end] == b'\n') else {
+        return Some(Err(()));
+    };
+    let mut bytes = Vec::new();
+    let mut ranges: Vec<Range<usize>> = Vec::new();
+    let words = match text::split_arguments(&body[..end], &mut bytes, |range| ranges.push(range)) {
+        Ok(_) => ranges
+            .into_iter()
+            .map(|range| bytes[range].to_vec())
+            .collect(),
+        Err(_) => Vec::new(),
+    };
+    Some(Ok((words, end)))
+}
+
+/// The flags of a script and where its code begins.
+pub(super) fn of_script(body: &[u8]) -> Result<(ScriptFlags, usize), CommandError> {
+    let (words, code_start) = match head(body) {
+        None => return Ok((ScriptFlags::SILENT, 0)),
+        Some(Err(())) => return Err("ERR Invalid script shebang".into()),
+        Some(Ok(head)) => head,
+    };
+    let refuse =
+        |what: &str, word: &[u8]| CommandError::from(format!("ERR {what}: {}", shown(word)));
+    let Some((engine, options)) = words.split_first() else {
+        return Err("ERR Invalid engine in script shebang".into());
+    };
+    if engine != b"#!lua" {
+        return Err(refuse("Unexpected engine in script shebang", engine));
+    }
+    let mut flags = ScriptFlags::default();
+    for option in options {
+        let Some(names) = option.strip_prefix(b"flags=") else {
+            return Err(refuse("Unknown lua shebang option", option));
+        };
+        if names.is_empty() {
+            continue;
+        }
+        for name in names.split(|byte| *byte == b',') {
+            let Some(flag) = ScriptFlags::named(name) else {
+                return Err(refuse("Unexpected flag in script shebang", name));
+            };
+            flags = flags.or(flag);
+        }
+    }
+    Ok((flags, code_start))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text_of(body: &str) -> String {
+        match of_script(body.as_bytes()) {
+            Ok((flags, start)) => format!("{:?} {start}", flags.names()),
+            Err(error) => error.text().into_owned(),
+        }
+    }
+
+    #[test]
+    fn the_first_line_says_what_a_script_is_like() {
+        for (body, expected) in [
+            ("return 1", "[] 0"),
+            ("#!lua\nreturn 1", "[] 5"),
+            ("#!lua flags=\nreturn 1", "[] 12"),
+            (
+                "#!lua flags=no-writes,allow-oom\nx",
+                "[\"no-writes\", \"allow-oom\"] 31",
+            ),
+            (
+                "#!lua flags=no-writes  flags=no-cluster\nx",
+                "[\"no-writes\", \"no-cluster\"] 39",
+            ),
+            ("#!lua", "ERR Invalid script shebang"),
+            (
+                "#!not-lua\nx",
+                "ERR Unexpected engine in script shebang: #!not-lua",
+            ),
+            ("#!lua name=x\nx", "ERR Unknown lua shebang option: name=x"),
+            (
+                "#!lua flags=bad\nx",
+                "ERR Unexpected flag in script shebang: bad",
+            ),
+            (
+                "#!lua flags=a,,b\nx",
+                "ERR Unexpected flag in script shebang: a",
+            ),
+        ] {
+            assert_eq!(text_of(body), expected, "{body}");
+        }
+        assert_eq!(of_script(b"x").expect("fine").0, ScriptFlags::SILENT);
+    }
+}

@@ -1,0 +1,485 @@
+//! Undeclared keys and shards that scripts used in earlier runs, so that the next run begins with what it will need.
+//!
+//! Knows keys and arguments, no shards. A script that behaves is not known here and pays one look at one word. Of one
+//! that strayed, was slow or had to run again, this remembers how its undeclared keys are made: a constant, or an
+//! argument with something before and behind it. Wrong guesses cost a shard too many in hand, never a wrong result.
+//!
+//! What came to rest is known by an even number in its slot.
+//!
+//! Invariants: at most one script in a slot, so the memory is bounded; a script whose guesses are of no use runs with
+//! all shards for a while, and is tried with fewer again then.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use parking_lot::Mutex;
+
+use super::sha;
+use basalt_commands::command::Args;
+use basalt_commands::command::host::scripts::ScriptStatistics;
+
+/// Scripts that are remembered.
+const SLOTS: usize = 1024;
+
+/// Ways to make a key that are remembered of a script.
+const TEMPLATES_MAX: usize = 16;
+
+/// Undeclared keys of one run that are looked at.
+pub const UNDECLARED_MAX: usize = 16;
+
+/// Longer keys are no templates.
+const KEY_BYTES_MAX: usize = 256;
+
+/// Runs after which it is asked whether the guesses are of use.
+const PERIOD: u32 = 32;
+
+/// Of the runs of a period, the part that may have had to run again: one in so many.
+const RERUN_PART: u32 = 4;
+
+/// Runs with all shards before fewer are tried again.
+const WIDE_RUNS: u32 = 256;
+
+/// A script that ran for longer than this runs on a thread of its own next time.
+const SLOW_NS: u64 = 5_000_000;
+
+/// Where the arguments begin from which keys may be made.
+const ARGUMENTS_FROM: usize = 3;
+
+/// How an undeclared key is made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Template {
+    Constant(Vec<u8>),
+    Around {
+        argument: usize,
+        before: Vec<u8>,
+        behind: Vec<u8>,
+    },
+}
+
+impl Template {
+    fn of(key: &[u8], args: &Args<'_>) -> Option<Template> {
+        if key.len() > KEY_BYTES_MAX {
+            return None;
+        }
+        let mut best: Option<(usize, usize, usize)> = None;
+        for (at, argument) in args.from(ARGUMENTS_FROM).enumerate().take(64) {
+            if argument.is_empty() || argument.len() > key.len() {
+                continue;
+            }
+            let found = key
+                .windows(argument.len())
+                .rposition(|part| part == argument);
+            if let Some(start) = found
+                && best.is_none_or(|(_, _, len)| argument.len() > len)
+            {
+                best = Some((at + ARGUMENTS_FROM, start, argument.len()));
+            }
+        }
+        Some(match best {
+            Some((argument, start, len)) => Template::Around {
+                argument,
+                before: key[..start].to_vec(),
+                behind: key[start + len..].to_vec(),
+            },
+            None => Template::Constant(key.to_vec()),
+        })
+    }
+
+    fn key(&self, args: &Args<'_>) -> Option<Vec<u8>> {
+        match self {
+            Template::Constant(key) => Some(key.clone()),
+            Template::Around {
+                argument,
+                before,
+                behind,
+            } => (*argument < args.len()).then(|| [before, args.get(*argument), behind].concat()),
+        }
+    }
+}
+
+/// What is known of one script.
+#[derive(Default)]
+struct Footprint {
+    name: Vec<u8>,
+    templates: Vec<Template>,
+    next_replaced: usize,
+    statistics: ScriptStatistics,
+    /// Runs of this period, and those of them that had to run again.
+    runs: u32,
+    reran: u32,
+    wide_left: u32,
+    is_slow: bool,
+    /// Runs in a row that had all they needed from the start.
+    calm: u32,
+}
+
+/// How a script should run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Advice {
+    /// Keys that it will use though it does not name them.
+    pub keys: Vec<Vec<u8>>,
+    /// With all shards.
+    pub is_wide: bool,
+    /// On a thread of its own.
+    pub is_slow: bool,
+}
+
+/// How a run went.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// Undeclared keys of shards that were not in hand at first.
+    pub undeclared: Vec<Vec<u8>>,
+    /// Shards that it got on the way.
+    pub extended: u32,
+    /// How often it was undone, and run again.
+    pub reruns: u32,
+    /// The script was undone because it took long.
+    pub was_slow: bool,
+    /// The script had all shards.
+    pub is_wide: bool,
+    /// How long the last run took.
+    pub duration_ns: u64,
+}
+
+impl Outcome {
+    fn is_unusual(&self) -> bool {
+        self.extended > 0 || self.reruns > 0 || self.duration_ns > SLOW_NS
+    }
+}
+
+/// See the module.
+pub struct Footprints {
+    tags: Box<[AtomicU64]>,
+    known: Mutex<HashMap<u64, Footprint>>,
+}
+
+impl Default for Footprints {
+    fn default() -> Footprints {
+        Footprints {
+            tags: (0..SLOTS).map(|_| AtomicU64::new(0)).collect(),
+            known: Mutex::default(),
+        }
+    }
+}
+
+/// A number for the script that some arguments name; odd.
+#[inline]
+pub fn tag_of(args: &Args<'_>) -> u64 {
+    tag(args.get(1))
+}
+
+/// A number for a script, from some of its text: two scripts of one number only mislead each other's guesses.
+#[inline]
+pub(super) fn tag(name: &[u8]) -> u64 {
+    let mut mixed = 0x9e37_79b9_7f4a_7c15_u64 ^ name.len() as u64;
+    let mut mix = |word: u64| {
+        mixed = (mixed ^ word).wrapping_mul(0xd6e8_feb8_6659_fd93);
+        mixed ^= mixed >> 32;
+    };
+    let word = |start: usize| {
+        let (_, rest) = name.split_at(start);
+        rest.first_chunk()
+            .map_or(0, |word| u64::from_le_bytes(*word))
+    };
+    let len = name.len();
+    match len {
+        ..8 => mix(name
+            .iter()
+            .fold(0, |word, byte| word << 8 | u64::from(*byte))),
+        8..48 => {
+            (0..len - 8).step_by(8).for_each(|start| mix(word(start)));
+            mix(word(len - 8));
+        }
+        // Some of the beginning, of the middle and of the end.
+        _ => {
+            for start in [0, 8, 16, len / 2 - 8, len / 2, len - 24, len - 16, len - 8] {
+                mix(word(start));
+            }
+        }
+    }
+    mixed | 1
+}
+
+impl Footprints {
+    fn is_known(&self, tag: u64) -> bool {
+        self.tags[tag as usize / 2 % SLOTS].load(Relaxed) == tag
+    }
+
+    /// How the script of this number should run, if it needs anything special.
+    #[inline]
+    pub fn advice(&self, tag: u64, args: &Args<'_>) -> Option<Advice> {
+        match self.is_known(tag) {
+            true => self.look_up(tag, args),
+            false => None,
+        }
+    }
+
+    #[cold]
+    fn look_up(&self, tag: u64, args: &Args<'_>) -> Option<Advice> {
+        let known = self.known.lock();
+        let footprint = known.get(&tag)?;
+        let keys = footprint
+            .templates
+            .iter()
+            .filter_map(|template| template.key(args));
+        Some(Advice {
+            keys: keys.collect(),
+            is_wide: footprint.wide_left > 0,
+            is_slow: footprint.is_slow,
+        })
+    }
+
+    /// Learns from a run of the script of this number that is over.
+    #[inline]
+    pub fn note(&self, tag: u64, args: &Args<'_>, outcome: &Outcome) {
+        if outcome.is_unusual() || self.is_known(tag) {
+            self.learn(tag, args, outcome);
+        }
+    }
+
+    #[cold]
+    fn learn(&self, tag: u64, args: &Args<'_>, outcome: &Outcome) {
+        let mut known = self.known.lock();
+        let slot = &self.tags[tag as usize / 2 % SLOTS];
+        let other = slot.swap(tag, Relaxed);
+        if other | 1 != tag {
+            known.remove(&(other | 1));
+        }
+        let footprint = known.entry(tag).or_default();
+        if footprint.name.is_empty() {
+            let name = args.get(1);
+            footprint.name = match args.get(0).to_ascii_lowercase().as_slice() {
+                b"eval" | b"eval_ro" => sha::hex(&sha::sha1(name)).to_vec(),
+                _ => name[..name.len().min(KEY_BYTES_MAX)].to_vec(),
+            };
+        }
+        let statistics = &mut footprint.statistics;
+        statistics.runs += 1;
+        statistics.extended += u64::from(outcome.extended);
+        statistics.reruns += u64::from(outcome.reruns);
+        statistics.slow += u64::from(outcome.was_slow);
+        statistics.wide += u64::from(outcome.is_wide);
+        footprint.is_slow = outcome.duration_ns > SLOW_NS;
+        for key in &outcome.undeclared {
+            footprint.add(Template::of(key, args));
+        }
+        let was_wide = footprint.wide_left > 0;
+        footprint.judge(outcome);
+        if footprint.is_at_rest(was_wide || outcome.is_unusual()) {
+            slot.store(tag & !1, Relaxed);
+        }
+    }
+
+    /// The scripts that needed more than they said, those that did most often first; or one of them, by its name.
+    pub fn statistics(&self, name: Option<&[u8]>) -> Vec<ScriptStatistics> {
+        let known = self.known.lock();
+        let is_asked_for = |footprint: &&Footprint| {
+            name.is_none_or(|name| footprint.name.eq_ignore_ascii_case(name))
+        };
+        let mut all: Vec<ScriptStatistics> = known
+            .values()
+            .filter(is_asked_for)
+            .map(|footprint| ScriptStatistics {
+                name: footprint.name.clone(),
+                learned_keys: footprint.templates.len() as u64,
+                ..footprint.statistics.clone()
+            })
+            .collect();
+        all.sort_by(|a, b| {
+            let weight = |of: &ScriptStatistics| (of.reruns, of.extended, of.wide, of.slow);
+            weight(b).cmp(&weight(a)).then_with(|| a.name.cmp(&b.name))
+        });
+        all
+    }
+}
+
+impl Footprint {
+    fn add(&mut self, template: Option<Template>) {
+        let Some(template) = template else { return };
+        if self.templates.contains(&template) {
+            return;
+        }
+        if self.templates.len() < TEMPLATES_MAX {
+            self.templates.push(template);
+            return;
+        }
+        // None is better than another: the oldest goes.
+        self.templates[self.next_replaced] = template;
+        self.next_replaced = (self.next_replaced + 1) % TEMPLATES_MAX;
+    }
+
+    /// Whether nothing is to be foreseen of it any more: its runs are looked at again when one is unusual. Such are
+    /// scripts whose first run took long because they had to be compiled. Runs at rest are not in the statistics. A run
+    /// with all shards in hand says nothing of what is needed.
+    fn is_at_rest(&mut self, says_little: bool) -> bool {
+        self.calm = match says_little {
+            true => 0,
+            false => self.calm + 1,
+        };
+        self.calm >= PERIOD && self.templates.is_empty() && self.wide_left == 0
+    }
+
+    /// Whether it goes on with guesses, or with all shards.
+    fn judge(&mut self, outcome: &Outcome) {
+        if self.wide_left > 0 {
+            self.wide_left -= 1;
+            if self.wide_left == 0 {
+                // Tried again, with guesses of now.
+                self.templates.clear();
+                (self.runs, self.reran) = (0, 0);
+            }
+            return;
+        }
+        self.runs += 1;
+        let lacked = outcome.reruns > u32::from(outcome.was_slow);
+        self.reran += u32::from(lacked);
+        if self.runs == PERIOD {
+            if self.reran > PERIOD / RERUN_PART {
+                self.wide_left = WIDE_RUNS;
+            }
+            (self.runs, self.reran) = (0, 0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use basalt_core::resp::request::Span;
+
+    fn with_args<R>(words: &[&str], run: impl FnOnce(&Args<'_>) -> R) -> R {
+        let mut data = Vec::new();
+        let mut spans = Vec::new();
+        for word in words {
+            spans.push(Span::in_buffer(data.len(), word.len()));
+            data.extend_from_slice(word.as_bytes());
+        }
+        run(&Args::in_buffer(&data, &spans, &[]))
+    }
+
+    fn strayed(keys: &[&str], reruns: u32) -> Outcome {
+        Outcome {
+            undeclared: keys.iter().map(|key| key.as_bytes().to_vec()).collect(),
+            extended: u32::from(reruns == 0),
+            reruns,
+            ..Outcome::default()
+        }
+    }
+
+    #[test]
+    fn keys_made_of_arguments_are_foreseen() {
+        let footprints = Footprints::default();
+        with_args(&["EVALSHA", "sha", "1", "user:7", "42"], |args| {
+            assert_eq!(footprints.advice(tag_of(args), args), None);
+            footprints.note(tag_of(args), args, &Outcome::default());
+            assert_eq!(footprints.advice(tag_of(args), args), None, "it behaved");
+            footprints.note(
+                tag_of(args),
+                args,
+                &strayed(&["log:42:x", "total", "{user:7}"], 0),
+            );
+        });
+        with_args(&["EVALSHA", "sha", "1", "user:8", "43"], |args| {
+            let advice = footprints.advice(tag_of(args), args).expect("known");
+            assert_eq!(advice.keys, [&b"log:43:x"[..], b"total", b"{user:8}"]);
+            assert!(!advice.is_wide && !advice.is_slow);
+        });
+        with_args(&["EVALSHA", "sha", "0"], |args| {
+            let advice = footprints.advice(tag_of(args), args).expect("known");
+            assert_eq!(advice.keys, [b"total"], "the others cannot be made");
+        });
+    }
+
+    #[test]
+    fn a_script_whose_keys_cannot_be_foreseen_goes_wide_and_is_tried_again() {
+        let footprints = Footprints::default();
+        with_args(&["EVALSHA", "sha", "0"], |args| {
+            for run in 0..PERIOD {
+                footprints.note(tag_of(args), args, &strayed(&[&format!("key{run}")], 1));
+            }
+            assert!(
+                footprints
+                    .advice(tag_of(args), args)
+                    .expect("known")
+                    .is_wide
+            );
+            assert!(
+                footprints
+                    .advice(tag_of(args), args)
+                    .expect("known")
+                    .keys
+                    .len()
+                    <= TEMPLATES_MAX
+            );
+            for _ in 0..WIDE_RUNS {
+                footprints.note(tag_of(args), args, &Outcome::default());
+            }
+            assert!(
+                !footprints
+                    .advice(tag_of(args), args)
+                    .expect("known")
+                    .is_wide
+            );
+            let statistics = footprints.statistics(None);
+            assert_eq!(statistics[0].name, b"sha");
+            assert_eq!(statistics[0].runs, u64::from(PERIOD + WIDE_RUNS));
+            assert_eq!(statistics[0].reruns, u64::from(PERIOD));
+            assert!(footprints.statistics(Some(b"other")).is_empty());
+        });
+    }
+
+    #[test]
+    fn a_slow_script_is_known_until_it_is_fast_again() {
+        let footprints = Footprints::default();
+        with_args(&["FCALL", "f", "0"], |args| {
+            for (duration_ns, is_slow) in [(SLOW_NS + 1, true), (1_000, false)] {
+                let outcome = Outcome {
+                    duration_ns,
+                    ..Outcome::default()
+                };
+                footprints.note(tag_of(args), args, &outcome);
+                assert_eq!(
+                    footprints
+                        .advice(tag_of(args), args)
+                        .expect("known")
+                        .is_slow,
+                    is_slow
+                );
+            }
+        });
+    }
+
+    #[test]
+    fn a_script_that_behaves_comes_to_rest_and_is_looked_at_again_when_it_does_not() {
+        let footprints = Footprints::default();
+        with_args(&["FCALL", "f", "0"], |args| {
+            let tag = tag_of(args);
+            let slow = Outcome {
+                duration_ns: SLOW_NS + 1,
+                ..Outcome::default()
+            };
+            footprints.note(tag, args, &slow);
+            for _ in 0..PERIOD {
+                assert!(footprints.advice(tag, args).is_some());
+                footprints.note(tag, args, &Outcome::default());
+            }
+            assert_eq!(footprints.advice(tag, args), None);
+            footprints.note(tag, args, &Outcome::default());
+            assert_eq!(footprints.statistics(None)[0].runs, u64::from(PERIOD) + 1);
+            footprints.note(tag, args, &slow);
+            assert!(footprints.advice(tag, args).expect("known").is_slow);
+            assert_eq!(footprints.statistics(None)[0].runs, u64::from(PERIOD) + 2);
+        });
+    }
+
+    #[test]
+    fn no_more_scripts_are_remembered_than_there_are_slots() {
+        let footprints = Footprints::default();
+        for number in 0..SLOTS * 3 {
+            with_args(&["FCALL", &format!("function{number}"), "0"], |args| {
+                footprints.note(tag_of(args), args, &strayed(&["k"], 1));
+            });
+        }
+        assert!(footprints.statistics(None).len() <= SLOTS);
+    }
+}

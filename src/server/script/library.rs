@@ -1,0 +1,532 @@
+//! The scripts that the server knows, by the SHA-1 of their text: shared by all interpreters, each of which compiles
+//! what it needs.
+//!
+//! Scripts that came with EVAL are kept while they are among the latest [`EVALUATED_MAX`] used and have room in the
+//! account of [`Texts`]; those that came with SCRIPT LOAD until SCRIPT FLUSH, and are refused where there is no room.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+use arc_swap::ArcSwapOption;
+use dashmap::{DashMap, Entry};
+use parking_lot::Mutex;
+
+use super::flags::{self, ScriptFlags};
+use super::functions::Functions;
+use super::memory::Texts;
+use super::sha::{Sha, hex, sha1};
+use basalt_commands::command::error::CommandError;
+use basalt_commands::command::host::scripts::TextBound;
+use basalt_core::alloc::account::size_class;
+use basalt_core::alloc::slabs::Mover;
+use basalt_core::base::hex;
+
+/// How often SCRIPT FLUSH was called: threads that are about to wait look whether they hold scripts of before.
+static FLUSHED: AtomicU64 = AtomicU64::new(0);
+
+/// Scripts of EVAL that are kept.
+pub const EVALUATED_MAX: usize = 500;
+
+/// One script.
+pub struct Script {
+    /// SHA-1 of the text, the script's name.
+    pub sha: Sha,
+    /// SHA-1 of the text in hexadecimal digits.
+    pub hex: [u8; 40],
+    /// The script's text. It may be moved while interpreters look at it, and goes as soon as no client can ask for it
+    /// any more, however long interpreters that are idle keep the script.
+    body: ArcSwapOption<Box<[u8]>>,
+    body_len: usize,
+    /// Where the code begins behind `#!lua …`.
+    code_start: usize,
+    /// What it says of itself.
+    pub flags: ScriptFlags,
+    /// EVALSHA finds it.
+    is_known: AtomicBool,
+    /// SCRIPT LOAD brought it, so that it stays.
+    is_loaded: AtomicBool,
+    used: AtomicU64,
+}
+
+impl Script {
+    /// Whether this is its text.
+    #[inline]
+    pub fn is_text(&self, text: &[u8]) -> bool {
+        let body = self.body.load();
+        body.as_ref().is_some_and(|body| ***body == *text)
+    }
+
+    /// The script's text; none if it was forgotten.
+    pub fn body(&self) -> Option<Arc<Box<[u8]>>> {
+        self.body.load_full()
+    }
+
+    /// Of its text the code, without the line that is for us. The line end stays, so that Lua counts lines as the user
+    /// does.
+    pub fn code_of<'a>(&self, body: &'a [u8]) -> &'a [u8] {
+        &body[self.code_start..]
+    }
+
+    /// Moves its text out of sparse slabs of the allocator.
+    fn relocate(&self, mover: &mut Mover) {
+        let Some(body) = self.body() else {
+            return;
+        };
+        mover.begin();
+        mover.add(body.as_ptr().addr());
+        mover.add(Arc::as_ptr(&body).addr());
+        mover.look();
+        // Its place, too, is worth a move.
+        if mover.must_move_all(2, 1) {
+            let moved = Some(Arc::new(Box::clone(&body)));
+            // Unless it was forgotten meanwhile.
+            self.body.compare_and_swap(&body, moved);
+        }
+    }
+
+    fn forget(&self) {
+        self.is_known.store(false, Relaxed);
+        self.is_loaded.store(false, Relaxed);
+        self.body.store(None);
+    }
+
+    /// Whether EVALSHA finds it, and no other one in its place.
+    pub fn is_known(&self) -> bool {
+        self.is_known.load(Relaxed)
+    }
+}
+
+/// See the module.
+pub struct Library {
+    by_sha: DashMap<Sha, Arc<Script>>,
+    evaluated: Mutex<Vec<Arc<Script>>>,
+    bytes: AtomicUsize,
+    uses: AtomicU64,
+    flushes: AtomicU64,
+    evicted: AtomicU64,
+    texts: Arc<Texts>,
+    /// Libraries of functions.
+    pub functions: Functions,
+    /// What scripts needed that they did not say.
+    pub footprints: super::footprint::Footprints,
+    /// How units with scripts ran.
+    pub runs: super::running::Runs,
+    /// What runs for long.
+    pub running: super::running::Running,
+}
+
+impl Default for Library {
+    fn default() -> Library {
+        let texts = Arc::new(Texts::default());
+        Library {
+            by_sha: DashMap::default(),
+            evaluated: Mutex::default(),
+            bytes: AtomicUsize::default(),
+            uses: AtomicU64::default(),
+            flushes: AtomicU64::default(),
+            evicted: AtomicU64::default(),
+            functions: Functions::counted_in(Arc::clone(&texts)),
+            texts,
+            footprints: super::footprint::Footprints::default(),
+            runs: super::running::Runs::default(),
+            running: super::running::Running::default(),
+        }
+    }
+}
+
+impl Library {
+    /// Bounds the texts of scripts and libraries as `maxmemory` asks for.
+    pub fn limit_texts(&self, maxmemory: u64) {
+        self.texts.limit(maxmemory);
+        self.fit_evaluated();
+    }
+
+    /// Bytes of the texts of all scripts and libraries.
+    pub fn text_bytes(&self) -> usize {
+        self.texts.bytes()
+    }
+
+    /// Reads the head of a script; it is not known by that.
+    pub fn parse(body: &[u8]) -> Result<Script, CommandError> {
+        let (flags, code_start) = flags::of_script(body)?;
+        let sha = sha1(body);
+        Ok(Script {
+            sha,
+            hex: hex(&sha),
+            body: ArcSwapOption::from_pointee(Box::from(body)),
+            body_len: body.len(),
+            code_start,
+            flags,
+            is_known: AtomicBool::new(false),
+            is_loaded: AtomicBool::new(false),
+            used: AtomicU64::new(0),
+        })
+    }
+
+    /// A script that EVALSHA names, in digits of either case.
+    pub fn find(&self, digits: &[u8]) -> Option<Arc<Script>> {
+        let sha = hex::parse(digits)?;
+        let script = self.by_sha.get(&sha)?;
+        self.note_used(&script);
+        Some(Arc::clone(&script))
+    }
+
+    /// The script with this text.
+    pub fn known(&self, text: &[u8]) -> Option<Arc<Script>> {
+        let script = self.by_sha.get(&sha1(text))?;
+        Some(Arc::clone(&script))
+    }
+
+    /// Whether EVALSHA would find a script; Redis compares digits as they stand here.
+    pub fn contains(&self, digits: &[u8]) -> bool {
+        hex::parse(digits).is_some_and(|sha| self.by_sha.contains_key(&sha))
+    }
+
+    /// The names of all scripts, to go over them in steps.
+    pub fn names(&self) -> Vec<Sha> {
+        self.by_sha.iter().map(|script| *script.key()).collect()
+    }
+
+    /// Moves the texts of some scripts out of sparse slabs of the allocator.
+    pub fn relocate(&self, names: &[Sha], mover: &mut Mover) {
+        for name in names {
+            if let Some(script) = self.by_sha.get(name) {
+                script.relocate(mover);
+            }
+        }
+    }
+
+    /// Notes that EVAL uses a script. The usual case, a script that is known, touches nothing that others write but
+    /// its own line. If another one with this text is known that one comes back, and is to be used from now on.
+    #[inline]
+    pub fn note_evaluated(&self, script: &Arc<Script>, text: &[u8]) -> Option<Arc<Script>> {
+        match script.is_known() {
+            true => {
+                self.note_used(script);
+                None
+            }
+            false => self.keep_evaluated(script, text),
+        }
+    }
+
+    /// Notes that a script is used that is known.
+    #[inline]
+    pub fn note_used(&self, script: &Script) {
+        let uses = self.uses.load(Relaxed);
+        if script.used.load(Relaxed) != uses {
+            script.used.store(uses, Relaxed);
+        }
+    }
+
+    #[cold]
+    fn keep_evaluated(&self, script: &Arc<Script>, text: &[u8]) -> Option<Arc<Script>> {
+        let mut evaluated = self.evaluated.lock();
+        let used = self.uses.fetch_add(1, Relaxed) + 1;
+        script.used.store(used, Relaxed);
+        if let Some(known) = self.insert(script, text) {
+            known.used.store(used, Relaxed);
+            return Some(known);
+        }
+        if evaluated.len() >= EVALUATED_MAX {
+            self.forget_oldest(&mut evaluated);
+        }
+        evaluated.push(Arc::clone(script));
+        self.forget_evaluated(&mut evaluated);
+        None
+    }
+
+    /// Forgets scripts of EVAL until all texts have room.
+    pub(super) fn fit_evaluated(&self) {
+        self.forget_evaluated(&mut self.evaluated.lock());
+    }
+
+    /// See [`Library::fit_evaluated`], for who has locked them.
+    fn forget_evaluated(&self, evaluated: &mut Vec<Arc<Script>>) {
+        while self.texts.must_forget_evaluated() && !evaluated.is_empty() {
+            self.forget_oldest(evaluated);
+        }
+    }
+
+    /// Forgets the script of EVAL that has not been used for longest, unless it was loaded since.
+    fn forget_oldest(&self, evaluated: &mut Vec<Arc<Script>>) {
+        let ages = evaluated.iter().enumerate();
+        let oldest = ages.min_by_key(|(_, script)| script.used.load(Relaxed));
+        let Some((at, _)) = oldest else {
+            return;
+        };
+        let script = evaluated.swap_remove(at);
+        if !script.is_loaded.load(Relaxed) {
+            self.remove(&script);
+            self.evicted.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Keeps a script until SCRIPT FLUSH, for which scripts of EVAL make room.
+    pub fn keep_loaded(
+        &self,
+        script: &Arc<Script>,
+        text: &[u8],
+        bound: TextBound,
+    ) -> Result<(), CommandError> {
+        // Those that are known stay so meanwhile.
+        let mut evaluated = self.evaluated.lock();
+        let known = self.by_sha.get(&script.sha).map(|known| Arc::clone(&known));
+        let is_loaded = known.is_some_and(|known| known.is_loaded.load(Relaxed));
+        if is_loaded {
+            return Ok(());
+        }
+        let bytes = cost(script);
+        if bound == TextBound::Holds && bytes > self.texts.room() {
+            return Err(CommandError::OutOfMemory);
+        }
+        let known = self.insert(script, text);
+        let kept = known.as_ref().unwrap_or(script);
+        kept.is_loaded.store(true, Relaxed);
+        self.texts.change_evaluated(bytes, 0);
+        self.texts.change_loaded(0, bytes);
+        self.forget_evaluated(&mut evaluated);
+        Ok(())
+    }
+
+    /// Makes it known, unless one with this text is: then that one.
+    fn insert(&self, script: &Arc<Script>, text: &[u8]) -> Option<Arc<Script>> {
+        match self.by_sha.entry(script.sha) {
+            Entry::Occupied(known) => Some(Arc::clone(known.get())),
+            Entry::Vacant(place) => {
+                // It may have been forgotten since it was found.
+                if script.body.load().is_none() {
+                    script.body.store(Some(Arc::new(text.into())));
+                }
+                // Before anybody can find it, and forget it again.
+                script.is_known.store(true, Relaxed);
+                self.bytes.fetch_add(cost(script), Relaxed);
+                self.texts.change_evaluated(0, cost(script));
+                place.insert(Arc::clone(script));
+                None
+            }
+        }
+    }
+
+    fn remove(&self, script: &Script) {
+        if self.by_sha.remove(&script.sha).is_some() {
+            self.discount(script);
+        }
+        script.forget();
+    }
+
+    /// Takes a script that is no longer known out of the figures.
+    fn discount(&self, script: &Script) {
+        let bytes = cost(script);
+        self.bytes.fetch_sub(bytes, Relaxed);
+        match script.is_loaded.load(Relaxed) {
+            true => self.texts.change_loaded(bytes, 0),
+            false => self.texts.change_evaluated(bytes, 0),
+        }
+    }
+
+    /// Forgets all scripts.
+    pub fn flush(&self) {
+        let mut evaluated = self.evaluated.lock();
+        evaluated.clear();
+        self.by_sha.retain(|_, script| {
+            self.discount(script);
+            script.forget();
+            false
+        });
+        self.by_sha.shrink_to_fit();
+        self.flushes.fetch_add(1, Relaxed);
+        FLUSHED.fetch_add(1, Relaxed);
+    }
+
+    /// How often all scripts were forgotten.
+    #[inline]
+    pub fn flushes(&self) -> u64 {
+        self.flushes.load(Relaxed)
+    }
+
+    /// How many scripts are known.
+    pub fn len(&self) -> usize {
+        self.by_sha.len()
+    }
+
+    /// Whether none is.
+    pub fn is_empty(&self) -> bool {
+        self.by_sha.is_empty()
+    }
+
+    /// What they take in memory.
+    pub fn bytes(&self) -> usize {
+        self.bytes.load(Relaxed)
+    }
+
+    /// How many scripts of EVAL gave way to newer ones.
+    pub fn evicted(&self) -> u64 {
+        self.evicted.load(Relaxed)
+    }
+}
+
+/// How often all scripts of any library were forgotten.
+pub(super) fn flushed() -> u64 {
+    FLUSHED.load(Relaxed)
+}
+
+/// What a script takes, as the allocator has it.
+fn cost(script: &Script) -> usize {
+    /// How many look at something that is shared.
+    const COUNTS: usize = 2 * size_of::<usize>();
+    let text = size_class(script.body_len) + size_class(size_of::<Box<[u8]>>() + COUNTS);
+    text + size_class(size_of::<Script>() + COUNTS) + size_of::<(Sha, Arc<Script>)>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn script(text: &str) -> Arc<Script> {
+        Arc::new(Library::parse(text.as_bytes()).expect("no head"))
+    }
+
+    fn keep(library: &Library, script: &Arc<Script>, text: &[u8]) {
+        let kept = library.keep_loaded(script, text, TextBound::Holds);
+        assert!(kept.is_ok(), "there is room");
+    }
+
+    /// A script of so many bytes.
+    fn long(number: usize, bytes: usize) -> String {
+        format!("return {number} -- {}", "x".repeat(bytes))
+    }
+
+    #[test]
+    fn texts_beyond_the_bound_go_by_age_and_loads_are_refused() {
+        let library = Library::default();
+        library.limit_texts(32 << 20);
+        for number in 0..20 {
+            let text = long(number, 200_000);
+            library.note_evaluated(&script(&text), text.as_bytes());
+        }
+        assert!(library.bytes() < 2 << 20, "{}", library.bytes());
+        assert!(library.find(&script(&long(19, 200_000)).hex).is_some());
+        assert!(library.find(&script(&long(0, 200_000)).hex).is_none());
+        let mut loaded = 0;
+        let refused = loop {
+            let text = long(100 + loaded, 300_000);
+            match library.keep_loaded(&script(&text), text.as_bytes(), TextBound::Holds) {
+                Ok(()) => loaded += 1,
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(refused, CommandError::OutOfMemory);
+        assert!((4..=6).contains(&loaded), "{loaded}");
+        assert!(library.bytes() < 3 << 20, "{}", library.bytes());
+        assert!(library.find(&script(&long(100, 300_000)).hex).is_some());
+        let text = long(1000, 300_000);
+        let lifted = library.keep_loaded(&script(&text), text.as_bytes(), TextBound::Lifted);
+        assert!(lifted.is_ok(), "a primary has it");
+        library.flush();
+        assert_eq!((library.bytes(), library.texts.room()), (0, 2 << 20));
+        assert!(!library.texts.must_forget_evaluated());
+    }
+
+    #[test]
+    fn a_script_is_found_by_its_sha_in_either_case() {
+        let library = Library::default();
+        let one = script("return 1");
+        keep(&library, &one, b"return 1");
+        let digits = one.hex;
+        assert_eq!(&digits, b"e0e1f9fabfc9d4800c877a703b823ac0578ff8db");
+        assert!(library.find(&digits).is_some());
+        assert!(library.find(&digits.to_ascii_uppercase()).is_some());
+        assert!(library.find(b"e0e1").is_none());
+        assert!(library.find(&[b'x'; 40]).is_none());
+        assert!(library.bytes() > 0);
+        library.flush();
+        assert!(library.find(&digits).is_none());
+        assert_eq!((library.len(), library.bytes()), (0, 0));
+    }
+
+    #[test]
+    fn of_two_scripts_with_one_text_the_first_is_known() {
+        let library = Library::default();
+        let (first, second) = (script("return 1"), script("return 1"));
+        assert!(library.note_evaluated(&first, b"return 1").is_none());
+        for _ in 0..2 {
+            let known = library
+                .note_evaluated(&second, b"return 1")
+                .expect("the first one");
+            assert!(Arc::ptr_eq(&known, &first));
+            assert!(library.note_evaluated(&first, b"return 1").is_none());
+        }
+        keep(&library, &second, b"return 1");
+        assert!(first.is_known() && !second.is_known());
+        library.flush();
+        assert!(!first.is_known() && library.bytes() == 0);
+        assert!(library.note_evaluated(&second, b"return 1").is_none());
+        let known = library
+            .note_evaluated(&first, b"return 1")
+            .expect("the second one");
+        assert!(Arc::ptr_eq(&known, &second));
+    }
+
+    #[test]
+    fn scripts_of_eval_give_way_to_newer_ones_and_loaded_ones_stay() {
+        let library = Library::default();
+        let (loaded, often) = (script("return 'loaded'"), script("return 'often'"));
+        keep(&library, &loaded, b"return 'loaded'");
+        library.note_evaluated(&often, b"return 'often'");
+        for number in 0..3 * EVALUATED_MAX {
+            let text = format!("return {number}");
+            library.note_evaluated(&script(&text), text.as_bytes());
+            library.note_evaluated(&often, b"return 'often'");
+        }
+        assert_eq!(library.len(), EVALUATED_MAX + 1);
+        assert!(library.find(&loaded.hex).is_some());
+        assert!(library.find(&often.hex).is_some());
+        assert!(library.find(&script("return 0").hex).is_none());
+        assert_eq!(library.evicted() as usize, 2 * EVALUATED_MAX + 1);
+        library.flush();
+        assert_eq!(library.bytes(), 0);
+    }
+
+    #[test]
+    fn what_moves_is_found_as_before_and_looked_at_meanwhile() {
+        let library = Library::default();
+        for number in 0..100 {
+            let text = format!("return {number}");
+            keep(&library, &script(&text), text.as_bytes());
+        }
+        let bytes = library.bytes();
+        let used = library
+            .find(&script("return 7").hex)
+            .expect("it was loaded");
+        let body = used.body().expect("it is known");
+        let mut mover = Mover::of_everything();
+        library.relocate(&library.names(), &mut mover);
+        assert_eq!(**body, *b"return 7", "who looks at it still has it");
+        assert_eq!(mover.moved, 100);
+        let moved = used.body().expect("it is known");
+        assert_ne!(moved.as_ptr(), body.as_ptr());
+        assert_eq!(library.bytes(), bytes);
+        for number in 0..100 {
+            let text = format!("return {number}");
+            let found = library.find(&script(&text).hex).expect("it was loaded");
+            assert!(found.is_text(text.as_bytes()));
+        }
+    }
+
+    #[test]
+    fn a_script_that_is_forgotten_gives_its_text_back_and_may_come_again() {
+        let library = Library::default();
+        let (evaluated, loaded) = (script("return 1"), script("return 2"));
+        library.note_evaluated(&evaluated, b"return 1");
+        keep(&library, &loaded, b"return 2");
+        library.flush();
+        for forgotten in [&evaluated, &loaded] {
+            assert!(forgotten.body().is_none());
+            assert!(!forgotten.is_text(b"return 1") && !forgotten.is_text(b""));
+        }
+        assert_eq!(library.bytes(), 0);
+        // An interpreter had found it before.
+        assert!(library.note_evaluated(&evaluated, b"return 1").is_none());
+        assert!(evaluated.is_known() && evaluated.is_text(b"return 1"));
+    }
+}

@@ -1,0 +1,530 @@
+//! Scripts and functions in Lua 5.1.
+//!
+//! ```text
+//! host        what a running script asks of the unit that runs it
+//! library     the scripts that the server knows, by sha; functions/ the libraries of functions
+//! footprint   which undeclared keys scripts used, to be foreseen
+//! running     what runs for long, and may be killed
+//! stack       what the threads need that run scripts; offload those for units and commands that take long
+//! vm          one interpreter a thread; prelude.lua and api what scripts find in it; unsandboxed which scripts
+//!             need no proxies; memory what interpreters take
+//! current     what functions of Rust that a script calls know of it
+//! calls       redis.call; convert replies and values; words its arguments; errors on their way
+//! screens     what stays of Lua's own functions; pattern and texts what takes the place of some for long texts
+//! json msgpack packing bits random   cjson, cmsgpack, struct, bit, math.random
+//! ```
+//!
+//! [`run`] runs one EVAL, EVALSHA, FCALL for a [`host::Host`]. Knows no shard, no session and no socket; uses the safe
+//! interface of `mlua`, and `sys::lua` for what every script does.
+
+pub mod footprint;
+pub mod host;
+pub mod library;
+
+mod api;
+mod arguments;
+mod bits;
+mod calls;
+mod convert;
+mod current;
+mod errors;
+mod flags;
+pub mod functions;
+mod json;
+mod memory;
+mod msgpack;
+mod numerals;
+pub mod offload;
+mod packing;
+mod pattern;
+mod random;
+pub mod running;
+mod screens;
+pub mod sha;
+pub mod stack;
+mod texts;
+mod unsandboxed;
+mod vm;
+mod words;
+
+use mlua::Value;
+
+use crate::sys::lua::{Called, attention};
+use basalt_commands::command::admission::{self, Candidate, Facts, Stage};
+use basalt_commands::command::declaration::{Command, Flags, Run, ScriptVerb};
+use basalt_commands::command::error::CommandError;
+use basalt_commands::command::host::scripts as commands;
+use basalt_commands::command::{Args, Out};
+use basalt_commands::config::values::ClusterMode;
+use basalt_core::base::lossless::until_zero;
+use basalt_core::base::number;
+use basalt_core::resp::reply::Protocol;
+use calls::Asking;
+use current::{HOST, RUN};
+use flags::ScriptFlags;
+use host::{Host, Interrupted};
+use library::Library;
+use vm::Vm;
+
+pub use memory::{limit_memory, memory_figures};
+
+/// How a script ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ended {
+    /// The reply is an error.
+    pub failed: bool,
+    /// The statistics know of that error already: a command that the script called answered with it.
+    pub is_counted: bool,
+    /// The host ended it. After [`Interrupted::Again`] the reply is of no meaning.
+    pub interrupted: Option<Interrupted>,
+}
+
+/// Keys and arguments together that need no list of their own on their way to Lua.
+const FEW: usize = 16;
+
+/// Runs a script or function for a host and writes its reply.
+pub fn run(
+    verb: ScriptVerb,
+    args: &Args<'_>,
+    host: &mut (dyn Host + '_),
+    library: &Library,
+    out: &mut Out,
+) -> Ended {
+    stack::check();
+    vm::with(|vm| {
+        let result = match verb {
+            ScriptVerb::Fcall | ScriptVerb::FcallRo => {
+                run_function(vm, verb, args, host, library, out)
+            }
+            _ => run_script(vm, verb, args, host, library, out),
+        };
+        result.unwrap_or_else(|error| refuse(&error, out))
+    })
+}
+
+/// Answers that the script does not run.
+#[cold]
+fn refuse(error: &CommandError, out: &mut Out) -> Ended {
+    out.error(error.text().as_bytes());
+    Ended {
+        failed: true,
+        ..Ended::default()
+    }
+}
+
+#[cold]
+fn no_script() -> CommandError {
+    "NOSCRIPT No matching script. Please use EVAL.".into()
+}
+
+#[inline]
+fn run_script(
+    vm: &mut Vm,
+    verb: ScriptVerb,
+    args: &Args<'_>,
+    host: &mut (dyn Host + '_),
+    library: &Library,
+    out: &mut Out,
+) -> Result<Ended, CommandError> {
+    const NO_NUMBER: &str = "ERR value is not an integer or out of range";
+    vm.follow(library);
+    let is_read_only = matches!(verb, ScriptVerb::EvalRo | ScriptVerb::EvalShaRo);
+    let (compiled, key_count) = match verb {
+        ScriptVerb::Eval | ScriptVerb::EvalRo => {
+            let key_count = key_count(args, NO_NUMBER)?;
+            (vm.of_evaluated(args.get(1), library)?, key_count)
+        }
+        _ => {
+            if args.get(1).len() != 40 {
+                return Err(no_script());
+            }
+            let key_count = key_count(args, NO_NUMBER)?;
+            let found = vm.of_digits(args.get(1), library)?;
+            (found.ok_or_else(no_script)?, key_count)
+        }
+    };
+    begin(compiled.script.flags, is_read_only, host)?;
+    with_host(host, args, key_count, |keys, rest| {
+        let result = vm.run(&compiled, keys, rest, |text| answer_text(text, out));
+        conclude(vm, result, out, || {
+            std::str::from_utf8(&compiled.script.hex).unwrap_or_default()
+        })
+    })
+}
+
+#[inline(never)]
+fn run_function(
+    vm: &mut Vm,
+    verb: ScriptVerb,
+    args: &Args<'_>,
+    host: &mut (dyn Host + '_),
+    library: &Library,
+    out: &mut Out,
+) -> Result<Ended, CommandError> {
+    vm.follow(library);
+    let function = vm.of_function(args.get(1), &library.functions)?;
+    let key_count = key_count(args, "ERR Bad number of keys provided")?;
+    begin(function.flags, verb == ScriptVerb::FcallRo, host)?;
+    with_host(host, args, key_count, |keys, rest| {
+        let result = vm.run_function(&function.callback, keys, rest, |text| {
+            answer_text(text, out)
+        });
+        conclude(vm, result, out, || &function.name)
+    })
+}
+
+/// Runs something with the host within reach of what it calls, and the keys and the other arguments apart.
+#[inline]
+fn with_host<R>(
+    host: &mut (dyn Host + '_),
+    args: &Args<'_>,
+    key_count: usize,
+    run: impl FnOnce(&[&[u8]], &[&[u8]]) -> R,
+) -> R {
+    let result = HOST.with(|place| place.set(host, || with_texts(args, key_count, run)));
+    // The last reply may have been long.
+    RUN.with(|run| run.out.borrow_mut().clear());
+    result
+}
+
+/// What a thread that ran scripts does before it waits.
+pub fn rest() {
+    vm::rest();
+}
+
+/// Grows when scripts or libraries went, which interpreters of threads that wait hold until these rest again.
+pub fn departures() -> u64 {
+    functions::lost() + library::flushed()
+}
+
+/// Makes everything ready for a run, if what is called may run now.
+#[inline]
+fn begin(
+    flags: ScriptFlags,
+    is_read_only: bool,
+    host: &mut (dyn Host + '_),
+) -> Result<(), CommandError> {
+    admit(flags, is_read_only, host)?;
+    // What scripts could do before there were flags, they may do without any.
+    if flags.any(ScriptFlags::CROSSES_SLOTS) {
+        host.allow_cross_slot();
+    }
+    RUN.with(|run| {
+        run.protocol.set(Protocol::Resp2);
+        run.is_read_only
+            .set(is_read_only || flags.any(ScriptFlags::NO_WRITES));
+        // What was written once may be finished.
+        run.is_free_to_grow.set(flags.any(ScriptFlags::ALLOW_OOM));
+        run.interrupted.set(None);
+    });
+    Ok(())
+}
+
+/// Whether something may run, by what it says of itself.
+#[inline]
+fn admit(
+    flags: ScriptFlags,
+    is_read_only: bool,
+    host: &mut (dyn Host + '_),
+) -> Result<(), CommandError> {
+    let mut asking = Asking {
+        host,
+        is_read_only,
+        is_free_to_grow: false,
+        call: None,
+        denial: None,
+        full: None,
+    };
+    // Most scripts say nothing of themselves, and are asked nothing.
+    if flags.any(ScriptFlags::SILENT) && !asking.is_stale() {
+        return Ok(());
+    }
+    if flags.any(ScriptFlags::NO_CLUSTER)
+        && asking.host.config().cluster_enabled == ClusterMode::Yes
+    {
+        return Err("ERR Can not run script on cluster, 'no-cluster' flag is set.".into());
+    }
+    let candidate = Candidate::together([flags.of_command()]);
+    admission::refusal(&mut asking, candidate, Stage::SCRIPT).map_or(Ok(()), Err)
+}
+
+/// Splits the arguments behind the name into keys and others.
+#[inline]
+fn with_texts<R>(
+    args: &Args<'_>,
+    key_count: usize,
+    run: impl FnOnce(&[&[u8]], &[&[u8]]) -> R,
+) -> R {
+    let count = args.len() - 3;
+    let (mut few, many): ([&[u8]; FEW], Vec<&[u8]>);
+    let texts = if count <= FEW {
+        few = [&[]; FEW];
+        for (place, text) in few.iter_mut().zip(args.from(3)) {
+            *place = text;
+        }
+        &few[..count]
+    } else {
+        many = args.from(3).collect();
+        &many
+    };
+    let (keys, rest) = texts.split_at(key_count);
+    run(keys, rest)
+}
+
+/// A script answers with a text.
+#[inline]
+fn answer_text(text: &[u8], out: &mut Out) {
+    if RUN.with(|run| run.interrupted.get().is_none()) {
+        out.bulk(text);
+    }
+}
+
+/// Writes what came of a run that did not end with a text.
+#[inline]
+fn conclude<'n>(
+    vm: &Vm,
+    result: mlua::Result<Called<()>>,
+    out: &mut Out,
+    name: impl Fn() -> &'n str,
+) -> Result<Ended, CommandError> {
+    let (interrupted, protocol) = RUN.with(|run| (run.interrupted.take(), run.protocol.get()));
+    if let Some(interrupted) = interrupted {
+        return Ok(end(interrupted, name(), out));
+    }
+    match result {
+        Ok(Called::Text(())) => Ok(Ended::default()),
+        Ok(Called::Value(value)) => {
+            let mark = out.position();
+            let written = attention::running(&vm.lua, || convert::write(&value, protocol, out));
+            let interrupted = RUN.with(|run| run.interrupted.take());
+            match (written, interrupted) {
+                (_, Some(interrupted)) => {
+                    out.truncate(mark);
+                    Ok(end(interrupted, name(), out))
+                }
+                (Ok(written), None) => Ok(Ended {
+                    failed: written.failed,
+                    is_counted: written.is_counted,
+                    interrupted: None,
+                }),
+                (Err(error), None) => Err(no_answer(&error)),
+            }
+        }
+        failed => Ok(fail(failed, name(), out)),
+    }
+}
+
+#[cold]
+fn no_answer(error: &mlua::Error) -> CommandError {
+    CommandError::from(format!("ERR {}", errors::plain(error)))
+}
+
+/// The host ended it.
+#[cold]
+fn end(interrupted: Interrupted, name: &str, out: &mut Out) -> Ended {
+    // Redis says the same of functions.
+    out.error(format!(
+        "ERR Script killed by user with SCRIPT KILL... script: {name}"
+    ));
+    Ended {
+        failed: true,
+        interrupted: Some(interrupted),
+        ..Ended::default()
+    }
+}
+
+/// Answers with what the script raised.
+#[cold]
+fn fail(result: mlua::Result<Called<()>>, name: &str, out: &mut Out) -> Ended {
+    let is_counted = match result {
+        Ok(Called::Failed(value)) => write_failure(name, &value, out),
+        Ok(_) => return Ended::default(),
+        Err(error) => {
+            let why = errors::plain(&error);
+            out.error(format!("ERR Error running script {name}, {why}"));
+            false
+        }
+    };
+    Ended {
+        failed: true,
+        is_counted,
+        interrupted: None,
+    }
+}
+
+/// The error of a script, with the place where it arose; whether the statistics know of it.
+fn write_failure(name: &str, value: &Value, out: &mut Out) -> bool {
+    let Value::Table(table) = value else {
+        let why = match value {
+            Value::String(text) => text.as_bytes().iter().copied().take(100).collect(),
+            _ => b"execution failure".to_vec(),
+        };
+        let start = format!("ERR Error running script {name}, ");
+        out.error([start.as_bytes(), &why].concat());
+        return false;
+    };
+    let text_of = |field: &str| match table.raw_get(field) {
+        Ok(Value::String(text)) => Some(until_zero(&text.as_bytes()).to_vec()),
+        Ok(Value::Integer(number)) => Some(number.to_string().into_bytes()),
+        Ok(Value::Number(number)) => Some(number.to_string().into_bytes()),
+        _ => None,
+    };
+    let mut text = text_of("err").unwrap_or_else(|| b"(null)".to_vec());
+    if let (Some(source), Some(line)) = (text_of("source"), text_of("line")) {
+        text.extend_from_slice(format!(" script: {name}, on ").as_bytes());
+        text.extend_from_slice(&source);
+        text.push(b':');
+        text.extend_from_slice(&line);
+        text.push(b'.');
+    }
+    out.error(&text);
+    matches!(
+        table.raw_get("ignore_error_stats_update"),
+        Ok(Value::Boolean(true))
+    )
+}
+
+/// What a script, or the function that a command names, says of itself, if it is known.
+fn flags_of(command: &Command, args: &Args<'_>, library: &Library) -> Option<ScriptFlags> {
+    match command.run {
+        Run::Script(ScriptVerb::Eval | ScriptVerb::EvalRo) => {
+            flags::of_script(args.get(1)).ok().map(|(flags, _)| flags)
+        }
+        Run::Script(ScriptVerb::EvalSha | ScriptVerb::EvalShaRo) => {
+            library.find(args.get(1)).map(|script| script.flags)
+        }
+        Run::Script(ScriptVerb::Fcall | ScriptVerb::FcallRo) => {
+            let found = library.functions.find(args.get(1));
+            found.map(|found| found.flags())
+        }
+        _ => None,
+    }
+}
+
+/// What a script, or the function that a command names, declares in the flags of commands, if it declares anything.
+pub fn declared(command: &Command, args: &Args<'_>, library: &Library) -> Option<Flags> {
+    let declares = |flags: &ScriptFlags| !flags.any(ScriptFlags::SILENT);
+    let flags = flags_of(command, args, library).filter(declares);
+    flags.map(ScriptFlags::of_command)
+}
+
+/// Whether a script may use keys of other slots than those that it is given, or is not known.
+pub fn may_cross_slots(command: &Command, args: &Args<'_>, library: &Library) -> bool {
+    flags_of(command, args, library).is_none_or(|flags| flags.any(ScriptFlags::CROSSES_SLOTS))
+}
+
+/// Whether a command, which may be a script, may do what replicas would have to be told of. Scripts that say what they
+/// are like are taken at their word.
+pub fn may_write(command: &Command, args: &Args<'_>, library: &Library) -> bool {
+    match declared(command, args, library) {
+        Some(flags) => flags.has(Flags::WRITE),
+        None => command.flags.any(Flags::WRITE.or(Flags::MAY_REPLICATE)),
+    }
+}
+
+fn key_count(args: &Args<'_>, not_a_number: &'static str) -> Result<usize, CommandError> {
+    let count = number::parse_i64(args.get(2)).ok_or(not_a_number)?;
+    if count > args.len() as i64 - 3 {
+        return Err("ERR Number of keys can't be greater than number of args".into());
+    }
+    usize::try_from(count).map_err(|_| "ERR Number of keys can't be negative".into())
+}
+
+/// What commands that manage scripts find here.
+impl commands::Scripts for Library {
+    fn load(&self, body: &[u8], bound: commands::TextBound) -> Result<[u8; 40], CommandError> {
+        if let Some(known) = self.known(body) {
+            self.keep_loaded(&known, body, bound)?;
+            return Ok(known.hex);
+        }
+        let script = std::sync::Arc::new(vm::with(|vm| vm.check(body))?);
+        self.keep_loaded(&script, body, bound)?;
+        Ok(script.hex)
+    }
+
+    fn exists(&self, sha1: &[u8]) -> bool {
+        self.contains(sha1)
+    }
+
+    fn body(&self, sha1: &[u8]) -> Option<Vec<u8>> {
+        let body = self.find(sha1)?.body()?;
+        Some(body.to_vec())
+    }
+
+    fn flush(&self) {
+        Library::flush(self);
+        vm::follow_flush(self);
+    }
+
+    fn kill(&self, what: commands::Kind) -> Result<(), CommandError> {
+        self.running.kill(what)
+    }
+
+    fn load_library(
+        &self,
+        code: &[u8],
+        may_replace: bool,
+        bound: commands::TextBound,
+        log: commands::LogChange<'_>,
+    ) -> Result<String, CommandError> {
+        let name = self.functions.load(code, may_replace, bound, log)?;
+        self.fit_evaluated();
+        Ok(name)
+    }
+
+    fn delete_library(
+        &self,
+        name: &[u8],
+        log: commands::LogChange<'_>,
+    ) -> Result<(), CommandError> {
+        self.functions.delete(name, log)
+    }
+
+    fn flush_libraries(&self, log: commands::LogChange<'_>) {
+        self.functions.flush(log);
+        vm::follow_flush(self);
+    }
+
+    fn libraries_position(&self) -> u64 {
+        self.functions.position()
+    }
+
+    fn libraries(&self, pattern: Option<&[u8]>) -> Vec<commands::LibraryView> {
+        self.functions.views(pattern)
+    }
+
+    fn dump_libraries(&self) -> Vec<u8> {
+        self.functions.dump()
+    }
+
+    fn restore_libraries(
+        &self,
+        payload: &[u8],
+        policy: commands::Restore,
+        bound: commands::TextBound,
+        log: commands::LogChange<'_>,
+    ) -> Result<(), CommandError> {
+        self.functions.restore(payload, policy, bound, log)?;
+        self.fit_evaluated();
+        Ok(())
+    }
+
+    fn library_counts(&self) -> (usize, usize) {
+        self.functions.counts()
+    }
+
+    fn statistics(&self, name: Option<&[u8]>) -> Vec<commands::ScriptStatistics> {
+        self.footprints.statistics(name)
+    }
+
+    fn running_function(&self) -> Option<commands::FunctionRun> {
+        self.running.function()
+    }
+
+    fn running(&self) -> Vec<commands::RunView> {
+        self.running.views()
+    }
+}
+
+#[cfg(test)]
+mod tests;

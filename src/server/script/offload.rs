@@ -1,0 +1,161 @@
+//! Threads for units, and for single commands, that take long: made when they are needed, up to a bound, and kept.
+//!
+//! Work comes here with the shards that it needs in hand, so that no work that waits for shards takes a thread. At most
+//! one such work exists for each shard, and for each there is a thread; only work without any shard may have to wait.
+//! Knows neither shards nor jobs.
+
+use std::collections::VecDeque;
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+use super::stack;
+use basalt_core::alloc::slabs;
+
+/// Most threads for work that holds no shard: scripts without keys, which may all be endless.
+pub const SHARDLESS_MAX: usize = 64;
+
+/// What a thread is to do.
+type Work = Box<dyn FnOnce() + Send>;
+
+#[derive(Default)]
+struct State {
+    /// With shards in hand: it never waits for another work's end.
+    with_shards: VecDeque<Work>,
+    shardless: VecDeque<Work>,
+    shardless_running: usize,
+    idle: usize,
+    /// How often idle threads were told to rest once more.
+    rests: u64,
+}
+
+impl State {
+    /// The next work, and whether it holds no shard.
+    fn next(&mut self) -> Option<(Work, bool)> {
+        if let Some(work) = self.with_shards.pop_front() {
+            return Some((work, false));
+        }
+        if self.shardless_running == SHARDLESS_MAX {
+            return None;
+        }
+        let work = self.shardless.pop_front()?;
+        self.shardless_running += 1;
+        Some((work, true))
+    }
+
+    /// Work that could begin now if there were a thread for each.
+    fn due(&self) -> usize {
+        let room = SHARDLESS_MAX - self.shardless_running;
+        self.with_shards.len() + self.shardless.len().min(room)
+    }
+}
+
+/// What a thread does before it waits.
+fn rest() {
+    super::rest();
+    slabs::empty_cache_if_told();
+}
+
+/// See the module.
+#[derive(Default)]
+pub struct OffloadPool {
+    state: Mutex<State>,
+    work: Condvar,
+}
+
+impl OffloadPool {
+    /// Runs work on a thread of its own. Where the system has no room for another thread it runs here, as the shards
+    /// that it may hold cannot wait.
+    pub fn run(&'static self, work: impl FnOnce() + Send + 'static, holds_shards: bool) {
+        let mut state = self.state.lock();
+        match holds_shards {
+            true => state.with_shards.push_back(Box::new(work)),
+            false => state.shardless.push_back(Box::new(work)),
+        }
+        if state.idle >= state.due() {
+            self.work.notify_one();
+            return;
+        }
+        if state.due() == 0 {
+            return;
+        }
+        drop(state);
+        let made = stack::spawn("basalt-offload".to_owned(), move || self.serve());
+        if made.is_err()
+            && let Some((work, is_shardless)) = { self.state.lock().next() }
+        {
+            work();
+            self.end(is_shardless);
+        }
+    }
+
+    /// Has idle threads give back what they keep for themselves.
+    pub fn rest_again(&self) {
+        self.state.lock().rests += 1;
+        self.work.notify_all();
+    }
+
+    fn end(&self, was_shardless: bool) {
+        self.state.lock().shardless_running -= usize::from(was_shardless);
+    }
+
+    /// A thread that is not needed any more waits for ever: what is counted by thread is never given back, so that
+    /// threads must not come and go.
+    fn serve(&self) {
+        let mut state = self.state.lock();
+        let (mut has_rested, mut rests) = (true, state.rests);
+        loop {
+            if let Some((work, is_shardless)) = state.next() {
+                MutexGuard::unlocked(&mut state, work);
+                state.shardless_running -= usize::from(is_shardless);
+                has_rested = false;
+                continue;
+            }
+            let was_told = std::mem::replace(&mut rests, state.rests) != state.rests;
+            if !std::mem::replace(&mut has_rested, true) || was_told {
+                // Before it counts as idle: work that comes meanwhile is not to wait for that.
+                MutexGuard::unlocked(&mut state, rest);
+                continue;
+            }
+            state.idle += 1;
+            self.work.wait(&mut state);
+            state.idle -= 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn work_with_shards_does_not_wait_behind_endless_work_without() {
+        let pool: &OffloadPool = Box::leak(Box::default());
+        let (release, released) = mpsc::channel::<()>();
+        let released = std::sync::Arc::new(Mutex::new(released));
+        for _ in 0..SHARDLESS_MAX + 6 {
+            let released = std::sync::Arc::clone(&released);
+            pool.run(
+                move || {
+                    let _ = released.lock().recv();
+                },
+                false,
+            );
+        }
+        let (sender, done) = mpsc::channel();
+        for number in 0..3 {
+            let sender = sender.clone();
+            pool.run(move || sender.send(number).expect("the test listens"), true);
+        }
+        let mut numbers: Vec<i32> = done.iter().take(3).collect();
+        numbers.sort_unstable();
+        assert_eq!(numbers, [0, 1, 2]);
+        while pool.state.lock().shardless.len() > 6 {
+            std::thread::yield_now();
+        }
+        drop(release);
+        pool.run(move || sender.send(3).expect("the test listens"), false);
+        assert_eq!(done.recv(), Ok(3), "the others have ended");
+    }
+}

@@ -1,0 +1,432 @@
+//! What runs on a thread of its own because it takes long: what SCRIPT KILL, FUNCTION KILL, FUNCTION STATS and SCRIPT
+//! STATS see.
+//!
+//! Knows no shard. A script that ends in time never comes here. Whether a script may be ended, was ended, or has
+//! changed data is one atomic word of its [`Unit`]: of a kill and a first write that meet, one wins and the other one
+//! learns of it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+use parking_lot::Mutex;
+
+use super::sha::{hex, sha1};
+use crate::telemetry::clock::Ticks;
+use basalt_commands::command::declaration::{Command, Run, ScriptVerb};
+use basalt_commands::command::error::CommandError;
+use basalt_commands::command::host::scripts::{FunctionRun, Kind, RunView, Standing};
+
+/// What others are told while a script, or a transaction without one, is past its time.
+pub const BUSY_SCRIPT: &str =
+    "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.";
+
+/// What others are told while a function is past its time.
+pub const BUSY_FUNCTION: &str =
+    "BUSY Redis is busy running a script. You can only call FUNCTION KILL or SHUTDOWN NOSAVE.";
+
+const NOT_BUSY: &str = "NOTBUSY No scripts in execution right now.";
+
+const UNKILLABLE: &str = "UNKILLABLE Sorry the script already executed write commands against the dataset. You can \
+     either wait the script termination or kill the server in a hard way using the SHUTDOWN NOSAVE command.";
+
+/// Values of [`Unit::standing`]: it goes from the first to one of the others, and stays there.
+const UNWRITTEN: u8 = 0;
+const WROTE: u8 = 1;
+const KILLED: u8 = 2;
+const ROLLED_BACK: u8 = 3;
+
+/// One script, or one transaction that runs no script at the moment, as others see it.
+pub struct Unit {
+    /// What it is.
+    pub kind: Kind,
+    command: &'static Command,
+    arguments: Vec<Vec<u8>>,
+    client: u64,
+    since: Ticks,
+    shards: Mutex<Vec<u16>>,
+    standing: AtomicU8,
+    is_busy: AtomicBool,
+}
+
+impl Unit {
+    /// To be called before each command that may change data: whether it may run. It may not once a kill was answered
+    /// with OK; after the first one that may, the script can be killed no more.
+    #[must_use = "a script that was killed must not write"]
+    #[inline]
+    pub fn note_write(&self) -> bool {
+        match self
+            .standing
+            .compare_exchange(UNWRITTEN, WROTE, Relaxed, Relaxed)
+        {
+            Ok(_) => true,
+            Err(standing) => standing != KILLED,
+        }
+    }
+
+    /// Whether a kill was answered with OK, so that the script has to end.
+    pub fn is_killed(&self) -> bool {
+        self.standing.load(Relaxed) == KILLED
+    }
+
+    /// To be called before the run is rolled back, to begin anew: whether it may be. It may not, and ends here, once a
+    /// kill was answered with OK; kills that come later do not find it.
+    #[must_use = "a script that was killed must not begin anew"]
+    pub fn note_rollback(&self) -> bool {
+        let standing = &self.standing;
+        match standing.compare_exchange(UNWRITTEN, ROLLED_BACK, Relaxed, Relaxed) {
+            Ok(_) => true,
+            Err(standing) => standing != KILLED,
+        }
+    }
+
+    /// Says which shards are in hand, ascending.
+    pub fn set_shards(&self, shards: &[u16]) {
+        let mut known = self.shards.lock();
+        known.clear();
+        known.extend_from_slice(shards);
+    }
+
+    /// What others are told.
+    pub fn busy_text(&self) -> &'static str {
+        match self.kind {
+            Kind::Script | Kind::Transaction => BUSY_SCRIPT,
+            Kind::Function => BUSY_FUNCTION,
+        }
+    }
+
+    /// Ends it, unless it has changed data; whether it ends.
+    fn kill(&self) -> Killed {
+        if self.kind == Kind::Transaction {
+            return Killed::No;
+        }
+        match self
+            .standing
+            .compare_exchange(UNWRITTEN, KILLED, Relaxed, Relaxed)
+        {
+            Ok(_) => Killed::Now,
+            Err(KILLED) => Killed::Before,
+            Err(_) => Killed::No,
+        }
+    }
+
+    /// Ends it because it was killed in a run that was rolled back.
+    pub fn kill_again(&self) {
+        self.standing.store(KILLED, Relaxed);
+    }
+
+    /// Tells the log that it takes long, in the words that tools look for; once for each script.
+    fn log_slow(&self) {
+        let stop = match self.kind {
+            Kind::Script => "SCRIPT KILL",
+            Kind::Function => "FUNCTION KILL",
+            Kind::Transaction => return,
+        };
+        tracing::warn!(
+            "Slow script detected: still in execution after {} milliseconds. {stop} may end it. Its name is: {}",
+            self.duration_ms(),
+            String::from_utf8_lossy(&self.name())
+        );
+    }
+
+    fn duration_ms(&self) -> u64 {
+        Ticks::now().since_ns(self.since) / 1_000_000
+    }
+
+    /// The function, the SHA-1 of the script, or the command's name.
+    fn name(&self) -> Vec<u8> {
+        let named = self.arguments.get(1).map_or(&[][..], Vec::as_slice);
+        match self.command.run {
+            Run::Script(ScriptVerb::Eval | ScriptVerb::EvalRo) => hex(&sha1(named)).to_vec(),
+            Run::Script(ScriptVerb::EvalSha | ScriptVerb::EvalShaRo) => named.to_ascii_lowercase(),
+            Run::Script(ScriptVerb::Fcall | ScriptVerb::FcallRo) => named.to_vec(),
+            _ => self.command.full_name.as_bytes().to_vec(),
+        }
+    }
+
+    fn view(&self) -> RunView {
+        RunView {
+            kind: self.kind,
+            name: self.name(),
+            client: self.client,
+            duration_ms: self.duration_ms(),
+            shards: self.shards.lock().clone(),
+            standing: match (self.kind, self.standing.load(Relaxed)) {
+                (Kind::Transaction, _) | (_, WROTE) => Standing::Wrote,
+                (_, KILLED) => Standing::Killed,
+                _ => Standing::Killable,
+            },
+        }
+    }
+}
+
+/// What a kill did to one unit.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Killed {
+    Now,
+    /// Another kill was faster; it is about to end.
+    Before,
+    /// The unit has changed data and cannot be killed.
+    No,
+}
+
+/// What was unusual about the runs of scripts, since the start. Raised from any thread; how many shards they took is
+/// counted by thread (`telemetry::counters`).
+#[derive(Debug, Default)]
+pub struct Runs {
+    /// Shards that were got on the way.
+    pub extended: AtomicU64,
+    /// Undone and run again.
+    pub reruns: AtomicU64,
+    /// Reruns because of the time that the unit took.
+    pub slow: AtomicU64,
+    /// Runs on threads of their own.
+    pub apart: AtomicU64,
+}
+
+/// See the module.
+#[derive(Default)]
+pub struct Running {
+    units: Mutex<Vec<Arc<Unit>>>,
+    busy: AtomicUsize,
+}
+
+impl Running {
+    /// A script, or a transaction, of a client begins on a thread of its own.
+    pub fn begin(
+        &self,
+        command: &'static Command,
+        arguments: Vec<Vec<u8>>,
+        client: u64,
+    ) -> Arc<Unit> {
+        let unit = Arc::new(Unit {
+            kind: Kind::of(command),
+            command,
+            arguments,
+            client,
+            since: Ticks::now(),
+            shards: Mutex::default(),
+            standing: AtomicU8::new(UNWRITTEN),
+            is_busy: AtomicBool::new(false),
+        });
+        self.units.lock().push(Arc::clone(&unit));
+        unit
+    }
+
+    /// Notes that a unit is past its time; true if this is the first note.
+    pub fn note_busy(&self, unit: &Unit) -> bool {
+        let is_new = !unit.is_busy.swap(true, Relaxed);
+        if is_new {
+            self.busy.fetch_add(1, Relaxed);
+            unit.log_slow();
+        }
+        is_new
+    }
+
+    /// Forgets a unit that is over.
+    pub fn end(&self, unit: &Arc<Unit>) {
+        self.units.lock().retain(|other| !Arc::ptr_eq(other, unit));
+        if unit.is_busy.load(Relaxed) {
+            self.busy.fetch_sub(1, Relaxed);
+        }
+    }
+
+    /// Whether anything is past its time.
+    #[inline]
+    pub fn is_busy(&self) -> bool {
+        self.busy.load(Relaxed) > 0
+    }
+
+    /// What others are told because of what is past its time.
+    #[cold]
+    pub fn busy_text(&self) -> Option<&'static str> {
+        let units = self.units.lock();
+        let unit = units.iter().find(|unit| unit.is_busy.load(Relaxed));
+        unit.map(|unit| unit.busy_text())
+    }
+
+    fn all(&self) -> Vec<Arc<Unit>> {
+        self.units.lock().clone()
+    }
+
+    /// Ends all scripts, or all functions, that have changed nothing yet. An error if there is none of them.
+    pub fn kill(&self, what: Kind) -> Result<(), CommandError> {
+        let mut units = self.all();
+        units.retain(|unit| unit.standing.load(Relaxed) != ROLLED_BACK);
+        if units.is_empty() {
+            return Err(NOT_BUSY.into());
+        }
+        let mut ends_any = false;
+        for unit in units.iter().filter(|unit| unit.kind == what) {
+            let killed = unit.kill();
+            ends_any |= killed != Killed::No;
+            if killed == Killed::Now {
+                note_killed(&unit.view());
+            }
+        }
+        if ends_any {
+            return Ok(());
+        }
+        // Redis looks at what was written first, and at the kind then.
+        let is_killable = |unit: &&Arc<Unit>| unit.view().standing != Standing::Wrote;
+        match units.iter().find(is_killable) {
+            Some(other) if other.kind != what => Err(other.busy_text().into()),
+            _ => Err(UNKILLABLE.into()),
+        }
+    }
+
+    /// The function that has run for longest.
+    pub fn function(&self) -> Option<FunctionRun> {
+        let units = self.all();
+        let unit = units.iter().find(|unit| unit.kind == Kind::Function)?;
+        Some(FunctionRun {
+            name: String::from_utf8_lossy(&unit.name()).into_owned(),
+            command: unit.arguments.clone(),
+            duration_ms: unit.duration_ms(),
+        })
+    }
+
+    /// All that run, in the order in which they began.
+    pub fn views(&self) -> Vec<RunView> {
+        self.all().iter().map(|unit| unit.view()).collect()
+    }
+}
+
+#[cold]
+fn note_killed(view: &RunView) {
+    tracing::warn!(
+        "Killed the {} {} of client {} after {} ms",
+        view.kind.name(),
+        String::from_utf8_lossy(&view.name),
+        view.client,
+        view.duration_ms
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use basalt_commands::command::table::registry;
+
+    fn begin(running: &Running, words: &[&str], client: u64) -> Arc<Unit> {
+        let command = registry().find(words[0].as_bytes()).expect("a command");
+        let arguments = words.iter().map(|word| word.as_bytes().to_vec()).collect();
+        running.begin(command, arguments, client)
+    }
+
+    fn text(result: Result<(), CommandError>) -> String {
+        match result {
+            Ok(()) => "OK".to_owned(),
+            Err(error) => error
+                .text()
+                .into_owned()
+                .split(' ')
+                .next()
+                .unwrap_or("")
+                .to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_kill_ends_all_scripts_that_have_changed_nothing() {
+        let running = Running::default();
+        assert_eq!(text(running.kill(Kind::Script)), "NOTBUSY");
+        let scripts: Vec<_> = (1..4)
+            .map(|client| begin(&running, &["eval", "while true do end", "0"], client))
+            .collect();
+        let function = begin(&running, &["fcall", "f", "0"], 9);
+        assert!(scripts[1].note_write() && scripts[1].note_write());
+        assert_eq!(text(running.kill(Kind::Script)), "OK");
+        let killed: Vec<bool> = scripts.iter().map(|unit| unit.is_killed()).collect();
+        assert_eq!(killed, [true, false, true]);
+        assert!(!function.is_killed());
+        assert!(!scripts[0].note_write() && scripts[1].note_write());
+        // They are about to end.
+        assert_eq!(text(running.kill(Kind::Script)), "OK");
+        running.end(&scripts[0]);
+        running.end(&scripts[2]);
+        // The one that is left has written; Redis would name the function then.
+        assert_eq!(text(running.kill(Kind::Script)), "BUSY");
+        assert_eq!(text(running.kill(Kind::Function)), "OK");
+        running.end(&function);
+        assert_eq!(text(running.kill(Kind::Script)), "UNKILLABLE");
+        assert_eq!(text(running.kill(Kind::Function)), "UNKILLABLE");
+        running.end(&scripts[1]);
+        assert_eq!(text(running.kill(Kind::Script)), "NOTBUSY");
+    }
+
+    #[test]
+    fn of_a_kill_and_a_first_write_that_meet_one_wins() {
+        for _ in 0..if cfg!(miri) { 5 } else { 2_000 } {
+            let running = Running::default();
+            let unit = begin(&running, &["eval", "x", "0"], 1);
+            let (wrote, killed) = std::thread::scope(|scope| {
+                let writer = scope.spawn(|| unit.note_write());
+                let killed = text(running.kill(Kind::Script)) == "OK";
+                (writer.join().expect("no panic"), killed)
+            });
+            assert_ne!(wrote, killed, "one of both");
+            assert_eq!(unit.is_killed(), killed);
+        }
+    }
+
+    #[test]
+    fn a_kill_holds_for_a_run_that_was_about_to_be_rolled_back() {
+        let running = Running::default();
+        let unit = begin(&running, &["eval", "x", "0"], 1);
+        assert_eq!(text(running.kill(Kind::Script)), "OK");
+        assert!(!unit.note_rollback(), "it would run again");
+        running.end(&unit);
+        let unit = begin(&running, &["eval", "x", "0"], 1);
+        assert!(unit.note_rollback());
+        assert_eq!(text(running.kill(Kind::Script)), "NOTBUSY");
+        assert!(!unit.is_killed());
+        // What was written is undone with the rest.
+        let unit = begin(&running, &["eval", "x", "0"], 1);
+        assert!(unit.note_write() && unit.note_rollback());
+    }
+
+    #[test]
+    fn a_transaction_is_shown_and_busy_and_can_not_be_killed() {
+        let running = Running::default();
+        let unit = begin(&running, &["exec"], 7);
+        unit.set_shards(&[1, 2]);
+        assert!(running.note_busy(&unit) && !running.note_busy(&unit));
+        assert_eq!(running.busy_text(), Some(BUSY_SCRIPT));
+        for what in [Kind::Script, Kind::Function] {
+            assert_eq!(text(running.kill(what)), "UNKILLABLE");
+        }
+        assert!(unit.note_write());
+        let views = running.views();
+        let [view] = views.as_slice() else {
+            panic!("one runs: {views:?}");
+        };
+        assert_eq!((view.kind, view.client), (Kind::Transaction, 7));
+        assert_eq!(
+            (&view.shards[..], &view.name[..]),
+            (&[1, 2][..], &b"exec"[..])
+        );
+        running.end(&unit);
+        assert!(!running.is_busy() && running.views().is_empty());
+    }
+
+    #[test]
+    fn a_script_is_named_by_its_sha1_and_a_function_by_its_name() {
+        let running = Running::default();
+        let sha = "e0e1f9fabfc9d4800c877a703b823ac0578ff8db";
+        let upper = sha.to_ascii_uppercase();
+        for words in [
+            ["eval", "return 1", "0"],
+            ["eval_ro", "return 1", "0"],
+            ["evalsha", &upper, "0"],
+            ["fcall", "Count", "0"],
+        ] {
+            begin(&running, &words, 1);
+        }
+        let views = running.views();
+        let names: Vec<_> = views.iter().map(|view| &view.name[..]).collect();
+        let sha = sha.as_bytes();
+        assert_eq!(names, [sha, sha, sha, b"Count"]);
+        let function = running.function().expect("one runs");
+        assert_eq!((&*function.name, function.command.len()), ("Count", 3));
+    }
+}

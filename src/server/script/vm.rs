@@ -1,0 +1,702 @@
+//! One interpreter a thread: made on first use, bounded in memory, thrown away when it ran out of it.
+//!
+//! It keeps the functions that it compiled. What callbacks need while a script runs stands in thread-locals beside it,
+//! see [`current`](super::current).
+
+use std::cell::{Cell, RefCell, RefMut};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use mlua::chunk::ChunkMode;
+use mlua::state::{GcIncParams, GcMode};
+use mlua::{Function, HookTriggers, Lua, LuaOptions, LuaString, StdLib, Table, VmState};
+
+use super::current::tick;
+use super::errors;
+use super::footprint;
+use super::functions::Functions;
+use super::functions::compiled::Libraries;
+use super::library::{self, Library, Script};
+use super::memory::{self, Figure};
+use super::sha::Sha;
+use super::unsandboxed::Manner;
+use super::{api, bits, json, msgpack, packing, pattern, screens, texts, unsandboxed};
+use crate::sys::lua::{self, Called, Pinned, attention};
+use crate::sys::watchdog;
+use basalt_commands::command::error::CommandError;
+use basalt_core::base::hash::Seed;
+
+/// An interpreter that holds more than this part of what it may after a script is made anew.
+const KEPT_PARTS: usize = 2;
+
+/// Garbage is collected when memory has grown to this many percent: an interpreter holds some 60 KB, and to go through
+/// them more often would cost more than the scripts.
+const COLLECTION_PERCENT: i32 = 300;
+
+/// Every so many uses a small interpreter looks what of its memory is no garbage.
+const RUNS_PER_LOOK: u64 = 16 * 1024;
+
+/// One that holds no more than this is small.
+const MEMORY_BYTES_SMALL: usize = 1024 * 1024;
+
+/// One that holds more than this has mostly garbage, but for what its last script worked on.
+const MEMORY_BYTES_LARGE: usize = 2 * MEMORY_BYTES_SMALL;
+
+/// Every so many uses a large one looks again, if it was not garbage when it last did.
+const RUNS_PER_LOOK_LARGE: u64 = 64;
+
+/// Functions that an interpreter keeps compiled.
+const COMPILED_MAX: usize = 1_000;
+
+/// Scripts that were used last, found without a look into the tables.
+const RECENT: usize = 16;
+
+const PRELUDE: &str = include_str!("prelude.lua");
+
+thread_local! {
+    static VM: RefCell<Option<Vm>> = const { RefCell::new(None) };
+}
+
+/// A compiled script. Who runs it holds it by a count of this thread's own: the one of the script itself is written by
+/// all threads.
+pub(super) struct Compiled {
+    pub(super) script: Arc<Script>,
+    run: Rc<Pinned>,
+    manner: Manner,
+    used: Cell<u64>,
+}
+
+/// See the module.
+pub(super) struct Vm {
+    pub(super) lua: Lua,
+    /// The handler below every script.
+    handle: Pinned,
+    pub(super) set_loading: Function,
+    pub(super) library_globals: Table,
+    /// What stands behind the globals that scripts see, and the names of lists in there.
+    globals: Table,
+    names: [LuaString; 2],
+    environment: Table,
+    /// Globals for plain scripts, and which of them are tables that they must not get hold of.
+    plain_environment: Table,
+    shared_names: Vec<Vec<u8>>,
+    /// Globals for plain scripts that only read their lists, which are `lists` as long as they are short.
+    reading_environment: Table,
+    lists: [lua::Kept; 2],
+    has_lists: Cell<bool>,
+    /// By the hash of the text.
+    by_text: std::collections::HashMap<u64, Rc<Compiled>, NoHash>,
+    by_sha: std::collections::HashMap<Sha, u64, NoHash>,
+    /// Scripts used last: of EVAL by [`footprint::tag`] of their text, of EVALSHA by some of their digits.
+    by_tag: [Option<Rc<Compiled>>; RECENT],
+    by_digits: [Option<Rc<Compiled>>; RECENT],
+    /// Libraries of functions that were loaded here.
+    pub(super) libraries: Libraries,
+    uses: u64,
+    /// How often the library had been emptied when this one last looked.
+    flushes: u64,
+    /// How often any library had, when its thread last looked before it waited.
+    flushed: u64,
+    seed: Seed,
+    /// How often it was used, and how often before its thread last rested.
+    runs: u64,
+    /// Bytes that it may take, as the configuration was when it was made.
+    limit: usize,
+    rested: u64,
+    /// What it holds, and what of that is no garbage.
+    memory: Figure,
+    live: usize,
+}
+
+/// For keys that are hashes already.
+#[derive(Clone, Copy, Default)]
+pub(super) struct NoHash(u64);
+
+impl std::hash::BuildHasher for NoHash {
+    type Hasher = NoHash;
+    fn build_hasher(&self) -> NoHash {
+        NoHash(0)
+    }
+}
+
+impl std::hash::Hasher for NoHash {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        for chunk in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            self.0 = self.0.rotate_left(5) ^ u64::from_le_bytes(word);
+        }
+    }
+    fn write_u64(&mut self, value: u64) {
+        self.0 = value;
+    }
+}
+
+/// Works with the interpreter of this thread; with one that is made for it, while that one runs a script which calls
+/// what needs one (SCRIPT LOAD, FUNCTION LOAD).
+pub(super) fn with<R>(work: impl FnOnce(&mut Vm) -> R) -> R {
+    VM.with(|place| match place.try_borrow_mut() {
+        Ok(place) => with_vm(place, work),
+        Err(_) => work(&mut Vm::new()),
+    })
+}
+
+/// Works with the interpreter of this thread, unless that one runs a script.
+pub(super) fn with_own<R>(work: impl FnOnce(&mut Vm) -> R) -> Option<R> {
+    VM.with(|place| Some(with_vm(place.try_borrow_mut().ok()?, work)))
+}
+
+#[inline]
+fn with_vm<R>(mut place: RefMut<'_, Option<Vm>>, work: impl FnOnce(&mut Vm) -> R) -> R {
+    if place
+        .as_ref()
+        .is_some_and(|vm| vm.limit != memory::limit_bytes())
+    {
+        *place = None;
+    }
+    let vm = place.get_or_insert_with(Vm::new);
+    let result = work(vm);
+    let mut used = vm.lua.used_memory();
+    vm.runs += 1;
+    // What little is live is gone through in less time than two scripts take; and long arguments are not to lie around
+    // until scripts have made as much garbage again.
+    let is_time = match used < MEMORY_BYTES_SMALL {
+        true => vm.runs.is_multiple_of(RUNS_PER_LOOK),
+        false => used > MEMORY_BYTES_LARGE && vm.is_due(used),
+    };
+    if is_time {
+        used = vm.collect();
+    }
+    vm.memory.follow(used);
+    if used > vm.limit / KEPT_PARTS {
+        *place = None;
+    }
+    result
+}
+
+/// Collects what the scripts of this thread left, if that is much, and drops what is compiled of scripts and libraries
+/// that are gone; for threads that are about to wait, as the next script may be far away.
+pub(super) fn rest() {
+    VM.with_borrow_mut(|place| {
+        let Some(vm) = place else {
+            return;
+        };
+        if std::mem::replace(&mut vm.flushed, library::flushed()) != vm.flushed {
+            vm.forget_all();
+        }
+        if vm.libraries.rest() {
+            vm.settle();
+        }
+        if std::mem::replace(&mut vm.rested, vm.runs) != vm.runs
+            && vm.has_garbage(vm.lua.used_memory())
+        {
+            let used = vm.collect();
+            vm.memory.set(used);
+        }
+    });
+}
+
+/// SCRIPT FLUSH and FUNCTION FLUSH: has the interpreter of this thread drop what it compiled. Those of other threads do
+/// with their next script, or when they next rest, which the background sees to.
+pub(super) fn follow_flush(library: &Library) {
+    VM.with(|place| {
+        // Who flushes from within a script waits as the others do.
+        if let Ok(mut place) = place.try_borrow_mut()
+            && let Some(vm) = place.as_mut()
+        {
+            vm.follow(library);
+        }
+    });
+}
+
+impl Vm {
+    /// Drops what it compiled if the library was emptied since this was last called, and what functions left whose
+    /// libraries are gone.
+    #[inline]
+    pub(super) fn follow(&mut self, library: &Library) {
+        let flushes = library.flushes();
+        if self.flushes != flushes {
+            self.flushes = flushes;
+            self.forget_all();
+        }
+        self.follow_functions(&library.functions);
+    }
+
+    /// Drops what functions left whose libraries are gone.
+    #[inline]
+    pub(super) fn follow_functions(&mut self, functions: &Functions) {
+        if self.libraries.follow(functions) {
+            self.settle();
+        }
+    }
+
+    #[cold]
+    fn forget_all(&mut self) {
+        self.by_text = Default::default();
+        self.by_sha = Default::default();
+        self.by_tag = Default::default();
+        self.by_digits = Default::default();
+        self.settle();
+    }
+
+    #[cold]
+    fn settle(&mut self) {
+        let used = self.collect();
+        self.memory.set(used);
+    }
+
+    /// Whether a large one, of this size, is to be collected now. A collection goes through all that is live, so there
+    /// has to be half as much garbage.
+    fn is_due(&self, used: usize) -> bool {
+        self.live < MEMORY_BYTES_SMALL
+            || self.runs.is_multiple_of(RUNS_PER_LOOK_LARGE) && self.has_garbage(used)
+    }
+
+    fn has_garbage(&self, used: usize) -> bool {
+        used > MEMORY_BYTES_LARGE && used > self.live + self.live / 2
+    }
+
+    /// Frees what nothing refers to; the bytes that are live.
+    fn collect(&mut self) -> usize {
+        self.drop_lists();
+        self.lua.expire_registry_values();
+        let _ = self.lua.gc_collect();
+        self.live = self.lua.used_memory();
+        memory::note_live(self.live);
+        self.live
+    }
+
+    fn new() -> Vm {
+        if attention::register() {
+            watchdog::look_again();
+        }
+        Vm::build().expect("an interpreter fits into memory")
+    }
+
+    fn build() -> mlua::Result<Vm> {
+        let libraries = StdLib::TABLE | StdLib::STRING | StdLib::MATH;
+        let lua = Lua::new_with(libraries, LuaOptions::new())?;
+        let raw = lua.globals();
+        let native = lua.create_table()?;
+        let added = lua.create_table()?;
+        api::install(&lua, &native, &added)?;
+        pattern::install(&lua, &native)?;
+        screens::install(&lua, &native)?;
+        texts::install(&lua, &native)?;
+        bits::install(&lua, &added)?;
+        json::install(&lua, &added)?;
+        msgpack::install(&lua, &added)?;
+        packing::install(&lua, &added)?;
+        lua.load(PRELUDE)
+            .set_name("=basalt")
+            .set_mode(ChunkMode::Text)
+            .into_function()?
+            .call::<()>((native.clone(), raw.clone(), added))?;
+        let environment: Table = native.raw_get("globals")?;
+        let mut shared_names = Vec::new();
+        for name in native.raw_get::<Table>("shared_names")?.sequence_values() {
+            let name: LuaString = name?;
+            shared_names.push(name.as_bytes().to_vec());
+        }
+        lua.set_globals(environment.clone())?;
+        lua.set_global_hook(
+            HookTriggers::new().every_nth_instruction(attention::INSTRUCTIONS),
+            |_, _| {
+                attention::settle();
+                tick().map(|()| VmState::Continue)
+            },
+        )?;
+        lua.gc_set_mode(GcMode::Incremental(
+            GcIncParams::default().pause(COLLECTION_PERCENT),
+        ));
+        lua.gc_collect()?;
+        let limit = memory::limit_bytes();
+        lua.set_memory_limit(limit)?;
+        let mut memory = Figure::default();
+        memory.set(lua.used_memory());
+        let live = lua.used_memory();
+        memory::note_live(live);
+        Ok(Vm {
+            handle: Pinned::new(&lua, native.raw_get::<Function>("handle")?)?,
+            names: [lua.create_string("KEYS")?, lua.create_string("ARGV")?],
+            set_loading: native.raw_get("set_loading")?,
+            library_globals: native.raw_get("library_globals")?,
+            globals: raw,
+            environment,
+            plain_environment: native.raw_get("plain_globals")?,
+            shared_names,
+            reading_environment: native.raw_get("reading_globals")?,
+            lists: [lua::Kept::new(&lua)?, lua::Kept::new(&lua)?],
+            has_lists: Cell::new(false),
+            by_text: Default::default(),
+            by_sha: Default::default(),
+            by_tag: Default::default(),
+            by_digits: Default::default(),
+            libraries: Libraries::default(),
+            uses: 0,
+            flushes: 0,
+            flushed: library::flushed(),
+            runs: 0,
+            rested: 0,
+            limit,
+            memory,
+            live,
+            seed: Seed {
+                k0: basalt_core::base::random::Random::from_system().next_u64(),
+                k1: 7,
+            },
+            lua,
+        })
+    }
+
+    /// The script with this text, compiled: from here, or made now.
+    #[inline]
+    pub(super) fn of_text(&mut self, text: &[u8]) -> Result<Rc<Compiled>, CommandError> {
+        let place = Vm::place_of(text);
+        if let Some(compiled) = &self.by_tag[place]
+            && compiled.script.is_text(text)
+        {
+            return Ok(Rc::clone(compiled));
+        }
+        let found = self.look_up_text(text)?;
+        self.by_tag[place] = Some(Rc::clone(&found));
+        Ok(found)
+    }
+
+    /// The script with this text, compiled, which the library knows from now on.
+    #[inline]
+    pub(super) fn of_evaluated(
+        &mut self,
+        text: &[u8],
+        library: &Library,
+    ) -> Result<Rc<Compiled>, CommandError> {
+        let compiled = self.of_text(text)?;
+        match library.note_evaluated(&compiled.script, text) {
+            None => Ok(compiled),
+            Some(script) => {
+                let hash = self.seed.hash(text);
+                let renamed = self.rename(hash, &compiled, script);
+                self.by_tag[Vm::place_of(text)] = Some(Rc::clone(&renamed));
+                Ok(renamed)
+            }
+        }
+    }
+
+    #[inline]
+    fn place_of(text: &[u8]) -> usize {
+        footprint::tag(text) as usize / 2 % RECENT
+    }
+
+    #[inline(never)]
+    fn look_up_text(&mut self, text: &[u8]) -> Result<Rc<Compiled>, CommandError> {
+        self.uses += 1;
+        let hash = self.seed.hash(text);
+        if let Some(compiled) = self.by_text.get(&hash)
+            && compiled.script.is_text(text)
+        {
+            compiled.used.set(self.uses);
+            return Ok(Rc::clone(compiled));
+        }
+        let script = Arc::new(Library::parse(text)?);
+        self.compile(hash, script, text)
+    }
+
+    /// Whether a text compiles, for SCRIPT LOAD: who runs it compiles it. Not kept, as many are loaded that few run.
+    pub(super) fn check(&self, text: &[u8]) -> Result<Script, CommandError> {
+        let script = Library::parse(text)?;
+        self.load_script(script.code_of(text))?;
+        Ok(script)
+    }
+
+    /// The script whose SHA-1 these digits are, compiled, if the library knows it.
+    #[inline]
+    pub(super) fn of_digits(
+        &mut self,
+        digits: &[u8],
+        library: &Library,
+    ) -> Result<Option<Rc<Compiled>>, CommandError> {
+        let some = digits.first_chunk().copied().map_or(0, u64::from_le_bytes);
+        // Digits differ in their lower half.
+        let place = (some & 0x0f0f_0f0f_0f0f_0f0f) as usize % 31 % RECENT;
+        if let Some(compiled) = &self.by_digits[place]
+            && compiled.script.hex == *digits
+            && compiled.script.is_known()
+        {
+            library.note_used(&compiled.script);
+            return Ok(Some(Rc::clone(compiled)));
+        }
+        let Some(script) = library.find(digits) else {
+            return Ok(None);
+        };
+        let compiled = self.of_script(script)?;
+        if let Some(compiled) = &compiled {
+            self.by_digits[place] = Some(Rc::clone(compiled));
+        }
+        Ok(compiled)
+    }
+
+    /// A script of the library, from here or compiled now; none if it is forgotten just now.
+    #[inline(never)]
+    fn of_script(&mut self, script: Arc<Script>) -> Result<Option<Rc<Compiled>>, CommandError> {
+        self.uses += 1;
+        let Some(body) = script.body() else {
+            return Ok(None);
+        };
+        let hash = match self.by_sha.get(&script.sha) {
+            Some(hash) => *hash,
+            None => self.seed.hash(&body),
+        };
+        if let Some(compiled) = self.by_text.get(&hash)
+            && compiled.script.sha == script.sha
+        {
+            compiled.used.set(self.uses);
+            if Arc::ptr_eq(&compiled.script, &script) {
+                return Ok(Some(Rc::clone(compiled)));
+            }
+            let compiled = Rc::clone(compiled);
+            return Ok(Some(self.rename(hash, &compiled, script)));
+        }
+        self.compile(hash, script, &body).map(Some)
+    }
+
+    /// From now on a compiled text is the script that the library knows with this text. Two threads that meet a text at
+    /// once make one each.
+    fn rename(&mut self, hash: u64, compiled: &Compiled, script: Arc<Script>) -> Rc<Compiled> {
+        let renamed = Compiled {
+            script,
+            run: Rc::clone(&compiled.run),
+            manner: compiled.manner,
+            used: Cell::new(self.uses),
+        };
+        self.keep(hash, renamed)
+    }
+
+    fn compile(
+        &mut self,
+        hash: u64,
+        script: Arc<Script>,
+        body: &[u8],
+    ) -> Result<Rc<Compiled>, CommandError> {
+        let run = self.load_script(script.code_of(body))?;
+        let is_shared = |name: &[u8]| self.shared_names.iter().any(|shared| shared == name);
+        let mut manner = unsandboxed::manner_of(&run.dump(true), &is_shared);
+        let environment = match manner {
+            Manner::Guarded => None,
+            Manner::Plain => Some(&self.plain_environment),
+            Manner::Reading => Some(&self.reading_environment),
+        };
+        if let Some(environment) = environment
+            && !matches!(run.set_environment(environment.clone()), Ok(true))
+        {
+            manner = Manner::Guarded;
+        }
+        let run = self.pin(&run)?;
+        let used = Cell::new(self.uses);
+        let compiled = Compiled {
+            script,
+            run: Rc::new(run),
+            manner,
+            used,
+        };
+        Ok(self.keep(hash, compiled))
+    }
+
+    fn pin(&self, function: &Function) -> Result<Pinned, CommandError> {
+        let pinned = Pinned::new(&self.lua, function);
+        Ok(pinned.map_err(|error| format!("ERR {}", errors::plain(&error)))?)
+    }
+
+    fn load_script(&self, code: &[u8]) -> Result<Function, CommandError> {
+        let loaded = self.load(code, "@user_script", &self.environment);
+        Ok(loaded.map_err(|text| format!("ERR Error compiling script (new function): {text}"))?)
+    }
+
+    /// Compiles a text in an environment.
+    pub(super) fn load(
+        &self,
+        code: &[u8],
+        name: &str,
+        environment: &Table,
+    ) -> Result<Function, String> {
+        // Lua's compiler holds the name by nothing for a moment in which memory may be collected (CVE-2025-49844).
+        let _held = self.lua.create_string(name);
+        self.lua
+            .load(code)
+            .set_name(name)
+            .set_mode(ChunkMode::Text)
+            .set_environment(environment.clone())
+            .into_function()
+            .map_err(|error| match error {
+                mlua::Error::SyntaxError { message, .. } => {
+                    lua::compile_failure(&self.lua, code, name, message)
+                }
+                other => errors::plain(&other),
+            })
+    }
+
+    fn keep(&mut self, hash: u64, compiled: Compiled) -> Rc<Compiled> {
+        if self.by_text.len() >= COMPILED_MAX {
+            self.forget_some();
+        }
+        let compiled = Rc::new(compiled);
+        self.by_sha.insert(compiled.script.sha, hash);
+        if let Some(before) = self.by_text.insert(hash, Rc::clone(&compiled))
+            && before.script.sha != compiled.script.sha
+        {
+            self.by_sha.remove(&before.script.sha);
+        }
+        compiled
+    }
+
+    /// Drops the half that was not used for longest.
+    #[cold]
+    fn forget_some(&mut self) {
+        let mut used: Vec<u64> = self
+            .by_text
+            .values()
+            .map(|compiled| compiled.used.get())
+            .collect();
+        let middle = used.len() / 2;
+        let (_, limit, _) = used.select_nth_unstable(middle);
+        let limit = *limit;
+        self.by_text
+            .retain(|_, compiled| compiled.used.get() >= limit);
+        let by_text = &self.by_text;
+        self.by_sha.retain(|_, hash| by_text.contains_key(hash));
+    }
+
+    /// Runs a script of EVAL: what it answered, or the error that its handler made. An answer that is a text is shown
+    /// to `on_text`.
+    #[inline]
+    pub(super) fn run<R>(
+        &self,
+        compiled: &Compiled,
+        keys: &[&[u8]],
+        arguments: &[&[u8]],
+        on_text: impl FnOnce(&[u8]) -> R,
+    ) -> mlua::Result<Called<R>> {
+        let [its_keys, its_arguments] = &self.lists;
+        let fits = compiled.manner == Manner::Reading
+            && its_keys.fits(keys)
+            && its_arguments.fits(arguments);
+        let filled = [(its_keys, keys), (its_arguments, arguments)];
+        let filled = match fits {
+            true => {
+                self.show_lists()?;
+                &filled[..]
+            }
+            false => {
+                self.give_lists(compiled.manner, keys, arguments)?;
+                &[]
+            }
+        };
+        lua::call_below(&self.lua, &self.handle, &compiled.run, filled, &[], on_text)
+    }
+
+    /// Takes what the last script was called with from where the next one finds its own.
+    #[cold]
+    fn drop_lists(&self) {
+        let environments = [
+            &self.globals,
+            &self.plain_environment,
+            &self.reading_environment,
+        ];
+        for environment in environments {
+            for name in &self.names {
+                // There is nothing to allocate for what is taken away.
+                let _ = environment.raw_set(name, mlua::Nil);
+            }
+        }
+        self.has_lists.set(false);
+    }
+
+    /// Makes the kept lists what scripts find that only read theirs.
+    #[inline]
+    fn show_lists(&self) -> mlua::Result<()> {
+        if !self.has_lists.get() {
+            let [keys_name, arguments_name] = &self.names;
+            let [its_keys, its_arguments] = &self.lists;
+            let globals = &self.reading_environment;
+            globals.raw_set(keys_name, its_keys.table())?;
+            globals.raw_set(arguments_name, its_arguments.table())?;
+            self.has_lists.set(true);
+        }
+        Ok(())
+    }
+
+    /// Makes lists of a script's own what it finds as KEYS and ARGV.
+    #[inline(never)]
+    fn give_lists(&self, manner: Manner, keys: &[&[u8]], arguments: &[&[u8]]) -> mlua::Result<()> {
+        let [keys_name, arguments_name] = &self.names;
+        let globals = match manner {
+            Manner::Guarded => &self.globals,
+            Manner::Plain => &self.plain_environment,
+            Manner::Reading => {
+                self.has_lists.set(false);
+                &self.reading_environment
+            }
+        };
+        let lists = [(keys_name, keys), (arguments_name, arguments)];
+        lua::set_lists(&self.lua, globals, lists)
+    }
+
+    /// Runs a function of FCALL, with its keys and arguments.
+    pub(super) fn run_function<R>(
+        &self,
+        function: &Pinned,
+        keys: &[&[u8]],
+        arguments: &[&[u8]],
+        on_text: impl FnOnce(&[u8]) -> R,
+    ) -> mlua::Result<Called<R>> {
+        let lists = [
+            lua::list(&self.lua, keys)?,
+            lua::list(&self.lua, arguments)?,
+        ];
+        lua::call_below(&self.lua, &self.handle, function, &[], &lists, on_text)
+    }
+
+    /// Runs a function without arguments, below the handler.
+    pub(super) fn call_protected(&self, function: &Function) -> mlua::Result<Called<()>> {
+        let function = Pinned::new(&self.lua, function)?;
+        lua::call_below(&self.lua, &self.handle, &function, &[], &[], |_| ())
+    }
+
+    /// Has all garbage collected whenever Lua may collect some, or some of it as Lua does; and the script asked often
+    /// whether it may go on.
+    #[cfg(test)]
+    pub(super) fn collect_always(&self, is_eager: bool) {
+        let (pause, multiplier) = if is_eager {
+            (0, 100_000_000)
+        } else {
+            (150, 200)
+        };
+        let params = GcIncParams::default()
+            .pause(pause)
+            .step_multiplier(multiplier);
+        self.lua.gc_set_mode(GcMode::Incremental(params));
+        let often = HookTriggers::new().every_nth_instruction(attention::INSTRUCTIONS / 20);
+        let set = self
+            .lua
+            .set_global_hook(often, |_, _| tick().map(|()| VmState::Continue));
+        set.expect("room");
+    }
+
+    /// Puts the functions for patterns where scripts of tests find them.
+    #[cfg(test)]
+    pub(super) fn show_patterns(&self) {
+        let native = self.lua.create_table().expect("room");
+        pattern::install(&self.lua, &native).expect("room");
+        let patterns: Table = native.raw_get("patterns").expect("there");
+        for globals in [
+            &self.globals,
+            &self.plain_environment,
+            &self.reading_environment,
+        ] {
+            let set = globals.raw_set("redis_patterns", &patterns);
+            set.expect("room");
+        }
+    }
+}

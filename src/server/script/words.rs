@@ -1,0 +1,66 @@
+//! The arguments of a command that a script calls: values to texts.
+
+use super::numerals::truncated;
+use crate::sys::lua;
+use basalt_core::base::number::F64Buffer;
+use basalt_core::resp::request::Span;
+
+/// The arguments of one call, collected while they are taken from Lua's stack.
+#[derive(Default)]
+pub(super) struct Arguments {
+    pub(super) data: Vec<u8>,
+    pub(super) spans: Vec<Span>,
+    /// One of them was neither a string nor a number.
+    pub(super) is_spoiled: bool,
+}
+
+/// Capacity that is kept from call to call.
+const KEPT_BYTES_MAX: usize = 64 * 1024;
+
+/// Spans whose capacity is kept from call to call.
+const KEPT_SPANS_MAX: usize = 8 * 1024;
+
+impl Arguments {
+    /// Forgets all arguments.
+    #[inline]
+    pub(super) fn clear(&mut self) {
+        self.data.clear();
+        self.spans.clear();
+        self.give_back();
+        self.is_spoiled = false;
+    }
+
+    /// Long ones are forgotten at once.
+    #[inline]
+    pub(super) fn give_back(&mut self) {
+        if self.data.capacity() > KEPT_BYTES_MAX || self.spans.capacity() > KEPT_SPANS_MAX {
+            *self = Arguments::default();
+        }
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
+        // Longer than 4 GiB together is more than Lua may take.
+        self.spans
+            .push(Span::in_buffer(self.data.len(), bytes.len()));
+        self.data.extend_from_slice(bytes);
+    }
+
+    /// Adds one.
+    #[inline]
+    pub(super) fn take(&mut self, argument: lua::Argument<'_>) {
+        match argument {
+            lua::Argument::Text(text) => self.push(text),
+            lua::Argument::Number(number) => match whole(number) {
+                Some(number) => self.push(itoa::Buffer::new().format(number).as_bytes()),
+                None => self.push(F64Buffer::default().format(number)),
+            },
+            lua::Argument::Other => self.is_spoiled = true,
+        }
+    }
+}
+
+/// A number that is an integer and not the negative zero.
+fn whole(number: f64) -> Option<i64> {
+    let integer = truncated(number);
+    ((integer as f64).to_bits() == number.to_bits()).then_some(integer)
+}

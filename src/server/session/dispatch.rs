@@ -1,0 +1,497 @@
+//! One command where it belongs: on the shard in hand, on several, on one after the other, or on none; or as a job, to
+//! the queue of a shard that is held, to a thread of its own, or with keys to another server.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::batch::{self, Admitted, Gathering, Route};
+use super::turn::{InHand, Turn};
+use super::{Ran, Session};
+use crate::shard::QueuedJob;
+use crate::shard::execute::{self, ExecutionContext, Outcome};
+use crate::shard::job::command::{CommandJob, Ended};
+use crate::shard::job::{Job, Ticket, Work};
+use crate::telemetry::clock::Ticks;
+use basalt_commands::client::connection::Origin;
+use basalt_commands::command::Out;
+use basalt_commands::command::context::{After, Engines, Gather, Outbox, SessionCx, ShardPlace};
+use basalt_commands::command::declaration::{Flags, Run};
+use basalt_commands::command::error::{CommandError, NO_FIELDSET, write_failure};
+use basalt_commands::command::host::migration::Migration;
+use basalt_commands::command::host::{Awaited, Told};
+use basalt_commands::command::prepared::Prepared;
+use basalt_commands::config::Config;
+use basalt_engine::Now;
+
+/// Commands that have to do with what the session keeps for its client, or with who the client is.
+const OF_THE_SESSION: Flags = Flags::TRANSACTIONAL
+    .or(Flags::NAMES_FIELDSET)
+    .or(Flags::HOLDS_NOTES);
+
+/// Tries to get all shards of a command at once, before it travels.
+pub(super) const TRIES_ALL: u32 = 8;
+
+/// Spins between two tries: all tries together take a few µs, about as long as the other command holds the shards, and
+/// far less than to queue, to be woken and to go on costs.
+pub(super) const SPINS_ALL: u32 = 10;
+
+/// Looks at a held shard by a command that visits it.
+const SPINS_VISIT: u32 = 16;
+
+/// Nanoseconds for which a command that goes from shard to shard keeps others of its thread waiting.
+const VISITS_NS_MAX: u64 = 500_000;
+
+impl Session {
+    /// Runs a command, or sees to it that it is run. In line for the loop over requests, which all commands pass: a
+    /// call costs 25 instructions each.
+    #[inline(always)]
+    pub(super) fn dispatch(&mut self, turn: &mut Turn<'_>, request: Admitted<'_>) -> Ran {
+        if (self.pending.is_some() || request.command.flags.any(OF_THE_SESSION))
+            && let Some(ran) = self.dispatch_here(turn, request)
+        {
+            return ran;
+        }
+        if let Route::Shard(shard) = request.plan.route {
+            return self.on_shard(turn, request, shard, None);
+        }
+        turn.release();
+        match request.plan.route {
+            Route::Script => self.on_script(turn, request),
+            Route::Session => self.on_session(turn, request),
+            Route::Each => self.on_each_shard(turn, request),
+            _ => self.on_several(turn, request),
+        }
+    }
+
+    /// Runs a command that has to do with what the session keeps; nothing if it is to run as any other.
+    #[cold]
+    fn dispatch_here(&mut self, turn: &mut Turn<'_>, request: Admitted<'_>) -> Option<Ran> {
+        let flags = request.command.flags;
+        if flags.has(Flags::HOLDS_NOTES)
+            && self.has_run_before()
+            && let Some(ran) = self.dispatch_note(turn)
+        {
+            return Some(ran);
+        }
+        if self.pending.is_some() || flags.has(Flags::TRANSACTIONAL) {
+            turn.release();
+            if let Some(ran) = self.transact(turn, request) {
+                return Some(ran);
+            }
+        }
+        let shard = match request.plan.route {
+            Route::Shard(shard) if flags.has(Flags::NAMES_FIELDSET) => shard,
+            _ => return None,
+        };
+        Some(match self.fieldset(turn, request) {
+            Some(fieldset) => self.on_shard(turn, request, shard, Some(&fieldset)),
+            None => fail(turn, NO_FIELDSET.into()),
+        })
+    }
+
+    /// Runs the command that the next request holds, if that is a note of a node that moves slots here.
+    #[cold]
+    #[inline(never)]
+    fn dispatch_note(&mut self, turn: &mut Turn<'_>) -> Option<Ran> {
+        let plan = turn
+            .batch
+            .plan_note(turn.batch.next, &self.service.router)?;
+        turn.release();
+        let known = plan.command.filter(|_| plan.route != Route::Refused);
+        let Some(command) = known else {
+            self.spoil_transaction();
+            return Some(fail(turn, "ERR unknown note of a server".into()));
+        };
+        let request = Admitted {
+            plan: &plan,
+            command,
+        };
+        Some(match self.refusal_of_note(turn, request) {
+            None => self.dispatch(turn, request),
+            Some(error) => {
+                self.spoil_transaction();
+                fail(turn, error)
+            }
+        })
+    }
+
+    /// The fieldset that a request names.
+    fn fieldset(&self, turn: &Turn<'_>, request: Admitted<'_>) -> Option<Prepared> {
+        let args = turn.batch.args(request.plan);
+        self.connection
+            .fieldset(args.get(3))
+            .map(Prepared::Fieldset)
+    }
+
+    #[inline]
+    fn on_shard(
+        &mut self,
+        turn: &mut Turn<'_>,
+        request: Admitted<'_>,
+        shard: u16,
+        prepared: Option<&Prepared>,
+    ) -> Ran {
+        if request.plan.is_long && !request.command.flags.has(Flags::BLOCKING) {
+            turn.release();
+            return self.queue(turn, request, (&[shard], true));
+        }
+        let (config, now) = (turn.config, turn.now);
+        let Some(InHand {
+            batch,
+            engine,
+            routes,
+        }) = turn.hold(shard)
+        else {
+            return self.queue(turn, request, (&[shard], false));
+        };
+        let mut view = self.view();
+        // A command that waits takes it along.
+        let pass = match routes {
+            Some(routes)
+                if request.command.flags.has(Flags::BLOCKING)
+                    || !routes.are_settled(request.plan.slot) =>
+            {
+                self.pass(routes, request)
+            }
+            _ => None,
+        };
+        let context = ExecutionContext {
+            pass: pass.as_ref(),
+            ..self.context((config, now), shard)
+        };
+        let batch::Parts { args, out, .. } = batch.parts(request.plan);
+        let args = args.with_prepared(prepared);
+        let engines = Engines::One(engine);
+        let outcome = execute::run(request.command, engines, &mut view, context, &args, out);
+        if engine.waiters.take_call() {
+            // They go before whatever the client asks for next.
+            turn.release();
+        }
+        self.learn(&view);
+        self.ran(turn, request, &[shard], outcome)
+    }
+
+    /// What an outcome means for the session.
+    #[inline]
+    fn ran(
+        &mut self,
+        turn: &mut Turn<'_>,
+        request: Admitted<'_>,
+        wanted: &[u16],
+        outcome: Outcome,
+    ) -> Ran {
+        match outcome {
+            Outcome::Done { failed } => Ran::Answered { failed },
+            Outcome::Refused => Ran::Refused,
+            Outcome::Blocked(waiter) => Ran::Blocked(super::Blocked::On(waiter)),
+            Outcome::Offload => {
+                turn.release();
+                self.queue(turn, request, (wanted, true))
+            }
+        }
+    }
+
+    /// All shards of the command at once: tried a few times, then the command travels.
+    #[inline(never)]
+    fn on_several(&mut self, turn: &mut Turn<'_>, request: Admitted<'_>) -> Ran {
+        let shards = &self.service.shards;
+        let wanted = match request.plan.route {
+            Route::Several(first, end) => turn.batch.listed_shards(first, end).to_vec(),
+            _ => (0..shards.len() as u16).collect(),
+        };
+        if request.plan.is_long && !request.command.flags.has(Flags::BLOCKING) {
+            return self.queue(turn, request, (&wanted, true));
+        }
+        let mark = turn.batch.out.position();
+        for _ in 0..TRIES_ALL {
+            let Some(mut all) = shards.try_take_all(&wanted) else {
+                (0..SPINS_ALL).for_each(|_| std::hint::spin_loop());
+                continue;
+            };
+            let mut view = self.view();
+            let pass = self.pass_of(turn, request);
+            let context = ExecutionContext {
+                pass: pass.as_ref(),
+                ..self.context((turn.config, turn.now), wanted[0])
+            };
+            let batch::Parts { args, out, .. } = turn.batch.parts(request.plan);
+            let mut engines = all.engines();
+            let engines = engines.all();
+            // All entries are fetched at once, so that the shards are held for one cache miss and not for many.
+            for key in args.keys() {
+                if let Some(db) = engines[usize::from(key.engine_index)].db(view.db) {
+                    db.prefetch(key.hash);
+                }
+            }
+            let engines = Engines::Many(engines);
+            let outcome = execute::run(request.command, engines, &mut view, context, &args, out);
+            drop(all);
+            self.learn(&view);
+            // What is replayed waits for no file: the background sees to that.
+            let has_emptied = matches!(outcome, Outcome::Done { failed: false })
+                && request.command.flags.has(Flags::EMPTIES)
+                && !self.replays();
+            if has_emptied && let Some(awaited) = self.service.server().save_emptied() {
+                // The reply comes when that is saved.
+                turn.batch.out.truncate(mark);
+                return self.wait_for(turn, request, &awaited);
+            }
+            return self.ran(turn, request, &wanted, outcome);
+        }
+        self.queue(turn, request, (&wanted, false))
+    }
+
+    /// Visits one shard after the other.
+    #[inline(never)]
+    fn on_each_shard(&mut self, turn: &mut Turn<'_>, request: Admitted<'_>) -> Ran {
+        let count = self.service.shards.len() as u16;
+        let mut under_way = match turn.batch.gathering.take() {
+            Some(under_way) => under_way,
+            None => {
+                let first = match request.command.run {
+                    Run::Cursor(shard_of, ..) => shard_of(&turn.batch.args(request.plan), count),
+                    _ => Ok(0),
+                };
+                let next = match first {
+                    Ok(next) => next,
+                    Err(error) => return fail(turn, error),
+                };
+                let routes = turn.routes.as_ref();
+                let routes = routes.map(|routes| Arc::clone(&routes.then));
+                Gathering {
+                    next,
+                    count,
+                    gather: Gather {
+                        routes,
+                        ..Gather::default()
+                    },
+                    ..Gathering::default()
+                }
+            }
+        };
+        let began = Ticks::now();
+        while under_way.next < count && !under_way.gather.done {
+            let spent_ns = Ticks::now().since_ns(began);
+            if spent_ns > VISITS_NS_MAX {
+                under_way.spent_ns += spent_ns;
+                turn.batch.gathering = Some(under_way);
+                return Ran::Later;
+            }
+            match self.visit(turn, request, &mut under_way) {
+                Some(Ok(())) => {}
+                Some(Err(error)) => return fail(turn, error),
+                None => {
+                    under_way.spent_ns += spent_ns;
+                    return self.queue_visit(turn, request, under_way);
+                }
+            }
+        }
+        turn.earlier_ns = under_way.spent_ns;
+        let (Run::EachShard(_, merge) | Run::Cursor(_, _, merge)) = request.command.run else {
+            unreachable!("routed shard by shard")
+        };
+        let batch::Parts { args, out, .. } = turn.batch.parts(request.plan);
+        let failed = write_failure(merge(&args, under_way.gather, out), out);
+        Ran::Answered { failed }
+    }
+
+    /// One visit; none if the shard is held.
+    fn visit(
+        &mut self,
+        turn: &mut Turn<'_>,
+        request: Admitted<'_>,
+        under_way: &mut Gathering,
+    ) -> Option<basalt_commands::command::declaration::CommandResult> {
+        let shard = under_way.next;
+        let mut held = self.service.shards.take_spinning(shard, SPINS_VISIT)?;
+        let mut view = self.view();
+        let context = ExecutionContext {
+            blocker: None,
+            may_offload: false,
+            ..self.context((turn.config, turn.now), shard)
+        };
+        let (args, gather) = (turn.batch.args(request.plan), &mut under_way.gather);
+        let engines = Engines::One(&mut held);
+        let result = execute::run_part(request.command, engines, &mut view, context, &args, gather);
+        drop(held);
+        self.learn(&view);
+        under_way.advance();
+        Some(result)
+    }
+
+    fn queue_visit(
+        &mut self,
+        turn: &mut Turn<'_>,
+        request: Admitted<'_>,
+        mut under_way: Gathering,
+    ) -> Ran {
+        let gather: Gather = std::mem::take(&mut under_way.gather);
+        let shard = under_way.next;
+        turn.batch.gathering = Some(under_way);
+        let job = self.job(turn, request, shard).visiting(gather);
+        Ran::Queued(Job::send(self.queued(&[shard], job), &turn.under_way))
+    }
+
+    #[inline(never)]
+    fn on_session(&mut self, turn: &mut Turn<'_>, request: Admitted<'_>) -> Ran {
+        let Run::Session(handler) = request.command.run else {
+            unreachable!("routed to the session")
+        };
+        if request.command.flags.has(Flags::OTHERS_FIRST)
+            && !std::mem::replace(&mut turn.batch.others_went, true)
+        {
+            return Ran::Later;
+        }
+        turn.batch.others_went = false;
+        turn.batch.outgoing.more_follow =
+            request.command.publishes() && turn.batch.next_publishes();
+        let batch::Parts {
+            args,
+            out,
+            outgoing,
+            ..
+        } = turn.batch.parts(request.plan);
+        let mut cx = SessionCx {
+            client: &mut self.connection,
+            server: self.service.server(),
+            config: turn.config,
+            now: turn.now,
+            command: request.command,
+            after: After::Nothing,
+            outbox: Outbox::Open(outgoing),
+        };
+        let result = handler(&mut cx, &args, out);
+        let after = cx.after;
+        let failed = write_failure(result, out);
+        out.set_protocol(self.connection.protocol);
+        let shared = &self.connection.shared;
+        shared.db.store(self.connection.db as u32, Relaxed);
+        shared
+            .resp
+            .store(self.connection.protocol.version(), Relaxed);
+        match after {
+            _ if failed => Ran::Answered { failed },
+            After::Migrate(migration) => self.migrate(turn, request, migration),
+            // A snapshot waits for the link to rest, so the link must not wait for anything of that kind.
+            After::Await(_) if self.connection.origin == Origin::Primary => Ran::Then(After::Close),
+            After::Await(awaited) => self.wait_for(turn, request, &awaited),
+            after => Ran::Then(after),
+        }
+    }
+
+    /// What a command runs with that may wait, and may be offloaded.
+    #[inline]
+    fn context<'c>(
+        &'c self,
+        (config, now): (&'c Arc<Config>, Now),
+        shard: u16,
+    ) -> ExecutionContext<'c> {
+        ExecutionContext {
+            now,
+            config,
+            place: self.place(shard),
+            blocker: Some(&self.connection.shared),
+            may_offload: true,
+            pass: None,
+        }
+    }
+
+    /// A shard and how many there are.
+    pub(super) fn place(&self, index: u16) -> ShardPlace {
+        ShardPlace {
+            index,
+            count: self.service.shards.len() as u16,
+        }
+    }
+
+    /// The command as a job.
+    fn job(&self, turn: &Turn<'_>, request: Admitted<'_>, shard: u16) -> CommandJob {
+        let out = Out::new(self.connection.protocol);
+        let (args, place) = (turn.batch.args(request.plan), self.place(shard));
+        let job = CommandJob::new(request.command, &args, self.view(), place, turn.config, out);
+        match request.command.flags.has(Flags::NAMES_FIELDSET) {
+            true => job.with_prepared(self.fieldset(turn, request)),
+            false => job,
+        }
+    }
+
+    fn queued(&self, wanted: &[u16], job: CommandJob) -> QueuedJob {
+        Job::command(wanted, job, self.service.executor())
+    }
+
+    /// The command as a job whose reply others bring, and the ticket on which that is awaited.
+    fn awaited(&self, turn: &Turn<'_>, request: Admitted<'_>) -> (QueuedJob, Arc<Ticket>) {
+        let mut job = self.queued(&[], self.job(turn, request, 0));
+        let ticket = Job::await_end(&mut job);
+        (job, ticket)
+    }
+
+    /// Hands the command to the queue of its first shard; with `is_offloaded` it runs on a thread of its own.
+    #[cold]
+    #[inline(never)]
+    fn queue(
+        &mut self,
+        turn: &mut Turn<'_>,
+        request: Admitted<'_>,
+        (wanted, is_offloaded): (&[u16], bool),
+    ) -> Ran {
+        let blocks = request.command.flags.has(Flags::BLOCKING);
+        let blocker = blocks.then_some(&self.connection.shared);
+        let job = self.job(turn, request, wanted[0]);
+        let job = job
+            .with_blocker(blocker)
+            .admitted(self.pass_of(turn, request));
+        let mut queued = self.queued(wanted, job);
+        queued.is_offloaded = is_offloaded;
+        Ran::Queued(Job::send(queued, &turn.under_way))
+    }
+
+    /// Waits for what others work on, as for the reply of a command that had to queue.
+    #[cold]
+    fn wait_for(&mut self, turn: &mut Turn<'_>, request: Admitted<'_>, awaited: &Awaited) -> Ran {
+        let (mut job, ticket) = self.awaited(turn, request);
+        let told = awaited.told;
+        let shared = Arc::clone(&self.connection.shared);
+        // The end of the server may be long in coming: others are told that somebody waits for it.
+        shared.set_sleeping(told == Told::Nothing);
+        (awaited.begin)(Box::new(move |result| {
+            shared.set_sleeping(false);
+            if let Work::Command(reply) = &mut job.work {
+                match (result, told) {
+                    (Ok(_), Told::Text(text)) => reply.out.simple(text),
+                    (Ok(text), Told::ByWork) => reply.out.simple(text),
+                    (Ok(_), Told::Nothing) => reply.ended = Ended::Stop,
+                    (Err(error), _) => {
+                        reply.ended = Ended::Answered { failed: true };
+                        reply.out.error(error.text().as_bytes());
+                    }
+                }
+            }
+            Job::answer(job);
+        }));
+        Ran::Queued(ticket)
+    }
+
+    /// Leaves the keys to the thread that carries them, and waits for the reply as for that of a command that had to
+    /// queue.
+    #[cold]
+    fn migrate(
+        &mut self,
+        turn: &mut Turn<'_>,
+        request: Admitted<'_>,
+        migration: Box<Migration>,
+    ) -> Ran {
+        let Some(migrator) = self.service.migrator.get() else {
+            return Ran::Then(After::Close);
+        };
+        let (job, ticket) = self.awaited(turn, request);
+        migrator.start(migration, job);
+        Ran::Queued(ticket)
+    }
+}
+
+#[cold]
+fn fail(turn: &mut Turn<'_>, error: CommandError) -> Ran {
+    let failed = write_failure(Err(error), &mut turn.batch.out);
+    Ran::Answered { failed }
+}

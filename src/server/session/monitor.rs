@@ -1,0 +1,113 @@
+//! Showing commands to clients in MONITOR, without the secrets in them.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::Session;
+use super::batch::Admitted;
+use super::turn::Turn;
+use crate::shard::unit::context::UnitOutcome;
+use crate::shard::unit::transaction::Transaction;
+use crate::telemetry::clock;
+use basalt_commands::command::Args;
+use basalt_commands::command::declaration::{Command, Flags, Run};
+use basalt_commands::pubsub::Posting;
+use basalt_commands::pubsub::monitor::Shown;
+
+impl Session {
+    /// Shows a command that was run, but for a script, which is shown with what it called. No shard may be in hand.
+    #[cold]
+    pub(super) fn show(&self, turn: &mut Turn<'_>, request: Admitted<'_>) {
+        if !matches!(request.command.run, Run::Script(_)) {
+            self.show_script(turn, request, &UnitOutcome::default());
+        }
+    }
+
+    /// Shows what a transaction ran.
+    pub(super) fn show_transaction(
+        &self,
+        transaction: &Transaction,
+        outcome: &UnitOutcome,
+        wakes: &mut Vec<std::task::Waker>,
+    ) {
+        if self.service.pubsub.is_monitored() {
+            let mut db = outcome.db;
+            let mut selections = outcome.selections.iter().peekable();
+            for (step, (command, args)) in transaction.commands().enumerate() {
+                // A command that chooses a database is shown in the one that it chose.
+                if let Some((_, chosen)) = selections.next_if(|(by, _)| *by == step) {
+                    db = *chosen;
+                }
+                self.show_with_calls(command, &args, (step, db), outcome, wakes);
+            }
+        }
+    }
+
+    /// Shows a command and what it called, if it is a script.
+    #[cold]
+    pub(super) fn show_script(
+        &self,
+        turn: &mut Turn<'_>,
+        request: Admitted<'_>,
+        outcome: &UnitOutcome,
+    ) {
+        let mut wakes = std::mem::take(&mut turn.batch.outgoing.wakes);
+        let place = (0, self.connection.db);
+        let args = turn.batch.args(request.plan);
+        self.show_with_calls(request.command, &args, place, outcome, &mut wakes);
+        turn.batch.outgoing.wakes = wakes;
+    }
+
+    fn show_with_calls(
+        &self,
+        command: &'static Command,
+        args: &Args<'_>,
+        (step, db): (usize, usize),
+        outcome: &UnitOutcome,
+        wakes: &mut Vec<std::task::Waker>,
+    ) {
+        self.show_one(command, args, db, wakes);
+        let notes = outcome.notes.iter();
+        let calls = notes.flat_map(|notes| &notes.script_calls);
+        for call in calls.filter(|call| call.step == step) {
+            let shown = Shown {
+                unix_us: clock::unix_us(),
+                db: call.db,
+                client: None,
+            };
+            let arguments = call.arguments.iter().map(Vec::as_slice);
+            let posting = &mut self.posting(wakes);
+            self.service.pubsub.show(&shown, arguments, posting);
+        }
+    }
+
+    fn show_one(
+        &self,
+        command: &'static Command,
+        args: &Args<'_>,
+        db: usize,
+        wakes: &mut Vec<std::task::Waker>,
+    ) {
+        let is_hidden = command.flags.any(Flags::ADMIN.or(Flags::SKIP_MONITOR));
+        if is_hidden && !matches!(command.run, Run::Script(_)) {
+            return;
+        }
+        let shown = Shown {
+            unix_us: clock::unix_us(),
+            db,
+            client: Some(&self.connection.shared),
+        };
+        let arguments = args.from(0).enumerate().map(|(index, argument)| {
+            match command.is_secret(args, index) {
+                true => &b"(redacted)"[..],
+                false => argument,
+            }
+        });
+        let posting = &mut self.posting(wakes);
+        self.service.pubsub.show(&shown, arguments, posting);
+    }
+
+    /// What is shown of a command tells as much as its reply does.
+    fn posting<'w>(&self, wakes: &'w mut Vec<std::task::Waker>) -> Posting<'w> {
+        Posting::new(self.connection.shared.log_seen.load(Relaxed), wakes)
+    }
+}

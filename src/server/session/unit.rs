@@ -1,0 +1,251 @@
+//! EVAL and its kin, and EXEC: a unit that begins with the shards that it names, here and now if these are free, and
+//! goes on as a job if it has to wait, to run again, or to run on a thread of its own.
+
+use std::ops::ControlFlow::Continue;
+use std::sync::Arc;
+
+use super::accounting::{Finished, follow};
+use super::batch::{self, Admitted};
+use super::dispatch::{SPINS_ALL, TRIES_ALL};
+use super::turn::Turn;
+use super::{Flow, Ran, Session};
+use crate::script::footprint::{self, Advice};
+use crate::shard::Shards;
+use crate::shard::job::Job;
+use crate::shard::job::unit::UnitJob;
+use crate::shard::ownership::extend::ExtendableGuard;
+use crate::shard::route::Router;
+use crate::shard::unit::Unit;
+use crate::shard::unit::context::{UnitContext, UnitOutcome};
+use crate::shard::unit::plan::UnitPlan;
+use crate::shard::unit::transaction::{Transaction, run_lone};
+use crate::state::Service;
+use crate::telemetry::errors;
+use basalt_commands::client::connection::Connection;
+use basalt_commands::command::Out;
+use basalt_commands::command::context::After;
+use basalt_commands::command::declaration::Run;
+use basalt_commands::config::Config;
+use basalt_engine::{Engine, Now};
+
+impl Session {
+    /// Runs a script.
+    #[inline(never)]
+    pub(super) fn on_script(&mut self, turn: &mut Turn<'_>, request: Admitted<'_>) -> Ran {
+        let Run::Script(verb) = request.command.run else {
+            unreachable!("routed as a script")
+        };
+        let service = self.service;
+        let router = service.router;
+        let pass = self.unit_pass(turn, self.script_slot(turn, request));
+        let batch::Parts { args, out, .. } = turn.batch.parts(request.plan);
+        let named = args.keys().iter().map(|key| key.shard);
+        let tag = footprint::tag_of(&args);
+        let mut unit_plan = match service.scripts.footprints.advice(tag, &args) {
+            None => UnitPlan::with(named),
+            Some(advice) => advised(&advice, named, router),
+        };
+        unit_plan.tag = Some(tag);
+        if let Some(mut guard) = take(&service.shards, &unit_plan) {
+            let cx = UnitContext {
+                pass,
+                ..context(&mut self.connection, service, (turn.config, turn.now))
+            };
+            let mut held = guard.tokens();
+            let unit = Unit::inline(&mut held, router);
+            let done = run_lone(
+                (request.command, verb),
+                &args,
+                unit,
+                cx,
+                (out, &mut unit_plan),
+            );
+            drop(guard);
+            if let Some(outcome) = done {
+                let ran = self.end_script(turn, request, &outcome);
+                return if outcome.was_refused {
+                    Ran::Refused
+                } else {
+                    ran
+                };
+            }
+        }
+        let mut transaction = Transaction::lone(request.command, &turn.batch.args(request.plan));
+        transaction.pass = pass;
+        self.queue_unit(turn, transaction, unit_plan)
+    }
+
+    /// Does what a script left to be done besides its reply. No shard is in hand.
+    fn end_script(&self, turn: &mut Turn<'_>, request: Admitted<'_>, outcome: &UnitOutcome) -> Ran {
+        if turn.is_monitored {
+            self.show_script(turn, request, outcome);
+        }
+        self.connection.shared.count_commands(outcome.command_count);
+        if let Some(notes) = &outcome.notes {
+            notes.errors.iter().for_each(|text| errors::note(text));
+            self.slow(turn.config, turn.now).tell_calls(&notes.slow, 0);
+        }
+        Ran::Answered {
+            failed: outcome.failed,
+        }
+    }
+
+    /// Runs a transaction.
+    pub(super) fn run_transaction(&mut self, turn: &mut Turn<'_>, transaction: Transaction) -> Ran {
+        let service = self.service;
+        let router = service.router;
+        let mut plan = transaction.plan(router.shard_count());
+        if let Some(mut guard) = take(&service.shards, &plan) {
+            let cx = UnitContext {
+                pass: transaction.pass,
+                ..context(&mut self.connection, service, (turn.config, turn.now))
+            };
+            let mut held = guard.tokens();
+            let unit = Unit::inline(&mut held, router);
+            let done = transaction.run(unit, cx, &mut turn.batch.out, &mut plan);
+            drop(guard);
+            if let Some(outcome) = done {
+                return self.end_transaction(turn, &transaction, outcome, None);
+            }
+        }
+        self.queue_unit(turn, transaction, plan)
+    }
+
+    /// Does what a transaction left to be done besides its reply. No shard is in hand.
+    fn end_transaction(
+        &mut self,
+        turn: &mut Turn<'_>,
+        transaction: &Transaction,
+        mut outcome: UnitOutcome,
+        out: Option<&mut Out>,
+    ) -> Ran {
+        if outcome.was_run {
+            self.show_transaction(transaction, &outcome, &mut turn.batch.outgoing.wakes);
+        }
+        let places = self.run_postponed(transaction, &mut outcome, &mut turn.batch.outgoing);
+        if !places.is_empty() {
+            out.unwrap_or(&mut turn.batch.out).fill(places);
+        }
+        let config_override = matches!(outcome.after, After::Configured);
+        if config_override {
+            self.service.server().follow_config();
+        }
+        let config_override = config_override.then(|| self.service.config.load_full());
+        let config = config_override.as_ref().unwrap_or(turn.config);
+        self.connection.shared.count_commands(outcome.command_count);
+        self.tell_steps(transaction, &outcome, config, turn.now);
+        if self.has_run_before() {
+            self.steps_failed(turn, transaction, &outcome);
+        }
+        match outcome.was_refused {
+            true => Ran::Refused,
+            false => Ran::Then(outcome.after),
+        }
+    }
+
+    #[cold]
+    fn queue_unit(&mut self, turn: &mut Turn<'_>, transaction: Transaction, plan: UnitPlan) -> Ran {
+        let service = self.service;
+        let job = UnitJob {
+            transaction,
+            connection: self.connection.clone(),
+            server: service.server(),
+            scripts: &service.scripts,
+            config: Arc::clone(turn.config),
+            plan,
+            out: Out::new(self.connection.protocol),
+            outcome: UnitOutcome::default(),
+            duration_ns: 0,
+            #[cfg(test)]
+            now: None,
+        };
+        Ran::Queued(Job::send(
+            Job::unit(job, service.executor()),
+            &turn.under_way,
+        ))
+    }
+
+    /// Goes on behind a unit that was queued.
+    pub(super) fn resume_unit(
+        &mut self,
+        turn: &mut Turn<'_>,
+        request: Admitted<'_>,
+        job: &mut UnitJob,
+    ) -> Flow {
+        self.connection = job.connection.clone();
+        let outcome = std::mem::take(&mut job.outcome);
+        if outcome.was_turned_away {
+            self.unwatch(job.transaction.watched.clone());
+        }
+        let mark = turn.batch.out.position();
+        let (failed, is_refused) = (outcome.failed, outcome.was_refused);
+        let UnitJob {
+            transaction, out, ..
+        } = job;
+        let ran = match transaction.is_lone() {
+            true => self.end_script(turn, request, &outcome),
+            false => self.end_transaction(turn, transaction, outcome, Some(out)),
+        };
+        (turn.transaction_slot, _) = transaction.slot();
+        turn.batch.out.append(out);
+        turn.batch.out.set_protocol(self.connection.protocol);
+        if is_refused {
+            self.note_refused(turn, mark, request.command);
+            return Continue(());
+        }
+        let mut finished = Finished::new(mark, job.duration_ns, failed);
+        if let Ran::Then(After::Configured) = ran {
+            finished.config_override = Some(self.service.config.load_full());
+        }
+        self.finish(turn, request, &finished);
+        match ran {
+            Ran::Then(after) => follow(turn, after),
+            _ => Continue(()),
+        }
+    }
+}
+
+/// What a unit runs with on the thread of its connection.
+fn context<'c>(
+    connection: &'c mut Connection,
+    service: &'static Service,
+    (config, now): (&'c Arc<Config>, Now),
+) -> UnitContext<'c> {
+    UnitContext {
+        connection,
+        server: service.server(),
+        scripts: &service.scripts,
+        config,
+        config_override: None,
+        now,
+        shard_count: service.router.shard_count(),
+        pass: None,
+    }
+}
+
+/// The plan of a script that is known to need more than the shards that it names.
+#[cold]
+fn advised(advice: &Advice, named: impl Iterator<Item = u16>, router: Router) -> UnitPlan {
+    let plan = match advice.is_wide {
+        true => UnitPlan::with(0..router.shard_count()),
+        false => {
+            let foreseen = advice.keys.iter().map(|key| router.route(key).1);
+            UnitPlan::with(named.chain(foreseen))
+        }
+    };
+    plan.offloaded_if(advice.is_slow)
+}
+
+/// Takes the shards that a unit begins with, in a few tries, if it is to run here.
+fn take<'s>(shards: &'s Shards, plan: &UnitPlan) -> Option<ExtendableGuard<'s, Engine, Job>> {
+    if plan.is_offloaded {
+        return None;
+    }
+    for _ in 0..TRIES_ALL {
+        if let Some(guard) = shards.try_take_all(&plan.shards) {
+            return Some(guard);
+        }
+        (0..SPINS_ALL).for_each(|_| std::hint::spin_loop());
+    }
+    None
+}

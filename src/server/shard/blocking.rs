@@ -1,0 +1,532 @@
+//! Requests that wait for a key: BLPOP, XREAD BLOCK and the like.
+//!
+//! A handler that finds nothing asks to wait. While its shards are still in hand, the request is put in the queues of
+//! its keys. The command that changes such a key serves the queue as soon as it is over, before its shard is
+//! released: it runs the waiting request again, with the keys whose shards it has, and hands the reply to the
+//! connection. A request that needs more shards than are at hand ([`Wait::needs_all`]) is sent to all of them as soon
+//! as these are let go (`job::task::WaiterDispatcher`), and meanwhile holds its place: those behind it in the queue
+//! wait for it. So is one that was being served on one shard, and found nothing, while its key on another shard
+//! changed.
+//!
+//! Serving, the end of the time, CLIENT UNBLOCK and a disconnect race on one word of the connection
+//! ([`Shared::change_wait`]), with one winner.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::task::{Wake, Waker};
+
+use parking_lot::Mutex;
+
+use super::execute::handler::{self, ExecutionContext};
+use super::ownership::ShardList;
+use super::route as shards;
+use super::slots::{self, Scene, SlotPass};
+use basalt_commands::client::shared::{Shared, Unblocked, WaitNumber, WaitState};
+use basalt_commands::cluster::route::{self, Refusal};
+use basalt_commands::command::acl::check;
+use basalt_commands::command::args::RoutedKey;
+use basalt_commands::command::context::{ClientView, Engines, NOT_HELD, ShardPlace, Wait};
+use basalt_commands::command::declaration::{Command, Flags};
+use basalt_commands::command::owned::OwnedArgs;
+use basalt_commands::command::{Args, Out};
+use basalt_commands::config::Config;
+use basalt_core::resp::reply::Protocol;
+use basalt_engine::waiting::{self, Held, Interest, Place, Waiting};
+use basalt_engine::{Engine, Key, Now, engine_of};
+
+/// How many waiters there were so far.
+static WAITERS: AtomicU64 = AtomicU64::new(0);
+
+/// A request that waits.
+pub struct Waiter {
+    id: u64,
+    connection: Arc<Shared>,
+    number: WaitNumber,
+    pub(super) command: &'static Command,
+    args: OwnedArgs,
+    pub(super) client: ClientView,
+    pub(super) config: Arc<Config>,
+    place: ShardPlace,
+    wait: Wait,
+    /// How it was admitted, in a cluster.
+    pass: Option<SlotPass>,
+    reply: Mutex<Option<Served>>,
+    protocol: Protocol,
+    /// What it takes, which its connection answers for as long as it is anywhere.
+    memory_bytes: usize,
+}
+
+/// What a place in the queue of a key takes in the shard, beside the key's name; an alarm takes less.
+const WAITING_BYTES: usize = 160;
+
+/// The reply of a request that waited.
+pub struct Served {
+    /// The reply itself.
+    pub out: Out,
+    /// The client, with the stamp of the last effect that the reply knows of.
+    pub client: ClientView,
+    /// The rules of the user do not let it run the request any more: the reply is yet to be written.
+    pub is_denied: bool,
+    /// Whether it is an error.
+    pub failed: bool,
+}
+
+/// What came of a try to serve.
+enum Try {
+    /// The request has its reply, or waits no more.
+    Over,
+    /// There is nothing for it.
+    NotYet,
+    /// The request is on its way to all its shards, or will be; no request behind it may be served before.
+    Called,
+}
+
+impl waiting::Waiter for Waiter {
+    fn id(&self) -> u64 {
+        self.id
+    }
+
+    fn is_waiting(&self) -> bool {
+        matches!(
+            self.state(),
+            WaitState::Blocked | WaitState::Serving | WaitState::Missed | WaitState::Called
+        )
+    }
+
+    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
+        self
+    }
+}
+
+impl Waiter {
+    /// A request that begins to wait, with a copy of its arguments.
+    pub(super) fn new(
+        connection: &Arc<Shared>,
+        command: &'static Command,
+        args: &Args<'_>,
+        (client, protocol): (ClientView, Protocol),
+        context: ExecutionContext<'_>,
+        wait: Wait,
+    ) -> Arc<Waiter> {
+        let mut owned = OwnedArgs::default();
+        for (at, argument) in args.contents(0).enumerate() {
+            let rewritten = wait.rewritten.iter().find(|(index, _)| *index == at);
+            owned.push(rewritten.map_or(argument, |(_, bytes)| bytes[..].into()));
+        }
+        owned.route(args.keys());
+        let mut waiter = Waiter {
+            id: WAITERS.fetch_add(1, Relaxed),
+            connection: Arc::clone(connection),
+            number: connection.block(),
+            command,
+            args: owned,
+            client,
+            config: Arc::clone(context.config),
+            place: context.place,
+            wait,
+            pass: context.pass.copied(),
+            reply: Mutex::new(None),
+            protocol,
+            memory_bytes: 0,
+        };
+        let names = waiter.awaited().iter().map(|key| waiter.key(key).len());
+        let copies = 1 + usize::from(waiter.wait.looks_again);
+        let places: usize = names.map(|len| copies * (len + WAITING_BYTES)).sum();
+        waiter.memory_bytes = size_of::<Waiter>() + waiter.args.memory_bytes() + places;
+        connection.hold(waiter.memory_bytes);
+        Arc::new(waiter)
+    }
+
+    /// The row of its request.
+    pub fn command(&self) -> &'static Command {
+        self.command
+    }
+
+    /// What ends the wait besides a reply.
+    pub fn wait(&self) -> &Wait {
+        &self.wait
+    }
+
+    /// The error reply of a request whose key is another node's by now, or is on the way there, or that waits while the
+    /// cluster is down.
+    pub fn redirection(&self, config: &Config) -> Option<String> {
+        let pass = self.pass?;
+        let slot = pass.slot.first()?;
+        let routes = pass.map.load();
+        let refusal = route::while_waiting(&routes.map, slot, pass.manner);
+        let refusal = refusal.unwrap_or_else(|| match routes.map.migrating.get(&slot) {
+            Some(&target) => Refusal::Ask(slot, target),
+            // Where the slot has come back meanwhile, the client asks again.
+            None => Refusal::Moved(slot, routes.map.owners[usize::from(slot)]),
+        });
+        Some(routes.refusal_text(refusal, pass.manner, config))
+    }
+
+    /// The connection that waits.
+    #[cfg(test)]
+    pub fn connection(&self) -> &Arc<Shared> {
+        &self.connection
+    }
+
+    /// Where the wait stands.
+    pub fn state(&self) -> WaitState {
+        self.connection.wait_state_of(self.number)
+    }
+
+    /// The reply, once.
+    pub fn take_reply(&self) -> Option<Served> {
+        self.reply.lock().take()
+    }
+
+    /// The shards in whose queues it may stand.
+    pub fn shards(&self) -> ShardList {
+        shards::shards_of(self.args.keys())
+    }
+
+    /// The keys in whose queues it stands.
+    fn awaited(&self) -> &[RoutedKey] {
+        let keys = self.args.keys();
+        debug_assert!(keys.is_sorted_by_key(|key| key.argument));
+        match self.wait.needs_all {
+            true => &keys[..1],
+            false => keys,
+        }
+    }
+
+    fn key(&self, routed: &RoutedKey) -> &[u8] {
+        self.args.args().get(routed.argument as usize)
+    }
+
+    /// Stands in line for its keys. All shards are in hand.
+    pub(super) fn register(self: &Arc<Self>, engines: &mut [&mut Engine]) {
+        let interest = Interest {
+            data_type: self.wait.data_type,
+            when_gone: self.wait.when_gone,
+            when_loaded: self.wait.when_loaded,
+            in_turn: self.wait.in_turn,
+        };
+        for routed in self.awaited() {
+            if let Some(engine) = engine_of(engines, routed.shard) {
+                let waiter: Arc<dyn waiting::Waiter> = Arc::clone(self) as _;
+                let waiting = Waiting { waiter, interest };
+                engine
+                    .waiters
+                    .add(self.client.db, self.key(routed), waiting);
+            }
+        }
+    }
+
+    /// Serves it where it was called to, with all its shards in hand.
+    pub fn answer_call(self: &Arc<Self>, engines: &mut [&mut Engine], now: Now) {
+        if self.state() == WaitState::Called {
+            self.serve(engines, now);
+        }
+        if !waiting::Waiter::is_waiting(&**self) {
+            return self.leave(engines);
+        }
+        // There was nothing after all. It goes on waiting where it stands; those behind it were held up.
+        for routed in self.awaited() {
+            if let Some(engine) = engine_of(engines, routed.shard) {
+                engine.waiters.wake(self.client.db, self.key(routed));
+            }
+        }
+    }
+
+    /// Leaves the queues of those keys whose shards are in hand.
+    pub fn leave(&self, engines: &mut [&mut Engine]) {
+        for routed in self.awaited() {
+            if let Some(engine) = engine_of(engines, routed.shard) {
+                self.leave_queue(engine, routed);
+            }
+        }
+    }
+
+    fn leave_queue(&self, engine: &mut Engine, routed: &RoutedKey) {
+        let (db, key) = (self.client.db, self.key(routed));
+        if engine.waiters.remove(db, key, self.id) {
+            // Those behind it may have been held up by it.
+            engine.waiters.wake(db, key);
+        }
+    }
+
+    fn change(&self, from: WaitState, to: WaitState) -> bool {
+        self.connection.change_wait(self.number, from, to)
+    }
+
+    /// Begins to serve it, unless somebody else does, or it waits no more.
+    fn begin_serving(&self) -> Result<(), Try> {
+        use WaitState::{Blocked, Called, Missed, Serving};
+        loop {
+            // A thread that has all its shards before those to whom it was called serves it as well.
+            if self.change(Blocked, Serving) || self.change(Called, Serving) {
+                return Ok(());
+            }
+            // It is being served on another shard. If it finds nothing there, it comes here with all its shards.
+            if self.change(Serving, Missed) || self.state() == Missed {
+                return Err(Try::Called);
+            }
+            if !matches!(self.state(), Blocked | Called | Serving) {
+                return Err(Try::Over);
+            }
+        }
+    }
+
+    /// There was nothing for it.
+    fn end_serving(self: &Arc<Self>, engines: &mut [&mut Engine]) -> Try {
+        if self.change(WaitState::Serving, WaitState::Blocked) {
+            return Try::NotYet;
+        }
+        // A key of another shard has changed meanwhile.
+        self.change(WaitState::Missed, WaitState::Called);
+        self.call(engines);
+        Try::Called
+    }
+
+    /// Runs the request again with the engines in hand.
+    fn serve(self: &Arc<Self>, engines: &mut [&mut Engine], now: Now) -> Try {
+        let mut keys = self.args.keys().to_vec();
+        for key in &mut keys {
+            key.engine_index = index_of(engines, key.shard);
+        }
+        let lacks_some = keys.iter().any(|key| key.engine_index == NOT_HELD);
+        if self.wait.needs_all && lacks_some {
+            if self.state() == WaitState::Called {
+                return Try::Called;
+            }
+            if !self.change(WaitState::Blocked, WaitState::Called) {
+                return Try::Over;
+            }
+            self.call(engines);
+            return Try::Called;
+        }
+        let args = self.args.args_with(&keys);
+        if self.pass.is_some_and(|pass| pass.is_stale()) && self.has_gone(engines, args, now) {
+            let wake = self
+                .connection
+                .unblock_later(self.number, Unblocked::Redirected);
+            engines[0].deferred.wakes.extend(wake);
+            return Try::Over;
+        }
+        if let Err(instead) = self.begin_serving() {
+            return instead;
+        }
+        if self.connection.is_checked() && self.is_denied(&args) {
+            self.end_with(Served {
+                out: Out::new(self.protocol),
+                client: self.client,
+                failed: true,
+                is_denied: true,
+            });
+            if let Some(waker) = self.connection.nudge_later() {
+                engines[0].deferred.wakes.push(waker);
+            }
+            return Try::Over;
+        }
+        let mut out = Out::new(self.protocol);
+        let mut client = self.client;
+        let context = ExecutionContext {
+            now,
+            config: &self.config,
+            place: self.place,
+            blocker: None,
+            may_offload: false,
+            pass: None,
+        };
+        let (failed, is_answered) = {
+            let mut cx =
+                handler::begin(self.command, Engines::of(engines), &client, context, &args);
+            cx.allow_blocking();
+            cx.note_waited();
+            let failed = handler::answer(self.command, &mut cx, &args, &mut out);
+            (failed, cx.take_wait().is_none())
+        };
+        if !is_answered {
+            return self.end_serving(engines);
+        }
+        handler::append_records(self.command, engines, &mut client);
+        for engine in engines.iter_mut() {
+            handler::learn(engine, &mut client);
+            if self.command.flags.has(Flags::DENYOOM) {
+                engine.pay(now, keys.len());
+            }
+        }
+        self.end_with(Served {
+            out,
+            client,
+            failed,
+            is_denied: false,
+        });
+        if let Some(waker) = self.connection.nudge_later() {
+            engines[0].deferred.wakes.push(waker);
+        }
+        Try::Over
+    }
+
+    /// Whether its keys have gone with a slot that is on the move, so that the request belongs to the other node now.
+    #[cold]
+    fn has_gone(&self, engines: &mut [&mut Engine], args: Args<'_>, now: Now) -> bool {
+        let Some(pass) = self.pass else {
+            return false;
+        };
+        let scene = Scene {
+            config: &self.config,
+            now,
+            db: self.client.db,
+        };
+        let look = || slots::presence(engines, std::iter::once(args), scene);
+        let refusal = slots::decided(&pass.map.load(), pass.slot, pass.manner, &self.config, look);
+        matches!(refusal, Some(Refusal::Ask(..)))
+    }
+
+    /// Whether the rules of its user, which may have changed, do not let it run the request any more.
+    #[cold]
+    fn is_denied(&self, args: &Args<'_>) -> bool {
+        let user = self.connection.user();
+        user.is_some_and(|user| {
+            check::refused(&user.user(), self.command, args, self.client.db).is_some()
+        })
+    }
+
+    fn end_with(&self, served: Served) {
+        *self.reply.lock() = Some(served);
+        // It has missed nothing that it still wants.
+        let _ = self.change(WaitState::Serving, WaitState::Served)
+            || self.change(WaitState::Missed, WaitState::Served);
+    }
+
+    /// Has it brought to all its shards, as soon as those in hand are let go.
+    fn call(self: &Arc<Self>, engines: &mut [&mut Engine]) {
+        let engine = &mut engines[0];
+        if let Some(caller) = engine.waiters.caller.clone() {
+            let waiter = Arc::clone(self);
+            let call = Arc::new(Call { waiter, caller });
+            engine.deferred.wakes.push(Waker::from(call));
+            engine.waiters.note_call();
+        }
+    }
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        self.connection.release(self.memory_bytes);
+    }
+}
+
+/// A waiter to be brought to its shards by the thread that has let go those that it is called from.
+struct Call {
+    waiter: Arc<Waiter>,
+    caller: Arc<dyn waiting::Caller>,
+}
+
+impl Wake for Call {
+    fn wake(self: Arc<Self>) {
+        self.caller.call(Arc::clone(&self.waiter) as _);
+    }
+}
+
+/// Ends the waits for keys of this shard that another node has by now, or all while the cluster is down.
+pub fn end_redirected(engine: &mut Engine) {
+    let mut all: Vec<Arc<dyn waiting::Waiter>> = Vec::new();
+    engine
+        .waiters
+        .each(|_, waiting| all.push(Arc::clone(&waiting.waiter)));
+    for waiter in all {
+        let Ok(waiter) = waiter.into_any().downcast::<Waiter>() else {
+            unreachable!("only this module makes waiters")
+        };
+        if let Some(pass) = waiter.pass
+            && let Some(slot) = pass.slot.first()
+            && route::while_waiting(&pass.map.load().map, slot, pass.manner).is_some()
+        {
+            let wake = waiter
+                .connection
+                .unblock_later(waiter.number, Unblocked::Redirected);
+            engine.deferred.wakes.extend(wake);
+        }
+    }
+}
+
+/// Serves all who wait for keys that changed in these shards, and the clients that wait for what they change in turn.
+#[cold]
+#[inline(never)]
+pub(super) fn serve(engines: &mut [&mut Engine], now: Now) {
+    loop {
+        let mut any = false;
+        for index in 0..engines.len() {
+            let ready = engines[index].waiters.take_ready();
+            any |= !ready.is_empty();
+            for place in ready {
+                serve_key(engines, index, &place, now);
+            }
+        }
+        if !any {
+            return;
+        }
+    }
+}
+
+fn serve_key(engines: &mut [&mut Engine], index: usize, place: &Place, now: Now) {
+    let mut behind = None;
+    let mut turn_is_over = false;
+    // What the key holds, until a client is served that could change that.
+    let mut held = None;
+    loop {
+        let engine = &mut *engines[index];
+        let Some(waiting) = engine.waiters.next(place, behind).cloned() else {
+            return;
+        };
+        let id = waiting.waiter.id();
+        if !waiting.waiter.is_waiting() {
+            engine.waiters.remove(place.0, &place.1, id);
+            continue;
+        }
+        if turn_is_over && waiting.interest.in_turn {
+            if engine.waiters.are_all_in_turn(place) {
+                return;
+            }
+            behind = Some(id);
+            continue;
+        }
+        let held_now = *held.get_or_insert_with(|| held_by(engine, place, now));
+        if !waiting.interest.is_met_by(held_now) {
+            if held_now.is_loading() && engine.waiters.all_when_loaded(place) {
+                return;
+            }
+            behind = Some(id);
+            continue;
+        }
+        let Ok(waiter) = Arc::clone(&waiting.waiter).into_any().downcast::<Waiter>() else {
+            unreachable!("only this module makes waiters")
+        };
+        held = None;
+        match waiter.serve(engines, now) {
+            Try::Over => {
+                waiter.leave(engines);
+                engines[index].waiters.remove(place.0, &place.1, id);
+            }
+            Try::NotYet => {
+                behind = Some(id);
+                turn_is_over |= waiting.interest.in_turn;
+            }
+            Try::Called => return,
+        }
+    }
+}
+
+/// What a key holds, and whether a client loads it.
+fn held_by(engine: &mut Engine, place: &Place, now: Now) -> Held {
+    let key = Key::new(&place.1, engine.seed());
+    let mut keyspace = engine.keyspace(place.0, now).untouched();
+    let found = keyspace.find_write(&key);
+    let data_type = found.map(|found| keyspace.kind(found).data_type());
+    Held {
+        data_type,
+        is_leased: engine.waiters.is_leased(place, now),
+    }
+}
+
+fn index_of(engines: &[&mut Engine], shard: u16) -> u16 {
+    let index = engines.iter().position(|engine| engine.shard == shard);
+    index.map_or(NOT_HELD, |index| index as u16)
+}

@@ -1,0 +1,296 @@
+//! Running one command with its shards in hand: the same code for a command that runs at once and for one that was
+//! queued. Afterwards those are served who waited for what it changed, what is to be logged is appended to the log, and
+//! what others want to hear of to the sequence that they hear.
+
+pub(super) mod handler;
+
+use std::sync::Arc;
+
+pub use handler::ExecutionContext;
+pub(super) use handler::{answer, append_records, begin, learn};
+
+use handler::is_unit;
+
+use super::blocking::{self, Waiter};
+use super::slots::{Scene, SlotPass};
+use basalt_commands::command::context::{ClientView, Engines, Gather};
+use basalt_commands::command::declaration::{Command, CommandResult, Flags, Run};
+use basalt_commands::command::error::CommandError;
+use basalt_commands::command::{Args, Out};
+use basalt_engine::effect::{self, Publication};
+use basalt_engine::evict::Full;
+use basalt_engine::record::{self, Records};
+use basalt_engine::{Engine, Now};
+
+/// How a command ended.
+pub enum Outcome {
+    /// The command answered.
+    Done {
+        /// With an error.
+        failed: bool,
+    },
+    /// The command was not run, as there is no memory for what it may add.
+    Refused,
+    /// The command waits.
+    Blocked(Arc<Waiter>),
+    /// The command was not run: it takes too long for this thread.
+    Offload,
+}
+
+/// Runs a command.
+pub fn run(
+    command: &'static Command,
+    mut engines: Engines<'_>,
+    client: &mut ClientView,
+    context: ExecutionContext<'_>,
+    args: &Args<'_>,
+    out: &mut Out,
+) -> Outcome {
+    if let Some(pass) = context.pass
+        && pass.is_stale()
+        && let Some(text) = redirection(pass, &mut engines, client, context, args)
+    {
+        out.error(text);
+        return Outcome::Refused;
+    }
+    let may_grow = command.flags.has(Flags::DENYOOM);
+    if may_grow
+        && engines.any(|engine| engine.lacks_room(client.db))
+        && let Err(full) = make_room(&mut engines, client.db, context.now)
+    {
+        out.error(CommandError::from(full).text().as_bytes());
+        return Outcome::Refused;
+    }
+    if command.flags.has(Flags::BLOCKING) {
+        return run_blocking(command, engines, client, context, args, out);
+    }
+    let may_offload = context.may_offload && command.may_leave();
+    if may_offload {
+        engines.each(Engine::keep_reads);
+    }
+    let mut cx = begin(command, engines, client, context, args);
+    if may_offload {
+        cx.allow_leaving();
+    }
+    let failed = answer(command, &mut cx, args, out);
+    let leaves = cx.leaves();
+    let mut engines = cx.into_engines();
+    if leaves {
+        forget_reads(&mut engines);
+    }
+    let may_owe = command.flags.any(Flags::DENYOOM.or(Flags::PAYS));
+    if may_owe && engines.any(|engine| engine.owes()) {
+        pay(
+            command,
+            &mut engines,
+            client,
+            (context.now, args.keys().len()),
+        );
+    }
+    end(command, &mut engines, client, context.now);
+    match leaves {
+        true => Outcome::Offload,
+        false => Outcome::Done { failed },
+    }
+}
+
+/// Why a command does not run here although it was admitted, if the cluster is another one by now or some keys are not
+/// here.
+#[cold]
+#[inline(never)]
+fn redirection(
+    pass: &SlotPass,
+    engines: &mut Engines<'_>,
+    client: &ClientView,
+    context: ExecutionContext<'_>,
+    args: &Args<'_>,
+) -> Option<String> {
+    let scene = Scene {
+        config: context.config,
+        now: context.now,
+        db: client.db,
+    };
+    engines.with_all(|engines| pass.refusal(engines, std::iter::once(*args), scene))
+}
+
+/// Makes room for what a command puts into a database. What goes for it goes by itself, before it.
+#[cold]
+#[inline(never)]
+fn make_room(engines: &mut Engines<'_>, db: usize, now: Now) -> Result<(), Full> {
+    engines.with_all(|engines| {
+        let mut all = engines.iter_mut();
+        let room = all.try_for_each(|engine| engine.make_room(db, now));
+        append_alone(engines);
+        room
+    })
+}
+
+/// Pays with other keys for what a command put in. They go by themselves, after it.
+#[cold]
+#[inline(never)]
+fn pay(
+    command: &'static Command,
+    engines: &mut Engines<'_>,
+    client: &mut ClientView,
+    (now, keys): (Now, usize),
+) {
+    engines.with_all(|engines| {
+        append_records(command, engines, client);
+        engines.iter_mut().for_each(|engine| engine.pay(now, keys));
+        // A client that asks for the position of its last write means the one before.
+        append_alone(engines);
+    });
+}
+
+/// Appends the records of keys that went to make room.
+fn append_alone(engines: &mut [&mut Engine]) {
+    record::append(engines, &mut Records::default(), false);
+}
+
+/// What a command looked up that did nothing is not counted, nor told.
+#[cold]
+fn forget_reads(engines: &mut Engines<'_>) {
+    engines.each(|engine| engine.forget_reads());
+}
+
+/// Runs a command that may have to wait.
+#[cold]
+#[inline(never)]
+fn run_blocking(
+    command: &'static Command,
+    engines: Engines<'_>,
+    client: &mut ClientView,
+    context: ExecutionContext<'_>,
+    args: &Args<'_>,
+    out: &mut Out,
+) -> Outcome {
+    let mut cx = begin(command, engines, client, context, args);
+    if context.blocker.is_some() {
+        cx.allow_blocking();
+    }
+    let failed = answer(command, &mut cx, args, out);
+    let wait = cx.take_wait();
+    let mut engines = cx.into_engines();
+    let outcome = match (wait, context.blocker) {
+        (Some(wait), Some(blocker)) => {
+            engines.look_at_each(|engine| learn(engine, client));
+            let waiter = Waiter::new(
+                blocker,
+                command,
+                args,
+                (*client, out.protocol()),
+                context,
+                wait,
+            );
+            engines.with_all(|engines| waiter.register(engines));
+            Outcome::Blocked(waiter)
+        }
+        _ => Outcome::Done { failed },
+    };
+    if command.flags.has(Flags::DENYOOM) {
+        pay(
+            command,
+            &mut engines,
+            client,
+            (context.now, args.keys().len()),
+        );
+    }
+    end(command, &mut engines, client, context.now);
+    outcome
+}
+
+/// Runs one visit of a command that goes from shard to shard; the error, if any, ends it.
+pub fn run_part(
+    command: &'static Command,
+    engines: Engines<'_>,
+    client: &mut ClientView,
+    context: ExecutionContext<'_>,
+    args: &Args<'_>,
+    gather: &mut Gather,
+) -> CommandResult {
+    let (Run::EachShard(part, _) | Run::Cursor(_, part, _)) = command.run else {
+        unreachable!("{} does not go from shard to shard", command.full_name)
+    };
+    let mut cx = begin(command, engines, client, context, args);
+    let result = cx.logged(args, |cx| part(cx, args, gather));
+    end(command, &mut cx.into_engines(), client, context.now);
+    result
+}
+
+/// The end of each command: those are served who waited for what changed, and what is to be logged, and what others
+/// want to hear, is appended.
+#[inline(always)]
+fn end(command: &'static Command, engines: &mut Engines<'_>, client: &mut ClientView, now: Now) {
+    if engines.any(|engine| engine.waiters.has_ready() || engine.effects.is_due()) {
+        settle(command, engines, client, now);
+    }
+    engines.look_at_each(|engine| learn(engine, client));
+}
+
+#[cold]
+#[inline(never)]
+fn settle(command: &'static Command, engines: &mut Engines<'_>, client: &mut ClientView, now: Now) {
+    let position = engines.with_all(|engines| end_of_change(engines, now, is_unit(command)));
+    client.log_position = client.log_position.max(position.unwrap_or(0));
+}
+
+/// Has what others want to hear of these shards, with the messages between, delivered once the shards are let go.
+#[cold]
+fn append_news(engines: &mut [&mut Engine], publications: &mut Vec<Publication>) {
+    if let Some(follower) = effect::append(engines, publications)
+        && let Some(engine) = engines.first_mut()
+    {
+        engine.deferred.follower = Some(follower);
+    }
+}
+
+/// What a unit leaves beside its shards: messages, and what it did that belongs to no shard.
+pub(super) struct Beside<'u> {
+    /// Messages that it published.
+    pub publications: &'u mut Vec<Publication>,
+    /// What they, and commands without keys, leave in the log.
+    pub records: &'u mut Records,
+    /// All of it takes effect together.
+    pub is_unit: bool,
+}
+
+/// The end of whatever changed shards, with messages published between the changes: what it leaves is appended to the
+/// log, those are served who waited for it, and what others want to hear of it is appended. Without a shard the
+/// messages stay. The position in the log behind what it leaves, if it leaves anything.
+pub(super) fn end_of_several(
+    engines: &mut [&mut Engine],
+    now: Now,
+    beside: &mut Beside<'_>,
+) -> Option<u64> {
+    let is_due = engines.iter().any(|engine| engine.effects.is_due());
+    let position = match is_due || !beside.records.is_empty() {
+        true => record::append(engines, beside.records, beside.is_unit),
+        false => None,
+    };
+    if engines.iter().any(|engine| engine.waiters.has_ready()) {
+        blocking::serve(engines, now);
+        record::append(engines, beside.records, beside.is_unit);
+    }
+    if !beside.publications.is_empty() || engines.iter().any(|engine| engine.effects.has_news()) {
+        append_news(engines, beside.publications);
+    }
+    position
+}
+
+/// The end of a change that published nothing; the position as for [`end_of_several`].
+pub(super) fn end_of_change(engines: &mut [&mut Engine], now: Now, is_unit: bool) -> Option<u64> {
+    let mut beside = Beside {
+        publications: &mut Vec::new(),
+        records: &mut Records::default(),
+        is_unit,
+    };
+    end_of_several(engines, now, &mut beside)
+}
+
+/// As after a command, where a shard was changed by other means, by expiry above all.
+pub fn serve_waiters(engine: &mut Engine, now: Now) {
+    end_of_change(&mut [engine], now, false);
+}
+
+#[cfg(test)]
+mod tests;

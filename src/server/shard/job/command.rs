@@ -1,0 +1,180 @@
+//! One command that queues, or one visit of a command that goes from shard to shard.
+
+use std::sync::Arc;
+
+use super::Next;
+use crate::shard::blocking::Waiter;
+use crate::shard::execute::{self, ExecutionContext, Outcome};
+use crate::shard::ownership::engines::HeldEngines;
+use crate::shard::slots::SlotPass;
+use crate::telemetry::clock::{self, Ticks};
+use basalt_commands::client::shared::Shared;
+use basalt_commands::command::context::{ClientView, Engines, Gather, ShardPlace};
+use basalt_commands::command::declaration::{Command, CommandResult, Run};
+use basalt_commands::command::owned::OwnedArgs;
+use basalt_commands::command::prepared::Prepared;
+use basalt_commands::command::{Args, Out};
+use basalt_commands::config::Config;
+use basalt_core::base::hash::Seed;
+use basalt_engine::Engine;
+
+/// How it ended.
+pub enum Ended {
+    /// The reply is there.
+    Answered {
+        /// The reply is an error.
+        failed: bool,
+    },
+    /// The command did not run; the reply says why.
+    Refused,
+    /// The command waits: there is no reply yet.
+    Blocked(Arc<Waiter>),
+    /// A visit is over, with what was gathered so far.
+    Visited(Box<Gather>, CommandResult),
+    /// The server is to stop; there is no reply.
+    Stop,
+}
+
+/// See the module.
+pub struct CommandJob {
+    command: &'static Command,
+    args: OwnedArgs,
+    /// What was made of the arguments before any shard was in hand.
+    prepared: Option<Prepared>,
+    place: ShardPlace,
+    config: Arc<Config>,
+    /// The connection that waits if the command has to.
+    blocker: Option<Arc<Shared>>,
+    /// How it was admitted, if it names keys, in a cluster.
+    pass: Option<SlotPass>,
+    /// What earlier visits gathered; none for a command that runs with all its shards at once.
+    gather: Option<Gather>,
+    /// The client, with its stamp raised once the job ran.
+    pub client: ClientView,
+    /// The reply.
+    pub out: Out,
+    /// How it ended.
+    pub ended: Ended,
+    /// How long it ran, in nanoseconds, without the wait for its shards.
+    pub duration_ns: u64,
+}
+
+impl CommandJob {
+    /// A command with a copy of its arguments, which waits for nothing and visits no shards.
+    pub fn new(
+        command: &'static Command,
+        args: &Args<'_>,
+        client: ClientView,
+        place: ShardPlace,
+        config: &Arc<Config>,
+        out: Out,
+    ) -> CommandJob {
+        CommandJob {
+            command,
+            args: OwnedArgs::copy_of(args),
+            prepared: None,
+            place,
+            config: Arc::clone(config),
+            blocker: None,
+            pass: None,
+            gather: None,
+            client,
+            out,
+            ended: Ended::Answered { failed: false },
+            duration_ns: 0,
+        }
+    }
+
+    /// The connection waits if the command has to.
+    #[must_use]
+    pub fn with_blocker(self, blocker: Option<&Arc<Shared>>) -> CommandJob {
+        CommandJob {
+            blocker: blocker.map(Arc::clone),
+            ..self
+        }
+    }
+
+    /// Says what was made of the arguments already.
+    #[must_use]
+    pub fn with_prepared(self, prepared: Option<Prepared>) -> CommandJob {
+        CommandJob { prepared, ..self }
+    }
+
+    /// Says how it was admitted in a cluster.
+    #[must_use]
+    pub fn admitted(self, pass: Option<SlotPass>) -> CommandJob {
+        CommandJob { pass, ..self }
+    }
+
+    /// Makes it a visit, with what earlier ones gathered.
+    #[must_use]
+    pub fn visiting(self, gather: Gather) -> CommandJob {
+        CommandJob {
+            gather: Some(gather),
+            ..self
+        }
+    }
+
+    /// Whether something is to be made of its arguments before it has its shards, where that takes long.
+    pub(super) fn must_prepare(&self) -> bool {
+        self.command.builds.is_some() && self.prepared.is_none()
+    }
+
+    /// Makes it.
+    pub(super) fn prepare(&mut self, seed: Seed) {
+        if let Some(build) = self.command.builds {
+            let built = build(&self.args.args(), &self.config, seed, clock::now());
+            self.prepared = Some(Prepared::new(built));
+        }
+    }
+
+    /// Runs it with its shards in hand, at the moment when it has them.
+    pub(super) fn run(&mut self, engines: &mut HeldEngines<'_, Engine>, may_offload: bool) -> Next {
+        let before = Ticks::now();
+        let args = self.args.args().with_prepared(self.prepared.as_ref());
+        let context = ExecutionContext {
+            now: clock::now(),
+            config: &self.config,
+            place: self.place,
+            blocker: self.blocker.as_ref(),
+            may_offload,
+            pass: self.pass.as_ref(),
+        };
+        let mut next = Next::Answer;
+        let (client, out) = (&mut self.client, &mut self.out);
+        let engines = all_of(engines);
+        match (self.gather.take(), self.command.run) {
+            (Some(mut gather), Run::EachShard(..) | Run::Cursor(..)) => {
+                let result =
+                    execute::run_part(self.command, engines, client, context, &args, &mut gather);
+                self.ended = Ended::Visited(Box::new(gather), result);
+            }
+            _ => match execute::run(self.command, engines, client, context, &args, out) {
+                Outcome::Done { failed } => self.ended = Ended::Answered { failed },
+                Outcome::Refused => self.ended = Ended::Refused,
+                Outcome::Blocked(waiter) => self.ended = Ended::Blocked(waiter),
+                Outcome::Offload => next = Next::Offload,
+            },
+        }
+        self.duration_ns += Ticks::now().since_ns(before);
+        next
+    }
+
+    pub(super) fn turn_away(&mut self, text: &'static str) {
+        match self.gather.take() {
+            Some(gather) => self.ended = Ended::Visited(Box::new(gather), Err(text.into())),
+            None => {
+                self.out.error(text);
+                self.ended = Ended::Refused;
+            }
+        }
+    }
+}
+
+/// The engines in hand.
+pub(in crate::shard) fn all_of<'h>(engines: &'h mut HeldEngines<'_, Engine>) -> Engines<'h> {
+    match engines.len() {
+        1 => Engines::One(engines.first()),
+        _ => Engines::Many(engines.all()),
+    }
+}

@@ -1,0 +1,36 @@
+//! How commands meet shards.
+//!
+//! ```text
+//! ownership  the token of each shard, its queue, and guards; knows nothing of Redis
+//! route      the shard of a key
+//! slots      whose a slot is in a cluster, looked at again with the shards in hand
+//! execute    one command with its shards in hand
+//! blocking   requests that wait for a key
+//! unit       transactions and scripts: several commands as one, which can be rolled back
+//! job        what queues: a command, a unit or a task that owns all it needs
+//! ```
+
+#[forbid(unsafe_code)]
+pub mod blocking;
+#[forbid(unsafe_code)]
+pub mod execute;
+#[forbid(unsafe_code)]
+pub mod job;
+pub mod ownership;
+#[forbid(unsafe_code)]
+pub mod route;
+#[forbid(unsafe_code)]
+pub mod slots;
+#[forbid(unsafe_code)]
+pub mod unit;
+
+use basalt_engine::Engine;
+
+/// The shards of this server.
+pub type Shards = ownership::Shards<Engine, job::Job>;
+
+/// A job in the form in which it queues.
+pub type QueuedJob = Box<ownership::queued::QueuedMessage<job::Job>>;
+
+/// The tokens that a unit has in hand, and can extend.
+pub type HeldShards<'a> = ownership::tokens::HeldTokens<'a, Engine, job::Job>;

@@ -1,0 +1,535 @@
+//! Who may touch a shard's engine: the token, the queue behind it, and messages that travel with tokens.
+//!
+//! Knows no Redis, no sockets, no runtime and no clock; of the worker task only its waker. Generic over the engine `E`
+//! and the message `M`.
+//!
+//! # The protocol
+//!
+//! Each shard has one word: null when free, else a HELD bit and a list of messages, newest first.
+//!
+//! - **Take**: one CAS, null to HELD. A free word has nothing queued, so a taker never owes anybody work.
+//! - **Submit**: "take it or queue" is one CAS on the one word: either the token is ours and the message runs here and
+//!   now, or the message is in the list of somebody who will not get rid of the token without running it. There is no
+//!   flag beside a queue, so no fence, no second look, and nothing to lose.
+//! - **Let go**: one CAS, HELD to null, which fails exactly if something was queued. Then the list is taken whole,
+//!   turned round into the `backlog`, and run oldest first; the backlog always goes before newer pushes, so each shard
+//!   is first come, first served.
+//! - **Bound**: after 64 messages a holder gives the *held* token to the shard's worker and wakes it. No thread keeps
+//!   duties, and a free shard with a queue does not exist.
+//! - **Travel**: a message for several shards visits them in ascending order. Where a shard is free, its carrier takes
+//!   the token for it; where it is held, the message joins the queue *with the tokens it has*, and the holder of that
+//!   shard carries it on. Who gets the last token runs it, then lets go of all.
+//! - **Held for long**: a message that takes long is offloaded with its tokens, to a thread of its own ([`extend`]).
+//!   Its shards are marked so in their words, and no message waits there with tokens of other shards: it lets go of
+//!   them and keeps its place in that queue. At its turn it tries for the others without waiting; after some failures
+//!   it travels with tokens again and waits wherever it has to, so that it cannot starve.
+//! - **HeldTokens**: what runs may try for more shards, never wait for them ([`extend`]).
+//! - **End of a hold**: each time before a token is let go, what its engine has left to be done moves to the thread
+//!   ([`Message::collect`]), and is done when the thread has no token at all ([`Message::settle`]). There is no other
+//!   way to let go.
+//!
+//! Example: A holds shard 2. B submits a message for 1 and 2: takes 1, finds 2 held, queues there, and goes away (shard
+//! 1 is held by no thread now, only by the message). C submits to 1: held, so it queues. A lets go of 2: finds the
+//! message, which now has 1 and 2, runs it, and lets go of 1 (finds and runs C's message) and of 2.
+//!
+//! # Why it is right
+//!
+//! - *Exclusion*: a token is in one place, with a thread, a travelling message or a worker, and moves by release and
+//!   acquire on one of two words (the gate's word, the worker's `handed`).
+//! - *No deadlock*: threads never wait. Only messages wait with tokens in hand, and only for higher shards; a queue is
+//!   worked off in order by a holder who does not wait, so the message with the highest shard in hand always moves. One
+//!   that has a shard that was held for long tries for the others, and lets go of all if it does not get them.
+//! - *Serialisable*: a message runs with all its tokens at once, and they were taken two-phase.
+//! - *No recursion*: carrying and letting go are one loop over a worklist ([`drain`]), whatever triggers what.
+//! - *Quiet*: `finish` (which wakes and frees) runs when this thread has no token at all ([`holds`]).
+//!
+//! Limits: exclusive tokens serialise reads too; a thread that is descheduled under the token keeps the shard for its
+//! slice (others queue meanwhile, they do not block); and a travelling message holds its earlier shards while it waits
+//! for a later one, which is why callers should try [`Shards::try_take_all`] a few times first.
+#![expect(
+    unsafe_code,
+    reason = "the token stands in for a lock around each engine"
+)]
+
+pub mod counters;
+mod drain;
+pub mod engines;
+pub mod extend;
+mod gate;
+mod holds;
+pub mod queued;
+mod sync;
+pub mod tokens;
+
+#[cfg(all(test, loom))]
+mod models;
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::task::{Poll, Waker};
+
+use crossbeam::utils::CachePadded;
+
+use self::counters::{Counters, Tally};
+use self::drain::Drain;
+use self::engines::HeldEngines;
+use self::gate::{Entry, Gate};
+use self::queued::{Link, QueuedMessage};
+use self::sync::{AtomicBool, AtomicWaker, Fault, spin_loop};
+use self::tokens::{HeldTokens, Offloaded};
+
+/// Messages that one holder runs for others before the shard's worker gets the rest.
+pub const DRAIN_MESSAGES_MAX: usize = 64;
+
+/// Some shards, mostly few.
+pub type ShardList = smallvec::SmallVec<[u16; 8]>;
+
+/// Most shards in one set; shard numbers are `u16`.
+pub const SHARDS_MAX: usize = 1 << 16;
+
+/// A command that may have to queue, or to travel over several shards.
+///
+/// It owns all it needs: who asked for it may be gone when it runs.
+pub trait Message<E>: Send + Sized + 'static {
+    /// The shards it needs: ascending, without duplicates, at least one (but for a message that is offloaded), and the
+    /// same each time.
+    fn shards(&self) -> &[u16];
+
+    /// Does the work. All its shards are in hand. Must not take, submit, let go, wake, block or free large things; a
+    /// panic ends the process.
+    fn run(&mut self, engines: &mut HeldEngines<'_, E>);
+
+    /// Called once after `run`, with no token on this thread: wakes the thread that waits, frees or recycles. May
+    /// submit; but a message that was turned away (see [`HeldTokens::turn_away`]) did not run, and may not submit.
+    fn finish(queued: Box<QueuedMessage<Self>>);
+
+    /// Moves what an engine has left to be done to this thread; whether there is anything. Its token is in hand, and is
+    /// about to be let go.
+    fn collect(engine: &mut E) -> bool {
+        let _ = engine;
+        false
+    }
+
+    /// Does what was collected on this thread, which has no token. May submit.
+    fn settle() {}
+
+    /// Whether it may come to need more shards, and runs by [`Message::run_extendable`] therefore. The same each time.
+    fn is_extendable(&self) -> bool {
+        false
+    }
+
+    /// As [`Message::run`], and may try for more shards.
+    fn run_extendable(&mut self, held: &mut HeldTokens<'_, E, Self>) {
+        let _ = held;
+        unreachable!("a message that reaches says how");
+    }
+
+    /// Whether it does not run on the thread that gets its last token, but is offloaded. The same each time.
+    fn is_offloaded(&self) -> bool {
+        false
+    }
+
+    /// Takes a message that is offloaded, to a thread that will [`Shards::resume`] it. No token is on this thread.
+    fn offload(offloaded: Offloaded<Self>) {
+        drop(offloaded);
+        unreachable!("a message that is offloaded says how");
+    }
+}
+
+/// Whether the calling thread has tokens. Signal handlers may ask.
+pub fn is_holding() -> bool {
+    holds::is_open()
+}
+
+/// A fixed set of shards, each an engine behind its token.
+pub struct Shards<E, M> {
+    gates: Box<[CachePadded<Gate<E>>]>,
+    sides: Box<[CachePadded<Side>]>,
+    drain_max: usize,
+    messages: PhantomData<fn(M) -> M>,
+}
+
+/// What belongs to a shard but not to its token, on a line of its own.
+struct Side {
+    /// The worker has the token: set by the holder that hands it over, cleared by the worker that picks it up.
+    handed: AtomicBool,
+    worker: AtomicWaker,
+    tally: Tally,
+}
+
+impl<E: Send, M: Message<E>> Shards<E, M> {
+    /// One shard for each engine, all free.
+    pub fn new(engines: Vec<E>) -> Shards<E, M> {
+        Shards::with(engines, DRAIN_MESSAGES_MAX, Fault::None)
+    }
+
+    fn with(engines: Vec<E>, drain_max: usize, fault: Fault) -> Shards<E, M> {
+        assert!(
+            (1..=SHARDS_MAX).contains(&engines.len()),
+            "1 to {SHARDS_MAX} shards"
+        );
+        let side = || Side {
+            handed: AtomicBool::new(false),
+            worker: AtomicWaker::new(),
+            tally: Tally::default(),
+        };
+        Shards {
+            sides: engines.iter().map(|_| CachePadded::new(side())).collect(),
+            gates: engines
+                .into_iter()
+                .map(|e| CachePadded::new(Gate::new(e, fault)))
+                .collect(),
+            drain_max,
+            messages: PhantomData,
+        }
+    }
+
+    /// How many shards there are.
+    #[expect(clippy::len_without_is_empty, reason = "there is always a shard")]
+    pub fn len(&self) -> usize {
+        self.gates.len()
+    }
+
+    /// Where the token's word lies, and the engine: to be prefetched, not to be followed.
+    #[inline(always)]
+    pub fn addresses(&self, shard: u16) -> [*const u8; 2] {
+        let gate = &*self.gates[shard as usize];
+        [std::ptr::from_ref(gate).cast(), gate.engine().cast()]
+    }
+
+    /// Takes the token if it is free: one CAS. Free also means that nothing is queued, so there is nothing to run
+    /// first.
+    #[inline]
+    pub fn try_take(&self, shard: u16) -> Option<ShardGuard<'_, E, M>> {
+        if self.gates[shard as usize].try_take() {
+            return Some(ShardGuard::new(self, shard));
+        }
+        self.found_held(shard);
+        None
+    }
+
+    /// Takes the token, looking again up to `spins` times (some 10-40 ns each, by processor) while it is held.
+    #[inline]
+    pub fn take_spinning(&self, shard: u16, spins: u32) -> Option<ShardGuard<'_, E, M>> {
+        if self.gates[shard as usize].try_take() {
+            return Some(ShardGuard::new(self, shard));
+        }
+        self.spin_and_take(shard, spins)
+    }
+
+    #[cold]
+    fn spin_and_take(&self, shard: u16, spins: u32) -> Option<ShardGuard<'_, E, M>> {
+        self.found_held(shard);
+        let gate = &self.gates[shard as usize];
+        for _ in 0..spins {
+            spin_loop();
+            if gate.seems_free() && gate.try_take() {
+                return Some(ShardGuard::new(self, shard));
+            }
+        }
+        None
+    }
+
+    /// Runs the message: here and now if its shards are free, else by their holders. Never waits.
+    ///
+    /// `finish` follows when this thread holds nothing, or on the thread that ran it. A message on its way when the set
+    /// is dropped is dropped without a `finish`.
+    pub fn submit(&self, mut queued: Box<QueuedMessage<M>>) {
+        queued.home = std::ptr::from_ref(self).addr();
+        let route = queued.shards();
+        if route.is_empty() && queued.is_offloaded() {
+            return M::offload(Offloaded::new(queued));
+        }
+        // Here and not under a token, where a panic would end the process.
+        assert!(
+            is_route(route, self.len()),
+            "ascending shards without duplicates, in range"
+        );
+        assert!(
+            queued.tokens.is_empty(),
+            "a message at rest carries no tokens"
+        );
+        let first = route[0];
+        let hold = holds::Hold::new();
+        let link = queued.into_link();
+        // SAFETY: (1) just made from a box, hence live and in no queue; (2) used below only if it was not queued.
+        match unsafe { self.gates[first as usize].take_or_push(link, false) } {
+            Entry::Queued | Entry::HeldLong => {
+                self.tally(first).queued.fetch_add(1, Relaxed);
+            }
+            Entry::Taken => {
+                let mut drain = Drain::new(self);
+                // SAFETY: (1) and (2) the message and the token of its first shard are ours.
+                unsafe { drain.carry_and_settle(link, first) };
+                drain.close();
+            }
+        }
+        drop(hold);
+    }
+
+    /// The worker's side of a shard: ready when a holder had handed the token over; then one bounded round of the queue
+    /// has been run and the token is let go, or on its way to this worker again. Nothing is held on return, so the
+    /// worker task can do other things or yield between rounds. For one task per shard.
+    pub fn poll_worker(&self, shard: u16, waker: &Waker) -> Poll<Round> {
+        let side = &self.sides[shard as usize];
+        let late = self.gates[shard as usize].has(Fault::RegistersTooLate);
+        if !side.pick_up() {
+            // Register, then look again: a token handed over before the second look is seen by it, one handed over
+            // later finds the waker. `AtomicWaker` orders the two.
+            side.worker.register(waker);
+            if late || !side.pick_up() {
+                return Poll::Pending;
+            }
+        }
+        let hold = holds::Hold::new();
+        let mut drain = Drain::new(self);
+        // SAFETY: the token was handed to us.
+        unsafe { drain.settle(shard) };
+        let messages = drain.close();
+        drop(hold);
+        Poll::Ready(Round { messages })
+    }
+
+    /// The shard's counters, read without the token.
+    pub fn counters(&self, shard: u16) -> Counters {
+        self.tally(shard).read(self.gates[shard as usize].takes())
+    }
+
+    /// Holds of a shard until now are not of late any more.
+    pub fn forget_recent_hold(&self, shard: u16) {
+        self.tally(shard).forget_recent_hold();
+    }
+
+    /// The number of the hold that a shard is in, which no other hold of it has; none if it seems free. For diagnosis.
+    pub fn hold_number(&self, shard: u16) -> Option<u64> {
+        let Counters {
+            takes,
+            worker_handovers,
+            ..
+        } = self.counters(shard);
+        (!self.seems_free(shard)).then_some(takes + worker_handovers)
+    }
+
+    /// Notes how long a token was held; there is no clock here. Whether that is the longest of late.
+    #[inline]
+    pub fn note_hold_ns(&self, shard: u16, hold_ns: u64) -> bool {
+        self.tally(shard).note_hold_ns(hold_ns)
+    }
+
+    /// Whether the token was free a moment ago: for diagnosis and tests.
+    pub fn seems_free(&self, shard: u16) -> bool {
+        self.gates[shard as usize].seems_free()
+    }
+
+    fn tally(&self, shard: u16) -> &Tally {
+        &self.sides[shard as usize].tally
+    }
+
+    #[cold]
+    fn found_held(&self, shard: u16) {
+        self.tally(shard).takes_found_held.fetch_add(1, Relaxed);
+    }
+
+    /// # Safety
+    /// 1. The tokens of `shards` are the caller's for `'a`, and it uses no other view of them meanwhile. 2. `shards` is
+    ///    ascending without duplicates and in range.
+    #[inline(always)]
+    unsafe fn engines<'a>(&'a self, shards: &'a [u16]) -> HeldEngines<'a, E> {
+        // SAFETY: the caller's (1) and (2).
+        unsafe { HeldEngines::new(&self.gates, shards) }
+    }
+
+    /// Lets go of a token if no message waits for it; whether it did. What the engine left to be done comes to this
+    /// thread in any case. Every token is let go here.
+    ///
+    /// # Safety
+    /// The token is the caller's, and after `true` no longer.
+    #[inline]
+    unsafe fn try_release(&self, shard: u16) -> bool {
+        let gate = &self.gates[shard as usize];
+        // SAFETY: the caller's token, and no view of the engine lives any more.
+        if M::collect(unsafe { &mut *gate.engine() }) {
+            holds::owe(M::settle);
+        }
+        // SAFETY: the caller's.
+        unsafe { gate.try_release() }
+    }
+
+    /// Says that a shard is held for long. Messages that wait there with tokens keep their places and lose their
+    /// tokens, which are added to `loose`.
+    ///
+    /// # Safety
+    /// The token is the caller's. So are those in `loose` afterwards.
+    unsafe fn hold_long(&self, shard: u16, loose: &mut ShardList) {
+        let gate = &self.gates[shard as usize];
+        gate.set_long(true);
+        // SAFETY: the caller's token; what was in the queue, and behind the message that is offloaded, is ours until it
+        // is put back.
+        unsafe {
+            let list = gate.take_queue();
+            let mut next = NonNull::new(list);
+            while let Some(link) = next {
+                let queued = QueuedMessage::<M>::borrow(link);
+                if !queued.tokens.is_empty() && !queued.insists() {
+                    loose.append(&mut queued.tokens);
+                    queued.waits_without_tokens = true;
+                }
+                next = NonNull::new(Link::next(link));
+            }
+            gate.put_queue_back(list);
+        }
+    }
+
+    /// Gives a held token to the shard's worker, which is to be woken afterwards.
+    fn hand_to_worker(&self, shard: u16) {
+        self.tally(shard).worker_handovers.fetch_add(1, Relaxed);
+        // Release pairs with the Acquire of `pick_up`: the token's state moves with the flag.
+        let relaxed = self.gates[shard as usize].has(Fault::HandsOverRelaxed);
+        let release = if relaxed { Relaxed } else { Release };
+        self.sides[shard as usize].handed.store(true, release);
+    }
+
+    fn wake_worker(&self, shard: u16) {
+        if !self.gates[shard as usize].has(Fault::DropsWorkerWake) {
+            self.sides[shard as usize].worker.wake();
+        }
+    }
+
+    /// Lets go of several tokens for good, running what is pending first.
+    ///
+    /// # Safety
+    /// The tokens are the caller's, and no longer afterwards.
+    unsafe fn let_go_all(&self, tokens: &[u16]) {
+        // All that no message waits for go at once; the list of the rest is only allocated if there is a rest.
+        // SAFETY: the caller's tokens, each let go once and not used again.
+        let let_go = |&shard: &u16| unsafe { self.try_release(shard) };
+        let wanted: ShardList = tokens
+            .iter()
+            .copied()
+            .filter(|shard| !let_go(shard))
+            .collect();
+        if !wanted.is_empty() {
+            let mut drain = Drain::new(self);
+            for shard in wanted {
+                // SAFETY: the caller's token, still: it could not be let go above.
+                unsafe { drain.let_go(shard) };
+            }
+            drain.settle_rest();
+            drain.close();
+        }
+    }
+
+    /// Lets go of one token for good, running what is pending first.
+    #[cold]
+    #[inline(never)]
+    fn let_go_slowly(&self, shard: u16) {
+        let mut drain = Drain::new(self);
+        // SAFETY: called by `ShardGuard` for its own token.
+        unsafe { drain.settle(shard) };
+        drain.close();
+    }
+}
+
+impl Side {
+    /// Whether a token was waiting; it is the caller's now.
+    fn pick_up(&self) -> bool {
+        // Acquire pairs with the Release of `hand_to_worker`. A CAS and not a swap: an idle look writes nothing (and
+        // loom, which does not know that nothing comes between the read and the write of a swap, would believe that a
+        // later swap can miss the hand-over).
+        self.handed
+            .compare_exchange(true, false, Acquire, Relaxed)
+            .is_ok()
+    }
+}
+
+impl<E, M> Drop for Shards<E, M> {
+    fn drop(&mut self) {
+        for gate in &mut self.gates {
+            for link in gate.take_pending() {
+                // SAFETY: (1) only messages of `M` are queued here, (2) each is in one queue only, and this empties it.
+                drop(unsafe { QueuedMessage::<M>::from_link(link) });
+            }
+        }
+    }
+}
+
+/// What a worker's round did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Round {
+    /// Messages run or carried on.
+    pub messages: usize,
+}
+
+/// One shard's token. Dropping it runs what came in meanwhile (up to [`DRAIN_MESSAGES_MAX`], then the worker) and lets
+/// go. Stays on its thread; not to be forgotten, or the shard stays held and this thread finishes nothing any more.
+#[must_use = "dropping it lets go of the shard"]
+pub struct ShardGuard<'s, E: Send, M: Message<E>> {
+    shards: &'s Shards<E, M>,
+    shard: u16,
+    not_send: PhantomData<*mut E>,
+}
+
+impl<'s, E: Send, M: Message<E>> ShardGuard<'s, E, M> {
+    #[inline(always)]
+    fn new(shards: &'s Shards<E, M>, shard: u16) -> ShardGuard<'s, E, M> {
+        holds::enter();
+        ShardGuard {
+            shards,
+            shard,
+            not_send: PhantomData,
+        }
+    }
+
+    /// Which shard this is.
+    #[inline]
+    pub fn shard(&self) -> u16 {
+        self.shard
+    }
+
+    /// The engine as code for any number of shards sees it.
+    #[inline]
+    pub fn engines(&mut self) -> HeldEngines<'_, E> {
+        // SAFETY: (1) our token, and `&mut self` for the view's life; (2) one shard, checked when it was taken.
+        unsafe { self.shards.engines(std::slice::from_ref(&self.shard)) }
+    }
+}
+
+impl<E: Send, M: Message<E>> Deref for ShardGuard<'_, E, M> {
+    type Target = E;
+    #[inline]
+    fn deref(&self) -> &E {
+        // SAFETY: our token; changes need `&mut self`.
+        unsafe { &*self.shards.gates[self.shard as usize].engine() }
+    }
+}
+
+impl<E: Send, M: Message<E>> DerefMut for ShardGuard<'_, E, M> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut E {
+        // SAFETY: our token, and `&mut self` lets out one reference at a time.
+        unsafe { &mut *self.shards.gates[self.shard as usize].engine() }
+    }
+}
+
+impl<E: Send, M: Message<E>> Drop for ShardGuard<'_, E, M> {
+    #[inline]
+    fn drop(&mut self) {
+        if holds::unwinds() {
+            return;
+        }
+        // SAFETY: our token; after `true` it is not used again.
+        if !unsafe { self.shards.try_release(self.shard) } {
+            self.shards.let_go_slowly(self.shard);
+        }
+        holds::leave();
+    }
+}
+
+/// Whether these are shards in the order in which they may be taken.
+fn is_route(shards: &[u16], count: usize) -> bool {
+    shards.is_sorted_by(|a, b| a < b) && shards.last().is_some_and(|&last| (last as usize) < count)
+}

@@ -1,0 +1,342 @@
+//! One script of a unit: it runs on the shards in hand and the connection that asked.
+//!
+//! Every command that a script calls gets the shards of its keys from the [`Unit`] that runs the unit.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::context::{ScriptCall, UnitContext, UnitOutcome};
+use super::{Unit, step};
+use crate::script::host::{Call, Host, Interrupted};
+use crate::shard::route;
+use crate::shard::slots::{self, Scene, SlotPass, manner_of};
+use crate::telemetry::counters::Spent;
+use basalt_commands::client::connection::ALL_READERS;
+use basalt_commands::cluster::route::{Manner, Presence, Refusal, SlotOf};
+use basalt_commands::command::acl::check::{self, Asker, Place, Refused, User};
+use basalt_commands::command::args::RoutedKey;
+use basalt_commands::command::declaration::{Command, Flags, Run, ScriptVerb};
+use basalt_commands::command::host::Server;
+use basalt_commands::command::host::cluster::Routes;
+use basalt_commands::command::keys;
+use basalt_commands::command::{Args, Out};
+use basalt_commands::config::Config;
+use basalt_core::resp::request::NOTHING_BESIDE;
+use basalt_engine::evict::Full;
+use basalt_engine::record::{self, Audience};
+
+/// Declared keys among which those of a call are looked for.
+const DECLARED_MAX: usize = 4;
+
+/// See the module.
+struct UnitHost<'a, 'r, 'h, 's> {
+    unit: &'a mut Unit<'r, 'h>,
+    cx: &'a mut UnitContext<'s>,
+    outcome: &'a mut UnitOutcome,
+    /// What the script was given: its keys are routed already.
+    given: Args<'a>,
+    /// Keys of the call under way.
+    keys: SmallVec<[RoutedKey; 4]>,
+    /// How many keys may have been added to.
+    growing_calls: usize,
+    is_monitored: bool,
+    slots: Option<CallSlots>,
+}
+
+/// What a script may use of the keys of a cluster.
+struct CallSlots {
+    routes: Arc<Routes>,
+    /// The slot of the keys that it declares.
+    declared: SlotOf,
+    /// The slot that all its keys are to be in, once one is known.
+    own: SlotOf,
+    /// The slot of the keys of the call under way.
+    called: SlotOf,
+    may_cross: bool,
+    manner: Manner,
+}
+
+impl CallSlots {
+    /// Why a call is not for this node, if it is not.
+    #[cold]
+    fn refusal(
+        &mut self,
+        command: &Command,
+        config: &Config,
+        look: impl FnOnce() -> Presence,
+    ) -> Option<&'static str> {
+        let manner = manner_of(command, self.manner).put(Manner::WRITES, command.is_write());
+        match slots::decided(&self.routes, self.called, manner, config, look) {
+            Some(Refusal::DownForWrites) => Some(
+                "ERR Script attempted to execute a write command while the cluster is down and readonly",
+            ),
+            Some(Refusal::Down) => {
+                Some("ERR Script attempted to execute a command while the cluster is down")
+            }
+            Some(_) => Some("ERR Script attempted to access a non local key in a cluster node"),
+            None if self.may_cross => None,
+            None if self.own.with(self.called).is_cross() => {
+                Some("ERR Script attempted to access keys that do not hash to the same slot")
+            }
+            None => {
+                self.own = self.called;
+                None
+            }
+        }
+    }
+}
+
+/// Runs a script as one command of a unit; true when it answered with an error.
+pub(super) fn run(
+    (command, verb): (&'static Command, ScriptVerb),
+    args: &Args<'_>,
+    unit: &mut Unit<'_, '_>,
+    cx: &mut UnitContext<'_>,
+    out: &mut Out,
+    outcome: &mut UnitOutcome,
+) -> bool {
+    let (db, mark) = (cx.connection.db, out.position());
+    let fieldsets = cx.connection.fieldsets.take();
+    let scripts = cx.scripts;
+    let is_bound = |_: &SlotPass| !cx.connection.origin.replays();
+    let slots = cx.pass.filter(is_bound).map(|pass| CallSlots {
+        routes: pass.map.load_full(),
+        declared: pass.slot,
+        own: pass.slot,
+        called: SlotOf::NONE,
+        may_cross: false,
+        manner: pass.manner.put(Manner::WRITES, false),
+    });
+    let mut host = UnitHost {
+        is_monitored: cx.server.pubsub().is_monitored(),
+        unit,
+        cx,
+        outcome,
+        given: *args,
+        keys: SmallVec::new(),
+        growing_calls: 0,
+        slots,
+    };
+    host.cx.connection.is_in_script = true;
+    let client = host.cx.connection.id();
+    host.unit.begin_script(command, args, client);
+    let ended = crate::script::run(verb, args, &mut host, scripts, out);
+    host.unit.end_script();
+    let (paid_keys, now) = (host.growing_calls, host.cx.now);
+    if paid_keys > 0 && !host.unit.is_aborted() {
+        let outcome = &mut *host.outcome;
+        host.unit.with_engines(|engines| {
+            if outcome.is_lone && engines.iter().any(|engine| engine.owes()) {
+                // What goes for it goes by itself, after it. Nothing can undo it any more.
+                outcome.log_position = record::append(engines, &mut outcome.records, true);
+            }
+            engines
+                .iter_mut()
+                .for_each(|engine| engine.pay(now, paid_keys))
+        });
+    }
+    // SELECT and HIMPORT PREPARE are the script's own affair.
+    cx.connection.db = db;
+    cx.connection.fieldsets = fieldsets;
+    cx.connection.is_in_script = false;
+    cx.connection.log_audience = ALL_READERS;
+    if ended.failed && !ended.is_counted {
+        outcome.notes().errors.push(out.since(mark).to_vec());
+    }
+    ended.failed
+}
+
+/// Keeps a call for MONITOR.
+#[cold]
+fn show(outcome: &mut UnitOutcome, db: usize, args: &Args<'_>) {
+    let step = outcome.step;
+    outcome.notes().script_calls.push(ScriptCall {
+        step,
+        db,
+        arguments: args.to_vec(),
+    });
+}
+
+impl UnitHost<'_, '_, '_, '_> {
+    /// Finds the keys of a call, and for each the position of its shard among the shards of all of them.
+    fn route(&mut self, call: &Call<'_>) {
+        let (keys, router, given) = (&mut self.keys, self.unit.router(), &self.given);
+        keys.clear();
+        let mut called = SlotOf::NONE;
+        let of_declared = self
+            .slots
+            .as_ref()
+            .map_or(SlotOf::NONE, |slots| slots.declared);
+        let argument = |at: usize| call.spans[at].bytes(call.data, &NOTHING_BESIDE);
+        // A count of keys that is wrong leaves the command without keys; its handler says what is wrong.
+        let _ = keys::positions(call.command, call.spans.len(), argument, |at, _| {
+            let name = argument(at);
+            let mut declared = given.keys().iter().take(DECLARED_MAX);
+            keys.push(match declared.find(|key| given.key_of(key).bytes == name) {
+                Some(key) => {
+                    called = called.with(of_declared);
+                    RoutedKey {
+                        argument: at as u32,
+                        engine_index: 0,
+                        ..*key
+                    }
+                }
+                None => {
+                    let (key, slot) = router.routed_in_slot(at, name);
+                    called = called.with(slot);
+                    key
+                }
+            });
+        });
+        if let Some(slots) = &mut self.slots {
+            slots.called = called;
+        }
+        if call.command.needs_all_shards(&call.args()) {
+            keys.iter_mut().for_each(|key| key.engine_index = key.shard);
+        } else if keys.len() > 1 {
+            let shards = route::shards_of(keys);
+            route::set_engine_indices(keys, &shards);
+        }
+    }
+}
+
+impl UnitHost<'_, '_, '_, '_> {
+    /// Notes the slot of the channels that a call names, in a cluster.
+    #[inline]
+    fn route_names(&mut self, call: &Call<'_>) {
+        if let Some(slots) = &mut self.slots {
+            let argument = |at: usize| call.spans[at].bytes(call.data, &NOTHING_BESIDE);
+            slots.called = match matches!(call.command.run, Run::Session(_)) {
+                true => slots::slot_of_names(call.command, call.spans.len(), argument),
+                false => SlotOf::NONE,
+            };
+        }
+    }
+}
+
+impl Host for UnitHost<'_, '_, '_, '_> {
+    fn call(&mut self, call: &Call<'_>, out: &mut Out) -> Result<(), Interrupted> {
+        if matches!(call.command.run, Run::Keys(_)) {
+            self.route(call);
+        } else {
+            self.keys.clear();
+            self.route_names(call);
+        }
+        let args = Args::in_buffer(call.data, call.spans, &self.keys);
+        let is_shown =
+            self.is_monitored && !call.command.flags.any(Flags::ADMIN.or(Flags::SKIP_MONITOR));
+        if is_shown {
+            show(self.outcome, self.cx.connection.db, &args);
+        }
+        let db = self.cx.connection.db;
+        let config = self.cx.config();
+        self.unit.prepare(call.command, &args, db, config)?;
+        if let Some(slots) = &mut self.slots
+            && !slots.called.is_none()
+        {
+            let (config, now) = (self.cx.config(), self.cx.now);
+            let scene = Scene { config, now, db };
+            let unit = &mut *self.unit;
+            let look = || {
+                unit.with_engines(|engines| slots::presence(engines, std::iter::once(args), scene))
+            };
+            if let Some(text) = slots.refusal(call.command, config, look) {
+                out.error(text);
+                self.note_refused(Some(call.command), text.as_bytes());
+                return Ok(());
+            }
+        }
+        if call.command.flags.has(Flags::DENYOOM) {
+            self.growing_calls += self.keys.len();
+        }
+        let mark = out.position();
+        let (cx, outcome) = (&mut *self.cx, &mut *self.outcome);
+        outcome.may_offload = self.unit.may_offload();
+        let mut engines = self.unit.engines();
+        let failed = step::run(call.command, &args, &mut engines, cx, out, outcome);
+        if outcome.offloads {
+            return Err(self.unit.offload());
+        }
+        // What chooses a database is shown in the one that it chose.
+        if is_shown && let Some(shown) = self.outcome.notes().script_calls.last_mut() {
+            shown.db = self.cx.connection.db;
+        }
+        if failed {
+            let text = out.since(mark).to_vec();
+            self.outcome.notes().errors.push(text);
+        }
+        let duration_ns = self.unit.read_clock_ns();
+        let spent = Spent {
+            duration_ns,
+            failed,
+        };
+        self.outcome.note_call(call.command, &args, spent, self.cx);
+        Ok(())
+    }
+
+    fn tick(&mut self) -> Result<(), Interrupted> {
+        self.unit.tick(self.cx.config())
+    }
+
+    fn make_room(&mut self) -> Result<(), Full> {
+        // As in Redis it counts what held when the transaction began.
+        let db = self.cx.connection.db;
+        self.unit.make_room(db, self.cx.now, self.cx.config)
+    }
+
+    fn replays(&self) -> bool {
+        self.cx.connection.origin.replays()
+    }
+
+    fn note_refused(&mut self, command: Option<&'static Command>, text: &[u8]) {
+        if let Some(command) = command {
+            self.outcome.tally.rejected(command);
+        }
+        self.outcome.notes().errors.push(text.to_vec());
+    }
+
+    #[inline]
+    fn denial(&self, call: &Call<'_>, is_noted: bool) -> Option<String> {
+        let client = &self.cx.connection.shared;
+        if !client.is_checked() || self.replays() {
+            return None;
+        }
+        let asker = Asker {
+            client,
+            server: self.cx.server,
+            config: self.cx.config(),
+            place: Place::Lua,
+            db: self.cx.connection.db,
+            now_ms: self.cx.now.unix_ms,
+        };
+        let args = call.args();
+        let say = |refused: Refused, user: &User| refused.text(user, call.command, &args, false);
+        match is_noted {
+            true => check::refusal(asker, call.command, &args, say),
+            false => check::refusal_unnoted(asker, call.command, &args).then(String::new),
+        }
+    }
+
+    fn allow_cross_slot(&mut self) {
+        if let Some(slots) = &mut self.slots {
+            slots.may_cross = true;
+        }
+    }
+
+    fn set_audience(&mut self, audience: Audience) {
+        self.cx.connection.log_audience = audience.bits();
+    }
+
+    fn server(&self) -> &dyn Server {
+        self.cx.server
+    }
+
+    fn config(&self) -> &Config {
+        self.cx.config()
+    }
+
+    fn db(&self) -> usize {
+        self.cx.connection.db
+    }
+}

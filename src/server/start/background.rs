@@ -1,0 +1,542 @@
+//! What goes on beside the commands: each shard's worker, the slices of expiry and of freeing, timeouts.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+
+use super::defrag::Defragging;
+use super::memory_limit;
+use super::runtime::{Runtimes, Spawner};
+use super::saving::Saving;
+use crate::net::buffer_budget;
+use crate::persist::aof::Aof;
+use crate::script::{self, stack};
+use crate::shard::execute::serve_waiters;
+use crate::state::Service;
+use crate::sys::huge_pages;
+use crate::telemetry::clock::{self, Ticks};
+use crate::telemetry::latency::Pass;
+use crate::telemetry::memory::{self, Decay, set_decay};
+use basalt_commands::client::shared::Peer;
+use basalt_commands::client::shared::mailbox::{Mailbox, OutputBound};
+use basalt_commands::command::generic::object::is_lfu;
+use basalt_core::alloc::deferred_free::{self, DeferredFrees};
+use basalt_engine::Now;
+use basalt_engine::{Doomed, Engine};
+
+/// How often shards are looked at while some key has a deadline: far below the lag that is promised.
+const TICK: Duration = Duration::from_millis(10);
+
+/// Work at a stretch while nothing is due but freeing: no client waits for that, and served clients want the core.
+const FREEING_NS: u64 = 2_000_000;
+
+/// Pause between two ticks' worth of slices while work is left: others get the core, but the work goes on.
+const BREATH: Duration = Duration::from_millis(1);
+
+/// What of a breath counts for the work that goes on behind it: the timer's grain is a millisecond.
+const REST_NS_MAX: u64 = 2_000_000;
+
+/// The longest that shards are not looked at.
+const TICK_MAX: Duration = Duration::from_millis(50);
+
+/// Tracked keys that a shard forgets in one visit.
+const LAPSED_PER_VISIT: usize = 128;
+
+/// How often the sampled figures are taken.
+const SAMPLE_MS: u64 = 100;
+
+/// How often idle clients are looked for, and what the server itself takes.
+const LOOK_MS: u64 = 1_000;
+
+/// How often the latter is looked for where the limit of memory is kept to the byte.
+const EXACT_LOOK_MS: u64 = 10;
+
+/// Memory in use from which on the process may have huge pages. They save a large one many misses of the translation
+/// cache, and cost a small one more memory than it has.
+const HUGE_PAGES_FROM_BYTES: u64 = 64 * 1024 * 1024;
+
+/// Segments freed before the background looks at the shards again.
+const SEGMENTS_PER_SLICE: usize = 16;
+
+/// Memory given back to the allocator in one go, of pieces that were too large for the threads that let them go.
+const DEFERRED_BYTES_PER_SLICE: usize = 16 * 1024 * 1024;
+
+/// Says that there is work which should not wait for the next tick.
+static HURRY: Notify = Notify::const_new();
+
+/// Has the background look at the shards now.
+pub(super) fn hurry() {
+    HURRY.notify_one();
+}
+
+/// Makes a limit of memory that has changed felt by the allocator and by the shards.
+pub(super) fn follow_limit(service: &Service) {
+    set_decay(match service.config.load().maxmemory {
+        0 => Decay::Slow,
+        _ => Decay::Soon,
+    });
+    hurry();
+}
+
+/// Has shards forget some keys that are tracked beyond `tracking-table-max-keys`, or beyond the bytes that these may
+/// take; true if there are still more. No shard may be in hand.
+pub(super) fn limit_tracked(service: &Service) -> bool {
+    let keys_max = service.config.load().tracking_table_max_keys;
+    let tracked = service.pubsub.tracked_count();
+    if !tracked.exceeds(keys_max) {
+        return false;
+    }
+    for shard in 0..service.shards.len() as u16 {
+        let Some(mut engine) = service.shards.try_take(shard) else {
+            continue;
+        };
+        engine.limit_tracked(keys_max, LAPSED_PER_VISIT);
+        serve_waiters(&mut engine, clock::now());
+    }
+    tracked.exceeds(keys_max)
+}
+
+/// Spawns a worker task for each shard: it takes over when a holder met more than its bound.
+pub(super) fn start_workers(service: &Arc<Service>, runtimes: &Runtimes) {
+    for shard in 0..service.shards.len() as u16 {
+        let shards = Arc::clone(&service.shards);
+        runtimes.spawner().spawn(async move {
+            loop {
+                poll_fn(|cx| shards.poll_worker(shard, cx.waker())).await;
+                tokio::task::yield_now().await;
+            }
+        });
+    }
+}
+
+/// Spawns the task that delivers to others what threads have left of it at their bounds.
+pub(super) fn start_delivery(service: &Arc<Service>, runtimes: &Runtimes) {
+    let pubsub = Arc::clone(&service.pubsub);
+    runtimes.spawner().spawn(async move {
+        loop {
+            poll_fn(|cx| pubsub.poll_rest(cx)).await;
+            tokio::task::yield_now().await;
+        }
+    });
+}
+
+/// Spawns the tasks that wake others of their runtimes which wait for the disk.
+pub(super) fn start_relays(aof: &Arc<Aof>, runtimes: &Runtimes) {
+    let handles = runtimes.handles();
+    aof.set_relays(handles.len());
+    for (number, handle) in handles.iter().enumerate() {
+        handle.spawn(Arc::clone(aof).relay(number));
+    }
+}
+
+/// Starts the background thread; it ends when the server stops.
+pub(super) fn start(
+    service: Arc<Service>,
+    spawner: Spawner,
+    saving: Arc<Saving>,
+    stopped: watch::Receiver<bool>,
+) -> JoinHandle<()> {
+    // It takes shards, and so it may come to run a script that was queued for one.
+    stack::spawn("basalt-background".to_owned(), move || {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("the system has room for a runtime")
+            .block_on(run(service, spawner, saving, stopped));
+    })
+    .expect("the system has room for the background thread")
+}
+
+async fn run(
+    service: Arc<Service>,
+    spawner: Spawner,
+    saving: Arc<Saving>,
+    mut stopped: watch::Receiver<bool>,
+) {
+    deferred_free::begin();
+    let mut is_behind = false;
+    // More than what fits into one slice.
+    let mut has_freed = false;
+    let mut departures = script::departures();
+    let mut freeing = Freeing::default();
+    let mut expiry = Pass::default();
+    let mut defragging = Defragging::default();
+    let (mut ticked_ms, mut looked_ms, mut measured_ms) = (0, 0, 0);
+    let mut lacks_huge_pages = !service.config.load().disable_thp;
+    loop {
+        let wait = if is_behind {
+            BREATH
+        } else {
+            until_due(&service)
+        };
+        let rests = Ticks::now();
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {}
+            () = HURRY.notified() => {}
+            _ = stopped.changed() => return,
+        }
+        let began = Ticks::now();
+        expiry.rested(began.since_ns(rests).min(REST_NS_MAX));
+        let was_behind = is_behind;
+        is_behind = slices(&service, &mut freeing, &mut expiry).await;
+        is_behind |= limit_tracked(&service);
+        is_behind |= defragging.go_on(&service, &spawner, clock::now());
+        has_freed |= was_behind && !is_behind;
+        let now_ms = clock::unix_ms();
+        let base_ms = match service.budget.is_exact() {
+            true => EXACT_LOOK_MS,
+            false => LOOK_MS,
+        };
+        if service.budget.is_limited() && now_ms.abs_diff(measured_ms) >= base_ms {
+            measured_ms = now_ms;
+            memory_limit::follow_base(&service);
+        }
+        if now_ms.abs_diff(ticked_ms) >= SAMPLE_MS {
+            ticked_ms = now_ms;
+            service.telemetry.tick(now_ms);
+            service.telemetry.look_back(&*service, now_ms / 1_000);
+            saving.tick();
+            if lacks_huge_pages && memory::used_bytes() >= HUGE_PAGES_FROM_BYTES {
+                lacks_huge_pages = false;
+                if !huge_pages::allow(true) {
+                    tracing::warn!("This kernel does not let a process choose huge pages");
+                }
+            }
+        }
+        if now_ms.abs_diff(looked_ms) >= LOOK_MS {
+            looked_ms = now_ms;
+            if std::mem::take(&mut has_freed) {
+                spawner.empty_caches();
+            }
+            if std::mem::replace(&mut departures, script::departures()) != departures {
+                service.offload.rest_again();
+                spawner.rest_again();
+                script::rest();
+            }
+            if is_lfu(service.config.load().maxmemory_policy) {
+                let counts = service.telemetry.hot_keys.counts();
+                service.hot_counts.replace(counts);
+            }
+            close_idle_clients(&service);
+            cut_slow_clients(&service);
+            if !service.cron_paused.load(Relaxed) {
+                collect_idle_buffers(&service);
+            }
+        }
+        let spent_ns = Ticks::now().since_ns(began);
+        service.telemetry.rounds.note_background(spent_ns);
+    }
+}
+
+/// How long no shard has work, within bounds: not so short that nothing but looking is done, nor so long that a
+/// deadline set meanwhile is kept late.
+fn until_due(service: &Service) -> Duration {
+    let now_ms = clock::unix_ms();
+    if deferred_free::waiting_bytes() > 0 {
+        return TICK;
+    }
+    let due_ms = service
+        .all_published
+        .iter()
+        .map(|published| match published.has_doomed() {
+            true => now_ms,
+            false => published.next_deadline_ms.get(),
+        });
+    let left_ms = match service.budget.policy().evicts() && service.budget.is_close() {
+        // What connections take may grow while no command runs that would notice.
+        true => 0,
+        false => due_ms.min().unwrap_or(u64::MAX).saturating_sub(now_ms),
+    };
+    Duration::from_millis(left_ms).clamp(TICK, TICK_MAX)
+}
+
+/// Runs slices on all shards that have work, taking only those that are free, until none is left or a tick passed;
+/// true when some are left.
+async fn slices(service: &Service, freeing: &mut Freeing, expiry: &mut Pass) -> bool {
+    let (started_ms, began) = (clock::unix_ms(), Ticks::now());
+    let budget = &service.budget;
+    budget.go_on(started_ms, service.pubsub.figures().tracking_clients > 0);
+    budget.note_exceeded(started_ms);
+    loop {
+        let mut round = Round::new(service, freeing, expiry);
+        // Who pays first may leave nothing to pay for the others.
+        let first = budget.next_asked();
+        for step in 0..service.all_published.len() {
+            round.visit(first.wrapping_add(step) % service.all_published.len());
+        }
+        let only_frees = round.only_frees;
+        let more = round.end();
+        let is_over = match only_frees {
+            true => Ticks::now().since_ns(began) > FREEING_NS,
+            false => clock::unix_ms() > started_ms + TICK.as_millis() as u64,
+        };
+        if !more || is_over {
+            return more;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+/// One slice on each shard that has work.
+struct Round<'a> {
+    service: &'a Service,
+    freeing: &'a mut Freeing,
+    expiry: &'a mut Pass,
+    now: Now,
+    may_expire: bool,
+    /// Some work is left.
+    more: bool,
+    /// Some keys are left whose time has come.
+    more_expires: bool,
+    /// Nothing was looked at but what is to be freed.
+    only_frees: bool,
+}
+
+impl<'a> Round<'a> {
+    fn new(service: &'a Service, freeing: &'a mut Freeing, expiry: &'a mut Pass) -> Round<'a> {
+        let now = clock::now();
+        Round {
+            service,
+            freeing,
+            expiry,
+            now,
+            may_expire: service.active_expire.load(Relaxed)
+                && !service.pause.rest.stops(now.unix_ms),
+            more: false,
+            more_expires: false,
+            only_frees: true,
+        }
+    }
+
+    /// Notes how long expired keys took since a moment.
+    fn note_expiry(&mut self, since: Ticks) {
+        let spent_ns = Ticks::now().since_ns(since);
+        let config = self.service.config.load();
+        let telemetry = &self.service.telemetry;
+        telemetry.note_expire_slice(&config, self.expiry, clock::unix_ms(), spent_ns);
+    }
+
+    /// Runs a slice on a shard if that has work and is free.
+    fn visit(&mut self, shard: usize) {
+        let (service, now) = (self.service, self.now);
+        let (budget, published) = (&service.budget, &service.all_published[shard]);
+        let expires = self.may_expire && published.next_deadline_ms.get() <= now.unix_ms;
+        let in_debt = budget.limits_anything() && published.owes();
+        let is_idle_order = !budget.limits_anything() && published.is_ordered();
+        let must_switch = published.has_curve_to_switch();
+        let is_idle = !expires && !in_debt && !is_idle_order && !must_switch;
+        if is_idle && !published.has_doomed() && !self.freeing.owes(shard) {
+            return;
+        }
+        self.only_frees &= !expires && !in_debt;
+        let Some(mut engine) = service.shards.try_take(shard as u16) else {
+            // The holder pays for what it puts in: a debt that is seen meanwhile may be gone at once.
+            self.more |= expires || published.has_doomed() || self.freeing.owes(shard);
+            self.more_expires |= expires;
+            return;
+        };
+        let taken = Ticks::now();
+        if expires {
+            // What others gave up is told apart from what expires now.
+            self.freeing.visit(shard, &mut engine, false);
+            let before = Ticks::now();
+            self.more_expires |= engine.expire_slice(now);
+            self.note_expiry(before);
+            self.freeing.visit(shard, &mut engine, true);
+        }
+        if is_idle_order {
+            engine.keep_order();
+        }
+        if in_debt {
+            let before = Ticks::now();
+            self.more |= engine.evict_slice(now);
+            let spent_ns = Ticks::now().since_ns(before);
+            let telemetry = &service.telemetry;
+            telemetry.note_evict_slice(&service.config.load(), now.unix_ms, spent_ns);
+        }
+        engine.switch_curve(now);
+        self.freeing.visit(shard, &mut engine, false);
+        serve_waiters(&mut engine, now);
+        let held_ns = Ticks::now().since_ns(taken);
+        service.note_hold(shard as u16, held_ns);
+        let before = Ticks::now();
+        // What was given up is freed when the shard is let go.
+        drop(engine);
+        if expires {
+            self.note_expiry(before);
+        }
+        if in_debt {
+            let spent_ns = Ticks::now().since_ns(before);
+            let telemetry = &service.telemetry;
+            telemetry.note_evicted_freed(&service.config.load(), now.unix_ms, spent_ns);
+        }
+    }
+
+    /// Frees some of what was given up; true when work is left.
+    fn end(mut self) -> bool {
+        let (before, frees_expired) = (Ticks::now(), self.freeing.frees_expired());
+        let more = self.more | self.freeing.free_some() | self.more_expires;
+        if frees_expired {
+            self.note_expiry(before);
+        }
+        if !self.more_expires && !self.freeing.has_expired() {
+            self.expiry.end();
+        }
+        more
+    }
+}
+
+/// Flushed databases and huge values on their way back to the allocator.
+#[derive(Default)]
+struct Freeing {
+    doomed: Vec<GivenUp>,
+    freed: Vec<GivenUp>,
+    deferred: DeferredFrees,
+}
+
+struct GivenUp {
+    /// Whose account it is on.
+    shard: usize,
+    doomed: Doomed,
+    /// Whether its time had come, so that it is part of a pass of expiry.
+    has_expired: bool,
+}
+
+impl Freeing {
+    /// Whether a shard's account has to be settled.
+    fn owes(&self, shard: usize) -> bool {
+        self.freed.iter().any(|given| given.shard == shard)
+    }
+
+    /// With a shard in hand: takes over what it gave up, and settles what was freed.
+    fn visit(&mut self, shard: usize, engine: &mut Engine, has_expired: bool) {
+        if engine.published().has_doomed() {
+            self.doomed.push(GivenUp {
+                shard,
+                doomed: engine.take_doomed(),
+                has_expired,
+            });
+        }
+        self.freed.retain_mut(|given| {
+            if given.shard == shard {
+                engine.settle(&mut given.doomed);
+            }
+            given.shard != shard
+        });
+    }
+
+    /// Frees some, with no token in hand; true while there is something left to do.
+    fn free_some(&mut self) -> bool {
+        if let Some(given) = self.doomed.last_mut()
+            && !given.doomed.free_some(SEGMENTS_PER_SLICE)
+        {
+            self.freed.extend(self.doomed.pop());
+        }
+        let more = self.deferred.free_some(DEFERRED_BYTES_PER_SLICE);
+        more || !self.doomed.is_empty() || !self.freed.is_empty()
+    }
+
+    /// Whether what is freed next had expired.
+    fn frees_expired(&self) -> bool {
+        self.doomed.last().is_some_and(|given| given.has_expired)
+    }
+
+    /// Whether anything is left to free that had expired.
+    fn has_expired(&self) -> bool {
+        self.doomed.iter().any(|given| given.has_expired)
+    }
+}
+
+/// How long a connection keeps its buffer after its last request.
+const BUFFER_KEPT_MS: u64 = 2_000;
+
+/// Room in a buffer that is not worth waking its connection for.
+const BUFFER_ROOM_BYTES_MAX: usize = 8 * 1024;
+
+/// Has connections give back buffers that they have not used of late.
+fn collect_idle_buffers(service: &Service) {
+    if !buffer_budget::is_any() {
+        return;
+    }
+    let now_ms = clock::unix_ms();
+    for client in service.clients.all() {
+        let idle_ms = now_ms.saturating_sub(client.active_ms.load(Relaxed));
+        let bytes = client.buffer_bytes.load(Relaxed);
+        let has_room = bytes > client.query_bytes.load(Relaxed) + BUFFER_ROOM_BYTES_MAX;
+        if has_room && idle_ms >= BUFFER_KEPT_MS {
+            client.request_buffer();
+        }
+    }
+}
+
+/// `timeout`: closes clients that sent nothing for so long.
+fn close_idle_clients(service: &Service) {
+    close_unauthenticated(service);
+    let timeout_s = u64::from(service.config.load().timeout);
+    if timeout_s == 0 {
+        return;
+    }
+    let now_ms = clock::unix_ms();
+    for client in service.clients.all() {
+        let idle_ms = now_ms.saturating_sub(client.active_ms.load(Relaxed));
+        // A client that waits for messages sends nothing.
+        let is_waiting = client.is_blocked()
+            || client.subscriptions() > 0
+            || client.is_monitor()
+            || client.peer() != Peer::Client;
+        if idle_ms > timeout_s * 1_000 && !is_waiting {
+            client.kill();
+        }
+    }
+}
+
+/// `auth-timeout`.
+fn close_unauthenticated(service: &Service) {
+    let timeout_s = u64::from(service.config.load().auth_timeout);
+    if timeout_s == 0 || service.clients.unauthenticated() == 0 {
+        return;
+    }
+    let now_ms = clock::unix_ms();
+    let mut closed = 0;
+    for client in service.clients.all() {
+        let age_ms = now_ms.saturating_sub(client.created_ms);
+        if client.is_unauthenticated() && age_ms > timeout_s * 1_000 {
+            service.clients.kill(&client);
+            closed += 1;
+        }
+    }
+    if closed > 0 {
+        let counter = &service.clients.unauthenticated_closed;
+        counter.fetch_add(closed as u64, Relaxed);
+        super::accept::note_closed(closed);
+    }
+}
+
+/// The soft limits of `client-output-buffer-limit`: closes clients that have been behind for too long.
+fn cut_slow_clients(service: &Service) {
+    let now_ms = clock::unix_ms();
+    let limit = service.config.load().client_output_buffer_limit.normal;
+    let normal = OutputBound {
+        hard_bytes: limit.hard_bytes,
+        soft_bytes: limit.soft_bytes,
+        soft_ms: limit.soft_seconds.saturating_mul(1_000),
+    };
+    let clients = service.clients.all().into_iter();
+    // Those of replicas are seen to by the sender of their stream.
+    for client in clients.filter(|client| client.peer() == Peer::Client) {
+        let unsent = client.output_bytes.load(Relaxed);
+        let waiting = client.mailbox().map_or(0, Mailbox::bytes);
+        if unsent + waiting > 0 {
+            let bound = match client.subscriptions() + waiting {
+                // Its own replies only, which the bound for what others write says nothing of.
+                0 => normal,
+                _ => service.pubsub.bound_of(&client),
+            };
+            client.check_output(bound, now_ms);
+        }
+    }
+}

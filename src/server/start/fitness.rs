@@ -1,0 +1,102 @@
+//! What must be right before a server serves, and stops the start with a sentence otherwise: files that it is going to
+//! write. Found at the start rather than by the first save.
+
+use std::fs::{self, OpenOptions, Permissions};
+use std::io;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use basalt_commands::config::Config;
+use basalt_commands::config::values::system_text;
+use basalt_core::base::lossless;
+
+/// Where a server in the background keeps its number unless it says otherwise, as Redis does.
+const PIDFILE_OF_DAEMON: &str = "/var/run/redis.pid";
+
+/// Looks whether files can be made where snapshots and the append-only file go; the text says where not.
+pub(super) fn check_folders(config: &Config) -> Result<(), String> {
+    let mut wants = Vec::new();
+    if !config.save.is_empty() {
+        wants.push((
+            config.dir.clone(),
+            "snapshots go there: choose another by `dir`, or save none with `save \"\"`",
+        ));
+    }
+    if config.appendonly {
+        let folder = config.dir.join(lossless::path_of(&config.appenddirname));
+        let folder = match folder.is_dir() {
+            true => folder,
+            false => config.dir.clone(),
+        };
+        wants.push((
+            folder,
+            "the append-only file goes there: choose another by `dir`",
+        ));
+    }
+    for (folder, why) in wants {
+        try_in(&folder).map_err(|error| {
+            format!(
+                "Can't write in the directory {}: {}; {why}",
+                folder.display(),
+                system_text(&error)
+            )
+        })?;
+    }
+    Ok(())
+}
+
+/// Makes a file in a folder, and removes it: whatever else is asked, a file system may still refuse that.
+fn try_in(folder: &Path) -> io::Result<()> {
+    let path = folder.join(format!(".basalt-{}.trial", std::process::id()));
+    OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&path)?;
+    fs::remove_file(&path)
+}
+
+/// The file with the number of the process, while there is one.
+#[derive(Debug, Default)]
+pub(super) struct Pidfile(Option<PathBuf>);
+
+impl Pidfile {
+    /// Writes the file that is asked for, or the one that a process in the background has in any case; only the former
+    /// must be there.
+    pub(super) fn write(config: &Config, is_daemon: bool) -> Result<Pidfile, String> {
+        let path = match config.pidfile.as_str() {
+            "" if !is_daemon => return Ok(Pidfile(None)),
+            "" => Path::new(PIDFILE_OF_DAEMON).to_owned(),
+            named => lossless::path_of(named),
+        };
+        let text = format!("{}\n", std::process::id());
+        let written = fs::write(&path, text).and_then(|()| {
+            // Tools that watch the process run as other users.
+            fs::set_permissions(&path, Permissions::from_mode(0o644))
+        });
+        match written {
+            Ok(()) => Ok(Pidfile(Some(path))),
+            Err(error) => {
+                let text = format!(
+                    "Failed to write the PID file {}: {}",
+                    path.display(),
+                    system_text(&error)
+                );
+                match config.pidfile.is_empty() {
+                    true => {
+                        tracing::warn!("{text}");
+                        Ok(Pidfile(None))
+                    }
+                    false => Err(text),
+                }
+            }
+        }
+    }
+
+    /// Removes the file, which may be gone already.
+    pub(super) fn remove(&self) {
+        if let Some(path) = &self.0 {
+            let _ = fs::remove_file(path);
+        }
+    }
+}

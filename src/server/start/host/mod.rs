@@ -1,0 +1,208 @@
+//! The one implementation of `command::host::Server` and its parts.
+
+mod debugging;
+mod diagnostics;
+mod persistence;
+mod settings;
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::listening::Listening;
+use super::oom_score::OomScore;
+use super::saving::Saving;
+use super::shutdown::Shutdown;
+use super::title::Title;
+use super::users;
+use crate::node::Bus;
+use crate::persist::aof::Aof;
+use crate::replication::Replication;
+use crate::state::Service;
+use crate::state::pause::Reason;
+use crate::telemetry::clock;
+use basalt_commands::acl::{User, Users};
+use basalt_commands::client::registry::Registry;
+use basalt_commands::client::under_way::UnderWay;
+use basalt_commands::command::error::CommandError;
+use basalt_commands::command::host::cluster::Cluster;
+use basalt_commands::command::host::primary::Primary;
+use basalt_commands::command::host::replica::Replica;
+use basalt_commands::command::host::scripts::{LogChange, Scripts};
+use basalt_commands::command::host::{Awaited, DryRun, Server, Told};
+use basalt_commands::pubsub::PubSub;
+use basalt_engine::record::Records;
+
+/// See the module. Its locks are taken in the order of the fields, and no shard is taken or let go under any of them:
+/// who lets a shard go runs what was queued for it, which may be a transaction with CONFIG SET.
+pub(super) struct Host {
+    service: Arc<Service>,
+    aof: Arc<Aof>,
+    replication: Arc<Replication>,
+    /// The configuration file.
+    pub(super) file: Option<PathBuf>,
+    /// The open sockets.
+    pub(super) listening: Listening,
+    /// The title of the process, which `ps` shows.
+    pub(super) title: Title,
+    /// The shutdown that a signal requested, if one did.
+    pub(super) shutdown: Shutdown,
+    pub(super) oom_score: OomScore,
+    /// Snapshots.
+    pub(super) saving: Arc<Saving>,
+    /// Held while the system is asked for what a change of the configuration, or the writing of its file, needs;
+    /// never by a transaction.
+    asking: Mutex<()>,
+    /// The limit of memory has changed since the allocator and the background were last told of it.
+    limit_changed: AtomicBool,
+    /// Held while the allocator is told.
+    following: Mutex<()>,
+    /// The bus of the cluster, if this server is a node of one.
+    bus: OnceLock<&'static Bus>,
+}
+
+impl Host {
+    pub(super) fn new(
+        service: Arc<Service>,
+        (aof, replication): (Arc<Aof>, Arc<Replication>),
+        file: Option<PathBuf>,
+        listening: Listening,
+        title: Title,
+        saving: Arc<Saving>,
+    ) -> Host {
+        Host {
+            service,
+            aof,
+            replication,
+            file,
+            listening,
+            title,
+            shutdown: Shutdown::default(),
+            oom_score: OomScore::of_process(),
+            saving,
+            asking: Mutex::new(()),
+            limit_changed: AtomicBool::new(false),
+            following: Mutex::new(()),
+            bus: OnceLock::new(),
+        }
+    }
+
+    /// Sets the bus of the cluster that this server is a node of.
+    pub(super) fn joined(&self, bus: &'static Bus) {
+        assert!(self.bus.set(bus).is_ok(), "there is one cluster");
+    }
+
+    /// Announces to the cluster, if this server is a node of one, that it is about to end.
+    pub(super) fn leave_cluster(&self) {
+        if let Some(bus) = self.bus.get() {
+            bus.leave();
+        }
+    }
+
+    /// The interval between rounds of background work; none while it is paused.
+    pub(super) fn round(&self) -> Option<Duration> {
+        let is_paused = self.service.cron_paused.load(Relaxed);
+        let hz = self.service.config.load().hz;
+        (!is_paused).then(|| Duration::from_secs(1) / hz.max(1))
+    }
+}
+
+impl Server for Host {
+    fn clients(&self) -> &Registry {
+        &self.service.clients
+    }
+
+    fn users(&self) -> &Users {
+        &self.service.users
+    }
+
+    fn run_id(&self) -> &str {
+        &self.service.telemetry.run_id
+    }
+
+    fn dry_run(&self, user: &User, request: &[Vec<u8>], db: usize) -> DryRun {
+        users::dry_run(user, request, db)
+    }
+
+    fn pubsub(&self) -> &PubSub {
+        &self.service.pubsub
+    }
+
+    fn primary(&self) -> &dyn Primary {
+        &*self.replication.primary
+    }
+
+    fn replica(&self) -> &'static dyn Replica {
+        self.replication.replica
+    }
+
+    fn cluster(&self) -> Option<&dyn Cluster> {
+        self.service.cluster.get().map(|cluster| &**cluster)
+    }
+
+    fn is_replica(&self) -> bool {
+        self.service.telemetry.replication.is_replica.load(Relaxed)
+    }
+
+    fn lacks_primary(&self) -> bool {
+        let figures = &self.service.telemetry.replication;
+        figures.is_replica.load(Relaxed) && !figures.is_link_up.load(Relaxed)
+    }
+
+    fn pause(&self, until_ms: u64, writes_only: bool) -> Awaited {
+        let now_ms = clock::unix_ms();
+        let pause = &self.service.pause;
+        pause.start(Reason::Client, until_ms, writes_only, now_ms);
+        let service = Arc::clone(&self.service);
+        Awaited {
+            begin: Arc::new(move |done| {
+                UnderWay::when_over(&service.under_way, || done(Ok(String::new())));
+            }),
+            told: Told::Text("OK"),
+        }
+    }
+
+    fn sleep(&self, until_ms: u64) {
+        let now_ms = clock::unix_ms();
+        let pause = &self.service.pause;
+        pause.start(Reason::Sleep, until_ms, false, now_ms);
+    }
+
+    fn unpause(&self) {
+        self.service.end_pause(Reason::Client);
+    }
+
+    fn unix_us(&self) -> u64 {
+        clock::unix_us()
+    }
+
+    fn log_records(&self, records: &mut Records, is_unit: bool) -> Option<u64> {
+        self.service.log_records(records, is_unit)
+    }
+
+    fn change_libraries(
+        &self,
+        records: &mut Records,
+        change: &mut dyn FnMut(&dyn Scripts, LogChange<'_>) -> Result<(), CommandError>,
+    ) -> Result<Option<u64>, CommandError> {
+        // One change comes after the other, so that their records do.
+        let _one_by_one = self.service.changing_libraries.lock();
+        let mut position = None;
+        change(&self.service.scripts, &mut || {
+            position = self.service.log_records(records, false);
+            position
+        })?;
+        Ok(position)
+    }
+
+    fn shard_count(&self) -> usize {
+        self.service.shards.len()
+    }
+
+    fn scripts(&self) -> &dyn Scripts {
+        &self.service.scripts
+    }
+}

@@ -1,0 +1,272 @@
+//! What the server begins with: its data are loaded while clients can connect already, and hear LOADING.
+
+use std::fs::File;
+use std::future::Future;
+use std::io::{self, Read, Seek};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::{oneshot, watch};
+
+use super::announce;
+use super::put_aside::put_aside;
+use super::supervision::Supervision;
+use crate::persist::aof::Aof;
+use crate::persist::aof::start::{Found, Unusable};
+use crate::persist::load::progress::Progress;
+use crate::persist::load::{Due, LoadError, Loader, Rules};
+use crate::persist::rdb::fault::Fault;
+use crate::replication::replica::Follower;
+use crate::script::stack;
+use crate::state::Service;
+use crate::sys::daemon::Word;
+use crate::telemetry::clock::{self, Ticks};
+use crate::telemetry::log;
+use basalt_commands::config::Config;
+use basalt_core::base::lossless;
+use basalt_core::base::text::visible;
+
+/// Loads what is there, and says so.
+pub(super) struct Start {
+    service: &'static Service,
+    config: Arc<Config>,
+    stopped: watch::Receiver<bool>,
+    aof: Arc<Aof>,
+    supervision: Arc<Supervision>,
+    follower: &'static Follower,
+    /// Commands are appended already, as there is nothing to load.
+    is_open: bool,
+    /// The file to load, if there is one.
+    file: Option<PathBuf>,
+    /// The word to the process that started this one in the background.
+    word: Arc<Mutex<Option<Word>>>,
+}
+
+/// The longest time that a server in the background loads before the process that started it ends.
+const LONG: Duration = Duration::from_secs(10);
+
+/// Prints on the terminal that a server in the background still loads. There was no error so far.
+fn say_that_it_takes_long(service: &Service, logfile: &str) {
+    let loading = &service.telemetry.persistence.loading;
+    let share = loading.share(clock::unix_ms());
+    let log = match logfile {
+        "" => "INFO persistence".to_owned(),
+        file => visible(file.as_bytes()),
+    };
+    eprintln!(
+        "The server still loads, and goes on in the background: {share}. Clients hear LOADING until it is done; {log} says \
+         how far it is."
+    );
+}
+
+impl Start {
+    /// Looks what is there. If something is, clients hear LOADING from now on.
+    pub(super) fn new(
+        service: &'static Service,
+        (aof, supervision): (Arc<Aof>, Arc<Supervision>),
+        follower: &'static Follower,
+        config: Arc<Config>,
+        stopped: watch::Receiver<bool>,
+    ) -> Start {
+        let file = lossless::path_of(&config.dbfilename);
+        // What can not be looked at is for the loading to report.
+        let is_there = !matches!(
+            file.symlink_metadata(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound
+        );
+        // A snapshot without an append-only file is what somebody wants to have: it was put there to be restored, or
+        // appendonly was no until now.
+        let is_loaded = is_there && (!config.appendonly || aof.is_fresh());
+        if is_there && !is_loaded {
+            put_aside(service, &file);
+        }
+        if config.appendonly && !is_loaded {
+            let is_open = aof.start_fresh();
+            if !is_open {
+                // Until commands are appended: no client's is to be missing.
+                service.telemetry.persistence.loading.announce();
+            }
+            return Start {
+                is_open,
+                service,
+                config,
+                stopped,
+                aof,
+                supervision,
+                follower,
+                file: None,
+                word: Arc::default(),
+            };
+        }
+        if is_there {
+            service.telemetry.persistence.loading.announce();
+        }
+        Start {
+            is_open: false,
+            service,
+            config,
+            stopped,
+            aof,
+            supervision,
+            follower,
+            file: is_there.then_some(file),
+            word: Arc::default(),
+        }
+    }
+
+    /// Loads on a thread of its own; ends if that fails, and never otherwise. Who started a server in the background
+    /// hears of it by the word once all is loaded, or once it is clear that this takes long.
+    pub(super) fn begin(mut self, word: Option<Word>) -> impl Future<Output = ()> {
+        let (done, loaded) = oneshot::channel();
+        let word = Arc::new(Mutex::new(word));
+        self.word = Arc::clone(&word);
+        let service = self.service;
+        let logfile = self.config.logfile.clone();
+        if self.is_open || (self.file.is_none() && !self.config.appendonly) {
+            self.ready();
+            let _ = done.send(true);
+        } else {
+            // If there is no thread the log says so, and `done` goes without a word.
+            let _ = stack::spawn("basalt-loading".to_owned(), move || {
+                let _ = done.send(self.load());
+            });
+        }
+        async move {
+            let has_loaded = async {
+                tokio::pin!(loaded);
+                if let Ok(loaded) = tokio::time::timeout(LONG, &mut loaded).await {
+                    return loaded;
+                }
+                if let Some(word) = word.lock().take() {
+                    say_that_it_takes_long(service, &logfile);
+                    word.say();
+                }
+                loaded.await
+            };
+            if has_loaded.await.unwrap_or(false) {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    fn ready(&self) {
+        if let Some(word) = self.word.lock().take() {
+            word.say();
+        }
+        announce::ready(&self.config);
+        self.service.telemetry.set_ready(true);
+        self.follower.loaded();
+        self.supervision.ready(self.service);
+    }
+
+    /// Whether the data are there, or the end of the server makes them needless; otherwise the log says why not.
+    fn load(&self) -> bool {
+        let Some(path) = &self.file else {
+            return self.load_aof();
+        };
+        let began = Ticks::now();
+        match self.load_snapshot(path) {
+            Ok(Ok(())) => {
+                let spent_s = Ticks::now().since_ns(began) as f64 / 1e9;
+                tracing::info!("DB loaded from disk: {spent_s:.3} seconds");
+                self.ready();
+                true
+            }
+            Ok(Err(Unusable)) => false,
+            Err(LoadError {
+                fault: Fault::Stopped,
+                ..
+            }) => true,
+            Err(error) => {
+                error.report();
+                log::refusal(&format!("Can't load {}: {error}", path.display()));
+                log::refusal("Fatal error loading the DB, check server logs. Exiting.");
+                false
+            }
+        }
+    }
+
+    /// The append-only file, to which commands are appended from then on.
+    fn load_aof(&self) -> bool {
+        let began = Ticks::now();
+        if self.aof.find().is_err() {
+            return false;
+        }
+        match self.aof.start(&|| *self.stopped.borrow()) {
+            Ok(Found::Stopped) => return true,
+            Ok(found) => {
+                let spent_s = Ticks::now().since_ns(began) as f64 / 1e9;
+                if found == Found::Loaded {
+                    tracing::info!("DB loaded from append only file: {spent_s:.3} seconds");
+                }
+            }
+            Err(Unusable) => return false,
+        }
+        self.ready();
+        true
+    }
+
+    /// Loads a snapshot. With `appendonly` it is there for want of an append-only file, which begins with it.
+    fn load_snapshot(&self, path: &Path) -> Result<Result<(), Unusable>, LoadError> {
+        let opened = File::open(path).and_then(|file| Ok((file.metadata()?.len(), file)));
+        let (bytes, mut file) = opened.map_err(|error| {
+            let path = path.display();
+            tracing::error!("Fatal error: can't open the RDB file {path} for reading: {error}");
+            LoadError {
+                offset: 0,
+                fault: Fault::Read(error),
+            }
+        })?;
+        let loader = Loader::new(self.service);
+        // Replicas that go on with this server's stream have them too, and learn from it when they go.
+        let is_of_stream = loader.is_of_stream(&mut file);
+        file.rewind().map_err(|error| LoadError {
+            offset: 0,
+            fault: Fault::Read(error),
+        })?;
+        let must_stop = || *self.stopped.borrow();
+        let mut progress = Progress::begin(self.service, bytes, &must_stop);
+        let rules = Rules {
+            due: match (self.service.pause.rest.follows(), is_of_stream) {
+                (true, _) => Due::Loaded,
+                (false, true) => Due::Told,
+                (false, false) => Due::LeftOut,
+            },
+            replaces: false,
+        };
+        let loaded = match loader.rdb(&mut file, Vec::new(), rules, &mut progress) {
+            Ok(loaded) => loaded,
+            Err(error) => {
+                progress.never_ends();
+                return Err(error);
+            }
+        };
+        // While clients still hear LOADING: no command of theirs is to be missing in the file.
+        let begun = match self.config.appendonly {
+            true => self.begin_log(path, file, loaded.bytes),
+            false => Ok(()),
+        };
+        match begun {
+            Ok(()) => self.follower.restored(&loaded.fields),
+            Err(Unusable) => progress.never_ends(),
+        }
+        Ok(begun)
+    }
+
+    /// Begins the append-only file with a snapshot of so many bytes.
+    fn begin_log(&self, path: &Path, mut file: File, bytes: u64) -> Result<(), Unusable> {
+        let path = path.display();
+        if let Err(error) = file.rewind() {
+            tracing::error!("Can't read {path} once more: {error}");
+            return Err(Unusable);
+        }
+        self.aof.start_with(&mut file.take(bytes))?;
+        tracing::warn!(
+            "There was no append only file, and {path} was: it is loaded, and the append only file begins with a copy of \
+             it. {path} stays as it is until the next save."
+        );
+        Ok(())
+    }
+}

@@ -1,0 +1,470 @@
+//! MIGRATE carried out: keys are dumped, sent to another server, and deleted here once it has them.
+//!
+//! ```text
+//! hold the keys ▸ dump them, all at one moment ▸ send ▸ read the replies ▸ delete what arrived ▸ let the keys go
+//! ```
+//!
+//! Redis stops altogether meanwhile. Here only those wait who want one of the keys, and for others nothing is in hand
+//! while the network is waited for. Commands that were under way when the keys were held may still change them: the
+//! shard says so when it is asked to delete, and the key is sent again in its new state, so that no acknowledged write
+//! is lost. A key is deleted only if the other server acknowledged the state in which it is.
+
+use std::collections::HashMap;
+use std::future::{Future, poll_fn};
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::runtime::Handle;
+
+use crate::net::stream::Stream;
+use crate::shard::QueuedJob;
+use crate::shard::job::command::Ended;
+use crate::shard::job::task;
+use crate::shard::job::{Job, Work};
+use crate::state::Service;
+use crate::state::migration::Migrator;
+use crate::tls::contexts::Contexts;
+use crate::tls::handshake;
+use basalt_commands::command::host::migration::Migration;
+use basalt_core::resp::answer::Answer;
+use basalt_core::resp::request::append;
+use basalt_engine::migration::{Moving, State, Transfer};
+use basalt_engine::watching::Watched;
+
+/// The most connections that are kept for the next migration, and for how long.
+const LINKS_MAX: usize = 64;
+const LINK_KEPT: Duration = Duration::from_secs(10);
+
+/// Bytes for which one time-out counts.
+const CHUNK_BYTES: usize = 64 * 1024;
+
+/// How often keys that change while they move are sent again.
+const ROUNDS_MAX: usize = 8;
+
+/// How soon a migration looks again at keys that another one holds.
+const HELD: Duration = Duration::from_millis(2);
+
+/// See the module.
+pub(super) struct Carrier {
+    service: &'static Service,
+    runtime: Handle,
+    links: Arc<Links>,
+}
+
+impl Carrier {
+    pub(super) fn new(service: &'static Service, runtime: Handle) -> Carrier {
+        Carrier {
+            service,
+            runtime,
+            links: Arc::default(),
+        }
+    }
+}
+
+impl Migrator for Carrier {
+    fn start(&self, migration: Box<Migration>, mut queued: QueuedJob) {
+        let (service, links) = (self.service, Arc::clone(&self.links));
+        self.runtime.spawn(async move {
+            let Work::Command(reply) = &mut queued.work else {
+                unreachable!("a command asked for it")
+            };
+            let stamp = &mut reply.client.stamp;
+            match carry(service, &links, &migration, stamp).await {
+                Ok(text) => reply.out.simple(text),
+                Err(failure) => {
+                    reply.ended = Ended::Answered { failed: true };
+                    reply.out.error(failure.text());
+                }
+            }
+            let kept = links.count();
+            service.telemetry.migrate_links.store(kept, Relaxed);
+            Job::answer(queued);
+            if links.begin_sweeping() {
+                links.sweep(service).await;
+            }
+        });
+    }
+}
+
+/// Why a migration failed.
+#[derive(Debug)]
+enum Failure {
+    Connecting,
+    Writing,
+    Reading,
+    /// What the other server said.
+    Refused(Vec<u8>),
+    /// Keys changed faster than they could be sent.
+    Restless,
+}
+
+impl Failure {
+    fn text(&self) -> Vec<u8> {
+        let text = match self {
+            Failure::Connecting => "IOERR error or timeout connecting to the client",
+            Failure::Writing => "IOERR error or timeout writing to target instance",
+            Failure::Reading => "IOERR error or timeout reading to target instance",
+            Failure::Restless => {
+                "ERR A key kept changing while it was migrated; it is in both instances now"
+            }
+            Failure::Refused(line) => {
+                let mut text = b"ERR Target instance replied with error: ".to_vec();
+                text.extend_from_slice(line);
+                return text;
+            }
+        };
+        text.as_bytes().to_vec()
+    }
+}
+
+/// Keys that no client may use meanwhile.
+struct Hold<'m> {
+    service: &'static Service,
+    keys: &'m [Box<[u8]>],
+}
+
+impl<'m> Hold<'m> {
+    async fn on(service: &'static Service, keys: &'m [Box<[u8]>]) -> Hold<'m> {
+        while !service.pause.hold_keys(keys) {
+            tokio::time::sleep(HELD).await;
+        }
+        Hold { service, keys }
+    }
+}
+
+impl Drop for Hold<'_> {
+    fn drop(&mut self) {
+        self.service.pause.release_keys(self.keys);
+        self.service.clients.nudge_all();
+    }
+}
+
+async fn carry(
+    service: &'static Service,
+    links: &Links,
+    migration: &Migration,
+    stamp: &mut u64,
+) -> Result<&'static str, Failure> {
+    let is_moving = !migration.copies;
+    let _hold = match is_moving {
+        true => Some(Hold::on(service, &migration.keys).await),
+        false => None,
+    };
+    let keys = migration
+        .keys
+        .iter()
+        .map(|key| moving(service, migration, key));
+    let config = service.config.load_full();
+    let transfer = Transfer::new(
+        keys.collect(),
+        is_moving,
+        migration.replaces,
+        config.rdbcompression,
+    );
+    let mut transfer = Box::new(transfer.between_nodes(service.router.is_node()));
+    for _ in 0..ROUNDS_MAX {
+        transfer.collect();
+        transfer = run(service, transfer).await;
+        if transfer.count(State::Dumped) == 0 {
+            return Ok("NOKEY");
+        }
+        let tls = match config.tls_cluster {
+            true => service.tls.current(),
+            false => None,
+        };
+        let sent = send(links, migration, &mut transfer, tls.as_deref()).await;
+        if !is_moving {
+            return sent.map(|()| "OK");
+        }
+        transfer.settle();
+        transfer = run(service, transfer).await;
+        *stamp = transfer.stamp.max(*stamp);
+        sent?;
+        if transfer.count(State::Wanted) == 0 {
+            return Ok("OK");
+        }
+    }
+    Err(Failure::Restless)
+}
+
+fn moving(service: &Service, migration: &Migration, key: &[u8]) -> Moving {
+    let (hash, shard) = service.router.route(key);
+    Moving {
+        watched: Watched {
+            db: migration.db,
+            key: key.into(),
+            hash,
+            shard,
+            stamp: 0,
+            times: 1,
+        },
+        state: State::Wanted,
+    }
+}
+
+/// Has the shards do what a transfer is about.
+async fn run(service: &'static Service, transfer: Box<Transfer>) -> Box<Transfer> {
+    let route = transfer.shards();
+    let shared = Arc::new(Mutex::new(transfer));
+    let moved = Arc::clone(&shared);
+    let ticket = task::send(&service.shards, &route, move |engines, now| {
+        moved.lock().run(engines, now);
+    });
+    poll_fn(|cx| ticket.poll(cx).map(drop)).await;
+    match Arc::into_inner(shared) {
+        Some(transfer) => transfer.into_inner(),
+        None => unreachable!("the task that shared it is gone"),
+    }
+}
+
+/// Sends what was dumped, and notes what arrived.
+async fn send(
+    links: &Links,
+    migration: &Migration,
+    transfer: &mut Transfer,
+    tls: Option<&Contexts>,
+) -> Result<(), Failure> {
+    let mut may_retry = true;
+    loop {
+        let mut link = match links.take(migration) {
+            Some(link) => link,
+            None => Link::open(migration, tls).await?,
+        };
+        let mut asked_before = Vec::new();
+        let mut before = 0;
+        if let Some((user, password)) = &migration.credentials {
+            match user {
+                Some(user) => append(&mut asked_before, &[b"AUTH".as_slice(), user, password]),
+                None => append(&mut asked_before, &[b"AUTH".as_slice(), password]),
+            }
+            before += 1;
+        }
+        if link.db != Some(migration.target_db) {
+            let db = migration.target_db.to_string();
+            append(&mut asked_before, &[b"SELECT".as_slice(), db.as_bytes()]);
+            before += 1;
+        }
+        let timeout = Duration::from_millis(migration.timeout_ms);
+        let talk = link.talk(&asked_before, before, timeout, transfer).await;
+        let broken = match talk {
+            Ok(()) => {
+                link.db = Some(migration.target_db);
+                links.put(migration, link);
+                return Ok(());
+            }
+            Err(Talk::Refused(line)) => {
+                link.db = None;
+                links.put(migration, link);
+                return Err(Failure::Refused(line));
+            }
+            Err(Talk::RefusedAndBroken(line)) => return Err(Failure::Refused(line)),
+            Err(Talk::Broken(broken)) => broken,
+        };
+        // A connection that was kept may have been closed meanwhile: nothing was done then, and a new one will do.
+        let was_heard = transfer.count(State::Arrived) > 0;
+        if !may_retry || broken.is_late || was_heard {
+            return Err(match broken.is_writing {
+                true => Failure::Writing,
+                false => Failure::Reading,
+            });
+        }
+        may_retry = false;
+    }
+}
+
+/// How a conversation failed.
+enum Talk {
+    Refused(Vec<u8>),
+    RefusedAndBroken(Vec<u8>),
+    Broken(Broken),
+}
+
+#[derive(Clone, Copy)]
+struct Broken {
+    is_late: bool,
+    is_writing: bool,
+}
+
+impl Broken {
+    fn new(error: &io::Error, is_writing: bool) -> Broken {
+        Broken {
+            is_late: error.kind() == ErrorKind::TimedOut,
+            is_writing,
+        }
+    }
+}
+
+/// A connection to another server.
+struct Link {
+    stream: Stream,
+    input: Vec<u8>,
+    /// The database that is selected there, if that is known.
+    db: Option<i64>,
+    used: Instant,
+}
+
+impl Link {
+    async fn open(migration: &Migration, tls: Option<&Contexts>) -> Result<Link, Failure> {
+        let port: u16 = migration.port.parse().map_err(|_| Failure::Connecting)?;
+        let timeout = Duration::from_millis(migration.timeout_ms);
+        let stream = within(timeout, TcpStream::connect((migration.host.as_str(), port)))
+            .await
+            .map_err(|_| Failure::Connecting)?;
+        // Requests are sent whole: waiting for more of them would only cost time.
+        let _ = stream.set_nodelay(true);
+        let stream = match tls {
+            None => Stream::Tcp(stream),
+            Some(contexts) => {
+                let shaken = handshake::connect(stream, &migration.host, contexts);
+                let shaken = async { shaken.await.map_err(io::Error::other) };
+                let shaken = within(timeout, shaken).await;
+                Stream::Tls(Box::new(shaken.map_err(|_| Failure::Connecting)?))
+            }
+        };
+        Ok(Link {
+            stream,
+            input: Vec::new(),
+            db: None,
+            used: Instant::now(),
+        })
+    }
+
+    /// Sends requests, and reads a reply for each of them and for each key that was dumped.
+    async fn talk(
+        &mut self,
+        asked_before: &[u8],
+        before: usize,
+        timeout: Duration,
+        transfer: &mut Transfer,
+    ) -> Result<(), Talk> {
+        for chunk in asked_before
+            .chunks(CHUNK_BYTES)
+            .chain(transfer.requests.chunks(CHUNK_BYTES))
+        {
+            within(timeout, self.stream.write_all(chunk))
+                .await
+                .map_err(|error| Talk::Broken(Broken::new(&error, true)))?;
+        }
+        let mut refused = None;
+        for _ in 0..before {
+            let answer = self
+                .answer(timeout)
+                .await
+                .map_err(|error| Talk::Broken(Broken::new(&error, false)))?;
+            refused = refused.or(refusal(answer));
+        }
+        // A connection that is not logged in, or in another database, has put nothing where it belongs.
+        let is_void = refused.is_some();
+        for key in &mut transfer.keys {
+            if key.state != State::Dumped {
+                continue;
+            }
+            let answer = match self.answer(timeout).await {
+                Ok(answer) => answer,
+                Err(error) => {
+                    return Err(match refused {
+                        Some(line) => Talk::RefusedAndBroken(line),
+                        None => Talk::Broken(Broken::new(&error, false)),
+                    });
+                }
+            };
+            match refusal(answer) {
+                None if !is_void => key.state = State::Arrived,
+                line => refused = refused.or(line),
+            }
+        }
+        match refused {
+            Some(line) => Err(Talk::Refused(line)),
+            None => Ok(()),
+        }
+    }
+
+    async fn answer(&mut self, timeout: Duration) -> io::Result<Answer> {
+        loop {
+            let taken = Answer::take(&mut self.input);
+            if let Some(answer) =
+                taken.map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?
+            {
+                return Ok(answer);
+            }
+            if within(timeout, self.stream.read_buf(&mut self.input)).await? == 0 {
+                return Err(ErrorKind::UnexpectedEof.into());
+            }
+        }
+    }
+}
+
+/// What an error says.
+fn refusal(answer: Answer) -> Option<Vec<u8>> {
+    match answer {
+        Answer::Error(text) => Some(text),
+        _ => None,
+    }
+}
+
+async fn within<R>(timeout: Duration, work: impl Future<Output = io::Result<R>>) -> io::Result<R> {
+    match tokio::time::timeout(timeout, work).await {
+        Ok(result) => result,
+        Err(_) => Err(ErrorKind::TimedOut.into()),
+    }
+}
+
+/// Connections that are kept for the next migration to the same server; one that is in use is not among them.
+#[derive(Default)]
+struct Links {
+    kept: Mutex<HashMap<(String, String), Link>>,
+    is_swept: Mutex<bool>,
+}
+
+impl Links {
+    fn count(&self) -> u64 {
+        self.kept.lock().len() as u64
+    }
+
+    fn take(&self, migration: &Migration) -> Option<Link> {
+        let target = (migration.host.clone(), migration.port.clone());
+        self.kept.lock().remove(&target)
+    }
+
+    fn put(&self, migration: &Migration, mut link: Link) {
+        link.used = Instant::now();
+        let target = (migration.host.clone(), migration.port.clone());
+        let mut kept = self.kept.lock();
+        if kept.len() >= LINKS_MAX
+            && let Some(other) = kept.keys().next().cloned()
+        {
+            kept.remove(&other);
+        }
+        kept.insert(target, link);
+    }
+
+    /// Whether the caller is to sweep, as no thread does yet.
+    fn begin_sweeping(&self) -> bool {
+        !std::mem::replace(&mut *self.is_swept.lock(), true)
+    }
+
+    /// Closes connections that were not used for long, until none is left.
+    async fn sweep(&self, service: &Service) {
+        loop {
+            {
+                let mut is_swept = self.is_swept.lock();
+                let mut kept = self.kept.lock();
+                kept.retain(|_, link| link.used.elapsed() < LINK_KEPT);
+                service
+                    .telemetry
+                    .migrate_links
+                    .store(kept.len() as u64, Relaxed);
+                if kept.is_empty() {
+                    *is_swept = false;
+                    return;
+                }
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    }
+}

@@ -1,0 +1,549 @@
+//! Composition root: builds shards, registries and listeners; starts and stops them in order.
+
+mod accept;
+mod advice;
+mod announce;
+mod background;
+mod crash;
+mod defrag;
+mod fitness;
+mod handshaking;
+mod host;
+mod listening;
+mod loading;
+mod memory_limit;
+mod migrate;
+mod observed;
+mod oom_score;
+mod put_aside;
+mod reload_tls;
+mod rewriting;
+mod runtime;
+mod saving;
+mod shutdown;
+mod supervision;
+mod title;
+mod users;
+mod watchdog;
+
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
+
+use arc_swap::ArcSwap;
+use rustix::fs::Mode;
+use tokio::sync::watch;
+
+use crate::node;
+use crate::persist::aof::Aof;
+use crate::persist::files::disk::Disk;
+use crate::persist::oplog::OpLog;
+use crate::persist::snapshot::Snapshots;
+use crate::persist::snapshot::saver::Saver;
+use crate::replication::Replication;
+use crate::script;
+use crate::shard::Shards;
+use crate::shard::job::task::WaiterDispatcher;
+use crate::shard::route::Router;
+use crate::state::Service;
+use crate::state::durability::Durability;
+use crate::state::leasing::Leasing;
+use crate::state::pause::Pause;
+use crate::sys::daemon::{self, Side, Word};
+use crate::sys::signals;
+use crate::telemetry::{Telemetry, clock, log, memory};
+use accept::Owning;
+use basalt_commands::acl::Users;
+use basalt_commands::client::memory::CLIENT_MEMORY;
+use basalt_commands::command::catalogue::Commands;
+use basalt_commands::command::host::{Server, Settings};
+use basalt_commands::command::table;
+use basalt_commands::config::values::ClusterMode;
+use basalt_commands::config::{Config, Startup, error};
+use basalt_commands::pubsub::PubSub;
+use basalt_core::base::hash::Seed;
+use basalt_core::base::lossless;
+use basalt_core::resp::reply;
+use basalt_engine::Engine;
+use basalt_engine::evict::budget::Budget;
+use basalt_engine::expire::Rest;
+use basalt_engine::fences::FenceSource;
+use basalt_engine::hot_counts::HotCounts;
+use basalt_engine::record::Log;
+use fitness::Pidfile;
+use handshaking::Handshaking;
+use host::Host;
+use listening::Listening;
+use loading::Start;
+use runtime::Runtimes;
+use saving::Saving;
+use supervision::Supervision;
+use title::Title;
+
+/// What is assumed where the system does not say how many cores there are.
+const CORES_FALLBACK: usize = 1;
+
+/// Descriptors that the server needs beside those of its clients.
+const DESCRIPTORS_RESERVED: u64 = 32;
+
+/// What `--check-config` has to say of a configuration beside what was found while it was read: advice, or why a server
+/// would not start with it. Enters the directory of the configuration.
+pub fn check(startup: &Startup) -> Result<Vec<String>, String> {
+    let config = &startup.config;
+    std::env::set_current_dir(&config.dir)
+        .map_err(|error| error::directory_failure(config, &error).to_string())?;
+    table::rename(&config.renamed_commands)
+        .map_err(|error| format!("Can't rename a command: {error}"))?;
+    fitness::check_folders(config)?;
+    node::check(config)?;
+    let users = advice::try_out(config)?;
+    Ok(advice::of(config, startup.file.as_deref(), &users))
+}
+
+/// Runs the server, started as `program`, until it is told to stop; the exit code. To be called before there are
+/// threads.
+pub fn run(startup: Startup, program: String) -> i32 {
+    let mut config = startup.config;
+    keep_private(config.file_mode);
+    if let Err(error) = signals::ignore() {
+        eprintln!("Can't ignore a signal: {error}");
+    }
+    let (supervision, missing) = Supervision::find(&config);
+    let word = match go_to_background(&config, &supervision) {
+        Ok(Side::Server(word)) => Some(word),
+        Ok(Side::First(first)) => return first.wait(),
+        Ok(Side::Alone) => None,
+        Err(error) => {
+            eprintln!("Can't go to the background: {error}");
+            return 1;
+        }
+    };
+    // Before the first thread, which the environment asks for.
+    let title = Title::of_process(&config, program, startup.file.clone());
+    if let Err(error) = log::start(&config) {
+        eprintln!("Can't open the log file: {error}");
+        return 1;
+    }
+    if let Err(error) = table::rename(&config.renamed_commands) {
+        log::refusal(&format!("Can't rename a command: {error}"));
+        return 1;
+    }
+    let warnings = startup
+        .warnings
+        .into_iter()
+        .chain(missing)
+        .collect::<Vec<_>>();
+    announce::starting(&config, startup.file.as_deref(), &warnings);
+    if let Err(text) = fitness::check_folders(&config) {
+        log::refusal(&text);
+        return 1;
+    }
+    raise_descriptor_limit(&mut config);
+    let config = Arc::new(config);
+    let cores = std::thread::available_parallelism().map_or(CORES_FALLBACK, usize::from);
+    let thread_count = config.thread_count(cores);
+    let telemetry = Telemetry::new(startup.file.clone(), thread_count);
+    let log = Arc::new(OpLog::default());
+    let service = Arc::new(build_on(
+        Arc::clone(&config),
+        config.shard_count(cores),
+        telemetry,
+        Arc::clone(&log) as _,
+    ));
+    if word.is_some() {
+        memory::begin_anew();
+    }
+    crash::watch(Arc::clone(&service));
+    watchdog::watch(Arc::clone(&service));
+    let runtimes = Runtimes::new(config.runtime, thread_count);
+    service.telemetry.rounds.follow(runtimes.handles());
+    let assembled = Assembled::new(service, runtimes, log, startup.file, title, supervision);
+    assembled.serve(&config, word)
+}
+
+/// Forks if that is asked for, unless a service manager looks after the process, which wants to see it.
+fn go_to_background(config: &Config, supervision: &Supervision) -> std::io::Result<Side> {
+    match config.daemonize && !supervision.is_there() {
+        true => daemon::fork(),
+        false => Ok(Side::Alone),
+    }
+}
+
+/// The parts of a server, which know each other. They go in this order.
+struct Assembled {
+    host: Arc<Host>,
+    saving: Arc<Saving>,
+    replication: Arc<Replication>,
+    aof: Arc<Aof>,
+    stop: watch::Sender<bool>,
+    stopped: watch::Receiver<bool>,
+    runtimes: Runtimes,
+    supervision: Arc<Supervision>,
+    service: &'static Arc<Service>,
+}
+
+impl Assembled {
+    /// Makes the parts around a service, and shows them to it.
+    fn new(
+        service: Arc<Service>,
+        runtimes: Runtimes,
+        log: Arc<OpLog>,
+        file: Option<PathBuf>,
+        title: Title,
+        supervision: Arc<Supervision>,
+    ) -> Assembled {
+        let (stop, stopped) = watch::channel(false);
+        // Sessions borrow it for as long as the process lives, instead of counting references on one shared line.
+        let service: &'static Arc<Service> = Box::leak(Box::new(service));
+        let snapshots = Snapshots::new(service);
+        let aof = Aof::new(
+            service,
+            Arc::clone(&log),
+            Arc::clone(&snapshots),
+            Arc::new(Disk),
+        );
+        let replication = Replication::new(
+            service,
+            log,
+            Arc::clone(&snapshots),
+            (Arc::clone(&aof), Arc::new(Disk)),
+            runtimes.main(),
+        );
+        let listening = Listening::new(
+            service,
+            runtimes.main().clone(),
+            runtimes.spawner(),
+            Owning {
+                replicas: Arc::clone(&replication.primary),
+                stop: stop.clone(),
+                handshaking: Arc::new(Handshaking::new(service.telemetry.thread_count)),
+            },
+        );
+        let durability: Arc<dyn Durability> = Arc::clone(&aof) as _;
+        assert!(
+            service.durability.set(durability).is_ok(),
+            "durability is set once"
+        );
+        let saver = Saver::new(&snapshots, Arc::new(Disk));
+        let saving = Saving::new(service, snapshots, saver, Arc::clone(&aof));
+        let host = Arc::new(Host::new(
+            Arc::clone(service),
+            (Arc::clone(&aof), Arc::clone(&replication)),
+            file,
+            listening,
+            title,
+            Arc::clone(&saving),
+        ));
+        let server: Arc<dyn Server> = Arc::clone(&host) as _;
+        assert!(service.server.set(server).is_ok(), "the server is set once");
+        let carrier = migrate::Carrier::new(service, runtimes.main().clone());
+        assert!(
+            service.migrator.set(Box::new(carrier)).is_ok(),
+            "the migrator is set once"
+        );
+        Assembled {
+            host,
+            saving,
+            replication,
+            aof,
+            stop,
+            stopped,
+            runtimes,
+            supervision,
+            service,
+        }
+    }
+
+    /// Starts the background, then the listeners; until the server is told to stop. The exit code.
+    fn serve(self, config: &Arc<Config>, word: Option<Word>) -> i32 {
+        let (service, runtimes, host) = (self.service, &self.runtimes, &self.host);
+        background::start_workers(service, runtimes);
+        background::start_delivery(service, runtimes);
+        background::start_relays(&self.aof, runtimes);
+        let background = background::start(
+            Arc::clone(service),
+            runtimes.spawner(),
+            Arc::clone(&self.saving),
+            self.stopped.clone(),
+        );
+        // Before clients are served: who has had an answer may end the server, and finds its data saved.
+        let signals = {
+            let _registers_here = runtimes.main().enter();
+            shutdown::Signals::listen()
+        };
+        let opened = match self.open(config, word.is_some()) {
+            Ok(opened) => opened,
+            Err(text) => {
+                log::refusal(&text);
+                return 1;
+            }
+        };
+        reload_tls::begin(service, runtimes.main());
+        host.title.show(config);
+        host.follow_role();
+        for advice in advice::of(config, host.file.as_deref(), &service.users) {
+            tracing::warn!("Warning: {advice}");
+        }
+        let metrics_port = opened.metrics.as_ref().map(|metrics| metrics.port);
+        announce::runs(
+            config,
+            service.telemetry.thread_count,
+            service.shards.len(),
+            metrics_port,
+        );
+        announce::initialized();
+        // Before clients are served, and the first time that they could be.
+        self.supervision.begin(service, runtimes.handles());
+        let failed = opened.start.begin(word);
+        let round = || host.round();
+        let stopped = self.stopped.clone();
+        let ended = shutdown::until_stopped(
+            &host.shutdown,
+            signals,
+            round,
+            &self.saving,
+            service,
+            stopped,
+        );
+        let has_loaded = runtimes.block_on(async {
+            tokio::select! {
+                () = ended => true,
+                () = failed => false,
+            }
+        });
+        self.supervision.stopping();
+        if !has_loaded {
+            opened.pidfile.remove();
+            remove_socket(config);
+            return 1;
+        }
+        host.leave_cluster();
+        let _ = self.stop.send(true);
+        // Before any connection is closed: a client that is closed can tell from it that none can connect any more.
+        host.listening.stop();
+        service.telemetry.set_ready(false);
+        drop(opened.metrics);
+        background
+            .join()
+            .expect("the background thread does not panic");
+        self.aof.shut_down();
+        opened.pidfile.remove();
+        remove_socket(config);
+        announce::stopped();
+        0
+    }
+
+    /// Opens everything that a start may fail at; the text says what did.
+    fn open(&self, config: &Arc<Config>, is_daemon: bool) -> Result<Opened, String> {
+        let (service, runtimes) = (self.service, &self.runtimes);
+        let tls = service.tls.configure(config);
+        tls.map_err(|text| format!("Failed to configure TLS: {text}"))?;
+        service.budget.count_process(
+            memory::used_bytes().cast_signed(),
+            || CLIENT_MEMORY.total_bytes() as i64,
+            service.pubsub.tracked_count(),
+        );
+        self.replication.replica.begin();
+        memory_limit::set(service, config);
+        background::follow_limit(service);
+        // Before the first client can ask for data.
+        users::load(service, config)?;
+        let bus = match config.cluster_enabled {
+            ClusterMode::Yes => Some(node::Bus::open(service, &self.replication)?),
+            _ => None,
+        };
+        let start = Start::new(
+            service,
+            (Arc::clone(&self.aof), Arc::clone(&self.supervision)),
+            self.replication.replica,
+            Arc::clone(config),
+            self.stopped.clone(),
+        );
+        self.host.listening.start(config).map_err(|text| {
+            log::refusal(&format!("Warning: {text}"));
+            // Tools that look for a free port read this line.
+            format!("Failed listening on port {} (tcp), aborting.", config.port)
+        })?;
+        let metrics = {
+            let _registers_here = runtimes.main().enter();
+            accept::metrics(config, service)?
+        };
+        // Once it is sure that no other server of this configuration has written it.
+        let pidfile = Pidfile::write(config, is_daemon)?;
+        if let Some(bus) = bus {
+            self.host.joined(bus.bus);
+            bus.begin()?;
+        }
+        Ok(Opened {
+            metrics,
+            start,
+            pidfile,
+        })
+    }
+}
+
+/// What a server has opened that serves.
+struct Opened {
+    metrics: Option<accept::Metrics>,
+    start: Start,
+    pidfile: Pidfile,
+}
+
+/// Makes room for `maxclients` descriptors, or lowers `maxclients` to what there is room for.
+fn raise_descriptor_limit(config: &mut Config) {
+    if let Err(possible) = descriptors_for(config.maxclients) {
+        tracing::warn!(
+            "maxclients {} lowered to {possible}: the system lets no more files be open",
+            config.maxclients
+        );
+        config.maxclients = possible as u32;
+    }
+}
+
+/// Makes room for so many clients; the error is how many there is room for.
+fn descriptors_for(clients: u32) -> Result<(), u64> {
+    descriptors(u64::from(clients) + DESCRIPTORS_RESERVED)
+        .map_err(|granted| granted.saturating_sub(DESCRIPTORS_RESERVED).max(1))
+}
+
+/// Asks the system for so many descriptors; the error is how many it grants.
+fn descriptors(wanted: u64) -> Result<(), u64> {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current.is_none_or(|current| current >= wanted) {
+        return Ok(());
+    }
+    let both = Rlimit {
+        current: Some(wanted),
+        maximum: limit.maximum.map(|maximum| maximum.max(wanted)),
+    };
+    if setrlimit(Resource::Nofile, both).is_ok() {
+        return Ok(());
+    }
+    // Without the right to raise the hard limit, go up to it.
+    let soft = Rlimit {
+        current: limit.maximum,
+        maximum: limit.maximum,
+    };
+    let granted = match setrlimit(Resource::Nofile, soft) {
+        Ok(()) => limit.maximum,
+        Err(_) => limit.current,
+    };
+    granted.map_or(Ok(()), |granted| {
+        if granted >= wanted {
+            Ok(())
+        } else {
+            Err(granted)
+        }
+    })
+}
+
+/// Has files and folders made with these permissions; who may read a folder may enter it. In one place, as there are
+/// many that make files.
+fn keep_private(file_mode: u32) {
+    let may_enter = (file_mode & 0o444) >> 2;
+    let mask = Mode::from_raw_mode(!(file_mode | may_enter) & 0o777);
+    rustix::process::umask(mask);
+}
+
+/// Removes the unix socket, of which a server that stops in order leaves no trace; it may be gone already.
+fn remove_socket(config: &Config) {
+    if !config.unixsocket.is_empty() {
+        let _ = std::fs::remove_file(lossless::path_of(&config.unixsocket));
+    }
+}
+
+/// Shards, registries and what they share, with a log that has no reader: the state of a server without files, clients
+/// and background, for tests and benches.
+pub fn build(config: Arc<Config>, shard_count: usize, telemetry: Telemetry) -> Service {
+    build_on(config, shard_count, telemetry, Arc::new(OpLog::default()))
+}
+
+/// Bounds what clients, and the scripts that they run, may take.
+fn limit_clients(config: &Config) {
+    let bytes = config.client_bytes_max();
+    CLIENT_MEMORY.set_limit(bytes);
+    script::limit_memory(bytes);
+}
+
+/// Shards, registries and what they share.
+fn build_on(
+    config: Arc<Config>,
+    shard_count: usize,
+    telemetry: Telemetry,
+    log: Arc<dyn Log>,
+) -> Service {
+    limit_clients(&config);
+    reply::set_reply_bytes_max(config.proto_max_reply_len);
+    let seed = Seed {
+        k0: rand::random(),
+        k1: rand::random(),
+    };
+    let pubsub = Arc::new(PubSub::default());
+    pubsub.configure(&config);
+    let rest = Arc::<Rest>::default();
+    let (hot_counts, fence_source): (Arc<HotCounts>, Arc<FenceSource>) = Default::default();
+    let dispatcher = Arc::<WaiterDispatcher>::default();
+    let leasing = Arc::<Leasing>::default();
+    let mut engines: Vec<Engine> = (0..shard_count)
+        .map(|shard| {
+            let mut engine = Engine::new(config.databases as usize, seed, rand::random());
+            engine.shard = shard as u16;
+            if config.cluster_enabled != ClusterMode::No {
+                engine.keep_slots(shard_count as u16);
+            }
+            engine.rest = Arc::clone(&rest);
+            engine.hot_counts = Arc::clone(&hot_counts);
+            engine.fence_source = Arc::clone(&fence_source);
+            let follower = Arc::clone(&pubsub);
+            engine.effects.set_follower(pubsub.interest(), follower);
+            engine.effects.set_log(Arc::clone(&log));
+            engine.waiters.caller = Some(Arc::clone(&dispatcher) as _);
+            engine.waiters.connections = Some(Arc::clone(&leasing) as _);
+            engine.effects.count_tracked(pubsub.tracked_count());
+            engine.published().want_curve(config.miss_ratio_curve);
+            engine.switch_curve(clock::now());
+            engine
+        })
+        .collect();
+    let published = engines.iter().map(|engine| Arc::clone(engine.published()));
+    let all_published: Box<[_]> = published.collect();
+    let budget = Arc::new(Budget::of(all_published.clone()));
+    for engine in &mut engines {
+        engine.set_budget(Arc::clone(&budget));
+    }
+    telemetry.configure_samples(&config);
+    let shards = Arc::new(Shards::new(engines));
+    dispatcher.reach(&shards);
+    Service {
+        users: Users::new(&Commands),
+        shards,
+        all_published,
+        budget,
+        hot_counts,
+        fence_source,
+        router: Router::new(seed, shard_count as u16)
+            .of_node(config.cluster_enabled == ClusterMode::Yes),
+        config: ArcSwap::new(config),
+        changing_config: Default::default(),
+        clients: Arc::clone(&leasing.0),
+        pubsub,
+        pause: Pause::new(rest),
+        active_expire: AtomicBool::new(true),
+        cron_paused: AtomicBool::new(false),
+        scripts: Default::default(),
+        offload: Default::default(),
+        under_way: Default::default(),
+        script_calls_unbound: AtomicBool::new(false),
+        telemetry,
+        server: OnceLock::new(),
+        log: OnceLock::from(log),
+        changing_libraries: Default::default(),
+        durability: OnceLock::new(),
+        is_snapshot_behind: AtomicBool::new(false),
+        tls: Default::default(),
+        migrator: OnceLock::new(),
+        cluster: OnceLock::new(),
+        slots: OnceLock::new(),
+    }
+}

@@ -1,0 +1,40 @@
+//! Certificates, keys and authorities that change in their files come into force by themselves.
+
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+
+use crate::state::Service;
+
+/// How often it is looked whether there is anything to look at.
+const ROUND: Duration = Duration::from_secs(1);
+
+/// Looks at the files every few seconds, for as long as the process lives.
+pub(super) fn begin(service: &'static Service, runtime: &Handle) {
+    runtime.spawn(async move {
+        let mut waited_s = 0;
+        loop {
+            tokio::time::sleep(ROUND).await;
+            waited_s += 1;
+            let every_s = service.config.load().tls_auto_reload_interval;
+            if every_s == 0 || waited_s < every_s || service.tls.current().is_none() {
+                continue;
+            }
+            waited_s = 0;
+            // Files are read, which may wait for a disk.
+            let looked = tokio::task::spawn_blocking(|| look(service));
+            let _ = looked.await;
+        }
+    });
+}
+
+fn look(service: &Service) {
+    // Not while CONFIG SET changes what they are called.
+    match service.tls.follow_files(&service.config.load()) {
+        None => {}
+        Some(Ok(())) => tracing::info!("TLS files have changed and are in force"),
+        Some(Err(why)) => {
+            tracing::warn!("TLS files have changed, and those before stay in force: {why}");
+        }
+    }
+}

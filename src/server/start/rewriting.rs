@@ -1,0 +1,89 @@
+//! The append-only file as commands ask for it: BGREWRITEAOF, DEBUG LOADAOF. What waits for a disk never runs where
+//! connections are served.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::persist::aof::{Aof, Rewriting};
+use crate::persist::snapshot::{Snapshots, run_on_all};
+use crate::state::Service;
+use basalt_commands::command::error::CommandError;
+use basalt_commands::command::host::{Awaited, Done, Told};
+
+/// BGREWRITEAOF. None: it begins when what runs now is done.
+pub(super) fn rewrite(
+    aof: &Arc<Aof>,
+    snapshots: &Arc<Snapshots>,
+    may_begin: bool,
+) -> Result<Option<Awaited>, CommandError> {
+    if aof.is_rewriting() {
+        return Err("ERR Background append only file rewriting already in progress".into());
+    }
+    if !may_begin || snapshots.current().is_some() {
+        aof.schedule(true);
+        return Ok(None);
+    }
+    let (aof, snapshots) = (Arc::clone(aof), Arc::clone(snapshots));
+    let begin = move |done: Done| {
+        let aof = Arc::clone(&aof);
+        snapshots.run(move || match aof.rewrite() {
+            Rewriting::Started | Rewriting::Scheduled => match aof.running() {
+                // What comes behind the reply is not in the snapshot.
+                Some(running) => running.when_cut(move || done(Ok(String::new()))),
+                None => done(Ok(String::new())),
+            },
+            Rewriting::UnderWay => done(Err(
+                "ERR Background append only file rewriting already in progress".into(),
+            )),
+            Rewriting::Failed => done(Err(
+                "ERR Can't execute an AOF background rewriting. Please check the server logs for more information."
+                    .into(),
+            )),
+        });
+    };
+    Ok(Some(Awaited {
+        begin: Arc::new(begin),
+        told: Told::Text("Background append only file rewriting started"),
+    }))
+}
+
+/// DEBUG LOADAOF: all data as the append-only file has them. Clients hear LOADING from the first moment: one that was
+/// held back while what comes before is written would wait for the whole file. What was let in before that is waited
+/// for, so that it is in the file, and nothing but the file comes into shards that are empty.
+pub(super) fn load_again(service: &'static Service, aof: &Aof) -> Result<(), CommandError> {
+    let loading = &service.telemetry.persistence.loading;
+    loading.announce();
+    let may_load = service.await_under_way().and_then(|()| {
+        let written = aof.write_all();
+        written
+            .map_err(|_| "ERR The append-only file can not be written, check server logs.".into())
+    });
+    if let Err(error) = may_load {
+        loading.end();
+        return Err(error);
+    }
+    if aof.load_again(&|| false, || flush_all(service)).is_err() {
+        tracing::error!("The data are gone, and can not be loaded again. Exiting.");
+        std::process::exit(1);
+    }
+    forget_dirty(service);
+    tracing::info!("Append Only File loaded by DEBUG LOADAOF");
+    Ok(())
+}
+
+/// Empties the server, as another source has all data.
+pub(super) fn flush_all(service: &Service) {
+    run_on_all(service, |engines, _| {
+        for engine in engines {
+            engine.flush_all();
+        }
+    });
+    service.scripts.functions.flush(&mut || None);
+}
+
+/// What there is counts as saved.
+pub(super) fn forget_dirty(service: &Service) {
+    let dirty = service.all_published.iter().map(|shard| shard.dirty.get());
+    let figures = &service.telemetry.persistence.rdb;
+    figures.dirty_at_save.store(dirty.sum(), Relaxed);
+}

@@ -1,0 +1,416 @@
+//! Snapshots as commands and the end of the server ask for them: SAVE, BGSAVE, SHUTDOWN, DEBUG RELOAD.
+//!
+//! What waits runs on the threads of snapshots, and never where connections are served.
+
+use std::fs::File;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use std::time::Duration;
+
+use parking_lot::{Mutex, MutexGuard};
+use tokio::sync::oneshot;
+
+use super::rewriting;
+use crate::persist::aof::Aof;
+use crate::persist::load::progress::Progress;
+use crate::persist::load::{Due, LoadError, Loader, Rules};
+use crate::persist::rdb::fault::Fault;
+use crate::persist::snapshot::saver::{Begun, Saver};
+use crate::persist::snapshot::{Purpose, Running, Snapshots};
+use crate::state::Service;
+use crate::state::pause::Reason;
+use crate::telemetry::clock;
+use basalt_commands::command::error::CommandError;
+use basalt_commands::command::host::{Awaited, Done, Exit, Reload, Told};
+use basalt_commands::config::values::ShutdownOptions;
+
+const IN_PROGRESS: &str = "ERR Background save already in progress";
+
+/// How often it is looked whether replicas have everything.
+const REPLICAS_LOOK: Duration = Duration::from_millis(20);
+
+/// How often it is looked whether what is cancelled waits for a script.
+const SCRIPTS_LOOK: Duration = Duration::from_millis(20);
+
+/// How often it is looked whether a reload has come to load.
+const RELOAD_LOOK: Duration = Duration::from_millis(10);
+
+/// See the module.
+pub(super) struct Saving {
+    service: &'static Service,
+    snapshots: Arc<Snapshots>,
+    saver: Arc<Saver>,
+    aof: Arc<Aof>,
+    /// Held by the thread that brings the server to its end, until that has failed.
+    ending: Mutex<()>,
+    /// Held while all data are loaded anew.
+    reloading: Mutex<()>,
+    /// Ends that failed, or were taken back.
+    failed_ends: AtomicU64,
+}
+
+impl Saving {
+    pub(super) fn new(
+        service: &'static Service,
+        snapshots: Arc<Snapshots>,
+        saver: Arc<Saver>,
+        aof: Arc<Aof>,
+    ) -> Arc<Saving> {
+        Arc::new(Saving {
+            service,
+            snapshots,
+            saver,
+            aof,
+            ending: Mutex::new(()),
+            reloading: Mutex::new(()),
+            failed_ends: AtomicU64::new(0),
+        })
+    }
+
+    /// Begins what is due by itself.
+    pub(super) fn tick(&self) {
+        self.saver.tick(clock::unix_ms() / 1_000);
+    }
+
+    fn refuse_if_saving(&self) -> Result<(), CommandError> {
+        let is_rdb = |running: &Arc<Running>| !matches!(running.purpose, Purpose::AofBase(_));
+        match self.snapshots.current().filter(is_rdb) {
+            Some(_) => Err(IN_PROGRESS.into()),
+            None => Ok(()),
+        }
+    }
+
+    /// SAVE.
+    pub(super) fn save(self: &Arc<Self>) -> Result<Awaited, CommandError> {
+        self.refuse_if_saving()?;
+        Ok(self.on_thread("OK", |saving| {
+            // What went wrong is in the log.
+            saving.saver.save(false).map_err(|_| "ERR".into())
+        }))
+    }
+
+    /// BGSAVE.
+    pub(super) fn in_background(&self, may_wait: bool) -> Result<Option<Awaited>, CommandError> {
+        self.refuse_if_saving()?;
+        match self.saver.in_background(may_wait) {
+            Ok(Begun::Runs(running)) => Ok(Some(Awaited {
+                begin: Arc::new(move |done| running.when_cut(move || done(Ok(String::new())))),
+                told: Told::Text("Background saving started"),
+            })),
+            Ok(Begun::Scheduled) => Ok(None),
+            Err(_) if self.saver.running().is_some() => Err(IN_PROGRESS.into()),
+            Err(_) => Err(
+                "ERR Another child process is active (AOF?): can't BGSAVE right now. Use BGSAVE SCHEDULE in order \
+                 to schedule a BGSAVE whenever possible."
+                    .into(),
+            ),
+        }
+    }
+
+    /// BGSAVE in a transaction.
+    pub(super) fn schedule(&self) -> Result<(), CommandError> {
+        self.refuse_if_saving()?;
+        self.saver.schedule();
+        Ok(())
+    }
+
+    /// FLUSHALL, whose reply waits for the file to be as empty as the server.
+    pub(super) fn save_emptied(self: &Arc<Self>) -> Option<Awaited> {
+        let must_save = self.saver.note_flushes();
+        if must_save && self.snapshots.current().is_some() && self.saver.running().is_none() {
+            // What is under way for others may take long.
+            self.saver.schedule();
+            return None;
+        }
+        must_save.then(|| {
+            self.on_thread("OK", |saving| {
+                // What went wrong is in the log, and the data are gone in any case.
+                let _ = saving.saver.save(false);
+                Ok(())
+            })
+        })
+    }
+
+    /// SHUTDOWN.
+    pub(super) fn shut_down(self: &Arc<Self>, exit: Exit) -> Awaited {
+        let work = move |saving: &Saving| {
+            let failed = "ERR Errors trying to SHUTDOWN. Check logs.";
+            saving.exit(exit).map_err(|()| failed.into())
+        };
+        Awaited {
+            told: Told::Nothing,
+            ..self.on_thread("", work)
+        }
+    }
+
+    /// DEBUG RELOAD.
+    pub(super) fn reload(self: &Arc<Self>, reload: Reload) -> Awaited {
+        self.on_thread("OK", move |saving| {
+            let _one_at_a_time = saving.reloading.lock();
+            // No client is to write what would be lost, nor to see half of the data.
+            saving.hold_back(Reason::Reload, false);
+            let let_in = saving.service.await_under_way();
+            let reloaded = let_in.and_then(|()| saving.do_reload(reload));
+            saving.service.end_pause(Reason::Reload);
+            reloaded
+        })
+    }
+
+    /// BGREWRITEAOF.
+    pub(super) fn rewrite_aof(
+        &self,
+        aof: &Arc<Aof>,
+        may_begin: bool,
+    ) -> Result<Option<Awaited>, CommandError> {
+        rewriting::rewrite(aof, &self.snapshots, may_begin)
+    }
+
+    /// DEBUG LOADAOF.
+    pub(super) fn load_aof(self: &Arc<Self>, aof: &Arc<Aof>) -> Awaited {
+        let aof = Arc::clone(aof);
+        self.on_thread("OK", move |saving| {
+            // Clients are served again once one load ends: another one announces itself only then.
+            let _one_at_a_time = saving.reloading.lock();
+            rewriting::load_again(saving.service, &aof)
+        })
+    }
+
+    /// Work on a thread that may wait.
+    fn on_thread(
+        self: &Arc<Self>,
+        text: &'static str,
+        work: impl Fn(&Saving) -> Result<(), CommandError> + Clone + Send + Sync + 'static,
+    ) -> Awaited {
+        let saving = Arc::clone(self);
+        let begin = move |done: Done| {
+            let (saving, work) = (Arc::clone(&saving), work.clone());
+            let saver = Arc::clone(&saving.saver);
+            saver.run(move || done(work(&saving).map(|()| String::new())));
+        };
+        Awaited {
+            begin: Arc::new(begin),
+            told: Told::Text(text),
+        }
+    }
+
+    /// Prepares the end because of a signal; ready with whether it can come.
+    pub(super) fn exit_soon(self: &Arc<Self>, options: ShutdownOptions) -> oneshot::Receiver<bool> {
+        let saves = match options {
+            _ if options.contains(ShutdownOptions::SAVE) => Some(true),
+            _ if options.contains(ShutdownOptions::NOSAVE) => Some(false),
+            _ => None,
+        };
+        let exit = Exit {
+            saves,
+            is_forced: options.contains(ShutdownOptions::FORCE),
+            is_now: options.contains(ShutdownOptions::NOW),
+        };
+        let (done, ready) = oneshot::channel();
+        let saving = Arc::clone(self);
+        self.saver.run(move || {
+            let _ = done.send(saving.exit(exit).is_ok());
+        });
+        ready
+    }
+
+    /// Cancels whatever is being saved, as the server ends without another save; ready when nothing is left of it.
+    pub(super) fn cancel(self: &Arc<Self>) -> oneshot::Receiver<()> {
+        let (done, ready) = oneshot::channel();
+        let saving = Arc::clone(self);
+        self.saver.run(move || {
+            saving.cancel_and_wait(false);
+            let _ = done.send(());
+        });
+        ready
+    }
+
+    /// Cancels whatever is being saved, and waits until nothing is left of it. A script that runs for too long may keep
+    /// its shards for ever: if nothing is to be saved after that, it is not waited for.
+    fn cancel_and_wait(&self, is_saved_then: bool) {
+        if let Some(running) = self.snapshots.current() {
+            if running.purpose == Purpose::BackgroundSave {
+                tracing::warn!("There is a child saving an .rdb. Killing it!");
+            }
+            running.cancel();
+            while !running.wait_for(SCRIPTS_LOOK) && (is_saved_then || !self.is_script_busy()) {}
+        }
+    }
+
+    fn is_script_busy(&self) -> bool {
+        self.service.scripts.running.is_busy()
+    }
+
+    /// Waits, with writers held back, until replicas have everything, or for as long as `shutdown-timeout` says; false,
+    /// if somebody took the end back meanwhile.
+    fn await_replicas(&self) -> bool {
+        let primary = self.service.server().primary();
+        let waits_until_ms = &self.service.telemetry.replication.ends_at_ms;
+        let timeout_s = u64::from(self.service.config.load().shutdown_timeout);
+        if timeout_s == 0 || primary.lagging().is_empty() {
+            return true;
+        }
+        self.hold_back(Reason::Ending, true);
+        let until_ms = clock::unix_ms() + timeout_s * 1_000;
+        tracing::info!("Waiting for replicas before shutting down.");
+        waits_until_ms.store(until_ms, SeqCst);
+        let mut lagging = primary.lagging();
+        while !lagging.is_empty() && clock::unix_ms() < until_ms && waits_until_ms.load(SeqCst) != 0
+        {
+            primary.ask_for_acknowledgements(None);
+            std::thread::sleep(REPLICAS_LOOK);
+            lagging = primary.lagging();
+        }
+        let was_aborted = waits_until_ms.swap(0, SeqCst) == 0;
+        for replica in &lagging {
+            tracing::info!(
+                "Lagging replica {}:{} reported offset {} behind master, lag={}, state={}.",
+                replica.ip,
+                replica.port,
+                primary.stream().offset.saturating_sub(replica.offset),
+                replica.lag_s,
+                replica.state.name()
+            );
+        }
+        let all = primary.replicas().len();
+        let synced = all.saturating_sub(lagging.len());
+        tracing::info!("{synced} of {all} replicas are in sync when shutting down.");
+        !was_aborted
+    }
+
+    /// Takes back an end that waits for replicas; whether there is one.
+    pub(super) fn abort_end(&self) -> bool {
+        let waits_until_ms = &self.service.telemetry.replication.ends_at_ms;
+        let waited = waits_until_ms.swap(0, SeqCst) != 0;
+        if waited {
+            tracing::warn!("Shutdown manually aborted.");
+        }
+        waited
+    }
+
+    /// All that has to be done before the server may end. A caller that wants it while another thread is about it hears
+    /// what became of that.
+    fn exit(&self, exit: Exit) -> Result<(), ()> {
+        let failed_before = self.failed_ends.load(SeqCst);
+        let ending = self.ending.lock();
+        if self.failed_ends.load(SeqCst) != failed_before {
+            return Err(());
+        }
+        let result = self.prepare_exit(exit);
+        match result {
+            // No other thread brings it to its end once more.
+            Ok(()) => std::mem::forget(ending),
+            Err(()) => drop(self.failed_ends.fetch_add(1, SeqCst)),
+        }
+        result
+    }
+
+    fn prepare_exit(&self, exit: Exit) -> Result<(), ()> {
+        let refused = "Errors trying to shut down the server. Check the logs for more information.";
+        tracing::warn!("User requested shutdown...");
+        if !exit.is_now && !self.await_replicas() {
+            self.let_on();
+            return Err(());
+        }
+        if self.aof.is_rewriting_first() && !self.is_held_up(exit) {
+            if !exit.is_forced {
+                tracing::warn!("Writing initial AOF, can't exit");
+                tracing::warn!("{refused}");
+                self.let_on();
+                return Err(());
+            }
+            tracing::warn!("Writing initial AOF. Exiting all the same, as it was insisted.");
+        }
+        let config = self.service.config.load_full();
+        let wants_save = exit.saves.unwrap_or(!config.save.is_empty());
+        let whole = wants_save.then(|| self.await_whole()).flatten();
+        self.cancel_and_wait(whole.is_some());
+        if whole.is_some() {
+            tracing::info!("Saving the final RDB snapshot before exiting.");
+            // What is acknowledged is to be in it.
+            self.hold_back(Reason::Ending, true);
+            if self.saver.save(true).is_err() {
+                if !exit.is_forced {
+                    tracing::warn!("Error trying to save the DB, can't exit.");
+                    tracing::warn!("{refused}");
+                    self.let_on();
+                    return Err(());
+                }
+                tracing::warn!(
+                    "Error trying to save the DB, but --force was given, exiting anyway."
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until all data are there, and has none loaded anew from then on; none if they are being loaded, which is
+    /// from what is on the disk.
+    fn await_whole(&self) -> Option<MutexGuard<'_, ()>> {
+        let is_loading = &self.service.telemetry.persistence.loading.is_loading;
+        loop {
+            let whole = self.reloading.try_lock_for(RELOAD_LOOK);
+            if is_loading.load(Relaxed) {
+                // What comes behind the end of that would be saved nowhere.
+                self.hold_back(Reason::Ending, true);
+                return None;
+            }
+            if whole.is_some() {
+                return whole;
+            }
+        }
+    }
+
+    /// Whether the end that saves nothing comes while a script keeps what is being saved from its shards.
+    fn is_held_up(&self, exit: Exit) -> bool {
+        exit.saves == Some(false) && self.is_script_busy()
+    }
+
+    fn do_reload(&self, reload: Reload) -> Result<(), CommandError> {
+        if !reload.skips_save {
+            self.saver
+                .save(false)
+                .map_err(|_| CommandError::from("ERR"))?;
+        }
+        self.load(reload).map_err(|error| {
+            tracing::warn!("Error trying to load the RDB dump: {error}");
+            CommandError::from("ERR Error trying to load the RDB dump, check server logs.")
+        })?;
+        rewriting::forget_dirty(self.service);
+        tracing::warn!("DB reloaded by DEBUG RELOAD");
+        Ok(())
+    }
+
+    fn load(&self, reload: Reload) -> Result<(), LoadError> {
+        let path = self.saver.path();
+        let opened = File::open(path).and_then(|file| Ok((file.metadata()?.len(), file)));
+        let (bytes, mut file) = opened.map_err(|error| LoadError {
+            offset: 0,
+            fault: Fault::Read(error),
+        })?;
+        // From here on no thread saves what there is.
+        let mut progress = Progress::begin(self.service, bytes, &|| false);
+        if !reload.skips_flush {
+            rewriting::flush_all(self.service);
+        }
+        let rules = Rules {
+            due: match self.service.pause.rest.follows() {
+                true => Due::Loaded,
+                false => Due::LeftOut,
+            },
+            replaces: reload.merges,
+        };
+        Loader::new(self.service).rdb(&mut file, Vec::new(), rules, &mut progress)?;
+        Ok(())
+    }
+
+    /// Holds clients back, or their writes only.
+    fn hold_back(&self, reason: Reason, writes_only: bool) {
+        let now_ms = clock::unix_ms();
+        let pause = &self.service.pause;
+        pause.start(reason, u64::MAX, writes_only, now_ms);
+    }
+
+    fn let_on(&self) {
+        self.service.end_pause(Reason::Ending);
+    }
+}

@@ -1,0 +1,134 @@
+//! When the server stops: a client says so, or a signal, with the next round of the background, until when SHUTDOWN
+//! ABORT takes it back.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::Duration;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
+
+use super::saving::Saving;
+use crate::state::Service;
+
+/// Whether a signal asked for the end, and no client took that back.
+#[derive(Debug, Default)]
+pub(super) struct Shutdown {
+    is_scheduled: AtomicBool,
+}
+
+impl Shutdown {
+    /// Takes back what a signal asked for; whether there was something to take back.
+    pub(super) fn abort(&self) -> bool {
+        let was_scheduled = self.is_scheduled.swap(false, SeqCst);
+        if was_scheduled {
+            tracing::warn!("Shutdown manually aborted.");
+        }
+        was_scheduled
+    }
+
+    /// From now on there is no way back, if anybody asked for the end.
+    fn begin(&self) -> bool {
+        self.is_scheduled.swap(false, SeqCst)
+    }
+}
+
+/// The signals that ask for the end. One that comes before anybody waits for it is kept.
+pub(super) struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    /// Listens for them, in a runtime; from here on none of them ends the process by itself.
+    pub(super) fn listen() -> Signals {
+        Signals {
+            terminate: signal(SignalKind::terminate()).expect("SIGTERM can be listened for"),
+            interrupt: signal(SignalKind::interrupt()).expect("SIGINT can be listened for"),
+        }
+    }
+}
+
+/// Ends when a client asked for the end, or a round of the background found that a signal did, and nothing is in its
+/// way. `round` says how long it is to the next round; none while the background is paused.
+pub(super) async fn until_stopped(
+    shutdown: &Shutdown,
+    signals: Signals,
+    round: impl Fn() -> Option<Duration>,
+    saving: &Arc<Saving>,
+    service: &Service,
+    mut stopped: watch::Receiver<bool>,
+) {
+    /// How long it is to the next look at a background that is paused.
+    const PAUSED: Duration = Duration::from_millis(10);
+    let Signals {
+        mut terminate,
+        mut interrupt,
+    } = signals;
+    let mut last = "SIGTERM";
+    loop {
+        let is_scheduled = || shutdown.is_scheduled.load(SeqCst);
+        let pause = round();
+        let mut is_due = false;
+        tokio::select! {
+            _ = terminate.recv() => {
+                tracing::warn!("Received SIGTERM scheduling shutdown...");
+                last = "SIGTERM";
+                shutdown.is_scheduled.store(true, SeqCst);
+            }
+            _ = interrupt.recv() => {
+                if is_scheduled() {
+                    return insist(saving).await;
+                }
+                tracing::warn!("Received SIGINT scheduling shutdown...");
+                last = "SIGINT";
+                shutdown.is_scheduled.store(true, SeqCst);
+            }
+            _ = stopped.wait_for(|stopped| *stopped) => return,
+            () = tokio::time::sleep(pause.unwrap_or(PAUSED)), if is_scheduled() => {
+                is_due = round().is_some() && shutdown.begin();
+            }
+        }
+        if !is_due {
+            continue;
+        }
+        let config = service.config.load_full();
+        let options = match last {
+            "SIGINT" => config.shutdown_on_sigint,
+            _ => config.shutdown_on_sigterm,
+        };
+        tokio::select! {
+            can_end = saving.exit_soon(options) => {
+                if can_end.unwrap_or(true) {
+                    return;
+                }
+                tracing::warn!(
+                    "{last} received but errors trying to shut down the server, check the logs for more information"
+                );
+            }
+            _ = interrupt.recv() => return insist(saving).await,
+            _ = stopped.wait_for(|stopped| *stopped) => return,
+        }
+    }
+}
+
+/// The end, without the last save: what is written of it is removed.
+async fn insist(saving: &Arc<Saving>) {
+    tracing::warn!("You insist... exiting now.");
+    let _ = saving.cancel().await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_begun_is_not_taken_back() {
+        let shutdown = Shutdown::default();
+        assert!(!shutdown.abort() && !shutdown.begin());
+        shutdown.is_scheduled.store(true, SeqCst);
+        assert!(shutdown.abort() && !shutdown.begin());
+        shutdown.is_scheduled.store(true, SeqCst);
+        assert!(shutdown.begin() && !shutdown.abort());
+    }
+}

@@ -1,0 +1,154 @@
+//! What the service manager hears of the server: `supervised`.
+//!
+//! systemd is told over the socket that `NOTIFY_SOCKET` names when the server serves (READY), what it is about
+//! (STATUS), when it ends (STOPPING), and that its threads move (WATCHDOG, see [`pulse`]). upstart sees the process
+//! stop itself once it serves. A thread of its own looks once a second, and says what has changed.
+
+mod manager;
+mod pulse;
+mod status;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+
+use crate::state::Service;
+use manager::Manager;
+use pulse::Pulse;
+
+/// How often the thread looks.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// How much longer than until the next look a start or an end may take that goes on.
+const EXTENSION: Duration = Duration::from_secs(30);
+
+/// See the module.
+pub(super) struct Supervision {
+    manager: Manager,
+    thread: Mutex<Option<(Sender<()>, JoinHandle<()>)>>,
+}
+
+impl Supervision {
+    /// Finds the service manager that `supervised` asks for; the text warns of one that is not there.
+    pub(super) fn find(
+        config: &basalt_commands::config::Config,
+    ) -> (Arc<Supervision>, Option<String>) {
+        let (manager, warning) = Manager::find(config.supervised, &|name| std::env::var_os(name));
+        let supervision = Supervision {
+            manager,
+            thread: Mutex::default(),
+        };
+        (Arc::new(supervision), warning)
+    }
+
+    /// Whether some service manager looks after the process, which then stays in the foreground.
+    pub(super) fn is_there(&self) -> bool {
+        !matches!(self.manager, Manager::None)
+    }
+
+    /// Begins to tell the service manager what the server does, and that these runtimes move.
+    pub(super) fn begin(self: &Arc<Self>, service: &Arc<Service>, runtimes: &[Handle]) {
+        if !matches!(self.manager, Manager::Systemd(_)) {
+            return;
+        }
+        let (stop, stopped) = mpsc::channel();
+        let (supervision, service) = (Arc::clone(self), Arc::clone(service));
+        let pulse = Pulse::of(runtimes);
+        let work = move || {
+            let mut telling = Telling {
+                said: String::new(),
+                pulse,
+                beat: Instant::now(),
+            };
+            let pause = telling.pause(&supervision.manager);
+            loop {
+                telling.tell(&supervision.manager, &service);
+                match stopped.recv_timeout(pause) {
+                    Err(RecvTimeoutError::Timeout) => {}
+                    _ => return,
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("basalt-supervised".to_owned());
+        match thread.spawn(work) {
+            Ok(thread) => *self.thread.lock() = Some((stop, thread)),
+            Err(error) => tracing::warn!("The service manager is told nothing: {error}"),
+        }
+    }
+
+    /// Says that the server serves.
+    pub(super) fn ready(&self, service: &Service) {
+        match &self.manager {
+            Manager::None => {}
+            Manager::Systemd(_) => {
+                let status = status::text(service);
+                let pid = std::process::id();
+                self.manager
+                    .notify(&format!("READY=1\nMAINPID={pid}\nSTATUS={status}"));
+            }
+            Manager::Upstart => manager::stop_self(),
+        }
+    }
+
+    /// Says that the server ends, and has the thread say nothing more.
+    pub(super) fn stopping(&self) {
+        if let Some((stop, thread)) = self.thread.lock().take() {
+            drop(stop);
+            let _ = thread.join();
+        }
+        self.manager.notify("STOPPING=1\nSTATUS=Stopping");
+    }
+}
+
+/// What was said last.
+struct Telling {
+    said: String,
+    pulse: Pulse,
+    beat: Instant,
+}
+
+impl Telling {
+    /// How long the thread sleeps: twice in the time after which a beat is due, at least.
+    fn pause(&self, manager: &Manager) -> Duration {
+        let beat = manager.watchdog().unwrap_or(LOOK);
+        LOOK.min(beat / 2)
+    }
+
+    fn tell(&mut self, manager: &Manager, service: &Service) {
+        let mut lines = Vec::new();
+        let status = status::text(service);
+        let is_loading = service
+            .telemetry
+            .persistence
+            .loading
+            .is_loading
+            .load(Relaxed);
+        if is_loading {
+            // It may take longer than a start may (TimeoutStartSec), and it goes on.
+            lines.push(format!("EXTEND_TIMEOUT_USEC={}", EXTENSION.as_micros()));
+        }
+        if status != self.said {
+            lines.push(format!("STATUS={status}"));
+            self.said = status;
+        }
+        if let Some(half) = manager.watchdog()
+            && self.beat.elapsed() + self.pause(manager) / 2 >= half
+        {
+            self.beat = Instant::now();
+            match self.pulse.stuck() {
+                None => lines.push("WATCHDOG=1".to_owned()),
+                Some(what) => tracing::error!(
+                    "The service manager's watchdog is not told that all is well: {what}"
+                ),
+            }
+        }
+        if !lines.is_empty() {
+            manager.notify(&lines.join("\n"));
+        }
+    }
+}

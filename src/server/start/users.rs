@@ -1,0 +1,198 @@
+//! Users: those of the configuration or of a file at the start, and what becomes of them there.
+
+use std::convert::Infallible;
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::state::Service;
+use basalt_commands::acl::user::DEFAULT;
+use basalt_commands::acl::{Handle, User, Users, file, rules};
+use basalt_commands::command::acl::check;
+use basalt_commands::command::catalogue::Commands;
+use basalt_commands::command::declaration::Command;
+use basalt_commands::command::host::DryRun;
+use basalt_commands::command::owned::OwnedArgs;
+use basalt_commands::command::table::{registry, resolve};
+use basalt_commands::config::Config;
+use basalt_commands::config::values::{self, AclPubsubDefault};
+use basalt_core::base::{lossless, text};
+
+const BOTH: &str = "Configuring the server with users defined in its configuration file and at the same setting an ACL \
+file path is invalid. This setup is very likely to lead to configuration errors and security holes, please define \
+either an ACL file or declare users directly in the configuration file, but not both.";
+
+fn opens_channels(config: &Config) -> bool {
+    config.acl_pubsub_default == AclPubsubDefault::Allchannels
+}
+
+/// Makes the users that the configuration and the file of users say.
+pub(super) fn load(service: &Service, config: &Config) -> Result<(), String> {
+    follow_requirepass(service, config);
+    fill(&service.users, config)
+}
+
+/// The users that a server with this configuration begins with.
+pub(super) fn of(config: &Config) -> Result<Users, String> {
+    let users = Users::new(&Commands);
+    set_password(&users, config);
+    fill(&users, config)?;
+    Ok(users)
+}
+
+fn fill(users: &Users, config: &Config) -> Result<(), String> {
+    if config.aclfile.is_empty() {
+        return config.users.iter().try_for_each(|user| {
+            let (name, rules) = user;
+            declare(users, config, name, rules)
+        });
+    }
+    if !config.users.is_empty() {
+        return Err(BOTH.to_owned());
+    }
+    let name = &config.aclfile;
+    let text = read(config)
+        .map_err(|error| format!("Error loading ACLs, opening file '{name}': {error}"))?;
+    let parsed = file::parse(name, &text, opens_channels(config), &Commands)
+        .map_err(|error| format!("Aborting the start because of ACL errors: {error}"))?;
+    let _ = users.replace(parsed);
+    Ok(())
+}
+
+/// A `user` line of the configuration.
+fn declare(users: &Users, config: &Config, name: &str, words: &[String]) -> Result<(), String> {
+    let bytes = lossless::bytes_of(name);
+    if rules::has_blanks(&bytes) {
+        return Err("Spaces not allowed in ACL usernames".to_owned());
+    }
+    let words: Vec<_> = words.iter().map(|word| lossless::bytes_of(word)).collect();
+    let words: Vec<&[u8]> = words.iter().map(|word| &**word).collect();
+    let opens_channels = opens_channels(config);
+    let fresh = User::new(&bytes, opens_channels);
+    let made = users.change(&bytes, opens_channels, |_| {
+        fresh.with(&words, &Commands).map_err(|text| {
+            let text = lossless::text_of(&text);
+            format!("Error in user declaration of '{name}': {text}")
+        })
+    })?;
+    if !made.handle.user().is_on() {
+        tracing::info!(
+            "The user '{name}' is disabled (there is no 'on' modifier in the user description). Make sure this is not a \
+             configuration error."
+        );
+    }
+    Ok(())
+}
+
+/// The default user has the password of `requirepass`, or none.
+pub(super) fn follow_requirepass(service: &Service, config: &Config) {
+    let default = service.users.default();
+    let changed = set_password(&service.users, config);
+    follow(service, &changed, default);
+}
+
+fn set_password(users: &Users, config: &Config) -> Arc<Handle> {
+    let password = lossless::bytes_of(&config.requirepass);
+    let changed = users.change(DEFAULT, opens_channels(config), |user| {
+        Ok::<_, Infallible>(user.with_password(&password))
+    });
+    match changed {
+        Ok(change) => change.handle,
+        Err(never) => match never {},
+    }
+}
+
+fn follow(service: &Service, changed: &Arc<Handle>, default: &Arc<Handle>) {
+    if Arc::ptr_eq(changed, default) {
+        for client in service.clients.all() {
+            client.follow_user(default);
+        }
+    }
+}
+
+/// The configuration, with the users as they are now where no file of their own has them.
+pub(super) fn noted(service: &Service) -> Config {
+    let mut config = Config::clone(&service.config.load());
+    if config.aclfile.is_empty() {
+        let users = service.users.all();
+        let lines = users.iter().map(|user| configuration_line(&user.line()));
+        config.user_lines = Some(lines.collect());
+    }
+    config
+}
+
+/// The line of a user as a configuration file has it, where quotes and backslashes mean something, unlike in a file of
+/// users.
+fn configuration_line(line: &[u8]) -> String {
+    let is_plain = |byte: &u8| !matches!(byte, b'"' | b'\'' | b'\\') && !byte.is_ascii_control();
+    let words = line.split(|byte| *byte == b' ').map(|word| {
+        match !word.is_empty() && word.iter().all(is_plain) {
+            true => lossless::text_of(word).into_owned(),
+            false => text::quoted(word),
+        }
+    });
+    words.collect::<Vec<_>>().join(" ")
+}
+
+/// Where the file of users lies: in the server's folder, unless it says so in full.
+pub(super) fn path(config: &Config) -> PathBuf {
+    config.dir.join(lossless::path_of(&config.aclfile))
+}
+
+/// The text of the file of users.
+pub(super) fn read(config: &Config) -> Result<Vec<u8>, String> {
+    fs::read(path(config)).map_err(|error| values::system_text(&error))
+}
+
+/// Puts a text in place of the file of users: written aside, flushed, renamed.
+pub(super) fn write(config: &Config, text: &[u8]) -> Result<(), String> {
+    let path = path(config);
+    let aside = path.with_extension(format!("tmp-{}", std::process::id()));
+    let put = || -> std::io::Result<()> {
+        // Hashes of passwords are in it.
+        let mut file = fs::OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&aside)?;
+        file.write_all(text)?;
+        file.sync_all()?;
+        fs::rename(&aside, &path)?;
+        let folder = path
+            .parent()
+            .filter(|folder| !folder.as_os_str().is_empty());
+        fs::File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+    };
+    put().map_err(|error| {
+        let _ = fs::remove_file(&aside);
+        values::system_text(&error)
+    })
+}
+
+/// Whether a user could run a request.
+pub(super) fn dry_run(user: &User, request: &[Vec<u8>], db: usize) -> DryRun {
+    let named = request.first().and_then(|name| registry().find(name));
+    let command = named.map(|named| resolve(named, request.get(1).map(Vec::as_slice)));
+    // What holds subcommands is no command together with another word.
+    let is_command = |found: &&'static Command| {
+        let mut children = found.children().iter();
+        request.len() == 1 || children.all(|child| child.is_first_argument())
+    };
+    let Some(command) = command.filter(is_command) else {
+        return DryRun::NoCommand;
+    };
+    if !command.accepts(request.len()) {
+        return DryRun::WrongArity(command.full_name);
+    }
+    let owned = OwnedArgs::of(request);
+    let args = owned.args();
+    match check::refused(user, command, &args, db) {
+        Some(refused @ check::Refused::Denied(..)) => {
+            DryRun::Refused(refused.text(user, command, &args, true))
+        }
+        _ => DryRun::Allowed,
+    }
+}

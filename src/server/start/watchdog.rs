@@ -1,0 +1,123 @@
+//! The software watchdog: what runs where a shard is held for long, as stack traces in the log. It has scripts that run
+//! for long look at the clock, too ([`attention`]).
+//!
+//! `watchdog-period` is how many milliseconds a shard may be held without a break; each hold that takes longer is told
+//! of once, with the stacks of the threads that hold shards then. SIGALRM from outside asks for the stacks of all
+//! threads. The start of a hold is not recorded: a thread looks twice a period whether the same hold is there still.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use super::crash::{client_line, describe_frames};
+use crate::shard::ownership;
+use crate::state::Service;
+use crate::sys::lua::attention;
+use crate::sys::watchdog::{self, Stack, Woken};
+use crate::telemetry::{clock, log};
+
+/// The shortest time between two looks, in milliseconds.
+const LOOK_MS_MIN: u32 = 5;
+
+/// What a shard was seen in.
+#[derive(Clone, Copy, Default)]
+struct Seen {
+    /// The number of the hold; none while the shard is free.
+    hold: Option<u64>,
+    /// Unix time in milliseconds at which it was seen first.
+    since_ms: u64,
+    is_told: bool,
+}
+
+/// From now on long holds are told of.
+pub(super) fn watch(service: Arc<Service>) {
+    if let Err(error) = watchdog::install(ownership::is_holding) {
+        tracing::warn!("Long holds are not reported: {error}");
+        return;
+    }
+    if let Err(error) = attention::install() {
+        tracing::warn!("Scripts look at the clock by their instructions alone: {error}");
+    }
+    let thread = std::thread::Builder::new().name("basalt-watchdog".to_owned());
+    if let Err(error) = thread.spawn(move || run(&service)) {
+        tracing::warn!("Long holds are not reported: {error}");
+    }
+}
+
+fn run(service: &Service) {
+    let mut seen = vec![Seen::default(); service.shards.len()];
+    loop {
+        let period_ms = service.config.load().watchdog_period;
+        let look_ms = (period_ms > 0).then(|| (period_ms / 2).max(LOOK_MS_MIN));
+        let script_ms = attention::is_needed().then_some(attention::LOOK_MS);
+        let woken = watchdog::wait(look_ms.into_iter().chain(script_ms).min());
+        attention::look();
+        match woken {
+            Woken::Asked => report(service, "Received SIGALRM", |_| true),
+            // What was seen before is of no meaning where the watchdog did not look meanwhile.
+            Woken::Told => seen.fill(Seen::default()),
+            Woken::TimedOut if period_ms > 0 => look(service, &mut seen, period_ms.into()),
+            Woken::TimedOut => {}
+        }
+    }
+}
+
+fn look(service: &Service, seen: &mut [Seen], period_ms: u64) {
+    let now_ms = clock::unix_ms();
+    let mut late = String::new();
+    for (shard, seen) in seen.iter_mut().enumerate() {
+        let hold = service.shards.hold_number(shard as u16);
+        if hold.is_none() || hold != seen.hold {
+            *seen = Seen {
+                hold,
+                since_ms: now_ms,
+                is_told: false,
+            };
+        }
+        let held_ms = now_ms.saturating_sub(seen.since_ms);
+        if hold.is_some() && held_ms >= period_ms && !seen.is_told {
+            seen.is_told = true;
+            let _ = write!(late, "\nshard {shard} is held for {held_ms} ms or longer");
+        }
+    }
+    if !late.is_empty() {
+        let title = format!("--- WATCHDOG TIMER EXPIRED ---{late}");
+        report(service, &title, |stack| stack.holds);
+    }
+}
+
+fn report(service: &Service, title: &str, is_wanted: impl Fn(&Stack) -> bool) {
+    let mut text = format!("\n{title}\n\n------ STACK TRACE ------\n");
+    for thread in threads() {
+        let Some(stack) = watchdog::stack_of(thread) else {
+            continue;
+        };
+        if !is_wanted(&stack) {
+            continue;
+        }
+        let name = std::fs::read_to_string(format!("/proc/self/task/{thread}/comm"));
+        let name = name.unwrap_or_default();
+        let holds = if stack.holds { ", holds shards" } else { "" };
+        let _ = writeln!(
+            text,
+            "\nBacktrace of thread {thread} ({}){holds}:",
+            name.trim()
+        );
+        if let Some(client) = service.clients.get(stack.client) {
+            let _ = writeln!(text, "for {}", client_line(&client, clock::unix_ms()));
+        }
+        text.push_str(&describe_frames(&stack.frames));
+    }
+    text.push_str("\n------ STACK TRACE DONE ------\n--------\n");
+    log::raw(&text);
+}
+
+/// The system's numbers of the other threads of this process.
+fn threads() -> Vec<i32> {
+    let own = std::fs::read_link("/proc/thread-self").ok();
+    let own = own.and_then(|path| path.file_name()?.to_str()?.parse().ok());
+    let entries = std::fs::read_dir("/proc/self/task").into_iter().flatten();
+    entries
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .filter(|thread| Some(*thread) != own)
+        .collect()
+}

@@ -1,0 +1,78 @@
+//! `tostring` of what has no text: a name that is the value's own, and says nothing of where it lies.
+
+use std::ffi::{c_int, c_void};
+use std::io::Write;
+use std::sync::OnceLock;
+
+use mlua::{Function, Lua, ffi};
+
+use super::protected::made;
+use basalt_core::base::hash::Seed;
+use basalt_core::base::random::Random;
+
+static SEED: OnceLock<Seed> = OnceLock::new();
+
+/// A number as the name of the value that lies there. Without the seed, which is this process's own, neither of them
+/// tells the other one.
+pub fn number_of(place: *const c_void) -> u64 {
+    let seed = SEED.get_or_init(|| {
+        let mut random = Random::from_system();
+        Seed {
+            k0: random.next_u64(),
+            k1: random.next_u64(),
+        }
+    });
+    seed.hash(&place.addr().to_ne_bytes())
+}
+
+/// Makes `tostring` of Lua's own one.
+pub fn tostring(lua: &Lua, own: &Function) -> mlua::Result<Function> {
+    made(lua, enter, own, own)
+}
+
+/// The longest name of a type, and a number.
+const NAME_BYTES_MAX: usize = 48;
+
+/// What Lua calls for `tostring`.
+///
+/// # Safety
+///
+/// For Lua only, as a closure with Lua's own function.
+unsafe extern "C-unwind" fn enter(state: *mut mlua::lua_State) -> c_int {
+    // SAFETY: Lua gives a state that can be used, and leaves a function room for some values besides its arguments. Its
+    // own function finds the frame as Lua would have given it, and leaves a value on top if it returns. A string is not
+    // converted by asking for its bytes, and stays where it is while it lies there. Nothing is left to be dropped when
+    // an error passes.
+    unsafe {
+        let place = ffi::lua_topointer(state, 1);
+        let Some(own) = ffi::lua_tocfunction(state, ffi::lua_upvalueindex(1)) else {
+            return 0;
+        };
+        let answered = own(state);
+        if place.is_null() || ffi::lua_type(state, -1) != ffi::LUA_TSTRING {
+            return answered;
+        }
+        let mut len = 0;
+        let start = ffi::lua_tolstring(state, -1, &raw mut len);
+        let text = std::slice::from_raw_parts(start.cast::<u8>(), len);
+        // What a metatable answers is another text.
+        let mut buffer = [0; NAME_BYTES_MAX];
+        let mut digits = &mut buffer[..];
+        let _ = write!(digits, ": {place:p}");
+        let left = digits.len();
+        let address = &buffer[..NAME_BYTES_MAX - left];
+        let Some(kind) = text.strip_suffix(address) else {
+            return answered;
+        };
+        if kind.len() > NAME_BYTES_MAX - 20 {
+            return answered;
+        }
+        let mut name = [0; NAME_BYTES_MAX];
+        let mut rest = &mut name[..];
+        let _ = rest.write_all(kind);
+        let _ = write!(rest, ": 0x{:016x}", number_of(place));
+        let left = rest.len();
+        ffi::lua_pushlstring(state, name.as_ptr().cast(), NAME_BYTES_MAX - left);
+        1
+    }
+}

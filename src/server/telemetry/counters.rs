@@ -1,0 +1,410 @@
+//! What the data path counts: plain figures per thread, summed when they are read.
+//!
+//! Each thread that runs commands has its own [`ThreadCounters`], written by it alone with relaxed loads and stores.
+//! They are never freed, so that nothing counted is lost when a thread ends.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+use parking_lot::Mutex;
+
+use crate::telemetry::hot_lists::Lists;
+use basalt_commands::command::declaration::Command;
+use basalt_commands::command::table::registry;
+use basalt_core::base::counter::Counter;
+
+/// Latency buckets: bucket `i` holds durations up to 2^(i + 10) ns, the last one everything above.
+pub const BUCKETS: usize = 32;
+
+#[inline]
+fn bucket_of(duration_ns: u64) -> usize {
+    (64 - (duration_ns >> 10).leading_zeros() as usize).min(BUCKETS - 1)
+}
+
+/// How a command ran.
+#[derive(Clone, Copy, Debug)]
+pub struct Spent {
+    /// How long.
+    pub duration_ns: u64,
+    /// The command answered with an error.
+    pub failed: bool,
+}
+
+/// What runs as a unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// EVAL, EVALSHA or FCALL by itself.
+    Script,
+    /// EXEC, with scripts or without.
+    Transaction,
+}
+
+/// How many shards a unit had in hand when it was done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// One, or none.
+    One,
+    /// More, but not all.
+    Several,
+    /// All of several.
+    All,
+}
+
+impl Extent {
+    /// The extent of `in_hand` shards of `count`.
+    pub fn of(in_hand: usize, count: u16) -> Extent {
+        match in_hand {
+            0 | 1 => Extent::One,
+            all if all >= usize::from(count) => Extent::All,
+            _ => Extent::Several,
+        }
+    }
+}
+
+/// Runs of units by [`Extent`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Extents {
+    /// On one shard, or none.
+    pub one: u64,
+    /// On more, but not all.
+    pub several: u64,
+    /// On all.
+    pub all: u64,
+}
+
+/// Runs that a [`Tally`] keeps one by one.
+const RUNS_MAX: usize = 4_096;
+
+/// What is to be counted once a unit is done, and never, if it is undone. However much it is, it takes no more than a
+/// few hundred bytes for each command that was used.
+#[derive(Default)]
+pub struct Tally {
+    runs: Vec<(&'static Command, Spent)>,
+    /// Few units need it.
+    sums: Option<BTreeMap<usize, Box<Sum>>>,
+}
+
+/// Runs for which room is kept.
+const SPARE_MAX: usize = 64;
+
+thread_local! {
+    /// Room for the runs of a unit.
+    static SPARE: Cell<Vec<(&'static Command, Spent)>> = const { Cell::new(Vec::new()) };
+}
+
+/// Many runs of one command.
+#[derive(Debug, Default)]
+struct Sum {
+    calls: u64,
+    duration_ns: u64,
+    failed: u64,
+    rejected: u64,
+    histogram: [u64; BUCKETS],
+}
+
+impl Tally {
+    /// A command ran.
+    #[inline]
+    pub fn ran(&mut self, command: &'static Command, spent: Spent) {
+        if self.runs.capacity() == 0 {
+            self.runs = SPARE.take();
+        }
+        if self.runs.len() == RUNS_MAX {
+            self.sum_up();
+        }
+        self.runs.push((command, spent));
+    }
+
+    /// A command was refused before it ran.
+    pub fn rejected(&mut self, command: &'static Command) {
+        self.sum_of(command).rejected += 1;
+    }
+
+    fn sum_of(&mut self, command: &'static Command) -> &mut Sum {
+        let sums = self.sums.get_or_insert_default();
+        sums.entry(command.id()).or_default()
+    }
+
+    #[cold]
+    fn sum_up(&mut self) {
+        for (command, spent) in std::mem::take(&mut self.runs) {
+            let sum = self.sum_of(command);
+            sum.calls += 1;
+            sum.duration_ns += spent.duration_ns;
+            sum.failed += u64::from(spent.failed);
+            sum.histogram[bucket_of(spent.duration_ns)] += 1;
+        }
+    }
+
+    /// Counts it all.
+    pub fn count(&mut self, counters: &ThreadCounters) {
+        for (command, spent) in self.runs.drain(..) {
+            counters
+                .command(command)
+                .ran(spent.duration_ns, spent.failed);
+        }
+        if (1..=SPARE_MAX).contains(&self.runs.capacity()) {
+            SPARE.set(std::mem::take(&mut self.runs));
+        }
+        if self.sums.is_some() {
+            self.count_sums(counters);
+        }
+    }
+
+    #[cold]
+    fn count_sums(&mut self, counters: &ThreadCounters) {
+        for (id, sum) in self.sums.take().into_iter().flatten() {
+            counters.command_by_id(id).add(&sum);
+        }
+    }
+}
+
+/// One command's figures.
+#[derive(Debug, Default)]
+pub struct CommandCounters {
+    /// Runs.
+    pub calls: Counter,
+    /// Time of all runs.
+    pub duration_ns: Counter,
+    /// Refused before they ran.
+    pub rejected: Counter,
+    /// Ran and answered with an error.
+    pub failed: Counter,
+    histogram: OnceLock<Box<[Counter; BUCKETS]>>,
+}
+
+impl CommandCounters {
+    /// Counts a run.
+    #[inline]
+    pub fn ran(&self, duration_ns: u64, failed: bool) {
+        self.calls.add(1);
+        self.duration_ns.add(duration_ns);
+        self.failed.add(u64::from(failed));
+        self.histogram.get_or_init(Box::default)[bucket_of(duration_ns)].add(1);
+    }
+
+    fn add(&self, sum: &Sum) {
+        self.calls.add(sum.calls);
+        self.duration_ns.add(sum.duration_ns);
+        self.failed.add(sum.failed);
+        self.rejected.add(sum.rejected);
+        let buckets = self.histogram.get_or_init(Box::default);
+        for (bucket, count) in buckets.iter().zip(sum.histogram) {
+            bucket.add(count);
+        }
+    }
+
+    /// Runs by duration, if there were any.
+    pub fn histogram(&self) -> Option<&[Counter; BUCKETS]> {
+        self.histogram.get().map(|buckets| &**buckets)
+    }
+
+    /// CONFIG RESETSTAT.
+    fn reset(&self) {
+        for counter in [&self.calls, &self.duration_ns, &self.rejected, &self.failed] {
+            counter.set(0);
+        }
+        for counter in self.histogram().into_iter().flatten() {
+            counter.set(0);
+        }
+    }
+}
+
+/// One thread's figures.
+#[derive(Debug)]
+pub struct ThreadCounters {
+    commands: Box<[CommandCounters]>,
+    /// Commands before the next one that is looked at for hot keys.
+    pub until_sample: Counter,
+    /// What was seen of hot keys.
+    pub hot: Mutex<Option<Lists>>,
+    /// Bytes received.
+    pub bytes_in: Counter,
+    /// Bytes sent.
+    pub bytes_out: Counter,
+    /// Reads that found something.
+    pub reads: Counter,
+    /// Writes.
+    pub writes: Counter,
+    /// Most commands that were run between a read and the next.
+    pub most_commands: Counter,
+    /// Units by their [`Kind`] and [`Extent`].
+    units: [[Counter; 3]; 2],
+}
+
+impl ThreadCounters {
+    fn new() -> ThreadCounters {
+        // The first countdown begins before the first command ([`HotKeys::prepare`](super::hotkeys::HotKeys::prepare)),
+        // which would stand for many otherwise that were never run.
+        let until_sample = Counter::new();
+        until_sample.set(u64::MAX);
+        ThreadCounters {
+            commands: registry()
+                .all()
+                .iter()
+                .map(|_| CommandCounters::default())
+                .collect(),
+            until_sample,
+            hot: Mutex::new(None),
+            bytes_in: Counter::new(),
+            bytes_out: Counter::new(),
+            reads: Counter::new(),
+            writes: Counter::new(),
+            most_commands: Counter::new(),
+            units: Default::default(),
+        }
+    }
+
+    /// Notes how many commands are run before the next read.
+    #[inline]
+    pub fn note_turn(&self, commands: usize) {
+        let commands = commands as u64;
+        if commands > self.most_commands.get() {
+            self.most_commands.set(commands);
+        }
+    }
+
+    /// A command's figures.
+    #[inline]
+    pub fn command(&self, command: &Command) -> &CommandCounters {
+        &self.commands[command.id()]
+    }
+
+    /// Counts a unit that is done.
+    #[inline]
+    pub fn ran_unit(&self, kind: Kind, extent: Extent) {
+        self.units[kind as usize][extent as usize].add(1);
+    }
+
+    /// Whether the command that just ran is to be looked at for hot keys.
+    #[inline]
+    pub fn takes_sample(&self) -> bool {
+        let left = self.until_sample.get();
+        self.until_sample.set(left.wrapping_sub(1));
+        left == 0
+    }
+
+    /// Time of all runs of all commands.
+    pub fn duration_ns(&self) -> u64 {
+        self.commands
+            .iter()
+            .map(|command| command.duration_ns.get())
+            .sum()
+    }
+
+    /// Runs of all commands.
+    pub fn calls(&self) -> u64 {
+        self.commands
+            .iter()
+            .map(|command| command.calls.get())
+            .sum()
+    }
+
+    /// The figures of the command with this id.
+    pub fn command_by_id(&self, id: usize) -> &CommandCounters {
+        &self.commands[id]
+    }
+}
+
+static ALL: Mutex<Vec<&'static ThreadCounters>> = Mutex::new(Vec::new());
+
+thread_local! {
+    static LOCAL: Cell<Option<&'static ThreadCounters>> = const { Cell::new(None) };
+}
+
+/// The calling thread's figures.
+#[inline]
+pub fn local() -> &'static ThreadCounters {
+    LOCAL.get().unwrap_or_else(register)
+}
+
+#[cold]
+fn register() -> &'static ThreadCounters {
+    let counters: &'static ThreadCounters = Box::leak(Box::new(ThreadCounters::new()));
+    ALL.lock().push(counters);
+    LOCAL.set(Some(counters));
+    counters
+}
+
+/// The figures of all threads that ever counted.
+pub fn all() -> Vec<&'static ThreadCounters> {
+    ALL.lock().clone()
+}
+
+/// The units of a kind that all threads ran.
+pub fn units(kind: Kind) -> Extents {
+    let mut extents = Extents::default();
+    for thread in all() {
+        let [one, several, all] = &thread.units[kind as usize];
+        extents.one += one.get();
+        extents.several += several.get();
+        extents.all += all.get();
+    }
+    extents
+}
+
+/// CONFIG RESETSTAT: zeroes everything. A thread that counts at this moment may keep its last addition.
+pub fn reset() {
+    for thread in all() {
+        thread.commands.iter().for_each(CommandCounters::reset);
+        for counter in [
+            &thread.bytes_in,
+            &thread.bytes_out,
+            &thread.reads,
+            &thread.writes,
+            &thread.most_commands,
+        ] {
+            counter.set(0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tally_counts_everything_once_and_only_when_it_is_told_to() {
+        let counters = ThreadCounters::new();
+        let find = |name: &str| registry().find(name.as_bytes()).expect("a command");
+        let (get, set) = (find("get"), find("set"));
+        let mut tally = Tally::default();
+        let many = RUNS_MAX as u64 * 2 + 10;
+        for number in 0..many {
+            let spent = Spent {
+                duration_ns: 2_000,
+                failed: number % 2 == 0,
+            };
+            tally.ran(get, spent);
+        }
+        tally.rejected(set);
+        assert!(tally.runs.len() <= RUNS_MAX, "it does not grow without end");
+        assert_eq!((counters.calls(), counters.duration_ns()), (0, 0));
+        tally.count(&counters);
+        tally.count(&counters);
+        let figures = counters.command(get);
+        assert_eq!(
+            (figures.calls.get(), figures.failed.get()),
+            (many, many / 2)
+        );
+        assert_eq!(figures.duration_ns.get(), many * 2_000);
+        let histogram = figures.histogram().expect("it ran");
+        assert_eq!(histogram[bucket_of(2_000)].get(), many);
+        let figures = counters.command(set);
+        assert_eq!((figures.calls.get(), figures.rejected.get()), (0, 1));
+    }
+
+    #[test]
+    fn a_unit_is_counted_by_the_part_of_the_shards_that_it_took() {
+        for (in_hand, count, expected) in [
+            (0, 8, Extent::One),
+            (1, 8, Extent::One),
+            (2, 8, Extent::Several),
+            (8, 8, Extent::All),
+            (1, 1, Extent::One),
+        ] {
+            assert_eq!(Extent::of(in_hand, count), expected);
+        }
+    }
+}

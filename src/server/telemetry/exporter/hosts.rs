@@ -1,0 +1,111 @@
+//! By which names a browser may ask. A page of somebody else's site can have a name of that site mean this machine (DNS
+//! rebinding), and would then read what is here as its own: the name that it uses gives it away.
+//!
+//! The pages of a site are for browsers, and are answered by own names only. `/metrics` is for scrapers, which come by
+//! whatever name a service has that day (Docker, Kubernetes): only a browser is held to own names there
+//! ([`is_browser`]). `/health` and `/ready` tell nothing that another site could want.
+
+use std::net::IpAddr;
+
+use hyper::header::{HOST, HeaderMap, ORIGIN, USER_AGENT};
+use hyper::{Request, body::Incoming};
+
+use basalt_commands::config::Config;
+
+/// What a client is told that came by another name.
+pub const FOREIGN: &str = "This is not a name of this server. Use its address, or have the directive console-hosts list the name.\n";
+
+/// Whether a request came by a name of this server.
+pub fn is_own(request: &Request<Incoming>, config: &Config) -> bool {
+    let mut named = request.headers().get_all(HOST).iter();
+    let host = match (request.uri().authority(), named.next(), named.next()) {
+        (Some(authority), ..) => authority.as_str(),
+        (None, Some(host), None) => host.to_str().unwrap_or_default(),
+        (None, ..) => "",
+    };
+    is_ours(host, config, &own_name())
+}
+
+/// Whether a browser asks. All of them begin their name with `Mozilla/`, which a page can not change in most of them,
+/// and say of a request why they make it, or which page wanted it; scrapers and probes do none of that.
+pub(super) fn is_browser(headers: &HeaderMap) -> bool {
+    let name = headers.get(USER_AGENT);
+    name.is_some_and(|name| name.as_bytes().starts_with(b"Mozilla/"))
+        || headers.contains_key("sec-fetch-mode")
+        || headers.contains_key(ORIGIN)
+}
+
+fn own_name() -> String {
+    let names = rustix::system::uname();
+    names.nodename().to_string_lossy().into_owned()
+}
+
+/// Whether this is an address, `localhost`, the machine's own name or one of `console-hosts`, with a port or without.
+fn is_ours(host: &str, config: &Config, own_name: &str) -> bool {
+    let Some(name) = without_port(host) else {
+        return false;
+    };
+    if name.parse::<IpAddr>().is_ok() {
+        return true;
+    }
+    let name = name.strip_suffix('.').unwrap_or(name);
+    let mut listed = config.console_hosts.split_ascii_whitespace();
+    let is = |other: &str| !other.is_empty() && name.eq_ignore_ascii_case(other);
+    is("localhost") || is(own_name) || listed.any(is)
+}
+
+/// What stands before the port, without the brackets of an IPv6 address; none if what follows is no port.
+fn without_port(host: &str) -> Option<&str> {
+    let (name, port) = match host.strip_prefix('[') {
+        Some(rest) => rest.split_once(']')?,
+        None => host.split_at(host.find(':').unwrap_or(host.len())),
+    };
+    let is_port = match port.strip_prefix(':') {
+        Some(digits) => digits.bytes().all(|digit| digit.is_ascii_digit()),
+        None => port.is_empty(),
+    };
+    (is_port && !name.is_empty()).then_some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_and_own_names_are_taken_and_others_are_not() {
+        let config = Config {
+            console_hosts: "cache.example.com  other.internal".to_owned(),
+            ..Config::default()
+        };
+        for host in [
+            "127.0.0.1",
+            "127.0.0.1:9121",
+            "[::1]:9121",
+            "[fe80::1]",
+            "localhost",
+            "LOCALHOST.:80",
+            "cache-7:9121",
+            "Cache.Example.com",
+            "other.internal:1",
+        ] {
+            assert!(is_ours(host, &config, "cache-7"), "{host}");
+        }
+        for host in [
+            "",
+            ":9121",
+            "evil.example.com",
+            "evil.example.com:9121",
+            "localhost.evil.com",
+            "cache.example.com.evil.com",
+            "127.0.0.1.evil.com",
+            "localhost:80@evil.com",
+            "localhost:x",
+            "[::1",
+            "::1",
+            "other.internal cache.example.com",
+        ] {
+            assert!(!is_ours(host, &config, "cache-7"), "{host}");
+        }
+        assert!(!is_ours("", &config, "") && !is_ours(".", &config, ""));
+    }
+}

@@ -1,0 +1,559 @@
+//! Findings about what is broken at this moment: writes that are refused for the disk, a link to the primary that is
+//! down, certificates, the cluster. Moves of slots that failed are told of for as long as other findings.
+
+use std::sync::Arc;
+
+use super::Finding;
+use super::recent::MINUTES;
+use crate::telemetry::clock;
+use crate::telemetry::observed::Observed;
+use crate::telemetry::persistence::Refusal;
+use crate::tls::contexts::OwnCertificate;
+use basalt_commands::cluster::flags::NodeFlags;
+use basalt_commands::cluster::map::ClusterMap;
+use basalt_commands::command::host::cluster::SlotMove;
+use basalt_commands::command::host::replica::{LinkState, Upstream};
+use basalt_commands::config::Config;
+use basalt_commands::config::values::system_text;
+use basalt_core::base::text::visible;
+
+/// A certificate that ends within so many days is told of: those of ACME are renewed thirty days before.
+const CERTIFICATE_DAYS: i64 = 14;
+
+const DAY_S: i64 = 24 * 60 * 60;
+
+/// The state that is judged.
+#[derive(Clone, Debug, Default)]
+pub struct Situation {
+    pub(super) config: Arc<Config>,
+    pub(super) now_s: u64,
+    /// Why clients' writes are refused, if they are because of the disk.
+    pub(super) refusal: Option<Refusal>,
+    /// Rewrites of the append-only file that failed one after the other.
+    pub(super) failed_rewrites: u64,
+    /// Whether the last snapshot in the background failed.
+    pub(super) has_failed_save: bool,
+    pub(super) upstream: Option<Upstream>,
+    pub(super) certificates: Vec<OwnCertificate>,
+    pub(super) tls_failure: Option<String>,
+    pub(super) cluster: Option<ClusterSeen>,
+}
+
+/// The cluster as this node sees it.
+#[derive(Clone, Debug)]
+pub(super) struct ClusterSeen {
+    pub(super) map: ClusterMap,
+    /// Why nodes.conf could not be written, if it could not.
+    pub(super) unsaved: Option<String>,
+    pub(super) moves: Vec<SlotMove>,
+}
+
+impl Situation {
+    /// Of this moment.
+    pub fn of(service: &dyn Observed) -> Situation {
+        use std::sync::atomic::Ordering::Relaxed;
+        let (config, telemetry) = (service.config(), service.telemetry());
+        let persistence = &telemetry.persistence;
+        let tls = service.tls();
+        Situation {
+            now_s: clock::unix_ms() / 1_000,
+            refusal: persistence.refusal(&config),
+            failed_rewrites: persistence.aof.rewrite_failures.load(Relaxed),
+            has_failed_save: !persistence.rdb.last_ok.load(Relaxed),
+            upstream: service.replication().upstream,
+            certificates: tls.map(|contexts| contexts.own.clone()).unwrap_or_default(),
+            tls_failure: service.tls_failure(),
+            cluster: service.cluster().map(|cluster| ClusterSeen {
+                map: cluster.view(),
+                unsaved: cluster.unsaved(),
+                moves: cluster.moves(),
+            }),
+            config,
+        }
+    }
+}
+
+/// The first part of MEMORY DOCTOR, which operators ask when something is wrong.
+pub fn text(situation: &Situation) -> String {
+    let mut text = String::new();
+    for (_, finding) in findings(situation) {
+        text.push_str(&format!(" * {}\n\n", finding.text));
+    }
+    match text.is_empty() {
+        true => text,
+        false => format!("What is wrong with the server:\n\n{text}"),
+    }
+}
+
+/// The findings, each with the name of its subject.
+pub fn findings(situation: &Situation) -> Vec<(&'static str, Finding)> {
+    let mut all = Vec::new();
+    let mut add = |about, judge: fn(&Situation, &mut Vec<Finding>)| {
+        let mut findings = Vec::new();
+        judge(situation, &mut findings);
+        all.extend(findings.into_iter().map(|finding| (about, finding)));
+    };
+    add("persistence", persistence);
+    add("replication", replication);
+    add("tls", tls);
+    add("cluster", cluster);
+    all
+}
+
+fn persistence(situation: &Situation, findings: &mut Vec<Finding>) {
+    match situation.refusal {
+        Some(Refusal::Log(errno)) => {
+            let why = system_text(&std::io::Error::from_raw_os_error(errno));
+            findings.push(Finding::new(
+                "appendonly",
+                format!(
+                    "Writes are refused, as the append-only file can not be written: {why}. Make room on the disk of `dir`, \
+                     or make it writable: the server tries again by itself, and takes writes once that has gone well. \
+                     CONFIG SET appendonly no does without the file."
+                ),
+            ));
+        }
+        Some(Refusal::Snapshot) => findings.push(Finding::new(
+            "stop-writes-on-bgsave-error",
+            "Writes are refused, as the last BGSAVE failed and stop-writes-on-bgsave-error is yes. The log says why it \
+             failed: mostly there is no room on the disk of `dir`, or no permission. It is tried again by itself, and \
+             writes are taken once one has gone well; BGSAVE tries at once. CONFIG SET stop-writes-on-bgsave-error no \
+             takes writes meanwhile.",
+        )),
+        None if situation.has_failed_save => findings.push(Finding::new(
+            "BGSAVE",
+            "The last BGSAVE failed: what has changed since the one before it would be lost with the server, unless it is \
+             in an append-only file. The log says why it failed; BGSAVE tries again.",
+        )),
+        None => {}
+    }
+    if situation.failed_rewrites > 0 {
+        let times = match situation.failed_rewrites {
+            1 => "The last rewrite of the append-only file".to_owned(),
+            count => format!("The last {count} rewrites of the append-only file"),
+        };
+        findings.push(Finding::new(
+            "BGREWRITEAOF",
+            format!(
+                "{times} failed, so that the file grows. The log says why: mostly there is no room for a second one. It is \
+                 tried again by itself; BGREWRITEAOF tries at once."
+            ),
+        ));
+    }
+}
+
+fn replication(situation: &Situation, findings: &mut Vec<Finding>) {
+    let Some(upstream) = &situation.upstream else {
+        return;
+    };
+    // A snapshot that comes is on its way to a link that is up.
+    if matches!(upstream.state, LinkState::Connected | LinkState::Sync) {
+        return;
+    }
+    let mut facts = upstream.info.iter();
+    let down_s = facts.find(|(name, _)| *name == "master_link_down_since_seconds");
+    let since = match down_s.and_then(|(_, seconds)| seconds.parse::<i64>().ok()) {
+        // It never was up.
+        None | Some(..0) => String::new(),
+        Some(seconds) => format!(", and has been for {seconds} s"),
+    };
+    let stale = match situation.config.replica_serve_stale_data {
+        true => "clients read what was there then",
+        false => "clients hear MASTERDOWN",
+    };
+    let text = |whom: &str| {
+        format!(
+            "The link to the primary{whom} is down{since}; meanwhile {stale}. Look whether it runs and can be reached from \
+             here, and whether masteruser and masterauth (with tls-replication: certificates) are right; the log says \
+             what was tried. If it is gone for good, REPLICAOF NO ONE makes this one the primary."
+        )
+    };
+    let mut finding = Finding::new(
+        "REPLICAOF",
+        text(&format!(
+            " {}:{}",
+            visible(upstream.host.as_bytes()),
+            upstream.port
+        )),
+    );
+    finding.unnamed = Some(text(""));
+    findings.push(finding);
+}
+
+fn tls(situation: &Situation, findings: &mut Vec<Finding>) {
+    if let Some(why) = &situation.tls_failure {
+        findings.push(Finding::new(
+            "tls-cert-file",
+            format!(
+                "TLS files have changed and can not be used, so that those before are still in force: {}. They are read \
+                 again once they change.",
+                visible(why.as_bytes())
+            ),
+        ));
+    }
+    for certificate in &situation.certificates {
+        let Some(ends_s) = certificate.ends_s else {
+            continue;
+        };
+        let left_s = ends_s - situation.now_s.cast_signed();
+        let file = visible(certificate.file.as_bytes());
+        let directive = certificate.directive;
+        let reload = "Put a new one in its place: it is read by itself within tls-auto-reload-interval, and CONFIG SET of \
+                      the same name reads it at once.";
+        if left_s <= 0 {
+            let ago = human_days(-left_s);
+            findings.push(Finding::new(
+                directive,
+                format!(
+                    "The certificate {file} ({directive}) ended {ago} ago: others refuse it. {reload}"
+                ),
+            ));
+        } else if left_s < CERTIFICATE_DAYS * DAY_S {
+            let left = human_days(left_s);
+            findings.push(Finding::new(
+                directive,
+                format!("The certificate {file} ({directive}) ends in {left}. {reload}"),
+            ));
+        }
+    }
+}
+
+fn human_days(seconds: i64) -> String {
+    match seconds {
+        ..7_200 => format!("{} minutes", seconds / 60),
+        7_200..172_800 => format!("{} hours", seconds / 3_600),
+        _ => format!("{} days", seconds / DAY_S),
+    }
+}
+
+fn cluster(situation: &Situation, findings: &mut Vec<Finding>) {
+    let Some(ClusterSeen {
+        map,
+        unsaved,
+        moves,
+    }) = &situation.cluster
+    else {
+        return;
+    };
+    if let Some(why) = unsaved {
+        findings.push(Finding::new(
+            "cluster-config-file",
+            format!(
+                "The cluster's file (cluster-config-file) can not be written: {why}. This node is silent on the bus \
+                 meanwhile, and the others take it for failed. Make room on the disk of `dir`, or make it writable: it is \
+                 tried again by itself."
+            ),
+        ));
+    }
+    availability(map, &situation.config, findings);
+    lonely_primaries(map, findings);
+    let since_s = situation.now_s.saturating_sub(60 * MINUTES as u64);
+    let failed = |each: &&SlotMove| each.state == "failed" && each.updated_s >= since_s;
+    // The latest goes first. What was moved in a later attempt is mended.
+    let mended = |each: &SlotMove| {
+        let mut later = moves.iter().take_while(|other| other.name != each.name);
+        later.any(|other| other.state == "success" && other.slots == each.slots)
+    };
+    if let Some(last) = moves.iter().filter(failed).find(|each| !mended(each)) {
+        let (way, other) = match last.is_export {
+            true => ("to", last.target),
+            false => ("from", last.source),
+        };
+        findings.push(Finding::new(
+            "CLUSTER GETSLOTMIGRATIONS",
+            format!(
+                "A move of {} slots {way} node {} failed in the last {MINUTES} minutes: {}. The slots are where they were; \
+                 CLUSTER GETSLOTMIGRATIONS shows it, and CLUSTER MIGRATESLOTS begins it anew.",
+                last.slots.len(),
+                &other.as_str()[..8],
+                visible(last.message.as_bytes())
+            ),
+        ));
+    }
+}
+
+/// Whether the cluster serves, and what is missing where it does not.
+fn availability(map: &ClusterMap, config: &Config, findings: &mut Vec<Finding>) {
+    let assigned: u16 = map.nodes.iter().map(|node| node.slots.len()).sum();
+    let unassigned = basalt_core::base::hash::SLOTS.saturating_sub(assigned);
+    let voters = || {
+        let nodes = map.nodes.iter();
+        nodes.filter(|node| node.is_primary() && !node.slots.is_empty())
+    };
+    let is_lost = NodeFlags::FAILED.or(NodeFlags::MAYBE_FAILED);
+    let reachable = voters().filter(|node| !node.flags.any(is_lost)).count();
+    let all = voters().count();
+    let is_minority = all > 0 && reachable < all / 2 + 1;
+    if is_minority {
+        findings.push(Finding::new(
+            "CLUSTER NODES",
+            format!(
+                "This node is in a minority: it reaches {reachable} of {all} primaries, and answers CLUSTERDOWN. Look at \
+                 the network between the nodes, on the ports of the bus too (cluster-port, else the port + 10000), and \
+                 bring up what is down: it serves again by itself."
+            ),
+        ));
+    }
+    let lost = map.slots_failed + map.slots_maybe_failed;
+    if lost > 0 {
+        let nodes: Vec<&str> = voters()
+            .filter(|node| node.flags.any(is_lost))
+            .map(|node| &node.id.as_str()[..8])
+            .collect();
+        findings.push(Finding::new(
+            "CLUSTER FAILOVER",
+            format!(
+                "Primaries with {lost} slots do not answer ({}). A replica takes over by itself within some node timeouts, \
+                 if there is one and the majority agrees; CLUSTER FAILOVER FORCE or TAKEOVER on a replica has it take \
+                 over without. Else bring them up again.",
+                nodes.join(", ")
+            ),
+        ));
+    }
+    if unassigned > 0 {
+        let effect = match config.cluster_require_full_coverage {
+            true => {
+                "cluster-require-full-coverage is yes, so that all keys are answered with CLUSTERDOWN"
+            }
+            false => "their keys are answered with CLUSTERDOWN",
+        };
+        findings.push(Finding::new(
+            "CLUSTER ADDSLOTSRANGE",
+            format!(
+                "{unassigned} slots have no node: {effect}. redis-cli --cluster fix gives them to one, as does CLUSTER \
+                 ADDSLOTSRANGE."
+            ),
+        ));
+    }
+    if !map.is_up && !is_minority && lost == 0 && unassigned == 0 {
+        findings.push(Finding::new(
+            "CLUSTER INFO",
+            "The cluster is down (cluster_state fail), as this node sees it, and keys are answered with CLUSTERDOWN, though \
+             every slot has a node that answers: a primary that was cut off, or has just started, waits for a moment \
+             before it serves. If it stays so, the log says more.",
+        ));
+    }
+}
+
+/// Primaries with slots that no replica could take over from.
+fn lonely_primaries(map: &ClusterMap, findings: &mut Vec<Finding>) {
+    let has_replica = |at: usize| {
+        let mut nodes = map.nodes.iter();
+        nodes.any(|node| {
+            node.primary.map(usize::from) == Some(at) && !node.flags.any(NodeFlags::FAILED)
+        })
+    };
+    let primaries = map.nodes.iter().enumerate();
+    let primaries = primaries.filter(|(_, node)| node.is_primary() && !node.slots.is_empty());
+    let lonely: Vec<&str> = primaries
+        .filter(|(at, node)| !node.flags.any(NodeFlags::FAILED) && !has_replica(*at))
+        .map(|(_, node)| &node.id.as_str()[..8])
+        .collect();
+    // A cluster without any replica was made so.
+    let has_any = map.nodes.iter().any(|node| !node.is_primary());
+    if !lonely.is_empty() && has_any {
+        findings.push(Finding::new(
+            "CLUSTER REPLICATE",
+            format!(
+                "{} has no replica that answers: if it fails, its slots are gone with it. CLUSTER REPLICATE makes a node \
+                 its replica; with cluster-migration-barrier one comes by itself from a primary that has several.",
+                match &lonely[..] {
+                    [one] => format!("The primary {one}"),
+                    several => format!("Each of the primaries {}", several.join(", ")),
+                }
+            ),
+        ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use basalt_commands::cluster::node_id::NodeId;
+    use basalt_commands::cluster::testing::{OTHER, THIRD, map};
+
+    const NOW_S: u64 = 1_800_000_000;
+
+    fn quiet() -> Situation {
+        Situation {
+            now_s: NOW_S,
+            ..Situation::default()
+        }
+    }
+
+    fn found(situation: &Situation) -> Vec<(&'static str, &'static str)> {
+        let findings = findings(situation);
+        let named = findings.iter();
+        named
+            .map(|(about, finding)| (*about, finding.remedy))
+            .collect()
+    }
+
+    #[test]
+    fn a_disk_that_takes_nothing_is_told_of_with_what_refuses_writes() {
+        let mut situation = quiet();
+        assert_eq!(
+            (found(&situation), text(&situation)),
+            (vec![], String::new())
+        );
+        situation.refusal = Some(Refusal::Log(28));
+        assert_eq!(found(&situation), [("persistence", "appendonly")]);
+        assert!(text(&situation).contains("can not be written: No space left on device."));
+        situation.refusal = Some(Refusal::Snapshot);
+        situation.has_failed_save = true;
+        situation.failed_rewrites = 3;
+        assert_eq!(
+            found(&situation),
+            [
+                ("persistence", "stop-writes-on-bgsave-error"),
+                ("persistence", "BGREWRITEAOF")
+            ]
+        );
+        situation.refusal = None;
+        situation.failed_rewrites = 0;
+        assert_eq!(found(&situation), [("persistence", "BGSAVE")]);
+    }
+
+    #[test]
+    fn a_replica_tells_of_its_link_unless_it_is_up_or_a_snapshot_comes() {
+        let mut situation = quiet();
+        let link = |state| {
+            Some(Upstream {
+                host: "cache\u{1b}".to_owned(),
+                port: 7001,
+                state,
+                offset: 5,
+                info: vec![("master_link_down_since_seconds", "42".to_owned())],
+            })
+        };
+        for state in [LinkState::Connected, LinkState::Sync] {
+            situation.upstream = link(state);
+            assert!(found(&situation).is_empty(), "{state:?}");
+        }
+        situation.upstream = link(LinkState::Connecting);
+        let findings = findings(&situation);
+        let finding = &findings[0].1;
+        assert!(finding.shown(true).starts_with(
+            "The link to the primary cache\\u{1b}:7001 is down, and has been for 42 s;"
+        ));
+        assert!(
+            finding
+                .shown(false)
+                .starts_with("The link to the primary is down")
+        );
+    }
+
+    #[test]
+    fn certificates_are_told_of_before_they_end_and_when_they_can_not_be_read_anew() {
+        let mut situation = quiet();
+        let ends = |days: i64| {
+            vec![OwnCertificate {
+                directive: "tls-cert-file",
+                file: "/etc/a.crt".to_owned(),
+                ends_s: Some(NOW_S.cast_signed() + days * DAY_S),
+            }]
+        };
+        for (days, said) in [
+            (30, None),
+            (13, Some("ends in 13 days")),
+            (1, Some("ends in 24 hours")),
+            (-3, Some("ended 3 days ago")),
+        ] {
+            situation.certificates = ends(days);
+            let text = text(&situation);
+            match said {
+                None => assert_eq!(text, ""),
+                Some(said) => assert!(text.contains(said), "{text}"),
+            }
+        }
+        situation.certificates = ends(300);
+        situation.tls_failure = Some("Failed to load certificate".to_owned());
+        assert_eq!(found(&situation), [("tls", "tls-cert-file")]);
+    }
+
+    fn of_cluster(map: ClusterMap) -> Situation {
+        Situation {
+            cluster: Some(ClusterSeen {
+                map,
+                unsaved: None,
+                moves: Vec::new(),
+            }),
+            ..quiet()
+        }
+    }
+
+    #[test]
+    fn a_cluster_that_does_not_serve_is_told_of_with_what_is_missing() {
+        let remedies = |situation: &Situation| -> Vec<&'static str> {
+            found(situation).iter().map(|(_, remedy)| *remedy).collect()
+        };
+        // The first and the third primary of three have no replica.
+        let situation = of_cluster(map());
+        assert_eq!(remedies(&situation), ["CLUSTER REPLICATE"]);
+        assert!(text(&situation).contains("Each of the primaries 00000000, 03030303 has no"));
+        let mut broken = map();
+        broken.is_up = false;
+        broken.nodes[usize::from(THIRD)]
+            .flags
+            .set(NodeFlags::FAILED);
+        broken.slots_failed = broken.nodes[usize::from(THIRD)].slots.len();
+        let situation = of_cluster(broken.clone());
+        assert_eq!(
+            remedies(&situation),
+            ["CLUSTER FAILOVER", "CLUSTER REPLICATE"]
+        );
+        assert!(text(&situation).contains("Primaries with 5461 slots do not answer (03030303)"));
+        let other = &mut broken.nodes[usize::from(OTHER)];
+        other.flags.set(NodeFlags::MAYBE_FAILED);
+        broken.slots_maybe_failed = other.slots.len();
+        let situation = of_cluster(broken);
+        assert_eq!(
+            remedies(&situation)[..2],
+            ["CLUSTER NODES", "CLUSTER FAILOVER"]
+        );
+        assert!(text(&situation).contains("it reaches 1 of 3 primaries"));
+        let mut holes = map();
+        holes.nodes[0].slots.remove(7);
+        let mut situation = of_cluster(holes);
+        assert_eq!(remedies(&situation)[0], "CLUSTER ADDSLOTSRANGE");
+        situation.cluster.as_mut().expect("one").unsaved = Some("No space left".to_owned());
+        assert_eq!(remedies(&situation)[0], "cluster-config-file");
+    }
+
+    #[test]
+    fn a_move_that_failed_of_late_is_told_of_until_it_was_repeated_well() {
+        let moved = |name, updated_s, state: &'static str| SlotMove {
+            name: NodeId::from_random([name; 20]),
+            is_export: true,
+            slots: (3..=4).collect(),
+            source: NodeId::from_random([0; 20]),
+            target: NodeId::from_random([1; 20]),
+            created_s: 1,
+            updated_s,
+            acked_s: 3,
+            state,
+            message: "the link broke".to_owned(),
+            waiting_bytes: 4,
+            paused_ms: 5,
+        };
+        let mut all_with_replicas = map();
+        for at in [0, THIRD] {
+            let mut replica = all_with_replicas.nodes[2].clone();
+            replica.primary = Some(at);
+            all_with_replicas.nodes.push(replica);
+        }
+        let mut situation = of_cluster(all_with_replicas);
+        assert!(found(&situation).is_empty());
+        let mut set = |moves| {
+            situation.cluster.as_mut().expect("one").moves = moves;
+            found(&situation)
+        };
+        assert_eq!(
+            set(vec![moved(9, NOW_S - 5, "failed")]),
+            [("cluster", "CLUSTER GETSLOTMIGRATIONS")]
+        );
+        let later = moved(8, NOW_S - 1, "success");
+        assert!(set(vec![later, moved(9, NOW_S - 5, "failed")]).is_empty());
+        assert!(set(vec![moved(9, NOW_S - 3_600, "failed")]).is_empty());
+    }
+}

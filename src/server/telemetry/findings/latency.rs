@@ -1,0 +1,366 @@
+//! What makes commands wait: LATENCY DOCTOR.
+
+use std::sync::Arc;
+
+use super::Finding;
+use super::recent::{MINUTES, OfLate, Sums};
+use crate::telemetry::clock;
+use crate::telemetry::holds::{Hold, LONG_HOLD_NS};
+use crate::telemetry::hotkeys::HotKey;
+use crate::telemetry::latency::{COMMAND, EXPIRE_CYCLE, FAST_COMMAND};
+use crate::telemetry::memory::{self, human};
+use crate::telemetry::observed::Observed;
+use basalt_commands::command::host::LatencyEvent;
+use basalt_commands::config::Config;
+use basalt_commands::config::values::Appendfsync;
+
+/// The part of all tries to take a shard that finds it held, from which on that is worth a word, in percent.
+const HELD_PERCENT: f64 = 1.0;
+
+/// Below so many tries it is too early to judge.
+const TRIES_MIN: u64 = 100_000;
+
+/// A value so large has a command on all of it hold its shard for long.
+const SLOW_BYTES: u64 = 8 << 20;
+
+/// A sync that takes so long on average makes writers wait.
+const SLOW_SYNC_US: u64 = 5_000;
+
+/// What is judged.
+#[derive(Clone, Debug, Default)]
+pub struct Situation {
+    pub(super) config: Arc<Config>,
+    /// Events that were seen of late, with their worst milliseconds.
+    pub(super) events: Vec<(String, u64)>,
+    pub(super) hot_key: Option<HotKey>,
+    /// The largest value of each type.
+    pub(super) largest: Vec<(&'static str, u64)>,
+    pub(super) late: OfLate,
+}
+
+impl Situation {
+    /// Of this moment.
+    pub fn of(service: &dyn Observed) -> Situation {
+        let telemetry = service.telemetry();
+        let since_s = (clock::unix_ms() / 1_000).saturating_sub(60 * MINUTES as u64);
+        let events = telemetry.latency.latest().into_iter();
+        let worst = |event: LatencyEvent| {
+            let samples = telemetry.latency.history(&event.name).into_iter();
+            let of_late = samples.filter(|(at_s, _)| *at_s >= since_s);
+            let worst_ms = of_late.map(|(_, ms)| ms).max()?;
+            Some((event.name, worst_ms))
+        };
+        Situation {
+            config: service.config(),
+            events: events.filter_map(worst).collect(),
+            hot_key: telemetry.hot_keys.hottest(),
+            largest: memory::largest(service),
+            late: telemetry.recent.of_late(service),
+        }
+    }
+}
+
+/// What LATENCY DOCTOR says behind what it says of events.
+pub fn text(situation: &Situation) -> String {
+    let findings = findings(situation);
+    if findings.is_empty() {
+        return String::new();
+    }
+    let mut text = "\nWhat may help:\n\n".to_owned();
+    for finding in findings {
+        text.push_str(&format!("- {}\n", finding.text));
+    }
+    text
+}
+
+/// What stands out.
+pub fn findings(situation: &Situation) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    events(situation, &mut findings);
+    shards(situation, &mut findings);
+    disk(situation, &mut findings);
+    findings
+}
+
+fn events(situation: &Situation, findings: &mut Vec<Finding>) {
+    let config = &situation.config;
+    let worst = |name: &str| {
+        let mut events = situation.events.iter();
+        events.find_map(|(event, worst_ms)| (event == name).then_some(*worst_ms))
+    };
+    let threshold_us = config.latency_monitor_threshold.saturating_mul(1_000);
+    if let Some(worst_ms) = worst(COMMAND).max(worst(FAST_COMMAND)) {
+        let which = if config.slowlog_log_slower_than < 0 {
+            format!(
+                "the slow log is off, so nothing says which ones. CONFIG SET slowlog-log-slower-than {threshold_us} turns \
+                 it on."
+            )
+        } else if threshold_us > 0 && config.slowlog_log_slower_than > threshold_us {
+            format!(
+                "the slow log only notes commands slower than the threshold of the latency monitor. CONFIG SET \
+                 slowlog-log-slower-than {threshold_us} makes both agree."
+            )
+        } else {
+            "SLOWLOG GET shows which ones.".to_owned()
+        };
+        findings.push(Finding::new(
+            "slowlog-log-slower-than",
+            format!("Commands took up to {worst_ms} ms in the last {MINUTES} minutes: {which}"),
+        ));
+    }
+    if worst(COMMAND).is_some() {
+        findings.push(Finding::new(
+            "SLOWLOG GET",
+            "Commands that visit many elements or keys (KEYS, large ranges, MSET of thousands of keys) hold their shards \
+             while they run: ask for less at a time, or use SCAN.",
+        ));
+    }
+    if let Some(worst_ms) = worst(FAST_COMMAND) {
+        findings.push(Finding::new(
+            "threads",
+            format!(
+                "A command that is fast by nature took {worst_ms} ms: the machine is likely short of CPU. Look for other \
+                 busy processes and for a limit on CPU time, and compare `threads` with the number of cores."
+            ),
+        ));
+    }
+    if let Some(worst_ms) = worst(EXPIRE_CYCLE) {
+        findings.push(Finding::new(
+            "EXPIRE",
+            format!(
+                "Deleting expired keys was {worst_ms} ms of work at once: many keys, or large ones, have one and the same \
+                 deadline. It goes in slices between which others run, and the samples are their sums, so nobody waited \
+                 for so long; INFO's eventloop_* fields and the command events tell of waits. A little randomness in \
+                 times to live spreads the work."
+            ),
+        ));
+    }
+}
+
+fn shards(situation: &Situation, findings: &mut Vec<Finding>) {
+    if let Some(HotKey {
+        key,
+        shown,
+        percent,
+    }) = &situation.hot_key
+    {
+        let rest = format!(
+            "takes {percent} % of all uses of keys. They meet on its shard, however many there are: keep copies of it \
+             under several names, or in the clients. HOTKEYS TOP shows the hottest keys."
+        );
+        findings.push(Finding {
+            text: format!("One key, {shown}, {rest}"),
+            unnamed: Some(format!("One key {rest}")),
+            key: Some(key.clone()),
+            remedy: "HOTKEYS TOP",
+        });
+    }
+    let largest = situation.largest.iter().max_by_key(|(_, bytes)| *bytes);
+    if let Some((name, bytes)) = largest.filter(|(_, bytes)| *bytes >= SLOW_BYTES) {
+        findings.push(Finding::new(
+            "MEMORY BIGKEYS",
+            format!(
+                "The largest value is a {name} of {}. A command over all of it holds its shard, and its reply takes \
+                 bandwidth: MEMORY BIGKEYS names the largest values of each type.",
+                human(*bytes)
+            ),
+        ));
+    }
+    let OfLate { sums, holds } = &situation.late;
+    let tries = sums.takes + sums.takes_found_held;
+    let percent = 100.0 * sums.takes_found_held as f64 / tries.max(1) as f64;
+    if tries >= TRIES_MIN && percent >= HELD_PERCENT {
+        findings.push(Finding::new(
+            "shards",
+            format!(
+                "{percent:.1} % of all tries to take a shard in the last {MINUTES} minutes found it held: long commands or \
+                 hot keys keep others waiting. HOTKEYS TOP and SLOWLOG GET name them; more `shards` help where many keys \
+                 are in use."
+            ),
+        ));
+    }
+    if holds.by_run.ran_ns() >= LONG_HOLD_NS {
+        findings.push(long_run(holds.by_run));
+    }
+    if holds.by_wait.waited_ns >= LONG_HOLD_NS {
+        findings.push(long_wait(holds.by_wait));
+    }
+}
+
+/// A command held a shard for long.
+fn long_run(hold: Hold) -> Finding {
+    let waited = match hold.waited_ns >= hold.ns / 10 {
+        true => format!(
+            " (for about {:.0} ms of them its thread waited for a core)",
+            hold.waited_ns as f64 / 1e6
+        ),
+        false => String::new(),
+    };
+    Finding::new(
+        "SLOWLOG GET",
+        format!(
+            "A shard was held for {:.0} ms{waited} at once in the last {MINUTES} minutes: every command on its keys waited \
+             for that. SLOWLOG GET shows what ran for so long.",
+            hold.ns as f64 / 1e6
+        ),
+    )
+}
+
+/// A shard was held for long by a thread that got no core.
+fn long_wait(hold: Hold) -> Finding {
+    Finding::new(
+        "threads",
+        format!(
+            "A shard was held for {:.0} ms at once in the last {MINUTES} minutes, and for about {:.0} ms of them the thread \
+             that held it waited for a core: the machine has none free, and no command is to blame. Look for other busy \
+             processes and for a limit on CPU time, and compare `threads` with the number of cores.",
+            hold.ns as f64 / 1e6,
+            hold.waited_ns as f64 / 1e6
+        ),
+    )
+}
+
+fn disk(situation: &Situation, findings: &mut Vec<Finding>) {
+    let Situation { config, late, .. } = situation;
+    let Sums {
+        syncs,
+        sync_total_us,
+        delayed_syncs,
+        waits_for_disk,
+        waits_for_replica,
+        ..
+    } = &late.sums;
+    let mean_us = sync_total_us.checked_div(*syncs).unwrap_or(0);
+    if config.appendfsync == Appendfsync::Always && mean_us >= SLOW_SYNC_US {
+        findings.push(Finding::new(
+            "appendfsync",
+            format!(
+                "A sync of the append-only file takes {:.1} ms on average, and with appendfsync always each write waits \
+                 for one. A faster disk helps, or appendfsync everysec, if a second of writes may be lost.",
+                mean_us as f64 / 1e3
+            ),
+        ));
+    }
+    if *delayed_syncs > 0 {
+        findings.push(Finding::new(
+            "no-appendfsync-on-rewrite",
+            format!(
+                "The disk was behind {delayed_syncs} times in the last {MINUTES} minutes: what was to be appended went on while the sync before it was \
+                 not done (aof_delayed_fsync), so that more than a second of writes was at stake. Look for what else \
+                 writes to this disk; no-appendfsync-on-rewrite yes leaves syncs out while the file is rewritten."
+            ),
+        ));
+    }
+    if *waits_for_disk > 0 {
+        findings.push(Finding::new(
+            "appendonly",
+            format!(
+                "Writers waited {waits_for_disk} times in the last {MINUTES} minutes as the disk did not take the append-only file as fast as they \
+                 wrote (writer_waits_for_disk)."
+            ),
+        ));
+    }
+    if *waits_for_replica > 0 {
+        findings.push(Finding::new(
+            "client-output-buffer-limit",
+            format!(
+                "Writers waited {waits_for_replica} times in the last {MINUTES} minutes for a replica that is behind (writer_waits_for_replica). \
+                 client-output-buffer-limit replica says when such a replica is let go."
+            ),
+        ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn remedies(situation: &Situation) -> Vec<&'static str> {
+        let findings = findings(situation);
+        findings.iter().map(|finding| finding.remedy).collect()
+    }
+
+    #[test]
+    fn a_quiet_server_has_nothing_to_say_and_each_event_its_own_advice() {
+        let mut situation = Situation::default();
+        assert_eq!(
+            (text(&situation), remedies(&situation)),
+            (String::new(), vec![])
+        );
+        situation.events = vec![(COMMAND.to_owned(), 20), (EXPIRE_CYCLE.to_owned(), 30)];
+        situation.config = Arc::new(Config {
+            latency_monitor_threshold: 5,
+            ..Config::default()
+        });
+        assert_eq!(
+            remedies(&situation),
+            ["slowlog-log-slower-than", "SLOWLOG GET", "EXPIRE"]
+        );
+        let shown = text(&situation);
+        assert!(
+            shown.contains("took up to 20 ms") && shown.contains("slowlog-log-slower-than 5000"),
+            "{shown}"
+        );
+    }
+
+    #[test]
+    fn large_values_held_shards_and_slow_disks_are_told_with_their_figures() {
+        let mut situation = Situation {
+            largest: vec![("hash", 1_000), ("list", 20 << 20)],
+            ..Situation::default()
+        };
+        assert!(text(&situation).contains("a list of 20.00M"));
+        situation.largest.clear();
+        situation.late.holds.by_run = Hold {
+            ns: 250_000_000,
+            waited_ns: 0,
+        };
+        situation.late.holds.by_wait = situation.late.holds.by_run;
+        let sums = &mut situation.late.sums;
+        (sums.takes, sums.takes_found_held) = (960_000, 40_000);
+        assert_eq!(remedies(&situation), ["shards", "SLOWLOG GET"]);
+        let shown = text(&situation);
+        assert!(
+            shown.contains("4.0 % of all tries") && shown.contains("held for 250 ms at once"),
+            "{shown}"
+        );
+        // The same hold of a thread that got no core is no matter of commands.
+        situation.late.holds.by_run = Hold::default();
+        situation.late.holds.by_wait.waited_ns = 240_000_000;
+        assert_eq!(remedies(&situation), ["shards", "threads"]);
+        assert!(text(&situation).contains("for about 240 ms of them the thread"));
+        situation.late = OfLate::default();
+        let sums = &mut situation.late.sums;
+        (sums.syncs, sums.sync_total_us) = (100, 1_200_000);
+        assert_eq!(remedies(&situation), [] as [&str; 0]);
+        situation.config = Arc::new(Config {
+            appendfsync: Appendfsync::Always,
+            ..Config::default()
+        });
+        assert!(text(&situation).contains("takes 12.0 ms on average"));
+        situation.late.sums.delayed_syncs = 3;
+        situation.late.sums.waits_for_replica = 2;
+        assert_eq!(remedies(&situation).len(), 3);
+    }
+
+    #[test]
+    fn a_key_is_named_only_where_it_may_be() {
+        let situation = Situation {
+            hot_key: Some(HotKey {
+                key: b"secret".to_vec(),
+                shown: "\"secret\"".to_owned(),
+                percent: 40,
+            }),
+            ..Situation::default()
+        };
+        let [finding] = &findings(&situation)[..] else {
+            panic!("one is found")
+        };
+        assert!(
+            finding
+                .shown(true)
+                .starts_with("One key, \"secret\", takes 40 %")
+        );
+        assert!(finding.shown(false).starts_with("One key takes 40 %"));
+    }
+}

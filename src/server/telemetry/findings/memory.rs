@@ -1,0 +1,449 @@
+//! What stands out in how memory is used: MEMORY DOCTOR.
+
+use std::sync::Arc;
+
+use super::Finding;
+use super::recent::MINUTES;
+use crate::telemetry::memory::{self, Used, human};
+use crate::telemetry::miss_ratio::{CurveFigures, PERCENT};
+use crate::telemetry::observed::Observed;
+use crate::telemetry::process;
+use crate::telemetry::snapshot::Eviction;
+use basalt_commands::command::host::MemoryReport;
+use basalt_commands::config::Config;
+use basalt_commands::config::values::MaxmemoryPolicy;
+
+/// Below which it is too early to judge.
+const LITTLE_BYTES: u64 = 5 << 20;
+
+/// What a difference has to come to.
+const NOTABLE_BYTES: u64 = 10 << 20;
+
+/// What of a process the program and its threads take, which no data account for.
+const PROGRAM_BYTES: u64 = 24 << 20;
+
+/// What a client holds on average without being notable.
+const CLIENT_BYTES: u64 = 200 << 10;
+
+/// The part of all data that makes one value notable.
+const LARGE_PART: f64 = 0.1;
+
+/// The part of a limit from which on it is as good as reached.
+const CLOSE: f64 = 0.95;
+
+/// Points of hit ratio that make other sizes of memory worth a word.
+const NOTABLE_POINTS: f64 = 0.02;
+
+/// What is judged.
+#[derive(Clone, Debug, Default)]
+pub struct Situation {
+    pub(super) report: MemoryReport,
+    pub(super) clients: u64,
+    pub(super) config: Arc<Config>,
+    pub(super) machine_bytes: u64,
+    pub(super) eviction: Eviction,
+    /// Keys that were evicted of late.
+    pub(super) evicted: u64,
+    pub(super) curve: CurveFigures,
+}
+
+impl Situation {
+    /// Of this moment.
+    pub fn of(service: &dyn Observed) -> Situation {
+        let used = Used::now(service.telemetry());
+        let clients = memory::client_figures(service);
+        let all_published = service.all_published();
+        Situation {
+            report: memory::report(service, service.telemetry(), clients, used),
+            clients: service.clients().count() as u64,
+            config: service.config(),
+            machine_bytes: process::total_memory_bytes(),
+            eviction: Eviction::now(service),
+            evicted: service.telemetry().recent.of_late(service).sums.evicted,
+            curve: CurveFigures::gather(all_published),
+        }
+    }
+}
+
+/// MEMORY DOCTOR.
+pub fn text(situation: &Situation) -> String {
+    let used = situation.report.used;
+    let findings = findings(situation);
+    if findings.is_empty() && used < LITTLE_BYTES {
+        return format!(
+            "Only {} are in use: too little to judge how memory is used. Ask again once there is data.\n",
+            human(used)
+        );
+    }
+    if findings.is_empty() {
+        return "Nothing stands out in how memory is used.\n".to_owned();
+    }
+    let mut text = "What stands out in how memory is used:\n\n".to_owned();
+    for finding in findings {
+        text.push_str(&format!(" * {}\n\n", finding.text));
+    }
+    text
+}
+
+/// What stands out; but for a limit that is reached, nothing while there is too little to judge.
+pub fn findings(situation: &Situation) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    limit(situation, &mut findings);
+    if situation.report.used >= LITTLE_BYTES {
+        resident(situation, &mut findings);
+        holders(situation, &mut findings);
+    }
+    findings
+}
+
+/// The limit: that there is none, that it is reached, and what another one would bring.
+fn limit(situation: &Situation, findings: &mut Vec<Finding>) {
+    let Situation {
+        report,
+        config,
+        eviction,
+        curve,
+        ..
+    } = situation;
+    let (used, machine) = (report.used, situation.machine_bytes);
+    if config.maxmemory == 0 && machine > 0 && used as f64 > machine as f64 * 0.75 {
+        findings.push(Finding::new(
+            "maxmemory",
+            format!(
+                "There is no limit to memory, and {} of the machine's {} are in use: the system ends a process that \
+                 takes more than there is. Set maxmemory, and maxmemory-policy to what may be given up.",
+                human(used),
+                human(machine)
+            ),
+        ));
+    }
+    let is_close = config.maxmemory > 0 && used as f64 >= config.maxmemory as f64 * CLOSE;
+    if is_close && config.maxmemory_policy == MaxmemoryPolicy::Noeviction {
+        findings.push(Finding::new(
+            "maxmemory-policy",
+            format!(
+                "{} of maxmemory's {} are in use and maxmemory-policy is noeviction: commands that need memory are \
+                 refused. Raise maxmemory, or set maxmemory-policy allkeys-lfu if this is a cache.",
+                human(used),
+                human(config.maxmemory)
+            ),
+        ));
+    }
+    if eviction.exceeded_ms > 1_000 {
+        findings.push(Finding::new(
+            "maxmemory",
+            format!(
+                "Memory has been above maxmemory for {:.1} s, and {} are yet to be evicted: more is written than \
+                 eviction can make room for, or too few keys may go (maxmemory-policy {}).",
+                eviction.exceeded_ms as f64 / 1e3,
+                human(eviction.debt_bytes),
+                config.maxmemory_policy.name()
+            ),
+        ));
+    }
+    if let Some(more) = curve.gain(200)
+        && situation.evicted > 0
+        && more >= NOTABLE_POINTS
+    {
+        findings.push(Finding::new(
+            "maxmemory",
+            format!(
+                "Keys are evicted ({} in the last {MINUTES} minutes), and twice the memory would raise the hit ratio by {:.1} points: the \
+                 miss-ratio curve says {:.1} % instead of {:.1} %. Raise maxmemory.",
+                situation.evicted,
+                100.0 * more,
+                100.0 * (curve.measured.unwrap_or_default() + more),
+                100.0 * curve.measured.unwrap_or_default()
+            ),
+        ));
+    }
+    if let Some(less) = curve.gain(50)
+        && config.maxmemory > 0
+        && curve.memory_bytes >= NOTABLE_BYTES * 10
+        && curve.reads >= 100_000
+        && less > -NOTABLE_POINTS / 4.0
+    {
+        findings.push(Finding::new(
+            "maxmemory",
+            format!(
+                "Half of the memory would do: the miss-ratio curve says that {} instead of {} cost {:.1} points of the \
+                 hit ratio. maxmemory may be lowered.",
+                human(curve.memory_bytes / 2),
+                human(curve.memory_bytes),
+                -100.0 * less.min(0.0)
+            ),
+        ));
+    }
+}
+
+/// What the process takes beyond what is in use.
+fn resident(situation: &Situation, findings: &mut Vec<Finding>) {
+    let Situation { report, config, .. } = situation;
+    let exceeds = |part: u64, whole: u64, ratio: f64| {
+        part > whole + NOTABLE_BYTES && part as f64 > whole as f64 * ratio
+    };
+    // A peak that is over and has left nothing behind is none of anybody's business any more.
+    let of_data = report.rss.saturating_sub(PROGRAM_BYTES);
+    if report.peak as f64 > report.used as f64 * 1.5 && exceeds(of_data, report.used, 1.25) {
+        findings.push(Finding::new(
+            "MEMORY PURGE",
+            format!(
+                "Memory use was {} at its peak since the start and is {} now. Pages that are only partly free stay with the process, so \
+                 its resident set may be larger than the data needs; they are filled again when data comes. MEMORY \
+                 PURGE gives back what is wholly free.",
+                human(report.peak),
+                human(report.used)
+            ),
+        ));
+    }
+    if exceeds(report.allocator_active, report.allocator_allocated, 1.1) {
+        let gaps = report.allocator_active - report.allocator_allocated;
+        let least = config.active_defrag_ignore_bytes;
+        let cure = match config.activedefrag {
+            true if gaps >= least => "activedefrag moves what is left together".to_owned(),
+            true => format!(
+                "activedefrag leaves gaps below active-defrag-ignore-bytes ({}) alone",
+                human(least)
+            ),
+            false => "activedefrag yes moves what is left together".to_owned(),
+        };
+        findings.push(Finding::new(
+            "activedefrag",
+            format!(
+                "The allocator's pages are filled unevenly: {} of them hold {} (external fragmentation above 1.1), \
+                 usually after many values were deleted. New values of the same sizes fill the gaps; {cure}.",
+                human(report.allocator_active),
+                human(report.allocator_allocated)
+            ),
+        ));
+    }
+    if exceeds(report.allocator_resident, report.allocator_active, 1.1) {
+        findings.push(Finding::new(
+            "MEMORY PURGE",
+            format!(
+                "The allocator keeps free pages ({}) that it has not yet given back. It does so by itself within \
+                 seconds; MEMORY PURGE does so at once.",
+                human(report.allocator_resident - report.allocator_active)
+            ),
+        ));
+    }
+    let accounted = report.allocator_resident + PROGRAM_BYTES;
+    if exceeds(report.rss, accounted, 1.1) {
+        findings.push(Finding::new(
+            "disable-thp",
+            format!(
+                "The process has {} that do not come from the allocator: stacks of threads, the program, or huge pages \
+                 that the kernel joined (disable-thp).",
+                human(report.rss - report.allocator_resident)
+            ),
+        ));
+    }
+}
+
+/// What holds much of it.
+fn holders(situation: &Situation, findings: &mut Vec<Finding>) {
+    let Situation {
+        report,
+        config,
+        clients,
+        ..
+    } = situation;
+    if *clients > 0 && report.clients / clients > CLIENT_BYTES {
+        findings.push(Finding::new(
+            "maxmemory-clients",
+            format!(
+                "Clients hold {} on average. CLIENT LIST shows which have much unread input (qbuf) or unsent output \
+                 (omem); maxmemory-clients closes the largest when all together take too much.",
+                human(report.clients / clients)
+            ),
+        ));
+    }
+    if report.kept_for_replicas > NOTABLE_BYTES
+        && report.kept_for_replicas > config.repl_backlog_size / 2
+    {
+        findings.push(Finding::new(
+            "client-output-buffer-limit",
+            format!(
+                "A slow replica has {} of the stream kept for it, beyond repl-backlog-size ({}). It is not counted \
+                 against maxmemory; client-output-buffer-limit replica bounds it.",
+                human(report.kept_for_replicas),
+                human(config.repl_backlog_size)
+            ),
+        ));
+    }
+    let largest = report.largest.iter().max_by_key(|(_, bytes)| *bytes);
+    if let Some((name, bytes)) = largest
+        && *bytes >= NOTABLE_BYTES
+        && *bytes as f64 >= report.dataset as f64 * LARGE_PART
+    {
+        findings.push(Finding::new(
+            "MEMORY BIGKEYS",
+            format!(
+                "One {name} alone takes {} of the {} that all data take. Eviction and expiry can only give it up \
+                 whole; MEMORY BIGKEYS names the largest values of each type.",
+                human(*bytes),
+                human(report.dataset)
+            ),
+        ));
+    }
+}
+
+impl CurveFigures {
+    /// How many points (as a part of 1) the hit ratio would gain with so many percent of the memory; less than 0: lose.
+    pub fn gain(&self, percent: u64) -> Option<f64> {
+        let at = PERCENT.iter().position(|each| *each == percent)?;
+        Some(self.corrected?[at] - self.measured?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn quiet() -> Situation {
+        let used = 100 << 20;
+        Situation {
+            report: MemoryReport {
+                used,
+                peak: used,
+                allocator_allocated: used,
+                allocator_active: used,
+                allocator_resident: used,
+                rss: used,
+                ..MemoryReport::default()
+            },
+            clients: 1,
+            machine_bytes: 16 << 30,
+            ..Situation::default()
+        }
+    }
+
+    fn remedies(situation: &Situation) -> Vec<&'static str> {
+        let findings = findings(situation);
+        findings.iter().map(|finding| finding.remedy).collect()
+    }
+
+    #[test]
+    fn the_doctor_names_what_stands_out_and_nothing_else() {
+        let mut situation = quiet();
+        situation.report.used = 1 << 20;
+        assert!(text(&situation).contains("too little") && findings(&situation).is_empty());
+        situation.config = Arc::new(Config {
+            maxmemory: 1 << 20,
+            ..Config::default()
+        });
+        assert_eq!(
+            remedies(&situation),
+            ["maxmemory-policy"],
+            "a small limit is one"
+        );
+        assert!(text(&situation).contains("commands that need memory are refused"));
+        // A program with little data takes more than these.
+        let mut situation = quiet();
+        situation.report.used = 8 << 20;
+        situation.report.peak = situation.report.used;
+        situation.report.allocator_resident = 8 << 20;
+        situation.report.rss = 40 << 20;
+        assert!(findings(&situation).is_empty());
+        // Nor is a peak that was given back.
+        situation.report.peak = 56 << 20;
+        situation.report.rss = 32 << 20;
+        assert!(findings(&situation).is_empty());
+        let mut situation = quiet();
+        assert_eq!(
+            text(&situation),
+            "Nothing stands out in how memory is used.\n"
+        );
+        situation.report.dataset = 50 << 20;
+        situation.report.largest = vec![("string", 20_000), ("list", 20 << 20)];
+        assert!(text(&situation).contains("One list alone takes 20.00M of the 50.00M"));
+        situation.report.largest = vec![("string", 20_000)];
+        situation.report.peak *= 2;
+        assert!(
+            !text(&situation).contains("at its peak"),
+            "nothing is left of it"
+        );
+        situation.report.rss = situation.report.used * 2;
+        situation.report.allocator_resident = situation.report.rss;
+        situation.report.allocator_active = situation.report.rss;
+        situation.report.allocator_allocated = situation.report.rss;
+        situation.report.clients = 1 << 20;
+        situation.clients = 2;
+        let shown = text(&situation);
+        assert!(shown.contains("at its peak") && shown.contains("on average"));
+        assert_eq!(shown.matches(" * ").count(), 2);
+        assert_eq!(remedies(&situation), ["MEMORY PURGE", "maxmemory-clients"]);
+    }
+
+    #[test]
+    fn a_limit_that_is_missing_or_reached_names_the_directive_that_mends_it() {
+        let mut situation = quiet();
+        situation.machine_bytes = 120 << 20;
+        assert_eq!(remedies(&situation), ["maxmemory"]);
+        let full = Config {
+            maxmemory: 101 << 20,
+            ..Config::default()
+        };
+        situation.config = Arc::new(full);
+        assert_eq!(remedies(&situation), ["maxmemory-policy"]);
+        let shown = text(&situation);
+        assert!(
+            shown.contains("100.00M of maxmemory's 101.00M are in use"),
+            "{shown}"
+        );
+        situation.config = Arc::default();
+        situation.machine_bytes = 16 << 30;
+        situation.eviction.exceeded_ms = 2_500;
+        situation.eviction.debt_bytes = 3 << 20;
+        let shown = text(&situation);
+        assert!(
+            shown.contains("above maxmemory for 2.5 s, and 3.00M"),
+            "{shown}"
+        );
+    }
+
+    #[test]
+    fn the_curve_says_when_more_memory_is_worth_it_and_when_less_would_do() {
+        let mut situation = quiet();
+        situation.evicted = 7;
+        situation.curve = CurveFigures {
+            measured: Some(0.60),
+            corrected: Some([0.40, 0.52, 0.60, 0.685, 0.70]),
+            memory_bytes: 500 << 20,
+            reads: 200_000,
+            ..CurveFigures::default()
+        };
+        let shown = text(&situation);
+        assert!(
+            shown.contains("by 8.5 points") && shown.contains("68.5 % instead of 60.0 %"),
+            "{shown}"
+        );
+        situation.curve.corrected = Some([0.50, 0.599, 0.60, 0.605, 0.61]);
+        assert!(findings(&situation).is_empty());
+        situation.config = Arc::new(Config {
+            maxmemory: 1 << 30,
+            ..Config::default()
+        });
+        let shown = text(&situation);
+        assert!(
+            shown.contains("250.00M instead of 500.00M cost 0.1 points"),
+            "{shown}"
+        );
+    }
+
+    #[test]
+    fn pages_that_are_filled_unevenly_lead_to_activedefrag() {
+        let mut situation = quiet();
+        let report = &mut situation.report;
+        report.allocator_active = report.used + (40 << 20);
+        report.allocator_resident = report.allocator_active;
+        report.rss = report.allocator_active;
+        assert_eq!(remedies(&situation), ["activedefrag"]);
+        assert!(text(&situation).contains("140.00M of them hold 100.00M"));
+        situation.config = Arc::new(Config {
+            activedefrag: true,
+            ..Config::default()
+        });
+        assert!(text(&situation).contains("below active-defrag-ignore-bytes (100.00M)"));
+    }
+}

@@ -1,0 +1,194 @@
+//! What happened in the last minutes. Findings are about that, so that what was mended, or was long ago, is none any
+//! more: a sum counts by how much it grew, a longest time by the longest of each minute.
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering::Relaxed;
+
+use parking_lot::Mutex;
+
+use crate::telemetry::holds::Longest;
+use crate::telemetry::observed::Observed;
+
+/// Minutes that count, and the one that is not over yet.
+pub const MINUTES: usize = 10;
+
+/// Sums since the start, or by how much they grew of late.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sums {
+    /// Times that shards were taken.
+    pub takes: u64,
+    /// Tries that found them held.
+    pub takes_found_held: u64,
+    /// Syncs of the append-only file.
+    pub syncs: u64,
+    /// What they took.
+    pub sync_total_us: u64,
+    /// Writes that did not wait for the sync before them.
+    pub delayed_syncs: u64,
+    /// Times that writers waited for the disk.
+    pub waits_for_disk: u64,
+    /// Times that writers waited for a replica.
+    pub waits_for_replica: u64,
+    /// Keys that were evicted.
+    pub evicted: u64,
+}
+
+impl Sums {
+    fn now(service: &dyn Observed) -> Sums {
+        let persistence = &service.telemetry().persistence;
+        let (aof, waits) = (&persistence.aof, &persistence.writer_waits);
+        let all_published = service.all_published();
+        let syncs = aof.fsync.counts.iter().map(|count| count.load(Relaxed));
+        let mut sums = Sums {
+            syncs: syncs.sum(),
+            sync_total_us: aof.fsync.total_us.load(Relaxed),
+            delayed_syncs: aof.delayed_fsync.load(Relaxed),
+            waits_for_disk: waits.for_disk.load(Relaxed),
+            waits_for_replica: waits.for_replica.load(Relaxed),
+            evicted: (all_published.iter())
+                .map(|shard| shard.all_counts().evicted)
+                .sum(),
+            ..Sums::default()
+        };
+        for shard in 0..all_published.len() {
+            let token = service.token(shard);
+            sums.takes += token.takes;
+            sums.takes_found_held += token.takes_found_held;
+        }
+        sums
+    }
+
+    fn since(self, then: Sums) -> Sums {
+        let more = u64::saturating_sub;
+        Sums {
+            takes: more(self.takes, then.takes),
+            takes_found_held: more(self.takes_found_held, then.takes_found_held),
+            syncs: more(self.syncs, then.syncs),
+            sync_total_us: more(self.sync_total_us, then.sync_total_us),
+            delayed_syncs: more(self.delayed_syncs, then.delayed_syncs),
+            waits_for_disk: more(self.waits_for_disk, then.waits_for_disk),
+            waits_for_replica: more(self.waits_for_replica, then.waits_for_replica),
+            evicted: more(self.evicted, then.evicted),
+        }
+    }
+}
+
+/// What happened of late.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OfLate {
+    /// By how much sums grew.
+    pub sums: Sums,
+    /// The longest holds of shards.
+    pub holds: Longest,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Recent {
+    minutes: Mutex<Minutes>,
+}
+
+#[derive(Debug, Default)]
+struct Minutes {
+    /// Number of the minute that is not over yet, since 1970.
+    number: u64,
+    /// Second in which threads were last read.
+    read_s: u64,
+    /// The end of each minute, oldest first: sums, and the longest holds within the minute.
+    ended: VecDeque<(Sums, Longest)>,
+}
+
+impl Minutes {
+    /// Keeps what was when a minute ended: one more than count, for the sums that the first one of them began with.
+    fn end(&mut self, sums: Sums, holds: Longest) {
+        self.ended.push_back((sums, holds));
+        if self.ended.len() > MINUTES + 1 {
+            self.ended.pop_front();
+        }
+    }
+
+    fn of_late(&self, now: Sums, holds: Longest) -> OfLate {
+        // A server that started of late began with nothing.
+        let (before, counted) = match self.ended.len() > MINUTES {
+            true => (self.ended[0].0, 1),
+            false => (Sums::default(), 0),
+        };
+        let ended = self.ended.iter().skip(counted).map(|(_, longest)| *longest);
+        OfLate {
+            sums: now.since(before),
+            holds: ended.fold(holds, Longest::with),
+        }
+    }
+}
+
+impl Recent {
+    /// To be called once a second or so; notes when a minute has ended.
+    pub fn tick(&self, service: &dyn Observed, now_s: u64) {
+        let holds = &service.telemetry().holds;
+        let mut minutes = self.minutes.lock();
+        if std::mem::replace(&mut minutes.read_s, now_s) != now_s {
+            holds.read();
+        }
+        let before = std::mem::replace(&mut minutes.number, now_s / 60);
+        if before == now_s / 60 || before == 0 {
+            return;
+        }
+        for shard in 0..service.all_published().len() {
+            service.forget_recent_hold(shard);
+        }
+        minutes.end(Sums::now(service), holds.take_longest());
+    }
+
+    /// What happened in the last minutes.
+    pub fn of_late(&self, service: &dyn Observed) -> OfLate {
+        let longest = service.telemetry().holds.longest();
+        self.minutes.lock().of_late(Sums::now(service), longest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::telemetry::holds::Hold;
+
+    #[test]
+    fn what_was_long_ago_does_not_count_any_more() {
+        let sums = |delayed_syncs| Sums {
+            delayed_syncs,
+            ..Sums::default()
+        };
+        let mut minutes = Minutes::default();
+        let holds = |ns| {
+            let hold = Hold { ns, waited_ns: 0 };
+            Longest {
+                by_run: hold,
+                by_wait: hold,
+            }
+        };
+        let late = |minutes: &Minutes, now| {
+            let late = minutes.of_late(sums(now), holds(3));
+            (late.sums.delayed_syncs, late.holds.by_run.ns)
+        };
+        assert_eq!(late(&minutes, 5), (5, 3), "all is of late at the start");
+        minutes.end(sums(7), holds(90));
+        for _ in 1..MINUTES {
+            minutes.end(sums(7), holds(1));
+        }
+        assert_eq!(late(&minutes, 8), (8, 90));
+        minutes.end(sums(7), holds(2));
+        assert_eq!(late(&minutes, 8), (1, 3));
+    }
+
+    #[test]
+    fn a_minute_ends_once_and_takes_the_holds_with_it() {
+        let _counting = crate::telemetry::COUNTING.lock();
+        let config = std::sync::Arc::new(basalt_commands::config::Config::default());
+        let telemetry = crate::telemetry::Telemetry::new(None, 1);
+        let service = crate::start::build(config, 2, telemetry);
+        let recent = Recent::default();
+        for now_s in [600, 601, 659, 660, 661, 725] {
+            recent.tick(&service, now_s);
+        }
+        assert_eq!(recent.minutes.lock().ended.len(), 2);
+    }
+}

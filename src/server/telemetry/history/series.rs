@@ -1,0 +1,468 @@
+//! What the past is kept of, one row each: a name that stays, a unit, what it says, and how it is read from what is
+//! published.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::telemetry::histogram::{self, Buckets};
+use crate::telemetry::info;
+use crate::telemetry::observed::Observed;
+use crate::telemetry::snapshot::Snapshot;
+use basalt_commands::command::host::primary::ReplicaFacts;
+use basalt_commands::config::Config;
+
+/// Figures that a reading takes of a row at most.
+pub const READ_EACH: usize = 2;
+
+/// What a reading is taken from.
+pub struct Source<'a> {
+    service: &'a dyn Observed,
+    config: Arc<Config>,
+    /// All figures of the moment.
+    pub snapshot: Snapshot,
+}
+
+impl Source<'_> {
+    /// The figures of this moment.
+    pub fn gather(service: &dyn Observed) -> Source<'_> {
+        Source {
+            service,
+            config: service.config(),
+            snapshot: Snapshot::gather(service),
+        }
+    }
+
+    fn field(&self, name: &str) -> f64 {
+        let number = info::number(self.service, &self.config, &self.snapshot, name);
+        number.unwrap_or(f64::NAN)
+    }
+}
+
+/// What values count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// How many there are.
+    Count,
+    /// How many in a second.
+    PerSecond,
+    /// Bytes.
+    Bytes,
+    /// Bytes in a second.
+    BytesPerSecond,
+    /// Microseconds.
+    Microseconds,
+    /// Seconds.
+    Seconds,
+    /// A part of a whole in percent.
+    Percent,
+}
+
+impl Unit {
+    /// As the API names it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Unit::Count => "count",
+            Unit::PerSecond => "per_second",
+            Unit::Bytes => "bytes",
+            Unit::BytesPerSecond => "bytes_per_second",
+            Unit::Microseconds => "microseconds",
+            Unit::Seconds => "seconds",
+            Unit::Percent => "percent",
+        }
+    }
+}
+
+/// What a minute keeps of its seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fold {
+    /// The mean.
+    Mean,
+    /// The largest.
+    Max,
+}
+
+/// How a row is read.
+pub(super) enum Read {
+    /// A figure as it is.
+    Gauge(fn(&Source<'_>) -> f64),
+    /// A field of INFO as it is.
+    Field(&'static str),
+    /// A sum that only grows, of which the growth in a second is kept.
+    Rate(fn(&Source<'_>) -> f64),
+    /// A field of INFO that is such a sum.
+    FieldRate(&'static str),
+    /// How much one field of INFO grew, in percent of what both did.
+    Share([&'static str; READ_EACH]),
+    /// How much one sum grew, for each by which the other did.
+    Mean(fn(&Source<'_>) -> [f64; READ_EACH]),
+    /// What so many percent of all commands stayed below.
+    Percentile(f64),
+}
+
+/// One row.
+pub struct Series {
+    /// As the API names it.
+    pub name: &'static str,
+    /// What its values count.
+    pub unit: Unit,
+    /// What it says, in a few words.
+    pub says: &'static str,
+    /// What a minute keeps of it.
+    pub fold: Fold,
+    pub(super) read: Read,
+}
+
+impl Series {
+    const fn new(name: &'static str, unit: Unit, says: &'static str, read: Read) -> Series {
+        let fold = Fold::Mean;
+        Series {
+            name,
+            unit,
+            says,
+            fold,
+            read,
+        }
+    }
+
+    /// A minute keeps its worst second.
+    const fn worst(self) -> Series {
+        let fold = Fold::Max;
+        Series { fold, ..self }
+    }
+
+    pub(super) fn figures(&self, source: &Source<'_>) -> [f64; READ_EACH] {
+        match self.read {
+            Read::Gauge(read) | Read::Rate(read) => [read(source), 0.0],
+            Read::Field(name) | Read::FieldRate(name) => [source.field(name), 0.0],
+            Read::Share(names) => names.map(|name| source.field(name)),
+            Read::Mean(read) => read(source),
+            Read::Percentile(_) => [0.0; READ_EACH],
+        }
+    }
+}
+
+/// The place of a row in [`SERIES`].
+pub fn find(name: &str) -> Option<usize> {
+    SERIES.iter().position(|row| row.name == name)
+}
+
+/// What so many percent of these runs stayed below, in microseconds; no number where nothing ran.
+pub(super) fn percentile_us(ran: &Buckets, percent: f64) -> f64 {
+    match ran.iter().all(|count| *count == 0) {
+        true => f64::NAN,
+        false => histogram::percentile_ns(ran, percent) / 1e3,
+    }
+}
+
+const fn field(name: &'static str, unit: Unit, says: &'static str, field: &'static str) -> Series {
+    Series::new(name, unit, says, Read::Field(field))
+}
+
+const fn rate(name: &'static str, unit: Unit, says: &'static str, field: &'static str) -> Series {
+    Series::new(name, unit, says, Read::FieldRate(field))
+}
+
+const fn percentile(name: &'static str, says: &'static str, percent: f64) -> Series {
+    Series::new(name, Unit::Microseconds, says, Read::Percentile(percent)).worst()
+}
+
+/// A figure of the replica that is worst off.
+fn worst_replica(source: &Source<'_>, figure: fn(&ReplicaFacts) -> u64) -> f64 {
+    let replicas = source.snapshot.replication.replicas.iter();
+    replicas.map(figure).max().unwrap_or(0) as f64
+}
+
+/// The rows, in the order in which they are shown.
+pub static SERIES: [Series; 50] = [
+    rate(
+        "ops",
+        Unit::PerSecond,
+        "Commands run",
+        "total_commands_processed",
+    ),
+    rate(
+        "hits",
+        Unit::PerSecond,
+        "Look-ups that found a key",
+        "keyspace_hits",
+    ),
+    rate(
+        "misses",
+        Unit::PerSecond,
+        "Look-ups that found none",
+        "keyspace_misses",
+    ),
+    Series::new(
+        "hit_ratio",
+        Unit::Percent,
+        "Look-ups that found a key, of all",
+        Read::Share(["keyspace_hits", "keyspace_misses"]),
+    ),
+    rate(
+        "errors",
+        Unit::PerSecond,
+        "Replies that were errors",
+        "total_error_replies",
+    ),
+    percentile("latency_p50", "Half of all commands took less", 50.0),
+    percentile("latency_p90", "90 % of all commands took less", 90.0),
+    percentile("latency_p99", "99 % of all commands took less", 99.0),
+    percentile("latency_p999", "99.9 % of all commands took less", 99.9),
+    percentile(
+        "latency_max",
+        "The bound below which all commands stayed",
+        100.0,
+    ),
+    Series::new(
+        "slow_commands",
+        Unit::PerSecond,
+        "Commands noted in the slow log",
+        Read::Rate(|s| s.service.telemetry().slowlog.totals().0 as f64),
+    ),
+    Series::new(
+        "queued_commands",
+        Unit::PerSecond,
+        "Commands that found their shard held and queued",
+        Read::Rate(|s| s.snapshot.tokens().queued as f64),
+    ),
+    field("memory_used", Unit::Bytes, "Memory in use", "used_memory"),
+    field(
+        "memory_dataset",
+        Unit::Bytes,
+        "Memory of keys and values",
+        "used_memory_dataset",
+    ),
+    field(
+        "memory_rss",
+        Unit::Bytes,
+        "Resident set of the process",
+        "used_memory_rss",
+    ),
+    field(
+        "memory_limit",
+        Unit::Bytes,
+        "maxmemory; 0: no limit",
+        "maxmemory",
+    ),
+    field(
+        "memory_clients",
+        Unit::Bytes,
+        "Memory of connections",
+        "mem_clients_normal",
+    ),
+    Series::new(
+        "keys",
+        Unit::Count,
+        "Keys",
+        Read::Gauge(|s| s.snapshot.memory.dbs.iter().map(|db| db.0).sum::<u64>() as f64),
+    ),
+    Series::new(
+        "keys_expiring",
+        Unit::Count,
+        "Keys with a deadline",
+        Read::Gauge(|s| s.snapshot.memory.dbs.iter().map(|db| db.1).sum::<u64>() as f64),
+    ),
+    rate(
+        "evictions",
+        Unit::PerSecond,
+        "Keys deleted to make room",
+        "evicted_keys",
+    ),
+    Series::new(
+        "eviction_debt",
+        Unit::Bytes,
+        "Bytes that are yet to be evicted",
+        Read::Gauge(|s| s.snapshot.eviction.debt_bytes as f64),
+    )
+    .worst(),
+    rate(
+        "expirations",
+        Unit::PerSecond,
+        "Keys deleted as their time had come",
+        "expired_keys",
+    ),
+    field(
+        "clients",
+        Unit::Count,
+        "Clients that are connected",
+        "connected_clients",
+    ),
+    field(
+        "clients_blocked",
+        Unit::Count,
+        "Clients that wait for data",
+        "blocked_clients",
+    ),
+    rate(
+        "connections",
+        Unit::PerSecond,
+        "Clients that came",
+        "total_connections_received",
+    ),
+    rate(
+        "connections_refused",
+        Unit::PerSecond,
+        "Clients that were refused",
+        "rejected_connections",
+    ),
+    rate(
+        "net_in",
+        Unit::BytesPerSecond,
+        "Received from clients",
+        "total_net_input_bytes",
+    ),
+    rate(
+        "net_out",
+        Unit::BytesPerSecond,
+        "Sent to clients",
+        "total_net_output_bytes",
+    ),
+    rate(
+        "replication_in",
+        Unit::BytesPerSecond,
+        "Received from the primary",
+        "total_net_repl_input_bytes",
+    ),
+    rate(
+        "replication_out",
+        Unit::BytesPerSecond,
+        "Sent to replicas",
+        "total_net_repl_output_bytes",
+    ),
+    Series::new(
+        "replicas",
+        Unit::Count,
+        "Replicas that are connected",
+        Read::Gauge(|s| s.snapshot.replication.replicas.len() as f64),
+    ),
+    Series::new(
+        "replication_lag",
+        Unit::Seconds,
+        "Since the replica was heard of that is furthest behind",
+        Read::Gauge(|s| worst_replica(s, |replica| replica.lag_s)),
+    )
+    .worst(),
+    Series::new(
+        "replication_behind",
+        Unit::Bytes,
+        "Bytes of the stream that the slowest replica was not sent",
+        Read::Gauge(|s| worst_replica(s, |replica| replica.behind_bytes)),
+    )
+    .worst(),
+    field(
+        "unsaved_changes",
+        Unit::Count,
+        "Changes since the last snapshot",
+        "rdb_changes_since_last_save",
+    ),
+    field(
+        "saving",
+        Unit::Count,
+        "Whether a snapshot is written",
+        "rdb_bgsave_in_progress",
+    )
+    .worst(),
+    Series::new(
+        "aof_size",
+        Unit::Bytes,
+        "Bytes of the append-only file",
+        Read::Gauge(|s| s.aof_bytes()),
+    ),
+    Series::new(
+        "aof_growth",
+        Unit::BytesPerSecond,
+        "By how much the append-only file grows",
+        Read::Rate(|s| s.aof_bytes()),
+    ),
+    Series::new(
+        "sync_time",
+        Unit::Microseconds,
+        "What a sync of the append-only file took",
+        Read::Mean(|s| {
+            let syncs = &s.service.telemetry().persistence.aof.fsync;
+            let count: u64 = syncs.counts.iter().map(|count| count.load(Relaxed)).sum();
+            [syncs.total_us.load(Relaxed) as f64, count as f64]
+        }),
+    )
+    .worst(),
+    Series::new(
+        "syncs_delayed",
+        Unit::PerSecond,
+        "Writes that did not wait for the sync before them",
+        Read::Rate(|s| {
+            let aof = &s.service.telemetry().persistence.aof;
+            aof.delayed_fsync.load(Relaxed) as f64
+        }),
+    ),
+    Series::new(
+        "cpu_user",
+        Unit::Percent,
+        "Of a core, outside of the kernel",
+        Read::Rate(|s| s.snapshot.cpu.own.user * 100.0),
+    ),
+    Series::new(
+        "cpu_system",
+        Unit::Percent,
+        "Of a core, in the kernel",
+        Read::Rate(|s| s.snapshot.cpu.own.system * 100.0),
+    ),
+    Series::new(
+        "expiry_lag",
+        Unit::Microseconds,
+        "How late expired keys were deleted, on average",
+        Read::Mean(|s| {
+            let count: u64 = s.snapshot.lag.iter().sum();
+            [s.snapshot.lag_sum_ms as f64 * 1e3, count as f64]
+        }),
+    )
+    .worst(),
+    Series::new(
+        "writer_waits",
+        Unit::PerSecond,
+        "Times that a writer waited for disk, replica or snapshot",
+        Read::Rate(|s| {
+            let waits = &s.service.telemetry().persistence.writer_waits;
+            waits.all.load(Relaxed) as f64
+        }),
+    ),
+    rate("leases", Unit::PerSecond, "Leases given", "leases_given"),
+    field(
+        "leases_waiting",
+        Unit::Count,
+        "Clients that wait for what another one loads",
+        "leases_waiting",
+    )
+    .worst(),
+    rate(
+        "stale_served",
+        Unit::PerSecond,
+        "Values answered past their fresh time",
+        "leases_stale_served",
+    ),
+    rate(
+        "tags_keys",
+        Unit::PerSecond,
+        "Keys deleted by a tag",
+        "tags_keys_invalidated",
+    ),
+    rate("locks", Unit::PerSecond, "Locks taken", "locks_taken"),
+    rate(
+        "let_through",
+        Unit::PerSecond,
+        "Requests that CL.THROTTLE let through",
+        "throttle_let_through",
+    ),
+    rate(
+        "limited",
+        Unit::PerSecond,
+        "Requests that CL.THROTTLE limited",
+        "throttle_limited",
+    ),
+];
+
+impl Source<'_> {
+    fn aof_bytes(&self) -> f64 {
+        let aof = &self.service.telemetry().persistence.aof;
+        aof.current_bytes.load(Relaxed) as f64
+    }
+}

@@ -1,0 +1,672 @@
+//! Hot keys: which keys take most commands, bytes and time, found by looking at some of the commands.
+//!
+//! Every thread counts down to its next sample, at random intervals, and writes what it sees in lists of its own
+//! ([`SpaceSaving`]); a query sums them. Two things are kept side by side: lists that are always there, by commands and
+//! by bytes, in which what is old counts for less (`hot-keys-sample`, HOTKEYS TOP, the metrics, LATENCY DOCTOR); and
+//! the session that HOTKEYS START begins, by time and by bytes, of which there is one at a time. All weights are scaled
+//! to all commands. A command that names several keys shares its time and bytes out to them evenly.
+
+use std::collections::HashMap;
+use std::iter::repeat;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+use parking_lot::Mutex;
+
+use super::counters::{self, ThreadCounters};
+use super::hot_lists::{Lists, SessionLists};
+use super::prefixes::Prefixes;
+use super::prefixes::uses::Counts;
+use super::process;
+use basalt_commands::command::Args;
+use basalt_commands::command::declaration::{Command, Flags};
+use basalt_commands::command::host::{HotKeysReport, HotKeysRequest, HotKeysTop};
+use basalt_core::structures::space_saving::{Heavy, SpaceSaving, heaviest};
+use basalt_engine::Key;
+
+/// Places of a session's lists for each key that is asked for.
+const PLACES_PER_KEY: usize = 4;
+
+/// Bytes that an argument takes on its way here, beside its own.
+const FRAME_BYTES: usize = 5;
+
+/// How often what is old loses half its weight.
+const AGING_MS: u64 = 300_000;
+
+/// Samples of a key from which on its uses are known, and not by chance.
+const KNOWN_SAMPLES_MIN: u64 = 4;
+
+/// No sample is due, ever.
+const NEVER: u64 = u64::MAX;
+
+/// Counted since the start of the server.
+#[derive(Clone, Copy, Debug, Default)]
+struct Totals {
+    duration_ns: u64,
+    net_bytes: u64,
+    user_ms: u64,
+    system_ms: u64,
+}
+
+impl Totals {
+    fn now() -> Totals {
+        let mut totals = Totals::default();
+        for thread in counters::all() {
+            totals.duration_ns += thread.duration_ns();
+            totals.net_bytes += thread.bytes_in.get() + thread.bytes_out.get();
+        }
+        let cpu = process::cpu().own;
+        totals.user_ms = (cpu.user * 1e3) as u64;
+        totals.system_ms = (cpu.system * 1e3) as u64;
+        totals
+    }
+}
+
+/// What HOTKEYS START began.
+#[derive(Debug)]
+struct Session {
+    request: HotKeysRequest,
+    number: u64,
+    started_ms: u64,
+    before: Totals,
+    ended: Option<(u64, Totals)>,
+}
+
+impl Session {
+    fn is_running(&self) -> bool {
+        self.ended.is_none()
+    }
+}
+
+/// A command that was chosen, and has run.
+pub struct Sampled {
+    /// The command.
+    pub command: &'static Command,
+    /// How long it ran.
+    pub duration_ns: u64,
+    /// What it answered.
+    pub reply_bytes: usize,
+    /// Which of its keys are there, where that is known, if it reads.
+    pub found: Vec<Option<bool>>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct HotKeys {
+    /// A sample every so many commands while there is no session; 0 for none.
+    always: AtomicU32,
+    /// The interval in force.
+    interval: AtomicU32,
+    /// Countdowns above this are too long for it.
+    countdown_max: AtomicU64,
+    /// The number of the session under way, 0 for none.
+    running: AtomicU64,
+    session: Mutex<Option<Session>>,
+    numbers: AtomicU64,
+    aged_ms: AtomicU64,
+}
+
+impl Default for HotKeys {
+    fn default() -> HotKeys {
+        HotKeys {
+            always: AtomicU32::new(0),
+            interval: AtomicU32::new(0),
+            countdown_max: AtomicU64::new(NEVER),
+            running: AtomicU64::new(0),
+            session: Mutex::new(None),
+            numbers: AtomicU64::new(0),
+            aged_ms: AtomicU64::new(0),
+        }
+    }
+}
+
+impl HotKeys {
+    /// `hot-keys-sample`: from now on, one in so many commands is looked at.
+    pub fn configure(&self, interval: u32) {
+        let session = self.session.lock();
+        self.always.store(interval, Relaxed);
+        self.set_interval(&session);
+    }
+
+    fn set_interval(&self, session: &Option<Session>) {
+        let running = session.as_ref().filter(|session| session.is_running());
+        let interval = match running {
+            Some(session) => session.request.sample,
+            None => self.always.load(Relaxed),
+        };
+        self.running
+            .store(running.map_or(0, |session| session.number), Relaxed);
+        self.interval.store(interval, Relaxed);
+        let countdown_max = match interval {
+            0 => NEVER,
+            interval => 2 * u64::from(interval),
+        };
+        self.countdown_max.store(countdown_max, Relaxed);
+    }
+
+    /// To be called by a thread before it runs commands: its countdown is none that began before the interval changed.
+    #[inline]
+    pub fn prepare(&self, thread: &ThreadCounters) {
+        if thread.until_sample.get() > self.countdown_max.load(Relaxed) {
+            thread
+                .until_sample
+                .set(u64::from(self.interval.load(Relaxed).saturating_sub(1)));
+        }
+    }
+
+    /// Which of so many commands, which run together, the countdown of their thread chooses.
+    pub fn choose(&self, thread: &ThreadCounters, count: usize) -> Vec<usize> {
+        let mut chosen = Vec::new();
+        let mut at = 0;
+        loop {
+            let left = thread.until_sample.get();
+            let others = (count - at) as u64;
+            if left >= others {
+                thread.until_sample.set(left - others);
+                return chosen;
+            }
+            chosen.push(at + left as usize);
+            at += left as usize + 1;
+            self.count_anew(thread);
+        }
+    }
+
+    /// Begins the countdown to the next command that is looked at.
+    pub fn count_anew(&self, thread: &ThreadCounters) {
+        let interval = u64::from(self.interval.load(Relaxed));
+        if interval == 0 {
+            thread.until_sample.set(NEVER);
+            return;
+        }
+        let mut lists = thread.hot.lock();
+        thread
+            .until_sample
+            .set(lists.get_or_insert_default().next(interval));
+    }
+
+    /// One in so many commands is always looked at; 0: none is, unless a session is under way.
+    pub fn sampled(&self) -> u32 {
+        match self.always.load(Relaxed) {
+            0 => 0,
+            _ => self.interval.load(Relaxed),
+        }
+    }
+
+    /// Lets a command that was chosen count: its keys, time, and bytes in and out.
+    #[cold]
+    #[inline(never)]
+    pub fn add(
+        &self,
+        thread: &ThreadCounters,
+        prefixes: &Prefixes,
+        args: &Args<'_>,
+        sampled: &Sampled,
+    ) {
+        let received = args.from(0).map(|argument| argument.len() + FRAME_BYTES);
+        let bytes = (received.sum::<usize>() + sampled.reply_bytes) as u64;
+        let keys = args.keys().iter().map(|routed| args.key_of(routed));
+        self.add_keys(thread, keys, sampled.duration_ns, bytes);
+        self.add_prefixes(thread, prefixes, args, sampled);
+    }
+
+    fn add_prefixes(
+        &self,
+        thread: &ThreadCounters,
+        prefixes: &Prefixes,
+        args: &Args<'_>,
+        sampled: &Sampled,
+    ) {
+        let weight = u64::from(self.sampled());
+        let flags = sampled.command.flags;
+        let (reads, writes) = match (flags.has(Flags::WRITE), flags.has(Flags::READONLY)) {
+            (true, _) => (0, weight),
+            (false, true) => (weight, 0),
+            // A script may do either.
+            (false, false) => return,
+        };
+        let mut lists = thread.hot.lock();
+        let uses = &mut lists.get_or_insert_default().by_prefix;
+        let found = sampled.found.iter().copied().chain(repeat(None));
+        for (routed, found) in args.keys().iter().zip(found) {
+            let counts = Counts {
+                reads,
+                writes,
+                hits: if found == Some(true) { reads } else { 0 },
+                misses: if found == Some(false) { reads } else { 0 },
+            };
+            prefixes.count(uses, args.key_of(routed).bytes, counts);
+        }
+    }
+
+    fn add_keys<'k>(
+        &self,
+        thread: &ThreadCounters,
+        keys: impl ExactSizeIterator<Item = Key<'k>>,
+        duration_ns: u64,
+        bytes: u64,
+    ) {
+        let interval = u64::from(self.interval.load(Relaxed));
+        let count = keys.len() as u64;
+        if interval == 0 || count == 0 {
+            return;
+        }
+        let mut lists = thread.hot.lock();
+        let lists = lists.get_or_insert_default();
+        let running = self.running.load(Relaxed);
+        if running != 0
+            && lists
+                .session
+                .as_ref()
+                .is_none_or(|kept| kept.number != running)
+        {
+            lists.session = self.session_lists(running);
+        }
+        let (own_ns, own_bytes) = (duration_ns / count * interval, bytes / count * interval);
+        for key in keys {
+            lists.by_commands.add(key.bytes, key.hash, interval);
+            lists.by_bytes.add(key.bytes, key.hash, own_bytes);
+            if let Some(session) = &mut lists.session
+                && session.number == running
+            {
+                if let Some(list) = &mut session.by_ns {
+                    list.add(key.bytes, key.hash, own_ns);
+                }
+                if let Some(list) = &mut session.by_bytes {
+                    list.add(key.bytes, key.hash, own_bytes);
+                }
+            }
+        }
+    }
+
+    fn session_lists(&self, number: u64) -> Option<SessionLists> {
+        let session = self.session.lock();
+        let request = &session
+            .as_ref()
+            .filter(|session| session.number == number)?
+            .request;
+        let list = || SpaceSaving::new(request.count * PLACES_PER_KEY);
+        Some(SessionLists {
+            number,
+            by_ns: request.cpu.then(list),
+            by_bytes: request.net.then(list),
+        })
+    }
+
+    /// HOTKEYS START; false if a session is under way.
+    pub fn start(&self, request: HotKeysRequest, now_ms: u64) -> bool {
+        let mut session = self.session.lock();
+        end_if_over(&mut session, now_ms);
+        if session.as_ref().is_some_and(Session::is_running) {
+            return false;
+        }
+        *session = Some(Session {
+            request,
+            number: self.numbers.fetch_add(1, Relaxed) + 1,
+            started_ms: now_ms,
+            before: Totals::now(),
+            ended: None,
+        });
+        self.set_interval(&session);
+        true
+    }
+
+    /// HOTKEYS STOP; false if there is nothing to stop.
+    pub fn stop(&self, now_ms: u64) -> bool {
+        let mut session = self.session.lock();
+        end_if_over(&mut session, now_ms);
+        let running = session.as_mut().filter(|session| session.is_running());
+        let is_running = running.is_some();
+        if let Some(session) = running {
+            session.ended = Some((now_ms, Totals::now()));
+        }
+        self.set_interval(&session);
+        is_running
+    }
+
+    /// HOTKEYS RESET; false if a session is under way.
+    pub fn reset(&self, now_ms: u64) -> bool {
+        let mut session = self.session.lock();
+        end_if_over(&mut session, now_ms);
+        if session.as_ref().is_some_and(Session::is_running) {
+            return false;
+        }
+        *session = None;
+        self.set_interval(&session);
+        drop(session);
+        for thread in counters::all() {
+            if let Some(lists) = thread.hot.lock().as_mut() {
+                lists.session = None;
+            }
+        }
+        true
+    }
+
+    /// HOTKEYS GET: nothing before the first session, and after a reset.
+    pub fn report(&self, now_ms: u64) -> Option<HotKeysReport> {
+        let (request, number, started_ms, before, ended) = {
+            let mut session = self.session.lock();
+            end_if_over(&mut session, now_ms);
+            self.set_interval(&session);
+            let session = session.as_ref()?;
+            (
+                session.request,
+                session.number,
+                session.started_ms,
+                session.before,
+                session.ended,
+            )
+        };
+        let (until_ms, after) = ended.unwrap_or_else(|| (now_ms, Totals::now()));
+        let sum = |list: fn(&SessionLists) -> &Option<SpaceSaving>, scale: u64| {
+            let threads = counters::all();
+            let kept: Vec<SpaceSaving> = threads
+                .iter()
+                .filter_map(|thread| {
+                    let lists = thread.hot.lock();
+                    let session = lists.as_ref()?.session.as_ref()?;
+                    (session.number == number).then(|| list(session).clone())?
+                })
+                .collect();
+            let (heavy, _) = heaviest(kept.iter(), request.count);
+            heavy
+                .into_iter()
+                .map(|heavy| (heavy.name.into_vec(), heavy.weight / scale))
+                .collect()
+        };
+        Some(HotKeysReport {
+            is_active: ended.is_none(),
+            sample: request.sample,
+            all_us: after.duration_ns.saturating_sub(before.duration_ns) / 1_000,
+            all_bytes: after.net_bytes.saturating_sub(before.net_bytes),
+            started_ms,
+            duration_ms: until_ms.saturating_sub(started_ms),
+            user_ms: after.user_ms.saturating_sub(before.user_ms),
+            system_ms: after.system_ms.saturating_sub(before.system_ms),
+            by_us: request.cpu.then(|| sum(|session| &session.by_ns, 1_000)),
+            by_bytes: request.net.then(|| sum(|session| &session.by_bytes, 1)),
+        })
+    }
+
+    /// The hottest keys of late, by the weight that is certainly their own. A key that has a place in a full list as it
+    /// came last is none of them.
+    pub fn top(&self, count: usize) -> HotKeysTop {
+        let sum = |list: fn(&Lists) -> &SpaceSaving, is_known: &dyn Fn(u64, u64) -> bool| {
+            let threads = counters::all();
+            let kept: Vec<SpaceSaving> = threads
+                .iter()
+                .filter_map(|thread| Some(list(thread.hot.lock().as_ref()?).clone()))
+                .collect();
+            let (heavy, total) = heaviest(kept.iter(), usize::MAX);
+            let own = |heavy: Heavy| {
+                let own = heavy.weight.saturating_sub(heavy.excess);
+                is_known(own, heavy.excess).then(|| (heavy.name.into_vec(), own))
+            };
+            let known = heavy.into_iter().filter_map(own).take(count);
+            (known.collect(), total)
+        };
+        let uses_min = KNOWN_SAMPLES_MIN * u64::from(self.interval.load(Relaxed));
+        let (by_commands, commands) = sum(|lists| &lists.by_commands, &|own, _| own >= uses_min);
+        // How many samples bytes are of is not known; most of them have to be the key's own.
+        let (by_bytes, bytes) = sum(|lists| &lists.by_bytes, &|own, excess| own >= excess);
+        HotKeysTop {
+            interval: self.interval.load(Relaxed),
+            commands,
+            bytes,
+            by_commands,
+            by_bytes,
+        }
+    }
+
+    /// How often the keys that are known well enough were used of late: hashes of keys, and uses that are certain.
+    pub fn counts(&self) -> Vec<(u64, u64)> {
+        let mut counts = HashMap::<u64, u64>::new();
+        for thread in counters::all() {
+            if let Some(lists) = thread.hot.lock().as_ref() {
+                for (hash, uses) in lists.by_commands.certain() {
+                    *counts.entry(hash).or_default() += uses;
+                }
+            }
+        }
+        let uses_min = KNOWN_SAMPLES_MIN * u64::from(self.interval.load(Relaxed));
+        counts.retain(|_, uses| *uses >= uses_min);
+        counts.into_iter().collect()
+    }
+
+    /// What the cron does: ends a session whose time is over, and lets what is old count for less.
+    pub fn tick(&self, now_ms: u64) {
+        if self.running.load(Relaxed) != 0 {
+            let mut session = self.session.lock();
+            end_if_over(&mut session, now_ms);
+            self.set_interval(&session);
+        }
+        let aged_ms = self.aged_ms.load(Relaxed);
+        if now_ms.saturating_sub(aged_ms) >= AGING_MS {
+            self.aged_ms.store(now_ms, Relaxed);
+            for thread in counters::all().iter().filter(|_| aged_ms != 0) {
+                if let Some(lists) = thread.hot.lock().as_mut() {
+                    lists.by_commands.age();
+                    lists.by_bytes.age();
+                }
+            }
+        }
+    }
+
+    /// A key that so much of the traffic goes to that its shard is the limit, if there is one.
+    pub fn hottest(&self) -> Option<HotKey> {
+        const NOTABLE_PERCENT: u64 = 20;
+        const COMMANDS_MIN: u64 = 10_000;
+        let top = self.top(1);
+        let (key, commands) = top.by_commands.first()?;
+        let percent = (commands * 100).checked_div(top.commands)?;
+        (top.commands >= COMMANDS_MIN && percent >= NOTABLE_PERCENT).then(|| HotKey {
+            key: key.clone(),
+            shown: shown(key),
+            percent,
+        })
+    }
+}
+
+/// A key that stands out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HotKey {
+    /// The key.
+    pub key: Vec<u8>,
+    /// The key for people.
+    pub shown: String,
+    /// The part of all uses of keys that it takes.
+    pub percent: u64,
+}
+
+fn end_if_over(session: &mut Option<Session>, now_ms: u64) {
+    if let Some(session) = session
+        && session.is_running()
+        && session.request.duration_s > 0
+    {
+        let over_ms = session
+            .started_ms
+            .saturating_add(session.request.duration_s.saturating_mul(1_000));
+        if over_ms <= now_ms {
+            session.ended = Some((over_ms, Totals::now()));
+        }
+    }
+}
+
+/// A key for people.
+pub fn shown(key: &[u8]) -> String {
+    const BYTES_MAX: usize = 64;
+    let text = String::from_utf8_lossy(&key[..key.len().min(BYTES_MAX)]).into_owned();
+    match key.len() > BYTES_MAX {
+        true => format!("{text:?}…"),
+        false => format!("{text:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use basalt_core::base::hash::Seed;
+
+    fn request() -> HotKeysRequest {
+        HotKeysRequest {
+            cpu: true,
+            net: true,
+            count: 3,
+            duration_s: 0,
+            sample: 1,
+        }
+    }
+
+    fn note(hot: &HotKeys, name: &str, duration_ns: u64, bytes: u64) {
+        let thread = counters::local();
+        hot.prepare(thread);
+        if thread.takes_sample() {
+            let key = Key::new(name.as_bytes(), Seed { k0: 1, k1: 2 });
+            hot.count_anew(thread);
+            hot.add_keys(thread, std::iter::once(key), duration_ns, bytes);
+        }
+    }
+
+    #[test]
+    fn commands_that_run_together_are_chosen_as_if_they_ran_one_by_one() {
+        let _counting = super::super::COUNTING.lock();
+        let hot = HotKeys::default();
+        hot.configure(1);
+        let thread = counters::local();
+        hot.prepare(thread);
+        thread.until_sample.set(0);
+        assert_eq!(hot.choose(thread, 3), [0, 1, 2]);
+        thread.until_sample.set(5);
+        assert_eq!(hot.choose(thread, 3), [] as [usize; 0]);
+        assert_eq!(thread.until_sample.get(), 2);
+        assert_eq!(hot.choose(thread, 3), [2]);
+        assert_eq!(hot.choose(thread, 0), [] as [usize; 0]);
+    }
+
+    #[test]
+    fn a_session_sees_the_keys_that_were_hot_while_it_ran() {
+        let _counting = super::super::COUNTING.lock();
+        let hot = HotKeys::default();
+        assert!(hot.report(1_000).is_none() && !hot.stop(1_000));
+        note(&hot, "before", 5_000, 1);
+        assert!(hot.start(request(), 1_000));
+        assert!(!hot.start(request(), 1_001) && !hot.reset(1_001));
+        for round in 0..100 {
+            note(&hot, "slow", 9_000, 10);
+            note(&hot, "large", 1_000, 500);
+            note(&hot, &format!("key{round}"), 1_000, 10);
+        }
+        let report = hot.report(1_500).expect("there is a session");
+        assert!(report.is_active);
+        let by_us = report.by_us.expect("time was asked for");
+        assert_eq!((by_us.len(), &by_us[0]), (3, &(b"slow".to_vec(), 900)));
+        let by_bytes = report.by_bytes.expect("bytes were asked for");
+        assert_eq!(by_bytes[0], (b"large".to_vec(), 50_000));
+        assert!(hot.stop(2_000));
+        note(&hot, "after", 1_000_000, 1_000_000);
+        let report = hot.report(9_000).expect("it is kept");
+        assert_eq!((report.is_active, report.duration_ms), (false, 1_000));
+        assert_eq!(
+            report.by_us.map(|keys| keys[0].0.clone()),
+            Some(b"slow".to_vec())
+        );
+        assert!(hot.reset(9_000) && hot.report(9_000).is_none());
+    }
+
+    #[test]
+    fn a_session_ends_when_its_time_is_over() {
+        let _counting = super::super::COUNTING.lock();
+        let hot = HotKeys::default();
+        let short = HotKeysRequest {
+            duration_s: 1,
+            cpu: false,
+            ..request()
+        };
+        assert!(hot.start(short, 1_000));
+        hot.tick(1_999);
+        assert!(hot.report(1_999).is_some_and(|report| report.is_active));
+        hot.tick(2_000);
+        let report = hot.report(5_000).expect("it is kept");
+        assert_eq!((report.is_active, report.duration_ms), (false, 1_000));
+        assert!(report.by_us.is_none() && report.by_bytes.is_some());
+        assert!(hot.start(request(), 6_000) && hot.stop(6_000) && hot.reset(6_000));
+    }
+
+    #[test]
+    fn samples_stand_for_the_commands_between_them() {
+        let _counting = super::super::COUNTING.lock();
+        let hot = HotKeys::default();
+        hot.configure(16);
+        let before = hot.top(1).commands;
+        for round in 0..64_000 {
+            note(
+                &hot,
+                if round % 4 == 0 { "planted" } else { "other" },
+                100,
+                10,
+            );
+        }
+        let top = hot.top(10);
+        let weight = |name: &[u8]| {
+            let found = top.by_commands.iter().find(|(key, _)| key == name);
+            found.map_or(0, |(_, weight)| *weight)
+        };
+        assert!(
+            (54_000..74_000).contains(&(top.commands - before)),
+            "{top:?}"
+        );
+        assert!((12_000..20_000).contains(&weight(b"planted")), "{top:?}");
+        hot.configure(0);
+        note(&hot, "other", 100, 10);
+        let before = hot.top(1).commands;
+        for _ in 0..1_000 {
+            note(&hot, "other", 100, 10);
+        }
+        assert_eq!(hot.top(1).commands, before);
+    }
+
+    #[test]
+    fn keys_that_have_a_place_by_chance_are_none_of_the_hottest() {
+        let _counting = super::super::COUNTING.lock();
+        let hot = HotKeys::default();
+        hot.configure(1);
+        for round in 0..20_000 {
+            note(&hot, &format!("chance{round}"), 100, 10);
+            let often = [("often1", 8), ("often2", 9), ("often3", 10)];
+            for (name, _) in often.iter().filter(|(_, every)| round % every == 0) {
+                note(&hot, name, 100, 10);
+            }
+        }
+        let top = hot.top(50).by_commands;
+        let names = top.iter().map(|(name, _)| String::from_utf8_lossy(name));
+        let names: Vec<_> = names
+            .filter(|name| name.starts_with("often") || name.starts_with("chance"))
+            .collect();
+        assert_eq!(names, ["often1", "often2", "often3"], "{top:?}");
+        assert!(top.is_sorted_by(|one, other| one.1 >= other.1), "{top:?}");
+    }
+
+    #[test]
+    fn uses_are_told_of_keys_that_were_sampled_several_times() {
+        let _counting = super::super::COUNTING.lock();
+        let hot = HotKeys::default();
+        hot.configure(1);
+        let (often, once) = ("counted-often", "counted-once");
+        (0..50).for_each(|_| note(&hot, often, 100, 10));
+        note(&hot, once, 100, 10);
+        let counts: HashMap<u64, u64> = hot.counts().into_iter().collect();
+        let of = |name: &str| {
+            let key = Key::new(name.as_bytes(), Seed { k0: 1, k1: 2 });
+            counts.get(&key.hash).copied()
+        };
+        assert!(
+            of(often).is_some_and(|uses| (25..=50).contains(&uses)),
+            "{counts:?}"
+        );
+        assert_eq!(of(once), None);
+    }
+
+    #[test]
+    fn keys_are_shown_as_people_can_read_them() {
+        assert_eq!(shown(b"a\"b\n"), "\"a\\\"b\\n\"");
+        assert!(shown(&[b'x'; 100]).ends_with("\"…"));
+    }
+}

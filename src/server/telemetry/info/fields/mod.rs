@@ -1,0 +1,458 @@
+//! Fields of INFO as rows: a name, a kind, and how it is read.
+//!
+//! ```text
+//! mod           the kinds; the sections about clients, counts since the start, and for who looks into the server
+//! server        the program, its addresses and its clock
+//! memory        what data, clients and scripts take
+//! persistence   snapshots, the append-only file, loading
+//! replication   whom this server follows, who follows it, and the stream
+//! ```
+
+pub(super) mod memory;
+pub(super) mod persistence;
+pub(super) mod replication;
+pub(super) mod server;
+
+use std::fmt::Display;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use super::{Lines, Source, ratio};
+use crate::telemetry::DefragFigures;
+use crate::telemetry::replication::Replication;
+use crate::telemetry::slot_moves::Moved;
+use basalt_commands::acl::Denied;
+use basalt_commands::command::host::cluster::MovesInProgress;
+use basalt_commands::config::values::ClusterMode;
+
+/// One field.
+pub(super) struct Field {
+    name: &'static str,
+    read: Read,
+}
+
+/// How a field is read, and so how it is written.
+enum Read {
+    /// A whole number.
+    Count(fn(&Source<'_>) -> u64),
+    /// A number with two decimals.
+    Decimal(fn(&Source<'_>) -> f64),
+    /// Bytes, and once more for people.
+    Bytes(fn(&Source<'_>) -> u64),
+    /// A part of a whole, in percent with two decimals.
+    Percent(fn(&Source<'_>) -> (u64, u64)),
+    /// A text; no line where there is none.
+    Text(fn(&Source<'_>) -> Option<String>),
+    /// What is known when the server is built.
+    Constant(&'static str),
+    /// What this server does not have stands as in an idle Redis.
+    Zero,
+}
+
+const fn count(name: &'static str, read: fn(&Source<'_>) -> u64) -> Field {
+    Field {
+        name,
+        read: Read::Count(read),
+    }
+}
+
+const fn decimal(name: &'static str, read: fn(&Source<'_>) -> f64) -> Field {
+    Field {
+        name,
+        read: Read::Decimal(read),
+    }
+}
+
+const fn bytes(name: &'static str, read: fn(&Source<'_>) -> u64) -> Field {
+    Field {
+        name,
+        read: Read::Bytes(read),
+    }
+}
+
+const fn percent(name: &'static str, read: fn(&Source<'_>) -> (u64, u64)) -> Field {
+    Field {
+        name,
+        read: Read::Percent(read),
+    }
+}
+
+const fn text(name: &'static str, read: fn(&Source<'_>) -> Option<String>) -> Field {
+    Field {
+        name,
+        read: Read::Text(read),
+    }
+}
+
+const fn constant(name: &'static str, value: &'static str) -> Field {
+    Field {
+        name,
+        read: Read::Constant(value),
+    }
+}
+
+/// A value as a text that is always there.
+fn shown(value: impl Display) -> Option<String> {
+    Some(value.to_string())
+}
+
+const fn zero(name: &'static str) -> Field {
+    Field {
+        name,
+        read: Read::Zero,
+    }
+}
+
+/// Writes rows in their order.
+pub(super) fn write(fields: &[Field], source: &Source<'_>, lines: &mut Lines) {
+    for field in fields {
+        match field.read {
+            Read::Count(read) => lines.field(field.name, read(source)),
+            Read::Decimal(read) => lines.decimal(field.name, read(source)),
+            Read::Bytes(read) => lines.bytes(field.name, read(source)),
+            Read::Percent(read) => {
+                let (part, whole) = read(source);
+                let percent = 100.0 * ratio(part, whole);
+                lines.field(field.name, format_args!("{percent:.2}%"));
+            }
+            Read::Text(read) => {
+                if let Some(text) = read(source) {
+                    lines.field(field.name, text);
+                }
+            }
+            Read::Constant(value) => lines.field(field.name, value),
+            Read::Zero => lines.field(field.name, 0),
+        }
+    }
+}
+
+/// All rows with numbers but for those that are shown only while the server loads.
+fn with_numbers() -> impl Iterator<Item = &'static Field> {
+    let of_saving = persistence::ALWAYS.iter().chain(persistence::APPENDING);
+    let counted = CLIENTS.iter().chain(STATS).chain(memory::MEMORY);
+    let of_server = server::SERVER.iter().chain(CLUSTER).chain(SLOT_MOVES);
+    let of_caches = LEASES.iter().chain(LOCKS);
+    of_server.chain(counted).chain(of_saving).chain(of_caches)
+}
+
+/// The number in a row, not rounded; none where it is a text, or no such row is known.
+pub(super) fn number(source: &Source<'_>, name: &str) -> Option<f64> {
+    let field = with_numbers().find(|field| field.name == name)?;
+    match field.read {
+        Read::Count(read) | Read::Bytes(read) => Some(read(source) as f64),
+        Read::Decimal(read) => Some(read(source)),
+        Read::Percent(read) => {
+            let (part, whole) = read(source);
+            Some(100.0 * ratio(part, whole))
+        }
+        Read::Text(read) => read(source)?.parse().ok(),
+        Read::Constant(_) => None,
+        Read::Zero => Some(0.0),
+    }
+}
+
+/// One figure of defragmentation.
+fn defrag(source: &Source<'_>, figure: fn(&DefragFigures) -> &AtomicU64) -> u64 {
+    figure(&source.telemetry.defrag).load(Relaxed)
+}
+
+/// One figure of replication.
+fn link(source: &Source<'_>, figure: fn(&Replication) -> &AtomicU64) -> u64 {
+    figure(&source.telemetry.replication).load(Relaxed)
+}
+
+/// Slots on their way from here and to here.
+fn moves(source: &Source<'_>) -> MovesInProgress {
+    let cluster = source.service.cluster();
+    cluster.map_or_else(MovesInProgress::default, |cluster| {
+        cluster.moves_in_progress()
+    })
+}
+
+/// One figure of slots that went to other nodes.
+fn exports(source: &Source<'_>, figure: fn(&Moved) -> &AtomicU64) -> u64 {
+    figure(&source.telemetry.slot_moves.exports).load(Relaxed)
+}
+
+/// One figure of slots that came from other nodes.
+fn imports(source: &Source<'_>, figure: fn(&Moved) -> &AtomicU64) -> u64 {
+    figure(&source.telemetry.slot_moves.imports).load(Relaxed)
+}
+
+/// Time of all commands, in nanoseconds.
+fn commands_ns(source: &Source<'_>) -> u64 {
+    let commands = source.snapshot.commands.iter();
+    commands.map(|command| command.duration_ns).sum()
+}
+
+/// The section about clients.
+pub(super) static CLIENTS: &[Field] = &[
+    count("connected_clients", |s| s.snapshot.clients),
+    count("cluster_connections", |s| {
+        let cluster = s.service.cluster();
+        cluster.map_or(0, |cluster| cluster.links().len() as u64)
+    }),
+    count("maxclients", |s| u64::from(s.config.maxclients)),
+    count("client_recent_max_input_buffer", |s| {
+        s.snapshot.client_figures.input_max
+    }),
+    count("client_recent_max_output_buffer", |s| {
+        s.snapshot.client_figures.output_max
+    }),
+    count("blocked_clients", |s| s.snapshot.client_figures.blocked),
+    count("tracking_clients", |s| {
+        s.snapshot.pubsub.tracking_clients as u64
+    }),
+    count("pubsub_clients", |s| s.snapshot.client_figures.subscribed),
+    count("watching_clients", |s| s.snapshot.client_figures.watching),
+    zero("clients_in_timeout_table"),
+    count("unauthenticated_clients", |s| {
+        s.service.clients().unauthenticated() as u64
+    }),
+    count("unauthenticated_clients_closed", |s| {
+        let closed = &s.service.clients().unauthenticated_closed;
+        closed.load(Relaxed)
+    }),
+    count("total_watched_keys", |s| s.snapshot.watched_keys),
+    count("total_blocking_keys", |s| s.snapshot.waited_keys),
+    count("total_blocking_keys_on_nokey", |s| {
+        s.snapshot.waited_keys_when_gone
+    }),
+];
+
+/// The section about leases and tags.
+pub(super) static LEASES: &[Field] = &[
+    count("leases_in_force", |s| s.snapshot.leases.in_force),
+    count("leases_waiting", |s| s.snapshot.leases.waiting),
+    count("leases_given", |s| s.snapshot.leases.given),
+    count("leases_filled", |s| s.snapshot.leases.filled),
+    count("leases_dropped", |s| s.snapshot.leases.dropped),
+    count("leases_void_by_time", |s| s.snapshot.leases.void_by_time),
+    count("leases_void_by_change", |s| {
+        s.snapshot.leases.void_by_change
+    }),
+    count("leases_fills_refused", |s| s.snapshot.leases.fills_refused),
+    count("leases_stale_served", |s| s.snapshot.leases.stale_served),
+    count("tags_invalidated", |s| s.snapshot.leases.tags_invalidated),
+    count("tags_keys_invalidated", |s| {
+        s.snapshot.leases.tags_keys_invalidated
+    }),
+];
+
+/// The section of locks, rates and queues of what is due.
+pub(super) static LOCKS: &[Field] = &[
+    count("locks_taken", |s| s.snapshot.locks.taken),
+    count("locks_handed_over", |s| s.snapshot.locks.handed_over),
+    count("locks_retaken", |s| s.snapshot.locks.retaken),
+    count("locks_released", |s| s.snapshot.locks.released),
+    count("throttle_let_through", |s| s.snapshot.locks.let_through),
+    count("throttle_limited", |s| s.snapshot.locks.limited),
+    count("due_members_taken", |s| s.snapshot.locks.due_taken),
+];
+
+/// The section of counts since the start.
+pub(super) static STATS: &[Field] = &[
+    count("total_connections_received", |s| s.snapshot.accepted),
+    count("total_commands_processed", |s| s.snapshot.calls),
+    count("instantaneous_ops_per_sec", |s| {
+        s.snapshot.rates.commands.round() as u64
+    }),
+    count("total_net_input_bytes", |s| s.snapshot.bytes_in),
+    count("total_net_output_bytes", |s| s.snapshot.bytes_out),
+    count("total_net_repl_input_bytes", |s| {
+        link(s, |links| &links.input_bytes)
+    }),
+    count("total_net_repl_output_bytes", |s| {
+        link(s, |links| &links.sent_bytes)
+    }),
+    count("total_net_cluster_slot_import_bytes", |s| {
+        imports(s, |moved| &moved.bytes)
+    }),
+    count("total_net_cluster_slot_export_bytes", |s| {
+        exports(s, |moved| &moved.bytes)
+    }),
+    decimal("instantaneous_input_kbps", |s| {
+        s.snapshot.rates.bytes_in / 1_024.0
+    }),
+    decimal("instantaneous_output_kbps", |s| {
+        s.snapshot.rates.bytes_out / 1_024.0
+    }),
+    decimal("instantaneous_input_repl_kbps", |s| {
+        s.snapshot.rates.replication_in / 1_024.0
+    }),
+    decimal("instantaneous_output_repl_kbps", |s| {
+        s.snapshot.rates.replication_out / 1_024.0
+    }),
+    count("rejected_connections", |s| s.snapshot.rejected),
+    count("sync_full", |s| link(s, |links| &links.full_syncs)),
+    count("sync_partial_ok", |s| link(s, |links| &links.partial_syncs)),
+    count("sync_partial_err", |s| {
+        link(s, |links| &links.partial_syncs_refused)
+    }),
+    count("expired_keys", |s| s.snapshot.counts.expired),
+    count("expired_subkeys", |s| s.snapshot.expired_fields),
+    // Valkey's name.
+    count("expired_fields", |s| s.snapshot.expired_fields),
+    decimal("expired_stale_perc", |_| 0.0),
+    zero("expired_time_cap_reached_count"),
+    count("expire_cycle_cpu_milliseconds", |s| {
+        s.snapshot.expire_ns / 1_000_000
+    }),
+    count("evicted_keys", |s| s.snapshot.counts.evicted),
+    count("evicted_clients", |s| s.snapshot.evicted_clients),
+    count("evicted_scripts", |s| s.snapshot.scripts.evicted),
+    count("script_runs_on_one_shard", |s| s.snapshot.scripts.runs.one),
+    count("script_runs_on_several_shards", |s| {
+        s.snapshot.scripts.runs.several
+    }),
+    count("script_runs_on_all_shards", |s| s.snapshot.scripts.runs.all),
+    count("transactions_on_one_shard", |s| {
+        s.snapshot.scripts.transactions.one
+    }),
+    count("transactions_on_several_shards", |s| {
+        s.snapshot.scripts.transactions.several
+    }),
+    count("transactions_on_all_shards", |s| {
+        s.snapshot.scripts.transactions.all
+    }),
+    count("script_runs_apart", |s| s.snapshot.scripts.apart),
+    count("script_shards_extended", |s| s.snapshot.scripts.extended),
+    count("script_reruns", |s| s.snapshot.scripts.reruns),
+    count("script_reruns_for_time", |s| s.snapshot.scripts.slow),
+    count("total_eviction_exceeded_time", |s| {
+        s.snapshot.eviction.exceeded_total_ms
+    }),
+    count("current_eviction_exceeded_time", |s| {
+        s.snapshot.eviction.exceeded_ms
+    }),
+    count("keyspace_hits", |s| s.snapshot.counts.hits),
+    count("keyspace_misses", |s| s.snapshot.counts.misses),
+    count("pubsub_channels", |s| s.snapshot.pubsub.channels as u64),
+    count("pubsub_patterns", |s| s.snapshot.pubsub.patterns as u64),
+    count("pubsubshard_channels", |s| {
+        s.snapshot.pubsub.shard_channels as u64
+    }),
+    zero("latest_fork_usec"),
+    count("total_forks", |s| {
+        s.telemetry.persistence.rdb.cuts.load(Relaxed)
+    }),
+    count("migrate_cached_sockets", |s| {
+        s.telemetry.migrate_links.load(Relaxed)
+    }),
+    zero("slave_expires_tracked_keys"),
+    count("active_defrag_hits", |s| defrag(s, |d| &d.moved)),
+    count("active_defrag_misses", |s| defrag(s, |d| &d.left_alone)),
+    count("active_defrag_key_hits", |s| defrag(s, |d| &d.keys_moved)),
+    count("active_defrag_key_misses", |s| {
+        defrag(s, |d| &d.keys_left_alone)
+    }),
+    count("total_active_defrag_time", |s| {
+        defrag(s, |d| &d.active_ns) / 1_000_000
+    }),
+    count("current_active_defrag_time", |s| {
+        defrag(s, |d| &d.current_ns) / 1_000_000
+    }),
+    count("tracking_total_keys", |s| s.snapshot.pubsub.tracked_keys),
+    count("tracking_total_items", |s| s.snapshot.pubsub.tracked_items),
+    count("tracking_total_prefixes", |s| {
+        s.snapshot.pubsub.tracking_prefixes as u64
+    }),
+    count("unexpected_error_replies", |s| {
+        link(s, |links| &links.unexpected_errors)
+    }),
+    count("total_error_replies", |s| s.snapshot.error_count),
+    zero("dump_payload_sanitizations"),
+    count("eventloop_cycles", |s| {
+        s.snapshot.reads + s.snapshot.rounds.cron_rounds
+    }),
+    count("eventloop_duration_sum", |s| {
+        s.snapshot.rounds.busy_ns / 1_000
+    }),
+    count("eventloop_duration_cmd_sum", |s| commands_ns(s) / 1_000),
+    count("instantaneous_eventloop_cycles_per_sec", |s| {
+        s.snapshot.rates.rounds.round() as u64
+    }),
+    count("instantaneous_eventloop_duration_usec", |s| {
+        (s.snapshot.rates.round_ns / 1_000.0).round() as u64
+    }),
+    count("total_reads_processed", |s| s.snapshot.reads),
+    count("total_writes_processed", |s| s.snapshot.writes),
+    count("client_query_buffer_limit_disconnections", |s| {
+        s.snapshot.overfed
+    }),
+    count("client_output_buffer_limit_disconnections", |s| {
+        s.snapshot.clients_cut
+    }),
+    zero("io_threaded_reads_processed"),
+    zero("io_threaded_writes_processed"),
+    zero("io_threaded_total_prefetch_batches"),
+    zero("io_threaded_total_prefetch_entries"),
+    zero("reply_buffer_shrinks"),
+    zero("reply_buffer_expands"),
+    count("acl_access_denied_auth", |s| {
+        s.service.users().figures.of(Denied::Auth)
+    }),
+    count("acl_access_denied_cmd", |s| {
+        s.service.users().figures.of(Denied::Command)
+    }),
+    count("acl_access_denied_key", |s| {
+        s.service.users().figures.of(Denied::Key)
+    }),
+    count("acl_access_denied_channel", |s| {
+        s.service.users().figures.of(Denied::Channel)
+    }),
+    count("acl_access_denied_tls_cert", |s| {
+        s.service.users().figures.of(Denied::Certificate)
+    }),
+    count("acl_access_denied_db", |s| {
+        s.service.users().figures.of(Denied::Database)
+    }),
+];
+
+/// The section about being a node of a cluster.
+pub(super) static CLUSTER: &[Field] = &[count("cluster_enabled", |s| {
+    u64::from(s.config.cluster_enabled != ClusterMode::No)
+})];
+
+/// What is shown in that section of slots that move, where there are other nodes.
+pub(super) static SLOT_MOVES: &[Field] = &[
+    count("slot_exports_in_progress", |s| moves(s).exports),
+    count("slot_exports_finished", |s| {
+        exports(s, |moved| &moved.finished)
+    }),
+    count("slot_exports_failed", |s| exports(s, |moved| &moved.failed)),
+    count("slot_exports_cancelled", |s| {
+        exports(s, |moved| &moved.cancelled)
+    }),
+    count("slot_exports_keys", |s| exports(s, |moved| &moved.keys)),
+    count("slot_exports_last_msec", |s| {
+        exports(s, |moved| &moved.last_ms)
+    }),
+    count("slot_exports_last_pause_usec", |s| {
+        exports(s, |moved| &moved.last_pause_us)
+    }),
+    count("slot_imports_in_progress", |s| moves(s).imports),
+    count("slot_imports_finished", |s| {
+        imports(s, |moved| &moved.finished)
+    }),
+    count("slot_imports_failed", |s| imports(s, |moved| &moved.failed)),
+    count("slot_imports_cancelled", |s| {
+        imports(s, |moved| &moved.cancelled)
+    }),
+    count("slot_imports_keys", |s| imports(s, |moved| &moved.keys)),
+    count("slot_imports_last_msec", |s| {
+        imports(s, |moved| &moved.last_ms)
+    }),
+];
+
+/// The section for who looks into the server: the longest that anything kept a shard, or the background its thread.
+pub(super) static DEBUG: &[Field] = &[
+    zero("eventloop_duration_aof_sum"),
+    count("eventloop_duration_cron_sum", |s| {
+        s.snapshot.rounds.cron_ns / 1_000
+    }),
+    count("eventloop_duration_max", |s| {
+        let longest_ns = s.snapshot.tokens().longest_hold_ns;
+        longest_ns.max(s.snapshot.rounds.cron_ns_max) / 1_000
+    }),
+    count("eventloop_cmd_per_cycle_max", |s| s.snapshot.most_commands),
+];

@@ -1,0 +1,120 @@
+//! The section `replication`, which Sentinel and client libraries read to find the primary.
+
+use super::{Field, count, shown, text, write};
+use crate::telemetry::info::{Lines, Source};
+use basalt_commands::command::host::primary::{Channel, ReplicaFacts, ReplicaState};
+use basalt_commands::command::host::replica::Upstream;
+use basalt_core::base::text::visible;
+
+/// Rows of the section `replication`, and between them what the link to a primary says, and a line for each replica.
+pub(in crate::telemetry::info) fn section(source: &Source<'_>, lines: &mut Lines) {
+    let facts = &source.snapshot.replication;
+    write(ROLE, source, lines);
+    for (name, value) in facts.upstream.iter().flat_map(|upstream| &upstream.info) {
+        lines.field(name, value);
+    }
+    write(REPLICAS, source, lines);
+    for (number, replica) in facts.replicas.iter().enumerate() {
+        lines.field(&format!("slave{number}"), line_of(replica));
+    }
+    write(STREAM, source, lines);
+}
+
+/// Whether this is a primary, and whom it follows.
+static ROLE: &[Field] = &[
+    text("role", |s| shown(s.snapshot.replication.role())),
+    text("master_host", |s| shown(&upstream(s)?.host)),
+    text("master_port", |s| shown(upstream(s)?.port)),
+];
+
+/// How many replicas there are.
+static REPLICAS: &[Field] = &[
+    count("connected_slaves", |s| {
+        s.snapshot.replication.replicas.len() as u64
+    }),
+    text("min_slaves_good_slaves", |s| {
+        s.config.wants_replicas().then(|| good(s).to_string())
+    }),
+];
+
+/// The stream, and who may go on in it.
+static STREAM: &[Field] = &[
+    text("replicas_waiting_psync", |s| {
+        let awaited = s.snapshot.replication.awaited;
+        let is_dual = s.config.dual_channel_replication_enabled;
+        is_dual.then(|| awaited.to_string())
+    }),
+    text("master_failover_state", |s| {
+        shown(s.snapshot.replication.failover_state)
+    }),
+    text("master_replid", |s| {
+        shown(&s.snapshot.replication.stream.id)
+    }),
+    text("master_replid2", |s| match previous(s) {
+        Some((id, _)) => shown(id),
+        None => Some("0".repeat(40)),
+    }),
+    count("master_repl_offset", |s| {
+        s.snapshot.replication.stream.offset
+    }),
+    text("second_repl_offset", |s| match previous(s) {
+        Some((_, until)) => shown(until.cast_signed()),
+        None => shown(-1),
+    }),
+    count("repl_backlog_active", |s| {
+        u64::from(s.snapshot.replication.stream.is_kept)
+    }),
+    text("repl_backlog_size", |s| shown(s.config.repl_backlog_size)),
+    count("repl_backlog_first_byte_offset", |s| {
+        kept(s, s.snapshot.replication.stream.first)
+    }),
+    count("repl_backlog_histlen", |s| {
+        kept(s, s.snapshot.replication.stream.held_bytes)
+    }),
+];
+
+fn upstream<'s>(source: &'s Source<'_>) -> Option<&'s Upstream> {
+    source.snapshot.replication.upstream.as_ref()
+}
+
+/// The id of the stream before this one, and where it ended.
+fn previous<'s>(source: &'s Source<'_>) -> Option<&'s (String, u64)> {
+    source.snapshot.replication.stream.previous.as_ref()
+}
+
+/// A figure of the newest bytes of the stream, zero where they are not kept.
+fn kept(source: &Source<'_>, figure: u64) -> u64 {
+    match source.snapshot.replication.stream.is_kept {
+        true => figure,
+        false => 0,
+    }
+}
+
+/// Replicas that count for `min-replicas-to-write`.
+fn good(source: &Source<'_>) -> usize {
+    let max_s = u64::from(source.config.min_replicas_max_lag);
+    let is_good =
+        |replica: &&ReplicaFacts| replica.state == ReplicaState::Online && replica.lag_s <= max_s;
+    let replicas = source.snapshot.replication.replicas.iter();
+    replicas.filter(is_good).count()
+}
+
+fn line_of(replica: &ReplicaFacts) -> String {
+    let ReplicaFacts {
+        ip,
+        port,
+        channel,
+        state,
+        offset,
+        lag_s,
+        ..
+    } = replica;
+    // A replica announces what it likes, a line's end among that.
+    let (ip, state) = (visible(ip.as_bytes()), state.name());
+    let kind = match channel {
+        Some(Channel::Main(_)) => ",type=main-channel",
+        Some(Channel::Rdb(_)) => ",type=rdb-channel",
+        None => "",
+    };
+    format!("ip={ip},port={port},state={state},offset={offset},lag={lag_s}{kind}")
+}

@@ -1,0 +1,405 @@
+//! LATENCY: events that took longer than `latency-monitor-threshold`, one sample a second at most, the latest 160 kept.
+//!
+//! Knows nothing of commands: who notices a slow event names it. Time is handed in. HISTOGRAM is elsewhere: it reads
+//! the commands' own buckets.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt::Write;
+
+use parking_lot::Mutex;
+
+use basalt_commands::command::host::LatencyEvent;
+use basalt_commands::config::Config;
+
+/// Samples kept of each event.
+const SAMPLES_MAX: usize = 160;
+
+/// Columns of a drawing.
+const GRAPH_COLUMNS: usize = 80;
+
+/// Rows of a drawing.
+const GRAPH_ROWS: usize = 4;
+
+/// A command that is not declared fast.
+pub const COMMAND: &str = "command";
+/// A command declared fast.
+pub const FAST_COMMAND: &str = "fast-command";
+/// A pass of background expiry, with the freeing of what expired. No stall: see [`Pass`].
+pub const EXPIRE_CYCLE: &str = "expire-cycle";
+/// What is spent at once on moving values together.
+pub const DEFRAG_CYCLE: &str = "active-defrag-cycle";
+/// A slice of eviction in the background.
+pub const EVICTION_CYCLE: &str = "eviction-cycle";
+/// The freeing of what such a slice evicted.
+pub const EVICTION_DEL: &str = "eviction-del";
+
+/// Whether something that took so long is an event.
+#[inline]
+pub fn is_slow(config: &Config, duration_ns: u64) -> bool {
+    let threshold_ms = config.latency_monitor_threshold;
+    threshold_ms > 0 && duration_ns / 1_000_000 >= threshold_ms as u64
+}
+
+/// Work that goes on in many short slices, from when there was something to do until nothing is left. It is one event
+/// with one sample, which grows while the work goes on: the slices and the breaths between them, but not what shards in
+/// other hands kept it waiting for. No client waited for so long, as others run between two slices; it says how long
+/// there was work.
+#[derive(Debug, Default)]
+pub struct Pass {
+    began_s: Option<u64>,
+    spent_ns: u64,
+    /// Since the last breath.
+    has_worked: bool,
+}
+
+impl Pass {
+    /// A breath after a slice; one that follows none counts for nothing.
+    pub fn rested(&mut self, rest_ns: u64) {
+        if std::mem::take(&mut self.has_worked) {
+            self.spent_ns = self.spent_ns.saturating_add(rest_ns);
+        }
+    }
+
+    /// One more slice; when the pass began, in Unix seconds, and what it took up to now, in milliseconds.
+    pub fn add(&mut self, now_ms: u64, spent_ns: u64) -> (u64, u64) {
+        let began_s = *self.began_s.get_or_insert(now_ms / 1_000);
+        self.spent_ns = self.spent_ns.saturating_add(spent_ns);
+        self.has_worked = true;
+        (began_s, self.spent_ns / 1_000_000)
+    }
+
+    /// Nothing is left to do.
+    pub fn end(&mut self) {
+        *self = Pass::default();
+    }
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Latency {
+    events: Mutex<BTreeMap<&'static str, Series>>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Series {
+    /// Unix seconds and milliseconds, oldest first.
+    samples: VecDeque<(u64, u64)>,
+    max_ms: u64,
+}
+
+/// What the samples of an event have in common.
+#[derive(Debug, PartialEq, Eq)]
+struct Figures {
+    count: u64,
+    low_ms: u64,
+    high_ms: u64,
+    average_ms: u64,
+    deviation_ms: u64,
+    period_s: u64,
+}
+
+impl Latency {
+    /// Keeps a sample if it reaches the threshold.
+    pub fn note(&self, config: &Config, event: &'static str, at_s: u64, duration_ms: u64) {
+        let threshold_ms = config.latency_monitor_threshold;
+        if threshold_ms > 0 && duration_ms >= threshold_ms.unsigned_abs() {
+            self.add(event, at_s, duration_ms);
+        }
+    }
+
+    fn add(&self, event: &'static str, at_s: u64, duration_ms: u64) {
+        let mut events = self.events.lock();
+        let series = events.entry(event).or_default();
+        series.max_ms = series.max_ms.max(duration_ms);
+        match series.samples.back_mut() {
+            Some((second, kept_ms)) if *second == at_s => *kept_ms = duration_ms.max(*kept_ms),
+            _ => {
+                if series.samples.len() == SAMPLES_MAX {
+                    series.samples.pop_front();
+                }
+                series.samples.push_back((at_s, duration_ms));
+            }
+        }
+    }
+
+    /// LATENCY LATEST.
+    pub fn latest(&self) -> Vec<LatencyEvent> {
+        let events = self.events.lock();
+        let latest = events.iter().filter_map(|(name, series)| {
+            let &(at_s, latest_ms) = series.samples.back()?;
+            Some(LatencyEvent {
+                name: (*name).to_owned(),
+                at_s,
+                latest_ms,
+                max_ms: series.max_ms,
+            })
+        });
+        latest.collect()
+    }
+
+    /// LATENCY HISTORY: oldest first.
+    pub fn history(&self, event: &str) -> Vec<(u64, u64)> {
+        let events = self.events.lock();
+        events.get(event).map_or(Vec::new(), |series| {
+            series.samples.iter().copied().collect()
+        })
+    }
+
+    /// LATENCY RESET: forgets these events, or all; says how many there were.
+    pub fn reset(&self, names: &[String]) -> usize {
+        let mut events = self.events.lock();
+        let before = events.len();
+        let named = |event: &str| names.iter().any(|name| name.eq_ignore_ascii_case(event));
+        events.retain(|event, _| !names.is_empty() && !named(event));
+        before - events.len()
+    }
+
+    /// LATENCY GRAPH: the samples as a drawing, `None` when there are none.
+    pub fn graph(&self, event: &str, now_s: u64) -> Option<String> {
+        let events = self.events.lock();
+        let (name, series) = events.get_key_value(event)?;
+        let figures = series.figures(now_s)?;
+        let mut text = format!(
+            "{name} - high {} ms, low {} ms (all time high {} ms)\n{:-<GRAPH_COLUMNS$}\n",
+            figures.high_ms, figures.low_ms, series.max_ms, ""
+        );
+        let samples: Vec<(u64, u64)> = series.samples.iter().copied().collect();
+        for band in samples.chunks(GRAPH_COLUMNS) {
+            draw(&mut text, band, &figures, now_s);
+        }
+        Some(text)
+    }
+
+    /// LATENCY DOCTOR: what was seen. What may help is said by [`super::findings::latency`].
+    pub fn doctor(&self, config: &Config, now_s: u64) -> String {
+        let events = self.events.lock();
+        let threshold_ms = config.latency_monitor_threshold;
+        if events.is_empty() && threshold_ms == 0 {
+            return "Latency is not being watched: latency-monitor-threshold is 0. Set it to the number of \
+                    milliseconds from which an event is worth remembering, for example with CONFIG SET \
+                    latency-monitor-threshold 100, and ask again once there was some load.\n"
+                .to_owned();
+        }
+        if events.is_empty() {
+            return format!(
+                "No event took {threshold_ms} ms or longer since latency was last reset. All is well.\n"
+            );
+        }
+        let mut text = "Some events took longer than the threshold:\n\n".to_owned();
+        for (number, (name, series)) in events.iter().enumerate() {
+            let Some(figures) = series.figures(now_s) else {
+                continue;
+            };
+            // Writing to a String can not fail.
+            let _ = writeln!(
+                text,
+                "{}. {name}: {} latency spikes (average {} ms, mean deviation {} ms, one every {:.2} s). Worst ever {} ms.",
+                number + 1,
+                figures.count,
+                figures.average_ms,
+                figures.deviation_ms,
+                figures.period_s as f64 / figures.count as f64,
+                series.max_ms
+            );
+        }
+        text
+    }
+}
+
+impl Series {
+    fn figures(&self, now_s: u64) -> Option<Figures> {
+        let count = self.samples.len() as u64;
+        let &(first_s, _) = self.samples.front()?;
+        let values = || self.samples.iter().map(|(_, value_ms)| *value_ms);
+        let average_ms = values().sum::<u64>() / count;
+        Some(Figures {
+            count,
+            low_ms: values().min()?,
+            high_ms: values().max()?,
+            average_ms,
+            deviation_ms: values()
+                .map(|value_ms| value_ms.abs_diff(average_ms))
+                .sum::<u64>()
+                / count,
+            period_s: now_s.saturating_sub(first_s).max(1),
+        })
+    }
+}
+
+/// One band of a drawing: a column for each sample, and below it, read downwards, how long ago it was.
+fn draw(text: &mut String, samples: &[(u64, u64)], figures: &Figures, now_s: u64) {
+    /// What a column ends in, by how much of its topmost row it fills.
+    const TIPS: [char; 3] = ['_', 'o', '#'];
+    let steps = GRAPH_ROWS * TIPS.len();
+    let range = (figures.high_ms - figures.low_ms).max(1) as usize;
+    let heights: Vec<usize> = samples
+        .iter()
+        .map(|(_, value_ms)| (value_ms - figures.low_ms) as usize * (steps - 1) / range)
+        .collect();
+    for row in (0..GRAPH_ROWS).rev() {
+        push_row(
+            text,
+            heights.iter().map(|&height| {
+                let (rows, tip) = (height / TIPS.len(), height % TIPS.len());
+                match row {
+                    _ if row < rows => '|',
+                    _ if row == rows => TIPS[tip],
+                    _ => ' ',
+                }
+            }),
+        );
+    }
+    text.push('\n');
+    let labels: Vec<Vec<char>> = samples
+        .iter()
+        .map(|(at_s, _)| age(now_s.saturating_sub(*at_s)).chars().collect())
+        .collect();
+    let longest = labels.iter().map(Vec::len).max().unwrap_or(0);
+    for row in 0..longest {
+        push_row(
+            text,
+            labels
+                .iter()
+                .map(|label| label.get(row).copied().unwrap_or(' ')),
+        );
+    }
+}
+
+fn push_row(text: &mut String, row: impl Iterator<Item = char>) {
+    let row: String = row.collect();
+    text.push_str(row.trim_end());
+    text.push('\n');
+}
+
+/// Seconds in the largest unit that they fill.
+fn age(seconds: u64) -> String {
+    match seconds {
+        0..60 => format!("{seconds}s"),
+        60..3_600 => format!("{}m", seconds / 60),
+        3_600..86_400 => format!("{}h", seconds / 3_600),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(threshold_ms: i64) -> Config {
+        Config {
+            latency_monitor_threshold: threshold_ms,
+            ..Config::default()
+        }
+    }
+
+    #[test]
+    fn only_what_reaches_the_threshold_is_kept_and_zero_means_never() {
+        let latency = Latency::default();
+        latency.note(&config(0), COMMAND, 1, 1_000_000);
+        latency.note(&config(100), COMMAND, 1, 99);
+        assert!(latency.latest().is_empty());
+        latency.note(&config(100), COMMAND, 1, 100);
+        assert_eq!(latency.history(COMMAND), [(1, 100)]);
+    }
+
+    #[test]
+    fn one_second_keeps_its_worst_sample_and_160_seconds_are_kept() {
+        let latency = Latency::default();
+        for (at_s, value_ms) in [(1, 5), (1, 9), (1, 7)] {
+            latency.add(COMMAND, at_s, value_ms);
+        }
+        assert_eq!(latency.history(COMMAND), [(1, 9)]);
+        for at_s in 2..=200 {
+            latency.add(COMMAND, at_s, 3);
+        }
+        let history = latency.history(COMMAND);
+        assert_eq!((history.len(), history[0]), (160, (41, 3)));
+        let latest = &latency.latest()[0];
+        assert_eq!((latest.at_s, latest.latest_ms, latest.max_ms), (200, 3, 9));
+    }
+
+    #[test]
+    fn a_pass_is_one_sample_that_grows_and_the_next_pass_another() {
+        let latency = Latency::default();
+        let mut pass = Pass::default();
+        for now_ms in [900, 1_100, 2_500] {
+            let (at_s, spent_ms) = pass.add(now_ms, 4_500_000);
+            latency.note(&config(5), EXPIRE_CYCLE, at_s, spent_ms);
+        }
+        assert_eq!(latency.history(EXPIRE_CYCLE), [(0, 13)]);
+        pass.end();
+        pass.rested(50_000_000);
+        assert_eq!(pass.add(3_000, 4_000_000), (3, 4));
+        pass.rested(1_000_000);
+        pass.rested(70_000_000);
+        assert_eq!(pass.add(3_010, 1_000_000), (3, 6));
+        latency.note(&config(5), EXPIRE_CYCLE, 3, 6);
+        assert_eq!(latency.history(EXPIRE_CYCLE), [(0, 13), (3, 6)]);
+    }
+
+    #[test]
+    fn reset_counts_the_events_that_it_forgot() {
+        let latency = Latency::default();
+        latency.add(COMMAND, 1, 1);
+        latency.add(FAST_COMMAND, 1, 1);
+        latency.add(EXPIRE_CYCLE, 1, 1);
+        assert_eq!(
+            latency.reset(&["Command".to_owned(), "nothing".to_owned()]),
+            1
+        );
+        assert_eq!(latency.reset(&[]), 2);
+        assert_eq!(latency.reset(&[]), 0);
+    }
+
+    #[test]
+    fn a_graph_has_a_head_four_rows_and_the_ages_downwards() {
+        let latency = Latency::default();
+        for (at_s, value_ms) in [(40, 10), (90, 400), (95, 100)] {
+            latency.add(COMMAND, at_s, value_ms);
+        }
+        let graph = latency.graph(COMMAND, 100).expect("there are samples");
+        let lines: Vec<&str> = graph.lines().collect();
+        assert_eq!(
+            lines[0],
+            "command - high 400 ms, low 10 ms (all time high 400 ms)"
+        );
+        assert_eq!(lines[1], "-".repeat(80));
+        assert_eq!(
+            lines[2..],
+            [" #", " |", " |", "_|#", "", "115", "m0s", " s"]
+        );
+        assert_eq!(latency.graph("nothing", 100), None);
+    }
+
+    #[test]
+    fn a_full_series_is_drawn_in_bands_no_wider_than_the_screen() {
+        let latency = Latency::default();
+        for at_s in 0..300 {
+            latency.add(COMMAND, at_s, at_s);
+        }
+        let graph = latency.graph(COMMAND, 300).expect("there are samples");
+        assert!(graph.lines().all(|line| line.len() <= GRAPH_COLUMNS));
+    }
+
+    #[test]
+    fn the_doctor_speaks_of_every_event() {
+        let latency = Latency::default();
+        assert!(
+            latency
+                .doctor(&config(0), 10)
+                .contains("latency-monitor-threshold is 0")
+        );
+        assert!(
+            latency
+                .doctor(&config(5), 10)
+                .contains("No event took 5 ms")
+        );
+        latency.add(COMMAND, 1, 20);
+        latency.add(EXPIRE_CYCLE, 5, 30);
+        let report = latency.doctor(&config(5), 11);
+        assert!(
+            report.contains("1. command: 1 latency spikes (average 20 ms, mean deviation 0 ms")
+        );
+        assert!(report.contains("2. expire-cycle: 1 latency spikes"));
+    }
+}

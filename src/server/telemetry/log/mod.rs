@@ -1,0 +1,356 @@
+//! The log: lines in the shape of redis-server's, or as logfmt or JSON, written through `tracing`; to a file or
+//! standard output, and beside that to syslog.
+//!
+//! ```text
+//! 27871:M 21 Nov 2026 12:43:08.186 * Ready to accept connections tcp
+//! pid   role   local time          level
+//! ```
+//!
+//! The levels of Redis map to those of `tracing`: debug (`.`) is `trace!`, verbose (`-`) is `debug!`, notice (`*`) is
+//! `info!`, warning (`#`) is `warn!` and `error!`. A file is opened anew for each line, as in Redis, so that it can be
+//! moved away at any time. The log carries changes of state, never requests: a line may cost what a line costs.
+//!
+//! No user data at notice and above, but for what reports and errors quote of them ([`quoted`]). What is not printable
+//! is escaped, so that no client can forge a line.
+
+pub mod recent;
+mod shape;
+mod syslog;
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::fmt::{self, Write as _};
+use std::fs::OpenOptions;
+use std::io::{self, IsTerminal, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
+
+use parking_lot::Mutex;
+use tracing::field::{Field, Visit};
+use tracing::level_filters::LevelFilter;
+use tracing::subscriber::Interest;
+use tracing::{Event, Level, Metadata, Subscriber};
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+use tracing_subscriber::registry::Registry;
+
+use super::clock;
+use basalt_commands::config::Config;
+use basalt_commands::config::values::{Coded, LogFormat, LogLevel, LogTimestampFormat};
+use basalt_core::base::lossless;
+use basalt_core::base::text::Visible;
+use recent::{Kept, Recent};
+use shape::Line;
+use syslog::Syslog;
+
+/// Seconds for which one kind of warning is not repeated.
+const REPEAT_S: u64 = 10;
+
+/// Kinds of warnings that are told apart; the names come from the source, so this is never reached.
+const KINDS_MAX: usize = 1024;
+
+/// What is logged: 0 debug, 1 verbose, 2 notice, 3 warning, 4 nothing.
+static LEVEL: AtomicU8 = AtomicU8::new(2);
+
+/// The code of the [`LogFormat`] in force.
+static FORMAT: AtomicU8 = AtomicU8::new(0);
+
+/// The code of the [`LogTimestampFormat`] in force.
+static TIMESTAMP: AtomicU8 = AtomicU8::new(0);
+
+/// Whether the server is a replica, which lines say.
+static IS_REPLICA: AtomicBool = AtomicBool::new(false);
+
+/// Whether user data stay out of the log.
+static HIDES: AtomicBool = AtomicBool::new(false);
+
+/// Whether a line that is written over and over stands on the terminal.
+static IS_LINE_OPEN: AtomicBool = AtomicBool::new(false);
+
+static OUTPUT: OnceLock<Output> = OnceLock::new();
+
+static SYSLOG: OnceLock<Syslog> = OnceLock::new();
+
+static KEPT: Kept = Kept::new();
+
+/// Where the socket of syslog is.
+const SYSLOG_PATH: &str = "/dev/log";
+
+/// What stands in the log in place of user data that are hidden.
+pub const HIDDEN: &str = "*redacted*";
+
+/// Where lines go.
+#[derive(Debug)]
+enum Output {
+    Stdout { is_terminal: bool },
+    File(PathBuf),
+}
+
+/// Starts the log; to be called once, before the first line. The error says why the file can not be written.
+pub fn start(config: &Config) -> io::Result<()> {
+    configure(config);
+    let output = if config.logfile.is_empty() {
+        Output::Stdout {
+            is_terminal: io::stdout().is_terminal(),
+        }
+    } else {
+        // Made absolute now: `dir` may change later.
+        let path = std::path::absolute(lossless::path_of(&config.logfile))?;
+        OpenOptions::new().create(true).append(true).open(&path)?;
+        Output::File(path)
+    };
+    if OUTPUT.set(output).is_ok() {
+        // Another subscriber is there only in tests, and may stay.
+        let _ = tracing::subscriber::set_global_default(Registry::default().with(Lines));
+    }
+    if config.syslog_enabled {
+        let syslog = Syslog::new(
+            Path::new(SYSLOG_PATH),
+            &config.syslog_ident,
+            config.syslog_facility,
+        );
+        let opened = syslog.open();
+        let _ = SYSLOG.set(syslog);
+        if let Err(error) = opened {
+            tracing::warn!(
+                "Syslog is not reached at {SYSLOG_PATH}, which each line tries again: {error}"
+            );
+        }
+    }
+    Ok(())
+}
+
+/// `loglevel` and the other directives of the log that may change at any time.
+pub fn configure(config: &Config) {
+    let level = match config.loglevel {
+        LogLevel::Debug => 0,
+        LogLevel::Verbose => 1,
+        LogLevel::Notice => 2,
+        LogLevel::Warning => 3,
+        LogLevel::Nothing => 4,
+    };
+    LEVEL.store(level, Relaxed);
+    FORMAT.store(config.log_format.code() as u8, Relaxed);
+    TIMESTAMP.store(config.log_timestamp_format.code() as u8, Relaxed);
+    HIDES.store(config.hide_user_data_from_log, Relaxed);
+}
+
+/// Lines say from now on that the server is a replica, or a primary.
+pub fn set_role(is_replica: bool) {
+    IS_REPLICA.store(is_replica, Relaxed);
+}
+
+/// Text of users for a line of the log, unless `hide-user-data-from-log` keeps it out.
+pub fn quoted(text: &[u8]) -> Cow<'_, str> {
+    match HIDES.load(Relaxed) {
+        true => Cow::Borrowed(HIDDEN),
+        false => lossless::text_of(text),
+    }
+}
+
+/// Whether an operator at a terminal sees the log there.
+pub fn is_on_terminal() -> bool {
+    matches!(OUTPUT.get(), Some(Output::Stdout { is_terminal: true }))
+}
+
+/// Whether what stops a start has to be said on standard error too, as the log is not what an operator looks at there.
+fn needs_word() -> bool {
+    match OUTPUT.get() {
+        Some(Output::Stdout { is_terminal }) => !is_terminal && io::stderr().is_terminal(),
+        Some(Output::File(_)) => true,
+        None => true,
+    }
+}
+
+/// Says in the log, and where needed on the terminal, why the server does not start.
+pub fn refusal(text: &str) {
+    tracing::error!("{text}");
+    if needs_word() {
+        // A text may quote a broken file.
+        let _ = writeln!(Visible(&mut io::stderr()), "{text}");
+    }
+}
+
+/// Writes a line on the terminal that the next one, or the next line of the log, is written over.
+pub fn rewrite(text: &str) {
+    if is_on_terminal() && LEVEL.load(Relaxed) <= 2 {
+        let mut stdout = io::stdout().lock();
+        IS_LINE_OPEN.store(true, Relaxed);
+        let _ = write!(stdout, "\r{text}\x1b[K");
+        let _ = stdout.flush();
+    }
+}
+
+/// A warning that may come often, see [`seldom`].
+pub fn warn_seldom(kind: &'static str, text: impl fmt::Display) {
+    seldom(kind, text, |text| tracing::warn!("{text}"));
+}
+
+/// Writes a line that may come often: each kind is logged once in ten seconds, with the number of those left out.
+pub fn seldom(kind: &'static str, text: impl fmt::Display, write: impl FnOnce(&dyn fmt::Display)) {
+    static SEEN: OnceLock<Mutex<Limiter>> = OnceLock::new();
+    let verdict = SEEN
+        .get_or_init(Mutex::default)
+        .lock()
+        .ask(kind, clock::unix_ms() / 1_000);
+    match verdict {
+        None => {}
+        Some(0) => write(&text),
+        Some(left_out) => write(&format_args!("{text} ({left_out} more like this)")),
+    }
+}
+
+/// When a kind of warning was last logged, and how many were left out since.
+#[derive(Debug, Default)]
+struct Limiter {
+    kinds: HashMap<&'static str, (u64, u64)>,
+}
+
+impl Limiter {
+    /// Whether a warning may go out, and how many were left out before it.
+    fn ask(&mut self, kind: &'static str, now_s: u64) -> Option<u64> {
+        let has_room = self.kinds.len() < KINDS_MAX;
+        match self.kinds.get_mut(kind) {
+            Some((last_s, left_out)) if now_s.saturating_sub(*last_s) < REPEAT_S => {
+                *left_out += 1;
+                None
+            }
+            Some((last_s, left_out)) => {
+                *last_s = now_s;
+                Some(std::mem::take(left_out))
+            }
+            None if has_room => {
+                self.kinds.insert(kind, (now_s, 0));
+                Some(0)
+            }
+            None => None,
+        }
+    }
+}
+
+/// The layer that writes lines.
+struct Lines;
+
+impl<S: Subscriber> Layer<S> for Lines {
+    fn register_callsite(&self, _: &'static Metadata<'static>) -> Interest {
+        // The level may change, so each event asks.
+        Interest::sometimes()
+    }
+
+    fn enabled(&self, metadata: &Metadata<'_>, _: Context<'_, S>) -> bool {
+        metadata.is_event() && rank(*metadata.level()) >= LEVEL.load(Relaxed)
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        None
+    }
+
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let mut text = Text::default();
+        event.record(&mut text);
+        text.message.push_str(&text.fields);
+        let line = Line {
+            pid: std::process::id(),
+            is_replica: IS_REPLICA.load(Relaxed),
+            time: shape::time(LogTimestampFormat::decode(TIMESTAMP.load(Relaxed).into())),
+            rank: rank(*event.metadata().level()),
+            message: &text.message,
+        };
+        KEPT.add(
+            clock::unix_ms(),
+            LEVELS[usize::from(line.rank)],
+            line.message,
+        );
+        // A log that can not be written must not stop the server.
+        let _ = write(&line.text(LogFormat::decode(FORMAT.load(Relaxed).into())));
+        if let Some(syslog) = SYSLOG.get() {
+            syslog.send(line.rank, line.message);
+        }
+    }
+}
+
+/// Writes lines as they are, at every level but `nothing`.
+pub fn raw(text: &str) {
+    if LEVEL.load(Relaxed) < 4 {
+        let _ = write(text);
+        if let Some(syslog) = SYSLOG.get() {
+            let lines = text.lines().filter(|line| !line.trim().is_empty());
+            lines.for_each(|line| syslog.send(3, line));
+        }
+    }
+}
+
+fn write(line: &str) -> io::Result<()> {
+    match OUTPUT.get() {
+        Some(Output::File(path)) => {
+            let mut file = OpenOptions::new().create(true).append(true).open(path)?;
+            file.write_all(line.as_bytes())
+        }
+        _ => {
+            let mut stdout = io::stdout().lock();
+            if IS_LINE_OPEN.swap(false, Relaxed) {
+                stdout.write_all(b"\r\x1b[K")?;
+            }
+            stdout.write_all(line.as_bytes())?;
+            stdout.flush()
+        }
+    }
+}
+
+/// At most so many of the last lines, oldest first.
+pub fn latest(count: usize) -> Vec<Recent> {
+    KEPT.latest(count)
+}
+
+/// Names of levels by their numbers.
+const LEVELS: [&str; 4] = ["debug", "verbose", "notice", "warning"];
+
+/// Redis's number of a level.
+fn rank(level: Level) -> u8 {
+    match level {
+        Level::TRACE => 0,
+        Level::DEBUG => 1,
+        Level::INFO => 2,
+        Level::WARN | Level::ERROR => 3,
+    }
+}
+
+/// An event's message, and its other fields as ` name=value`.
+#[derive(Default)]
+struct Text {
+    message: String,
+    fields: String,
+}
+
+impl Visit for Text {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        // Writing to a String can not fail.
+        let _ = match field.name() {
+            "message" => write!(self.message, "{value:?}"),
+            name => write!(self.fields, " {name}={value:?}"),
+        };
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        let _ = match field.name() {
+            "message" => write!(self.message, "{value}"),
+            name => write!(self.fields, " {name}={value}"),
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kind_of_warning_is_repeated_after_a_while_only() {
+        let mut limiter = Limiter::default();
+        assert_eq!(limiter.ask("full", 100), Some(0));
+        assert_eq!(limiter.ask("full", 105), None);
+        assert_eq!(limiter.ask("full", 109), None);
+        assert_eq!(limiter.ask("other", 109), Some(0));
+        assert_eq!(limiter.ask("full", 110), Some(2));
+        assert_eq!(limiter.ask("full", 120), Some(0));
+    }
+}

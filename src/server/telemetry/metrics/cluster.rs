@@ -1,0 +1,202 @@
+//! Metrics of the cluster that this server is a node of, or all of: what CLUSTER INFO says, by redis_exporter's names,
+//! the bus, and slots that move in one piece.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::page::Page;
+use super::rows::Source;
+use crate::telemetry::slot_moves::SlotMoves;
+use basalt_commands::command::cluster::{figures, figures_of_one};
+use basalt_commands::command::host::cluster::{MESSAGE_KINDS, MovesInProgress, Traffic};
+use basalt_commands::config::values::ClusterMode;
+
+/// Names, what they say, and fields of CLUSTER INFO.
+static CLUSTER: [(&str, &str, &str); 8] = [
+    (
+        "redis_cluster_slots_assigned",
+        "Slots that a node has.",
+        "cluster_slots_assigned",
+    ),
+    (
+        "redis_cluster_slots_ok",
+        "Slots of nodes that work.",
+        "cluster_slots_ok",
+    ),
+    (
+        "redis_cluster_slots_pfail",
+        "Slots of nodes that may have failed.",
+        "cluster_slots_pfail",
+    ),
+    (
+        "redis_cluster_slots_fail",
+        "Slots of nodes that have failed.",
+        "cluster_slots_fail",
+    ),
+    (
+        "redis_cluster_known_nodes",
+        "Nodes, replicas among them.",
+        "cluster_known_nodes",
+    ),
+    (
+        "redis_cluster_size",
+        "Nodes that have slots.",
+        "cluster_size",
+    ),
+    (
+        "redis_cluster_current_epoch",
+        "Number of the cluster's latest change.",
+        "cluster_current_epoch",
+    ),
+    (
+        "redis_cluster_my_epoch",
+        "Number of this node's latest change.",
+        "cluster_my_epoch",
+    ),
+];
+
+/// All of it, where there is a cluster.
+pub(super) fn write(page: &mut Page, source: &Source<'_>) {
+    if let Some(cluster) = source.service.cluster() {
+        let map = cluster.view();
+        write_figures(page, &figures(&map), map.is_up);
+        let traffic = cluster.traffic();
+        write_messages(page, &traffic);
+        write_bus(page, &traffic, cluster.links().len());
+        let moved = &source.service.telemetry().slot_moves;
+        write_moves(page, &cluster.moves_in_progress(), moved);
+    } else if source.config.cluster_enabled == ClusterMode::Emulated {
+        let facts = &source.snapshot.replication;
+        let replicas = facts.replicas.iter().filter(|replica| replica.port != 0);
+        let others = match facts.upstream {
+            Some(_) => 1,
+            None => replicas.count() as u64,
+        };
+        write_figures(page, &figures_of_one(1 + others), true);
+        write_messages(page, &Traffic::default());
+    }
+}
+
+fn write_figures(page: &mut Page, figures: &[(&'static str, u64)], is_up: bool) {
+    for (name, help, field) in &CLUSTER {
+        if let Some((_, figure)) = figures.iter().find(|(name, _)| *name == *field) {
+            page.gauge(name, help, *figure as f64);
+        }
+    }
+    page.gauge(
+        "redis_cluster_state",
+        "Whether the cluster serves requests.",
+        if is_up { 1.0 } else { 0.0 },
+    );
+}
+
+/// All messages together; the kind of these two is redis_exporter's.
+fn write_messages(page: &mut Page, traffic: &Traffic) {
+    page.gauge(
+        "redis_cluster_messages_sent_total",
+        "Messages sent on the cluster's bus.",
+        Traffic::sum(&traffic.sent) as f64,
+    );
+    page.gauge(
+        "redis_cluster_messages_received_total",
+        "Messages received on the cluster's bus.",
+        Traffic::sum(&traffic.received) as f64,
+    );
+}
+
+fn write_bus(page: &mut Page, traffic: &Traffic, links: usize) {
+    for (way, counts) in [("sent", &traffic.sent), ("received", &traffic.received)] {
+        for (kind, count) in MESSAGE_KINDS.iter().zip(counts) {
+            page.labelled_counter(
+                "basalt_cluster_messages_total",
+                "Messages on the cluster's bus, by kind.",
+                vec![("direction", way.to_owned()), ("kind", (*kind).to_owned())],
+                *count,
+            );
+        }
+    }
+    for (way, bytes) in [
+        ("sent", traffic.bytes_sent),
+        ("received", traffic.bytes_received),
+    ] {
+        page.labelled_counter(
+            "basalt_cluster_bus_bytes_total",
+            "Bytes on the cluster's bus.",
+            vec![("direction", way.to_owned())],
+            bytes,
+        );
+    }
+    page.gauge(
+        "basalt_cluster_links",
+        "Links to other nodes of the cluster, in both directions.",
+        links as f64,
+    );
+    page.gauge(
+        "basalt_cluster_links_buffer_bytes",
+        "Room of the buffers of these links.",
+        traffic.link_buffer_bytes as f64,
+    );
+    page.counter(
+        "basalt_cluster_links_over_limit_total",
+        "Links closed because more waited to be sent than cluster-link-sendbuf-limit allows.",
+        traffic.links_over_limit,
+    );
+}
+
+/// Slots that move to other nodes and from them (CLUSTER MIGRATESLOTS).
+fn write_moves(page: &mut Page, now: &MovesInProgress, moved: &SlotMoves) {
+    for (way, in_progress, buffer_bytes, moved) in [
+        ("out", now.exports, now.export_buffer_bytes, &moved.exports),
+        ("in", now.imports, now.import_buffer_bytes, &moved.imports),
+    ] {
+        let labels = || vec![("direction", way.to_owned())];
+        page.labelled_gauge(
+            "basalt_slot_moves_in_progress",
+            "Moves of slots that are under way, or wait for their turn.",
+            labels(),
+            in_progress as f64,
+        );
+        page.labelled_gauge(
+            "basalt_slot_moves_buffer_bytes",
+            "Bytes that moves of slots keep to be sent, or have received and not run yet.",
+            labels(),
+            buffer_bytes as f64,
+        );
+        page.labelled_gauge(
+            "basalt_slot_moves_last_seconds",
+            "How long the last move of slots took that is finished.",
+            labels(),
+            moved.last_ms.load(Relaxed) as f64 / 1e3,
+        );
+        for (outcome, count) in [
+            ("finished", &moved.finished),
+            ("failed", &moved.failed),
+            ("cancelled", &moved.cancelled),
+        ] {
+            let mut labels = labels();
+            labels.push(("outcome", outcome.to_owned()));
+            page.labelled_counter(
+                "basalt_slot_moves_total",
+                "Moves of slots that have ended, by how.",
+                labels,
+                count.load(Relaxed),
+            );
+        }
+        page.labelled_counter(
+            "basalt_slot_moves_keys_total",
+            "Keys that were sent with slots, or came with slots whose move is finished.",
+            labels(),
+            moved.keys.load(Relaxed),
+        );
+        page.labelled_counter(
+            "basalt_slot_moves_bytes_total",
+            "Bytes over the connections of moves of slots.",
+            labels(),
+            moved.bytes.load(Relaxed),
+        );
+    }
+    page.gauge(
+        "basalt_slot_moves_last_pause_seconds",
+        "How long writes to slots were last held back for a hand-over.",
+        moved.exports.last_pause_us.load(Relaxed) as f64 / 1e6,
+    );
+}

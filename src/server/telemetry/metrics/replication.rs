@@ -1,0 +1,185 @@
+//! What the metrics say of replication.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::page::Page;
+use super::rows::{self, Row, Source, counter, gauge};
+use crate::telemetry::replication::Replication;
+use crate::telemetry::snapshot::Snapshot;
+use basalt_commands::command::host::primary::StreamFacts;
+use basalt_commands::command::host::replica::{LinkState, Upstream};
+
+fn stream<'a>(source: &Source<'a>) -> &'a StreamFacts {
+    &source.snapshot.replication.stream
+}
+
+fn figures<'a>(source: &Source<'a>) -> &'a Replication {
+    &source.service.telemetry().replication
+}
+
+static ROWS: &[Row] = &[
+    gauge("redis_connected_slaves", "Replicas connected.", |s| {
+        s.snapshot.replication.replicas.len() as f64
+    }),
+    gauge(
+        "redis_master_repl_offset",
+        "Offset of the newest byte of the stream.",
+        |s| stream(s).offset as f64,
+    ),
+    gauge(
+        "redis_second_repl_offset",
+        "Offset up to which the second replication id holds.",
+        |s| {
+            stream(s)
+                .previous
+                .as_ref()
+                .map_or(-1.0, |(_, until)| *until as f64)
+        },
+    ),
+    gauge(
+        "redis_repl_backlog_is_active",
+        "Whether the newest part of the stream is kept.",
+        |s| f64::from(u8::from(stream(s).is_kept)),
+    ),
+    gauge(
+        "redis_replication_backlog_bytes",
+        "Bytes of the stream that are to be kept.",
+        |s| s.config.repl_backlog_size as f64,
+    ),
+    gauge(
+        "redis_repl_backlog_first_byte_offset",
+        "Offset of the first byte that is kept.",
+        |s| stream(s).first as f64,
+    ),
+    gauge(
+        "redis_repl_backlog_history_bytes",
+        "Bytes of the stream that are kept.",
+        |s| stream(s).held_bytes as f64,
+    ),
+    gauge(
+        "redis_replica_resyncs_full",
+        "Full resynchronizations of replicas.",
+        |s| figures(s).full_syncs.load(Relaxed) as f64,
+    ),
+    gauge(
+        "redis_replica_partial_resync_accepted",
+        "Partial resynchronizations that were granted.",
+        |s| figures(s).partial_syncs.load(Relaxed) as f64,
+    ),
+    gauge(
+        "redis_replica_partial_resync_denied",
+        "Partial resynchronizations that were refused.",
+        |s| figures(s).partial_syncs_refused.load(Relaxed) as f64,
+    ),
+    counter(
+        "basalt_replication_sent_bytes_total",
+        "Bytes sent to replicas.",
+        |s| figures(s).sent_bytes.load(Relaxed),
+    ),
+    counter(
+        "basalt_replication_received_bytes_total",
+        "Bytes received from the primary and from replicas.",
+        |s| figures(s).input_bytes.load(Relaxed),
+    ),
+];
+
+/// All of it.
+pub(super) fn write(page: &mut Page, source: &Source<'_>) {
+    rows::write(ROWS, source, page);
+    replicas(page, source.snapshot);
+    if let Some(upstream) = &source.snapshot.replication.upstream {
+        link(page, upstream);
+    }
+}
+
+/// Each replica by its address.
+fn replicas(page: &mut Page, snapshot: &Snapshot) {
+    for replica in &snapshot.replication.replicas {
+        let labels = || {
+            vec![
+                ("slave_ip", replica.ip.clone()),
+                ("slave_port", replica.port.to_string()),
+                ("slave_state", replica.state.name().to_owned()),
+            ]
+        };
+        for (name, help, value) in [
+            (
+                "redis_connected_slave_offset_bytes",
+                "Offset up to which a replica has the stream.",
+                replica.offset,
+            ),
+            (
+                "redis_connected_slave_lag_seconds",
+                "Seconds since a replica was heard of.",
+                replica.lag_s,
+            ),
+            (
+                "basalt_replica_behind_bytes",
+                "Bytes of the stream that wait for a replica.",
+                replica.behind_bytes,
+            ),
+        ] {
+            page.labelled_gauge(name, help, labels(), value as f64);
+        }
+    }
+}
+
+/// The link to the primary.
+fn link(page: &mut Page, upstream: &Upstream) {
+    let labels = || {
+        vec![
+            ("master_host", upstream.host.clone()),
+            ("master_port", upstream.port.to_string()),
+        ]
+    };
+    let said = |field: &str| {
+        let mut facts = upstream.info.iter();
+        facts.find_map(|(name, value)| (*name == field).then_some(value.as_str()))
+    };
+    let number = |field: &str| -> Option<f64> { said(field)?.parse().ok() };
+    if let Some(ago_s) = number("master_last_io_seconds_ago") {
+        page.labelled_gauge(
+            "redis_master_last_io_seconds_ago",
+            "Seconds since something came from the primary; -1 without a link.",
+            labels(),
+            ago_s,
+        );
+    }
+    if let Some(priority) = number("slave_priority") {
+        page.gauge(
+            "redis_slave_priority",
+            "The directive replica-priority, by which Sentinel chooses.",
+            priority,
+        );
+    }
+    if let Some(read_only) = said("slave_read_only") {
+        let mut labels = labels();
+        labels.push(("read_only", read_only.to_owned()));
+        page.labelled_gauge(
+            "redis_slave_info",
+            "Whom this replica follows, and whether clients can not write to it, as labels.",
+            labels,
+            1.0,
+        );
+    }
+    let is = |state: LinkState| f64::from(u8::from(upstream.state == state));
+    for (name, help, value) in [
+        (
+            "redis_master_link_up",
+            "Whether the primary's stream comes.",
+            is(LinkState::Connected),
+        ),
+        (
+            "redis_master_sync_in_progress",
+            "Whether the primary's snapshot comes.",
+            is(LinkState::Sync),
+        ),
+        (
+            "redis_slave_repl_offset",
+            "Offset up to which the primary's stream has come.",
+            upstream.offset as f64,
+        ),
+    ] {
+        page.labelled_gauge(name, help, labels(), value);
+    }
+}

@@ -1,0 +1,185 @@
+//! What replication says of itself: figures that INFO, the metrics and admission read, written where replication runs.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
+
+use crate::telemetry::log;
+use basalt_commands::client::connection::Origin;
+use basalt_commands::command::host::primary::{ReplicaFacts, StreamFacts};
+use basalt_commands::command::host::replica::Upstream;
+use basalt_commands::config::Config;
+use basalt_commands::config::values::PropagationError;
+
+/// Figures of replication.
+#[derive(Debug, Default)]
+pub struct Replication {
+    /// Whether this server follows a primary.
+    pub is_replica: AtomicBool,
+    /// Whether the link to the primary is up: its stream is applied as it comes.
+    pub is_link_up: AtomicBool,
+    /// Commands of the primary, of the append-only file, or of slots that move here, that answered with an error.
+    pub unexpected_errors: AtomicU64,
+    /// Bytes of the stream, and of snapshots, that came from primaries.
+    pub input_bytes: AtomicU64,
+    /// Replicas that were heard of within `min-replicas-max-lag` seconds.
+    pub good_replicas: AtomicU64,
+    /// Full resynchronizations that replicas asked for.
+    pub full_syncs: AtomicU64,
+    /// Partial resynchronizations that were granted.
+    pub partial_syncs: AtomicU64,
+    /// Partial resynchronizations that were refused.
+    pub partial_syncs_refused: AtomicU64,
+    /// Until when the end of the server waits for replicas, in Unix milliseconds; 0: it does not.
+    pub ends_at_ms: AtomicU64,
+    /// Bytes sent to replicas.
+    pub sent_bytes: AtomicU64,
+    /// Bytes in which the stream is kept for slow replicas, beyond the backlog's size.
+    pub kept_bytes: Arc<AtomicI64>,
+}
+
+impl Replication {
+    /// CONFIG RESETSTAT.
+    pub fn reset(&self) {
+        for counter in [
+            &self.full_syncs,
+            &self.partial_syncs,
+            &self.partial_syncs_refused,
+            &self.sent_bytes,
+            &self.input_bytes,
+        ] {
+            counter.store(0, Relaxed);
+        }
+    }
+}
+
+impl Replication {
+    /// A command that ran elsewhere without an error answers with one here: data differ. What comes of it is said by
+    /// `propagation-error-behavior`.
+    #[cold]
+    pub fn note_error(&self, origin: Origin, config: &Config, name: &'static str, reply: &str) {
+        let (this, whom) = match origin {
+            Origin::File => ("server", "AOF-loading-client"),
+            Origin::Primary => ("replica", "master"),
+            Origin::SlotImport | Origin::Client => ("node", "slot migration source"),
+        };
+        self.unexpected_errors.fetch_add(1, Relaxed);
+        let reply = log::quoted(reply.as_bytes());
+        log::warn_seldom(
+            name,
+            format_args!(
+                "== CRITICAL == This {this} is sending an error to its {whom}: '{reply}' after processing the command '{name}'"
+            ),
+        );
+        if is_fatal(origin, config) {
+            die(&format!(
+                "This {this} panicked sending an error to its {whom} after processing the command '{name}'"
+            ));
+        }
+    }
+
+    /// A command of the primary is about to run that can not be saved here.
+    #[cold]
+    pub fn note_unsaved(&self, config: &Config) {
+        if !config.replica_ignore_disk_write_errors {
+            die("Replica was unable to write command to disk.");
+        }
+        log::warn_seldom(
+            "unsaved",
+            format_args!(
+                "Replica is applying a command even though it is unable to write to disk."
+            ),
+        );
+    }
+}
+
+/// Whether an error of a command that was run once before ends the process. Where clients write to a replica, its data
+/// differ anyhow.
+fn is_fatal(origin: Origin, config: &Config) -> bool {
+    match (config.propagation_error_behavior, origin) {
+        // The move ends, and the slots stay where they are.
+        (_, Origin::SlotImport | Origin::Client) => false,
+        (PropagationError::Ignore, _) | (PropagationError::PanicOnReplicas, Origin::File) => false,
+        (PropagationError::Panic, Origin::File) => true,
+        (_, Origin::Primary) => config.replica_read_only,
+    }
+}
+
+/// Ends the process with a report, also where a panic ends a thread only.
+fn die(why: &str) -> ! {
+    struct End;
+    impl Drop for End {
+        fn drop(&mut self) {
+            std::process::abort();
+        }
+    }
+    let _end = End;
+    panic!("{why}");
+}
+
+/// Both halves at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// The stream.
+    pub stream: StreamFacts,
+    /// Who follows.
+    pub replicas: Vec<ReplicaFacts>,
+    /// Replicas that have not come yet for what follows their snapshot.
+    pub awaited: usize,
+    /// Who is followed; none on a primary.
+    pub upstream: Option<Upstream>,
+    /// How far a failover is; empty where there is no server.
+    pub failover_state: &'static str,
+}
+
+impl Facts {
+    /// The role, as INFO says.
+    pub fn role(&self) -> &'static str {
+        match self.upstream {
+            None => "master",
+            Some(_) => "slave",
+        }
+    }
+}
+
+impl Replication {
+    /// Whether clients can not write, because this server is a replica.
+    #[inline]
+    pub fn refuses_writes(&self, config: &Config) -> bool {
+        self.is_replica.load(Relaxed) && config.replica_read_only
+    }
+
+    /// Whether clients can not read either, because the primary's stream does not come.
+    #[inline]
+    pub fn is_stale(&self, config: &Config) -> bool {
+        self.is_replica.load(Relaxed)
+            && !self.is_link_up.load(Relaxed)
+            && !config.replica_serve_stale_data
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_fatal_where_that_is_wanted_and_never_to_a_replica_that_clients_write_to() {
+        let mut config = Config::default();
+        let mut fatal = |behavior, is_read_only| {
+            config.propagation_error_behavior = behavior;
+            config.replica_read_only = is_read_only;
+            assert!(!is_fatal(Origin::SlotImport, &config));
+            [Origin::File, Origin::Primary].map(|origin| is_fatal(origin, &config))
+        };
+        assert_eq!(fatal(PropagationError::Ignore, true), [false, false]);
+        assert_eq!(fatal(PropagationError::Panic, true), [true, true]);
+        assert_eq!(fatal(PropagationError::Panic, false), [true, false]);
+        assert_eq!(
+            fatal(PropagationError::PanicOnReplicas, true),
+            [false, true]
+        );
+        assert_eq!(
+            fatal(PropagationError::PanicOnReplicas, false),
+            [false, false]
+        );
+    }
+}

@@ -1,0 +1,606 @@
+//! All figures of one moment, summed over shards and threads: what INFO, the metrics and MEMORY STATS show.
+//!
+//! Gathering reads published counters only: no token is taken, so a scrape never waits for a shard and no shard waits
+//! for a scrape. Each figure is whole, though not all are of the same instant.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::counters::{self, BUCKETS};
+use super::errors;
+use super::event_loop::RoundFigures;
+use super::histogram::Buckets;
+use super::memory::{self, ClientFigures};
+use super::miss_ratio::CurveFigures;
+use super::observed::{Observed, ScriptFigures, TokenFigures};
+use super::process::{self, Cpu};
+use super::replication::Facts;
+use super::sampler::Rates;
+use super::{Telemetry, clock};
+use basalt_commands::client::memory::CLIENT_MEMORY;
+use basalt_commands::client::shared::mailbox;
+use basalt_commands::command::host::MemoryReport;
+use basalt_commands::command::table::registry;
+use basalt_commands::pubsub;
+use basalt_engine::published::{DbCounts, LAG_BOUNDS_MS, PublishedLeases, PublishedTags};
+
+/// Buckets of the expiry lag, the open one included.
+pub const LAG_BUCKETS: usize = LAG_BOUNDS_MS.len() + 1;
+
+/// One command's figures over all threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CommandFigures {
+    /// Full name of the command.
+    pub name: &'static str,
+    /// Runs.
+    pub calls: u64,
+    /// Time of all runs.
+    pub duration_ns: u64,
+    /// Refused before they ran.
+    pub rejected: u64,
+    /// Ran and answered with an error.
+    pub failed: u64,
+    /// Runs by duration.
+    pub buckets: Buckets,
+}
+
+/// One shard's figures.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ShardFigures {
+    /// Keys in all databases.
+    pub keys: u64,
+    /// Bytes charged to it.
+    pub bytes: u64,
+    /// Commands run on it.
+    pub commands: u64,
+    /// What was counted of its token.
+    pub token: TokenFigures,
+}
+
+/// One database's figures over all shards.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DatabaseFigures {
+    /// Bytes of its keys and values, with what finds them.
+    pub bytes: u64,
+    /// What it may take, 0 for all that there is.
+    pub share_bytes: u64,
+    /// What was counted in it.
+    pub counts: DbCounts,
+    /// Hashes of which fields have deadlines.
+    pub field_volatile: u64,
+    /// Milliseconds that keys with deadlines have left, on average; 0 where there is no such key.
+    pub ttl_mean_ms: u64,
+}
+
+impl DatabaseFigures {
+    fn of(service: &dyn Observed, index: usize, counts: DbCounts, now_ms: u64) -> Self {
+        let (mut bytes, mut field_volatile) = (0, 0);
+        let (mut volatile, mut sum_ms) = (0, 0.0);
+        for published in service.all_published() {
+            let db = &published.dbs[index];
+            bytes += db.used_bytes();
+            field_volatile += db.field_volatile_keys.get();
+            let keys = db.volatile_keys.get();
+            let left_ms = db.deadline_mean_ms.get() as f64 - now_ms as f64;
+            if keys > 0 {
+                volatile += keys;
+                sum_ms += keys as f64 * left_ms;
+            }
+        }
+        DatabaseFigures {
+            bytes: bytes.max(0).unsigned_abs(),
+            share_bytes: service.budget().share_bytes(index).unsigned_abs(),
+            counts,
+            field_volatile,
+            // Keys whose time has come wait to be deleted: less than nothing is never left.
+            ttl_mean_ms: match volatile {
+                0 => 0,
+                volatile => (sum_ms / volatile as f64).max(0.0) as u64,
+            },
+        }
+    }
+}
+
+/// What CONFIG RESETSTAT subtracts from then on: what shards publish, and registries, are others' to write.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Baseline {
+    /// By database.
+    dbs: Vec<DbCounts>,
+    expired_fields: u64,
+    lazyfreed: u64,
+    evicted_clients: u64,
+    accepted: u64,
+    rejected: u64,
+    overfed: u64,
+    clients_cut: u64,
+    evicted_scripts: u64,
+    rounds: RoundFigures,
+}
+
+/// What leases and tags did since the start, of all shards.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LeaseFigures {
+    /// Leases that were given.
+    pub given: u64,
+    /// Leases that are in force now.
+    pub in_force: u64,
+    /// Clients that wait for a key to be loaded.
+    pub waiting: u64,
+    /// Leases that ended with a value.
+    pub filled: u64,
+    /// Leases that were given up.
+    pub dropped: u64,
+    /// Leases whose time was over.
+    pub void_by_time: u64,
+    /// Leases that ended as their key changed.
+    pub void_by_change: u64,
+    /// Values that LFILL did not store.
+    pub fills_refused: u64,
+    /// Values that were answered past their fresh time.
+    pub stale_served: u64,
+    /// Tags that were invalidated, in each shard that had keys with them.
+    pub tags_invalidated: u64,
+    /// Keys deleted because a tag was invalidated.
+    pub tags_keys_invalidated: u64,
+}
+
+impl LeaseFigures {
+    fn add(&mut self, of_shard: &PublishedLeases, tags: &PublishedTags) {
+        self.tags_invalidated += tags.invalidated.get();
+        self.tags_keys_invalidated += tags.keys_invalidated.get();
+        self.given += of_shard.given.get();
+        self.in_force += of_shard.in_force.get();
+        self.waiting += of_shard.waiting.get();
+        self.filled += of_shard.filled.get();
+        self.dropped += of_shard.dropped.get();
+        self.void_by_time += of_shard.void_by_time.get();
+        self.void_by_change += of_shard.void_by_change.get();
+        self.fills_refused += of_shard.fills_refused.get();
+        self.stale_served += of_shard.stale_served.get();
+    }
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// Microseconds since the epoch.
+    pub unix_us: u64,
+    /// Seconds since the start.
+    pub uptime_s: u64,
+    /// Commands that ran or were refused, in the order of the registry.
+    pub commands: Vec<CommandFigures>,
+    /// Runs of all commands.
+    pub calls: u64,
+    /// Bytes received.
+    pub bytes_in: u64,
+    /// Bytes sent.
+    pub bytes_out: u64,
+    /// Reads from sockets.
+    pub reads: u64,
+    /// Writes to sockets.
+    pub writes: u64,
+    /// Most commands that a connection's turn ran.
+    pub most_commands: u64,
+    /// How often the loops went round, but for the reads of connections.
+    pub rounds: RoundFigures,
+    /// Per second.
+    pub rates: Rates,
+    /// Shard by shard.
+    pub shards: Vec<ShardFigures>,
+    /// What was counted in all databases together.
+    pub counts: DbCounts,
+    /// Fields of hashes deleted because their time had come.
+    pub expired_fields: u64,
+    /// Collections freed after the shard was let go.
+    pub lazyfreed: u64,
+    /// How evicted keys were chosen, and what became of new keys.
+    pub eviction: Eviction,
+    /// Clients closed to make room.
+    pub evicted_clients: u64,
+    /// Time spent on expiry in the background.
+    pub expire_ns: u64,
+    /// Changes since the start.
+    pub dirty: u64,
+    /// Keys that somebody waits for.
+    pub waited_keys: u64,
+    /// Who loads missing keys.
+    pub leases: LeaseFigures,
+    /// Keys that transactions to be watch.
+    pub watched_keys: u64,
+    /// Keys that somebody waits for who also wants to know when the key goes.
+    pub waited_keys_when_gone: u64,
+    /// Locks, rates and what is due.
+    pub locks: Locks,
+    /// Expired keys by how late they were deleted.
+    pub lag: [u64; LAG_BUCKETS],
+    /// Sum of the lags.
+    pub lag_sum_ms: u64,
+    /// The longest lag.
+    pub lag_max_ms: u64,
+    /// Connections now.
+    pub clients: u64,
+    /// Connections ever.
+    pub accepted: u64,
+    /// Connections refused.
+    pub rejected: u64,
+    /// Connections closed because they did not take what was sent.
+    pub clients_cut: u64,
+    /// Connections closed because they sent too much for one request or transaction.
+    pub overfed: u64,
+    /// Who follows whom.
+    pub replication: Facts,
+    /// Subscriptions.
+    pub pubsub: pubsub::Figures,
+    /// Scripts and functions.
+    pub scripts: ScriptFigures,
+    /// What connections use, and how many wait.
+    pub client_figures: ClientFigures,
+    /// What other sizes of memory would do.
+    pub curve: CurveFigures,
+    /// Database by database.
+    pub databases: Vec<DatabaseFigures>,
+    /// Memory, and keys by database.
+    pub memory: MemoryReport,
+    /// CPU time.
+    pub cpu: Cpu,
+    /// Error replies by their first word.
+    pub errors: Vec<(Box<str>, u64)>,
+    /// All error replies.
+    pub error_count: u64,
+}
+
+/// What was counted of locks, of rates and of queues of what is due.
+#[derive(Clone, Debug, Default)]
+pub struct Locks {
+    /// Locks that an owner got.
+    pub taken: u64,
+    /// Locks that an owner got who had waited for them.
+    pub handed_over: u64,
+    /// Times that an owner took a lock which it had.
+    pub retaken: u64,
+    /// Locks that their owner released.
+    pub released: u64,
+    /// Requests that CL.THROTTLE let through.
+    pub let_through: u64,
+    /// Requests that it did not.
+    pub limited: u64,
+    /// Members that were taken out as they were due.
+    pub due_taken: u64,
+}
+
+impl Locks {
+    fn of(service: &dyn Observed) -> Locks {
+        let mut sum = Locks::default();
+        for published in service.all_published() {
+            let (locks, rates) = (&published.locks, &published.rates);
+            sum.taken += locks.taken.get();
+            sum.handed_over += locks.handed_over.get();
+            sum.retaken += locks.retaken.get();
+            sum.released += locks.released.get();
+            sum.let_through += rates.let_through.get();
+            sum.limited += rates.limited.get();
+            sum.due_taken += rates.due_taken.get();
+        }
+        sum
+    }
+}
+
+/// What eviction did since the start, and how memory stands against its limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Eviction {
+    /// Keys that went out of the queue of new ones.
+    pub from_small: u64,
+    /// Keys of the main part that went.
+    pub from_main: u64,
+    /// Keys that went by chance or by their deadline.
+    pub otherwise: u64,
+    /// Keys that were used while they were new.
+    pub promoted: u64,
+    /// Keys that came again soon after they went.
+    pub ghost_hits: u64,
+    /// How long memory has been above the limit by now.
+    pub exceeded_ms: u64,
+    /// How long memory has been above the limit in all, in milliseconds.
+    pub exceeded_total_ms: u64,
+    /// Bytes that are yet to be evicted.
+    pub debt_bytes: u64,
+    /// Time spent on it in the background.
+    pub spent_ns: u64,
+}
+
+impl Eviction {
+    /// Of this moment.
+    pub fn now(service: &dyn Observed) -> Eviction {
+        Eviction::of(service, clock::unix_ms())
+    }
+
+    fn of(service: &dyn Observed, now_ms: u64) -> Eviction {
+        let budget = service.budget();
+        let (exceeded_ms, exceeded_total_ms) = budget.exceeded_ms(now_ms);
+        let debt = match budget.is_limited() {
+            true => budget.debt_bytes(),
+            false => 0,
+        };
+        let mut eviction = Eviction {
+            exceeded_ms,
+            exceeded_total_ms,
+            debt_bytes: debt.max(0).unsigned_abs(),
+            spent_ns: service.telemetry().evict_ns.load(Relaxed),
+            ..Eviction::default()
+        };
+        let mut all = 0;
+        for published in service.all_published() {
+            all += published.all_counts().evicted;
+            eviction.from_small += published.evicted_small.get();
+            eviction.from_main += published.evicted_main.get();
+            eviction.promoted += published.promoted.get();
+            eviction.ghost_hits += published.ghost_hits.get();
+        }
+        eviction.otherwise = all.saturating_sub(eviction.from_small + eviction.from_main);
+        eviction
+    }
+}
+
+impl Baseline {
+    /// The figures as they are.
+    pub fn of(service: &dyn Observed) -> Baseline {
+        let mut baseline = Baseline {
+            accepted: service.clients().accepted.load(Relaxed),
+            rejected: service.clients().rejected.load(Relaxed),
+            overfed: service.clients().overfed.load(Relaxed),
+            clients_cut: mailbox::CUT.load(Relaxed),
+            evicted_clients: CLIENT_MEMORY.evicted.load(Relaxed),
+            rounds: service.telemetry().rounds.figures(),
+            lazyfreed: service.scripts().flushed_functions,
+            evicted_scripts: service.scripts().evicted,
+            ..Baseline::default()
+        };
+        for published in service.all_published() {
+            let counts = (0..published.dbs.len()).map(|db| published.counts(db));
+            baseline
+                .dbs
+                .resize(published.dbs.len(), DbCounts::default());
+            for (sum, of_shard) in baseline.dbs.iter_mut().zip(counts) {
+                *sum = sum.plus(of_shard);
+            }
+            baseline.expired_fields += published.expired_fields.get();
+            baseline.lazyfreed += published.lazyfreed.get();
+        }
+        baseline
+    }
+
+    fn since(&self, earlier: &Baseline) -> Baseline {
+        let before = |db: usize| earlier.dbs.get(db).copied().unwrap_or_default();
+        let dbs = self.dbs.iter().enumerate();
+        Baseline {
+            dbs: dbs.map(|(db, counts)| counts.since(before(db))).collect(),
+            expired_fields: self.expired_fields.saturating_sub(earlier.expired_fields),
+            lazyfreed: self.lazyfreed.saturating_sub(earlier.lazyfreed),
+            evicted_clients: self.evicted_clients.saturating_sub(earlier.evicted_clients),
+            accepted: self.accepted.saturating_sub(earlier.accepted),
+            rejected: self.rejected.saturating_sub(earlier.rejected),
+            overfed: self.overfed.saturating_sub(earlier.overfed),
+            clients_cut: self.clients_cut.saturating_sub(earlier.clients_cut),
+            evicted_scripts: self.evicted_scripts.saturating_sub(earlier.evicted_scripts),
+            rounds: self.rounds.since(&earlier.rounds),
+        }
+    }
+}
+
+impl Snapshot {
+    /// The figures of this moment.
+    pub fn gather(service: &dyn Observed) -> Snapshot {
+        let used = memory::Used::now(service.telemetry());
+        let telemetry: &Telemetry = service.telemetry();
+        let since_reset = Baseline::of(service).since(&telemetry.baseline.lock());
+        let commands = commands();
+        let client_figures = memory::client_figures(service);
+        let unix_us = clock::unix_us();
+        let replication = service.replication();
+        let mut snapshot = Snapshot {
+            unix_us,
+            uptime_s: (unix_us / 1_000).saturating_sub(telemetry.started_ms) / 1_000,
+            calls: commands.iter().map(|command| command.calls).sum(),
+            commands,
+            bytes_in: 0,
+            bytes_out: 0,
+            reads: 0,
+            writes: 0,
+            most_commands: 0,
+            rounds: since_reset.rounds,
+            rates: telemetry.sampler.rates(),
+            shards: shards(service),
+            counts: (since_reset.dbs.iter()).fold(DbCounts::default(), |sum, db| sum.plus(*db)),
+            expired_fields: since_reset.expired_fields,
+            lazyfreed: since_reset.lazyfreed,
+            eviction: Eviction::of(service, unix_us / 1_000),
+            evicted_clients: since_reset.evicted_clients,
+            expire_ns: telemetry.expire_ns.load(Relaxed),
+            dirty: 0,
+            waited_keys: 0,
+            leases: LeaseFigures::default(),
+            watched_keys: 0,
+            waited_keys_when_gone: 0,
+            locks: Locks::of(service),
+            lag: [0; LAG_BUCKETS],
+            lag_sum_ms: 0,
+            lag_max_ms: 0,
+            // As Redis counts them: replicas are told apart.
+            clients: service
+                .clients()
+                .count()
+                .saturating_sub(replication.replicas.len()) as u64,
+            accepted: since_reset.accepted,
+            rejected: since_reset.rejected,
+            clients_cut: since_reset.clients_cut,
+            overfed: since_reset.overfed,
+            replication,
+            pubsub: service.pubsub(),
+            scripts: ScriptFigures {
+                evicted: since_reset.evicted_scripts,
+                ..service.scripts()
+            },
+            client_figures,
+            curve: CurveFigures::gather(service.all_published()),
+            databases: (since_reset.dbs.iter().enumerate())
+                .map(|(index, counts)| {
+                    DatabaseFigures::of(service, index, *counts, unix_us / 1_000)
+                })
+                .collect(),
+            memory: memory::report(service, telemetry, client_figures, used),
+            cpu: process::cpu(),
+            errors: errors::counts(),
+            error_count: errors::total(),
+        };
+        snapshot.add_threads();
+        snapshot.add_shards(service);
+        snapshot
+    }
+
+    fn add_threads(&mut self) {
+        for thread in counters::all() {
+            self.bytes_in += thread.bytes_in.get();
+            self.bytes_out += thread.bytes_out.get();
+            self.reads += thread.reads.get();
+            self.writes += thread.writes.get();
+            self.most_commands = self.most_commands.max(thread.most_commands.get());
+        }
+    }
+
+    fn add_shards(&mut self, service: &dyn Observed) {
+        for published in service.all_published() {
+            self.dirty += published.dirty.get();
+            self.waited_keys += published.waited_keys.get();
+            self.leases.add(&published.leases, &published.tags);
+            self.watched_keys += published.watched_keys.get();
+            self.waited_keys_when_gone += published.waited_keys_when_gone.get();
+            self.lag_sum_ms += published.expiry_lag_sum_ms.get();
+            self.lag_max_ms = self.lag_max_ms.max(published.expiry_lag_max_ms.get());
+            for (sum, count) in self.lag.iter_mut().zip(&published.expiry_lag) {
+                *sum += count.get();
+            }
+        }
+    }
+
+    /// The token counters of all shards together; the longest hold is the longest of any.
+    pub fn tokens(&self) -> TokenFigures {
+        let mut sum = TokenFigures::default();
+        for shard in &self.shards {
+            let token = &shard.token;
+            sum.takes += token.takes;
+            sum.takes_found_held += token.takes_found_held;
+            sum.queued += token.queued;
+            sum.multi_shard_runs += token.multi_shard_runs;
+            sum.handed_over += token.handed_over;
+            sum.worker_handovers += token.worker_handovers;
+            sum.longest_hold_ns = sum.longest_hold_ns.max(token.longest_hold_ns);
+        }
+        sum
+    }
+
+    /// The lag that `percent` of the expired keys stayed within, in ms.
+    pub fn lag_percentile_ms(&self, percent: f64) -> f64 {
+        lag_percentile_ms(&self.lag, self.lag_max_ms, percent)
+    }
+}
+
+fn lag_percentile_ms(lag: &[u64; LAG_BUCKETS], max_ms: u64, percent: f64) -> f64 {
+    let total: u64 = lag.iter().sum();
+    let rank = (percent / 100.0 * total as f64).max(f64::MIN_POSITIVE);
+    let mut before = 0;
+    for (index, &count) in lag.iter().enumerate() {
+        if count > 0 && (before + count) as f64 >= rank {
+            let lower = if index == 0 {
+                0
+            } else {
+                LAG_BOUNDS_MS[index - 1]
+            };
+            let upper = LAG_BOUNDS_MS
+                .get(index)
+                .copied()
+                .unwrap_or(max_ms)
+                .min(max_ms)
+                .max(lower);
+            return lower as f64 + (rank - before as f64) / count as f64 * (upper - lower) as f64;
+        }
+        before += count;
+    }
+    0.0
+}
+
+/// Figures of one command, if it ever ran or was refused.
+pub fn command(id: usize) -> Option<CommandFigures> {
+    let mut figures = CommandFigures {
+        name: registry().all().get(id)?.full_name,
+        calls: 0,
+        duration_ns: 0,
+        rejected: 0,
+        failed: 0,
+        buckets: [0; BUCKETS],
+    };
+    for thread in counters::all() {
+        let counters = thread.command_by_id(id);
+        figures.calls += counters.calls.get();
+        figures.duration_ns += counters.duration_ns.get();
+        figures.rejected += counters.rejected.get();
+        figures.failed += counters.failed.get();
+        for (sum, count) in figures
+            .buckets
+            .iter_mut()
+            .zip(counters.histogram().into_iter().flatten())
+        {
+            *sum += count.get();
+        }
+    }
+    (figures.calls + figures.rejected + figures.failed > 0).then_some(figures)
+}
+
+fn commands() -> Vec<CommandFigures> {
+    (0..registry().all().len()).filter_map(command).collect()
+}
+
+fn shards(service: &dyn Observed) -> Vec<ShardFigures> {
+    let shards = service
+        .all_published()
+        .iter()
+        .enumerate()
+        .map(|(index, published)| ShardFigures {
+            keys: published.dbs.iter().map(|db| db.keys.get()).sum(),
+            bytes: published.used_bytes().max(0).unsigned_abs(),
+            commands: published.commands.get(),
+            token: service.token(index),
+        });
+    shards.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lag_percentiles_are_interpolated_and_never_above_the_longest_lag() {
+        let mut lag = [0; LAG_BUCKETS];
+        assert_eq!(lag_percentile_ms(&lag, 0, 99.0), 0.0);
+        lag[3] = 100; // 10 to 20 ms
+        assert_eq!(lag_percentile_ms(&lag, 20, 50.0), 15.0);
+        assert_eq!(lag_percentile_ms(&lag, 12, 100.0), 12.0);
+        lag[LAG_BUCKETS - 1] = 100; // above 5 s
+        assert_eq!(lag_percentile_ms(&lag, 9_000, 100.0), 9_000.0);
+    }
+
+    #[test]
+    fn a_baseline_is_subtracted_without_going_below_zero() {
+        let with = |hits, expired, expired_fields| Baseline {
+            dbs: vec![
+                DbCounts::default(),
+                DbCounts {
+                    hits,
+                    expired,
+                    ..DbCounts::default()
+                },
+            ],
+            expired_fields,
+            ..Baseline::default()
+        };
+        assert_eq!(with(7, 3, 6).since(&with(5, 9, 4)), with(2, 0, 2));
+    }
+}

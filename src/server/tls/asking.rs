@@ -1,0 +1,171 @@
+//! TLS for the tools that ask a server: their arguments, named as those of redis-cli, and a stream that waits.
+//!
+//! A server whose certificate an authority of `--cacert` has signed is taken whatever it is called, as redis-cli does,
+//! since servers of a cache are asked by address. The machine's own authorities sign for everybody, so there the name
+//! has to be right as well.
+
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::{Arg, ArgAction, ArgMatches};
+use rustls::StreamOwned;
+use rustls::client::danger::ServerCertVerifier;
+use rustls::client::{ClientConfig, ClientConnection, WebPkiServerVerifier};
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::pki_types::ServerName;
+use rustls::sign::SingleCertAndKey;
+
+use super::contexts::AnyName;
+use super::files;
+
+/// An encrypted stream to a server. Reads and writes wait, as those of its socket do.
+pub type Stream = StreamOwned<ClientConnection, TcpStream>;
+
+/// Where systems keep the authorities that they trust.
+const AUTHORITIES: [&str; 3] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/cert.pem",
+];
+
+/// The arguments of a tool that can ask by TLS.
+pub fn arguments() -> [Arg; 5] {
+    let file = |name: &'static str, help: &'static str| {
+        Arg::new(name).long(name).value_name("FILE").help(help)
+    };
+    let flag = |name: &'static str, help: &'static str| {
+        Arg::new(name)
+            .long(name)
+            .action(ArgAction::SetTrue)
+            .help(help)
+    };
+    [
+        flag("tls", "Ask by TLS"),
+        file(
+            "cacert",
+            "Authorities that may have signed the server's certificate; without it those that this machine trusts, \
+             and the certificate has to name the host",
+        )
+        .requires("tls"),
+        file("cert", "A certificate to show to the server")
+            .requires("tls")
+            .requires("key"),
+        file("key", "The key of that certificate")
+            .requires("tls")
+            .requires("cert"),
+        flag("insecure", "Take any certificate: whoever answers is believed")
+            .requires("tls")
+            .conflicts_with("cacert"),
+    ]
+}
+
+/// How a tool was told to ask by TLS.
+#[derive(Clone, Debug)]
+pub struct Asking(Arc<ClientConfig>);
+
+impl Asking {
+    /// What the arguments say; none where they say nothing of TLS.
+    pub fn of(given: &ArgMatches) -> Result<Option<Asking>, String> {
+        if !given.get_flag("tls") {
+            return Ok(None);
+        }
+        let text = |name: &str| given.get_one::<String>(name).map(String::as_str);
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let verifier = verifier(text("cacert"), given.get_flag("insecure"), &provider)?;
+        let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| error.to_string())?
+            .dangerous()
+            .with_custom_certificate_verifier(verifier);
+        let config = match (text("cert"), text("key")) {
+            (Some(certificate), Some(key)) => {
+                let own = files::certified(&provider, certificate, key, "")?;
+                builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(own)))
+            }
+            _ => builder.with_no_client_auth(),
+        };
+        Ok(Some(Asking(Arc::new(config))))
+    }
+
+    /// Makes an encrypted stream of a socket that is connected to a host; the handshake is over then.
+    pub fn open(&self, host: &str, mut socket: TcpStream) -> io::Result<Stream> {
+        let name = match host.parse::<IpAddr>() {
+            Ok(address) => ServerName::from(address),
+            Err(_) => ServerName::try_from(host.to_owned())
+                .map_err(|error| io::Error::new(ErrorKind::InvalidInput, error))?,
+        };
+        let config = Arc::clone(&self.0);
+        let mut tls = ClientConnection::new(config, name).map_err(io::Error::other)?;
+        while tls.is_handshaking() {
+            tls.complete_io(&mut socket)?;
+        }
+        Ok(StreamOwned::new(tls, socket))
+    }
+}
+
+fn verifier(
+    authorities: Option<&str>,
+    is_insecure: bool,
+    provider: &Arc<CryptoProvider>,
+) -> Result<Arc<dyn ServerCertVerifier>, String> {
+    if is_insecure {
+        return Ok(Arc::new(AnyName {
+            authorities: None,
+            provider: Arc::clone(provider),
+        }));
+    }
+    if let Some(file) = authorities {
+        let authorities = Arc::new(files::authorities(file, "")?);
+        return Ok(Arc::new(AnyName {
+            authorities: Some(authorities),
+            provider: Arc::clone(provider),
+        }));
+    }
+    let named = std::env::var_os("SSL_CERT_FILE").map(PathBuf::from);
+    let known = AUTHORITIES.into_iter().map(PathBuf::from);
+    let file = named
+        .into_iter()
+        .chain(known)
+        .find(|file| Path::is_file(file));
+    let file = file.ok_or("This machine has no file of authorities: name one by --cacert")?;
+    let authorities = Arc::new(files::authorities(&file.to_string_lossy(), "")?);
+    let builder = WebPkiServerVerifier::builder_with_provider(authorities, Arc::clone(provider));
+    let verifier = builder.build().map_err(|error| error.to_string())?;
+    Ok(verifier)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn given(arguments: &[&str]) -> Result<ArgMatches, clap::Error> {
+        let command = clap::Command::new("tool").args(self::arguments());
+        command.try_get_matches_from(["tool"].iter().chain(arguments))
+    }
+
+    #[test]
+    fn arguments_are_those_of_redis_cli_and_need_one_another() {
+        let none = given(&[]).expect("nothing is needed");
+        assert!(Asking::of(&none).expect("nothing is wrong").is_none());
+        let insecure = given(&["--tls", "--insecure"]).expect("good arguments");
+        assert!(Asking::of(&insecure).expect("no file is needed").is_some());
+        for wrong in [
+            &["--cacert", "file"][..],
+            &["--insecure"],
+            &["--tls", "--cert", "file"],
+            &["--tls", "--key", "file"],
+            &["--tls", "--insecure", "--cacert", "file"],
+        ] {
+            assert!(given(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_is_named() {
+        let given = given(&["--tls", "--cacert", "/nowhere/ca.crt"]).expect("good arguments");
+        let error = Asking::of(&given).expect_err("there is no such file");
+        assert!(error.contains("/nowhere/ca.crt"), "{error}");
+    }
+}

@@ -1,0 +1,408 @@
+//! The configuration as what handshakes begin with.
+//!
+//! Invariant: contexts that can not be made whole leave those in force as they are.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use parking_lot::Mutex;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{NoServerSessionStorage, ParsedCertificate, WebPkiClientVerifier};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::{
+    ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig, SignatureScheme,
+    SupportedProtocolVersion,
+};
+
+use super::ciphers;
+use super::files::{self, Look};
+use super::names;
+use super::sessions::Sessions;
+use basalt_commands::config::Config;
+use basalt_commands::config::values::TlsAuthClients;
+use basalt_core::base::lossless;
+
+/// What handshakes begin with.
+#[derive(Clone)]
+pub struct Contexts {
+    /// For those who connect.
+    pub server: Arc<ServerConfig>,
+    /// For those who connect and need no certificate of their own.
+    pub anonymous: Arc<ServerConfig>,
+    /// For nodes of the cluster who connect: each has to show a certificate, whatever clients have to. Without
+    /// authorities that could have signed it there is none.
+    pub peers: Option<Arc<ServerConfig>>,
+    /// For connections to other servers.
+    pub client: Arc<ClientConfig>,
+    /// The certificates that this server shows, with the moment that each ends.
+    pub own: Vec<OwnCertificate>,
+}
+
+/// A certificate that this server shows to others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnCertificate {
+    /// The directive that names its file.
+    pub directive: &'static str,
+    /// The file.
+    pub file: String,
+    /// Unix second at which it, or one of its chain, is valid no longer; none if that cannot be read.
+    pub ends_s: Option<i64>,
+}
+
+/// The contexts in force.
+#[derive(Default)]
+pub struct Live {
+    current: ArcSwapOption<Contexts>,
+    /// How the files looked when they were last read.
+    looks: Mutex<Vec<Look>>,
+    /// Why files that changed could not be put in force; none once some are.
+    failure: Mutex<Option<String>>,
+}
+
+impl Live {
+    /// The contexts that a handshake begins with now; none while nothing asks for TLS.
+    pub fn current(&self) -> Option<Arc<Contexts>> {
+        self.current.load_full()
+    }
+
+    /// Puts contexts back that were in force.
+    pub fn restore(&self, contexts: Option<Arc<Contexts>>) {
+        self.current.store(contexts);
+    }
+
+    /// Makes the contexts of a configuration, and puts them in force. When that fails, those before stay.
+    pub fn configure(&self, config: &Config) -> Result<(), String> {
+        if !is_wanted(config) {
+            self.current.store(None);
+            *self.failure.lock() = None;
+            return Ok(());
+        }
+        // Before they are read: what changes while they are is seen the next time.
+        let looks = look_at_files(config);
+        let made = Contexts::make(config);
+        *self.looks.lock() = looks;
+        self.current.store(Some(Arc::new(made?)));
+        *self.failure.lock() = None;
+        Ok(())
+    }
+
+    /// Why the files as they are now are not in force, if they are not.
+    pub fn failure(&self) -> Option<String> {
+        self.failure.lock().clone()
+    }
+
+    /// Reads the files again if they look different; whether they did, and what came of it.
+    pub fn follow_files(&self, config: &Config) -> Option<Result<(), String>> {
+        let has_changed = is_wanted(config) && *self.looks.lock() != look_at_files(config);
+        has_changed.then(|| {
+            self.configure(config)
+                .inspect_err(|why| *self.failure.lock() = Some(why.clone()))
+        })
+    }
+}
+
+/// Whether something of a configuration needs TLS.
+pub fn is_wanted(config: &Config) -> bool {
+    let is_for_metrics = config.metrics_tls && config.metrics_port != 0;
+    config.tls_port != 0 || config.tls_replication || config.tls_cluster || is_for_metrics
+}
+
+fn look_at_files(config: &Config) -> Vec<Look> {
+    let named = [
+        &config.tls_cert_file,
+        &config.tls_key_file,
+        &config.tls_client_cert_file,
+        &config.tls_client_key_file,
+        &config.tls_ca_cert_file,
+    ];
+    let named = named.into_iter().filter(|path| !path.is_empty());
+    let mut paths: Vec<PathBuf> = named.map(|path| lossless::path_of(path)).collect();
+    if !config.tls_ca_cert_dir.is_empty() {
+        let folder = lossless::path_of(&config.tls_ca_cert_dir);
+        paths.extend(files::inside(&folder).unwrap_or_default());
+    }
+    paths.into_iter().map(files::look).collect()
+}
+
+impl Contexts {
+    /// Makes the contexts of a configuration; the text is for the log.
+    pub fn make(config: &Config) -> Result<Contexts, String> {
+        if config.tls_cert_file.is_empty() {
+            return Err("No tls-cert-file configured!".to_owned());
+        }
+        if config.tls_key_file.is_empty() {
+            return Err("No tls-key-file configured!".to_owned());
+        }
+        let has_authorities =
+            !config.tls_ca_cert_file.is_empty() || !config.tls_ca_cert_dir.is_empty();
+        let verifies = (config.tls_port != 0 && config.tls_auth_clients != TlsAuthClients::No)
+            || config.tls_cluster
+            || config.tls_replication;
+        if verifies && !has_authorities {
+            return Err(
+                "Either tls-ca-cert-file or tls-ca-cert-dir must be specified when tls-cluster, \
+                 tls-replication or tls-auth-clients are enabled!"
+                    .to_owned(),
+            );
+        }
+        let versions = versions(&config.tls_protocols)?;
+        let provider = Arc::new(provider(config)?);
+        let authorities = Arc::new(files::authorities(
+            &config.tls_ca_cert_file,
+            &config.tls_ca_cert_dir,
+        )?);
+        let own = files::certified(
+            &provider,
+            &config.tls_cert_file,
+            &config.tls_key_file,
+            &config.tls_key_file_pass,
+        )?;
+        let as_client = match config.tls_client_cert_file.is_empty() {
+            true => Arc::clone(&own),
+            false if config.tls_client_key_file.is_empty() => {
+                return Err("No tls-client-key-file configured!".to_owned());
+            }
+            false => files::certified(
+                &provider,
+                &config.tls_client_cert_file,
+                &config.tls_client_key_file,
+                &config.tls_client_key_file_pass,
+            )?,
+        };
+        let peers = match config.tls_cluster {
+            true => {
+                let verifier = verifier(TlsAuthClients::Yes, &provider, &authorities)?;
+                Some(server(
+                    config,
+                    &provider,
+                    &versions,
+                    verifier,
+                    Arc::clone(&own),
+                )?)
+            }
+            false => None,
+        };
+        let verifier = match has_authorities {
+            true => verifier(config.tls_auth_clients, &provider, &authorities)?,
+            false => None,
+        };
+        Ok(Contexts {
+            own: own_certificates(config, &own, &as_client),
+            peers,
+            server: server(config, &provider, &versions, verifier, Arc::clone(&own))?,
+            anonymous: server(config, &provider, &versions, None, own)?,
+            client: client(&provider, &versions, authorities, as_client)?,
+        })
+    }
+}
+
+/// The certificates that are shown, given those for clients and for servers.
+fn own_certificates(
+    config: &Config,
+    own: &CertifiedKey,
+    as_client: &CertifiedKey,
+) -> Vec<OwnCertificate> {
+    let shown = [
+        ("tls-cert-file", &config.tls_cert_file, own),
+        (
+            "tls-client-cert-file",
+            &config.tls_client_cert_file,
+            as_client,
+        ),
+    ];
+    let shown = shown.into_iter().filter(|(_, file, _)| !file.is_empty());
+    let describe = |(directive, file, certified): (_, &String, &CertifiedKey)| OwnCertificate {
+        directive,
+        file: file.clone(),
+        ends_s: certified.cert.iter().filter_map(names::ends_s).min(),
+    };
+    shown.map(describe).collect()
+}
+
+/// The versions that are allowed; all that can be had if none is named.
+fn versions(words: &str) -> Result<Vec<&'static SupportedProtocolVersion>, String> {
+    let mut versions = Vec::new();
+    for word in words.split(' ').filter(|word| !word.is_empty()) {
+        match word.to_ascii_lowercase().as_str() {
+            "tlsv1.2" => versions.push(&rustls::version::TLS12),
+            "tlsv1.3" => versions.push(&rustls::version::TLS13),
+            "tlsv1" | "tlsv1.1" => {
+                return Err(format!(
+                    "tls-protocols: {word} is too weak to be offered; TLSv1.2 and TLSv1.3 can be had"
+                ));
+            }
+            _ => {
+                return Err(
+                    "Invalid tls-protocols specified. Use a combination of 'TLSv1.2' and 'TLSv1.3'."
+                        .to_owned(),
+                );
+            }
+        }
+    }
+    match versions.is_empty() {
+        true => Ok(vec![&rustls::version::TLS13, &rustls::version::TLS12]),
+        false => Ok(versions),
+    }
+}
+
+/// The cryptography, with the ciphers that are allowed.
+fn provider(config: &Config) -> Result<CryptoProvider, String> {
+    let mut provider = aws_lc_rs::default_provider();
+    let all = std::mem::take(&mut provider.cipher_suites);
+    let lists = [
+        (
+            "tls-ciphersuites",
+            ciphers::of_tls13(&config.tls_ciphersuites, &all),
+        ),
+        ("tls-ciphers", ciphers::of_tls12(&config.tls_ciphers)),
+    ];
+    for (directive, chosen) in lists {
+        let unknown = chosen.unknown.join(", ");
+        if chosen.suites.is_empty() {
+            return Err(format!(
+                "{directive}: none of {unknown} can be had: ciphers are those with ECDHE and AES-GCM or \
+                 ChaCha20-Poly1305; RSA and finite-field key exchange and CBC are not built"
+            ));
+        }
+        if !unknown.is_empty() {
+            tracing::warn!("{directive}: {unknown} can not be had, and is left out");
+        }
+        let wanted = chosen.suites.iter();
+        let found = wanted.filter_map(|name| all.iter().find(|suite| suite.suite() == *name));
+        provider.cipher_suites.extend(found);
+    }
+    Ok(provider)
+}
+
+/// Who looks at the certificates of clients, if somebody does.
+fn verifier(
+    wanted: TlsAuthClients,
+    provider: &Arc<CryptoProvider>,
+    authorities: &Arc<RootCertStore>,
+) -> Result<Option<Arc<dyn ClientCertVerifier>>, String> {
+    let roots = Arc::clone(authorities);
+    let builder = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(provider));
+    let built = match wanted {
+        TlsAuthClients::No => return Ok(None),
+        TlsAuthClients::Yes => builder.build(),
+        TlsAuthClients::Optional => builder.allow_unauthenticated().build(),
+    };
+    let built = built.map_err(|error| format!("Failed to configure CA certificate(s): {error}"));
+    Ok(Some(built?))
+}
+
+fn server(
+    config: &Config,
+    provider: &Arc<CryptoProvider>,
+    versions: &[&'static SupportedProtocolVersion],
+    verifier: Option<Arc<dyn ClientCertVerifier>>,
+    own: Arc<CertifiedKey>,
+) -> Result<Arc<ServerConfig>, String> {
+    let builder = ServerConfig::builder_with_provider(Arc::clone(provider))
+        .with_protocol_versions(versions)
+        .map_err(|error| format!("Failed to configure ciphers: {error}"))?;
+    let builder = match verifier {
+        None => builder.with_no_client_auth(),
+        Some(verifier) => builder.with_client_cert_verifier(verifier),
+    };
+    let mut context = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(own)));
+    context.ignore_client_order = config.tls_prefer_server_ciphers;
+    context.send_tls13_tickets = 1;
+    match config.tls_session_caching {
+        true => {
+            let lifetime = Duration::from_secs(config.tls_session_cache_timeout.into());
+            let sessions = Sessions::new(config.tls_session_cache_size, lifetime);
+            context.session_storage = Arc::new(sessions);
+        }
+        false => {
+            context.send_tls13_tickets = 0;
+            context.session_storage = Arc::new(NoServerSessionStorage {});
+        }
+    }
+    Ok(Arc::new(context))
+}
+
+fn client(
+    provider: &Arc<CryptoProvider>,
+    versions: &[&'static SupportedProtocolVersion],
+    authorities: Arc<RootCertStore>,
+    own: Arc<CertifiedKey>,
+) -> Result<Arc<ClientConfig>, String> {
+    let verifier = AnyName {
+        authorities: Some(authorities),
+        provider: Arc::clone(provider),
+    };
+    let mut context = ClientConfig::builder_with_provider(Arc::clone(provider))
+        .with_protocol_versions(versions)
+        .map_err(|error| format!("Failed to configure ciphers: {error}"))?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(verifier))
+        .with_client_cert_resolver(Arc::new(SingleCertAndKey::from(own)));
+    context.enable_sni = false;
+    Ok(Arc::new(context))
+}
+
+/// Accepts a server that has the key of its certificate, whatever name the certificate is for: replicas know their
+/// primary by an address, as in Redis.
+#[derive(Debug)]
+pub(super) struct AnyName {
+    /// The certificate must be signed by one of these. None: no signature is required (`--insecure`).
+    pub(super) authorities: Option<Arc<RootCertStore>>,
+    pub(super) provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for AnyName {
+    fn verify_server_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        between: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let Some(authorities) = &self.authorities else {
+            return Ok(ServerCertVerified::assertion());
+        };
+        let certificate = ParsedCertificate::try_from(certificate)?;
+        let algorithms = self.provider.signature_verification_algorithms.all;
+        rustls::client::verify_server_cert_signed_by_trust_anchor(
+            &certificate,
+            authorities,
+            between,
+            now,
+            algorithms,
+        )?;
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        rustls::crypto::verify_tls12_signature(message, certificate, signed, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        rustls::crypto::verify_tls13_signature(message, certificate, signed, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider
+            .signature_verification_algorithms
+            .supported_schemes()
+    }
+}

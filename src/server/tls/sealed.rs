@@ -1,0 +1,88 @@
+//! Private keys that a password protects, in PKCS #8.
+//!
+//! Keys as OpenSSL encrypted them before it wrote PKCS #8 (`Proc-Type: 4,ENCRYPTED`) are refused: their cipher's key is
+//! one round of MD5 over the password. The error names the command that converts them.
+
+use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+
+const NO_PASSWORD: &str = "it is encrypted, and no password is configured for it";
+const NO_KEY: &str = "what it holds is no encrypted key";
+const WRONG: &str = "the password is wrong, or the way in which it is encrypted is not known";
+const TRADITIONAL: &str = "it is encrypted as OpenSSL did before PKCS #8, which is weak; \
+                           `openssl pkcs8 -topk8 -v2 aes-256-cbc -in KEY -out NEW` converts it";
+
+/// The key in a file's text, if it is encrypted; nothing if it is not. An error says what is wrong with it, in words
+/// that go on after the file's name.
+pub(super) fn open(text: &[u8], password: &[u8]) -> Result<Option<PrivateKeyDer<'static>>, String> {
+    let holds = |label: &str| memchr::memmem::find(text, label.as_bytes()).is_some();
+    if holds("Proc-Type: 4,ENCRYPTED") {
+        return Err(TRADITIONAL.to_owned());
+    }
+    if !holds("BEGIN ENCRYPTED PRIVATE KEY") {
+        return Ok(None);
+    }
+    if password.is_empty() {
+        return Err(NO_PASSWORD.to_owned());
+    }
+    of_pkcs8(text, password).map(Some)
+}
+
+fn of_pkcs8(text: &[u8], password: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
+    let text = std::str::from_utf8(text).map_err(|_| "it is no text")?;
+    let begin = text.find("-----BEGIN ENCRYPTED").unwrap_or(0);
+    let (_, document) = pkcs8::Document::from_pem(text[begin..].trim_end()).map_err(|_| NO_KEY)?;
+    let sealed = pkcs8::EncryptedPrivateKeyInfoRef::try_from(document.as_bytes())
+        .map_err(|_| "the way in which it is encrypted is not known")?;
+    let key = sealed.decrypt(password).map_err(|_| WRONG)?;
+    Ok(PrivatePkcs8KeyDer::from(key.as_bytes().to_vec()).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A key that openssl pkcs8 -topk8 -v2 aes256 made, for these tests alone; its password is "secret".
+    const PKCS8: &str = "-----BEGIN ENCRYPTED PRIVATE KEY-----
+MIHsMFcGCSqGSIb3DQEFDTBKMCkGCSqGSIb3DQEFDDAcBAjrJRFBLlFpVAICCAAw
+DAYIKoZIhvcNAgkFADAdBglghkgBZQMEASoEEAue3m6D4sbDLxVhvdfNuDIEgZCA
+yn0m5sMIPgAZrtJTzz3DNEDhSsKlqzz5lkYMNJ2zOtjOuGPCGSD3U7oDCC342vfN
+rCDT2/5QqrpYICpCw6UEntoXtKDvUc59GOFUr+rFliJ1lCYUu4P92C8nUcszbH/v
+VTBXWLUj38OAMbO3FezPnBd0RQQjf4W7+HenXALelhX4YRS3Tro5ZszCr3HpnNw=
+-----END ENCRYPTED PRIVATE KEY-----
+";
+
+    fn opened(text: &str, password: &str) -> Result<PrivateKeyDer<'static>, String> {
+        let key = open(text.as_bytes(), password.as_bytes())?;
+        Ok(key.expect("it is encrypted"))
+    }
+
+    /// The error for a key that is refused.
+    fn why(text: &str, password: &str) -> String {
+        opened(text, password).expect_err("it is refused")
+    }
+
+    #[test]
+    fn a_key_is_opened_with_its_password() {
+        let key = opened(PKCS8, "secret").expect("its password");
+        assert!(matches!(key, PrivateKeyDer::Pkcs8(_)));
+        for text in [
+            PKCS8.replace('\n', "\r\n"),
+            format!("Bag Attributes\r\n{PKCS8}"),
+        ] {
+            let again = opened(&text, "secret").expect("its password");
+            assert_eq!(again.secret_der(), key.secret_der());
+        }
+        assert!(open(b"-----BEGIN PRIVATE KEY-----\n", b"secret") == Ok(None));
+    }
+
+    #[test]
+    fn what_can_not_be_opened_is_refused_with_the_reason() {
+        assert!(why(PKCS8, "wrong").starts_with("the password is wrong"));
+        assert!(why(PKCS8, "").contains("no password is configured"));
+        assert!(why(&PKCS8[..200], "secret").contains("no encrypted key"));
+        let traditional = "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n";
+        for password in ["", "secret"] {
+            assert!(why(traditional, password).contains("openssl pkcs8 -topk8"));
+        }
+    }
+}

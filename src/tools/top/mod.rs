@@ -1,0 +1,191 @@
+//! `basalt top`: how a server is, on a terminal, second by second. It asks over the Redis protocol, so it shows basalt,
+//! Redis and Valkey, each as far as it knows of itself. It knows nothing of the server in this program.
+//!
+//! ```text
+//! wire      a connection that asks and waits for the answer
+//! watch     a server that is asked again and again, by a thread that may wait for it
+//! keys      what is typed, by a thread that does nothing else
+//! signals   that somebody wants the program to end
+//! figures   what INFO said twice, and what that makes a second
+//! screen    the figures as lines and boxes
+//! ```
+
+mod figures;
+mod keys;
+mod screen;
+mod signals;
+mod watch;
+pub(crate) mod wire;
+
+use std::io::IsTerminal;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+use ratatui::crossterm::event::KeyCode;
+
+use basalt_server::tls::asking::{self, Asking};
+use screen::{Order, State};
+use watch::{Asked, Watch};
+use wire::Place;
+
+/// Columns and rows of what is printed where there is no terminal.
+const PRINTED: (u16, u16) = (110, 38);
+
+/// How often keys are looked for.
+const KEYS_EVERY: Duration = Duration::from_millis(200);
+
+/// Runs the program; the error is for people.
+pub fn run(arguments: &[std::ffi::OsString]) -> Result<(), String> {
+    let name = [std::ffi::OsString::from("basalt top")];
+    let given = match command().try_get_matches_from(name.iter().chain(arguments)) {
+        Ok(given) => given,
+        Err(error) if !error.use_stderr() => {
+            print(&error.to_string());
+            return Ok(());
+        }
+        Err(error) => return Err(error.to_string()),
+    };
+    let place = place(&given)?;
+    let seconds: f64 = *given.get_one("interval").unwrap_or(&1.0);
+    let interval = Duration::try_from_secs_f64(seconds.clamp(0.1, 3_600.0)).unwrap_or(KEYS_EVERY);
+    match given.get_flag("once") || !std::io::stdout().is_terminal() {
+        true => once(place, interval),
+        false => until_ended(place, interval),
+    }
+}
+
+fn command() -> Command {
+    let option = |name: &'static str, short: char, value: &'static str, help: &'static str| {
+        Arg::new(name)
+            .long(name)
+            .short(short)
+            .value_name(value)
+            .help(help)
+    };
+    Command::new("basalt top")
+        .about("Shows how a server is, second by second: basalt, Redis or Valkey")
+        .disable_help_flag(true)
+        .arg(option("host", 'h', "HOST", "Where the server is").default_value("127.0.0.1"))
+        .arg(
+            option("port", 'p', "PORT", "Its port")
+                .default_value("6379")
+                .value_parser(clap::value_parser!(u16)),
+        )
+        .arg(option("socket", 's', "PATH", "Its unix socket, in place of host and port"))
+        .arg(option("pass", 'a', "PASSWORD", "Its password; REDISCLI_AUTH may say it, too"))
+        .arg(Arg::new("user").long("user").value_name("USER").help("The user of the password"))
+        .args(asking::arguments())
+        .arg(
+            option("interval", 'i', "SECONDS", "How often it is asked")
+                .default_value("1")
+                .value_parser(clap::value_parser!(f64)),
+        )
+        .arg(
+            Arg::new("once")
+                .long("once")
+                .action(ArgAction::SetTrue)
+                .help("Print what one interval shows, and end; so it is, too, where there is no terminal"),
+        )
+        .arg(Arg::new("help").long("help").action(ArgAction::Help).help("Print this"))
+}
+
+fn place(given: &ArgMatches) -> Result<Place, String> {
+    let text = |name: &str| given.get_one::<String>(name).cloned();
+    let password = text("pass").or_else(|| std::env::var("REDISCLI_AUTH").ok());
+    let user = text("user");
+    if user.is_some() && password.is_none() {
+        return Err("A user needs a password: -a, or REDISCLI_AUTH".to_owned());
+    }
+    let tls = Asking::of(given)?;
+    let socket = text("socket");
+    if tls.is_some() && socket.is_some() {
+        return Err("TLS is for a host and a port, and not for a unix socket".to_owned());
+    }
+    Ok(Place {
+        host: text("host").unwrap_or_default(),
+        port: given.get_one("port").copied().unwrap_or_default(),
+        socket,
+        user,
+        password,
+        tls,
+    })
+}
+
+fn print(text: &str) {
+    use std::io::Write;
+    // A reader that has gone, as in `| head`, is no failure.
+    let _ = writeln!(std::io::stdout(), "{}", text.trim_end());
+}
+
+fn once(place: Place, interval: Duration) -> Result<(), String> {
+    let mut state = State::new(place.shown());
+    let mut asked = Asked::new(place);
+    state.add(asked.ask().map_err(|error| error.to_string())?);
+    std::thread::sleep(interval);
+    state.add(asked.ask().map_err(|error| error.to_string())?);
+    let (columns, rows) = PRINTED;
+    let backend = TestBackend::new(columns, rows);
+    let Ok(mut terminal) = Terminal::new(backend);
+    let Ok(drawn) = terminal.draw(|frame| screen::draw(frame, &state));
+    let cells = drawn.buffer.content();
+    for row in cells.chunks(usize::from(columns)) {
+        let line: String = row.iter().map(ratatui::buffer::Cell::symbol).collect();
+        print(&line);
+    }
+    Ok(())
+}
+
+fn until_ended(place: Place, interval: Duration) -> Result<(), String> {
+    let mut state = State::new(place.shown());
+    let mut asked = Asked::new(place);
+    // What is wrong with the place is said where it was typed, before the screen is taken.
+    state.add(asked.ask().map_err(|error| error.to_string())?);
+    let watch = Watch::begin(asked).map_err(|error| error.to_string())?;
+    let is_over = signals::listen().map_err(|error| error.to_string())?;
+    let mut terminal = ratatui::try_init().map_err(|error| error.to_string())?;
+    let typed = keys::listen(std::sync::Arc::clone(&is_over)).map_err(|error| error.to_string());
+    let ended =
+        typed.map(|typed| follow(watch, state, interval, &mut terminal, (&typed, &is_over)));
+    ratatui::restore();
+    ended?.map_err(|error| error.to_string())
+}
+
+fn follow(
+    mut watch: Watch,
+    mut state: State,
+    interval: Duration,
+    terminal: &mut ratatui::DefaultTerminal,
+    (typed, is_over): (&Receiver<KeyCode>, &AtomicBool),
+) -> std::io::Result<()> {
+    let mut asked = Instant::now();
+    while !is_over.load(Relaxed) {
+        watch.hear(&mut state);
+        terminal.draw(|frame| screen::draw(frame, &state))?;
+        let left = interval.saturating_sub(asked.elapsed());
+        match typed.recv_timeout(left.min(KEYS_EVERY)) {
+            Err(RecvTimeoutError::Timeout) => {}
+            // The program is over, or no key can be read any more.
+            Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            Ok(key) => match key {
+                KeyCode::Char('p') => state.is_paused = !state.is_paused,
+                KeyCode::Left => state.order = state.order.before(),
+                KeyCode::Right => state.order = state.order.next(),
+                KeyCode::Char('t') => state.order = Order::Time,
+                KeyCode::Char('n') => state.order = Order::Calls,
+                _ => {}
+            },
+        }
+        if asked.elapsed() >= interval && !state.is_paused {
+            asked = Instant::now();
+            watch.want();
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

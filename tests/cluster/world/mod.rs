@@ -1,0 +1,768 @@
+//! A cluster in one thread: machines, the links between them, their disks and clocks, and what goes wrong with all of
+//! it. A seed decides everything.
+
+mod writes;
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::sync::Arc;
+
+use basalt_commands::cluster::Millis;
+use basalt_commands::cluster::change::Change;
+use basalt_commands::cluster::machine::Machine;
+use basalt_commands::cluster::map::ClusterMap;
+use basalt_commands::cluster::node_id::NodeId;
+use basalt_commands::cluster::output::{LinkId, Output};
+use basalt_commands::cluster::packet::{Body, Extension, Packet};
+use basalt_commands::cluster::saved::Saved;
+use basalt_commands::cluster::settings::{Local, PrimaryLink, Settings};
+use basalt_commands::cluster::slot_set::SlotSet;
+use basalt_core::base::random::Random;
+
+/// Milliseconds on the clock when a world begins.
+pub(crate) const BEGIN: Millis = 1_000_000;
+
+/// Milliseconds between ticks of a machine.
+const TICK: Millis = 100;
+
+/// Milliseconds after which a change that nothing waits for begins to be saved, at most.
+const SAVED_WITHIN: Millis = 100;
+
+/// Ticks of a server between two looks at its map.
+const MAP_LOOKS: u64 = 20;
+
+/// What goes wrong, and how much of it.
+#[derive(Clone, Copy)]
+pub(crate) struct Faults {
+    /// Milliseconds that a packet takes at most.
+    pub(crate) delay_max: Millis,
+    /// Packets of a thousand that are lost although the link stays.
+    pub lost_of_1000: u64,
+    /// Packets of a thousand that come twice.
+    pub twice_of_1000: u64,
+    /// Milliseconds that clocks are apart at most.
+    pub(crate) skew_max: Millis,
+    /// Milliseconds that a disk takes for the file at most.
+    pub(crate) save_max: Millis,
+}
+
+/// One server.
+pub(crate) struct Server {
+    pub(crate) machine: Option<Machine>,
+    ip: String,
+    settings: Settings,
+    disk: Option<Saved>,
+    /// What is being written to the disk, and the last promise that it keeps. A crash leaves what was there before.
+    saving: Option<(Saved, u64)>,
+    /// There is more to write when that is done.
+    saves_again: bool,
+    /// How often it has started: what was under way in another life does not come to an end.
+    life: u64,
+    /// The map that was published last, which commands see.
+    published: Option<ClusterMap>,
+    ticks: u64,
+    skew: Millis,
+    links: BTreeMap<LinkId, (usize, LinkId)>,
+    /// Whom it follows, by the place of that.
+    pub(crate) follows: Option<usize>,
+    /// Numbers of the writes that it has, in order.
+    pub(crate) writes: Vec<u64>,
+    heard_primary: Millis,
+    /// What it claimed last: slots and epoch.
+    claimed: (SlotSet, u64),
+    stopped_until: Millis,
+}
+
+/// What a machine asks of the server that it is in.
+struct Around {
+    offset: u64,
+    link: Option<PrimaryLink>,
+}
+
+impl Local for Around {
+    fn offset(&self) -> u64 {
+        self.offset
+    }
+    fn keys_in_slot(&self, _: u16) -> u64 {
+        0
+    }
+    fn has_keys(&self) -> bool {
+        false
+    }
+    fn primary_link(&self) -> Option<PrimaryLink> {
+        self.link
+    }
+}
+
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    Tick(usize),
+    Open {
+        from: usize,
+        link: LinkId,
+        to: usize,
+    },
+    Deliver {
+        to: usize,
+        link: LinkId,
+        packet: u64,
+    },
+    Close {
+        to: usize,
+        link: LinkId,
+    },
+    Save {
+        at: usize,
+        life: u64,
+    },
+    Saved {
+        at: usize,
+        life: u64,
+    },
+}
+
+/// See the module.
+pub(crate) struct World {
+    pub(crate) now: Millis,
+    pub(crate) random: Random,
+    pub(crate) servers: Vec<Server>,
+    pub(crate) faults: Faults,
+    events: BinaryHeap<Reverse<(Millis, u64, Event)>>,
+    packets: BTreeMap<u64, Arc<Packet>>,
+    next: u64,
+    /// Pairs that cannot reach each other, the first the second.
+    pub(crate) cut: BTreeSet<(usize, usize)>,
+    /// When the last packet of a link arrives: links keep order.
+    arrivals: BTreeMap<(usize, LinkId), Millis>,
+    /// Votes that left, by voter and epoch.
+    votes: BTreeMap<(NodeId, u64), NodeId>,
+    /// Claims that left, by slot and epoch.
+    claims: BTreeMap<(u16, u64), NodeId>,
+    /// What was found to be wrong.
+    pub(crate) wrong: Vec<String>,
+    pub(crate) sent: u64,
+    pub(crate) sent_bytes: u64,
+    next_write: u64,
+    /// Writes that all replicas of the shard had when they were acknowledged.
+    pub(crate) acknowledged: BTreeSet<u64>,
+    pub(crate) trace: bool,
+    /// Whether nobody is told of newer claims by UPDATE, as a candidate is not by redis-server.
+    pub(crate) drops_updates: bool,
+}
+
+impl World {
+    /// Primaries with replicas each, the slots dealt out, all knowing the first one by MEET.
+    pub(crate) fn new(
+        seed: u64,
+        primaries: usize,
+        replicas: usize,
+        node_timeout: Millis,
+        faults: Faults,
+    ) -> World {
+        let mut random = Random::new(seed);
+        let count = primaries * (1 + replicas);
+        let servers = (0..count).map(|at| {
+            let settings = Settings {
+                node_timeout,
+                migration_barrier: 1,
+                replica_validity_factor: 10,
+                require_full_coverage: true,
+                replica_ping_period: 10_000,
+                forgotten_for: 60_000,
+                manual_failover_timeout: 5_000,
+                gossip_percent: 10,
+                port: 6379,
+                bus_port: 16379,
+                ..Settings::default()
+            };
+            Server {
+                machine: None,
+                ip: format!("10.0.{}.{}", at / 250, at % 250 + 1),
+                settings,
+                disk: None,
+                saving: None,
+                saves_again: false,
+                life: 0,
+                published: None,
+                ticks: 0,
+                skew: random.below(faults.skew_max + 1),
+                links: BTreeMap::new(),
+                follows: None,
+                writes: Vec::new(),
+                heard_primary: 0,
+                claimed: (SlotSet::default(), 0),
+                stopped_until: 0,
+            }
+        });
+        let servers = servers.collect();
+        let mut world = World {
+            now: BEGIN,
+            random,
+            servers,
+            faults,
+            events: BinaryHeap::new(),
+            packets: BTreeMap::new(),
+            next: 0,
+            cut: BTreeSet::new(),
+            arrivals: BTreeMap::new(),
+            votes: BTreeMap::new(),
+            claims: BTreeMap::new(),
+            wrong: Vec::new(),
+            sent: 0,
+            sent_bytes: 0,
+            next_write: 0,
+            acknowledged: BTreeSet::new(),
+            trace: false,
+            drops_updates: false,
+        };
+        for at in 0..count {
+            world.start(at);
+        }
+        for at in 0..primaries {
+            let share = |of: usize| (of * 16384 / primaries) as u16;
+            let slots = (share(at)..share(at + 1)).collect();
+            world.change(at, Change::SetConfigEpoch(at as u64 + 1));
+            world.change(at, Change::AddSlots(slots));
+        }
+        for at in 1..count {
+            let ip = world.servers[0].ip.clone();
+            world.change(
+                at,
+                Change::Meet {
+                    ip,
+                    port: 6379,
+                    bus_port: 16379,
+                },
+            );
+        }
+        world.run(4_000 + 20 * count as u64);
+        for at in primaries..count {
+            let primary = at % primaries;
+            let id = world.machine(primary).id();
+            world.change(at, Change::Replicate(id));
+        }
+        world.run(6_000);
+        world
+    }
+
+    pub(crate) fn machine(&self, at: usize) -> &Machine {
+        self.servers[at].machine.as_ref().expect("the server runs")
+    }
+
+    /// A command by hand, which must be answered well.
+    pub(crate) fn change(&mut self, at: usize, change: Change) {
+        let (now, around) = (self.clock(at), self.around(at));
+        let Some(machine) = &mut self.servers[at].machine else {
+            return;
+        };
+        let answer = machine.change(change.clone(), now, &around);
+        if let Err(text) = answer {
+            self.wrong.push(format!("{at} refuses {change:?}: {text}"));
+        }
+        self.carry_out(at);
+    }
+
+    /// A server says that it ends; whether a replica is to take its place.
+    pub(crate) fn leave(&mut self, at: usize) -> bool {
+        let (now, around) = (self.clock(at), self.around(at));
+        let machine = self.servers[at].machine.as_mut();
+        let is_told = machine.is_some_and(|machine| machine.leave(now, &around));
+        self.carry_out(at);
+        is_told
+    }
+
+    fn clock(&self, at: usize) -> Millis {
+        self.now + self.servers[at].skew
+    }
+
+    fn around(&self, at: usize) -> Around {
+        let server = &self.servers[at];
+        let link = server.follows.map(|primary| PrimaryLink {
+            is_up: self.can_reach(at, primary),
+            silent_ms: self.now.saturating_sub(server.heard_primary),
+        });
+        Around {
+            offset: server.writes.len() as u64,
+            link,
+        }
+    }
+
+    fn can_reach(&self, from: usize, to: usize) -> bool {
+        let is_cut = self.cut.contains(&(from, to)) || self.cut.contains(&(to, from));
+        !is_cut && self.servers[to].machine.is_some()
+    }
+
+    fn at(&mut self, when: Millis, event: Event) {
+        self.next += 1;
+        self.events.push(Reverse((when, self.next, event)));
+    }
+
+    fn delay(&mut self) -> Millis {
+        self.random.below(self.faults.delay_max) + 1
+    }
+
+    /// Starts a server with what is on its disk.
+    pub(crate) fn start(&mut self, at: usize) {
+        let seed = self.random.next_u64();
+        let (now, settings) = (self.clock(at), self.servers[at].settings.clone());
+        let disk = self.servers[at].disk.clone();
+        let is_new = disk.is_none();
+        let machine = Machine::new(settings, disk, seed, now);
+        let mut machine = machine.expect("what was saved can be read");
+        self.servers[at].published = Some(machine.map());
+        if is_new {
+            // A server waits for that.
+            self.servers[at].disk = Some(machine.saved());
+            machine.safe(machine.promised());
+        }
+        self.servers[at].life += 1;
+        self.servers[at].machine = Some(machine);
+        self.carry_out(at);
+        let first = self.now + self.random.below(TICK);
+        self.at(first, Event::Tick(at));
+    }
+
+    /// Stops a server as by kill -9: its links break.
+    pub(crate) fn kill(&mut self, at: usize) {
+        self.servers[at].machine = None;
+        self.servers[at].follows = None;
+        self.servers[at].saving = None;
+        self.servers[at].saves_again = false;
+        let links = std::mem::take(&mut self.servers[at].links);
+        for (to, link) in links.into_values() {
+            let when = self.now + self.delay();
+            self.at(when, Event::Close { to, link });
+        }
+    }
+
+    /// Gives a server that is down another address.
+    pub(crate) fn move_to(&mut self, at: usize, ip: &str) {
+        ip.clone_into(&mut self.servers[at].ip);
+    }
+
+    /// A server does nothing for a time, as under SIGSTOP.
+    pub(crate) fn freeze(&mut self, at: usize, millis: Millis) {
+        self.servers[at].stopped_until = self.now + millis;
+    }
+
+    /// A server goes on that was stopped, before it looks at anything.
+    pub(crate) fn thaw(&mut self, at: usize) {
+        self.servers[at].stopped_until = 0;
+    }
+
+    /// A client's thread runs at a server, first after a stop too; whether it acknowledges a write.
+    pub(crate) fn takes_write(&mut self, at: usize) -> bool {
+        let (now, around) = (self.clock(at), self.around(at));
+        if let Some(machine) = &mut self.servers[at].machine {
+            machine.wake(now, &around);
+        }
+        self.carry_out(at);
+        let map = self.servers[at]
+            .published
+            .as_ref()
+            .expect("the server runs");
+        map.is_up && map.me().is_primary() && !map.me().slots.is_empty()
+    }
+
+    pub(crate) fn is_down(&self, at: usize) -> bool {
+        self.servers[at].machine.is_none()
+    }
+
+    /// Lets time pass.
+    pub(crate) fn run(&mut self, millis: Millis) {
+        let end = self.now + millis;
+        while let Some(Reverse((when, ..))) = self.events.peek()
+            && *when <= end
+        {
+            let Some(Reverse((when, _, event))) = self.events.pop() else {
+                break;
+            };
+            self.now = self.now.max(when);
+            self.happen(event);
+        }
+        self.now = end;
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Tick(at) => self.tick(at),
+            Event::Open { from, link, to } => self.open(from, link, to),
+            Event::Close { to, link } => {
+                self.servers[to].links.remove(&link);
+                if let Some(machine) = &mut self.servers[to].machine {
+                    machine.closed(link);
+                }
+                self.carry_out(to);
+            }
+            Event::Deliver { to, link, packet } => self.deliver(to, link, packet),
+            Event::Save { at, life } if self.servers[at].life == life => self.save(at),
+            Event::Saved { at, life } if self.servers[at].life == life => self.saved(at),
+            Event::Save { .. } | Event::Saved { .. } => {}
+        }
+    }
+
+    /// Begins to write the file, unless that is under way: then it begins again behind it.
+    fn save(&mut self, at: usize) {
+        if self.is_down(at) {
+            return;
+        }
+        if self.servers[at].saving.is_some() {
+            self.servers[at].saves_again = true;
+            return;
+        }
+        let machine = self.machine(at);
+        let saving = (machine.saved(), machine.promised());
+        self.servers[at].saving = Some(saving);
+        let (when, life) = (
+            self.now + self.random.below(self.faults.save_max) + 1,
+            self.servers[at].life,
+        );
+        self.at(when, Event::Saved { at, life });
+    }
+
+    /// The file is safe. A server that is stopped hears of it later.
+    fn saved(&mut self, at: usize) {
+        let Some((saved, promise)) = self.servers[at].saving.clone() else {
+            return;
+        };
+        self.servers[at].disk = Some(saved);
+        let (frozen, life) = (self.servers[at].stopped_until, self.servers[at].life);
+        if frozen > self.now {
+            return self.at(frozen, Event::Saved { at, life });
+        }
+        self.servers[at].saving = None;
+        if let Some(machine) = &mut self.servers[at].machine {
+            machine.safe(promise);
+        }
+        self.carry_out(at);
+        if std::mem::take(&mut self.servers[at].saves_again) {
+            self.save(at);
+        }
+    }
+
+    fn tick(&mut self, at: usize) {
+        if self.is_down(at) {
+            return;
+        }
+        self.at(self.now + TICK, Event::Tick(at));
+        if self.servers[at].stopped_until > self.now {
+            return;
+        }
+        self.replicate(at);
+        self.servers[at].ticks += 1;
+        if self.servers[at].ticks.is_multiple_of(MAP_LOOKS) {
+            self.look_at_map(at);
+        }
+        let (now, around) = (self.clock(at), self.around(at));
+        if let Some(machine) = &mut self.servers[at].machine {
+            machine.tick(now, &around);
+        }
+        self.carry_out(at);
+    }
+
+    /// A replica takes what its primary has.
+    fn replicate(&mut self, at: usize) {
+        if let Some(primary) = self.servers[at].follows
+            && primary != at
+            && self.can_reach(at, primary)
+            && self.servers[primary].stopped_until <= self.now
+        {
+            self.servers[at].heard_primary = self.now;
+            let theirs = &self.servers[primary].writes;
+            let own = &self.servers[at].writes;
+            if theirs != own {
+                let writes = theirs.clone();
+                self.servers[at].writes = writes;
+            }
+        }
+    }
+
+    /// One owner a slot an epoch, and that one has it on its disk before others hear of the epoch.
+    fn note_claims(&mut self, at: usize, packet: &Packet) {
+        let header = &packet.header;
+        let disk = self.servers[at].disk.as_ref().expect("it has a name");
+        let mut nodes = disk.nodes.iter();
+        let own = nodes.find(|node| node.id == header.sender);
+        let saved = own.map_or(0, |own| own.config_epoch);
+        if header.primary.is_none() && header.config_epoch > saved {
+            self.wrong.push(format!(
+                "{:?} tells of its epoch {}, and has saved {saved}",
+                header.sender, header.config_epoch
+            ));
+        }
+        if packet.body == Body::VoteRequest && header.current_epoch > disk.current_epoch {
+            self.wrong.push(format!(
+                "{:?} asks for votes in epoch {}, and has saved {}",
+                header.sender, header.current_epoch, disk.current_epoch
+            ));
+        }
+        let claimed = (header.slots.clone(), header.config_epoch);
+        if header.primary.is_some() || self.servers[at].claimed == claimed {
+            return;
+        }
+        self.servers[at].claimed = claimed;
+        for (first, last) in header.slots.ranges() {
+            // The ends of a range stand for it: slots move together here.
+            for slot in [first, last] {
+                let claim = self.claims.entry((slot, header.config_epoch));
+                let owner = *claim.or_insert(header.sender);
+                if owner != header.sender {
+                    self.wrong.push(format!(
+                        "{owner:?} and {:?} own {slot} in epoch {}",
+                        header.sender, header.config_epoch
+                    ));
+                }
+            }
+        }
+    }
+
+    fn open(&mut self, from: usize, link: LinkId, to: usize) {
+        if !self.can_reach(from, to) {
+            return self.happen(Event::Close { to: from, link });
+        }
+        let (from_ip, to_ip) = (self.servers[from].ip.clone(), self.servers[to].ip.clone());
+        let (now, around) = (self.clock(from), self.around(from));
+        let to_now = self.clock(to);
+        if self.is_down(from) {
+            return;
+        }
+        let Some(machine) = &mut self.servers[to].machine else {
+            return;
+        };
+        let other = machine.accepted(&from_ip, &to_ip, to_now);
+        self.servers[to].links.insert(other, (from, link));
+        self.servers[from].links.insert(link, (to, other));
+        if let Some(machine) = &mut self.servers[from].machine {
+            machine.opened(link, &to_ip, &from_ip, now, &around);
+        }
+        self.carry_out(from);
+    }
+
+    fn deliver(&mut self, to: usize, link: LinkId, packet: u64) {
+        let Some(packet) = self.packets.remove(&packet) else {
+            return;
+        };
+        let Some((from, other)) = self.servers[to].links.get(&link).copied() else {
+            return;
+        };
+        if !self.can_reach(from, to) {
+            // The connection breaks, for both ends.
+            self.happen(Event::Close { to, link });
+            return self.happen(Event::Close {
+                to: from,
+                link: other,
+            });
+        }
+        let frozen = self.servers[to].stopped_until;
+        if frozen > self.now {
+            self.next += 1;
+            let number = self.next;
+            self.packets.insert(number, packet);
+            return self.at(
+                frozen,
+                Event::Deliver {
+                    to,
+                    link,
+                    packet: number,
+                },
+            );
+        }
+        let (now, around) = (self.clock(to), self.around(to));
+        if let Some(machine) = &mut self.servers[to].machine {
+            machine.receive(link, &packet, now, &around);
+        }
+        self.carry_out(to);
+    }
+
+    fn carry_out(&mut self, at: usize) {
+        let Some(machine) = &mut self.servers[at].machine else {
+            return;
+        };
+        for output in machine.outputs() {
+            self.carry_out_one(at, output);
+        }
+    }
+
+    fn carry_out_one(&mut self, at: usize, output: Output) {
+        match output {
+            Output::Connect { link, ip, .. } => {
+                let to = self.servers.iter().position(|server| server.ip == ip);
+                let when = self.now + self.delay();
+                match to {
+                    Some(to) => self.at(when, Event::Open { from: at, link, to }),
+                    None => self.at(when, Event::Close { to: at, link }),
+                }
+            }
+            Output::Close(link) => {
+                if let Some((to, other)) = self.servers[at].links.remove(&link) {
+                    let when = self.now + self.delay();
+                    self.at(when, Event::Close { to, link: other });
+                }
+            }
+            Output::Send(link, packet) => self.send(at, link, packet),
+            Output::Save(_) => self.save(at),
+            Output::SaveSoon => {
+                let (within, life) = (self.random.below(SAVED_WITHIN), self.servers[at].life);
+                self.at(self.now + within, Event::Save { at, life });
+            }
+            Output::Follow { ip, .. } => {
+                self.servers[at].follows = self.servers.iter().position(|server| server.ip == ip);
+                self.servers[at].heard_primary = self.now;
+            }
+            Output::Lead => self.servers[at].follows = None,
+            Output::Publish => self.servers[at].published = Some(self.machine(at).map()),
+            Output::Log(_, text) | Output::LogSeldom(_, _, text) if self.trace => {
+                eprintln!("{} {at}: {text}", self.now)
+            }
+            _ => {}
+        }
+    }
+
+    fn send(&mut self, from: usize, link: LinkId, packet: Arc<Packet>) {
+        let Some((to, other)) = self.servers[from].links.get(&link).copied() else {
+            return;
+        };
+        if self.drops_updates && matches!(packet.body, Body::Update { .. }) {
+            return;
+        }
+        self.sent += 1;
+        self.sent_bytes += wire_bytes(&packet);
+        self.note_vote(from, to, &packet);
+        self.note_claims(from, &packet);
+        let times = match self.random.below(1000) {
+            drawn if drawn < self.faults.lost_of_1000 => 0,
+            drawn if drawn < self.faults.lost_of_1000 + self.faults.twice_of_1000 => 2,
+            _ => 1,
+        };
+        for _ in 0..times {
+            self.next += 1;
+            let number = self.next;
+            self.packets.insert(number, Arc::clone(&packet));
+            let due = self.now + self.delay();
+            let last = self.arrivals.entry((to, other)).or_insert(0);
+            let when = due.max(*last);
+            *last = when;
+            self.at(
+                when,
+                Event::Deliver {
+                    to,
+                    link: other,
+                    packet: number,
+                },
+            );
+        }
+    }
+
+    /// One vote an epoch.
+    fn note_vote(&mut self, from: usize, to: usize, packet: &Packet) {
+        if packet.body != Body::Vote || self.is_down(to) {
+            return;
+        }
+        let (voter, replica) = (packet.header.sender, self.machine(to).id());
+        let epoch = packet.header.current_epoch;
+        let for_whom = *self.votes.entry((voter, epoch)).or_insert(replica);
+        if for_whom != replica {
+            self.wrong
+                .push(format!("{voter:?} votes twice in epoch {epoch}"));
+        }
+        let saved = self.servers[from]
+            .disk
+            .as_ref()
+            .map(|disk| disk.last_vote_epoch);
+        if saved < Some(epoch) {
+            self.wrong.push(format!(
+                "{voter:?} votes in epoch {epoch}, and has saved {saved:?}"
+            ));
+        }
+    }
+
+    /// Commands see all that has changed: the map that was published has all that the machine's has, but for what is
+    /// brought up to date whenever somebody asks.
+    fn look_at_map(&mut self, at: usize) {
+        let Some(published) = &self.servers[at].published else {
+            return;
+        };
+        if self.machine(at).is_promising() {
+            return;
+        }
+        let mut seen = published.clone();
+        self.machine(at).refresh(&mut seen);
+        let [seen, is] = [seen, self.machine(at).map()].map(|map| format!("{map:?}"));
+        if seen != is {
+            let from = seen.bytes().zip(is.bytes()).position(|(a, b)| a != b);
+            let shown = |text: &str| {
+                let from = from.unwrap_or(0).saturating_sub(200);
+                text.chars().skip(from).take(400).collect::<String>()
+            };
+            self.wrong.push(format!(
+                "{at} has the map ...{}\nand commands see ...{}",
+                shown(&is),
+                shown(&seen)
+            ));
+        }
+    }
+
+    /// Whether all servers run, hold the cluster to be up and agree about every slot.
+    pub(crate) fn agree(&self) -> Result<(), String> {
+        let mut first = None;
+        for (at, server) in self.servers.iter().enumerate() {
+            let machine = server
+                .machine
+                .as_ref()
+                .ok_or_else(|| format!("{at} is down"))?;
+            if !machine.is_up() {
+                return Err(format!("{at} holds the cluster to be down"));
+            }
+            let map = machine.map();
+            let owners: Vec<_> = (0..16384)
+                .map(|slot| map.owner(slot).map(|owner| (owner.id, owner.config_epoch)))
+                .collect();
+            let epochs: Vec<u64> = map
+                .nodes
+                .iter()
+                .filter(|node| node.is_primary())
+                .map(|node| node.config_epoch)
+                .collect();
+            let distinct: BTreeSet<u64> = epochs.iter().copied().collect();
+            if distinct.len() != epochs.len() {
+                return Err(format!("{at} sees one epoch twice: {epochs:?}"));
+            }
+            match &first {
+                None => first = Some(owners),
+                Some(first) if *first == owners => {}
+                Some(_) => return Err(format!("{at} sees other owners than 0")),
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets time pass until all agree.
+    pub(crate) fn settle(&mut self, within: Millis) -> Result<Millis, String> {
+        let begun = self.now;
+        loop {
+            let state = self.agree();
+            if state.is_ok() {
+                return Ok(self.now - begun);
+            }
+            if self.now - begun > within {
+                return state.map(|()| 0);
+            }
+            self.run(500);
+        }
+    }
+}
+
+/// Bytes that a packet of gossip has on the wire.
+fn wire_bytes(packet: &Packet) -> u64 {
+    let (Body::Ping(news) | Body::Pong(news) | Body::Meet(news)) = &packet.body else {
+        return 2_256;
+    };
+    let extensions = news.extensions.iter().map(|extension| match extension {
+        Extension::Hostname(name) | Extension::HumanName(name) => {
+            8 + (name.len() as u64 + 1).next_multiple_of(8)
+        }
+        Extension::Forgotten { .. } => 56,
+        Extension::ShardId(_) => 48,
+    });
+    2_256 + 104 * news.gossip.len() as u64 + extensions.sum::<u64>()
+}

@@ -1,0 +1,15 @@
+//! Support for tests and benches: servers as child processes, a client for raw RESP, recorded dialogues, streams of
+//! requests.
+//!
+//! Knows nothing of basalt's own crates, so that the tests of each of them can use it.
+
+#![allow(missing_docs, reason = "what the names of test helpers say is enough")]
+
+#[cfg(feature = "servers")]
+pub mod replicated;
+#[cfg(feature = "servers")]
+pub mod support;
+pub mod transcript;
+#[cfg(feature = "servers")]
+pub mod wire;
+pub mod workload;

