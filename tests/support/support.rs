@@ -21,8 +21,15 @@ use crate::wire::{Raw, Value};
 /// can hold a test up, and lies far beyond what a loaded machine needs.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// The ports that this process has handed out. The system may give a port a second time before its first receiver has
-/// bound it, and a test would then talk to the server of another.
+/// Ports that tests get: below those that the system gives to outgoing connections, of which thousands come and go while
+/// a server has not bound its port yet, and so low that a node's port for the cluster bus lies below them too.
+const PORTS: std::ops::Range<u16> = 10_500..22_500;
+
+/// Offset of a node's port for the cluster bus.
+const BUS_OFFSET: u16 = 10_000;
+
+/// The ports that this process has handed out: a port is free until its receiver binds it, and another test would talk
+/// to the server of the first.
 static HANDED_OUT: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
 
 /// The shard counts that every family of black-box tests runs at.
@@ -437,15 +444,22 @@ fn names_process(info: &[u8], pid: u32) -> bool {
         .any(|found| found == line)
 }
 
-/// A port nobody listens on at the moment, and that nobody else in this process is given.
+/// A port that nothing listens on, nor on that of its cluster bus, and that is given to nobody else in this process.
+/// Processes that run at once begin at different places.
 pub fn free_port() -> u16 {
-    loop {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
-        let port = listener.local_addr().expect("its address").port();
-        if HANDED_OUT.lock().expect("ports").insert(port) {
+    let is_free = |port| TcpListener::bind(("127.0.0.1", port)).is_ok();
+    let count = u32::from(PORTS.end - PORTS.start);
+    let first = std::process::id().wrapping_mul(2_654_435_761) >> 8;
+    let mut handed_out = HANDED_OUT.lock().expect("ports");
+    let tried = handed_out.len() as u32;
+    for number in tried..count {
+        let port = PORTS.start + (first.wrapping_add(number) % count) as u16;
+        if !handed_out.contains(&port) && is_free(port) && is_free(port + BUS_OFFSET) {
+            handed_out.insert(port);
             return port;
         }
     }
+    panic!("no port of {PORTS:?} is free");
 }
 
 /// Waits for the metrics port, where these directives name one: it is opened behind the one for clients.

@@ -294,7 +294,7 @@ fn longest_wait_during_sort(server: &Server, sort: &[u8], request: &str, key: &s
 
 #[test]
 fn what_waits_for_a_shard_at_work_stalls_no_other_shard() {
-    const ROUNDS: usize = 6;
+    const ROUNDS_MAX: usize = 40;
     if is_stand_in() {
         // One SORT holds everything there.
         return;
@@ -308,12 +308,13 @@ fn what_waits_for_a_shard_at_work_stalls_no_other_shard() {
     let eval = format!("EVAL \"return redis.call('set', KEYS[1], 1)\" 2 {low}y {busy}y");
     let mut stalled = Vec::new();
     for request in [mset.as_str(), "SWAPDB 1 2", &eval] {
-        // In the best of them, as a machine that others use as well may stop any thread for long.
-        let longest = (0..ROUNDS)
-            .map(|_| longest_wait_during_sort(&server, &sort, request, &key))
-            .fold(f64::INFINITY, f64::min);
-        eprintln!("a GET waits for {longest:.2} of the time for which {request} does");
-        if longest > 0.5 {
+        // Until one round is good: a machine that others use as well may stop any thread for long.
+        let is_good = (0..ROUNDS_MAX).any(|_| {
+            let longest = longest_wait_during_sort(&server, &sort, request, &key);
+            eprintln!("a GET waits for {longest:.2} of the time for which {request} does");
+            longest <= 0.5
+        });
+        if !is_good {
             stalled.push(request);
         }
     }

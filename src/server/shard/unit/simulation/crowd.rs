@@ -34,6 +34,17 @@ pub(super) struct Crowds {
     served: usize,
 }
 
+impl Crowds {
+    /// Whether each of it happened often enough to show something.
+    fn has_all(&self) -> bool {
+        self.turned_away > 10
+            && self.gone > 10
+            && self.killed > 50
+            && self.served > 50
+            && self.waited > self.served
+    }
+}
+
 struct Sent {
     lines: Vec<String>,
     /// None: no connection awaits the reply.
@@ -315,21 +326,14 @@ fn units_of_many_that_meet_are_as_if_they_ran_one_after_the_other() {
     let seed = told("BASALT_SIMULATION_SEED").unwrap_or(0);
     let mut world = World::new(seed);
     let mut crowds = Crowds::default();
-    for _ in 0..rounds {
+    // Threads say how often what happens, so there are more rounds where some of it was rare.
+    for round in 0..10 * rounds {
+        if round >= rounds && crowds.has_all() {
+            break;
+        }
         world.crowd(&mut crowds);
     }
     world.compare_data();
     eprintln!("seed {seed}: {crowds:?}");
-    let Crowds {
-        turned_away,
-        gone,
-        killed,
-        served,
-        waited,
-        ..
-    } = crowds;
-    assert!(
-        turned_away > 10 && gone > 10 && killed > 50 && served > 50 && waited > served,
-        "everything happened: {crowds:?}"
-    );
+    assert!(crowds.has_all(), "everything happened: {crowds:?}");
 }
