@@ -8,15 +8,16 @@ use super::declaration::{Command, Flags, Run};
 use super::error::CommandError;
 use crate::config::Config;
 
-/// What rules look at. What is asked of scripts alone, or of requests alone, refuses nothing elsewhere.
-pub trait Facts {
+/// The client, script and server that the rules look at. A question that concerns only requests, or only scripts,
+/// refuses nothing elsewhere.
+pub trait World {
     /// Limits and thresholds.
     fn config(&self) -> &Config;
     /// Whether the configuration lets this client use DEBUG and the like.
     fn may_debug(&self) -> bool {
         true
     }
-    /// Whether the configuration lets this client have modules loaded and unloaded.
+    /// Whether the configuration lets this client load and unload modules.
     fn may_load_modules(&self) -> bool {
         true
     }
@@ -24,25 +25,17 @@ pub trait Facts {
     fn needs_auth(&self) -> bool {
         false
     }
-    /// Whether the rules of its user do not let the client do this, which is noted then.
-    fn is_denied(&mut self) -> bool {
-        false
+    /// The error if the access rules of the client's user forbid this; the ACL log records it.
+    fn denial(&mut self) -> Option<CommandError> {
+        None
     }
-    /// Why they do not.
-    fn denial(&self) -> CommandError {
-        CommandError::from("NOPERM")
+    /// The error if this node does not serve the slot of the keys: where the client has to go, or why no node can serve it.
+    fn redirection(&mut self, _writes: bool) -> Option<CommandError> {
+        None
     }
-    /// Whether another node of the cluster is to run it, by the slot of its keys, or none can.
-    fn is_elsewhere(&mut self, _writes: bool) -> bool {
-        false
-    }
-    /// Whether a client that goes where it is told is to go to this server's primary.
-    fn is_for_primary(&mut self, _writes: bool) -> bool {
-        false
-    }
-    /// Where to go instead, or why no node can.
-    fn redirection(&self) -> CommandError {
-        CommandError::Elsewhere(String::new())
+    /// The error that sends a client that follows redirections from this replica to its primary.
+    fn redirection_to_primary(&mut self, _writes: bool) -> Option<CommandError> {
+        None
     }
     /// Whether the client speaks RESP2 and has subscriptions, so that it could not tell a reply from a message.
     fn is_subscribed(&self) -> bool {
@@ -52,44 +45,39 @@ pub trait Facts {
     fn is_loading(&self) -> bool {
         false
     }
-    /// Whether data are being loaded that take the place of all others in the end.
+    /// Whether data are being loaded that replace all others in the end.
     fn is_loading_aside(&self) -> bool {
         false
     }
-    /// Whether limits to writing do not concern it any more: a script has written and is to finish that, or says that
-    /// it may.
+    /// Whether limits on writes no longer apply: a script has written and must finish, or declares that it may.
     fn is_exempt(&self) -> bool {
         false
     }
-    /// Why writes are not taken because they could not be saved, if that is so.
+    /// The error if writes are refused because they could not be saved.
     fn unsaved_text(&self) -> Option<&'static str> {
         None
     }
-    /// Whether fewer replicas follow than `min-replicas-to-write` asks for, which is more than none.
+    /// Whether fewer replicas are connected than `min-replicas-to-write`, where that is above zero.
     fn lacks_replicas(&self) -> bool;
     /// Whether this server is a replica that takes writes from its primary only.
     fn is_read_only_replica(&self) -> bool {
         false
     }
-    /// Whether this server is a replica without its primary's stream, which answers nothing then.
+    /// Whether this server is a replica without a link to its primary, and is configured not to serve reads then.
     fn is_stale(&self) -> bool {
         false
     }
-    /// Whether memory is full and nothing can be evicted.
-    fn is_out_of_memory(&mut self) -> bool;
-    /// Of whose memory there is none.
-    fn out_of_memory(&self) -> CommandError {
-        CommandError::OutOfMemory
-    }
+    /// The error if memory is full and nothing can be evicted.
+    fn out_of_memory(&mut self) -> Option<CommandError>;
     /// The error of commands that need no shard while a script runs for too long.
     fn busy_text(&self) -> Option<&'static str> {
         None
     }
-    /// Whether the script that calls must not write.
+    /// Whether the calling script must not write.
     fn is_read_only(&self) -> bool {
         false
     }
-    /// Whether scripts may call what is not for them.
+    /// Whether scripts may call commands that are marked as not for scripts.
     fn lifts_noscript(&self) -> bool {
         false
     }
@@ -201,126 +189,116 @@ impl<'c> From<&'c Command> for Candidate<'c> {
 
 /// Makes one function of the list, so that few of the rules are left where the compiler knows the stage.
 macro_rules! rules {
-    ($($concerned:ident($flags:expr), at $stage:expr, if $refuses:expr => $error:expr;)*) => {
-        /// Why something is not admitted, if it is not.
+    ($($concerned:ident($flags:expr), at $stage:expr, $rule:expr;)*) => {
+        /// Whether a command, or several together, may run at this stage; the error of the first rule that refuses it.
         #[inline(always)]
-        pub fn refusal<'c, F: Facts>(
-            facts: &mut F,
+        pub fn judge<'c, W: World>(
+            world: &mut W,
             candidate: impl Into<Candidate<'c>>,
             stage: Stage,
-        ) -> Option<CommandError> {
+        ) -> Result<(), CommandError> {
             let candidate = candidate.into();
             $(
                 if $stage.meets(stage)
                     && candidate.$concerned($flags)
-                    && holds(facts, &candidate, $refuses)
+                    && let Some(error) = refusal(world, &candidate, $rule)
                 {
-                    return error(facts, candidate, $error);
+                    return Err(refused(error));
                 }
             )*
-            None
+            Ok(())
         }
     };
 }
 
-#[inline(always)]
-fn holds<F: Facts>(
-    facts: &mut F,
-    candidate: &Candidate<'_>,
-    refuses: impl FnOnce(&mut F, &Candidate<'_>) -> bool,
-) -> bool {
-    refuses(facts, candidate)
+/// Out of line, so that the rules that pass stay short.
+#[cold]
+fn refused(error: impl Into<CommandError>) -> CommandError {
+    error.into()
 }
 
-#[cold]
-fn error<F: Facts, E: Into<CommandError>>(
-    facts: &F,
-    candidate: Candidate<'_>,
-    error: impl FnOnce(&F, &Candidate<'_>) -> E,
-) -> Option<CommandError> {
-    Some(error(facts, &candidate).into())
+/// Gives a rule's closure its types.
+#[inline(always)]
+fn refusal<W: World, E>(
+    world: &mut W,
+    candidate: &Candidate<'_>,
+    rule: impl FnOnce(&mut W, &Candidate<'_>) -> Option<E>,
+) -> Option<E> {
+    rule(world, candidate)
 }
 
 // In the order in which Redis checks them.
 rules! {
     // enable-debug-command
-    having(Flags::PROTECTED), at Stage::REQUEST, if |facts, _| !facts.may_debug() => |_, _|
+    having(Flags::PROTECTED), at Stage::REQUEST, |world, _| (!world.may_debug()).then_some(
         "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", \
          you can run it from a local connection, otherwise you need to set this option in the \
-         configuration file, and then restart the server.";
+         configuration file, and then restart the server.");
     // enable-module-command
-    having(Flags::LOADS_MODULES), at Stage::REQUEST, if |facts, _| !facts.may_load_modules() => |_, _|
+    having(Flags::LOADS_MODULES), at Stage::REQUEST, |world, _| (!world.may_load_modules()).then_some(
         "ERR MODULE command not allowed. If the enable-module-command option is set to \"local\", \
          you can run it from a local connection, otherwise you need to set this option in the \
-         configuration file, and then restart the server.";
+         configuration file, and then restart the server.");
     // requirepass
-    lacking(Flags::NO_AUTH), at Stage::REQUEST, if |facts, _| facts.needs_auth() => |_, _|
-        "NOAUTH Authentication required.";
+    lacking(Flags::NO_AUTH), at Stage::REQUEST, |world, _|
+        world.needs_auth().then_some("NOAUTH Authentication required.");
     // inside MULTI
-    having(Flags::NO_MULTI), at Stage::QUEUED, if |_, _| true => |_, _|
-        "ERR Command not allowed inside a transaction";
+    having(Flags::NO_MULTI), at Stage::QUEUED, |_, _| Some("ERR Command not allowed inside a transaction");
     // inside scripts
-    having(Flags::NOSCRIPT), at Stage::CALL,
-        if |facts, call| !facts.lifts_noscript() || call.is_unit() => |_, _|
-        "ERR This Redis command is not allowed from script";
+    having(Flags::NOSCRIPT), at Stage::CALL, |world, call| (!world.lifts_noscript() || call.is_unit())
+        .then_some("ERR This Redis command is not allowed from script");
     // replica-serve-stale-data
-    lacking(Flags::STALE), at Stage::CALL, if |facts, _| facts.is_stale() => |_, _|
-        "ERR Can not execute the command on a stale replica";
+    lacking(Flags::STALE), at Stage::CALL, |world, _|
+        world.is_stale().then_some("ERR Can not execute the command on a stale replica");
     // access control lists
-    with_or_without(Flags::NONE), at Stage::REQUEST.or(Stage::CALL), if |facts, _| facts.is_denied() =>
-        |facts, _| facts.denial();
+    with_or_without(Flags::NONE), at Stage::REQUEST.or(Stage::CALL), |world, _| world.denial();
     // MOVED and its kin
-    with_or_without(Flags::NONE), at Stage::REQUEST,
-        if |facts, request| facts.is_elsewhere(request.having(Flags::WRITE)) => |facts, _| facts.redirection();
+    with_or_without(Flags::NONE), at Stage::REQUEST, |world, request| world.redirection(request.having(Flags::WRITE));
     // CLIENT CAPA redirect, and READONLY
-    having(Flags::WRITE.or(Flags::READONLY)), at Stage::REQUEST,
-        if |facts, request| facts.is_for_primary(request.having(Flags::WRITE)) => |facts, _| facts.redirection();
+    having(Flags::WRITE.or(Flags::READONLY)), at Stage::REQUEST, |world, request|
+        world.redirection_to_primary(request.having(Flags::WRITE));
     // EVAL_RO, FCALL_RO and the flag no-writes
-    having(Flags::WRITE.or(Flags::MAY_REPLICATE)), at Stage::CALL, if |facts, _| facts.is_read_only() => |_, _|
-        "ERR Write commands are not allowed from read-only scripts.";
+    having(Flags::WRITE.or(Flags::MAY_REPLICATE)), at Stage::CALL, |world, _|
+        world.is_read_only().then_some("ERR Write commands are not allowed from read-only scripts.");
     // maxmemory: what is queued takes memory, whatever it does later
-    lacking(Flags::TRANSACTIONAL), at Stage::QUEUED, if |facts, _| facts.is_out_of_memory() => |_, _|
-        CommandError::OutOfMemory;
+    lacking(Flags::TRANSACTIONAL), at Stage::QUEUED, |world, _| world.out_of_memory();
     // maxmemory
-    having(Flags::DENYOOM), at Stage::SHARDLESS.or(Stage::SCRIPT).or(Stage::EXEC), if |facts, _| facts.is_out_of_memory() => |_, _|
-        CommandError::OutOfMemory;
+    having(Flags::DENYOOM), at Stage::SHARDLESS.or(Stage::SCRIPT).or(Stage::EXEC), |world, _| world.out_of_memory();
     // stop-writes-on-bgsave-error
-    having(Flags::WRITE.or(Flags::HEALTH)), at Stage::REQUEST, if |facts, _| facts.unsaved_text().is_some() =>
-        |facts, _| facts.unsaved_text().unwrap_or_default();
-    having(Flags::WRITE), at Stage::EXEC.or(Stage::SCRIPT).or(Stage::CALL),
-        if |facts, _| facts.unsaved_text().is_some() && !facts.is_exempt() =>
-        |facts, _| facts.unsaved_text().unwrap_or_default();
+    having(Flags::WRITE.or(Flags::HEALTH)), at Stage::REQUEST, |world, _| world.unsaved_text();
+    having(Flags::WRITE), at Stage::EXEC.or(Stage::SCRIPT).or(Stage::CALL), |world, _|
+        world.unsaved_text().filter(|_| !world.is_exempt());
     // min-replicas-to-write
-    having(Flags::WRITE), at Stage::REQUEST.or(Stage::EXEC).or(Stage::SCRIPT).or(Stage::CALL),
-        if |facts, _| facts.config().wants_replicas() && !facts.is_exempt() && facts.lacks_replicas() => |_, _|
-        CommandError::NoReplicas;
+    having(Flags::WRITE), at Stage::REQUEST.or(Stage::EXEC).or(Stage::SCRIPT).or(Stage::CALL), |world, _|
+        (world.config().wants_replicas() && !world.is_exempt() && world.lacks_replicas())
+            .then_some(CommandError::NoReplicas);
     // replica-read-only
-    having(Flags::WRITE), at Stage::REQUEST.or(Stage::EXEC).or(Stage::SCRIPT).or(Stage::CALL),
-        if |facts, _| facts.is_read_only_replica() => |_, _| CommandError::ReadOnly;
+    having(Flags::WRITE), at Stage::REQUEST.or(Stage::EXEC).or(Stage::SCRIPT).or(Stage::CALL), |world, _|
+        world.is_read_only_replica().then_some(CommandError::ReadOnly);
     // maxmemory, which scripts look at last
-    having(Flags::DENYOOM), at Stage::CALL, if |facts, _| !facts.is_exempt() && facts.is_out_of_memory() =>
-        |facts, _| facts.out_of_memory();
+    having(Flags::DENYOOM), at Stage::CALL, |world, _| match world.is_exempt() {
+        true => None,
+        false => world.out_of_memory(),
+    };
     // RESP2 with subscriptions
-    lacking(Flags::SUBSCRIBER), at Stage::REQUEST, if |facts, _| facts.is_subscribed() => |_, request| format!(
+    lacking(Flags::SUBSCRIBER), at Stage::REQUEST, |world, request| world.is_subscribed().then(|| format!(
         "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this \
          context",
         request.name()
-    );
+    ));
     // replica-serve-stale-data
-    lacking(Flags::STALE), at Stage::REQUEST.or(Stage::EXEC).or(Stage::SCRIPT), if |facts, _| facts.is_stale() =>
-        |_, _| CommandError::MasterDown;
+    lacking(Flags::STALE), at Stage::REQUEST.or(Stage::EXEC).or(Stage::SCRIPT), |world, _|
+        world.is_stale().then_some(CommandError::MasterDown);
     // EVAL_RO and FCALL_RO
-    having(Flags::WRITE), at Stage::SCRIPT, if |facts, _| facts.is_read_only() => |_, _|
-        "ERR Can not execute a script with write flag using *_ro command.";
+    having(Flags::WRITE), at Stage::SCRIPT, |world, _|
+        world.is_read_only().then_some("ERR Can not execute a script with write flag using *_ro command.");
     // loading
-    lacking(Flags::LOADING), at Stage::REQUEST.or(Stage::EXEC), if |facts, them|
-        facts.is_loading() && !them.having(Flags::TELLS_NODES) => |_, _|
-        CommandError::Loading;
-    having(Flags::NO_ASYNC_LOADING), at Stage::REQUEST.or(Stage::EXEC), if |facts, _| facts.is_loading_aside() => |_, _|
-        CommandError::Loading;
+    lacking(Flags::LOADING), at Stage::REQUEST.or(Stage::EXEC), |world, them|
+        (world.is_loading() && !them.having(Flags::TELLS_NODES)).then_some(CommandError::Loading);
+    having(Flags::NO_ASYNC_LOADING), at Stage::REQUEST.or(Stage::EXEC), |world, _|
+        world.is_loading_aside().then_some(CommandError::Loading);
     // busy-reply-threshold
-    lacking(Flags::ALLOW_BUSY), at Stage::QUEUED.or(Stage::SHARDLESS), if |facts, _| facts.busy_text().is_some() =>
-        |facts, _| facts.busy_text().unwrap_or_default();
+    lacking(Flags::ALLOW_BUSY), at Stage::QUEUED.or(Stage::SHARDLESS), |world, _| world.busy_text();
 }
 
 #[cfg(test)]
@@ -340,7 +318,7 @@ mod tests {
         is_read_only: bool,
     }
 
-    impl Facts for Facing {
+    impl World for Facing {
         fn config(&self) -> &Config {
             &self.config
         }
@@ -365,8 +343,8 @@ mod tests {
         fn lacks_replicas(&self) -> bool {
             true
         }
-        fn is_out_of_memory(&mut self) -> bool {
-            self.is_full
+        fn out_of_memory(&mut self) -> Option<CommandError> {
+            self.is_full.then_some(CommandError::OutOfMemory)
         }
         fn busy_text(&self) -> Option<&'static str> {
             self.is_busy.then_some("BUSY")
@@ -396,7 +374,7 @@ mod tests {
         let names = "get set del ping publish auth exec multi debug subscribe wait";
         let is_refused = |name: &&str| {
             let command = registry().find(name.as_bytes()).expect("a command");
-            refusal(&mut facts, command, stage).is_some()
+            judge(&mut facts, command, stage).is_err()
         };
         let refused: Vec<&str> = names.split(' ').filter(is_refused).collect();
         refused.join(" ")
@@ -419,7 +397,7 @@ mod tests {
                 is_busy: false,
                 is_read_only: false,
             };
-            refusal(&mut facts, row.expect("a row"), Stage::REQUEST).is_some()
+            judge(&mut facts, row.expect("a row"), Stage::REQUEST).is_err()
         };
         for name in ["cluster|nodes", "cluster|info", "cluster|myid"] {
             assert!(!is_refused(name), "{name}");

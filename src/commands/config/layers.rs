@@ -63,9 +63,9 @@ pub fn load_from(
     environment: Vec<(OsString, OsString)>,
     standard_input: &mut dyn Read,
 ) -> Result<Startup, ConfigError> {
-    let request = Request::read(arguments)?;
+    let request = CommandLine::read(arguments)?;
     if matches!(request.action, Action::Version | Action::Help) {
-        let Request { action, .. } = request;
+        let CommandLine { action, .. } = request;
         return Ok(Startup {
             config: Config::default(),
             file: None,
@@ -142,7 +142,7 @@ fn question(error: ConfigError, named: Option<&Path>) -> ConfigError {
 }
 
 /// What the arguments say, before any of it is looked up.
-struct Request {
+struct CommandLine {
     action: Action,
     file: Option<PathBuf>,
     standard_input: bool,
@@ -150,7 +150,7 @@ struct Request {
     lines: Vec<String>,
 }
 
-impl Request {
+impl CommandLine {
     /// Takes arguments as redis-server does: a file first unless it begins with a dash, then directives, each with all
     /// that follows up to the next `--`; the argument right after a directive's name is always its value, even when it
     /// looks like a directive, but for `--save`, which may stand alone for "no save points".

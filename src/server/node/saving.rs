@@ -40,7 +40,7 @@ pub(super) struct Saver {
 
 /// The place of a request to write the file: those up to it have been made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Request(u64);
+pub(super) struct SaveRequest(u64);
 
 /// Work for the thread that writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,28 +103,28 @@ impl Default for Saver {
 }
 
 impl Saver {
-    fn ask(&self, within: Duration, is_forced: bool) -> Request {
+    fn ask(&self, within: Duration, is_forced: bool) -> SaveRequest {
         let mut state = self.state.lock();
         let at = Instant::now() + within;
         state.asked += 1;
         state.due = Some(state.due.map_or(at, |due| due.min(at)));
         state.is_forced |= is_forced;
         self.asked.notify_one();
-        Request(state.asked)
+        SaveRequest(state.asked)
     }
 
     /// Asks for the file at once.
-    pub(super) fn ask_now(&self) -> Request {
+    pub(super) fn ask_now(&self) -> SaveRequest {
         self.ask(Duration::ZERO, false)
     }
 
     /// Asks for the file before long.
-    pub(super) fn ask_soon(&self) -> Request {
+    pub(super) fn ask_soon(&self) -> SaveRequest {
         self.ask(TOGETHER, false)
     }
 
     /// Asks for the file before long, and for what outlives the process at once.
-    fn ask_kept(&self) -> Request {
+    fn ask_kept(&self) -> SaveRequest {
         let request = self.ask_soon();
         self.state.lock().is_keeping = true;
         self.asked.notify_one();
@@ -132,12 +132,12 @@ impl Saver {
     }
 
     /// The last request so far.
-    pub(super) fn last(&self) -> Request {
-        Request(self.state.lock().asked)
+    pub(super) fn last(&self) -> SaveRequest {
+        SaveRequest(self.state.lock().asked)
     }
 
     /// Waits until the file has what was asked for; the text says why it could not be written.
-    pub(super) fn wait(&self, request: Request) -> Result<(), String> {
+    pub(super) fn wait(&self, request: SaveRequest) -> Result<(), String> {
         let mut state = self.state.lock();
         while state.tried < request.0 {
             self.done.wait(&mut state);
@@ -198,13 +198,13 @@ impl Saver {
         }
     }
 
-    fn note_kept(&self, request: Request) {
+    fn note_kept(&self, request: SaveRequest) {
         let mut state = self.state.lock();
         state.kept = state.kept.max(request.0);
         self.done.notify_all();
     }
 
-    fn note(&self, request: Request, result: &Result<(), String>) {
+    fn note(&self, request: SaveRequest, result: &Result<(), String>) {
         let mut state = self.state.lock();
         state.tried = state.tried.max(request.0);
         match result {

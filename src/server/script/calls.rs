@@ -12,14 +12,13 @@ use super::memory::{freely, limit_bytes};
 use super::words::Arguments;
 use crate::sys::lua::{Answer, Direct, Given, Return, answer};
 use basalt_commands::command::Out;
-use basalt_commands::command::admission::{self, Facts, Stage};
+use basalt_commands::command::admission::{self, Stage, World};
 use basalt_commands::command::declaration::{Command, Run};
 use basalt_commands::command::error::CommandError;
 use basalt_commands::command::table::{registry, resolve};
 use basalt_commands::config::Config;
 use basalt_core::resp::reply::TOO_LONG;
 use basalt_core::resp::request::{NOTHING_BESIDE, Span};
-use basalt_engine::evict::Full;
 
 /// What became of a call.
 enum Called {
@@ -35,35 +34,26 @@ enum Called {
 }
 
 /// What the rules look at: a script, and who runs it.
-pub(super) struct Asking<'a, 'h> {
+pub(super) struct ScriptWorld<'a, 'h> {
     pub(super) host: &'a mut (dyn Host + 'h),
     pub(super) is_read_only: bool,
     /// What was written once may be finished.
     pub(super) is_free_to_grow: bool,
     /// What the script calls, for the rules of its client's user.
     pub(super) call: Option<Call<'a>>,
-    pub(super) denial: Option<String>,
-    /// Why there is no memory for it, once that was asked.
-    pub(super) full: Option<Full>,
 }
 
-impl Facts for Asking<'_, '_> {
+impl World for ScriptWorld<'_, '_> {
     fn config(&self) -> &Config {
         self.host.config()
     }
 
-    fn is_denied(&mut self) -> bool {
-        self.denial = self.call.and_then(|call| self.host.denial(&call, true));
-        self.denial.is_some()
-    }
-
-    #[cold]
-    fn denial(&self) -> CommandError {
-        let why = self.denial.as_deref().unwrap_or_default();
-        match why.starts_with("ERR ") {
-            true => why.to_owned().into(),
-            false => format!("ERR ACL failure in script: {why}").into(),
-        }
+    fn denial(&mut self) -> Option<CommandError> {
+        let text = self.host.denial(&self.call?, true)?;
+        Some(match text.starts_with("ERR ") {
+            true => text.into(),
+            false => format!("ERR ACL failure in script: {text}").into(),
+        })
     }
 
     fn is_exempt(&self) -> bool {
@@ -89,16 +79,11 @@ impl Facts for Asking<'_, '_> {
         !config.replica_serve_stale_data && server.lacks_primary() && !self.host.replays()
     }
 
-    fn is_out_of_memory(&mut self) -> bool {
-        self.full = match self.host.replays() {
+    fn out_of_memory(&mut self) -> Option<CommandError> {
+        match self.host.replays() {
             true => None,
-            false => self.host.make_room().err(),
-        };
-        self.full.is_some()
-    }
-
-    fn out_of_memory(&self) -> CommandError {
-        self.full.unwrap_or(Full::Memory).into()
+            false => self.host.make_room().err().map(CommandError::from),
+        }
     }
 
     fn is_read_only(&self) -> bool {
@@ -140,15 +125,13 @@ fn start(arguments: &Arguments, is_raising: bool) -> Return {
         let (data, spans) = (&arguments.data, &arguments.spans);
         let called = HOST.with(|place| {
             place.with(|host| {
-                let asking = Asking {
+                let world = ScriptWorld {
                     host,
                     is_read_only: run.is_read_only.get(),
                     is_free_to_grow: run.is_free_to_grow.get(),
                     call: None,
-                    denial: None,
-                    full: None,
                 };
-                dispatch(asking, data, spans, &mut out)
+                dispatch(world, data, spans, &mut out)
             })
         });
         let Some(Called::Answered { writes }) = called else {
@@ -243,28 +226,28 @@ fn fail(lua: &Lua, is_raising: bool, text: Vec<u8>, is_counted: bool) -> mlua::R
 }
 
 fn dispatch<'a>(
-    mut asking: Asking<'a, '_>,
+    mut world: ScriptWorld<'a, '_>,
     data: &'a [u8],
     spans: &'a [Span],
     out: &mut Out,
 ) -> Called {
     let argument = |at: usize| spans[at].bytes(data, &NOTHING_BESIDE);
     let found = find(spans.len(), &argument);
-    asking.call = found.map(|command| Call {
+    world.call = found.map(|command| Call {
         command,
         data,
         spans,
     });
-    let command = match admit(&mut asking, found, spans.len()) {
+    let command = match admit(&mut world, found, spans.len()) {
         Ok(command) => command,
-        Err(error) => return refuse(asking.host, found, &error),
+        Err(error) => return refuse(world.host, found, &error),
     };
     let call = Call {
         command,
         data,
         spans,
     };
-    match asking.host.call(&call, out) {
+    match world.host.call(&call, out) {
         Ok(()) => Called::Answered {
             writes: command.is_write(),
         },
@@ -297,7 +280,7 @@ fn find<'a>(count: usize, argument: &dyn Fn(usize) -> &'a [u8]) -> Option<&'stat
 /// The command, if a script may call it with so many arguments.
 #[inline]
 fn admit(
-    asking: &mut Asking<'_, '_>,
+    world: &mut ScriptWorld<'_, '_>,
     command: Option<&'static Command>,
     count: usize,
 ) -> Result<&'static Command, CommandError> {
@@ -307,10 +290,8 @@ fn admit(
     if !command.accepts(count) || matches!(command.run, Run::Container(_)) {
         return Err("ERR Wrong number of args calling Redis command from script".into());
     }
-    match admission::refusal(asking, command, Stage::CALL) {
-        None => Ok(command),
-        Some(error) => Err(error),
-    }
+    admission::judge(world, command, Stage::CALL)?;
+    Ok(command)
 }
 
 /// `redis.acl_check_cmd`: whether the user of the script's client may run a command.

@@ -50,7 +50,7 @@ mod words;
 use mlua::Value;
 
 use crate::sys::lua::{Called, attention};
-use basalt_commands::command::admission::{self, Candidate, Facts, Stage};
+use basalt_commands::command::admission::{self, Candidate, Stage, World};
 use basalt_commands::command::declaration::{Command, Flags, Run, ScriptVerb};
 use basalt_commands::command::error::CommandError;
 use basalt_commands::command::host::scripts as commands;
@@ -59,7 +59,7 @@ use basalt_commands::config::values::ClusterMode;
 use basalt_core::base::lossless::until_zero;
 use basalt_core::base::number;
 use basalt_core::resp::reply::Protocol;
-use calls::Asking;
+use calls::ScriptWorld;
 use current::{HOST, RUN};
 use flags::ScriptFlags;
 use host::{Host, Interrupted};
@@ -227,25 +227,22 @@ fn admit(
     is_read_only: bool,
     host: &mut (dyn Host + '_),
 ) -> Result<(), CommandError> {
-    let mut asking = Asking {
+    let mut world = ScriptWorld {
         host,
         is_read_only,
         is_free_to_grow: false,
         call: None,
-        denial: None,
-        full: None,
     };
     // Most scripts say nothing of themselves, and are asked nothing.
-    if flags.any(ScriptFlags::SILENT) && !asking.is_stale() {
+    if flags.any(ScriptFlags::SILENT) && !world.is_stale() {
         return Ok(());
     }
-    if flags.any(ScriptFlags::NO_CLUSTER)
-        && asking.host.config().cluster_enabled == ClusterMode::Yes
+    if flags.any(ScriptFlags::NO_CLUSTER) && world.host.config().cluster_enabled == ClusterMode::Yes
     {
         return Err("ERR Can not run script on cluster, 'no-cluster' flag is set.".into());
     }
     let candidate = Candidate::together([flags.of_command()]);
-    admission::refusal(&mut asking, candidate, Stage::SCRIPT).map_or(Ok(()), Err)
+    admission::judge(&mut world, candidate, Stage::SCRIPT)
 }
 
 /// Splits the arguments behind the name into keys and others.

@@ -8,7 +8,7 @@ use std::ops::ControlFlow::{Break, Continue};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::batch::{Admitted, Failed};
+use super::batch::{Failed, Request};
 use super::turn::Turn;
 use super::waiting::Blocked;
 use super::{Flow, Ran, Session, Step};
@@ -93,7 +93,7 @@ impl Session {
     pub(super) fn account(
         &mut self,
         turn: &mut Turn<'_>,
-        request: Admitted<'_>,
+        request: Request<'_>,
         mark: Position,
         ran: Ran,
     ) -> Flow {
@@ -109,7 +109,7 @@ impl Session {
     fn account_other(
         &mut self,
         turn: &mut Turn<'_>,
-        request: Admitted<'_>,
+        request: Request<'_>,
         mark: Position,
         ran: Ran,
     ) -> Flow {
@@ -141,7 +141,7 @@ impl Session {
     fn answered(
         &mut self,
         turn: &mut Turn<'_>,
-        request: Admitted<'_>,
+        request: Request<'_>,
         mut finished: Finished,
     ) -> u64 {
         let duration_ns = turn.lap_ns() + std::mem::take(&mut turn.earlier_ns);
@@ -165,7 +165,7 @@ impl Session {
     fn block(
         &mut self,
         turn: &mut Turn<'_>,
-        request: Admitted<'_>,
+        request: Request<'_>,
         (blocked, mark): (Blocked, Position),
     ) -> Flow {
         turn.release();
@@ -191,7 +191,7 @@ impl Session {
     pub(super) fn finish(
         &mut self,
         turn: &mut Turn<'_>,
-        request: Admitted<'_>,
+        request: Request<'_>,
         finished: &Finished,
     ) {
         if self.replays() {
@@ -213,7 +213,7 @@ impl Session {
 
     /// Counts a command for the slot of its keys, and shows it to monitors, where either is wanted.
     #[inline(never)]
-    fn observe(&self, turn: &mut Turn<'_>, request: Admitted<'_>, finished: &Finished) {
+    fn observe(&self, turn: &mut Turn<'_>, request: Request<'_>, finished: &Finished) {
         if turn.counts_slots {
             self.count_slot(turn, request, finished);
         }
@@ -224,7 +224,7 @@ impl Session {
     }
 
     #[inline]
-    fn finish_replayed(&mut self, turn: &mut Turn<'_>, request: Admitted<'_>, finished: &Finished) {
+    fn finish_replayed(&mut self, turn: &mut Turn<'_>, request: Request<'_>, finished: &Finished) {
         if self.connection.origin == Origin::Primary {
             self.count(turn, request, finished);
             self.connection.shared.count_commands(1);
@@ -303,7 +303,7 @@ impl Session {
 
     /// Counts a command that ran, and samples its keys.
     #[inline]
-    pub(super) fn count(&self, turn: &mut Turn<'_>, request: Admitted<'_>, finished: &Finished) {
+    pub(super) fn count(&self, turn: &mut Turn<'_>, request: Request<'_>, finished: &Finished) {
         let Finished {
             mark,
             duration_ns,
@@ -320,7 +320,7 @@ impl Session {
 
     /// Tells the statistics of errors, the slow log and the latency monitor of a command.
     #[inline]
-    fn tell(&mut self, turn: &mut Turn<'_>, request: Admitted<'_>, finished: &Finished) {
+    fn tell(&mut self, turn: &mut Turn<'_>, request: Request<'_>, finished: &Finished) {
         self.connection.shared.count_commands(1);
         let duration_ns = finished.duration_ns;
         let config = finished.config_override.as_ref().unwrap_or(turn.config);
@@ -337,7 +337,7 @@ impl Session {
     fn tell_notable(
         &self,
         turn: &mut Turn<'_>,
-        request: Admitted<'_>,
+        request: Request<'_>,
         finished: &Finished,
         (is_slow, is_large): (bool, bool),
     ) {
@@ -499,7 +499,7 @@ impl Session {
     pub(super) fn finish_wait(
         &mut self,
         turn: &mut Turn<'_>,
-        request: Admitted<'_>,
+        request: Request<'_>,
         (mark, failed): (Position, bool),
     ) {
         let waited = self.waited.take();
@@ -529,7 +529,7 @@ impl Session {
     /// Lets the command that the countdown chose count for its keys, and begins the next countdown.
     #[cold]
     #[inline(never)]
-    fn sample(&self, turn: &Turn<'_>, request: Admitted<'_>, duration_ns: u64, mark: Position) {
+    fn sample(&self, turn: &Turn<'_>, request: Request<'_>, duration_ns: u64, mark: Position) {
         let Telemetry {
             hot_keys, prefixes, ..
         } = &self.service.telemetry;

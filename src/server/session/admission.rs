@@ -1,20 +1,21 @@
-//! Whether a request may run: the rules of [`admission`], and what happens to a request that is refused.
+//! Whether a request may run: [`admission`] has the rules, [`permit`] the slots, [`check`] the rights; this is where a
+//! session asks them, and what follows for a request that is refused.
 
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::Session;
-use super::batch::{Admitted, Plan, Route};
+use super::batch::{Plan, Request, Route};
 use super::turn::{Turn, TurnRoutes};
 use crate::script;
-use crate::shard::slots::{self, Scene, SlotPass};
+use crate::shard::permit::{self, Permit};
 use crate::telemetry::{clock, counters, errors, log};
-use basalt_commands::cluster::route::{self, Manner, SlotOf, Verdict};
+use basalt_commands::cluster::route::{Manner, Presence, SlotOf};
 use basalt_commands::command::Args;
 use basalt_commands::command::acl::check::{self, Asker, Place};
-use basalt_commands::command::admission::{self, Candidate, Facts, Stage};
+use basalt_commands::command::admission::{self, Candidate, Stage, World};
 use basalt_commands::command::declaration::{Command, Flags, Run, TransactionVerb};
 use basalt_commands::command::error::{self, CommandError};
-use basalt_commands::command::host::cluster::{Routes, when_down};
+use basalt_commands::command::host::cluster::Routes;
 use basalt_commands::command::host::replica::Upstream;
 use basalt_commands::command::transaction::{exec_abort, is_exec};
 use basalt_commands::config::Config;
@@ -25,92 +26,69 @@ use basalt_core::resp::reply::Protocol;
 /// What ASKING leaves, until it is used.
 const ASKING: Manner = Manner::ASKS.or(Manner::WILL_ASK);
 
-/// What the rules look at: a session under a configuration. `CHECKED`: it may be refused what a client who may do
-/// everything is not (`client::Shared::is_checked`).
-struct Asking<'s, const CHECKED: bool> {
+/// A session and its request, as the rules see them. `CHECKED`: the client may be refused what a client with all rights
+/// is not (`client::Shared::is_checked`).
+struct SessionWorld<'s, const CHECKED: bool> {
     session: &'s Session,
     config: &'s Config,
-    /// The request, where more is looked at than its command.
+    /// The request, where more than its command matters.
     request: Option<(&'static Command, Args<'s>)>,
-    /// In a cluster: whose the slots are, the slot of the request, and how it comes.
-    routed: Option<(&'s Routes, SlotOf, Manner)>,
-    /// The client may take redirections to the primary, so that it is looked for one.
+    /// In a cluster: the slot map, and what the request needs of it.
+    routed: Option<(&'s Routes, Permit)>,
+    /// The client may take redirections to the primary.
     may_redirect: bool,
-    /// Why the client's user may not run it, or where it has to go.
-    reason: Option<Box<CommandError>>,
 }
 
-impl<const CHECKED: bool> Asking<'_, CHECKED> {
-    /// Whether a request is not for this node whose slot needs questions.
+impl<const CHECKED: bool> SessionWorld<'_, CHECKED> {
+    /// The cluster's error for a slot that this node does not serve without further questions, if it is refused.
     #[cold]
-    fn decide(&mut self, writes: bool) -> bool {
-        if let Some((routes, slot, manner)) = self.routed {
-            let manner = match writes {
-                true => manner.or(Manner::WRITES),
-                false => manner,
-            };
-            let verdict = match routes.decide(slot, manner, self.config) {
-                Verdict::Look => self.look(routes, slot, manner),
-                verdict => verdict,
-            };
-            if let Verdict::Refuse(refusal) = verdict {
-                let text = routes.refusal_text(refusal, manner, self.config);
-                self.reason = Some(Box::new(CommandError::Elsewhere(text)));
-            }
+    fn redirection_of_slot(
+        &self,
+        routes: &Routes,
+        mut permit: Permit,
+        writes: bool,
+    ) -> Option<CommandError> {
+        if writes {
+            permit.manner = permit.manner.or(Manner::WRITES);
         }
-        self.reason.is_some()
+        let judged = permit.judge(routes, self.config, || self.look());
+        judged
+            .err()
+            .map(|redirect| CommandError::Elsewhere(redirect.text))
     }
 
-    /// Looks for the keys of a command that a transaction queues, so that it is refused as early as Redis does. What is
-    /// not queued is looked at where it runs, and so is the transaction as a whole: a shard that is held is passed
-    /// over.
-    fn look(&self, routes: &Routes, slot: SlotOf, manner: Manner) -> Verdict {
-        let queued = self
+    /// Looks for the keys of a command that a transaction queues, so that it is refused as early as Redis does. Other
+    /// requests are looked at where they run, as is the transaction as a whole, and a shard that is locked is skipped.
+    fn look(&self) -> Option<Presence> {
+        let (_, args) = self
             .request
-            .filter(|(command, _)| self.session.is_queueing(command));
-        let Some((_, args)) = queued else {
-            return Verdict::Look;
-        };
-        let shard = args.keys().first().map(|key| key.shard);
-        let held = shard.and_then(|shard| self.session.service.shards.try_take(shard));
-        let Some(mut engine) = held else {
-            return Verdict::Look;
-        };
-        let scene = Scene {
-            config: self.config,
-            now: clock::now(),
-            db: self.session.db(),
-        };
-        let found = slots::presence(&mut [&mut engine], std::iter::once(args), scene);
-        let when_down = when_down(self.config);
-        route::decide(&routes.map, slot, manner, when_down, Some(found))
+            .filter(|(command, _)| self.session.is_queueing(command))?;
+        let shard = args.keys().first()?.shard;
+        let mut engine = self.session.service.shards.try_take(shard)?;
+        let at = (self.session.db(), clock::now());
+        Some(permit::presence(
+            &mut [&mut engine],
+            std::iter::once(args),
+            at,
+        ))
     }
-}
 
-impl<const CHECKED: bool> Asking<'_, CHECKED> {
-    /// Whether the client goes to the primary instead, which serves what it asks for.
+    /// Redirects the client to the primary, if that serves the request instead.
     #[cold]
-    fn redirect(&mut self, writes: bool) -> bool {
+    fn redirection_of_replica(&self, writes: bool) -> Option<CommandError> {
         let manner = Manner(self.session.connection.manner);
         let is_asked_here = manner.any(Manner::READS_HERE) && !writes;
-        if manner.any(Manner::TAKES_REDIRECTS)
-            && !is_asked_here
-            && self.config.cluster_enabled == ClusterMode::No
-            && let Some(Upstream { host, port, .. }) =
-                self.session.service.server().replica().upstream()
+        if !manner.any(Manner::TAKES_REDIRECTS)
+            || is_asked_here
+            || self.config.cluster_enabled != ClusterMode::No
         {
-            let text = format!("REDIRECT {host}:{port}");
-            self.reason = Some(Box::new(CommandError::Elsewhere(text)));
+            return None;
         }
-        self.reason.is_some()
+        let Upstream { host, port, .. } = self.session.service.server().replica().upstream()?;
+        Some(CommandError::Elsewhere(format!("REDIRECT {host}:{port}")))
     }
 
-    fn why(&self) -> CommandError {
-        let reason = self.reason.as_deref();
-        reason.cloned().expect("the request was looked at")
-    }
-
-    /// Where the client is, as far as protected commands ask.
+    /// Where the client connects from, as far as protected commands ask.
     fn peer(&self) -> Peer {
         match self.session.connection.shared.is_local() {
             true => Peer::Local,
@@ -119,7 +97,7 @@ impl<const CHECKED: bool> Asking<'_, CHECKED> {
     }
 }
 
-impl<const CHECKED: bool> Facts for Asking<'_, CHECKED> {
+impl<const CHECKED: bool> World for SessionWorld<'_, CHECKED> {
     #[inline]
     fn config(&self) -> &Config {
         self.config
@@ -147,35 +125,29 @@ impl<const CHECKED: bool> Facts for Asking<'_, CHECKED> {
     }
 
     #[inline]
-    fn is_denied(&mut self) -> bool {
-        if let (true, Some((command, args))) = (CHECKED, self.request) {
-            let denial = self.session.denial(self.config, command, &args);
-            self.reason = denial.map(Box::new);
-        }
-        self.reason.is_some()
-    }
-
-    #[cold]
-    fn denial(&self) -> CommandError {
-        self.why()
-    }
-
-    #[inline]
-    fn is_elsewhere(&mut self, writes: bool) -> bool {
-        match &self.routed {
-            Some((routes, slot, _)) if !routes.is_plain(*slot) => self.decide(writes),
-            _ => false,
+    fn denial(&mut self) -> Option<CommandError> {
+        match (CHECKED, self.request) {
+            (true, Some((command, args))) => self.session.denial(self.config, command, &args),
+            _ => None,
         }
     }
 
     #[inline]
-    fn is_for_primary(&mut self, writes: bool) -> bool {
-        self.may_redirect && self.redirect(writes)
+    fn redirection(&mut self, writes: bool) -> Option<CommandError> {
+        match self.routed {
+            Some((routes, permit)) if !routes.is_plain(permit.slot) => {
+                self.redirection_of_slot(routes, permit, writes)
+            }
+            _ => None,
+        }
     }
 
-    #[cold]
-    fn redirection(&self) -> CommandError {
-        self.why()
+    #[inline]
+    fn redirection_to_primary(&mut self, writes: bool) -> Option<CommandError> {
+        match self.may_redirect {
+            true => self.redirection_of_replica(writes),
+            false => None,
+        }
     }
 
     #[inline]
@@ -232,11 +204,12 @@ impl<const CHECKED: bool> Facts for Asking<'_, CHECKED> {
     }
 
     /// What a transaction has queued will be data, so it counts as that when more is queued, and at EXEC.
-    fn is_out_of_memory(&mut self) -> bool {
+    fn out_of_memory(&mut self) -> Option<CommandError> {
         let budget = &self.session.service.budget;
-        budget.is_limited()
+        let is_full = budget.is_limited()
             && !self.session.replays()
-            && budget.is_out_of_memory(self.session.queued_bytes())
+            && budget.is_out_of_memory(self.session.queued_bytes());
+        is_full.then_some(CommandError::OutOfMemory)
     }
 
     fn busy_text(&self) -> Option<&'static str> {
@@ -250,64 +223,51 @@ impl<const CHECKED: bool> Facts for Asking<'_, CHECKED> {
 
 impl Session {
     #[inline]
-    fn asking<'s, const CHECKED: bool>(&'s self, config: &'s Config) -> Asking<'s, CHECKED> {
-        Asking {
+    fn world<'s, const CHECKED: bool>(&'s self, config: &'s Config) -> SessionWorld<'s, CHECKED> {
+        SessionWorld {
             session: self,
             config,
             request: None,
             routed: None,
             may_redirect: false,
-            reason: None,
         }
     }
 
-    /// In a cluster: whose the slots are, the slot of a request, and how it comes. EXEC is for what it runs.
+    /// In a cluster: the slot of a request's keys and how it arrives, by the slot map of this batch.
     #[inline]
-    fn routed<'r>(
-        &self,
-        turn: &'r Turn<'_>,
-        request: Admitted<'_>,
-    ) -> Option<(&'r Routes, SlotOf, Manner)> {
-        let routes = &turn.routes.as_ref()?.then;
-        let (slot, manner) = match &self.pending {
-            Some(pending) if is_exec(request.command) => pending.transaction().slot(),
-            _ => self.script_slot(turn, request),
-        };
-        Some((routes, slot, manner.or(self.manner(request.command))))
+    pub(super) fn permit(&self, turn: &Turn<'_>, request: Request<'_>) -> Option<Permit> {
+        let routes = turn.routes.as_ref()?;
+        Some(self.permit_for(routes, request.command, self.slot_of(turn, request)))
     }
 
-    /// How a command of this client comes.
-    #[inline]
-    pub(super) fn manner(&self, command: &Command) -> Manner {
-        let manner = Manner(self.connection.manner);
-        slots::manner_of(command, manner)
-    }
-
-    /// How a request was admitted that names keys, in a cluster.
-    #[inline]
-    pub(super) fn pass_of(&self, turn: &Turn<'_>, request: Admitted<'_>) -> Option<SlotPass> {
-        self.pass(turn.routes.as_ref()?, request)
-    }
-
-    /// As [`Session::pass_of`], by the map of these routes.
+    /// The permit of a request whose slot is known.
     #[cold]
-    pub(super) fn pass(&self, routes: &TurnRoutes, request: Admitted<'_>) -> Option<SlotPass> {
-        let slot = request.plan.slot;
-        if slot.is_none() {
-            return None;
-        }
-        let writes = request.command.flags.has(Flags::WRITE);
-        let manner = self.manner(request.command);
-        let manner = match writes {
+    pub(super) fn permit_for(
+        &self,
+        routes: &TurnRoutes,
+        command: &Command,
+        (slot, manner): (SlotOf, Manner),
+    ) -> Permit {
+        let connection = Manner(self.connection.manner);
+        let manner = manner.or(permit::manner_of(command, connection));
+        let manner = match command.flags.has(Flags::WRITE) {
             true => manner.or(Manner::WRITES),
             false => manner,
         };
-        Some(SlotPass::new(routes.map, &routes.then, slot, manner))
+        Permit::new(routes.map, &routes.then, slot, manner)
+    }
+
+    /// The slot of a request's keys: for EXEC that of all that is queued.
+    fn slot_of(&self, turn: &Turn<'_>, request: Request<'_>) -> (SlotOf, Manner) {
+        match &self.pending {
+            Some(pending) if is_exec(request.command) => pending.transaction().slot(),
+            _ => self.script_slot(turn, request),
+        }
     }
 
     /// The slot of the keys of a request, and for a script whether it says that it writes, where that matters.
     #[inline]
-    pub(super) fn script_slot(&self, turn: &Turn<'_>, request: Admitted<'_>) -> (SlotOf, Manner) {
+    pub(super) fn script_slot(&self, turn: &Turn<'_>, request: Request<'_>) -> (SlotOf, Manner) {
         let slot = request.plan.slot;
         let writes = match &turn.routes {
             Some(routes) if request.plan.route == Route::Script && !routes.then.is_plain(slot) => {
@@ -318,17 +278,6 @@ impl Session {
             _ => false,
         };
         (slot, Manner::default().put(Manner::WRITES, writes))
-    }
-
-    /// How a unit was admitted, in a cluster, whose keys are in this slot.
-    pub(super) fn unit_pass(
-        &self,
-        turn: &Turn<'_>,
-        (slot, manner): (SlotOf, Manner),
-    ) -> Option<SlotPass> {
-        let routes = turn.routes.as_ref()?;
-        let manner = manner.or(Manner(self.connection.manner));
-        Some(SlotPass::new(routes.map, &routes.then, slot, manner))
     }
 
     /// ASKING holds for the next command, or for the next transaction with all that is queued in it.
@@ -375,34 +324,30 @@ impl Session {
 
     /// The request if it may run; otherwise the refusal is written and counted.
     #[inline]
-    pub(super) fn admit<'p>(
-        &mut self,
-        turn: &mut Turn<'_>,
-        plan: &'p Plan,
-    ) -> Option<Admitted<'p>> {
+    pub(super) fn admit<'p>(&mut self, turn: &mut Turn<'_>, plan: &'p Plan) -> Option<Request<'p>> {
         let known = plan.command.filter(|_| plan.route != Route::Refused);
         let Some(command) = known else {
             let error = unfit(plan.command, &turn.batch.args(plan));
             self.refuse(turn, plan, &error);
             return None;
         };
-        let request = Admitted { plan, command };
-        let error = if self.replays() {
-            None
+        let request = Request { plan, command };
+        let judged = if self.replays() {
+            Ok(())
         } else if self.connection.shared.is_checked() && !self.is_plainly_allowed(turn, request) {
             if Manner(self.connection.manner).any(ASKING) {
                 self.follow_asking(command);
             }
-            self.refusal::<true>(turn, request)
+            self.judge::<true>(turn, request)
         } else if !plan.is_plain || self.pending.is_some() || !self.is_at_home(turn, plan) {
-            self.refusal_of_special(turn, request)
+            self.judge_special(turn, request)
         } else {
-            let facts = &mut self.asking::<false>(turn.config);
-            admission::refusal(facts, command, Stage::REQUEST)
+            let world = &mut self.world::<false>(turn.config);
+            admission::judge(world, command, Stage::REQUEST)
         };
-        match error {
-            None => Some(request),
-            Some(error) => {
+        match judged {
+            Ok(()) => Some(request),
+            Err(error) => {
                 self.refuse(turn, plan, &error);
                 None
             }
@@ -423,7 +368,7 @@ impl Session {
 
     /// Whether the client's user may run a request for certain, so that nothing else is to be asked for its rules.
     #[inline]
-    fn is_plainly_allowed(&self, turn: &Turn<'_>, request: Admitted<'_>) -> bool {
+    fn is_plainly_allowed(&self, turn: &Turn<'_>, request: Request<'_>) -> bool {
         let Some(handle) = &self.connection.user else {
             return false;
         };
@@ -435,7 +380,7 @@ impl Session {
 
     /// Refuses a request that waited, and that its user may no longer run.
     #[cold]
-    pub(super) fn refuse_served(&mut self, turn: &mut Turn<'_>, request: Admitted<'_>) {
+    pub(super) fn refuse_served(&mut self, turn: &mut Turn<'_>, request: Request<'_>) {
         self.waited = None;
         let denial = {
             let args = turn.batch.args(request.plan);
@@ -445,32 +390,28 @@ impl Session {
         self.refuse(turn, request.plan, &denial);
     }
 
-    /// Why a request is not admitted, if it is not, where more is to be looked at than its command.
+    /// Whether a request may run of which more than its command matters.
     #[inline(never)]
-    fn refusal_of_special(
-        &mut self,
-        turn: &Turn<'_>,
-        request: Admitted<'_>,
-    ) -> Option<CommandError> {
+    fn judge_special(&mut self, turn: &Turn<'_>, request: Request<'_>) -> Result<(), CommandError> {
         if Manner(self.connection.manner).any(ASKING) {
             self.follow_asking(request.command);
         }
         if request.plan.route == Route::Session || self.pending.is_some() {
-            return self.refusal::<false>(turn, request);
+            return self.judge::<false>(turn, request);
         }
-        let mut facts = self.asking::<false>(turn.config);
-        facts.routed = self.routed(turn, request);
-        facts.may_redirect = true;
-        admission::refusal(&mut facts, request.command, Stage::REQUEST)
+        let mut world = self.world::<false>(turn.config);
+        world.routed = self.routed(turn, request);
+        world.may_redirect = true;
+        admission::judge(&mut world, request.command, Stage::REQUEST)
     }
 
-    /// Why a request that is queued, or runs on no shard, or whose client is checked, is not admitted, if it is not.
+    /// Whether a request may run that is queued, runs on no shard, or comes from a client that is checked.
     #[inline(never)]
-    fn refusal<const CHECKED: bool>(
+    fn judge<const CHECKED: bool>(
         &self,
         turn: &Turn<'_>,
-        request: Admitted<'_>,
-    ) -> Option<CommandError> {
+        request: Request<'_>,
+    ) -> Result<(), CommandError> {
         let stage = match request.plan.route {
             _ if self.is_queueing(request.command) => Stage::REQUEST.or(Stage::QUEUED),
             Route::Session => Stage::REQUEST.or(Stage::SHARDLESS),
@@ -482,33 +423,37 @@ impl Session {
             Some(flags) => candidate.declaring(flags),
             None => candidate,
         };
-        let mut facts = self.asking::<CHECKED>(turn.config);
-        facts.request = Some((request.command, args));
-        facts.routed = self.routed(turn, request);
-        facts.may_redirect = true;
-        admission::refusal(&mut facts, candidate, stage)
+        let mut world = self.world::<CHECKED>(turn.config);
+        world.request = Some((request.command, args));
+        world.routed = self.routed(turn, request);
+        world.may_redirect = true;
+        admission::judge(&mut world, candidate, stage)
     }
 
-    /// Why the command of a note is not admitted that came over a client's connection, if it is not.
-    pub(super) fn refusal_of_note(
+    fn routed<'r>(&self, turn: &'r Turn<'_>, request: Request<'_>) -> Option<(&'r Routes, Permit)> {
+        let permit = self.permit(turn, request)?;
+        Some((&turn.routes.as_ref()?.then, permit))
+    }
+
+    /// Whether the command of a note may run that came over a client's connection.
+    pub(super) fn judge_note(
         &self,
         turn: &Turn<'_>,
-        request: Admitted<'_>,
-    ) -> Option<CommandError> {
+        request: Request<'_>,
+    ) -> Result<(), CommandError> {
         match self.replays() {
-            true => None,
-            false => self.refusal::<true>(turn, request),
+            true => Ok(()),
+            false => self.judge::<true>(turn, request),
         }
     }
 
-    /// Why what is queued is not admitted at EXEC, if it is not.
-    pub(super) fn refuses_transaction(
+    /// Whether the queued commands may run at EXEC.
+    pub(super) fn judge_transaction(
         &self,
         config: &Config,
         queued: Candidate<'_>,
-    ) -> Option<Vec<u8>> {
-        let error = admission::refusal(&mut self.asking::<false>(config), queued, Stage::EXEC)?;
-        Some(bytes_of(&error))
+    ) -> Result<(), CommandError> {
+        admission::judge(&mut self.world::<false>(config), queued, Stage::EXEC)
     }
 
     #[cold]
@@ -536,7 +481,7 @@ impl Session {
             counters::local().command(command).rejected.add(1);
         }
         // Also where no transaction is open: what is watched is watched no more.
-        let mut text = bytes_of(error);
+        let mut text = error.text().as_bytes().to_vec();
         if plan.command.is_some_and(is_exec) {
             self.discard();
             if !matches!(error, CommandError::Elsewhere(_)) {
@@ -568,8 +513,4 @@ fn unfit(command: Option<&Command>, args: &Args<'_>) -> CommandError {
         }
     };
     CommandError::Text(text.into())
-}
-
-fn bytes_of(error: &CommandError) -> Vec<u8> {
-    error.text().as_bytes().to_vec()
 }

@@ -3,8 +3,8 @@
 //! A batch is scratch: it is taken from a pool when a connection has input and given back when it was idle for some
 //! time, so that an idle connection keeps no buffers.
 
+use crate::shard::permit;
 use crate::shard::route::{self, Router};
-use crate::shard::slots;
 use basalt_commands::cluster::route::SlotOf;
 use basalt_commands::command::args::{Args, BYTES_HERE_MAX, COUNT_HERE_MAX, RoutedKey};
 use basalt_commands::command::context::Gather;
@@ -15,7 +15,7 @@ use basalt_commands::command::notes;
 use basalt_commands::command::table::{registry, resolve};
 use basalt_commands::pubsub::outgoing::Outgoing;
 use basalt_core::resp::reply::Out;
-use basalt_core::resp::request::{Parser, Request, Requests, Span};
+use basalt_core::resp::request::{Frame, Parser, Requests, Span};
 use basalt_core::structures::block::LONG_BYTES_MIN;
 use basalt_engine::note;
 
@@ -46,7 +46,7 @@ pub struct Plan {
     /// Where it runs.
     pub route: Route,
     /// Arguments of the request.
-    pub request: Request,
+    pub request: Frame,
     /// Whether it has so many arguments, or so long ones, that to run it takes long.
     pub is_long: bool,
     /// Whether all that its admission has to look at is the command, and in a cluster whose the slot is: it runs on
@@ -58,20 +58,20 @@ pub struct Plan {
     keys_end: u32,
 }
 
-/// A request that may run.
+/// A request that names a command: what planning found out about it.
 #[derive(Clone, Copy)]
-pub struct Admitted<'p> {
-    /// How.
+pub struct Request<'p> {
+    /// Its arguments, its slot and where it runs.
     pub plan: &'p Plan,
-    /// Command of the request.
+    /// Its row in the table of commands.
     pub command: &'static Command,
 }
 
-impl<'p> Admitted<'p> {
-    /// A request that was admitted before.
-    pub fn again(plan: &'p Plan) -> Option<Admitted<'p>> {
+impl<'p> Request<'p> {
+    /// The request of a plan, unless it names no command.
+    pub fn of(plan: &'p Plan) -> Option<Request<'p>> {
         let command = plan.command?;
-        Some(Admitted { plan, command })
+        Some(Request { plan, command })
     }
 }
 
@@ -157,7 +157,7 @@ pub struct Parts<'b> {
 
 /// Whether a request may have so many arguments, or so long ones, that they have to be looked at one by one.
 #[inline]
-fn may_be_long(requests: &Requests, spans: &[Span], request: Request) -> bool {
+fn may_be_long(requests: &Requests, spans: &[Span], request: Frame) -> bool {
     // Of a line, whose arguments lie elsewhere, the difference says nothing; but a line is short.
     let end = request.end as usize;
     let start = spans.first().and_then(|span| span.start()).unwrap_or(end);
@@ -349,7 +349,7 @@ impl Batch {
         }
         let head = note::HEAD.len();
         let command = notes::find(args.len() - head, |at| args.get(head + at));
-        let held = Request {
+        let held = Frame {
             first: request.first + head as u32,
             count: request.count - head as u32,
             ..request
@@ -374,7 +374,7 @@ impl Batch {
             .map(|span| Span::in_buffer(at(span), span.len()));
         self.requests.spans.extend(spans);
         let end = self.input.len() as u32;
-        let request = Request {
+        let request = Frame {
             first,
             end,
             ..plan.request
@@ -400,7 +400,7 @@ impl Batch {
     }
 
     #[inline]
-    fn plan_one(&mut self, request: Request, router: &Router) -> Plan {
+    fn plan_one(&mut self, request: Frame, router: &Router) -> Plan {
         let spans = self.requests.spans_of(request);
         let argument =
             |index: usize| spans[index].bytes(&self.input[self.start..], &self.requests.arena);
@@ -419,7 +419,7 @@ impl Batch {
     fn plan_as(
         &mut self,
         command: Option<&'static Command>,
-        request: Request,
+        request: Frame,
         router: &Router,
     ) -> Plan {
         let Batch {
@@ -514,7 +514,7 @@ fn find_keys<'a>(
             }
         });
     } else if router.is_node() && !command.keys.is_empty() {
-        return slots::slot_of_names(command, count, argument);
+        return permit::slot_of_names(command, count, argument);
     }
     all
 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::batch::{self, Admitted, Gathering, Route};
+use super::batch::{self, Gathering, Request, Route};
 use super::turn::{InHand, Turn};
 use super::{Ran, Session};
 use crate::shard::QueuedJob;
@@ -13,6 +13,7 @@ use crate::shard::job::command::{CommandJob, Ended};
 use crate::shard::job::{Job, Ticket, Work};
 use crate::telemetry::clock::Ticks;
 use basalt_commands::client::connection::Origin;
+use basalt_commands::cluster::route::Manner;
 use basalt_commands::command::Out;
 use basalt_commands::command::context::{After, Engines, Gather, Outbox, SessionCx, ShardPlace};
 use basalt_commands::command::declaration::{Flags, Run};
@@ -45,7 +46,7 @@ impl Session {
     /// Runs a command, or sees to it that it is run. In line for the loop over requests, which all commands pass: a
     /// call costs 25 instructions each.
     #[inline(always)]
-    pub(super) fn dispatch(&mut self, turn: &mut Turn<'_>, request: Admitted<'_>) -> Ran {
+    pub(super) fn dispatch(&mut self, turn: &mut Turn<'_>, request: Request<'_>) -> Ran {
         if (self.pending.is_some() || request.command.flags.any(OF_THE_SESSION))
             && let Some(ran) = self.dispatch_here(turn, request)
         {
@@ -65,7 +66,7 @@ impl Session {
 
     /// Runs a command that has to do with what the session keeps; nothing if it is to run as any other.
     #[cold]
-    fn dispatch_here(&mut self, turn: &mut Turn<'_>, request: Admitted<'_>) -> Option<Ran> {
+    fn dispatch_here(&mut self, turn: &mut Turn<'_>, request: Request<'_>) -> Option<Ran> {
         let flags = request.command.flags;
         if flags.has(Flags::HOLDS_NOTES)
             && self.has_run_before()
@@ -102,13 +103,13 @@ impl Session {
             self.spoil_transaction();
             return Some(fail(turn, "ERR unknown note of a server".into()));
         };
-        let request = Admitted {
+        let request = Request {
             plan: &plan,
             command,
         };
-        Some(match self.refusal_of_note(turn, request) {
-            None => self.dispatch(turn, request),
-            Some(error) => {
+        Some(match self.judge_note(turn, request) {
+            Ok(()) => self.dispatch(turn, request),
+            Err(error) => {
                 self.spoil_transaction();
                 fail(turn, error)
             }
@@ -116,7 +117,7 @@ impl Session {
     }
 
     /// The fieldset that a request names.
-    fn fieldset(&self, turn: &Turn<'_>, request: Admitted<'_>) -> Option<Prepared> {
+    fn fieldset(&self, turn: &Turn<'_>, request: Request<'_>) -> Option<Prepared> {
         let args = turn.batch.args(request.plan);
         self.connection
             .fieldset(args.get(3))
@@ -127,7 +128,7 @@ impl Session {
     fn on_shard(
         &mut self,
         turn: &mut Turn<'_>,
-        request: Admitted<'_>,
+        request: Request<'_>,
         shard: u16,
         prepared: Option<&Prepared>,
     ) -> Ran {
@@ -146,17 +147,18 @@ impl Session {
         };
         let mut view = self.view();
         // A command that waits takes it along.
-        let pass = match routes {
+        let permit = match routes {
             Some(routes)
                 if request.command.flags.has(Flags::BLOCKING)
                     || !routes.are_settled(request.plan.slot) =>
             {
-                self.pass(routes, request)
+                let at = (request.plan.slot, Manner::default());
+                Some(self.permit_for(routes, request.command, at))
             }
             _ => None,
         };
         let context = ExecutionContext {
-            pass: pass.as_ref(),
+            permit: permit.as_ref(),
             ..self.context((config, now), shard)
         };
         let batch::Parts { args, out, .. } = batch.parts(request.plan);
@@ -176,7 +178,7 @@ impl Session {
     fn ran(
         &mut self,
         turn: &mut Turn<'_>,
-        request: Admitted<'_>,
+        request: Request<'_>,
         wanted: &[u16],
         outcome: Outcome,
     ) -> Ran {
@@ -193,7 +195,7 @@ impl Session {
 
     /// All shards of the command at once: tried a few times, then the command travels.
     #[inline(never)]
-    fn on_several(&mut self, turn: &mut Turn<'_>, request: Admitted<'_>) -> Ran {
+    fn on_several(&mut self, turn: &mut Turn<'_>, request: Request<'_>) -> Ran {
         let shards = &self.service.shards;
         let wanted = match request.plan.route {
             Route::Several(first, end) => turn.batch.listed_shards(first, end).to_vec(),
@@ -209,9 +211,9 @@ impl Session {
                 continue;
             };
             let mut view = self.view();
-            let pass = self.pass_of(turn, request);
+            let permit = self.permit(turn, request);
             let context = ExecutionContext {
-                pass: pass.as_ref(),
+                permit: permit.as_ref(),
                 ..self.context((turn.config, turn.now), wanted[0])
             };
             let batch::Parts { args, out, .. } = turn.batch.parts(request.plan);
@@ -243,7 +245,7 @@ impl Session {
 
     /// Visits one shard after the other.
     #[inline(never)]
-    fn on_each_shard(&mut self, turn: &mut Turn<'_>, request: Admitted<'_>) -> Ran {
+    fn on_each_shard(&mut self, turn: &mut Turn<'_>, request: Request<'_>) -> Ran {
         let count = self.service.shards.len() as u16;
         let mut under_way = match turn.batch.gathering.take() {
             Some(under_way) => under_way,
@@ -299,7 +301,7 @@ impl Session {
     fn visit(
         &mut self,
         turn: &mut Turn<'_>,
-        request: Admitted<'_>,
+        request: Request<'_>,
         under_way: &mut Gathering,
     ) -> Option<basalt_commands::command::declaration::CommandResult> {
         let shard = under_way.next;
@@ -322,7 +324,7 @@ impl Session {
     fn queue_visit(
         &mut self,
         turn: &mut Turn<'_>,
-        request: Admitted<'_>,
+        request: Request<'_>,
         mut under_way: Gathering,
     ) -> Ran {
         let gather: Gather = std::mem::take(&mut under_way.gather);
@@ -333,7 +335,7 @@ impl Session {
     }
 
     #[inline(never)]
-    fn on_session(&mut self, turn: &mut Turn<'_>, request: Admitted<'_>) -> Ran {
+    fn on_session(&mut self, turn: &mut Turn<'_>, request: Request<'_>) -> Ran {
         let Run::Session(handler) = request.command.run else {
             unreachable!("routed to the session")
         };
@@ -392,7 +394,7 @@ impl Session {
             place: self.place(shard),
             blocker: Some(&self.connection.shared),
             may_offload: true,
-            pass: None,
+            permit: None,
         }
     }
 
@@ -405,7 +407,7 @@ impl Session {
     }
 
     /// The command as a job.
-    fn job(&self, turn: &Turn<'_>, request: Admitted<'_>, shard: u16) -> CommandJob {
+    fn job(&self, turn: &Turn<'_>, request: Request<'_>, shard: u16) -> CommandJob {
         let out = Out::new(self.connection.protocol);
         let (args, place) = (turn.batch.args(request.plan), self.place(shard));
         let job = CommandJob::new(request.command, &args, self.view(), place, turn.config, out);
@@ -420,7 +422,7 @@ impl Session {
     }
 
     /// The command as a job whose reply others bring, and the ticket on which that is awaited.
-    fn awaited(&self, turn: &Turn<'_>, request: Admitted<'_>) -> (QueuedJob, Arc<Ticket>) {
+    fn awaited(&self, turn: &Turn<'_>, request: Request<'_>) -> (QueuedJob, Arc<Ticket>) {
         let mut job = self.queued(&[], self.job(turn, request, 0));
         let ticket = Job::await_end(&mut job);
         (job, ticket)
@@ -432,7 +434,7 @@ impl Session {
     fn queue(
         &mut self,
         turn: &mut Turn<'_>,
-        request: Admitted<'_>,
+        request: Request<'_>,
         (wanted, is_offloaded): (&[u16], bool),
     ) -> Ran {
         let blocks = request.command.flags.has(Flags::BLOCKING);
@@ -440,7 +442,7 @@ impl Session {
         let job = self.job(turn, request, wanted[0]);
         let job = job
             .with_blocker(blocker)
-            .admitted(self.pass_of(turn, request));
+            .admitted(self.permit(turn, request));
         let mut queued = self.queued(wanted, job);
         queued.is_offloaded = is_offloaded;
         Ran::Queued(Job::send(queued, &turn.under_way))
@@ -448,7 +450,7 @@ impl Session {
 
     /// Waits for what others work on, as for the reply of a command that had to queue.
     #[cold]
-    fn wait_for(&mut self, turn: &mut Turn<'_>, request: Admitted<'_>, awaited: &Awaited) -> Ran {
+    fn wait_for(&mut self, turn: &mut Turn<'_>, request: Request<'_>, awaited: &Awaited) -> Ran {
         let (mut job, ticket) = self.awaited(turn, request);
         let told = awaited.told;
         let shared = Arc::clone(&self.connection.shared);
@@ -478,7 +480,7 @@ impl Session {
     fn migrate(
         &mut self,
         turn: &mut Turn<'_>,
-        request: Admitted<'_>,
+        request: Request<'_>,
         migration: Box<Migration>,
     ) -> Ran {
         let Some(migrator) = self.service.migrator.get() else {

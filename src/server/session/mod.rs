@@ -49,7 +49,7 @@ use basalt_commands::command::transaction::is_exec;
 use basalt_commands::config::Config;
 use basalt_core::resp::request::Parser;
 use basalt_engine::Now;
-use batch::{Admitted, Batch, Plan};
+use batch::{Batch, Plan, Request};
 use multi::Pending;
 
 use turn::Turn;
@@ -232,7 +232,7 @@ impl Session {
         if hears {
             self.take_mail(turn)?;
         }
-        let request = match Admitted::again(plan) {
+        let request = match Request::of(plan) {
             // It was admitted when it began, and nothing holds it back.
             Some(request) if self.blocked.is_some() => {
                 turn.release();
@@ -283,7 +283,7 @@ impl Session {
     /// Lets a command wait that may run: for the end of a pause, for shards to pay what they owe, for others to hear
     /// what was done so far.
     #[inline]
-    fn hold_back(&mut self, turn: &mut Turn<'_>, request: Admitted<'_>) -> Flow {
+    fn hold_back(&mut self, turn: &mut Turn<'_>, request: Request<'_>) -> Flow {
         if !self.replays() {
             self.hold_back_client(turn, request)?;
         }
@@ -309,7 +309,7 @@ impl Session {
 
     /// What holds back the commands of clients, and not those that are replayed.
     #[inline(always)]
-    fn hold_back_client(&mut self, turn: &mut Turn<'_>, request: Admitted<'_>) -> Flow {
+    fn hold_back_client(&mut self, turn: &mut Turn<'_>, request: Request<'_>) -> Flow {
         let (service, flags) = (self.service, request.command.flags);
         if service.pause.is_on(turn.now.unix_ms)
             && let Some(until_ms) = self.paused_until(turn, request)
@@ -338,7 +338,7 @@ impl Session {
 
     /// Until when a command is held back, by CLIENT PAUSE or because its keys move to another server.
     #[cold]
-    fn paused_until(&self, turn: &Turn<'_>, request: Admitted<'_>) -> Option<u64> {
+    fn paused_until(&self, turn: &Turn<'_>, request: Request<'_>) -> Option<u64> {
         if self.is_queueing(request.command) {
             return None;
         }
@@ -367,7 +367,7 @@ impl Session {
         let mut turn = Turn::new(batch, config, now, self.service, self.replays());
         let turn = &mut turn;
         let plan = turn.plan();
-        let flow = match (&mut job.work, plan.as_ref().and_then(Admitted::again)) {
+        let flow = match (&mut job.work, plan.as_ref().and_then(Request::of)) {
             (Work::Command(job), Some(request)) => self.resume_command(turn, request, job),
             (Work::Unit(job), Some(request)) => self.resume_unit(turn, request, job),
             _ => unreachable!("a connection awaits the command or unit that comes next"),
@@ -379,7 +379,7 @@ impl Session {
     fn resume_command(
         &mut self,
         turn: &mut Turn<'_>,
-        request: Admitted<'_>,
+        request: Request<'_>,
         job: &mut CommandJob,
     ) -> Flow {
         self.learn(&job.client);

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::Session;
-use super::batch::Admitted;
+use super::batch::Request;
 use super::turn::Turn;
 use crate::shard::unit::context::UnitOutcome;
 use crate::shard::unit::transaction::Transaction;
@@ -16,7 +16,7 @@ use basalt_commands::pubsub::monitor::Shown;
 impl Session {
     /// Shows a command that was run, but for a script, which is shown with what it called. No shard may be in hand.
     #[cold]
-    pub(super) fn show(&self, turn: &mut Turn<'_>, request: Admitted<'_>) {
+    pub(super) fn show(&self, turn: &mut Turn<'_>, request: Request<'_>) {
         if !matches!(request.command.run, Run::Script(_)) {
             self.show_script(turn, request, &UnitOutcome::default());
         }
@@ -47,7 +47,7 @@ impl Session {
     pub(super) fn show_script(
         &self,
         turn: &mut Turn<'_>,
-        request: Admitted<'_>,
+        request: Request<'_>,
         outcome: &UnitOutcome,
     ) {
         let mut wakes = std::mem::take(&mut turn.batch.outgoing.wakes);

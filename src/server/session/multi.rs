@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::batch::{Admitted, Batch, Plan};
+use super::batch::{Batch, Plan, Request};
 use super::turn::Turn;
 use super::{Ran, Session};
 use crate::shard::job::task;
@@ -65,7 +65,7 @@ impl Session {
     /// Deals with a command while something is watched or queued, or that has to do with that; nothing if it is to
     /// run as any other. No shard is in hand.
     #[cold]
-    pub(super) fn transact(&mut self, turn: &mut Turn<'_>, request: Admitted<'_>) -> Option<Ran> {
+    pub(super) fn transact(&mut self, turn: &mut Turn<'_>, request: Request<'_>) -> Option<Ran> {
         let is_open = self.is_open();
         if is_open && is_queued(request.command) {
             return Some(self.enqueue(turn, request));
@@ -92,7 +92,7 @@ impl Session {
                 Ran::Answered { failed: false }
             }
             TransactionVerb::Exec if !is_open => error(turn, "ERR EXEC without MULTI"),
-            TransactionVerb::Exec => self.exec(turn),
+            TransactionVerb::Exec => self.exec(turn, request),
             TransactionVerb::Discard if !is_open => error(turn, "ERR DISCARD without MULTI"),
             TransactionVerb::Discard | TransactionVerb::Unwatch => {
                 self.discard();
@@ -102,7 +102,7 @@ impl Session {
         })
     }
 
-    fn enqueue(&mut self, turn: &mut Turn<'_>, request: Admitted<'_>) -> Ran {
+    fn enqueue(&mut self, turn: &mut Turn<'_>, request: Request<'_>) -> Ran {
         let Some(pending) = &mut self.pending else {
             unreachable!("a transaction is open")
         };
@@ -184,17 +184,18 @@ impl Session {
         }
     }
 
-    fn exec(&mut self, turn: &mut Turn<'_>) -> Ran {
+    fn exec(&mut self, turn: &mut Turn<'_>, request: Request<'_>) -> Ran {
+        let permit = self.permit(turn, request);
         let queued = self.pending.as_ref().filter(|pending| !pending.is_spoiled);
-        let refusal = queued.and_then(|pending| {
+        let judged = queued.map_or(Ok(()), |pending| {
             let candidate = pending.transaction.candidate(&self.service.scripts);
-            self.refuses_transaction(turn.config, candidate)
+            self.judge_transaction(turn.config, candidate)
         });
         let Some(pending) = self.take_pending() else {
             unreachable!("a transaction is open")
         };
         let mut transaction = pending.transaction;
-        transaction.pass = self.unit_pass(turn, transaction.slot());
+        transaction.permit = permit;
         turn.transaction_slot = SlotOf::NONE;
         if pending.is_spoiled {
             self.unwatch(transaction.watched);
@@ -203,9 +204,9 @@ impl Session {
                 "EXECABORT Transaction discarded because of previous errors.",
             );
         }
-        if let Some(why) = refusal {
+        if let Err(why) = judged {
             self.unwatch(transaction.watched);
-            return error(turn, exec_abort(&why));
+            return error(turn, exec_abort(why.text().as_bytes()));
         }
         let hot_keys = &self.service.telemetry.hot_keys;
         (turn.transaction_slot, _) = transaction.slot();

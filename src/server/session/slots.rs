@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::Session;
 use super::accounting::Finished;
-use super::batch::Admitted;
+use super::batch::Request;
 use super::turn::Turn;
 use crate::script;
 use crate::shard::blocking;
@@ -31,7 +31,7 @@ impl Session {
     pub(super) fn count_slot(
         &self,
         turn: &mut Turn<'_>,
-        request: Admitted<'_>,
+        request: Request<'_>,
         finished: &Finished,
     ) {
         let args = turn.batch.args(request.plan);

@@ -5,7 +5,7 @@ use std::ops::ControlFlow::Continue;
 use std::sync::Arc;
 
 use super::accounting::{Finished, follow};
-use super::batch::{self, Admitted};
+use super::batch::{self, Request};
 use super::dispatch::{SPINS_ALL, TRIES_ALL};
 use super::turn::Turn;
 use super::{Flow, Ran, Session};
@@ -31,13 +31,13 @@ use basalt_engine::{Engine, Now};
 impl Session {
     /// Runs a script.
     #[inline(never)]
-    pub(super) fn on_script(&mut self, turn: &mut Turn<'_>, request: Admitted<'_>) -> Ran {
+    pub(super) fn on_script(&mut self, turn: &mut Turn<'_>, request: Request<'_>) -> Ran {
         let Run::Script(verb) = request.command.run else {
             unreachable!("routed as a script")
         };
         let service = self.service;
         let router = service.router;
-        let pass = self.unit_pass(turn, self.script_slot(turn, request));
+        let permit = self.permit(turn, request);
         let batch::Parts { args, out, .. } = turn.batch.parts(request.plan);
         let named = args.keys().iter().map(|key| key.shard);
         let tag = footprint::tag_of(&args);
@@ -48,7 +48,7 @@ impl Session {
         unit_plan.tag = Some(tag);
         if let Some(mut guard) = take(&service.shards, &unit_plan) {
             let cx = UnitContext {
-                pass,
+                permit,
                 ..context(&mut self.connection, service, (turn.config, turn.now))
             };
             let mut held = guard.tokens();
@@ -71,12 +71,12 @@ impl Session {
             }
         }
         let mut transaction = Transaction::lone(request.command, &turn.batch.args(request.plan));
-        transaction.pass = pass;
+        transaction.permit = permit;
         self.queue_unit(turn, transaction, unit_plan)
     }
 
     /// Does what a script left to be done besides its reply. No shard is in hand.
-    fn end_script(&self, turn: &mut Turn<'_>, request: Admitted<'_>, outcome: &UnitOutcome) -> Ran {
+    fn end_script(&self, turn: &mut Turn<'_>, request: Request<'_>, outcome: &UnitOutcome) -> Ran {
         if turn.is_monitored {
             self.show_script(turn, request, outcome);
         }
@@ -97,7 +97,7 @@ impl Session {
         let mut plan = transaction.plan(router.shard_count());
         if let Some(mut guard) = take(&service.shards, &plan) {
             let cx = UnitContext {
-                pass: transaction.pass,
+                permit: transaction.permit,
                 ..context(&mut self.connection, service, (turn.config, turn.now))
             };
             let mut held = guard.tokens();
@@ -169,7 +169,7 @@ impl Session {
     pub(super) fn resume_unit(
         &mut self,
         turn: &mut Turn<'_>,
-        request: Admitted<'_>,
+        request: Request<'_>,
         job: &mut UnitJob,
     ) -> Flow {
         self.connection = job.connection.clone();
@@ -219,7 +219,7 @@ fn context<'c>(
         config_override: None,
         now,
         shard_count: service.router.shard_count(),
-        pass: None,
+        permit: None,
     }
 }
 

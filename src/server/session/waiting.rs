@@ -3,7 +3,7 @@
 use std::ops::ControlFlow::{Break, Continue};
 use std::sync::Arc;
 
-use super::batch::Admitted;
+use super::batch::Request;
 use super::turn::Turn;
 use super::{Flow, Session, Step};
 use crate::shard::blocking::Waiter;
@@ -28,7 +28,7 @@ const SOON_MS: u64 = 1;
 impl Session {
     /// Goes on with the request that the connection is blocked in, as far as that is possible. No shard is in hand.
     #[cold]
-    pub(super) fn end_wait(&mut self, turn: &mut Turn<'_>, request: Admitted<'_>) -> Flow {
+    pub(super) fn end_wait(&mut self, turn: &mut Turn<'_>, request: Request<'_>) -> Flow {
         let Some(blocked) = self.blocked.take() else {
             return Continue(());
         };

@@ -20,8 +20,8 @@ use parking_lot::Mutex;
 
 use super::execute::handler::{self, ExecutionContext};
 use super::ownership::ShardList;
+use super::permit::{self, Permit, Redirect};
 use super::route as shards;
-use super::slots::{self, Scene, SlotPass};
 use basalt_commands::client::shared::{Shared, Unblocked, WaitNumber, WaitState};
 use basalt_commands::cluster::route::{self, Refusal};
 use basalt_commands::command::acl::check;
@@ -50,7 +50,7 @@ pub struct Waiter {
     place: ShardPlace,
     wait: Wait,
     /// How it was admitted, in a cluster.
-    pass: Option<SlotPass>,
+    permit: Option<Permit>,
     reply: Mutex<Option<Served>>,
     protocol: Protocol,
     /// What it takes, which its connection answers for as long as it is anywhere.
@@ -125,7 +125,7 @@ impl Waiter {
             config: Arc::clone(context.config),
             place: context.place,
             wait,
-            pass: context.pass.copied(),
+            permit: context.permit.copied(),
             reply: Mutex::new(None),
             protocol,
             memory_bytes: 0,
@@ -151,16 +151,16 @@ impl Waiter {
     /// The error reply of a request whose key is another node's by now, or is on the way there, or that waits while the
     /// cluster is down.
     pub fn redirection(&self, config: &Config) -> Option<String> {
-        let pass = self.pass?;
-        let slot = pass.slot.first()?;
-        let routes = pass.map.load();
-        let refusal = route::while_waiting(&routes.map, slot, pass.manner);
+        let permit = self.permit?;
+        let slot = permit.slot.first()?;
+        let routes = permit.map.load();
+        let refusal = route::while_waiting(&routes.map, slot, permit.manner);
         let refusal = refusal.unwrap_or_else(|| match routes.map.migrating.get(&slot) {
             Some(&target) => Refusal::Ask(slot, target),
             // Where the slot has come back meanwhile, the client asks again.
             None => Refusal::Moved(slot, routes.map.owners[usize::from(slot)]),
         });
-        Some(routes.refusal_text(refusal, pass.manner, config))
+        Some(routes.refusal_text(refusal, permit.manner, config))
     }
 
     /// The connection that waits.
@@ -301,7 +301,7 @@ impl Waiter {
             return Try::Called;
         }
         let args = self.args.args_with(&keys);
-        if self.pass.is_some_and(|pass| pass.is_stale()) && self.has_gone(engines, args, now) {
+        if self.has_gone(engines, args, now) {
             let wake = self
                 .connection
                 .unblock_later(self.number, Unblocked::Redirected);
@@ -331,7 +331,7 @@ impl Waiter {
             place: self.place,
             blocker: None,
             may_offload: false,
-            pass: None,
+            permit: None,
         };
         let (failed, is_answered) = {
             let mut cx =
@@ -363,20 +363,17 @@ impl Waiter {
         Try::Over
     }
 
-    /// Whether its keys have gone with a slot that is on the move, so that the request belongs to the other node now.
-    #[cold]
+    /// Whether its keys have gone with a slot that is moving, so that the request belongs to the other node now.
     fn has_gone(&self, engines: &mut [&mut Engine], args: Args<'_>, now: Now) -> bool {
-        let Some(pass) = self.pass else {
+        let at = (self.client.db, now);
+        let look = || permit::presence(engines, std::iter::once(args), at);
+        let asked = self
+            .permit
+            .map(|permit| permit.still_valid(&self.config, look));
+        let Some(Err(Redirect { refusal, .. })) = asked else {
             return false;
         };
-        let scene = Scene {
-            config: &self.config,
-            now,
-            db: self.client.db,
-        };
-        let look = || slots::presence(engines, std::iter::once(args), scene);
-        let refusal = slots::decided(&pass.map.load(), pass.slot, pass.manner, &self.config, look);
-        matches!(refusal, Some(Refusal::Ask(..)))
+        matches!(refusal, Refusal::Ask(..))
     }
 
     /// Whether the rules of its user, which may have changed, do not let it run the request any more.
@@ -435,9 +432,9 @@ pub fn end_redirected(engine: &mut Engine) {
         let Ok(waiter) = waiter.into_any().downcast::<Waiter>() else {
             unreachable!("only this module makes waiters")
         };
-        if let Some(pass) = waiter.pass
-            && let Some(slot) = pass.slot.first()
-            && route::while_waiting(&pass.map.load().map, slot, pass.manner).is_some()
+        if let Some(permit) = waiter.permit
+            && let Some(slot) = permit.slot.first()
+            && route::while_waiting(&permit.map.load().map, slot, permit.manner).is_some()
         {
             let wake = waiter
                 .connection

@@ -3,7 +3,7 @@
 //! ```text
 //! ownership  the token of each shard, its queue, and guards; knows nothing of Redis
 //! route      the shard of a key
-//! slots      whose a slot is in a cluster, looked at again with the shards in hand
+//! permit     whether this node serves the slots of a request: when it is admitted, and again where it runs
 //! execute    one command with its shards in hand
 //! blocking   requests that wait for a key
 //! unit       transactions and scripts: several commands as one, which can be rolled back
@@ -18,9 +18,9 @@ pub mod execute;
 pub mod job;
 pub mod ownership;
 #[forbid(unsafe_code)]
-pub mod route;
+pub mod permit;
 #[forbid(unsafe_code)]
-pub mod slots;
+pub mod route;
 #[forbid(unsafe_code)]
 pub mod unit;
 

@@ -56,7 +56,7 @@ impl Row {
 }
 
 /// Which slots are asked for, and in which order.
-struct Request {
+struct SlotStatsQuery {
     first: u16,
     last: u16,
     /// By which of [`METRICS`] they are ordered, if not by their numbers, and whether those with most come first.
@@ -70,9 +70,9 @@ enum Order {
     Descending,
 }
 
-impl Request {
+impl SlotStatsQuery {
     /// What is asked for, which may be ordered by these metrics.
-    fn read(args: &Args<'_>, metrics: &[&str]) -> Result<Request, CommandError> {
+    fn read(args: &Args<'_>, metrics: &[&str]) -> Result<SlotStatsQuery, CommandError> {
         if args.is(2, "slotsrange") && args.len() == 5 {
             let (first, last) = (slot_at(args, 3)?, slot_at(args, 4)?);
             if first > last {
@@ -83,7 +83,7 @@ impl Request {
             }
             let limit = usize::from(SLOTS);
             let order = None;
-            return Ok(Request {
+            return Ok(SlotStatsQuery {
                 first,
                 last,
                 order,
@@ -101,7 +101,7 @@ impl Request {
             return Err("ERR Unrecognized sort metric for ORDERBY.".into());
         };
         let (limit, order) = filters(args)?;
-        Ok(Request {
+        Ok(SlotStatsQuery {
             first: 0,
             last: SLOTS - 1,
             order: Some((metric, order.unwrap_or(Order::Descending))),
@@ -151,7 +151,7 @@ fn part(cx: &mut ShardCx<'_>, args: &Args<'_>, gather: &mut Gather) -> CommandRe
     check_enabled(cx)?;
     let counts = cx.config.cluster_slot_stats_enabled;
     let metrics = &METRICS[..if counts { METRICS.len() } else { 1 }];
-    let Request { first, last, .. } = Request::read(args, metrics)?;
+    let SlotStatsQuery { first, last, .. } = SlotStatsQuery::read(args, metrics)?;
     let (shard, databases) = (cx.shard, cx.config.databases as usize);
     for slot in (first..=last).filter(|slot| slot % shard.count == shard.index) {
         let routes = gather.routes.as_ref();
@@ -170,7 +170,7 @@ fn part(cx: &mut ShardCx<'_>, args: &Args<'_>, gather: &mut Gather) -> CommandRe
 }
 
 fn merge(args: &Args<'_>, gather: Gather, out: &mut Out) -> CommandResult {
-    let Request { order, limit, .. } = Request::read(args, &METRICS)?;
+    let SlotStatsQuery { order, limit, .. } = SlotStatsQuery::read(args, &METRICS)?;
     let rows = gather.rows.iter();
     let mut rows: Vec<Row> = rows.filter_map(|row| Row::of_bytes(row)).collect();
     rows.sort_unstable_by_key(|row| row.slot);

@@ -41,7 +41,7 @@ enum Order {
 }
 
 /// A request as it is being read.
-struct Request {
+struct GeoSearch {
     center: Option<Point>,
     extent: Option<Extent>,
     /// In place of centre and extent.
@@ -136,14 +136,14 @@ fn center_of(
     }
 }
 
-impl Request {
+impl GeoSearch {
     fn parse(
         args: &Args<'_>,
         form: Form,
         may_store: bool,
         set: Option<SortedSet<'_>>,
-    ) -> Result<Request, CommandError> {
-        let mut request = Request {
+    ) -> Result<GeoSearch, CommandError> {
+        let mut request = GeoSearch {
             center: None,
             extent: None,
             polygon: None,
@@ -425,7 +425,7 @@ fn search(
     let scales = is_search.then(|| cx.scales());
     let mut keyspace = cx.at(&source);
     let set = read(&mut keyspace, &source)?;
-    let request = Request::parse(args, form, may_store, set)?;
+    let request = GeoSearch::parse(args, form, may_store, set)?;
     let found = match set {
         Some(set) => request.run(set, scales)?,
         None => Vec::new(),

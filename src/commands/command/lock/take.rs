@@ -31,7 +31,7 @@ pub(in super::super) static LOCK: Command = Command::new("lock", Group::Lock, -4
     .on_keys(lock);
 
 /// What a request asks for.
-struct Request<'a> {
+struct LockRequest<'a> {
     owner: &'a [u8],
     /// When the lock ends, in Unix milliseconds.
     at_ms: u64,
@@ -39,8 +39,8 @@ struct Request<'a> {
     until_ms: Option<u64>,
 }
 
-impl<'a> Request<'a> {
-    fn parse(cx: &ShardCx<'_>, args: &Args<'a>) -> Result<Request<'a>, CommandError> {
+impl<'a> LockRequest<'a> {
+    fn parse(cx: &ShardCx<'_>, args: &Args<'a>) -> Result<LockRequest<'a>, CommandError> {
         let waits = match args.len() {
             4 => false,
             6 if args.is(4, "wait") => true,
@@ -51,7 +51,7 @@ impl<'a> Request<'a> {
             true => wait_until_ms(args, 5, cx.now.unix_ms)?,
             false => None,
         };
-        Ok(Request {
+        Ok(LockRequest {
             owner,
             at_ms,
             until_ms,
@@ -60,7 +60,7 @@ impl<'a> Request<'a> {
 }
 
 fn lock(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    let request = Request::parse(cx, args)?;
+    let request = LockRequest::parse(cx, args)?;
     let (db, has_waited) = (cx.client.db, cx.has_waited());
     let key = args.key(1);
     let mut keyspace = cx.at(&key);
@@ -99,7 +99,7 @@ fn lock(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
 fn take(
     cx: &mut ShardCx<'_>,
     key: &Key<'_>,
-    request: &Request<'_>,
+    request: &LockRequest<'_>,
     out: &mut Out,
 ) -> CommandResult {
     let (rules, has_waited) = (rules(cx), cx.has_waited());
@@ -133,7 +133,7 @@ fn take_again(
     cx: &mut ShardCx<'_>,
     key: &Key<'_>,
     (place, before): (Place, i64),
-    request: &Request<'_>,
+    request: &LockRequest<'_>,
     out: &mut Out,
 ) -> CommandResult {
     let rules = rules(cx);

@@ -143,7 +143,7 @@ fn visited(operation: Operation, sources: &[Source<'_>]) -> usize {
 }
 
 /// A request, read.
-struct Request {
+struct Combination {
     weights: Vec<f64>,
     aggregate: Aggregate,
     with_scores: bool,
@@ -174,7 +174,7 @@ fn numkeys(cx: &ShardCx<'_>, args: &Args<'_>, at: usize) -> Result<usize, Comman
         .ok_or(CommandError::Syntax)
 }
 
-impl Request {
+impl Combination {
     /// Reads what stands behind the keys.
     fn parse(
         args: &Args<'_>,
@@ -182,8 +182,8 @@ impl Request {
         numkeys: usize,
         operation: Operation,
         form: Form,
-    ) -> Result<Request, CommandError> {
-        let mut request = Request {
+    ) -> Result<Combination, CommandError> {
+        let mut request = Combination {
             weights: Vec::new(),
             aggregate: Aggregate::Sum,
             with_scores: false,
@@ -344,11 +344,11 @@ fn combine(
     numkeys_at: usize,
     operation: Operation,
     form: Form,
-) -> Result<(Members, Request), CommandError> {
+) -> Result<(Members, Combination), CommandError> {
     let numkeys = numkeys(cx, args, numkeys_at)?;
     let keys = &args.keys()[args.keys().len() - numkeys..];
     look_up(cx, args, keys)?;
-    let request = Request::parse(args, numkeys_at + 1 + numkeys, numkeys, operation, form)?;
+    let request = Combination::parse(args, numkeys_at + 1 + numkeys, numkeys, operation, form)?;
     let mut sources = sources(cx, args, keys, &request.weights);
     cx.scales().weigh(visited(operation, &sources))?;
     let members = match operation {
@@ -507,7 +507,7 @@ pub(super) static ZINTERCARD: Command = Command::new("zintercard", Group::Sorted
 fn zintercard(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     let numkeys = numkeys(cx, args, 1)?;
     look_up(cx, args, args.keys())?;
-    let request = Request::parse(
+    let request = Combination::parse(
         args,
         2 + numkeys,
         numkeys,

@@ -189,7 +189,7 @@ impl Arena {
 
 /// One complete request: its arguments are `spans[first..first + count]` of the [`Requests`] it is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Request {
+pub struct Frame {
     /// Index of its first span.
     pub first: u32,
     /// Count of its arguments, at least 1.
@@ -204,7 +204,7 @@ pub struct Requests {
     /// The arguments of all requests, in order.
     pub spans: Vec<Span>,
     /// The requests, in order.
-    pub requests: Vec<Request>,
+    pub requests: Vec<Frame>,
     /// Arguments that do not lie in the buffer.
     pub arena: Box<Arena>,
 }
@@ -228,7 +228,7 @@ impl Requests {
 
     /// The spans of `request`.
     #[inline]
-    pub fn spans_of(&self, request: Request) -> &[Span] {
+    pub fn spans_of(&self, request: Frame) -> &[Span] {
         &self.spans[request.first as usize..][..request.count as usize]
     }
 
@@ -236,7 +236,7 @@ impl Requests {
     pub fn arguments<'a>(
         &'a self,
         buf: &'a [u8],
-        request: Request,
+        request: Frame,
     ) -> impl ExactSizeIterator<Item = &'a [u8]> {
         self.spans_of(request)
             .iter()
@@ -492,7 +492,7 @@ impl Parser {
         let first = into.spans.len();
         match arguments(buf, position, count, limits, &mut into.spans)? {
             Progress::Complete(end) => {
-                into.requests.push(Request {
+                into.requests.push(Frame {
                     first: first as u32,
                     count,
                     end: end as u32,
@@ -561,7 +561,7 @@ impl Parser {
             into.arena.blocks.extend(long.blocks);
         }
         into.spans.append(&mut self.spans);
-        into.requests.push(Request {
+        into.requests.push(Frame {
             first,
             count,
             end: end as u32,
@@ -740,7 +740,7 @@ fn inline(
     }
     let count = (spans.len() - first) as u32;
     if count > 0 {
-        requests.push(Request {
+        requests.push(Frame {
             first: first as u32,
             count,
             end: end as u32,

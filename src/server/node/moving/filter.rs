@@ -52,14 +52,14 @@ pub(super) struct Filter {
 }
 
 /// A command in RESP: its arguments, and all its bytes.
-struct Request<'a> {
+struct LoggedRequest<'a> {
     arguments: Vec<&'a [u8]>,
     bytes: &'a [u8],
 }
 
-impl<'a> Request<'a> {
+impl<'a> LoggedRequest<'a> {
     /// Cuts the first command off; none if there is none, or only a part of one.
-    fn take(bytes: &mut &'a [u8]) -> Option<Request<'a>> {
+    fn take(bytes: &mut &'a [u8]) -> Option<LoggedRequest<'a>> {
         let all = *bytes;
         let mut rest = all;
         let count = length(&mut rest, b'*')?;
@@ -72,7 +72,7 @@ impl<'a> Request<'a> {
         }
         *bytes = rest;
         let bytes = &all[..all.len() - rest.len()];
-        Some(Request { arguments, bytes })
+        Some(LoggedRequest { arguments, bytes })
     }
 
     fn is(&self, name: &str) -> bool {
@@ -173,13 +173,13 @@ impl Filter {
 
     /// Appends what of these whole records is to be sent.
     pub(super) fn pass(&mut self, mut bytes: &[u8], out: &mut Vec<u8>) -> Result<(), Flushed> {
-        while let Some(first) = Request::take(&mut bytes) {
+        while let Some(first) = LoggedRequest::take(&mut bytes) {
             if !first.is("multi") {
                 self.pass_group(&[first], out)?;
                 continue;
             }
             let mut group = Vec::new();
-            while let Some(next) = Request::take(&mut bytes) {
+            while let Some(next) = LoggedRequest::take(&mut bytes) {
                 if next.is("exec") {
                     break;
                 }
@@ -191,7 +191,11 @@ impl Filter {
     }
 
     /// Appends commands that take effect together, or notes whose keys they tear.
-    fn pass_group(&mut self, group: &[Request<'_>], out: &mut Vec<u8>) -> Result<(), Flushed> {
+    fn pass_group(
+        &mut self,
+        group: &[LoggedRequest<'_>],
+        out: &mut Vec<u8>,
+    ) -> Result<(), Flushed> {
         let mut wanted: Vec<(usize, &[u8])> = Vec::new();
         let (mut known, mut has_others) = (Vec::<(usize, &[u8])>::new(), false);
         for request in group {

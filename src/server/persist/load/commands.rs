@@ -24,7 +24,7 @@ use basalt_commands::command::declaration::Flags;
 use basalt_commands::command::transaction::{Boundary, boundary};
 use basalt_commands::config::Config;
 use basalt_core::resp::reply::Protocol;
-use basalt_core::resp::request::{Request, Span};
+use basalt_core::resp::request::{Frame, Span};
 use basalt_engine::effect::Follower;
 
 /// Commands that are fetched together.
@@ -77,7 +77,7 @@ impl Part {
         let before = batch.input.len();
         batch.input.extend_from_slice(command);
         let requests = &mut batch.requests;
-        requests.requests.push(Request {
+        requests.requests.push(Frame {
             first: requests.spans.len() as u32,
             count: spans.len() as u32,
             end: batch.input.len() as u32,

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::shard::slots::SlotPass;
+use crate::shard::permit::Permit;
 use basalt_commands::client::shared::Shared;
 use basalt_commands::command::context::{ClientView, Engines, ShardCx, ShardPlace};
 use basalt_commands::command::declaration::{Command, Flags, Group, Run};
@@ -26,8 +26,8 @@ pub struct ExecutionContext<'a> {
     pub blocker: Option<&'a Arc<Shared>>,
     /// Whether the command can be run again on a thread of its own.
     pub may_offload: bool,
-    /// How it was admitted, if it names keys, in a cluster, and that is to be looked at again.
-    pub pass: Option<&'a SlotPass>,
+    /// In a cluster: how it was admitted, if that is to be asked again before it runs.
+    pub permit: Option<&'a Permit>,
 }
 
 /// Runs the handler; true when it answered with an error.

@@ -12,7 +12,8 @@ pub(super) use handler::{answer, append_records, begin, learn};
 use handler::is_unit;
 
 use super::blocking::{self, Waiter};
-use super::slots::{Scene, SlotPass};
+use super::permit;
+use basalt_commands::cluster::route::Presence;
 use basalt_commands::command::context::{ClientView, Engines, Gather};
 use basalt_commands::command::declaration::{Command, CommandResult, Flags, Run};
 use basalt_commands::command::error::CommandError;
@@ -46,11 +47,12 @@ pub fn run(
     args: &Args<'_>,
     out: &mut Out,
 ) -> Outcome {
-    if let Some(pass) = context.pass
-        && pass.is_stale()
-        && let Some(text) = redirection(pass, &mut engines, client, context, args)
+    if let Some(permit) = context.permit
+        && let Err(redirect) = permit.still_valid(context.config, || {
+            presence(&mut engines, args, (client.db, context.now))
+        })
     {
-        out.error(text);
+        out.error(redirect.text);
         return Outcome::Refused;
     }
     let may_grow = command.flags.has(Flags::DENYOOM);
@@ -94,23 +96,10 @@ pub fn run(
     }
 }
 
-/// Why a command does not run here although it was admitted, if the cluster is another one by now or some keys are not
-/// here.
 #[cold]
 #[inline(never)]
-fn redirection(
-    pass: &SlotPass,
-    engines: &mut Engines<'_>,
-    client: &ClientView,
-    context: ExecutionContext<'_>,
-    args: &Args<'_>,
-) -> Option<String> {
-    let scene = Scene {
-        config: context.config,
-        now: context.now,
-        db: client.db,
-    };
-    engines.with_all(|engines| pass.refusal(engines, std::iter::once(*args), scene))
+fn presence(engines: &mut Engines<'_>, args: &Args<'_>, at: (usize, Now)) -> Presence {
+    engines.with_all(|engines| permit::presence(engines, std::iter::once(*args), at))
 }
 
 /// Makes room for what a command puts into a database. What goes for it goes by itself, before it.

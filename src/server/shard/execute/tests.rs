@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::*;
+use crate::shard::permit::Permit;
 use crate::shard::route::Router;
 use basalt_commands::client::shared::Shared;
 use basalt_commands::cluster::flags::NodeFlags;
@@ -63,7 +64,7 @@ impl World {
     fn run_admitted(
         &mut self,
         line: &str,
-        pass: Option<SlotPass>,
+        permit: Option<Permit>,
     ) -> (ClientView, Outcome, String) {
         let context = ExecutionContext {
             now: self.now,
@@ -71,7 +72,7 @@ impl World {
             place: ShardPlace { index: 0, count: 1 },
             blocker: Some(&self.shared),
             may_offload: false,
-            pass: pass.as_ref(),
+            permit: permit.as_ref(),
         };
         let (mut client, mut outcome) = (ClientView::default(), Outcome::Refused);
         let mut out = Out::new(Protocol::Resp2);
@@ -97,8 +98,8 @@ fn what_was_admitted_is_decided_again_if_its_slot_has_moved_or_is_on_the_move() 
     (ours.myself, ours.nodes[usize::from(THIRD)].flags) =
         (THIRD, NodeFlags::PRIMARY.or(NodeFlags::MYSELF));
     let slots: &'static SlotMap = Box::leak(Box::new(SlotMap::new(Arc::new(ours.clone()))));
-    let pass = |version| {
-        Some(SlotPass {
+    let permit = |version| {
+        Some(Permit {
             map: slots,
             version,
             slot,
@@ -106,7 +107,7 @@ fn what_was_admitted_is_decided_again_if_its_slot_has_moved_or_is_on_the_move() 
         })
     };
     let admitted = slots.version();
-    let mut ask = |line: &str, version| world.run_admitted(line, pass(version)).2;
+    let mut ask = |line: &str, version| world.run_admitted(line, permit(version)).2;
     assert_eq!(ask("GET foo", admitted), "$1\r\n1\r\n");
     ours.migrating.insert(hash::slot(b"foo"), OTHER);
     slots.store(Arc::new(ours.clone()));
@@ -117,7 +118,7 @@ fn what_was_admitted_is_decided_again_if_its_slot_has_moved_or_is_on_the_move() 
     ours.owners[usize::from(hash::slot(b"foo"))] = OTHER;
     slots.store(Arc::new(ours));
     assert_eq!(ask("SET foo 2", admitted), format!("-MOVED {to_other}"));
-    let (_, outcome, _) = world.run_admitted("SET foo 2", pass(admitted));
+    let (_, outcome, _) = world.run_admitted("SET foo 2", permit(admitted));
     assert!(matches!(outcome, Outcome::Refused));
 }
 

@@ -6,7 +6,7 @@ use super::Next;
 use crate::shard::blocking::Waiter;
 use crate::shard::execute::{self, ExecutionContext, Outcome};
 use crate::shard::ownership::engines::HeldEngines;
-use crate::shard::slots::SlotPass;
+use crate::shard::permit::Permit;
 use crate::telemetry::clock::{self, Ticks};
 use basalt_commands::client::shared::Shared;
 use basalt_commands::command::context::{ClientView, Engines, Gather, ShardPlace};
@@ -45,8 +45,8 @@ pub struct CommandJob {
     config: Arc<Config>,
     /// The connection that waits if the command has to.
     blocker: Option<Arc<Shared>>,
-    /// How it was admitted, if it names keys, in a cluster.
-    pass: Option<SlotPass>,
+    /// How it was admitted, in a cluster.
+    permit: Option<Permit>,
     /// What earlier visits gathered; none for a command that runs with all its shards at once.
     gather: Option<Gather>,
     /// The client, with its stamp raised once the job ran.
@@ -76,7 +76,7 @@ impl CommandJob {
             place,
             config: Arc::clone(config),
             blocker: None,
-            pass: None,
+            permit: None,
             gather: None,
             client,
             out,
@@ -102,8 +102,8 @@ impl CommandJob {
 
     /// Says how it was admitted in a cluster.
     #[must_use]
-    pub fn admitted(self, pass: Option<SlotPass>) -> CommandJob {
-        CommandJob { pass, ..self }
+    pub fn admitted(self, permit: Option<Permit>) -> CommandJob {
+        CommandJob { permit, ..self }
     }
 
     /// Makes it a visit, with what earlier ones gathered.
@@ -138,7 +138,7 @@ impl CommandJob {
             place: self.place,
             blocker: self.blocker.as_ref(),
             may_offload,
-            pass: self.pass.as_ref(),
+            permit: self.permit.as_ref(),
         };
         let mut next = Next::Answer;
         let (client, out) = (&mut self.client, &mut self.out);

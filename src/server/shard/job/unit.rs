@@ -67,7 +67,7 @@ impl UnitJob {
             config_override: None,
             now,
             shard_count: router.shard_count(),
-            pass: self.transaction.pass,
+            permit: self.transaction.permit,
         };
         let outcome = self
             .transaction

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::script::library::Library;
-use crate::shard::slots::SlotPass;
+use crate::shard::permit::Permit;
 use crate::telemetry::counters::{self, Spent, Tally};
 use crate::telemetry::slow::{SlowNotes, SlowStep};
 use basalt_commands::client::connection::Connection;
@@ -36,7 +36,7 @@ pub struct UnitContext<'a> {
     /// Shards of the server.
     pub shard_count: u16,
     /// How it was admitted, in a cluster.
-    pub pass: Option<SlotPass>,
+    pub permit: Option<Permit>,
 }
 
 impl UnitContext<'_> {

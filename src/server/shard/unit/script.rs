@@ -9,8 +9,8 @@ use smallvec::SmallVec;
 use super::context::{ScriptCall, UnitContext, UnitOutcome};
 use super::{Unit, step};
 use crate::script::host::{Call, Host, Interrupted};
+use crate::shard::permit::{self, Permit, manner_of};
 use crate::shard::route;
-use crate::shard::slots::{self, Scene, SlotPass, manner_of};
 use crate::telemetry::counters::Spent;
 use basalt_commands::client::connection::ALL_READERS;
 use basalt_commands::cluster::route::{Manner, Presence, Refusal, SlotOf};
@@ -67,19 +67,19 @@ impl CallSlots {
         look: impl FnOnce() -> Presence,
     ) -> Option<&'static str> {
         let manner = manner_of(command, self.manner).put(Manner::WRITES, command.is_write());
-        match slots::decided(&self.routes, self.called, manner, config, look) {
-            Some(Refusal::DownForWrites) => Some(
+        match permit::judge(&self.routes, (self.called, manner), config, || Some(look())) {
+            Err(Refusal::DownForWrites) => Some(
                 "ERR Script attempted to execute a write command while the cluster is down and readonly",
             ),
-            Some(Refusal::Down) => {
+            Err(Refusal::Down) => {
                 Some("ERR Script attempted to execute a command while the cluster is down")
             }
-            Some(_) => Some("ERR Script attempted to access a non local key in a cluster node"),
-            None if self.may_cross => None,
-            None if self.own.with(self.called).is_cross() => {
+            Err(_) => Some("ERR Script attempted to access a non local key in a cluster node"),
+            Ok(()) if self.may_cross => None,
+            Ok(()) if self.own.with(self.called).is_cross() => {
                 Some("ERR Script attempted to access keys that do not hash to the same slot")
             }
-            None => {
+            Ok(()) => {
                 self.own = self.called;
                 None
             }
@@ -99,14 +99,14 @@ pub(super) fn run(
     let (db, mark) = (cx.connection.db, out.position());
     let fieldsets = cx.connection.fieldsets.take();
     let scripts = cx.scripts;
-    let is_bound = |_: &SlotPass| !cx.connection.origin.replays();
-    let slots = cx.pass.filter(is_bound).map(|pass| CallSlots {
-        routes: pass.map.load_full(),
-        declared: pass.slot,
-        own: pass.slot,
+    let is_bound = |_: &Permit| !cx.connection.origin.replays();
+    let slots = cx.permit.filter(is_bound).map(|permit| CallSlots {
+        routes: permit.map.load_full(),
+        declared: permit.slot,
+        own: permit.slot,
         called: SlotOf::NONE,
         may_cross: false,
-        manner: pass.manner.put(Manner::WRITES, false),
+        manner: permit.manner.put(Manner::WRITES, false),
     });
     let mut host = UnitHost {
         is_monitored: cx.server.pubsub().is_monitored(),
@@ -208,7 +208,7 @@ impl UnitHost<'_, '_, '_, '_> {
         if let Some(slots) = &mut self.slots {
             let argument = |at: usize| call.spans[at].bytes(call.data, &NOTHING_BESIDE);
             slots.called = match matches!(call.command.run, Run::Session(_)) {
-                true => slots::slot_of_names(call.command, call.spans.len(), argument),
+                true => permit::slot_of_names(call.command, call.spans.len(), argument),
                 false => SlotOf::NONE,
             };
         }
@@ -236,11 +236,9 @@ impl Host for UnitHost<'_, '_, '_, '_> {
             && !slots.called.is_none()
         {
             let (config, now) = (self.cx.config(), self.cx.now);
-            let scene = Scene { config, now, db };
             let unit = &mut *self.unit;
-            let look = || {
-                unit.with_engines(|engines| slots::presence(engines, std::iter::once(args), scene))
-            };
+            let each = std::iter::once(args);
+            let look = || unit.with_engines(|engines| permit::presence(engines, each, (db, now)));
             if let Some(text) = slots.refusal(call.command, config, look) {
                 out.error(text);
                 self.note_refused(Some(call.command), text.as_bytes());

@@ -128,7 +128,7 @@ fn context<'s>(cx: &'s UnitContext<'_>, index: u16) -> ExecutionContext<'s> {
         },
         blocker: None,
         may_offload: false,
-        pass: None,
+        permit: None,
     }
 }
 
@@ -201,7 +201,7 @@ impl ShardStep<'_, '_> {
             _ => unreachable!("{} does not go from shard to shard", command.full_name),
         };
         let mut gather = Gather {
-            routes: self.cx.pass.map(|pass| pass.map.load_full()),
+            routes: self.cx.permit.map(|permit| permit.map.load_full()),
             ..Gather::default()
         };
         for (_, engine) in engines.iter().filter(|(shard, _)| *shard >= first) {

@@ -15,7 +15,7 @@ use crate::script::footprint;
 use crate::script::library::Library;
 use crate::shard::ownership::ShardList;
 use crate::shard::ownership::engines::HeldEngines;
-use crate::shard::slots::{Scene, SlotPass};
+use crate::shard::permit::{self, Permit, Redirect};
 use crate::telemetry::clock::Ticks;
 use crate::telemetry::counters::{Kind, Spent};
 use basalt_commands::cluster::route::{Manner, SlotOf};
@@ -99,7 +99,7 @@ pub struct Transaction {
     slot: SlotOf,
     manner: Manner,
     /// How it was admitted, in a cluster.
-    pub pass: Option<SlotPass>,
+    pub permit: Option<Permit>,
 }
 
 /// Commands, and bytes of their arguments, that a transaction has room for from the first one on.
@@ -445,9 +445,9 @@ impl Transaction {
         let (may_grow, now) = (self.may_grow(), cx.now);
         let has_changed = self.any_changed(&mut unit.engines(), now);
         let all = self.commands().map(|(_, args)| args);
-        if let Some(text) = redirection(unit, cx, all) {
+        if let Err(redirect) = still_valid(unit, cx, all) {
             outcome.was_refused = true;
-            out.error(text);
+            out.error(redirect.text);
         } else if may_grow && let Err(full) = self.make_room(unit, cx.connection.db, now) {
             outcome.was_refused = true;
             out.error(exec_abort(CommandError::from(full).text().as_bytes()));
@@ -550,20 +550,19 @@ impl Transaction {
     }
 }
 
-/// Why a unit does not run here although it was admitted, if the cluster is another one by now or some keys are not
-/// here.
-fn redirection<'a>(
+/// Whether a unit still runs on this node of a cluster, with the keys of all its commands.
+fn still_valid<'a>(
     unit: &mut Unit<'_, '_>,
     cx: &UnitContext<'_>,
     all: impl Iterator<Item = Args<'a>>,
-) -> Option<String> {
-    let pass = cx.pass.filter(SlotPass::is_stale)?;
-    let scene = Scene {
-        config: cx.config(),
-        now: cx.now,
-        db: cx.connection.db,
+) -> Result<(), Redirect> {
+    let Some(permit) = cx.permit else {
+        return Ok(());
     };
-    unit.with_engines(|engines| pass.refusal(engines, all, scene))
+    let at = (cx.connection.db, cx.now);
+    permit.still_valid(cx.config(), || {
+        unit.with_engines(|engines| permit::presence(engines, all, at))
+    })
 }
 
 /// Runs a script that is its own unit. None if it was rolled back, and is to run again as the plan says by then.
@@ -583,11 +582,11 @@ pub fn run_lone(
         ..UnitOutcome::default()
     };
     let what = (command, verb);
-    outcome.failed = match redirection(&mut unit, &cx, std::iter::once(*args)) {
-        None => script::run(what, args, &mut unit, &mut cx, out, &mut outcome),
-        Some(text) => {
+    outcome.failed = match still_valid(&mut unit, &cx, std::iter::once(*args)) {
+        Ok(()) => script::run(what, args, &mut unit, &mut cx, out, &mut outcome),
+        Err(redirect) => {
             outcome.was_refused = true;
-            out.error(text);
+            out.error(redirect.text);
             true
         }
     };

@@ -226,7 +226,7 @@ impl World {
             config_override: None,
             now: self.now,
             shard_count: SHARDS,
-            pass: None,
+            permit: None,
         };
         let reruns_before = plan.reruns;
         let done = transaction.run(unit, cx, out, plan);

@@ -1,0 +1,180 @@
+//! The slots of a request in a cluster: whether this node serves them, when the request is admitted and where it runs.
+//!
+//! A request is admitted by the slot map of one moment and runs a little later, possibly after it waited in a queue.
+//! Where its shards are locked it asks [`Permit::still_valid`]: if the map has changed since, or the slot is moving, so
+//! that it matters which keys are here, it is decided again, under the same lock. No other command can change the
+//! answer in between. Commands on one shard or several, transactions and scripts, and waiters ask this one question.
+
+use std::fmt;
+
+use basalt_commands::cluster::route::{self, Manner, Presence, Refusal, SlotOf, Verdict};
+use basalt_commands::command::declaration::{Command, Flags, KeyFlags, Run};
+use basalt_commands::command::host::cluster::{Routes, SlotMap, when_down};
+use basalt_commands::command::{Args, keys};
+use basalt_commands::config::Config;
+use basalt_core::base::hash;
+use basalt_engine::{Engine, Now, engine_of};
+
+/// The slot of a request's keys, how the request arrived, and the version of the slot map that admitted it.
+#[derive(Clone, Copy)]
+pub struct Permit {
+    /// Gives the current slot map.
+    pub map: &'static SlotMap,
+    /// Version of the slot map that admitted the request; 0 if its keys have to be looked for in any case.
+    pub version: u64,
+    /// The slot of the keys.
+    pub slot: SlotOf,
+    /// How the request arrived.
+    pub manner: Manner,
+}
+
+/// Why this node does not run a request, and the error reply that says so.
+#[derive(Debug)]
+pub struct Redirect {
+    /// The reason.
+    pub refusal: Refusal,
+    /// The error reply, without the leading `-`.
+    pub text: String,
+}
+
+impl fmt::Debug for Permit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} {:?} by {}", self.slot, self.manner, self.version)
+    }
+}
+
+impl Permit {
+    /// For a request that `routes`, the slot map of this moment, admits.
+    #[inline]
+    pub fn new(map: &'static SlotMap, routes: &Routes, slot: SlotOf, manner: Manner) -> Permit {
+        let version = match routes.is_plain(slot) {
+            true => routes.version,
+            false => 0,
+        };
+        Permit {
+            map,
+            version,
+            slot,
+            manner,
+        }
+    }
+
+    /// Whether the request still runs on this node. The shards of its keys are locked; `look` looks for the keys.
+    #[inline]
+    pub fn still_valid(
+        &self,
+        config: &Config,
+        look: impl FnOnce() -> Presence,
+    ) -> Result<(), Redirect> {
+        match self.map.version() == self.version {
+            true => Ok(()),
+            false => self.judge(&self.map.load(), config, || Some(look())),
+        }
+    }
+
+    /// Whether the request runs on this node by this slot map. If `look` cannot say which keys are here, the request is
+    /// let through, to be decided where it runs.
+    #[cold]
+    pub fn judge(
+        &self,
+        routes: &Routes,
+        config: &Config,
+        look: impl FnOnce() -> Option<Presence>,
+    ) -> Result<(), Redirect> {
+        judge(routes, (self.slot, self.manner), config, look).map_err(|refusal| Redirect {
+            refusal,
+            text: routes.refusal_text(refusal, self.manner, config),
+        })
+    }
+}
+
+/// Whether requests for a slot that arrive in this manner run on this node.
+pub fn judge(
+    routes: &Routes,
+    (slot, manner): (SlotOf, Manner),
+    config: &Config,
+    look: impl FnOnce() -> Option<Presence>,
+) -> Result<(), Refusal> {
+    if routes.is_plain(slot) {
+        return Ok(());
+    }
+    let when_down = when_down(config);
+    let verdict = match route::decide(&routes.map, slot, manner, when_down, None) {
+        Verdict::Look => match look() {
+            Some(found) => route::decide(&routes.map, slot, manner, when_down, Some(found)),
+            None => Verdict::Look,
+        },
+        verdict => verdict,
+    };
+    match verdict {
+        Verdict::Refuse(refusal) => Err(refusal),
+        Verdict::Serve | Verdict::Look => Ok(()),
+    }
+}
+
+/// How a command comes over a connection.
+#[inline]
+pub fn manner_of(command: &Command, connection: Manner) -> Manner {
+    let moves_keys = matches!(command.run, Run::Session(_)) && command.is_write();
+    match command.flags.any(Flags::ASKING.or(Flags::PUBSUB)) || moves_keys {
+        true => special_manner(command, connection.put(Manner::MOVES, moves_keys)),
+        false => connection,
+    }
+}
+
+#[cold]
+fn special_manner(command: &Command, manner: Manner) -> Manner {
+    let manner = match command.flags.has(Flags::ASKING) {
+        true => manner.or(Manner::ASKS),
+        false => manner,
+    };
+    manner.put(Manner::CHANNEL, command.flags.has(Flags::PUBSUB))
+}
+
+/// The slot of what a command names that needs no shard: channels, or keys that another server is to get.
+#[cold]
+pub fn slot_of_names<'a>(
+    command: &Command,
+    count: usize,
+    argument: impl Fn(usize) -> &'a [u8] + Copy,
+) -> SlotOf {
+    let mut slot = SlotOf::NONE;
+    // Channels, and cursors, which are named as keys are.
+    let names_no_keys = command
+        .keys
+        .iter()
+        .all(|spec| spec.flags.has(KeyFlags::NOT_KEY));
+    if names_no_keys {
+        let _ = keys::positions(command, count, argument, |at, _| {
+            slot = slot.with(SlotOf::of(hash::slot(argument(at))));
+        });
+    } else if let Ok(found) = keys::all(command, count, argument) {
+        for (at, _) in found {
+            slot = slot.with(SlotOf::of(hash::slot(argument(at))));
+        }
+    }
+    slot
+}
+
+/// Counts the keys of some requests that are here, in a database. Expired keys are not. Nothing is touched, counted as a
+/// lookup or deleted.
+pub fn presence<'a>(
+    engines: &mut [&mut Engine],
+    each: impl Iterator<Item = Args<'a>>,
+    (db, now): (usize, Now),
+) -> Presence {
+    let mut presence = Presence::default();
+    let mut first: Option<&'a [u8]> = None;
+    for args in each {
+        for routed in args.keys() {
+            let key = args.key_of(routed);
+            presence.is_several |= *first.get_or_insert(key.bytes) != key.bytes;
+            let engine = engine_of(engines, routed.shard);
+            match engine.is_some_and(|engine| engine.has_key(db, &key, now)) {
+                true => presence.existing += 1,
+                false => presence.missing += 1,
+            }
+        }
+    }
+    presence
+}
