@@ -1,13 +1,13 @@
-//! When keys are to be looked at again though nothing changes: a lock that clients wait for ends, the next member of a
-//! queue is due.
+//! Alarms of keys that must be examined again without a change: a lock that clients wait for expires, or the next
+//! member of a queue is due.
 //!
-//! A handler that finds that its time has not come sets the alarm of its key and waits ([`Waiters::look_again`]). When
-//! the time has come the key counts as changed, so that those who wait for it are served; no client polls, and no timer
-//! belongs to a client.
+//! A handler that finds that it is too early sets the key's alarm and waits ([`Waiters::look_again`]). When the
+//! alarm goes off, the key counts as changed, so that its waiters are served; no client polls, and no client has a
+//! timer of its own.
 //!
 //! [`Waiters::look_again`]: super::waiting::Waiters::look_again
 //!
-//! Invariants: a key has one alarm at most, the last one that was set; without alarms no memory is taken.
+//! Invariants: a key has at most one alarm, the last one that was set; without alarms no memory is used.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use basalt_core::base::maps;
 /// A database and a key in it.
 type Place = (usize, Box<[u8]>);
 
-/// See the module.
+/// The alarms of a shard, see the module.
 #[derive(Debug, Default)]
 pub(super) struct Alarms {
     by_place: HashMap<Arc<Place>, u64>,
@@ -32,7 +32,7 @@ impl Alarms {
         self.by_time.insert((at_ms, Arc::clone(place)));
     }
 
-    /// The key is waited for no more.
+    /// Removes the alarm of a key without waiters.
     pub(super) fn clear(&mut self, place: &Place) {
         if self.by_place.is_empty() {
             return;
@@ -43,7 +43,7 @@ impl Alarms {
         }
     }
 
-    /// Takes the next key whose time has come.
+    /// Removes and returns the next due key.
     pub(super) fn pop_due(&mut self, now_ms: u64) -> Option<Arc<Place>> {
         let (at_ms, _) = self.by_time.first()?;
         if *at_ms > now_ms {
@@ -55,7 +55,7 @@ impl Alarms {
         Some(place)
     }
 
-    /// When the next one goes off.
+    /// Returns the time of the next alarm.
     pub(super) fn next_ms(&self) -> Option<u64> {
         self.by_time.first().map(|(at_ms, _)| *at_ms)
     }

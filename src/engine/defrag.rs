@@ -1,9 +1,9 @@
-//! Moving what lies in sparse slabs of the allocator, in slices, so that the slabs become empty and go back to the
-//! system: `activedefrag`.
+//! Defragmentation (`activedefrag`): moves allocations out of sparse slabs of the allocator, in slices, so that the
+//! slabs become empty and are returned to the system.
 //!
-//! A walk goes over all databases of a shard: their tables with the entries, and what large collections consist of. A
-//! slice takes some 100 µs. What happens between two slices does not matter: a key that comes or goes meanwhile may be
-//! left out of this walk.
+//! A walk covers all databases of a shard: their tables with the entries, and the parts of large collections. A
+//! slice takes some 100 µs. Changes between two slices do not matter: a key that is added or removed meanwhile may
+//! be left out of this walk.
 
 use super::{Engine, Key};
 use crate::value::{Object, Standing};
@@ -11,20 +11,20 @@ use basalt_core::alloc::account;
 use basalt_core::alloc::slabs::Mover;
 use basalt_core::structures::entry::{EntryRef, Value};
 
-/// Entries that a slice looks at.
+/// Entries examined by a slice.
 const ENTRIES_PER_SLICE: usize = 128;
 
-/// Where the walk over one shard stands.
+/// The progress of a walk over one shard.
 #[derive(Default)]
 pub struct Walk {
     db: usize,
     position: u64,
     is_table_done: bool,
-    /// Large collections of the segments that were walked last, and how far they were.
+    /// Large collections of the segments walked last, and the progress in each.
     collections: Vec<(Box<[u8]>, Standing)>,
-    /// Keys of which something was moved.
+    /// Keys of which anything was moved.
     pub keys_moved: u64,
-    /// Keys that were looked at and left alone.
+    /// Keys examined and left alone.
     pub keys_left_alone: u64,
 }
 
@@ -33,7 +33,7 @@ fn is_collection(entry: EntryRef<'_, Object>) -> bool {
 }
 
 impl Engine {
-    /// Goes on with a walk; false when it is at its end.
+    /// Continues a walk. Returns false at its end.
     pub fn defrag_slice(&mut self, walk: &mut Walk, mover: &mut Mover) -> bool {
         if let Some((name, from)) = walk.collections.pop() {
             let moved = mover.moved;
@@ -73,7 +73,7 @@ impl Engine {
         true
     }
 
-    /// Goes on with one collection; where to go on next.
+    /// Continues with one collection. Returns where to continue.
     fn relocate_collection(
         &mut self,
         index: usize,
@@ -165,7 +165,7 @@ mod tests {
             seed: SEED,
         };
         let key = |name: &'static str| Key::new(name.as_bytes(), SEED);
-        // The table of the database stays when it has become empty.
+        // The table of the database stays after it has become empty.
         engine
             .keyspace(0, NOW)
             .put_text(&key("other"), None, b"v", Deadline::Clear);

@@ -1,7 +1,7 @@
-//! What commands changed: the one place on which persistence, replication, notifications, tracking and waiters feed.
+//! Changes made by commands: the single source for persistence, replication, notifications, tracking and waiters.
 //!
-//! Every effect carries a Lamport stamp: one more than the larger of the shard's and the connection's, so that
-//! streams of several shards can be merged in an order that respects what each client did in order.
+//! Every effect carries a Lamport stamp, one more than the larger of the shard's and the connection's, so that
+//! streams of several shards can be merged in an order that preserves the order of each client's commands.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use basalt_core::base::hash::Seed;
 use basalt_core::base::random::Random;
 use basalt_core::structures::block::Content;
 
-/// Keys that a read of a tracking connection forgets at most, when too many are remembered.
+/// Maximum number of keys that a read of a tracking connection drops when too many are tracked.
 const LAPSED_PER_READ: usize = 16;
 
-/// What happened to a key, named as keyspace notifications name it.
+/// A change of a key, as keyspace notifications name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
     /// Notification class, as in `notify-keyspace-events`.
@@ -29,36 +29,36 @@ pub struct Event {
 }
 
 impl Event {
-    /// An event of a class.
+    /// Creates an event of a class.
     pub const fn new(class: u8, name: &'static str) -> Event {
         Event { class, name }
     }
 
-    /// A generic event (class `g`).
+    /// Creates a generic event (class `g`).
     pub const fn generic(name: &'static str) -> Event {
         Event::new(b'g', name)
     }
 
-    /// An event of strings (class `$`).
+    /// Creates a string event (class `$`).
     pub const fn string(name: &'static str) -> Event {
         Event::new(b'$', name)
     }
 
-    /// A key that was looked for and is not there.
+    /// A key that was looked up and does not exist.
     pub const MISS: Event = Event::new(b'm', "keymiss");
-    /// A key of which the value is replaced as a whole.
+    /// A key whose value is replaced as a whole.
     pub const OVERWRITTEN: Event = Event::new(b'o', "overwritten");
-    /// A key that holds another type than before.
+    /// A key whose type has changed.
     pub const TYPE_CHANGED: Event = Event::new(b'c', "type_changed");
-    /// A key that was not there before.
+    /// A key that did not exist before.
     pub const NEW: Event = Event::new(b'n', "new");
-    /// A key deleted because its time had come.
+    /// A key deleted because it expired.
     pub const EXPIRED: Event = Event::new(b'x', "expired");
-    /// Fields of a hash deleted because their time had come.
+    /// Hash fields deleted because they expired.
     pub const HEXPIRED: Event = Event::new(b'h', "hexpired");
-    /// Members of a set deleted because their time had come.
+    /// Set members deleted because they expired.
     pub const SEXPIRED: Event = Event::new(b's', "sexpired");
-    /// A key deleted to make room.
+    /// A key deleted by eviction.
     pub const EVICTED: Event = Event::new(b'e', "evicted");
     /// A key deleted.
     pub const DEL: Event = Event::generic("del");
@@ -67,25 +67,24 @@ impl Event {
 /// One change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Effect {
-    /// Order among all shards.
+    /// Position in the order over all shards.
     pub stamp: u64,
-    /// Database.
+    /// Database of the key.
     pub db: usize,
-    /// Key.
+    /// Name of the key.
     pub key: Box<[u8]>,
-    /// What happened.
+    /// The kind of change.
     pub event: Event,
-    /// The elements that it happened to, where they are what is told.
+    /// The affected elements, where they are reported.
     pub elements: Vec<Box<[u8]>>,
 }
 
-/// The classes of events that anybody wants to hear of, and whether commands are logged; all shards read it, few ever
-/// write it.
+/// The classes of events with subscribers, and whether commands are logged; read by all shards, rarely written.
 #[derive(Debug, Default)]
 pub struct Interest(AtomicU64);
 
 impl Interest {
-    /// The bit of a class, by its letter.
+    /// Returns the bit of a class, given by its letter.
     pub const fn bit(class: u8) -> u64 {
         match class {
             b'$' => 1,
@@ -93,17 +92,17 @@ impl Interest {
         }
     }
 
-    /// Says what is wanted: the bits of classes.
+    /// Sets the wanted classes, given as bits.
     pub fn set(&self, bits: u64) {
         let _ = self.0.fetch_update(Relaxed, Relaxed, |old| {
             Some(old & !Interest::CLASSES | bits & Interest::CLASSES)
         });
     }
 
-    /// Classes are letters.
+    /// The bits of classes, which are letters.
     const CLASSES: u64 = (1 << 27) - 1;
 
-    /// Beside the classes: somebody wants to hear of every key that is written.
+    /// Beside the classes: every written key is wanted.
     const ALL_KEYS: u64 = 1 << 31;
 
     /// The append-only file reads the log of commands.
@@ -112,10 +111,10 @@ impl Interest {
     /// Replicas, or the backlog kept for them, read the log of commands.
     const REPLICATING: u64 = 1 << 29;
 
-    /// Beside the classes: somebody wants to hear of the fields of hashes that change.
+    /// Beside the classes: the changed fields of hashes are wanted.
     const ELEMENTS: u64 = 1 << 33;
 
-    /// Slots that move to other nodes read the log of commands.
+    /// Slot migrations to other nodes read the log of commands.
     const MOVING: u64 = 1 << 32;
 
     /// Keys that expire are logged as UNLINK.
@@ -136,8 +135,7 @@ impl Interest {
         self.0.load(Relaxed) & bit != 0
     }
 
-    /// Says whether readers of an audience listen to the log of commands. Readers that listen to nothing leave no cost
-    /// behind.
+    /// Sets whether an audience reads the log of commands. Without readers, logging costs nothing.
     pub fn set_listening(&self, audience: Audience, is_on: bool) {
         if audience.includes(Audience::FILE) {
             self.put(Interest::LOGGING, is_on);
@@ -150,29 +148,29 @@ impl Interest {
         }
     }
 
-    /// Whether anybody reads the log of commands.
+    /// True if anything reads the log of commands.
     #[inline]
     pub fn is_logging(&self) -> bool {
         self.has(Interest::LOGGING | Interest::REPLICATING | Interest::MOVING)
     }
 
-    /// Whether the append-only file reads the log.
+    /// True if the append-only file reads the log.
     pub fn is_filing(&self) -> bool {
         self.has(Interest::LOGGING)
     }
 
-    /// Whether replicas, or the backlog kept for them, read the log: what is meant for them alone is logged then.
+    /// True if replicas, or the backlog kept for them, read the log; records meant only for them are logged then.
     pub fn is_replicating(&self) -> bool {
         self.has(Interest::REPLICATING)
     }
 
-    /// Says whether keys that expire, and keys that are evicted, are logged as UNLINK, else as DEL.
+    /// Sets whether expired keys and evicted keys are logged as UNLINK instead of DEL.
     pub fn set_unlinking(&self, expired: bool, evicted: bool) {
         self.put(Interest::UNLINKS_EXPIRED, expired);
         self.put(Interest::UNLINKS_EVICTED, evicted);
     }
 
-    /// The command that deletes a key elsewhere whose time has come.
+    /// Returns the command that deletes an expired key elsewhere.
     pub fn deletion_of_expired(&self) -> &'static [u8] {
         match self.has(Interest::UNLINKS_EXPIRED) {
             true => b"UNLINK",
@@ -180,7 +178,7 @@ impl Interest {
         }
     }
 
-    /// The command that deletes a key elsewhere that was evicted.
+    /// Returns the command that deletes an evicted key elsewhere.
     pub fn deletion_of_evicted(&self) -> &'static [u8] {
         match self.has(Interest::UNLINKS_EVICTED) {
             true => b"UNLINK",
@@ -188,40 +186,40 @@ impl Interest {
         }
     }
 
-    /// Says whether somebody wants to hear of every key that is written (CLIENT TRACKING BCAST).
+    /// Sets whether every written key is wanted (CLIENT TRACKING BCAST).
     pub fn set_all_keys(&self, wanted: bool) {
         self.put(Interest::ALL_KEYS, wanted);
     }
 
-    /// Whether somebody does.
+    /// True if every written key is wanted.
     pub fn wants_all_keys(&self) -> bool {
         self.has(Interest::ALL_KEYS)
     }
 
-    /// Says whether somebody wants to hear of the fields of hashes that change.
+    /// Sets whether the changed fields of hashes are wanted.
     pub fn set_elements(&self, wanted: bool) {
         self.put(Interest::ELEMENTS, wanted);
     }
 
-    /// Whether somebody does.
+    /// True if the changed fields of hashes are wanted.
     #[inline]
     pub fn wants_elements(&self) -> bool {
         self.has(Interest::ELEMENTS)
     }
 
-    /// Whether anything is wanted at all of single changes.
+    /// True if single changes are wanted at all.
     #[inline]
     fn is_any(&self) -> bool {
         self.has(Interest::ALL_KEYS | Interest::CLASSES)
     }
 
-    /// Whether somebody wants to hear of values that are replaced.
+    /// True if events of replaced values are wanted.
     #[inline]
     pub fn wants_replacements(&self) -> bool {
         self.has(Interest::bit(Event::OVERWRITTEN.class) | Interest::bit(Event::TYPE_CHANGED.class))
     }
 
-    /// Whether a class is wanted.
+    /// True if a class is wanted.
     #[inline]
     pub fn wants(&self, class: u8) -> bool {
         let bits = self.0.load(Relaxed);
@@ -229,35 +227,36 @@ impl Interest {
     }
 }
 
-/// Hears of effects: puts what happened into one order for all shards, and tells it later.
+/// A receiver of effects: puts them into one order for all shards and delivers them later.
 pub trait Follower: Send + Sync {
-    /// Draws the next place in that order for what one step did. All shards of the step are in hand. The position
-    /// behind it.
+    /// Appends the effects of one step at the end of that order, while all shards of the step are locked. Returns
+    /// the position behind them.
     fn append(&self, news: Box<News>) -> u64;
 
-    /// Tells what was appended and is not told yet, or leaves it to a thread that does so now. No shard is in hand.
+    /// Delivers what was appended and not yet delivered, or leaves it to a thread that is delivering now. No shard
+    /// is locked.
     fn deliver(&self);
 }
 
 /// A message that a transaction or a script published between its changes.
 pub struct Publication {
-    /// Stamp of the last effect before it.
+    /// Stamp of the last effect before the message.
     pub stamp: u64,
-    /// What only the follower understands.
+    /// The message itself, opaque to all but the follower.
     pub message: Arc<dyn Any + Send + Sync>,
 }
 
-/// What one command, one unit, or one slice of expiry did to one or several shards, as far as others want to hear of
-/// it.
+/// The effects of one command, one unit, or one slice of expiry on one or several shards, as far as they are
+/// wanted.
 #[derive(Default)]
 pub struct News {
-    /// What happened, in order; mostly one.
+    /// The effects, in order; usually one.
     pub effects: SmallVec<[Effect; 1]>,
-    /// The messages between the effects, in order.
+    /// The messages published between the effects, in order.
     pub publications: Vec<Publication>,
-    /// What clients with client-side caching are to drop.
+    /// Invalidations for clients with client-side caching.
     pub invalidations: Invalidations,
-    /// The position in the log of commands behind all that this tells of.
+    /// The position in the log of commands behind all these effects.
     pub log_seen: u64,
 }
 
@@ -270,27 +269,27 @@ pub struct Mark {
     logged: usize,
 }
 
-/// What nearly every command reads or writes of its shard's changes, on one line of the cache: who takes a shard that
-/// another core had waits for each line that the other wrote.
+/// The fields that nearly every command reads or writes, on one cache line: a core that takes a shard from another
+/// core waits for each line that the other has written.
 #[derive(Default)]
 #[repr(C, align(64))]
 struct Hot {
     stamp: u64,
     /// The connection whose command runs, see [`Effects::begin`].
     client: u64,
-    /// The position behind what this shard appended last, among what the follower hears of.
+    /// The position behind this shard's latest entry in the follower's order.
     position: u64,
-    /// The position behind what this shard appended last to the log of commands.
+    /// The position behind this shard's latest entry in the log of commands.
     log_position: u64,
     dirty: u64,
     by_clock: u64,
     only_reads: bool,
     recording: bool,
-    /// A change is worth a look, whatever others are interested in: effects are recorded, or keys are tracked.
+    /// True if each change must be examined regardless of interest: effects are recorded, or keys are tracked.
     is_attentive: bool,
-    /// The follower is to be told something.
+    /// True if there is something for the follower.
     has_news: bool,
-    /// Something is to be logged.
+    /// True if there are records to log.
     has_records: bool,
 }
 
@@ -304,13 +303,13 @@ pub struct Effects {
     tracked: Tracked,
     interest: Arc<Interest>,
     follower: Option<Arc<dyn Follower>>,
-    /// What commands leave for the log that was not appended yet.
+    /// Records of commands that were not yet appended to the log.
     records: Records,
     commands_log: Option<Arc<dyn Log>>,
 }
 
 impl Effects {
-    /// The stamp of the last effect or of the last reader that knew more.
+    /// Returns the stamp of the last effect, or a larger one that a reader has brought along.
     pub fn stamp(&self) -> u64 {
         self.hot.stamp
     }
@@ -320,7 +319,8 @@ impl Effects {
         self.hot.stamp = self.hot.stamp.max(stamp);
     }
 
-    /// A command of a connection begins, which knows of all effects up to a stamp, and may change nothing or something.
+    /// Begins a command of a connection that has seen all effects up to `stamp`; `only_reads` tells that the
+    /// command changes nothing.
     #[inline]
     pub fn begin(&mut self, client: u64, stamp: u64, only_reads: bool) {
         self.raise(stamp);
@@ -328,44 +328,45 @@ impl Effects {
         self.hot.only_reads = only_reads;
     }
 
-    /// The connection whose command runs.
+    /// Returns the connection whose command runs.
     pub fn client(&self) -> u64 {
         self.hot.client
     }
 
-    /// Whether the command that runs changes nothing.
+    /// True if the current command changes nothing.
     pub fn only_reads(&self) -> bool {
         self.hot.only_reads
     }
 
-    /// Changes so far.
+    /// Returns the number of changes so far.
     pub fn dirty(&self) -> u64 {
         self.hot.dirty
     }
 
-    /// Says who hears of effects, and where it says which.
+    /// Sets the follower of effects and the place where it registers its interest.
     pub fn set_follower(&mut self, interest: Arc<Interest>, follower: Arc<dyn Follower>) {
         self.interest = interest;
         self.follower = Some(follower);
     }
 
-    /// Says where the records of commands go. Whether there are any is what [`Interest::set_listening`] says.
+    /// Sets the log that records of commands are appended to. Whether any are written depends on
+    /// [`Interest::set_listening`].
     pub fn set_log(&mut self, log: Arc<dyn Log>) {
         self.commands_log = Some(log);
     }
 
-    /// Whether commands are logged.
+    /// True if commands are logged.
     #[inline]
     pub fn is_logging(&self) -> bool {
         self.interest.is_logging()
     }
 
-    /// What others are interested in.
+    /// Returns which effects are wanted.
     pub fn interest(&self) -> &Interest {
         &self.interest
     }
 
-    /// Logs a command behind all that this shard knows of.
+    /// Logs a command with a stamp behind everything that this shard has seen.
     pub fn log_command<'a>(
         &mut self,
         db: usize,
@@ -383,7 +384,7 @@ impl Effects {
         self.hot.has_records = true;
     }
 
-    /// Logs that the time of a key had come.
+    /// Logs that a key expired.
     pub(super) fn log_expired(&mut self, db: usize, key: &[u8]) {
         if self.is_logging() {
             let name = self.interest.deletion_of_expired();
@@ -399,7 +400,7 @@ impl Effects {
         }
     }
 
-    /// Logs that the time of elements of a collection had come: the command that removes each.
+    /// Logs that elements of a collection expired, as one command per element that removes it.
     pub(super) fn log_expired_elements(
         &mut self,
         db: usize,
@@ -418,31 +419,31 @@ impl Effects {
         self.log_command(db, Audience::BOTH, arguments);
     }
 
-    /// What is to be logged of this shard.
+    /// Returns the records to be logged.
     pub fn records(&self) -> &Records {
         &self.records
     }
 
-    /// The records to be logged, to be taken, all of them.
+    /// Returns the records to be logged; the caller takes all of them.
     pub(super) fn records_mut(&mut self) -> &mut Records {
         self.hot.has_records = false;
         &mut self.records
     }
 
-    /// Whether something is to be appended: news, or records.
+    /// True if there is something to append: news or records.
     #[inline]
     pub fn is_due(&self) -> bool {
         self.hot.has_news | self.hot.has_records
     }
 
-    /// Appends what several shards leave together, where this one has a log. The log is borrowed: its count is
-    /// written by all threads.
+    /// Appends the records of several shards together, if this shard has a log. The log is borrowed, because its
+    /// reference count is shared by all threads.
     pub(super) fn append_for_several(&self, records: &mut Records, is_atomic: bool) -> Option<u64> {
         let log = self.commands_log.as_ref()?;
         Some(log.append(records, is_atomic))
     }
 
-    /// Appends what this shard alone leaves.
+    /// Appends the records of this shard alone.
     pub(super) fn append_records(&mut self, is_unit: bool) -> Option<u64> {
         if !std::mem::take(&mut self.hot.has_records) {
             return None;
@@ -457,23 +458,23 @@ impl Effects {
         position
     }
 
-    /// The position in the log behind all changes that are visible in this shard.
+    /// Returns the position in the log behind all changes that are visible in this shard.
     #[inline]
     pub fn log_position(&self) -> u64 {
         self.hot.log_position
     }
 
-    /// Notes that records of this shard, perhaps with others, lie before this position.
+    /// Notes that records of this shard, perhaps with others, precede this position.
     pub fn note_log_position(&mut self, position: u64) {
         self.hot.log_position = self.hot.log_position.max(position);
     }
 
-    /// How many of them no command asked for: something's time had come.
+    /// Returns how many of the changes were caused by expiry instead of a command.
     pub fn by_clock(&self) -> u64 {
         self.hot.by_clock
     }
 
-    /// Records a change that the clock made. It is no client's, even if a command came across it.
+    /// Records a change made by expiry. It is attributed to no client, even if a command found the expired key.
     pub fn expired(&mut self, db: usize, key: &[u8], event: Event) {
         self.hot.by_clock += 1;
         let client = std::mem::take(&mut self.hot.client);
@@ -481,8 +482,9 @@ impl Effects {
         self.hot.client = client;
     }
 
-    /// Records that a key is not here any more, though no client deleted it: its slot has gone to another server. Those
-    /// who cache it are told. It is no event, as in Redis: to its clients the key still is.
+    /// Records that a key is gone from this server without having been deleted by a client: its slot has moved to
+    /// another server. Clients that cache it are notified. It raises no event, as in Redis: for its clients the key
+    /// still exists.
     pub(super) fn lost(&mut self, db: usize, key: &[u8]) {
         self.hot.by_clock += 1;
         self.hot.dirty += 1;
@@ -494,7 +496,7 @@ impl Effects {
         }
     }
 
-    /// Logs that a key is not here any more, as [`Effects::lost`] has it.
+    /// Logs that a key is gone from this server, see [`Effects::lost`].
     pub(super) fn log_lost(&mut self, db: usize, key: &[u8], unlinks: bool) {
         if self.is_logging() {
             let name: &[u8] = match unlinks {
@@ -512,7 +514,8 @@ impl Effects {
         self.followed(db, key, event);
     }
 
-    /// Records what a change brought about, which is no change more: the end of a collection that it emptied.
+    /// Records a consequence that does not count as a further change: the end of a collection that a change
+    /// emptied.
     #[inline]
     pub fn followed(&mut self, db: usize, key: &[u8], event: Event) {
         self.hot.stamp += 1;
@@ -521,7 +524,7 @@ impl Effects {
         }
     }
 
-    /// Records a change beside a key's data, which those who cache the key are not told.
+    /// Records a change beside a key's data, of which clients that cache the key are not notified.
     pub fn wrote_beside(&mut self, db: usize, key: &[u8], event: Event) {
         self.hot.dirty += 1;
         self.hot.stamp += 1;
@@ -530,7 +533,7 @@ impl Effects {
         }
     }
 
-    /// Hands a change to all who may want to know of it.
+    /// Passes a change to all that may want it.
     #[cold]
     fn heed(&mut self, db: usize, key: &[u8], event: Event) {
         if self.hot.recording || self.interest.wants(event.class) {
@@ -539,7 +542,7 @@ impl Effects {
         self.void(db, key);
     }
 
-    /// Tells those who cache a key that it has changed.
+    /// Notifies clients that cache a key that it has changed.
     fn void(&mut self, db: usize, key: &[u8]) {
         if let Some(invalidated) = self.tracked.take(key, self.hot.client) {
             self.invalidate(invalidated);
@@ -563,17 +566,17 @@ impl Effects {
         self.hot.is_attentive = self.hot.recording || !self.tracked.is_empty();
     }
 
-    /// Records what is no change of its own but may be asked for: a miss, a new key.
+    /// Records an event that is not a change of its own but may be wanted: a miss, a new key.
     #[inline]
     pub fn noticed(&mut self, db: usize, key: &[u8], event: Event) {
         if self.interest.wants(event.class) {
-            // It takes its place in the order of one command's effects over several shards.
+            // The stamp places it among one command's effects on several shards.
             self.hot.stamp += 1;
             self.record(db, key, event);
         }
     }
 
-    /// Records to which elements of a key something happened, which is no change of its own.
+    /// Records which elements of a key were affected, which is not a change of its own.
     #[cold]
     #[inline(never)]
     pub fn noticed_elements<N: AsRef<[u8]>>(
@@ -607,8 +610,8 @@ impl Effects {
         self.note_news();
     }
 
-    /// Remembers that a connection which caches read a key, and forgets others if all shards together remember more
-    /// than so many (0: any number).
+    /// Records that a connection with client-side caching read a key, and drops other keys if all shards together
+    /// track more than `keys_max` (0: any number).
     #[cold]
     pub fn track(
         &mut self,
@@ -624,15 +627,15 @@ impl Effects {
         self.hot.is_attentive = true;
         if self.limit_tracked(keys_max, LAPSED_PER_READ, random)
             && self.tracked.count().exceeds_bytes()
-            // Others did not make room for so long a name.
+            // Dropping others did not free enough for so long a name.
             && let Some(invalidated) = self.tracked.take(key.bytes, 0)
         {
             self.invalidate(invalidated);
         }
     }
 
-    /// Forgets some keys that are tracked, at most `budget`, if all shards together remember more than so many (0: any
-    /// number), or more bytes than they may; true if there are still more.
+    /// Drops at most `budget` tracked keys if all shards together track more than `keys_max` (0: any number), or
+    /// more bytes than allowed. Returns true if there are still too many.
     pub fn limit_tracked(&mut self, keys_max: u64, budget: usize, random: &mut Random) -> bool {
         for _ in 0..budget {
             if !self.tracked.count().exceeds(keys_max) {
@@ -646,8 +649,7 @@ impl Effects {
         !self.tracked.is_empty() && self.tracked.count().exceeds(keys_max)
     }
 
-    /// Everything that anybody may have cached is void. What was remembered is handed out, as there may be much to
-    /// free.
+    /// Invalidates everything that clients may have cached. Returns the tracked keys, as there may be much to free.
     pub fn void_all(&mut self) -> Option<Forgotten> {
         let forgotten = self.tracked.take_all();
         self.invalidations.all = true;
@@ -655,7 +657,7 @@ impl Effects {
         forgotten
     }
 
-    /// Says where the keys that all shards track are counted.
+    /// Sets the counter of tracked keys that all shards share.
     pub fn count_tracked(&mut self, count: Arc<TrackedCount>) {
         self.tracked.set_count(count);
     }
@@ -666,7 +668,7 @@ impl Effects {
         self.hot.dirty += count;
     }
 
-    /// Starts or stops keeping all effects for [`Effects::take`].
+    /// Starts or stops recording all effects for [`Effects::take`].
     pub fn set_recording(&mut self, recording: bool) {
         self.hot.recording = recording;
         self.hot.is_attentive = recording || !self.tracked.is_empty();
@@ -675,12 +677,12 @@ impl Effects {
         }
     }
 
-    /// Hands out what was recorded since the last call.
+    /// Returns the effects recorded since the last call.
     pub fn take(&mut self) -> Vec<Effect> {
         std::mem::take(&mut self.log)
     }
 
-    /// Where the changes stand.
+    /// Returns the current position in the changes.
     pub fn mark(&self) -> Mark {
         Mark {
             dirty: self.hot.dirty,
@@ -690,7 +692,8 @@ impl Effects {
         }
     }
 
-    /// Forgets what changed since, as it was undone. The stamp stays: others may have learnt it.
+    /// Discards the records of changes since `mark`, which were undone. The stamp stays, as others may have seen
+    /// it.
     pub fn back_to(&mut self, mark: Mark) {
         self.hot.dirty = mark.dirty;
         self.hot.by_clock = mark.by_clock;
@@ -699,14 +702,13 @@ impl Effects {
         self.hot.has_records = !self.records.is_empty();
     }
 
-    /// How many effects are recorded that were not handed out yet.
+    /// Returns the number of recorded effects that were not yet taken.
     #[inline]
     pub fn recorded(&self) -> usize {
         self.log.len()
     }
 
-    /// Forgets what look-ups did not find behind the first so many effects: the commands that made them will make them
-    /// again.
+    /// Discards recorded misses behind the first `since` effects: the commands that caused them will run again.
     #[inline]
     pub fn forget_misses(&mut self, since: usize) {
         if self.log.len() > since {
@@ -723,19 +725,19 @@ impl Effects {
         });
     }
 
-    /// Whether the follower is to be told something.
+    /// True if there is something for the follower.
     #[inline]
     pub fn has_news(&self) -> bool {
         self.hot.has_news
     }
 
-    /// The position behind all that the follower hears of changes that are visible in this shard.
+    /// Returns the follower's position behind all changes that are visible in this shard.
     #[inline]
     pub fn position(&self) -> u64 {
         self.hot.position
     }
 
-    /// Moves what the follower is to hear into `news`.
+    /// Moves everything wanted by the follower into `news`.
     fn hand_out(&mut self, news: &mut News) {
         self.hot.has_news = false;
         if !self.invalidations.is_empty() {
@@ -748,8 +750,8 @@ impl Effects {
     }
 }
 
-/// Appends what the follower is to hear of shards that are in hand together, merged by stamp, with the messages
-/// between; the follower, if there was anything for it. Without a follower messages stay where they are.
+/// Appends the effects of shards that are locked together, merged by stamp, with the messages between them. Returns
+/// the follower if there was anything for it. Without a follower the messages stay in `publications`.
 pub fn append(
     all: &mut [&mut super::Engine],
     publications: &mut Vec<Publication>,

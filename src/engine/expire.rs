@@ -1,4 +1,4 @@
-//! Deleting keys whose time has come, in bounded slices, from the timer wheels.
+//! Deletion of expired keys from the timer wheels, in bounded slices.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
@@ -12,76 +12,76 @@ use basalt_core::structures::entry::EntryRef;
 use basalt_core::structures::table::Place;
 use basalt_core::structures::wheel;
 
-/// Wheel items looked at per database and slice; keeps a slice well under 100 µs.
+/// Wheel items examined per database and slice; keeps a slice well under 100 µs.
 const ITEMS_PER_SLICE: usize = 64;
 
-/// Elements of large collections that are deleted per database and slice.
+/// Elements of large collections deleted per database and slice.
 const FIELDS_PER_SLICE: usize = 256;
 
-/// Due elements that a command deletes which comes across their collection; it does not see the others.
+/// Expired elements that a command deletes when it finds their collection; it does not see the others.
 pub(super) const FIELDS_PER_LOOKUP: usize = 32;
 
-/// Until when no key is deleted because its time has come, though no client sees it any more (CLIENT PAUSE), and
-/// whether keys whose time has come are there for every reader (loading: what follows may give them another time).
+/// Suspension of expiry: the time until which no expired key is deleted, though clients no longer see it (CLIENT
+/// PAUSE), and whether expired keys are visible to every reader (loading: later records may give them another
+/// deadline).
 #[derive(Debug, Default)]
 pub struct Rest {
     until_ms: AtomicU64,
     is_loading: AtomicBool,
-    /// A primary says when keys go; to all but its own commands those whose time has come are gone.
+    /// True if a primary decides when keys are deleted; expired keys are hidden from all but its own commands.
     follows: AtomicBool,
     /// The connection that runs the primary's commands.
     link: AtomicU64,
 }
 
 impl Rest {
-    /// Says until when, as Unix time in milliseconds.
+    /// Sets the end of the suspension, as Unix time in milliseconds.
     pub fn set(&self, until_ms: u64) {
         self.until_ms.store(until_ms, Relaxed);
     }
 
-    /// Whether it is so now.
+    /// True if expired keys are hidden but not deleted now.
     pub fn holds(&self, now_ms: u64) -> bool {
         self.stops(now_ms) || self.follows()
     }
 
-    /// Whether the background deletes none now. Where there is a primary, it deletes those whose deadline was given
-    /// here.
+    /// True if the background deletes no keys now. With a primary, it deletes those whose deadline was set here.
     pub fn stops(&self, now_ms: u64) -> bool {
         self.until_ms.load(Relaxed) > now_ms || self.is_loading()
     }
 
-    /// Says whether there is a primary that says when keys go.
+    /// Sets whether a primary decides when keys are deleted.
     pub fn set_follows(&self, follows: bool) {
         self.follows.store(follows, Relaxed);
     }
 
-    /// Whether there is.
+    /// True if a primary decides when keys are deleted.
     pub fn follows(&self) -> bool {
         self.follows.load(Relaxed)
     }
 
-    /// Says which connection runs the primary's commands.
+    /// Sets the connection that runs the primary's commands.
     pub fn set_link(&self, client: u64) {
         self.link.store(client, Relaxed);
     }
 
-    /// Whether keys whose time has come are there for the commands of a connection.
+    /// True if expired keys are visible to the commands of a connection.
     pub fn shows_all(&self, client: u64) -> bool {
         self.is_loading() || self.follows() && self.link.load(Relaxed) == client
     }
 
-    /// From now on all keys are there for everybody, or not any more.
+    /// Sets whether all keys are visible to every connection.
     pub fn set_loading(&self, is_loading: bool) {
         self.is_loading.store(is_loading, Relaxed);
     }
 
-    /// Whether all keys are there for everybody.
+    /// True if all keys are visible to every connection.
     pub fn is_loading(&self) -> bool {
         self.is_loading.load(Relaxed)
     }
 }
 
-/// Whether nothing of an entry is left at a moment, though it was not deleted yet.
+/// True if nothing of an entry is left at a time, though it was not yet deleted.
 pub(super) fn is_over(entry: EntryRef<'_, Object>, now_ms: u64) -> bool {
     entry
         .deadline()
@@ -89,7 +89,7 @@ pub(super) fn is_over(entry: EntryRef<'_, Object>, now_ms: u64) -> bool {
         || lapse::is_over(entry, now_ms)
 }
 
-/// The event of elements that were deleted because they were due, and the command that deletes them elsewhere.
+/// Returns the event of elements deleted by expiry, and the command that deletes them elsewhere.
 fn said_of_lapsed(entry: EntryRef<'_, Object>) -> (Event, &'static [u8]) {
     match Kind(entry.kind()).data_type() {
         DataType::Set => (Event::SEXPIRED, b"SREM"),
@@ -98,15 +98,15 @@ fn said_of_lapsed(entry: EntryRef<'_, Object>) -> (Event, &'static [u8]) {
 }
 
 impl Db {
-    /// Whether nothing of an entry is there for those who look, though it was not deleted yet: the time is over, or a
-    /// tag was invalidated.
+    /// True if an entry is invisible to readers though it was not yet deleted: it has expired, or a tag was
+    /// invalidated.
     pub(super) fn is_gone(&self, entry: EntryRef<'_, Object>, now_ms: u64) -> bool {
         is_over(entry, now_ms) || self.is_invalidated(entry)
     }
 }
 
 impl Engine {
-    /// Deletes some of the keys that are due in all databases; true while more are due.
+    /// Deletes some expired keys in all databases. Returns true while more are expired.
     ///
     /// Also publishes the time before which no deadline is armed, so that no thread needs the token to know whether
     /// this shard has work.
@@ -167,7 +167,7 @@ impl Engine {
         more || more_leases || more_invalidated
     }
 
-    /// Where there is a primary: of all deadlines, only those that clients gave here lead to anything.
+    /// Expires keys on a replica: only deadlines that clients set here count.
     fn expire_own_slice(&mut self, now: Now) -> bool {
         let mut more = false;
         let mut next_ms = u64::MAX;
@@ -213,7 +213,7 @@ impl Engine {
         more || more_leases || more_invalidated
     }
 
-    /// Deletes a key whose deadline was given here, if that has come; when it comes, if it is later.
+    /// Deletes a key whose deadline was set here, if it has passed. Returns the deadline if it is later.
     fn fire_own(&mut self, index: usize, hash: u64, now: Now) -> Option<u64> {
         let (db, seed) = (self.dbs[index].as_deref_mut()?, self.seed);
         let mut later_ms = None;
@@ -232,8 +232,8 @@ impl Engine {
         None
     }
 
-    /// A deadline was given on a replica. The primary's own keys go when it says so. It may know nothing of one that
-    /// somebody else gave, so that this server has to delete the key.
+    /// Notes a deadline that was set on a replica. The primary decides when its own keys are deleted, but may not
+    /// know of a deadline set by other connections, so this server has to delete the key.
     #[cold]
     pub(super) fn note_own_deadline(&mut self, db: usize, hash: u64, deadline_ms: u64, now: Now) {
         if self.rest.shows_all(self.effects.client()) {
@@ -251,7 +251,7 @@ impl Engine {
         self.published.next_deadline_ms.set(next_ms);
     }
 
-    /// Takes over from a primary the decision when keys go, even those whose deadlines it gave them.
+    /// Takes over from a primary the decision when keys expire, including those whose deadlines the primary set.
     pub fn decide_deadlines(&mut self) {
         for db in self.dbs.iter_mut().flatten() {
             db.charged(|db| db.own_deadlines = None);
@@ -259,14 +259,15 @@ impl Engine {
         self.published.next_deadline_ms.set(0);
     }
 
-    /// An item fired: delete what is due of the key, arm it again for what is due later, else forget the item.
+    /// Handles a fired item: deletes the expired part of the key, arms it again for later deadlines, or drops the
+    /// item.
     fn fire(&mut self, index: usize, hash: u64, now: Now, fields_left: &mut usize) {
         let Some(db) = self.dbs[index].as_deref_mut() else {
             return;
         };
         let mut later_ms = None;
-        // The table compares a few bits of the hash only, and where it looks depends on all of them. An item that spoke
-        // for another key than its own could delete that one and leave its own without any item.
+        // The table compares only a few bits of the hash, but the position searched depends on all of them. An item
+        // that matched another key than its own could delete that one and leave its own without any item.
         let seed = self.seed;
         let place = db.table.find_by_hash(hash, |entry| match next_due(entry) {
             Some(_) if (seed.hash(entry.key()) ^ hash) & wheel::ITEM != 0 => false,
@@ -302,7 +303,8 @@ impl Engine {
         }
     }
 
-    /// Deletes what is due of an entry, and records it: all of it, or some of its fields. True when the key is gone.
+    /// Deletes the expired part of an entry and records it: the whole entry, or some of its fields. Returns true if
+    /// the key is gone.
     pub(super) fn expire_due(
         &mut self,
         index: usize,
@@ -341,7 +343,7 @@ impl Engine {
         self.expire_elements(index, place, now, fields_max)
     }
 
-    /// Deletes some of the elements of a collection that are due, and records it. True when the key is gone.
+    /// Deletes some expired elements of a collection and records it. Returns true if the key is gone.
     fn expire_elements(&mut self, index: usize, place: Place, now: Now, fields_max: usize) -> bool {
         let now_ms = now.unix_ms;
         let Some(db) = self.dbs[index].as_deref_mut() else {
@@ -372,7 +374,7 @@ impl Engine {
             });
         }
         let entry = db.at(place);
-        // What is left of a collection that is over is seen by no client: it goes with the key.
+        // The rest of an expired collection is invisible to clients and is deleted with the key.
         let left = lapse::is_empty_or_over(entry, now_ms);
         let count = count + left.unwrap_or(0);
         published.expired_fields.add(count as u64);
@@ -400,8 +402,8 @@ impl Engine {
         true
     }
 
-    /// A collection is about to be deleted since a change left no element that is not due. Where some lie there that
-    /// are, the key's end is logged: what is logged of the change leaves them.
+    /// Logs the end of the key of a collection that is about to be deleted, as a change left only expired elements.
+    /// If some remain, the key's expiry is logged, because the logged change does not remove them.
     pub(super) fn log_left_due(&mut self, index: usize, place: Place, now: Now) {
         if let Some(db) = self.dbs[index].as_deref()
             && is_over(db.at(place), now.unix_ms)
@@ -410,8 +412,8 @@ impl Engine {
         }
     }
 
-    /// Keeps a large value of a database until the token is let go, and a huge one for the background; small ones are
-    /// freed already.
+    /// Keeps a large value of a database until the token is released, and a huge one for the background; small ones
+    /// have been freed already.
     pub(super) fn discard(&mut self, index: usize, trash: Option<Trash>) {
         if let Some(trash) = trash {
             if let Some(db) = self.dbs[index].as_deref_mut() {
@@ -424,7 +426,7 @@ impl Engine {
         }
     }
 
-    /// Keeps a large value that the shard does not answer for any more until the token is let go.
+    /// Keeps a large value that is no longer charged to the shard until the token is released.
     pub(super) fn keep_trash(&mut self, trash: Trash) {
         if trash.is_under_way() {
             self.keep_left(trash);
@@ -495,7 +497,7 @@ mod tests {
     #[test]
     fn a_key_lives_through_the_millisecond_of_its_deadline() {
         let mut engine = Engine::new(1, SEED, 1);
-        // Multiples of the wheel's tick and others: the wheel may not be sooner than a look-up.
+        // Multiples of the wheel's tick and others: the wheel must not fire before a lookup sees the key expired.
         for deadline_ms in [1_600, 1_601, 1_615] {
             let name = deadline_ms.to_string();
             set(&mut engine, &name, 1_000, Deadline::At(deadline_ms));

@@ -1,24 +1,24 @@
-//! Fences: numbers that grow with each change of the owner of a lock, see `command::lock`.
+//! Fencing tokens: numbers that grow with each change of a lock's owner, see `command::lock`.
 //!
-//! A lock is an ordinary hash, so that clients of other libraries can take and read it, and its fence has no place in
-//! there. It lies beside the table of keys, as long as the key is there: an entry that leaves the table, or is
-//! replaced, takes its fence along ([`Db`]). As any command may edit the hash, a fence is also bound to the owner that
-//! it was drawn for: a lock that came to another owner by plain commands has none.
+//! A lock is an ordinary hash, so that clients of other libraries can take and read it, and its fencing token
+//! cannot be stored inside. It is kept beside the table of keys for as long as the key exists: an entry that leaves
+//! the table or is replaced takes its token along ([`Db`]). As any command may edit the hash, a token is also bound
+//! to the owner that it was issued to: a lock that changed its owner by plain commands has none.
 //!
-//! All shards draw from one [`FenceSource`], so a fence belongs to one lock only, and goes on to grow where a lock is
-//! renamed, moved to another database or taken again in another shard.
+//! All shards draw from one [`FenceSource`], so a token belongs to one lock only, and tokens keep growing when a
+//! lock is renamed, moved to another database or taken again in another shard.
 //!
-//! The fences that are in force go into snapshots as aux fields, and into the log as notes ([`note`]). Servers that
-//! know nothing of fences skip both. Slots that go to another node take along the fences of their locks and, at the
-//! end, the last one that this server has drawn: the other node's clock may be behind.
+//! Tokens in force go into snapshots as aux fields and into the log as notes ([`note`]). Servers without fencing
+//! skip both. Slots that migrate to another node take along the tokens of their locks and, at the end, the last one
+//! issued by this server, as the other node's clock may be behind.
 //!
-//! What comes from elsewhere is bounded: a fence that is more than a day ahead of this server's clock is not taken
-//! over, or one false number would use up all numbers for good.
+//! Tokens from elsewhere are bounded: one that is more than a day ahead of this server's clock is rejected, or a
+//! single bad number would use up all numbers for good.
 //!
 //! [`Db`]: super::db::Db
 //! [`note`]: super::note
 //!
-//! What handlers ask is in [`super::locks`].
+//! The interface for command handlers is in [`super::locks`].
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -29,19 +29,19 @@ use basalt_core::alloc::account;
 use basalt_core::base::hash::digest;
 use basalt_core::base::{maps, number};
 
-/// The largest fence: replies tell it as a signed number.
+/// The largest fencing token: replies send it as a signed number.
 const FENCE_MAX: u64 = i64::MAX as u64;
 
-/// How far a fence of another server may be ahead of this one's clock, in microseconds: a day.
+/// Maximum distance of another server's token ahead of this server's clock, in microseconds: one day.
 const AHEAD_US_MAX: u64 = 24 * 60 * 60 * 1_000_000;
 
-/// Where the fences of a server come from.
+/// Source of a server's fencing tokens.
 #[derive(Debug, Default)]
 pub struct FenceSource(AtomicU64);
 
 impl FenceSource {
-    /// A fence larger than all before, and at least the clock in microseconds: a server that lost what it had drawn
-    /// last goes on above it, unless it drew more than one each microsecond or its clock was set back.
+    /// Returns a token that is larger than all before and at least the clock in microseconds: a server that lost
+    /// its last token continues above it, unless it issued more than one per microsecond or its clock was set back.
     pub fn next(&self, now: Now) -> u64 {
         let clock_us = clock_us(now);
         let after = |last: u64| Some(last.saturating_add(1).max(clock_us).min(FENCE_MAX));
@@ -50,7 +50,8 @@ impl FenceSource {
         after(last).unwrap_or(last)
     }
 
-    /// All fences from now on are larger than this one, which another server has drawn, or this one before.
+    /// Raises the counter so that all later tokens are larger than `fence`, which another server or an earlier run
+    /// of this one has issued. Errs if it is too far ahead.
     pub fn raise(&self, fence: u64, now: Now) -> Result<(), TooFar> {
         let most = clock_us(now).saturating_add(AHEAD_US_MAX);
         if fence > most.min(FENCE_MAX - 1) {
@@ -60,7 +61,7 @@ impl FenceSource {
         Ok(())
     }
 
-    /// The last one, 0 if there was none yet.
+    /// Returns the last token, 0 if there was none yet.
     pub fn last(&self) -> u64 {
         self.0.load(Relaxed)
     }
@@ -70,28 +71,28 @@ fn clock_us(now: Now) -> u64 {
     now.unix_ms.saturating_mul(1_000)
 }
 
-/// A fence, and the owner that it was drawn for.
+/// A fencing token and the owner that it was issued to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fence {
-    /// The number.
+    /// The token itself.
     pub number: u64,
     /// Digest of the owner's name.
     pub owner: u64,
 }
 
 impl Fence {
-    /// A fence of an owner.
+    /// Creates a fence from a token and the name of its owner.
     pub fn of(number: u64, owner: &[u8]) -> Fence {
         let owner = digest(owner);
         Fence { number, owner }
     }
 
-    /// The number and the owner's digest, as servers tell each other.
+    /// Returns the number and the owner's digest as text, as servers exchange them.
     pub fn texts(self) -> (String, String) {
         (self.number.to_string(), format!("{:016x}", self.owner))
     }
 
-    /// The fence that two such texts tell.
+    /// Parses the two texts of [`Fence::texts`].
     pub fn parse(number: &[u8], owner: &[u8]) -> Option<Fence> {
         let number = number::parse_u64(number)?;
         let is_digit = |byte: &u8| byte.is_ascii_hexdigit();
@@ -102,43 +103,43 @@ impl Fence {
         Some(Fence { number, owner })
     }
 
-    /// Whether it was drawn for this owner.
+    /// True if the token was issued to this owner.
     pub fn is_of(&self, owner: &[u8]) -> bool {
         self.owner == digest(owner)
     }
 }
 
-/// A fence that no server of this kind has drawn: [`FenceSource::raise`] does not take it over.
+/// Error of [`FenceSource::raise`]: the token is too far ahead to have been issued by a server of this kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooFar;
 
-/// The fence of a lock.
+/// The fencing token of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fenced {
-    /// The fence.
+    /// The token and its owner.
     pub fence: Fence,
-    /// What the lock takes while it is held and must not be evicted; 0 otherwise.
+    /// Bytes of the lock while it is held and must not be evicted; 0 otherwise.
     held_bytes: u32,
 }
 
-/// The fences of a database by the keys of their locks.
+/// The fences of a database by lock key.
 pub type ByKey = HashMap<Box<[u8]>, Fenced>;
 
 /// The fences of one database of a shard.
 ///
-/// Invariant: each is of a key that is in the table.
+/// Invariant: each belongs to a key that is in the table.
 #[derive(Debug, Default)]
 pub(super) struct Fences {
-    /// Shared with a snapshot that has yet to write them: the first change behind its cut makes a copy.
+    /// Shared with a snapshot that has not yet written it: the first change after its cut makes a copy.
     by_key: Arc<ByKey>,
-    /// What the fences were before the attempt that is on, each once it changed.
+    /// Previous fences, for undo: one entry per change since the current attempt began.
     before: Option<Vec<Change>>,
-    /// Locks that are held, and what they take.
+    /// Locks that are held, and their bytes.
     held_keys: usize,
     held_bytes: usize,
 }
 
-/// A key, and the fence that it had.
+/// A key and its previous fence.
 pub(super) type Change = (Box<[u8]>, Option<Fenced>);
 
 impl Fences {
@@ -150,12 +151,13 @@ impl Fences {
         self.by_key.get(key).map(|fenced| fenced.fence)
     }
 
-    /// All of them as they are now.
+    /// Returns all fences as they are now, for a snapshot.
     pub(super) fn at_cut(&self) -> Arc<ByKey> {
         Arc::clone(&self.by_key)
     }
 
-    /// Fences to change. What a snapshot still reads is freed on its thread, so that the shard must not pay for a copy.
+    /// Returns the fences for modification. A map that a snapshot still reads is freed on the snapshot's thread, so
+    /// the shard must not be charged for the copy.
     fn own(&mut self) -> &mut ByKey {
         if Arc::get_mut(&mut self.by_key).is_none() {
             account::apart(|| self.by_key = Arc::new((*self.by_key).clone()));
@@ -169,14 +171,14 @@ impl Fences {
         self.note(key, before);
     }
 
-    /// Whether the key is a lock that must not be evicted.
+    /// True if the key is a lock that must not be evicted.
     pub(super) fn is_held(&self, key: &[u8]) -> bool {
         let fenced = self.by_key.get(key);
         fenced.is_some_and(|fenced| fenced.held_bytes != 0)
     }
 
-    /// The key is there and takes so many bytes as a lock that must not be evicted, or 0: whether it is one, as it has
-    /// a fence.
+    /// Records that the key exists and takes `bytes` as a lock that must not be evicted, or 0 if it may be. Returns
+    /// whether it is a lock, that is, has a fence.
     pub(super) fn hold(&mut self, key: &[u8], bytes: usize) -> bool {
         let held_bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         let Some(before) = self.by_key.get(key).copied() else {
@@ -199,17 +201,17 @@ impl Fences {
         self.held_bytes = self.held_bytes - before as usize + after as usize;
     }
 
-    /// Locks that must not be evicted.
+    /// Returns the number of locks that must not be evicted.
     pub(super) fn held_keys(&self) -> usize {
         self.held_keys
     }
 
-    /// What they take.
+    /// Returns the bytes of locks that must not be evicted.
     pub(super) fn held_bytes(&self) -> usize {
         self.held_bytes
     }
 
-    /// The lock is not there any more.
+    /// Removes the fence of a lock that no longer exists.
     pub(super) fn remove(&mut self, key: &[u8]) {
         if !self.by_key.contains_key(key) {
             return;
@@ -227,17 +229,17 @@ impl Fences {
         }
     }
 
-    /// From now on changes can be undone.
+    /// Starts recording changes for undo.
     pub(super) fn keep_changes(&mut self) {
         self.before.get_or_insert_default();
     }
 
-    /// No more.
+    /// Stops recording changes.
     pub(super) fn forget_changes(&mut self) {
         account::apart(|| self.before = None);
     }
 
-    /// The database is emptied, maybe by the attempt whose changes are kept.
+    /// Clears all fences, as the database is emptied, maybe by the attempt whose changes are recorded.
     pub(super) fn forget(&mut self) {
         self.forget_changes();
         if !self.by_key.is_empty() {
@@ -247,8 +249,8 @@ impl Fences {
         }
     }
 
-    /// Goes back to where changes began to be kept; the changes. What each key takes that is held again is for the
-    /// caller to [say](Fences::hold).
+    /// Reverts to the state at which recording began and returns the changes. The caller must [set](Fences::hold)
+    /// the bytes of each key that is held again.
     pub(super) fn undo(&mut self) -> Vec<Change> {
         let before = self.before.take().unwrap_or_default();
         for (key, fenced) in before.iter().rev() {
@@ -292,7 +294,7 @@ mod tests {
         }
         assert_eq!((source.last(), source.raise(most, NOW)), (0, Ok(())));
         assert_eq!(source.next(NOW), most + 1);
-        // Whatever the clock says, what is drawn is no negative number to a client.
+        // No clock makes a token negative for a client.
         let end_of_time = Now { unix_ms: u64::MAX };
         assert_eq!(source.raise(FENCE_MAX, end_of_time), Err(TooFar));
         let drawn = source.next(end_of_time);

@@ -1,25 +1,25 @@
-//! Leases by user and connection, and the choice of the lease that ends at the limit; see [`leases`](super::leases).
+//! Leases by user and connection, and the choice of the lease to end at the limit; see [`leases`](super::leases).
 //!
-//! The room is shared by users: of all of them the one that holds most gives up a lease. Within a user those of closed
-//! connections go first, in the order in which they would end. Then a connection that holds more than [`SMALL`] gives
-//! up its oldest one, the largest first. Where none holds so many, the user's oldest lease goes: one connection that
-//! serves a whole program has no more to fear than many with one lease each, and who wants to void the leases of others
-//! has to ask for all there is room for while these load.
+//! Users share the capacity: the user with the most leases loses one. Within a user, leases of closed connections
+//! go first, in the order in which they would expire. Then a connection that holds more than [`SMALL`] loses its
+//! oldest one, the largest connection first. If none holds that many, the user's oldest lease goes: one connection
+//! that serves a whole program is no worse off than many with one lease each, and a client that wants to void the
+//! leases of others has to request the whole capacity while these load.
 //!
-//! Everything is counted as it comes and goes. Queues keep the leases of a user and of a connection in the order in
-//! which they were given, also those that have ended since, up to as many as are in force; the number that a lease gets
-//! whenever it comes tells which are. To be closed is seen by looks at all connections that hold leases, one look for
-//! [`LEASES_PER_LOOK`] given at the bound, so that no connection has to say so.
+//! All counts are maintained incrementally. Queues keep the leases of a user and of a connection in the order in
+//! which they were given, including ended ones, up to as many as are in force; the sequence number of each lease
+//! tells which are. Closed connections are found by scanning all connections that hold leases, once per
+//! [`LEASES_PER_LOOK`] leases given at the limit, so that no connection has to report its end.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use basalt_core::base::maps;
 
-/// Leases of a shard that are in force at a time. Of more, those of the user that holds most go: to end one is always
-/// safe.
+/// Maximum number of leases of a shard in force at a time. Beyond that the user with the most loses one: ending a
+/// lease is always safe.
 pub(super) const LEASES_MAX: usize = 1 << 13;
 
-/// A database, and the hash of a key in it.
+/// A database and the hash of a key in it.
 pub(super) type Leased = (usize, u64);
 
 #[derive(Clone, Debug)]
@@ -27,20 +27,20 @@ pub(super) struct Lease {
     pub(super) token: u64,
     /// The number of the user that it was given to.
     pub(super) user: u64,
-    /// The id of the connection, while that was not found closed.
+    /// The id of the connection, or [`CLOSED`] once it was found closed.
     pub(super) connection: u64,
-    /// Number that it got when it came, see [`Holders`].
+    /// Sequence number of the lease, see [`Holders`].
     pub(super) number: u64,
-    /// The first moment, in Unix milliseconds, at which it is over.
+    /// The first time, in Unix milliseconds, at which it is expired.
     pub(super) until_ms: u64,
-    /// The number of tags invalidated before it was given, see [`leases`](super::leases).
+    /// The number of tag invalidations before it was given, see [`leases`](super::leases).
     pub(super) given_at: u64,
     /// The key, once a client waits for it.
     pub(super) waited: Option<Box<[u8]>>,
 }
 
 impl Lease {
-    /// The user and the connection that it was given to.
+    /// Returns the user and the connection that it was given to.
     pub(super) fn holder(&self) -> (u64, u64) {
         (self.user, self.connection)
     }
@@ -48,23 +48,23 @@ impl Lease {
 
 /// Connections and their users, as leases need them.
 pub trait Connections: Send + Sync {
-    /// A number for the user of a connection.
+    /// Returns the number of a connection's user.
     fn user_of(&self, connection: u64) -> u64;
 
-    /// Whether it is still there.
+    /// True if the connection is still open.
     fn is_open(&self, connection: u64) -> bool;
 
-    /// Whether its user may store what it loads for a key of a database.
+    /// True if the connection's user may store loaded data under a key of a database.
     fn may_load(&self, connection: u64, db: usize, key: &[u8]) -> bool;
 }
 
-/// Leases of one connection that are too few to blame it for.
+/// Number of leases up to which a connection is not singled out.
 pub(super) const SMALL: usize = 64;
 
-/// Leases that are given at the bound between two looks for connections that were closed.
+/// Leases given at the limit between two scans for closed connections.
 pub(super) const LEASES_PER_LOOK: usize = 512;
 
-/// The number of no connection: what was held by those that are closed.
+/// The connection id under which leases of closed connections are kept.
 const CLOSED: u64 = 0;
 
 /// Leases by their keys.
@@ -73,14 +73,14 @@ pub(super) type ByKey = HashMap<Leased, Lease>;
 /// A user, and a connection.
 type Holder = (u64, u64);
 
-/// Leases in the order in which they were given, by their numbers, and how many of them are in force.
+/// Leases in the order in which they were given, with their sequence numbers, and how many of them are in force.
 #[derive(Default)]
 struct Queue {
     count: usize,
     items: VecDeque<(u64, Leased)>,
 }
 
-/// Entries of a queue beyond twice those in force before it is sifted.
+/// Ended entries of a queue, beyond twice those in force, at which it is compacted.
 const ENDED_MAX: usize = 16;
 
 fn is_in_force(by_key: &ByKey, (number, leased): (u64, Leased)) -> bool {
@@ -94,7 +94,7 @@ impl Queue {
         self.items.push_back((number, leased));
     }
 
-    /// One lease has ended; whether others are left.
+    /// Counts one ended lease. Returns whether others are left.
     fn ended(&mut self, by_key: &ByKey) -> bool {
         self.count -= 1;
         if self.items.len() > 2 * self.count + ENDED_MAX {
@@ -104,7 +104,7 @@ impl Queue {
         self.count > 0
     }
 
-    /// The oldest that is in force.
+    /// Returns the oldest lease in force.
     fn oldest(&mut self, by_key: &ByKey) -> Option<Leased> {
         while let Some(item) = self.items.front() {
             if is_in_force(by_key, *item) {
@@ -116,23 +116,23 @@ impl Queue {
     }
 }
 
-/// See the module.
+/// The leases of a shard by holder, see the module.
 #[derive(Default)]
 pub(super) struct Holders {
-    /// The number of the lease that came last.
+    /// The sequence number of the latest lease.
     last: u64,
     users: HashMap<u64, Queue>,
     connections: HashMap<Holder, Queue>,
     /// Users by their number of leases.
     sizes: BTreeSet<(usize, u64)>,
-    /// The connections that hold more than [`SMALL`]: the user, how many, and the connection.
+    /// The connections that hold more than [`SMALL`] leases: the user, the count, and the connection.
     large: BTreeSet<(u64, usize, u64)>,
-    /// Leases that were given at the bound since the last look for closed connections.
+    /// Leases given at the limit since the last scan for closed connections.
     since_look: Option<usize>,
 }
 
 impl Holders {
-    /// A lease was given, or is there again.
+    /// Adds a lease that was given or restored.
     pub(super) fn came(&mut self, leased: Leased, lease: &mut Lease) {
         self.last += 1;
         lease.number = self.last;
@@ -146,7 +146,7 @@ impl Holders {
         self.note_size(lease.holder(), before, before + 1);
     }
 
-    /// A lease has ended, and is not among those in force any more.
+    /// Removes a lease that has ended and is no longer in `by_key`.
     pub(super) fn went(&mut self, lease: &Lease, by_key: &ByKey) {
         if let Some(user) = self.users.get_mut(&lease.user) {
             self.sizes.remove(&(user.count, lease.user));
@@ -178,7 +178,7 @@ impl Holders {
         }
     }
 
-    /// The lease that goes, as there are too many and `asker` is to get one more.
+    /// Returns the lease to end, as the limit is reached and user `asker` is to get one more.
     pub(super) fn victim(
         &mut self,
         asker: u64,
@@ -248,7 +248,7 @@ mod tests {
     const SEED: Seed = Seed { k0: 1, k1: 2 };
     const HOUR_MS: u64 = 3_600_000;
 
-    /// Connections of which the number of the user is the first digits, before the last six.
+    /// Connections whose user number is the digits before the last six.
     #[derive(Default)]
     struct Known(Mutex<HashSet<u64>>);
 
@@ -296,7 +296,7 @@ mod tests {
             .fill_lease(0, &key, token, now, std::iter::empty())
     }
 
-    /// Fifty loads on one connection, as a program has them; how many of them are stored.
+    /// Makes fifty loads on one connection, as a program does. Returns the number of stored ones.
     fn web_tier(engine: &mut Engine, connection: u64) -> usize {
         let names: Vec<String> = (0..50).map(|number| format!("page {number}")).collect();
         let tokens: Vec<u64> = names
@@ -358,7 +358,7 @@ mod tests {
         let half = LEASES_MAX as u64 / 2;
         let mut tokens = Vec::new();
         for number in 0..2 * half {
-            // The later ones are closed, and those given first among them end last.
+            // The later ones are closed, and those given first among them expire last.
             let name = format!("lease {number}");
             tokens.push(give(
                 &mut engine,

@@ -1,21 +1,20 @@
-//! How often the hottest keys of the server were used of late, as samples say. Made anew now and then by who takes the
-//! samples, and read by the shards that have the keys.
+//! Estimated recent use counts of the server's hottest keys, from samples. Replaced from time to time by the
+//! sampler, and read by the shards that own the keys.
 
 use arc_swap::ArcSwap;
 
-/// Estimated uses of a few keys, by the hash of the key. A key that is not here is used less than those, or was not
-/// seen.
+/// Estimated uses of a few keys, by the hash of the key. Other keys are used less, or were not seen.
 #[derive(Debug, Default)]
 pub struct HotCounts(ArcSwap<Vec<(u64, u64)>>);
 
 impl HotCounts {
-    /// Puts these in place of all; pairs of a key's hash and its uses, in any order.
+    /// Replaces all counts; pairs of a key's hash and its uses, in any order.
     pub fn replace(&self, mut counts: Vec<(u64, u64)>) {
         counts.sort_unstable();
         self.0.store(counts.into());
     }
 
-    /// Uses of the key with this hash; 0 if nothing is known of it.
+    /// Returns the uses of the key with this hash; 0 if unknown.
     pub fn of(&self, hash: u64) -> u64 {
         let counts = self.0.load();
         let found = counts.binary_search_by_key(&hash, |(known, _)| *known);
@@ -23,9 +22,9 @@ impl HotCounts {
     }
 }
 
-/// A number of uses on the scale from 0 to 255 on which Redis counts them: a key begins at 5, and each step from there
-/// takes `factor` (`lfu-log-factor`) uses more than the step before it. Redis comes there by chance, step by step; this
-/// is how far it comes on average.
+/// Converts a number of uses to the scale from 0 to 255 of Redis: a key begins at 5, and each further step takes
+/// `factor` (`lfu-log-factor`) uses more than the step before it. Redis steps at random; this is the average
+/// result.
 ///
 /// ```text
 /// factor 10   uses 100 → 10   1,000 → 19   100,000 → 146   1,000,000 → 255
@@ -40,7 +39,7 @@ pub fn on_logarithmic_scale(uses: u64, factor: u32) -> u8 {
     reached
 }
 
-/// Where the scale begins: a key that was written and not used since.
+/// Start of the scale: a key that was written and not used since.
 pub const NEW_KEY: u8 = 5;
 
 #[cfg(test)]
@@ -49,7 +48,8 @@ mod tests {
 
     #[test]
     fn the_scale_is_the_one_that_redis_documents() {
-        // Redis's documentation has a table of the counter after so many hits, found by trying; that of factor 10.
+        // Redis's documentation has a table of the counter after a number of hits, measured; this is the row of
+        // factor 10.
         for (uses, about) in [(100, 10), (1_000, 18), (100_000, 142), (1_000_000, 255)] {
             let reached = i32::from(on_logarithmic_scale(uses, 10));
             assert!((reached - about).abs() <= 4, "{uses}: {reached}");

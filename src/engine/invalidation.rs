@@ -1,4 +1,4 @@
-//! Tags that are invalidated: their keys are gone at once for all who look, and deleted in slices.
+//! Tag invalidation: the keys of the tag become invisible at once, and are deleted in slices.
 
 use super::Engine;
 use super::db::Db;
@@ -6,15 +6,16 @@ use super::effect::Event;
 use super::undo::DbChange;
 use basalt_core::structures::table::Place;
 
-/// Keys of a tag that are deleted in one slice.
+/// Keys of a tag deleted in one slice.
 const FREED_PER_SLICE: usize = 64;
 
-/// Keys of a shard that are deleted when their tag is invalidated, with all shards in hand: a small tag is done with.
+/// Keys of a shard deleted when their tag is invalidated, while all shards are locked: enough to finish a small
+/// tag.
 const FREED_AT_ONCE: usize = 16;
 
 impl Engine {
-    /// Invalidates a tag: its keys are gone for all who look. Some are deleted here, the others by the background. How
-    /// many there are.
+    /// Invalidates a tag: its keys become invisible. Some are deleted here, the others by the background. Returns
+    /// their number.
     pub fn invalidate_tag(&mut self, index: usize, name: &[u8]) -> usize {
         self.waiters.note_invalidated(index, name);
         let db = self.dbs[index].as_deref_mut();
@@ -31,7 +32,7 @@ impl Engine {
         count
     }
 
-    /// Deletes some keys of tags that were invalidated, and gives back the names of tags without keys; true while there
+    /// Deletes some keys of invalidated tags, and releases the names of tags without keys. Returns true while there
     /// are more.
     pub fn free_invalidated(&mut self) -> bool {
         let mut more = false;
@@ -67,7 +68,7 @@ impl Engine {
         }
     }
 
-    /// Deletes a key of which a tag was invalidated.
+    /// Deletes a key with an invalidated tag.
     #[cold]
     pub(super) fn delete_invalidated(&mut self, index: usize, place: Place) {
         self.leaves(index, place);

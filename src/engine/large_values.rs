@@ -1,4 +1,5 @@
-//! A database notes its largest values as they come, change and go, publishes how large they are, and names them.
+//! Upkeep of a database's largest values: notes values as they are added, changed and removed, publishes the
+//! largest sizes, and lists the keys.
 
 use super::db::Db;
 use super::largest::{LARGE_BYTES_MIN, is_other_step};
@@ -8,7 +9,7 @@ use basalt_core::structures::entry::EntryRef;
 use basalt_core::structures::table::Place;
 
 impl Db {
-    /// An entry is new at a place, and may be large.
+    /// Notes a new entry that may be large.
     #[cold]
     #[inline(never)]
     pub(super) fn note_large(&mut self, hash: u64, place: Place) {
@@ -20,7 +21,7 @@ impl Db {
         }
     }
 
-    /// An entry at a place had so many bytes, of which one count or the other is large.
+    /// Notes that an entry was resized from `before` to `after` bytes, at least one of which is large.
     #[cold]
     #[inline(never)]
     pub(super) fn note_resized(&mut self, place: Place, before: u64, after: u64) {
@@ -37,7 +38,7 @@ impl Db {
         self.publish_largest(data_type);
     }
 
-    /// An entry that may be large is gone.
+    /// Forgets a removed entry that may have been large.
     #[cold]
     #[inline(never)]
     pub(super) fn forget_large(&mut self, entry: EntryRef<'_, Object>) {
@@ -54,14 +55,14 @@ impl Db {
             .set_largest(data_type as usize, most.max().unwrap_or(0));
     }
 
-    /// Says anew what the largest values are, when the database has another number.
+    /// Publishes the largest values again, when the database has a new number.
     pub(super) fn publish_all_largest(&self) {
         for (data_type, _) in DataType::ALL {
             self.publish_largest(data_type);
         }
     }
 
-    /// Calls with key and bytes of each of the largest values of a type that are still there, in no order.
+    /// Calls `visit` with the key and bytes of each of the largest values of a type that still exist, in no order.
     pub fn each_large(&self, data_type: DataType, mut visit: impl FnMut(&[u8], u64)) {
         for large in self.largest.of(data_type) {
             let is_it = |entry: EntryRef<'_, Object>| {

@@ -1,28 +1,29 @@
-//! The largest values of a database, by type, without looking for them: every change of a value says how large it is
-//! now, and the few that are largest are remembered by the hash of their key.
+//! The largest values of a database by type, without scans: every change of a value reports its new size, and the
+//! few largest are remembered by the hash of their key.
 //!
-//! What is remembered is a hint: the command that lists them looks the keys up, so that no answer is stale. A list that
-//! has lost a key to deletion has a gap until the next large value is written; as there is a list in each shard, the
-//! ten largest of all are hardly ever among those missed. Sizes are noted in steps of an eighth, so that a list which
-//! grows by one element at a time is noted seldom.
+//! The entries are hints: the command that lists them looks the keys up, so that no reply is stale. A list that has
+//! lost a key to deletion has a gap until the next large value is written; as there is a list in each shard, the
+//! ten largest overall are hardly ever among those missed. Sizes are noted in steps of an eighth, so that a list
+//! that grows by one element at a time is noted seldom.
 
 use super::value::{DataType, Object, TYPES};
 use basalt_core::structures::entry::{EntryRef, Value};
 
-/// Values smaller than this are not large.
+/// Minimum size of a large value.
 pub const LARGE_BYTES_MIN: u64 = 16 * 1024;
 
-/// Remembered for each type, in each database of a shard.
+/// Values remembered for each type, in each database of a shard.
 const PLACES: usize = 4;
 
-/// A value that was large when it was noted; a place with no bytes is free.
+/// A value that was large when it was noted; an entry with no bytes is free.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Large {
     pub(super) hash: u64,
     pub(super) bytes: u64,
 }
 
-/// See the module. No memory is taken later on, so that a database takes as much after a large value as before it.
+/// The largest values by type, see the module. Allocates nothing later, so that a database uses as much memory
+/// after a large value as before it.
 #[derive(Debug, Default)]
 pub(super) struct Largest([[Large; PLACES]; TYPES]);
 
@@ -58,7 +59,7 @@ impl Largest {
     }
 }
 
-/// Whether two sizes are to be told apart.
+/// True if two sizes differ enough to be noted.
 pub(super) fn is_other_step(before: u64, after: u64) -> bool {
     let step = |bytes: u64| {
         let shift = bytes.max(8).ilog2() - 3;
@@ -67,7 +68,8 @@ pub(super) fn is_other_step(before: u64, after: u64) -> bool {
     step(before) != step(after)
 }
 
-/// Whether an entry may be large: what lies in it is not, but for small collections, whose edits say so.
+/// True if an entry may be large: inline values are not, except for small collections, whose edits report their
+/// size.
 #[inline]
 pub(super) fn may_be_large(entry: EntryRef<'_, Object>) -> bool {
     matches!(entry.value(), Value::Block(_) | Value::Object(_))

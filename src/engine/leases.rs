@@ -1,18 +1,21 @@
 //! Leases of this shard's keys: which client may load a key that is missing or stale, and until when.
 //!
-//! A lease is a random number, the token, that LGET gives to one client and that LFILL has to show. Every change of the
-//! key ends the lease, and so does a deletion where there was no key to delete: a client that read the old row before
-//! another one changed it cannot store it any more. Leases lie beside the queues of [`waiting`](super::waiting), as
-//! those who wait for a key to be loaded are to be served when its lease ends.
+//! A lease is a random number, the token, that LGET gives to one client and that LFILL has to present. Every change
+//! of the key ends the lease, and so does a deletion when there was no key to delete: a client that read the old
+//! row before another client changed it can no longer store it. Leases are kept beside the queues of
+//! [`waiting`](super::waiting), because clients that wait for a key to be loaded must be served when its lease
+//! ends.
 //!
-//! A lease knows its key by the hash alone. Two keys with one hash would have one lease: one of them would be busy
-//! while the other is loaded, and a change of either would end it. Both are safe, so the names need not be kept.
+//! A lease identifies its key by the hash alone. Two keys with one hash would share one lease: one of them would
+//! appear busy while the other is loaded, and a change of either would end it. Both are safe, so the names need not
+//! be kept.
 //!
-//! The limit of a shard is shared by all users. At the limit the user that holds most gives up one, be it the one that
-//! asks or another, and of its leases those of closed connections first ([`holders`](super::holders)): who asks for
-//! leases without end voids its own. A lease does not end with its connection: many programs fill on another one.
+//! The limit of a shard is shared by all users. At the limit the user with the most leases loses one, whether it is
+//! the one that asks or another, leases of closed connections first ([`holders`](super::holders)): a client that
+//! requests leases without end voids its own. A lease does not end with its connection: many programs fill on
+//! another one.
 //!
-//! Invariants: no more than [`LEASES_MAX`] leases are in force; without leases no memory is taken.
+//! Invariants: no more than [`LEASES_MAX`] leases are in force; without leases no memory is used.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -24,54 +27,54 @@ use basalt_core::alloc::account;
 use basalt_core::base::hash::Seed;
 use basalt_core::base::maps;
 
-/// Random bits of a token. A guess hits one of 2^53: a million of them a second, for as long as a lease of a minute is
-/// in force, hit it once in 150 million leases. Who may guess by LFILL may write the key, too.
+/// Random bits of a token. A guess hits one of 2^53: a million guesses a second, for as long as a lease of a minute
+/// is in force, hit it once in 150 million leases. A client that may guess by LFILL may write the key anyway.
 pub(super) const TOKEN_BITS: u32 = 53;
 
-/// Tags whose invalidation is remembered while there are leases. Of more, all are forgotten, and older leases fill no
-/// key that is to have tags.
+/// Number of tag invalidations remembered while there are leases. Beyond that all are dropped, and older leases
+/// cannot fill a key that is to have tags.
 const INVALIDATED_MAX: usize = 1024;
 
-/// Leases that are ended in one slice because their time is over.
+/// Expired leases that are ended in one slice.
 const ENDED_PER_SLICE: usize = 64;
 
 /// Whether a key is being loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// By no client.
+    /// No client has a lease.
     Free,
-    /// By the client that has the token.
+    /// The client with the token loads it.
     Leased,
-    /// The time of a lease is just over, and those who waited come first.
+    /// A lease has just expired, and waiting clients come first.
     Promised,
 }
 
-/// What undoes a change, while an attempt is on.
+/// The undo record of a change during an attempt.
 #[derive(Debug)]
 pub(super) enum Undo {
     Given(Leased),
     Ended(Leased, Lease),
 }
 
-/// See the module.
+/// The leases of a shard, see the module.
 #[derive(Default)]
 pub(super) struct Leases {
     pub(super) by_key: HashMap<Leased, Lease>,
     pub(super) by_end: BTreeSet<(u64, usize, u64)>,
     pub(super) holders: Holders,
-    /// Tags that were invalidated while leases were in force, by the hashes of their names, and when: the how-manieth
-    /// that was.
+    /// Tags invalidated while leases were in force, by the hash of the name, with the sequence number of the
+    /// invalidation.
     invalidated: HashMap<Leased, u64>,
     pub(super) invalidations: u64,
-    /// Up to this one invalidations were too many to be remembered.
+    /// Invalidations up to this number were too many to be remembered.
     forgotten: u64,
-    /// What undoes the changes of the attempt that is on.
+    /// Undo records of the current attempt.
     pub(super) undo: Option<Vec<Undo>>,
     seed: Option<Seed>,
     pub(super) published: Option<Arc<Published>>,
 }
 
-/// How a lease ended.
+/// The reason for the end of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     Filled,
@@ -81,7 +84,7 @@ pub(super) enum End {
 }
 
 impl Leases {
-    /// No leases yet; their figures will be published there.
+    /// Creates an empty set of leases that publishes its counts in `published`.
     pub(super) fn published_in(published: Arc<Published>, seed: Seed) -> Leases {
         Leases {
             seed: Some(seed),
@@ -126,7 +129,7 @@ impl Leases {
         Some(lease)
     }
 
-    /// Ends a lease; the key, if clients wait for it.
+    /// Ends a lease. Returns the key if clients wait for it.
     pub(super) fn end(&mut self, leased: Leased, end: End) -> Option<Box<[u8]>> {
         if let (Some(published), true) = (&self.published, self.by_key.contains_key(&leased)) {
             let figures = &published.leases;
@@ -139,7 +142,7 @@ impl Leases {
         }
         self.charged(|leases| {
             let lease = leases.remove(leased)?;
-            // What goes on is copied: the shard gets back what it has paid for.
+            // What is kept outside is a copy: the shard is credited with what it was charged for.
             account::apart(|| {
                 if let Some(undo) = &mut leases.undo {
                     undo.push(Undo::Ended(leased, lease.clone()));
@@ -149,7 +152,7 @@ impl Leases {
         })
     }
 
-    /// The lease that goes if there are too many and a user is to get one more.
+    /// Returns the lease to end if the limit is reached and user `asker` is to get one more.
     pub(super) fn victim(
         &mut self,
         asker: u64,
@@ -166,7 +169,7 @@ impl Leases {
         })
     }
 
-    /// Notes that a client waits for a key, to be served when its lease ends.
+    /// Records that a client waits for a key, to be served when its lease ends.
     pub(super) fn note_waited(&mut self, db: usize, key: &[u8]) {
         let leased = (db, self.hash(key));
         self.charged(|leases| {
@@ -188,7 +191,7 @@ impl Leases {
         self.end(leased, End::Change);
     }
 
-    /// Ends all leases of a database; the keys that clients wait for are looked at by other means.
+    /// Ends all leases of a database; the caller handles the keys that clients wait for.
     pub(super) fn void_db(&mut self, db: usize) {
         let all: Vec<Leased> = self.by_key.keys().copied().collect();
         for leased in all.into_iter().filter(|leased| leased.0 == db) {
@@ -196,7 +199,7 @@ impl Leases {
         }
     }
 
-    /// A tag was invalidated: what was read before must not be stored with it.
+    /// Records that a tag was invalidated: data read before must not be stored with it.
     pub(super) fn note_invalidated(&mut self, db: usize, tag: &[u8]) {
         if self.is_empty() {
             return;
@@ -212,7 +215,7 @@ impl Leases {
         });
     }
 
-    /// Whether one of these tags was invalidated since a lease was given.
+    /// True if one of these tags was invalidated since a lease was given.
     pub(super) fn is_outdated<'t>(
         &self,
         db: usize,
@@ -225,7 +228,7 @@ impl Leases {
         })
     }
 
-    /// Whether a key of a queue is leased.
+    /// True if the lease of a key in a queue is in force.
     pub(super) fn are_in_force(&self, db: usize, key: &[u8], now: Now) -> bool {
         let lease = self.by_key.get(&(db, self.hash(key)));
         lease.is_some_and(|lease| lease.until_ms > now.unix_ms)
@@ -243,7 +246,7 @@ impl Leases {
                     Undo::Given(leased) => {
                         leases.remove(*leased);
                     }
-                    // Copied, so that the shard pays for what it has, and not for what the attempt kept.
+                    // Copied, so that the shard is charged for what it has, and not for what the attempt kept.
                     Undo::Ended(leased, lease) => leases.insert(*leased, lease.clone()),
                 }
             }
@@ -252,7 +255,8 @@ impl Leases {
 }
 
 impl Engine {
-    /// Ends some leases whose time is over; true while more are. The next moment at which one is, if any will be.
+    /// Ends some expired leases. Returns true while more are expired, and the next expiry, `u64::MAX` if there is
+    /// none.
     pub(super) fn end_leases(&mut self, now: Now) -> (bool, u64) {
         for _ in 0..ENDED_PER_SLICE {
             let Some(&(until_ms, db, hash)) = self.waiters.leases.by_end.first() else {

@@ -1,8 +1,8 @@
 //! One shard's keyspace: databases, values, expiry, effects.
 //!
-//! Synchronous and deterministic: time and randomness are handed in. No I/O, no threads, no locks. An [`Engine`] is
-//! `Send`, because the thread that holds the shard's token runs it for that moment, and is never touched by two
-//! threads at once. What other threads may read without the token is in [`published::Published`].
+//! Synchronous and deterministic: the caller passes in time and randomness. No I/O, no threads, no locks. An
+//! [`Engine`] is `Send`, because the thread that currently holds the shard's token runs it; it is never touched by
+//! two threads at once. State that other threads may read without the token is in [`published::Published`].
 
 #![forbid(unsafe_code)]
 
@@ -57,12 +57,12 @@ use evict::budget::Budget;
 use published::{DbCounts, Published};
 use smallvec::SmallVec;
 
-/// A key as routing prepared it: its bytes and their hash, computed once per request.
+/// A key as prepared by routing: its bytes and their hash, computed once per request.
 #[derive(Clone, Copy, Debug)]
 pub struct Key<'a> {
     /// The key itself.
     pub bytes: &'a [u8],
-    /// Keyed hash of all its bytes.
+    /// Keyed hash of all bytes of the key.
     pub hash: u64,
 }
 
@@ -76,30 +76,30 @@ impl<'a> Key<'a> {
     }
 }
 
-/// The moment at which a command runs: frozen for its whole length.
+/// The time at which a command runs, frozen for the whole command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Now {
     /// Milliseconds since the Unix epoch.
     pub unix_ms: u64,
 }
 
-/// What a shard gave up: flushed databases and huge values. Their holder alone knows them any more, so they are freed
-/// without a token.
+/// Data that a shard has released: flushed databases and huge values. Only the owner of this struct still refers to
+/// them, so they are freed without a token.
 pub struct Doomed {
-    /// Each with the number of its keys.
+    /// Each database with its number of keys.
     dbs: Vec<(Db, i64)>,
     values: Vec<value::Trash>,
     tracked: Vec<tracking::Forgotten>,
     freed_bytes: i64,
-    /// Databases that are freed, of which the shard has yet to be told.
+    /// Freed databases that have not yet been reported to the shard.
     freed_dbs: i64,
     budget: Arc<Budget>,
 }
 
-/// A shard that takes no more than this frees what it gives up at once.
+/// A shard that uses no more than this frees released databases immediately.
 const FREED_AT_ONCE_BYTES: i64 = 16 * 1024;
 
-/// Elements of a huge value that are freed together with one segment of a database, as they take about as long.
+/// Elements of a huge value freed in the time of one database segment; the two take about equally long.
 const ELEMENTS_PER_SEGMENT: usize = 256;
 
 impl Doomed {
@@ -107,7 +107,7 @@ impl Doomed {
         self.values.is_empty() && self.dbs.is_empty() && self.tracked.is_empty()
     }
 
-    /// Frees a few segments, or as much of a huge value; true while some are left.
+    /// Frees up to `segments` segments, or a comparable part of a huge value. Returns true while some are left.
     pub fn free_some(&mut self, segments: usize) -> bool {
         // Huge values left the shard's account when they were deleted.
         if let Some(trash) = self.values.last_mut() {
@@ -119,7 +119,7 @@ impl Doomed {
             }
             return !self.is_empty();
         }
-        // What is tracked is on no shard's account.
+        // Tracked keys are not charged to any shard's account.
         if let Some(tracked) = self.tracked.last_mut() {
             if !tracked.drain_some(segments) {
                 self.tracked.pop();
@@ -143,10 +143,10 @@ impl Doomed {
     }
 }
 
-/// A value that is freed when this is dropped. Until then it is on no shard's account: it would count as taken beside
-/// the shards, and as much again would be evicted for it.
+/// A value that is freed on drop. Until then it is charged to no shard's account: it would count as memory used in
+/// addition to the shards', and as much again would be evicted for it.
 pub struct Leaving {
-    /// None once it is freed.
+    /// None once freed.
     trash: Option<value::Trash>,
     budget: Arc<Budget>,
 }
@@ -169,21 +169,21 @@ impl Drop for Leaving {
     }
 }
 
-/// What a hold leaves to be done when its thread has no token any more, so that no command waits for it.
+/// Work that is deferred until the thread has released the token, so that no command waits for it.
 #[derive(Default)]
 pub struct Deferred {
     /// Values too large to be freed under the token.
     pub trash: Vec<Leaving>,
-    /// Tasks that can go on.
+    /// Tasks to wake.
     pub wakes: Vec<Waker>,
-    /// Lines for the log, of what only those want to know who look for it.
+    /// Debug-level log lines.
     pub notes: Vec<String>,
-    /// Has something to deliver that was appended meanwhile.
+    /// The follower that has effects to deliver which were appended meanwhile.
     pub follower: Option<Arc<dyn effect::Follower>>,
 }
 
 impl Deferred {
-    /// Whether there is nothing to do.
+    /// True if there is nothing to do.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.trash.is_empty()
@@ -192,7 +192,7 @@ impl Deferred {
             && self.notes.is_empty()
     }
 
-    /// Takes over what another one has.
+    /// Moves the work of another `Deferred` into this one.
     #[cold]
     pub fn append(&mut self, other: &mut Deferred) {
         if !(other.trash.is_empty() && other.wakes.is_empty() && other.notes.is_empty()) {
@@ -205,7 +205,7 @@ impl Deferred {
         }
     }
 
-    /// Does it. The thread has no token.
+    /// Does the deferred work. The thread must not hold the token.
     pub fn settle(&mut self) {
         if let Some(follower) = self.follower.take() {
             follower.deliver();
@@ -218,85 +218,86 @@ impl Deferred {
     }
 }
 
-/// Where commands stood that change nothing, see [`Engine::reads`].
+/// Counters before a read-only command, see [`Engine::reads`].
 #[derive(Clone, Debug, Default)]
 pub struct Reads {
-    /// Commands counted by then.
+    /// Commands counted so far.
     commands: u64,
-    /// Of each database.
+    /// Counts of each database.
     counts: SmallVec<[DbCounts; 1]>,
-    /// Effects recorded by then.
+    /// Effects recorded so far.
     recorded: usize,
 }
 
-/// All that one shard owns. What each command writes comes first, and then what each command reads, so that few lines
-/// go from core to core with the shard.
+/// The complete state of one shard. Fields that each command writes come first, then fields that each command
+/// reads, so that few cache lines move from core to core with the shard.
 #[repr(C)]
 pub struct Engine {
-    /// What commands changed, for all who follow changes.
+    /// Changes made by commands, for all followers of changes.
     pub effects: Effects,
     dbs: Box<[Option<Box<Db>>]>,
-    /// No database from here on was ever written to, or read from: most clients use the first one alone.
+    /// No database from this index on was ever written or read: most clients use only the first one.
     dbs_end: usize,
     seed: Seed,
     published: Arc<Published>,
-    /// For RANDOMKEY, eviction and the like.
+    /// Random numbers for RANDOMKEY, eviction and the like.
     pub random: Random,
-    /// What is to be done once the token is let go.
+    /// Work to do once the token is released.
     pub deferred: Deferred,
-    /// Who waits for keys of this shard.
+    /// Clients waiting for keys of this shard.
     pub waiters: waiting::Waiters,
-    /// Which keys transactions watch.
+    /// Keys watched by transactions.
     pub watches: watching::Watches,
-    /// Number of the shard among those of the server.
+    /// Index of the shard within the server.
     pub shard: u16,
-    /// The keys that the curve follows, while it is kept.
+    /// The keys sampled for the miss ratio curve, while it is enabled.
     reuse: Option<Box<ReuseDistance>>,
-    /// Until when nothing expires; the same for all shards.
+    /// The time until which nothing expires; shared by all shards.
     pub rest: Arc<expire::Rest>,
-    /// How often the server's hottest keys were used of late.
+    /// Recent use counts of the server's hottest keys.
     pub hot_counts: Arc<hot_counts::HotCounts>,
-    /// Where the fences of locks come from; the same for all shards.
+    /// The source of fencing tokens for locks; shared by all shards.
     pub fence_source: Arc<fences::FenceSource>,
-    /// Databases that FLUSHALL, FLUSHDB or SWAPDB gave up, freed in slices.
+    /// Databases released by FLUSHALL, FLUSHDB or SWAPDB, freed in slices.
     doomed: Vec<(Db, i64)>,
-    /// Databases that were given up before a snapshot was through with them.
+    /// Databases released before a snapshot had finished with them.
     #[expect(
         clippy::vec_box,
         reason = "they come and go as the boxes that they are in"
     )]
     flushed_unsaved: Vec<Box<Db>>,
-    /// Collections that were, too; charged to no account.
+    /// Collections released likewise; charged to no account.
     left_unsaved: VecDeque<value::Trash>,
-    /// Huge values, freed in slices too.
+    /// Huge values, also freed in slices.
     doomed_values: Vec<value::Trash>,
-    /// What can be undone, if anything.
+    /// The undo state of the current attempt, if any.
     attempt: Option<Box<undo::Attempt>>,
     budget: Arc<Budget>,
-    /// By which rules keys are ordered, if they are.
+    /// The rules that order keys for eviction, if they are ordered.
     order: Option<evict::order::Rules>,
-    /// In a cluster, whose slots' keys are kept apart: how many shards there are.
+    /// The number of shards, if keys are kept apart by slot, as in a cluster.
     slot_shards: Option<u16>,
-    /// What requests for its slots took, where that is counted.
+    /// Resources used by requests per slot, if counted.
     slot_usage: slot_usage::SlotUsage,
-    /// Slots whose keys are on their way to here, and which no client is shown.
+    /// Slots that are being imported and whose keys are hidden from clients.
     coming: BTreeSet<u16>,
-    /// What was evicted since a part of the budget last moved here: of all memory, then of each database's share.
+    /// Bytes evicted since this shard last received a part of the budget: of all memory, then of each database's
+    /// share.
     untraded_bytes: SmallVec<[i64; 2]>,
-    /// What was tracked of flushed databases, freed in slices as well.
+    /// Tracked keys of flushed databases, also freed in slices.
     doomed_tracked: Vec<tracking::Forgotten>,
-    /// What had been counted of reads when the command that runs began, if it said that it may do nothing.
+    /// Read counters from before the current command, if it declared that it may have no effect.
     reads_before: Reads,
 }
 
-/// The engine of a shard, if it is among those in hand.
+/// Returns the engine of a shard, if it is among the locked ones.
 pub fn engine_of<'e>(engines: &'e mut [&mut Engine], shard: u16) -> Option<&'e mut Engine> {
     let engine = engines.iter_mut().find(|engine| engine.shard == shard);
     engine.map(|engine| &mut **engine)
 }
 
 impl Engine {
-    /// An engine with so many databases, all of them empty and without memory of their own.
+    /// Creates an engine with `database_count` databases, all empty and without memory of their own.
     pub fn new(database_count: usize, seed: Seed, random_seed: u64) -> Engine {
         #[cfg(test)]
         basalt_core::base::sizes::shrink();
@@ -332,13 +333,13 @@ impl Engine {
         }
     }
 
-    /// A command of a connection begins, see [`Effects::begin`].
+    /// Begins a command of a connection, see [`Effects::begin`].
     #[inline]
     pub fn begin_command(&mut self, client: u64, stamp: u64, only_reads: bool) {
         self.effects.begin(client, stamp, only_reads);
     }
 
-    /// Where commands stand that change nothing, for [`Engine::forget_reads_since`].
+    /// Returns the counters that read-only commands change, for [`Engine::forget_reads_since`].
     #[inline]
     pub fn reads(&self) -> Reads {
         Reads {
@@ -348,14 +349,15 @@ impl Engine {
         }
     }
 
-    /// Commands that looked keys up since then will be run again: what they looked up is not counted twice, and what
-    /// they missed is not told twice. What was deleted meanwhile, because its time had come, stays so.
+    /// Takes back the lookup counts since `then`, because the commands will run again: their lookups are not
+    /// counted twice and their misses are not reported twice. Keys that expired and were deleted meanwhile stay
+    /// deleted.
     pub fn forget_reads_since(&mut self, then: &Reads) {
         self.published.commands.set(then.commands);
         for db in 0..self.dbs_end {
-            // A database that was not read from by then had no look-ups.
+            // A database that was not read by then had no lookups.
             let kept = then.counts.get(db).copied().unwrap_or_default();
-            // What has expired meanwhile stays so.
+            // Keys that have expired meanwhile stay expired.
             let now = self.published.counts(db);
             self.published.recount(
                 db,
@@ -369,14 +371,14 @@ impl Engine {
         self.effects.forget_misses(then.recorded);
     }
 
-    /// What was counted in each database that was ever used.
+    /// Returns the counts of each database that was ever used.
     fn counts(&self) -> SmallVec<[DbCounts; 1]> {
         (0..self.dbs_end)
             .map(|db| self.published.counts(db))
             .collect()
     }
 
-    /// Look-ups in a database are about to be counted.
+    /// Prepares for counting lookups in a database.
     #[inline]
     fn note_look_ups(&mut self, db: usize) {
         if db >= self.dbs_end {
@@ -384,35 +386,36 @@ impl Engine {
         }
     }
 
-    /// A command begins that may find that it has to run elsewhere, see [`Engine::forget_reads`].
+    /// Begins a command that may turn out to have to run elsewhere, see [`Engine::forget_reads`].
     #[inline]
     pub fn keep_reads(&mut self) {
         self.reads_before = self.reads();
     }
 
-    /// The command that began with [`Engine::keep_reads`] did nothing, and will be run again.
+    /// Takes back the counts of the command that began with [`Engine::keep_reads`]: it did nothing and will run
+    /// again.
     #[cold]
     pub fn forget_reads(&mut self) {
         let before = std::mem::take(&mut self.reads_before);
         self.forget_reads_since(&before);
     }
 
-    /// What others may see of this shard without its token.
+    /// Returns the part of this shard's state that is readable without its token.
     pub fn published(&self) -> &Arc<Published> {
         &self.published
     }
 
-    /// The hash key of all tables.
+    /// Returns the hash key of all tables.
     pub fn seed(&self) -> Seed {
         self.seed
     }
 
-    /// How many databases there are.
+    /// Returns the number of databases.
     pub fn database_count(&self) -> usize {
         self.dbs.len()
     }
 
-    /// A database, if it was ever written to.
+    /// Returns a database, if it was ever written to.
     pub fn db(&self, index: usize) -> Option<&Db> {
         self.dbs[index].as_deref()
     }
@@ -421,12 +424,12 @@ impl Engine {
         self.dbs[index].as_deref_mut()
     }
 
-    /// Makes room for so many keys in an empty database, which may take some milliseconds.
+    /// Reserves capacity for `keys` keys in an empty database, which may take some milliseconds.
     pub fn reserve(&mut self, index: usize, keys: usize, now: Now) {
         self.db_or_create(index, now).reserve(keys);
     }
 
-    /// Lays a database out for so many keys, or for those that it has, which may take some milliseconds.
+    /// Resizes a database for `keys` keys, or for its current number if larger, which may take some milliseconds.
     pub fn refit(&mut self, index: usize, keys: usize) {
         if let Some(db) = self.db_mut(index) {
             db.refit(keys);
@@ -458,13 +461,14 @@ impl Engine {
         slot.as_deref_mut().expect("created above")
     }
 
-    /// The entry of a key, without counting, touching or deleting anything: for keys that were just looked up.
+    /// Returns the entry of a key without counting, touching or deleting anything, for keys that were just looked
+    /// up.
     pub fn peek(&self, db: usize, key: &Key<'_>) -> Option<EntryRef<'_, value::Object>> {
         let db = self.db(db)?;
         Some(db.at(db.find(key)?))
     }
 
-    /// Whether there is a key whose time is not over. Nothing is counted, touched or deleted.
+    /// True if the key exists and has not expired. Nothing is counted, touched or deleted.
     pub fn has_key(&self, db: usize, key: &Key<'_>, now: Now) -> bool {
         let Some(db) = self.db(db) else {
             return false;
@@ -473,7 +477,7 @@ impl Engine {
         place.is_some_and(|place| !db.is_gone(db.at(place), now.unix_ms))
     }
 
-    /// A view on one database at one moment.
+    /// Returns a view of one database at one time.
     pub fn keyspace(&mut self, db: usize, now: Now) -> keyspace::Keyspace<'_> {
         keyspace::Keyspace::new(self, db, now)
     }
@@ -485,7 +489,7 @@ impl Engine {
         }
         self.expire_watched([first, second], now);
         self.exchange(first, second);
-        // Redis tells no client, and leaves clients that cache with values of the other database.
+        // Redis does not invalidate here, which leaves caching clients with values of the other database.
         self.void_caches();
         self.note_swap(first, second);
         self.waiters.database_changed(first);
@@ -496,7 +500,7 @@ impl Engine {
     }
 
     fn exchange(&mut self, first: usize, second: usize) {
-        // Both first: a table that moves blanks the place it had, which may be the other one's by then.
+        // Hide both first: a table that moves blanks its old address, which may belong to the other one by then.
         for index in [first, second] {
             if let Some(db) = self.dbs[index].as_deref_mut() {
                 db.hide();
@@ -512,8 +516,8 @@ impl Engine {
         }
     }
 
-    /// Deletes what has expired of the watched names of two databases: it is as good as absent, and must not seem to go
-    /// later on, from the other one.
+    /// Deletes watched keys that have expired in two databases: an expired key counts as absent, and must not
+    /// appear to be deleted later from the other database.
     fn expire_watched(&mut self, dbs: [usize; 2], now: Now) {
         if self.watches.is_empty() {
             return;
@@ -526,7 +530,7 @@ impl Engine {
         }
     }
 
-    /// Watched keys that are in either of two databases count as changed when these are exchanged.
+    /// Marks watched keys that are in either of two databases as changed when these are swapped.
     fn note_swap(&mut self, first: usize, second: usize) {
         if self.watches.is_empty() {
             return;
@@ -546,7 +550,7 @@ impl Engine {
         }
     }
 
-    /// Whatever anybody cached is void.
+    /// Invalidates everything that any client has cached.
     fn void_caches(&mut self) {
         if let Some(forgotten) = self.effects.void_all() {
             self.doomed_tracked.push(forgotten);
@@ -554,7 +558,7 @@ impl Engine {
         }
     }
 
-    /// Remembers that a connection which caches read a key; see [`Effects::track`].
+    /// Records that a connection with client-side caching read a key; see [`Effects::track`].
     #[cold]
     pub fn track(&mut self, key: &Key<'_>, client: u64, keys_max: u64) {
         let seed = self.seed;
@@ -562,18 +566,18 @@ impl Engine {
             .track(key, client, seed, keys_max, &mut self.random);
     }
 
-    /// Forgets some keys that are tracked, if there are too many; see [`Effects::limit_tracked`].
+    /// Drops some tracked keys if there are too many; see [`Effects::limit_tracked`].
     pub fn limit_tracked(&mut self, keys_max: u64, budget: usize) -> bool {
         self.effects
             .limit_tracked(keys_max, budget, &mut self.random)
     }
 
-    /// Empties all databases, see [`Engine::flush_db`]; how many keys there were.
+    /// Empties all databases, see [`Engine::flush_db`]. Returns the number of keys removed.
     pub fn flush_all(&mut self) -> usize {
         (0..self.database_count()).map(|db| self.flush_db(db)).sum()
     }
 
-    /// Empties one database; the memory is given back in slices, see [`Engine::take_doomed`].
+    /// Empties one database; its memory is freed in slices, see [`Engine::take_doomed`].
     pub fn flush_db(&mut self, index: usize) -> usize {
         self.void_caches();
         self.published.emptied.add(1);
@@ -590,7 +594,7 @@ impl Engine {
             self.watches
                 .database_changed(index, stamp, |key| db.find(&Key::new(key, seed)).is_some());
         }
-        // What is drained later must not blank the place of the database that follows.
+        // Draining it later must not blank the published address of its successor.
         db.hide();
         self.published.clear_db(index);
         match &mut self.attempt {
@@ -600,12 +604,12 @@ impl Engine {
         removed
     }
 
-    /// Gives a database up; its memory comes back in slices, but for the smallest.
+    /// Releases a database. Its memory is freed in slices, unless it is very small.
     fn doom(&mut self, db: Box<Db>) {
         if db.is_saving() {
             return self.keep_unsaved(db);
         }
-        // The database leaves its box, which is freed at the end of the block, and the list of the doomed may grow.
+        // The database is moved out of its box, which is freed at the end of the block, and `doomed` may grow.
         let before = basalt_core::alloc::account::charged_bytes();
         let is_small = self.published.used_bytes() <= FREED_AT_ONCE_BYTES;
         if is_small {
@@ -624,7 +628,7 @@ impl Engine {
         }
     }
 
-    /// Hands out what flushes gave up, to be freed without the token.
+    /// Hands out data released by flushes, to be freed without the token.
     pub fn take_doomed(&mut self) -> Doomed {
         self.published.set_doomed(false);
         Doomed {
@@ -637,7 +641,7 @@ impl Engine {
         }
     }
 
-    /// Takes back from the shard's account what the freeing of its doomed databases gave back.
+    /// Subtracts the memory of freed databases from the shard's account.
     pub fn settle(&mut self, doomed: &mut Doomed) {
         self.published
             .add_used(-std::mem::take(&mut doomed.freed_bytes));
@@ -645,7 +649,7 @@ impl Engine {
             .add_freeing(-std::mem::take(&mut doomed.freed_dbs));
     }
 
-    /// Bytes that the allocator handed out for this shard's data.
+    /// Returns the bytes allocated for this shard's data.
     pub fn used_bytes(&self) -> i64 {
         self.published.used_bytes()
     }

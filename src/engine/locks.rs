@@ -1,26 +1,26 @@
-//! The fences of locks, as handlers and loaders give and ask them; see [`fences`](super::fences).
+//! Access to the fencing tokens of locks for handlers and loaders; see [`fences`](super::fences).
 //!
-//! A lock is held, and so never evicted, from when it gets its fence for as long as it is what LOCK has made
-//! ([`Db`](super::db::Db), `lock_bytes`). All of these take a sixteenth of the limit at most, whichever shards they are
-//! in: their bytes are counted in one place for all shards, and a lock that finds no room there is not held. Threads
-//! that look at one moment may exceed it by a small lock each, and locks that are taken again and again by the digits
-//! of their counts. A replica holds what its primary held, without a look at its own limit.
+//! A lock is held, and so never evicted, from the moment it gets its fence for as long as it has the form that LOCK
+//! creates ([`Db`](super::db::Db), `lock_bytes`). Held locks use at most a sixteenth of the memory limit over all
+//! shards: their bytes are counted in one place for all shards, and a lock that finds no capacity there is not
+//! held. Threads that check concurrently may exceed it by one small lock each, and locks that are taken repeatedly
+//! may exceed it by the digits of their counts. A replica holds what its primary held, regardless of its own limit.
 
 use super::db::eviction::{LOCK_BYTES_MAX, beside_lock};
 use super::fences::{Fence, TooFar};
 use super::keyspace::Keyspace;
 use super::{Engine, Key, Now};
 
-/// The part of the limit of memory that locks may take, as they are not evicted while they are held.
+/// The fraction of the memory limit that held locks may use, as they are not evicted.
 const LOCKS_PART: u64 = 16;
 
 /// Bytes of a lock's hash beside the names of its key and its owner, at most.
 const ENTRY_BYTES: usize = 40;
 
-/// Further bytes of the hash if the owner's name is too long for a small hash.
+/// Additional bytes of the hash if the owner's name is too long for a small hash.
 const TABLE_BYTES: usize = 352;
 
-/// Upper estimate of a lock's bytes, by key and owner. `is_small` says whether it will be a small hash.
+/// Returns an upper estimate of a lock's bytes, by key and owner. `is_small` tells whether it will be a small hash.
 fn coming_bytes(key: &[u8], owner: &[u8], is_small: bool) -> usize {
     let names = key.len() + owner.len();
     // Allocators round up.
@@ -32,15 +32,15 @@ fn coming_bytes(key: &[u8], owner: &[u8], is_small: bool) -> usize {
 }
 
 impl Keyspace<'_> {
-    /// Whether a lock of this key and this owner may be made: there is room among those that are held, or it is too
-    /// large to be one of these. `is_small` says whether it will be a small hash.
+    /// True if a lock with this key and owner may be created: there is capacity for another held lock, or it is too
+    /// large to be held at all. `is_small` tells whether it will be a small hash.
     pub fn may_hold(&mut self, key: &[u8], owner: &[u8], is_small: bool) -> bool {
         let bytes = coming_bytes(key, owner, is_small);
         bytes > LOCK_BYTES_MAX || bytes as u64 <= self.engine().room_for_locks()
     }
 
-    /// The lock under a key, which has a fence and has got another deadline, is held again, if it was not and there is
-    /// room.
+    /// Holds the lock under a key again if it was not held and there is capacity. The lock has a fence and was
+    /// given a new deadline.
     pub fn hold(&mut self, key: &[u8]) {
         let (db, room) = (self.db_index(), self.engine().room_for_locks());
         if let Some(db) = self.engine().db_mut(db) {
@@ -48,14 +48,14 @@ impl Keyspace<'_> {
         }
     }
 
-    /// The fence of the lock under a key, if it was drawn for this owner.
+    /// Returns the fencing token of the lock under a key, if it was issued to this owner.
     pub fn fence(&mut self, key: &[u8], owner: &[u8]) -> Option<u64> {
         let db = self.db_index();
         let fence = self.engine().db(db)?.fence(key)?;
         fence.is_of(owner).then_some(fence.number)
     }
 
-    /// Draws a fence for the owner of the lock under a key, which is there.
+    /// Issues a fencing token to the owner of the lock under a key, which must exist.
     pub fn draw_fence(&mut self, key: &[u8], owner: &[u8]) -> Fence {
         let (db, now) = (self.db_index(), self.now());
         let engine = self.engine();
@@ -69,7 +69,7 @@ impl Keyspace<'_> {
 }
 
 impl Engine {
-    /// Bytes that more locks may take which are not evicted while they are held.
+    /// Returns the bytes still available for held locks, which are not evicted.
     fn room_for_locks(&self) -> u64 {
         let budget = self.budget();
         match u64::try_from(budget.limit_bytes()).unwrap_or(0) {
@@ -80,8 +80,8 @@ impl Engine {
         }
     }
 
-    /// Another server has drawn a fence for the lock under a key, or this one before: all that are drawn here are
-    /// larger, and the lock has it, if its key is here.
+    /// Takes over the fence that another server, or an earlier run of this one, has issued for the lock under a
+    /// key: all tokens issued here from now on are larger, and the lock gets the fence if its key is here.
     pub fn note_fence(
         &mut self,
         db: usize,
@@ -126,7 +126,7 @@ mod tests {
         }
     }
 
-    /// Shards on one budget.
+    /// Creates shards that share one budget.
     fn shards(count: usize) -> (Vec<Engine>, Arc<Budget>) {
         let engines = (0..count).map(|shard| Engine::new(2, SEED, shard as u64 + 1));
         let mut engines: Vec<Engine> = engines.collect();
@@ -139,7 +139,7 @@ mod tests {
         (engines, budget)
     }
 
-    /// Makes a lock as LOCK does; whether it may.
+    /// Creates a lock as LOCK does. Returns whether that was allowed.
     fn lock(engine: &mut Engine, name: &str, owner: &[u8]) -> bool {
         let (key, rules) = (Key::new(name.as_bytes(), SEED), rules());
         let mut keyspace = engine.keyspace(0, NOW);
@@ -223,7 +223,7 @@ mod tests {
             if !is_held {
                 assert_eq!(budget.held_bytes(), both / 2, "{what}");
             }
-            // It comes back by LOCK and its kin alone, and only if it is what these have made.
+            // The lock is held again only through LOCK and its kin, and only if it has the form that these create.
             change(&mut engines[1], "l", |hash| _ = hash.remove(b"f"));
             assert_eq!(held_keys(&engines), 1 + u64::from(is_held), "{what}");
         }
@@ -245,7 +245,7 @@ mod tests {
         assert_eq!((held_keys(&engines), budget.held_bytes()), (0, 0));
         engines[0].undo_attempt();
         assert_eq!((held_keys(&engines), budget.held_bytes()), before);
-        // A committed change stays, and an undone attempt makes no lock held that was not held before.
+        // A committed change stays, and an undone attempt does not hold a lock that was not held before.
         engines[0].begin_attempt();
         change(&mut engines[0], "l", |hash| set(hash, b"f", b"v"));
         engines[0].commit_attempt();
@@ -289,7 +289,7 @@ mod tests {
             );
             assert_eq!(held_keys(&engines), taken, "each of them is held");
             let last = format!("last{end}");
-            // A shard that has none makes one as soon as any other has released some.
+            // A shard without locks can create one as soon as any other shard has released some.
             assert!(!lock(&mut engines[63], &last, &owner));
             for number in 0..8 {
                 let name = format!("{number}{end}");
@@ -322,7 +322,7 @@ mod tests {
         let place = keyspace.find_write(&key).expect("it is there");
         keyspace.set_deadline(&key, place, None);
         assert_eq!(budget.held_bytes(), 0);
-        // PEXPIRE brings its end back and does not hold it; LOCKEXTEND does.
+        // PEXPIRE restores its deadline and does not hold it; LOCKEXTEND does.
         let mut keyspace = engines[0].keyspace(0, NOW);
         keyspace.set_deadline(&key, place, Some(NOW.unix_ms + 1_000));
         assert_eq!(budget.held_bytes(), 0);

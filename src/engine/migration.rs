@@ -1,10 +1,10 @@
-//! What MIGRATE does with the shards of its keys in hand: dumping them, and deleting what arrived elsewhere.
+//! The part of MIGRATE that runs with the shards of its keys locked: dumping keys, and deleting those that arrived.
 //!
-//! Between the two no thread holds the shards, so the keys are watched meanwhile, as a transaction watches: one that
-//! changed is not deleted but says so, and is dumped again. Clients that come later are held back by the session, see
-//! `session::pause`; what is left are commands that were under way, waiters that were served, and expiry.
+//! Between the two the shards are unlocked, so the keys are watched meanwhile, as by a transaction: a key that
+//! changed is reported instead of deleted, and dumped again. Later clients are held back by the session, see
+//! `session::pause`; what remains are commands that were in flight, waiters that were served, and expiry.
 //!
-//! Invariant: a key that is collected to be moved is watched until it is settled.
+//! Invariant: a key collected for migration is watched until it is settled.
 
 use super::effect::Event;
 use super::record::Audience;
@@ -14,63 +14,63 @@ use super::watching::Watched;
 use super::{Engine, Now, engine_of};
 use basalt_core::structures::block::Content;
 
-/// One key on its way.
+/// A key that is being migrated.
 #[derive(Debug)]
 pub struct Moving {
-    /// The key as it is watched.
+    /// The key and its watch.
     pub watched: Watched,
-    /// Where it stands.
+    /// State of the migration of this key.
     pub state: State,
 }
 
-/// Where a key stands.
+/// State of a key's migration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// The key is to be dumped.
     Wanted,
-    /// There was no such key.
+    /// There is no such key.
     Absent,
     /// The key was dumped.
     Dumped,
     /// The other server has it.
     Arrived,
-    /// The key is here no more, or for good.
+    /// The key is gone from here, or stays here for good.
     Settled,
 }
 
-/// What is to be done with the shards in hand.
+/// The step to run with the shards locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Task {
     Collect,
     Settle,
 }
 
-/// See the module.
+/// A migration of keys, see the module.
 #[derive(Debug)]
 pub struct Transfer {
-    /// The keys.
+    /// The keys to migrate.
     pub keys: Vec<Moving>,
-    /// Requests that bring about there what is here.
+    /// Requests that restore the keys on the other server.
     pub requests: Vec<u8>,
-    /// The largest stamp of what was done so far.
+    /// The largest stamp seen so far.
     pub stamp: u64,
     task: Task,
     options: Options,
 }
 
-/// How keys are dumped.
+/// Options of dumping.
 #[derive(Clone, Copy, Debug)]
 struct Options {
     is_moving: bool,
     replaces: bool,
     compresses: bool,
     is_again: bool,
-    /// The other server is about to get the slot of the keys, and takes them before it has it.
+    /// The other server is about to receive the keys' slot, and accepts them before it owns the slot.
     is_importing: bool,
 }
 
 impl Transfer {
-    /// Keys that are to be dumped; `is_moving` if they are to be deleted in the end.
+    /// Creates a transfer that dumps keys; `is_moving` if they are deleted in the end.
     pub fn new(keys: Vec<Moving>, is_moving: bool, replaces: bool, compresses: bool) -> Transfer {
         Transfer {
             keys,
@@ -87,14 +87,14 @@ impl Transfer {
         }
     }
 
-    /// The other server is a node of the same cluster, and may not have the slot of the keys yet.
+    /// Sets whether the other server is a node of the same cluster that may not own the keys' slot yet.
     #[must_use]
     pub fn between_nodes(mut self, is_so: bool) -> Transfer {
         self.options.is_importing = is_so;
         self
     }
 
-    /// The shards that it needs, ascending.
+    /// Returns the shards of the keys, ascending.
     pub fn shards(&self) -> Vec<u16> {
         let mut shards: Vec<u16> = self.keys.iter().map(|key| key.watched.shard).collect();
         shards.sort_unstable();
@@ -102,23 +102,24 @@ impl Transfer {
         shards
     }
 
-    /// Next, keys that are wanted are dumped as requests of RESTORE. The second time they replace what arrived first,
-    /// and keys that are here no more are deleted there too.
+    /// Selects as the next step: dump wanted keys as requests of RESTORE. A second dump replaces what arrived
+    /// first, and also deletes keys at the destination that are gone from here.
     pub fn collect(&mut self) {
         self.task = Task::Collect;
     }
 
-    /// Next, keys that arrived are deleted, unless they changed: those are wanted again. No key is watched any more.
+    /// Selects as the next step: delete keys that arrived, except changed ones, which are wanted again. Ends all
+    /// watches.
     pub fn settle(&mut self) {
         self.task = Task::Settle;
     }
 
-    /// How many keys stand there.
+    /// Returns the number of keys in a state.
     pub fn count(&self, state: State) -> usize {
         self.keys.iter().filter(|key| key.state == state).count()
     }
 
-    /// Does it, with the shards in hand.
+    /// Runs the selected step, with the shards locked.
     pub fn run(&mut self, engines: &mut [&mut Engine], now: Now) {
         let mut requests = std::mem::take(&mut self.requests);
         requests.clear();
@@ -150,7 +151,7 @@ impl Transfer {
         self.agree(engines);
         log_deletions(engines, &gone);
         if self.task == Task::Collect {
-            // What happens to any of the keys from now on is stamped later than this.
+            // Later changes of any of the keys get a larger stamp than this.
             for moving in &mut self.keys {
                 moving.watched.stamp = self.stamp;
             }
@@ -160,7 +161,7 @@ impl Transfer {
         self.requests = requests;
     }
 
-    /// All shards know the largest stamp that any of them knows.
+    /// Raises all shards to the largest stamp of any of them.
     fn agree(&mut self, engines: &mut [&mut Engine]) {
         let stamps = engines.iter().map(|engine| engine.effects.stamp());
         self.stamp = stamps.fold(self.stamp, u64::max);
@@ -170,7 +171,7 @@ impl Transfer {
     }
 }
 
-/// Writes the request that restores a key as it is now, and begins to watch it.
+/// Writes the request that restores a key in its current state, and begins to watch it.
 fn dump(
     engine: &mut Engine,
     watched: &Watched,
@@ -212,8 +213,8 @@ fn dump(
     State::Dumped
 }
 
-/// Writes the request that deletes a key where DEL would be sent elsewhere: its time has been over for long when it is
-/// restored.
+/// Writes the request that deletes a key at the destination, where DEL would be redirected: it restores a key that
+/// has long expired.
 #[cold]
 fn restore_nothing(key: &[u8], requests: &mut Vec<u8>) {
     const EMPTY_TEXT: [u8; 2] = [0, 0];
@@ -230,7 +231,7 @@ fn restore_nothing(key: &[u8], requests: &mut Vec<u8>) {
     commands::append(requests, &parts);
 }
 
-/// Logs that these keys, which are all of one database, were deleted.
+/// Logs the deletion of these keys, which all belong to one database.
 fn log_deletions(engines: &mut [&mut Engine], gone: &[(usize, Box<[u8]>)]) {
     if let (Some(engine), Some((db, _))) = (engines.first_mut(), gone.first())
         && engine.effects.is_logging()
@@ -243,7 +244,7 @@ fn log_deletions(engines: &mut [&mut Engine], gone: &[(usize, Box<[u8]>)]) {
     }
 }
 
-/// Deletes a key that arrived, unless it changed; where it stands then, and whether it was there.
+/// Deletes a key that arrived, unless it changed. Returns its new state, and whether a key was deleted.
 fn settle(engine: &mut Engine, watched: &Watched, now: Now) -> (State, bool) {
     watched.expire(engine, now);
     let changed = engine
@@ -341,7 +342,7 @@ mod tests {
         assert_eq!(requests.matches("RESTORE").count(), 1);
         assert!(requests.contains("two") && requests.contains("REPLACE"));
         assert!(requests.contains("*2\r\n$3\r\nDEL\r\n$4\r\ngone\r\n"));
-        // The other server took neither: both stay as they are, and no transfer watches them.
+        // The other server accepted neither: both stay, and no transfer watches them.
         transfer.settle();
         run(&mut transfer, &mut engine);
         assert!(engine.watches.is_empty());

@@ -1,8 +1,8 @@
-//! The keys that the miss-ratio curve follows: what the keyspace tells [`ReuseDistance`] of.
+//! Feeds the miss ratio curve: reports uses of sampled keys to [`ReuseDistance`].
 //!
-//! On the paths of commands stands one comparison of the key's hash with a published threshold, which lies in the line
-//! that the command touches anyway. All else is here, and off the path. The curve knows keys by their hash, so keys of
-//! one name in two databases are one to it.
+//! Command paths contain a single comparison of the key's hash with a published threshold, which lies in a cache
+//! line that the command touches anyway. Everything else is here, off the hot path. The curve identifies keys by
+//! their hash, so keys of one name in two databases are one to it.
 
 use super::published::DbCounts;
 use super::{Engine, Key, Now};
@@ -10,7 +10,7 @@ use basalt_core::structures::reuse_distance::{ReuseDistance, Totals};
 use basalt_core::structures::table::Place;
 
 impl Engine {
-    /// Begins to keep the curve, or ends it, as is wanted.
+    /// Turns the curve on or off, as wanted.
     pub fn switch_curve(&mut self, now: Now) {
         if !self.published.has_curve_to_switch() {
             return;
@@ -37,7 +37,7 @@ impl Engine {
         }
     }
 
-    /// A followed key was looked up by a command that reads it.
+    /// Reports that a command read a sampled key.
     #[cold]
     #[inline(never)]
     pub(super) fn followed_was_read(&mut self, bytes: Option<usize>, key: &Key<'_>, now: Now) {
@@ -48,7 +48,7 @@ impl Engine {
         }
     }
 
-    /// A followed key was written, or is about to be.
+    /// Reports that a sampled key was written, or is about to be.
     #[cold]
     #[inline(never)]
     pub(super) fn followed_was_written(&mut self, bytes: usize, key: &Key<'_>, now: Now) {
@@ -59,8 +59,8 @@ impl Engine {
         }
     }
 
-    /// To be called before an entry is deleted, or expires. Eviction does not: an evicted key would have been found in
-    /// a larger cache, which is what the curve is about.
+    /// Must be called before an entry is deleted, or expires. Eviction does not call it: a larger cache would still
+    /// hold an evicted key, which is what the curve measures.
     #[inline]
     pub(super) fn leaves(&mut self, db: usize, place: Place) {
         if let Some(db) = self.dbs[db].as_deref()
@@ -81,7 +81,7 @@ impl Engine {
         }
     }
 
-    /// All keys of a database went. Those of others are followed anew.
+    /// Drops all sampled keys, as a database was emptied. Keys of other databases are sampled anew.
     pub(super) fn follow_none(&mut self) {
         if let Some(reuse) = &mut self.reuse {
             reuse.clear();
@@ -105,7 +105,7 @@ mod tests {
         engine
     }
 
-    /// Keys that are followed from the start.
+    /// Returns names of keys that are sampled from the start.
     fn followed(engine: &Engine, count: usize) -> Vec<String> {
         (0..)
             .map(|number| format!("key{number}"))
@@ -142,7 +142,7 @@ mod tests {
         assert!(get(&mut engine, &names[0], 1_000));
         let estimate = engine.published().curve.estimate([0, 1 << 40]);
         assert!(estimate.reads > 0.0 && estimate.misses[1] == 0.0);
-        // What was deleted or has expired would be found by no cache, however large.
+        // A deleted or expired key would be found by no cache, however large.
         let key = Key::new(names[1].as_bytes(), SEED);
         let mut keyspace = engine.keyspace(0, Now { unix_ms: 1_000 });
         let place = keyspace.find_write(&key).expect("it is there");

@@ -1,4 +1,4 @@
-//! Notes: records that change something at servers of this kind, and nothing at others.
+//! Notes: records that servers of this kind apply and other servers ignore.
 //!
 //! ```text
 //! COMMAND INFO basalt:note TAG ADD key tag …
@@ -10,24 +10,24 @@
 //!                          SLOTS OVER name
 //! ```
 //!
-//! Redis and Valkey look up commands of these names and drop the answer: as replicas, from an append-only file, in
-//! transactions, and when slots come to them. This server runs the words behind the head as a command, if a primary,
-//! a file or a node that moves slots here has sent them.
+//! Redis and Valkey look up commands of these names and drop the reply: as replicas, from an append-only file, in
+//! transactions, and during slot migration. This server runs the words behind the head as a command if they come
+//! from a primary, a file or a node that migrates slots here.
 //!
-//! No client can have a note logged. COMMAND changes nothing and is not sent to replicas, so no request of that name is
-//! ever logged, and no other command is logged under that name. A client that sends the same bytes is answered as by
-//! COMMAND INFO.
+//! Clients cannot cause a note to be logged. COMMAND changes nothing and is not sent to replicas, so no request of
+//! that name is ever logged, and no other command is logged under that name. A client that sends the same bytes
+//! gets the reply of COMMAND INFO.
 
-/// The words in front of each note.
+/// The words at the start of each note.
 pub const HEAD: [&[u8]; 3] = [b"COMMAND", b"INFO", b"basalt:note"];
 
-/// Tags in one record at most. Redis takes a million arguments from its primary.
+/// Maximum number of tags in one record. Redis takes a million arguments from its primary.
 const TAGS_MAX: usize = 4096;
 
-/// Bytes of tags in one record at most. Redis takes 512 MiB from its primary.
+/// Maximum bytes of tags in one record. Redis takes 512 MiB from its primary.
 const TAGS_BYTES_MAX: usize = 1024 * 1024;
 
-/// Whether so many arguments, of which each can be read, are a note.
+/// True if `count` arguments, each readable through `argument`, are a note.
 pub fn is_note<'a>(count: usize, argument: impl Fn(usize) -> &'a [u8]) -> bool {
     count > HEAD.len()
         && HEAD
@@ -36,12 +36,12 @@ pub fn is_note<'a>(count: usize, argument: impl Fn(usize) -> &'a [u8]) -> bool {
             .all(|(at, word)| argument(at) == *word)
 }
 
-/// A note's arguments.
+/// Returns a note's arguments: the head and `words`.
 pub fn words<'a>(words: &[&'a [u8]]) -> Vec<&'a [u8]> {
     [&HEAD[..], words].concat()
 }
 
-/// Cuts tags into pieces, each of which one record can tell.
+/// Splits tags into pieces that fit into one record each.
 pub fn pieces<'a, 't>(mut tags: &'a [&'t [u8]]) -> impl Iterator<Item = &'a [&'t [u8]]> {
     std::iter::from_fn(move || {
         let mut bytes = 0;
@@ -50,7 +50,7 @@ pub fn pieces<'a, 't>(mut tags: &'a [&'t [u8]]) -> impl Iterator<Item = &'a [&'t
             bytes <= TAGS_BYTES_MAX
         };
         let count = tags.iter().take(TAGS_MAX).take_while(fits).count();
-        // A tag is never as long as a piece; should it be, it is one by itself.
+        // A tag is never as long as a piece; if it were, it would be a piece by itself.
         let (piece, rest) = tags.split_at(count.max(1).min(tags.len()));
         tags = rest;
         (!piece.is_empty()).then_some(piece)

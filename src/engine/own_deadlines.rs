@@ -1,13 +1,13 @@
-//! Which keys of a replica's database have a deadline that a client gave them here, though there is a primary.
+//! The keys of a replica's database whose deadline was set by a client here, not by the primary.
 
 use std::collections::HashMap;
 
 use basalt_core::structures::wheel::{ITEM, Wheel};
 
-/// See the module.
+/// Deadlines set on this replica, see the module.
 pub(super) struct OwnDeadlines {
     wheel: Wheel,
-    /// When an item fires: a deadline that is moved over and over does not pile items up.
+    /// The time at which each item fires, so that a deadline that is moved repeatedly does not pile up items.
     armed: HashMap<u64, u64>,
 }
 
@@ -23,8 +23,7 @@ impl OwnDeadlines {
         self.wheel.is_empty()
     }
 
-    /// A key is due at a moment. An item of it that fires sooner is enough: its receiver finds that the key is due
-    /// later.
+    /// Arms a key's deadline. An item that fires sooner is enough: its receiver finds that the key is due later.
     pub(super) fn arm(&mut self, due_ms: u64, hash: u64) {
         let item = hash & ITEM;
         let is_armed = self.armed.get(&item).is_some_and(|at_ms| *at_ms <= due_ms);
@@ -34,7 +33,7 @@ impl OwnDeadlines {
         }
     }
 
-    /// Tells what is due, so many at most; true if there is more.
+    /// Fires up to `budget` due items. Returns true if there are more.
     pub(super) fn advance(
         &mut self,
         now_ms: u64,
@@ -48,7 +47,7 @@ impl OwnDeadlines {
         })
     }
 
-    /// A moment before which nothing is due, if there is anything.
+    /// Returns a time before which nothing is due, if anything is armed.
     pub(super) fn next_due_ms(&self) -> Option<u64> {
         self.wheel.next_due_ms()
     }

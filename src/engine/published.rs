@@ -1,7 +1,7 @@
-//! What a shard publishes: counters and table addresses that anyone may read without the token.
+//! State published by a shard: counters and table addresses that any thread may read without the token.
 //!
-//! Only the holder of the shard's token writes, with relaxed loads and stores; readers see each figure whole, though
-//! not all figures of one moment. Nothing here is ever followed as a pointer by a reader except as a prefetch hint.
+//! Only the holder of the shard's token writes, with relaxed loads and stores; readers see each value whole, but
+//! not all values of one moment. Readers never dereference an address here; they use it only as a prefetch hint.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -14,31 +14,31 @@ use basalt_core::base::counter::Counter;
 use basalt_core::base::hash::SLOTS;
 use basalt_core::structures::reuse_distance::{self, Curve};
 
-/// Look-ups by commands that read.
+/// Lookups by reading commands.
 #[derive(Debug, Default)]
 pub struct LookUps {
-    /// Look-ups that found the key.
+    /// Lookups that found the key.
     pub hits: Counter,
-    /// Look-ups that did not find it.
+    /// Lookups that did not find it.
     pub misses: Counter,
 }
 
-/// What is published of one database. What sessions read of it before they have the token is on a line that commands
-/// seldom write.
+/// The published state of one database. The part that sessions read before they have the token is on a cache line
+/// that commands seldom write.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct PublishedDb {
     /// Address and depth of the table's directory, for prefetching only.
     pub directory: Arc<AtomicU64>,
-    /// How large its values are, if it has any.
+    /// The distribution of its value sizes, if it has any.
     sizes: ArcSwapOption<Sizes>,
-    /// In a cluster: which slots have keys.
+    /// In a cluster: the slots that have keys.
     pub(super) slots_in_use: SlotsInUse,
-    /// Keys deleted because their time had come.
+    /// Keys deleted because they expired.
     pub expired: Counter,
-    /// Keys deleted to make room.
+    /// Keys deleted by eviction.
     pub evicted: Counter,
-    /// What the shard takes for it, and what it may take of the database's share.
+    /// The memory that the shard uses for the database, and its part of the database's share.
     account: Account,
     /// See [`Published::look_ups`].
     look_ups: LookUps,
@@ -46,26 +46,26 @@ pub struct PublishedDb {
     pub keys: Counter,
     /// Keys with a deadline.
     pub volatile_keys: Counter,
-    /// Mean of their deadlines in Unix milliseconds; 0 when there is none. One figure and not the sum, as a reader who
-    /// finds a sum that lacks one of the keys that he counted would be wrong by years.
+    /// Mean of their deadlines in Unix milliseconds; 0 when there is none. Published as the mean, not the sum: a
+    /// reader that combines a sum with a key count of another moment would be wrong by years.
     pub deadline_mean_ms: Counter,
-    /// Hashes of which fields have deadlines.
+    /// Hashes with field deadlines.
     pub field_volatile_keys: Counter,
-    /// Locks that are held: these are not evicted.
+    /// Locks that are held, and therefore not evicted.
     pub held_keys: Counter,
-    /// Bytes that they take.
+    /// Bytes of the held locks.
     held_bytes: Counter,
-    /// KiB of the largest value of each type; 0 when none is large.
+    /// KiB of the largest value of each type; 0 if none is large.
     largest_kib: [AtomicU32; TYPES],
 }
 
 impl PublishedDb {
-    /// Bytes that the shard takes for the database: keys, values, and what finds them.
+    /// Returns the bytes that the shard uses for the database: keys, values, and tables.
     pub fn used_bytes(&self) -> i64 {
         self.account.used_bytes()
     }
 
-    /// Bytes that it takes beyond what the shard was granted of the database's share; negative while there is room.
+    /// Returns the bytes used beyond the shard's grant of the database's share; negative if below.
     #[inline]
     pub fn debt_bytes(&self) -> i64 {
         self.account.debt_bytes()
@@ -75,13 +75,13 @@ impl PublishedDb {
         self.account.used.store(bytes, Relaxed);
     }
 
-    /// Bytes of the largest value of a type, by its number, in whole KiB; 0 when none is large.
+    /// Returns the bytes of the largest value of a type, given by its number, in whole KiB; 0 if none is large.
     pub fn largest(&self, data_type: usize) -> u64 {
         let kib = self.largest_kib.get(data_type);
         kib.map_or(0, |kib| u64::from(kib.load(Relaxed)) << 10)
     }
 
-    /// How large values are, if there are any.
+    /// Returns the distribution of value sizes, if there are any values.
     pub fn sizes(&self) -> Option<Arc<Sizes>> {
         self.sizes.load_full()
     }
@@ -103,13 +103,13 @@ impl PublishedDb {
     }
 }
 
-/// Bytes that the held locks of all shards take; on a line of its own, as all shards write it.
+/// Bytes of the held locks of all shards; on a line of its own, as all shards write it.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(super) struct Held(AtomicU64);
 
 impl Held {
-    /// The bytes.
+    /// Returns the bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.0.load(Relaxed)
     }
@@ -119,7 +119,8 @@ impl Held {
     }
 }
 
-/// Which slots of a shard have keys in a database; a bit for each, by what of its number the shard does not say.
+/// The slots of a shard that have keys in a database: one bit each, indexed by the slot number without the bits
+/// that the shard determines.
 #[derive(Debug, Default)]
 pub(super) struct SlotsInUse(OnceLock<SlotBits>);
 
@@ -130,7 +131,7 @@ struct SlotBits {
 }
 
 impl SlotsInUse {
-    /// Makes room for the slots of a shard, of whose numbers so many lowest bits are left out.
+    /// Allocates bits for the slots of a shard; the lowest `shard_bits` bits of their numbers are left out.
     pub(super) fn keep(&self, shard_bits: u32) {
         let words = usize::from(SLOTS >> shard_bits).div_ceil(64);
         self.0.get_or_init(|| SlotBits {
@@ -139,14 +140,14 @@ impl SlotsInUse {
         });
     }
 
-    /// Notes whether a slot has keys.
+    /// Records whether a slot has keys.
     pub(super) fn note(&self, slot: u16, is_in_use: bool) {
         let Some(bits) = self.0.get() else {
             return debug_assert!(false, "room is made before the first key comes");
         };
         let number = usize::from(slot >> bits.shard_bits);
         let (word, bit) = (&bits.words[number / 64], 1 << (number % 64));
-        // The holder of the shard alone writes.
+        // Only the holder of the shard writes.
         let others = word.load(Relaxed) & !bit;
         word.store(if is_in_use { others | bit } else { others }, Relaxed);
     }
@@ -168,68 +169,69 @@ impl SlotsInUse {
 /// Upper bounds of the expiry lag buckets, in milliseconds; the last bucket is open.
 pub const LAG_BOUNDS_MS: [u64; 10] = [1, 5, 10, 20, 50, 100, 250, 500, 1_000, 5_000];
 
-/// What is published of the tags of a shard's keys.
+/// The published tag counters of a shard.
 #[derive(Debug, Default)]
 pub struct PublishedTags {
-    /// Tags that were invalidated while keys of this shard had them.
+    /// Tags invalidated while keys of this shard had them.
     pub invalidated: Counter,
     /// Keys deleted because a tag was invalidated.
     pub keys_invalidated: Counter,
 }
 
-/// What is published of the leases of a shard.
+/// The published lease counters of a shard.
 #[derive(Debug, Default)]
 pub struct PublishedLeases {
-    /// Leases that were given.
+    /// Leases given.
     pub given: Counter,
-    /// Leases that are in force now.
+    /// Leases in force now.
     pub in_force: Counter,
     /// Clients that wait for a key to be loaded.
     pub waiting: Counter,
-    /// Leases that ended with a value.
+    /// Leases ended by a fill.
     pub filled: Counter,
-    /// Leases that were given up.
+    /// Leases given up by their holder.
     pub dropped: Counter,
-    /// Leases whose time was over.
+    /// Leases that expired.
     pub void_by_time: Counter,
-    /// Leases that ended as their key changed.
+    /// Leases ended by a change of their key.
     pub void_by_change: Counter,
-    /// Values that LFILL did not store: no lease of the key had the token, or a tag was invalidated meanwhile.
+    /// Values that LFILL did not store: the token matched no lease of the key, or a tag was invalidated meanwhile.
     pub fills_refused: Counter,
-    /// Values that were answered past their fresh time.
+    /// Values served stale, past their fresh time.
     pub stale_served: Counter,
 }
 
-/// What a shard counted of locks.
+/// The lock counters of a shard.
 #[derive(Debug, Default)]
 pub struct PublishedLocks {
-    /// Locks that an owner got.
+    /// Locks acquired.
     pub taken: Counter,
-    /// Locks that an owner got who had waited for them.
+    /// Locks acquired after waiting.
     pub handed_over: Counter,
-    /// Times that an owner took a lock which it had.
+    /// Locks acquired again by their owner.
     pub retaken: Counter,
-    /// Locks that their owner released.
+    /// Locks released by their owner.
     pub released: Counter,
 }
 
-/// What a shard counted of rates and of queues of what is due.
+/// The counters of rate limits and of queues of due members.
 #[derive(Debug, Default)]
 pub struct PublishedRates {
-    /// Requests that CL.THROTTLE let through.
+    /// Requests allowed by CL.THROTTLE.
     pub let_through: Counter,
-    /// Requests that it did not.
+    /// Requests rejected by it.
     pub limited: Counter,
-    /// Members that were taken out as they were due.
+    /// Members removed because they were due.
     pub due_taken: Counter,
 }
 
-/// What a shard takes and what it may take, side by side on one line: they are compared whenever it may have grown.
+/// The memory that a shard uses and its grant, side by side on one line: they are compared whenever usage may have
+/// grown.
 #[derive(Debug)]
 #[repr(C, align(16))]
 pub(super) struct Account {
     used: AtomicI64,
-    /// The shard's part of a limit, see [`super::evict::budget`]. Others may lower and raise it.
+    /// The shard's part of a limit, see [`super::evict::budget`]. Other threads may lower and raise it.
     granted: AtomicI64,
 }
 
@@ -243,7 +245,7 @@ impl Default for Account {
 }
 
 impl Account {
-    /// Charges bytes, or takes them back, when negative.
+    /// Charges bytes, or credits them if negative.
     pub(super) fn add_used(&self, bytes: i64) {
         self.used.store(self.used.load(Relaxed) + bytes, Relaxed);
     }
@@ -253,34 +255,34 @@ impl Account {
         self.used.load(Relaxed)
     }
 
-    /// What may be taken; `i64::MAX` while there is no limit.
+    /// Returns the granted bytes; `i64::MAX` without a limit.
     #[inline]
     pub(super) fn granted(&self) -> &AtomicI64 {
         &self.granted
     }
 
-    /// Bytes taken beyond what was granted; negative while there is room.
+    /// Returns the bytes used beyond the grant; negative if below.
     #[inline]
     pub(super) fn debt_bytes(&self) -> i64 {
         self.used_bytes() - self.granted.load(Relaxed)
     }
 }
 
-/// What a shard counted in one database.
+/// Counters of a shard for one database.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DbCounts {
-    /// Look-ups by reading commands that found the key.
+    /// Lookups by reading commands that found the key.
     pub hits: u64,
-    /// Look-ups by reading commands that did not.
+    /// Lookups by reading commands that did not find it.
     pub misses: u64,
-    /// Keys deleted because their time had come.
+    /// Keys deleted because they expired.
     pub expired: u64,
-    /// Keys deleted to make room.
+    /// Keys deleted by eviction.
     pub evicted: u64,
 }
 
 impl DbCounts {
-    /// Both together.
+    /// Returns the sum of both.
     #[must_use]
     pub fn plus(self, other: DbCounts) -> DbCounts {
         DbCounts {
@@ -291,7 +293,7 @@ impl DbCounts {
         }
     }
 
-    /// What was counted since then.
+    /// Returns the difference to an earlier count.
     #[must_use]
     pub fn since(self, earlier: DbCounts) -> DbCounts {
         DbCounts {
@@ -303,65 +305,65 @@ impl DbCounts {
     }
 }
 
-/// See the module. What nearly every command reads or writes stands in the first cache line.
+/// The published state of a shard, see the module. The first cache line holds what nearly every command accesses.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Published {
-    /// Look-ups in the first database: most clients use it alone.
+    /// Lookups in the first database: most clients use only that one.
     first_look_ups: LookUps,
     account: Account,
     /// Commands run on this shard.
     pub commands: Counter,
     /// Changes since the start.
     pub dirty: Counter,
-    /// When a key of this shard was used last, in Unix milliseconds.
+    /// Time of the last use of any key of this shard, in Unix milliseconds.
     pub used_at_ms: Counter,
-    /// Keys whose mark is below this are followed for the curve; none, when it is zero.
+    /// Keys whose mark is below this are sampled for the miss ratio curve; 0: none.
     followed_below: AtomicU32,
     doomed: AtomicBool,
     ordered: AtomicBool,
-    /// Whether the configuration wants the curve.
+    /// True if the configuration enables the curve.
     curve_wanted: AtomicBool,
     sharing: AtomicBool,
     /// One entry per database.
     pub dbs: Box<[PublishedDb]>,
-    /// Look-ups by how much memory they need; see [`basalt_core::structures::reuse_distance`].
+    /// Lookups by the memory they need to hit; see [`basalt_core::structures::reuse_distance`].
     pub curve: Curve,
-    /// Fields of hashes deleted because their time had come.
+    /// Hash fields deleted because they expired.
     pub expired_fields: Counter,
-    /// Collections freed after the token was let go.
+    /// Collections freed after the token was released.
     pub lazyfreed: Counter,
-    /// Times that all databases were flushed, counted in one shard each.
+    /// Flushes of all databases, each counted in one shard.
     pub flushes: Counter,
-    /// How often a database of this shard was emptied.
+    /// Number of times that a database of this shard was emptied.
     pub emptied: Counter,
-    /// Evicted keys that went out of the queue of new ones.
+    /// Keys evicted from the queue of new keys.
     pub evicted_small: Counter,
-    /// Evicted keys that the hand came by.
+    /// Keys evicted by the clock hand.
     pub evicted_main: Counter,
-    /// Keys that were used while they stood in that queue, and so came to the main part.
+    /// Keys that were used while in that queue, and so were promoted to the main part.
     pub promoted: Counter,
-    /// Keys that came again soon after they went.
+    /// Keys that were written again soon after their eviction.
     pub ghost_hits: Counter,
-    /// Keys that somebody waits for.
+    /// Keys that a client waits for.
     pub waited_keys: Counter,
-    /// Keys that somebody waits for who also wants to know when the key goes.
+    /// Keys that a client waits for which also wants to be notified of their deletion.
     pub waited_keys_when_gone: Counter,
-    /// Who loads missing keys.
+    /// Lease counters.
     pub leases: PublishedLeases,
-    /// Locks.
+    /// Lock counters.
     pub locks: PublishedLocks,
-    /// Rates, and what is due.
+    /// Rate limit and due member counters.
     pub rates: PublishedRates,
-    /// What became of tags.
+    /// Tag counters.
     pub tags: PublishedTags,
-    /// Bytes of held locks of all shards that share a budget.
+    /// Bytes of held locks, shared by all shards on one budget.
     held: OnceLock<Arc<Held>>,
-    /// Keys that somebody watches.
+    /// Keys that a client watches.
     pub watched_keys: Counter,
-    /// No armed deadline lies before this time (Unix ms); `u64::MAX` when none is armed.
+    /// Lower bound of the armed deadlines (Unix ms); `u64::MAX` when none is armed.
     pub next_deadline_ms: Counter,
-    /// How late keys were deleted, by bucket of [`LAG_BOUNDS_MS`].
+    /// Delays of deletion after expiry, counted by bucket of [`LAG_BOUNDS_MS`].
     pub expiry_lag: [Counter; LAG_BOUNDS_MS.len() + 1],
     /// Sum of all lags, in milliseconds.
     pub expiry_lag_sum_ms: Counter,
@@ -370,7 +372,7 @@ pub struct Published {
 }
 
 impl Published {
-    /// All zeroes.
+    /// Creates counters that are all zero.
     pub fn new(database_count: usize) -> Published {
         let published = Published {
             first_look_ups: LookUps::default(),
@@ -412,7 +414,7 @@ impl Published {
         published
     }
 
-    /// Look-ups by commands that read, in one database.
+    /// Returns the lookups by reading commands in one database.
     #[inline]
     pub fn look_ups(&self, db: usize) -> &LookUps {
         match db {
@@ -421,7 +423,7 @@ impl Published {
         }
     }
 
-    /// What was counted in one database.
+    /// Returns the counts of one database.
     pub fn counts(&self, db: usize) -> DbCounts {
         let (look_ups, of_db) = (self.look_ups(db), &self.dbs[db]);
         DbCounts {
@@ -432,7 +434,7 @@ impl Published {
         }
     }
 
-    /// Goes back to what was counted in a database.
+    /// Resets the counts of a database.
     pub(super) fn recount(&self, db: usize, counts: DbCounts) {
         let (look_ups, of_db) = (self.look_ups(db), &self.dbs[db]);
         look_ups.hits.set(counts.hits);
@@ -441,27 +443,27 @@ impl Published {
         of_db.evicted.set(counts.evicted);
     }
 
-    /// What was counted in all databases together.
+    /// Returns the counts of all databases together.
     pub fn all_counts(&self) -> DbCounts {
         let all = (0..self.dbs.len()).map(|db| self.counts(db));
         all.fold(DbCounts::default(), |sum, of_db| sum.plus(of_db))
     }
 
-    /// Charges bytes to the shard (or takes them back, when negative).
+    /// Charges bytes to the shard, or credits them if negative.
     pub fn add_used(&self, bytes: i64) {
-        // Most changes fit where the old value was: no need to dirty the line then.
+        // Most changes fit into the old value's allocation: do not dirty the line then.
         if bytes != 0 {
             self.account.add_used(bytes);
         }
     }
 
-    /// Bytes charged to the shard.
+    /// Returns the bytes charged to the shard.
     #[inline]
     pub fn used_bytes(&self) -> i64 {
         self.account.used_bytes()
     }
 
-    /// What it takes and may take in all, or of the share of one database.
+    /// Returns the account of the whole shard, or that of one database's share.
     pub(super) fn account(&self, whose: Option<usize>) -> &Account {
         match whose {
             None => &self.account,
@@ -469,19 +471,19 @@ impl Published {
         }
     }
 
-    /// Whether there is a limit to what the shard may take.
+    /// True if the shard's memory is limited.
     #[inline]
     pub fn is_limited(&self) -> bool {
         self.account.granted().load(Relaxed) != i64::MAX
     }
 
-    /// Bytes that the shard takes beyond what it was granted; negative while it has room.
+    /// Returns the bytes used beyond the shard's grant; negative if below.
     #[inline]
     pub fn debt_bytes(&self) -> i64 {
         self.account.debt_bytes()
     }
 
-    /// Whether it takes more than was granted, in all or of the share of a database.
+    /// True if the shard uses more than its grant, of the total or of a database's share.
     #[inline]
     pub fn owes(&self) -> bool {
         self.debt_bytes() > 0 || (self.is_sharing() && self.owes_to_share())
@@ -492,7 +494,8 @@ impl Published {
         self.dbs.iter().any(|db| db.debt_bytes() > 0)
     }
 
-    /// Keys of all databases, or of one, that may be evicted: all but held locks, or those with a deadline.
+    /// Returns the number of evictable keys of all databases, or of one: all but held locks, or those with a
+    /// deadline.
     pub(super) fn evictable(&self, whose: Option<usize>, volatile_only: bool) -> u64 {
         let of = |db: &PublishedDb| {
             let keys = match volatile_only {
@@ -507,7 +510,7 @@ impl Published {
         }
     }
 
-    /// Adds the bytes of held locks to the total of all shards, now and at each change.
+    /// Adds the bytes of this shard's held locks to the total of all shards, now and at each change.
     pub(super) fn join_held(&self, held: &Arc<Held>) {
         let own = self.dbs.iter().map(|db| db.held_bytes.get()).sum();
         if self.held.set(Arc::clone(held)).is_ok() {
@@ -515,7 +518,7 @@ impl Published {
         }
     }
 
-    /// Locks of a database that are held, and the bytes that they take.
+    /// Sets the number and the bytes of a database's held locks.
     pub(super) fn set_held(&self, db: usize, keys: u64, bytes: u64) {
         let db = &self.dbs[db];
         let before = db.held_bytes.get();
@@ -528,13 +531,13 @@ impl Published {
         }
     }
 
-    /// Whether the curve follows the key with this hash.
+    /// True if the key with this hash is sampled for the miss ratio curve.
     #[inline]
     pub fn follows(&self, hash: u64) -> bool {
         reuse_distance::mark(hash) < self.followed_below.load(Relaxed)
     }
 
-    /// Whether it may follow a key, of whose hash only the second lowest byte is known.
+    /// True if a key may be sampled for the curve, when only the second lowest byte of its hash is known.
     #[inline]
     pub(super) fn may_follow(&self, hash_byte: u8) -> bool {
         u32::from(hash_byte) << 24 < self.followed_below.load(Relaxed)
@@ -544,24 +547,24 @@ impl Published {
         self.followed_below.store(below, Relaxed);
     }
 
-    /// Whether the curve is kept.
+    /// True if the curve is maintained.
     pub fn keeps_curve(&self) -> bool {
         self.followed_below.load(Relaxed) != 0
     }
 
-    /// Whether the curve is to be kept: the shard's next holder sees to it.
+    /// Sets whether the curve is wanted; the shard's next holder turns it on or off.
     pub fn want_curve(&self, wanted: bool) {
         self.curve_wanted.store(wanted, Relaxed);
     }
 
-    /// Whether somebody has to begin to keep the curve, or to end it: [`Engine::switch_curve`].
+    /// True if the curve has to be turned on or off: [`Engine::switch_curve`].
     ///
     /// [`Engine::switch_curve`]: super::Engine::switch_curve
     pub fn has_curve_to_switch(&self) -> bool {
         self.curve_wanted.load(Relaxed) != self.keeps_curve()
     }
 
-    /// Whether flushed data waits to be freed.
+    /// True if flushed data waits to be freed.
     pub fn has_doomed(&self) -> bool {
         self.doomed.load(Relaxed)
     }
@@ -570,7 +573,7 @@ impl Published {
         self.doomed.store(doomed, Relaxed);
     }
 
-    /// Whether the shard remembers in which order keys came.
+    /// True if the shard keeps the order in which keys arrived.
     pub fn is_ordered(&self) -> bool {
         self.ordered.load(Relaxed)
     }
@@ -579,7 +582,7 @@ impl Published {
         self.ordered.store(ordered, Relaxed);
     }
 
-    /// Whether any database has a share of memory.
+    /// True if any database has a share of memory.
     #[inline]
     pub fn is_sharing(&self) -> bool {
         self.sharing.load(Relaxed)
@@ -603,7 +606,7 @@ impl Published {
         db.slots_in_use.clear();
     }
 
-    /// Whether a slot of this shard has keys, in any database. Known where slots are kept.
+    /// True if a slot of this shard has keys in any database. Valid only where keys are kept by slot.
     pub fn has_keys_in_slot(&self, slot: u16) -> bool {
         self.dbs.iter().any(|db| db.slots_in_use.contains(slot))
     }

@@ -1,15 +1,14 @@
-//! Command records: what a hold of shards leaves for the log, as commands that bring about elsewhere what happened
-//! here.
+//! Command records: the commands to log for one locked section, which reproduce its changes elsewhere.
 //!
-//! A record is one command in RESP, with its database and who reads it. Records are written with the shards in hand and
-//! lie beside the effects of their shard ([`Effects`]), which undo them with the effects of a unit that is rolled back.
-//! When a command, a unit, or a slice of expiry is over, the records of all its shards are merged by their stamps and
-//! handed to the [`Log`] in one piece ([`append`]), so that the log's order agrees with the order of each shard and of
-//! each connection.
+//! A record is one command in RESP, with its database and its readers. Records are written while the shards are
+//! locked and are kept with the effects of their shard ([`Effects`]), which undo them with the effects of a unit
+//! that is rolled back. When a command, a unit, or a slice of expiry is over, the records of all its shards are
+//! merged by their stamps and handed to the [`Log`] in one piece ([`append`]), so that the log's order agrees with
+//! the order of each shard and of each connection.
 //!
-//! Arguments from [`LONG_BYTES_MIN`] on are not copied: the record shares their block.
+//! Arguments of at least [`LONG_BYTES_MIN`] bytes are not copied: the record shares their block.
 //!
-//! Invariant: nothing is recorded while no reader listens ([`Interest::is_logging`]).
+//! Invariant: nothing is recorded without a reader ([`Interest::is_logging`]).
 //!
 //! [`Effects`]: super::effect::Effects
 //! [`Interest::is_logging`]: super::effect::Interest::is_logging
@@ -17,13 +16,13 @@
 use super::Engine;
 use basalt_core::structures::block::{Block, Content, LONG_BYTES_MIN};
 
-/// Bytes of records that a shard keeps room for between holds.
+/// Buffer capacity for records, in bytes, that a shard keeps when it is unlocked.
 const ROOM_BYTES_MAX: usize = 64 * 1024;
 
-/// Bytes around a short argument at most: its length's line, and the end of its own.
+/// Protocol bytes around a short argument, at most: the line with its length, and its line end.
 const LINES_BYTES_MAX: usize = 10;
 
-/// Who reads a record: a set of readers.
+/// The readers of a record, as a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Audience(u8);
 
@@ -36,25 +35,26 @@ impl Audience {
     pub const REPLICAS: Audience = Audience(2);
     /// The append-only file and the replicas.
     pub const BOTH: Audience = Audience(3);
-    /// Slots that move to other nodes of a cluster: marks are for them alone, and they read all that is for the others.
+    /// Slot migrations to other nodes of a cluster: markers are for them alone, and they read all that the others
+    /// read.
     pub const MOVES: Audience = Audience(4);
 
-    /// The set with these bits; others are ignored.
+    /// Returns the set with these bits; unknown bits are ignored.
     pub const fn from_bits(bits: u8) -> Audience {
         Audience(bits & (Audience::BOTH.0 | Audience::MOVES.0))
     }
 
-    /// The readers as bits: 1 the file, 2 the replicas, 4 slots that move.
+    /// Returns the readers as bits: 1 the file, 2 the replicas, 4 slot migrations.
     pub const fn bits(self) -> u8 {
         self.0
     }
 
-    /// Whether any of the readers is among these.
+    /// True if the two sets share a reader.
     pub const fn includes(self, other: Audience) -> bool {
         self.0 & other.0 != 0
     }
 
-    /// The readers of either set.
+    /// Returns the readers of either set.
     pub const fn or(self, other: Audience) -> Audience {
         Audience(self.0 | other.0)
     }
@@ -66,27 +66,27 @@ impl Default for Audience {
     }
 }
 
-/// The database of records that it makes no difference to.
+/// The database index of records that apply to any database.
 pub const ANY_DB: usize = u32::MAX as usize;
 
-/// Where a record belongs.
+/// The position and destination of a record.
 #[derive(Clone, Copy, Debug)]
 pub struct Head {
-    /// Place of the record among those of one hold; records of one stamp stay in the order in which they came.
+    /// Position of the record within its section; records with the same stamp stay in their original order.
     pub stamp: u64,
     /// The database in which the command runs.
     pub db: usize,
-    /// Who reads it.
+    /// The readers.
     pub audience: Audience,
 }
 
 /// One record.
 pub struct Record<'a> {
-    /// Place of the record among those of one hold.
+    /// Position of the record within its section.
     pub stamp: u64,
     /// The database in which the command runs.
     pub db: usize,
-    /// Who reads it.
+    /// The readers.
     pub audience: Audience,
     /// One command in RESP, in pieces.
     pub bytes: Pieces<'a>,
@@ -102,7 +102,7 @@ pub enum Piece<'a> {
 }
 
 impl<'a> Piece<'a> {
-    /// What it says.
+    /// Returns the bytes of the piece.
     pub fn bytes(self) -> &'a [u8] {
         match self {
             Piece::Bytes(bytes) => bytes,
@@ -115,25 +115,25 @@ impl<'a> Piece<'a> {
 #[derive(Clone)]
 pub struct Pieces<'a> {
     text: &'a [u8],
-    /// Where `text` begins in the text of all records.
+    /// Offset of `text` in the text of all records.
     at: usize,
     blocks: &'a [(usize, Block)],
 }
 
 impl<'a> Pieces<'a> {
-    /// Bytes of all of them.
+    /// Returns the bytes of all pieces.
     pub fn len_bytes(&self) -> usize {
         let blocks = self.blocks.iter().map(|(_, block)| block.len());
         self.text.len() + blocks.sum::<usize>()
     }
 
-    /// The whole record, if it is one piece of text.
+    /// Returns the whole record, if it is one piece of text.
     #[inline]
     pub fn as_text(&self) -> Option<&'a [u8]> {
         self.blocks.is_empty().then_some(self.text)
     }
 
-    /// All of them in one.
+    /// Returns all pieces, concatenated.
     pub fn to_vec(&self) -> Vec<u8> {
         let mut all = Vec::with_capacity(self.len_bytes());
         self.clone()
@@ -161,7 +161,7 @@ impl<'a> Iterator for Pieces<'a> {
     }
 }
 
-/// Where a record ends.
+/// The end of a record.
 #[derive(Clone, Copy)]
 struct End {
     head: Head,
@@ -169,12 +169,12 @@ struct End {
     blocks: usize,
 }
 
-/// What one hold leaves, in order.
+/// The records of one locked section, in order.
 #[derive(Default)]
 pub struct Records {
-    /// RESP of all records, without the arguments that are blocks.
+    /// RESP of all records, without arguments that are blocks.
     text: Vec<u8>,
-    /// Long arguments, each with the position in `text` that it stands before.
+    /// Long arguments, each with the position in `text` that it belongs in front of.
     blocks: Vec<(usize, Block)>,
     ends: Vec<End>,
 }
@@ -192,12 +192,12 @@ impl Records {
         self.push(head, arguments.iter().map(|bytes| Content::from(*bytes)));
     }
 
-    /// Begins a command with so many arguments, which follow one by one.
+    /// Begins a command with `count` arguments, which are added one by one.
     pub fn begin(&mut self, count: usize) {
         self.length(b'*', count);
     }
 
-    /// Adds an argument of the command that was begun.
+    /// Adds an argument to the current command.
     #[inline]
     pub fn argument(&mut self, argument: Content<'_>) {
         if argument.len() < LONG_BYTES_MIN {
@@ -216,7 +216,7 @@ impl Records {
         self.text.extend_from_slice(b"\r\n");
     }
 
-    /// Ends the command that was begun.
+    /// Ends the current command.
     pub fn end(&mut self, head: Head) {
         self.ends.push(End {
             head,
@@ -227,7 +227,7 @@ impl Records {
 
     #[inline]
     fn length(&mut self, sign: u8, length: usize) {
-        // Nearly all lengths have one digit or two, which cost a division each by the general way.
+        // Nearly all lengths have one digit or two; the general way costs a division for each digit.
         if length < 100 {
             let digits = [b'0' + (length / 10) as u8, b'0' + (length % 10) as u8];
             let line = [sign, digits[0], digits[1], b'\r', b'\n'];
@@ -246,7 +246,7 @@ impl Records {
         self.text.extend_from_slice(b"\r\n");
     }
 
-    /// The record at a position.
+    /// Returns the record at an index.
     fn get(&self, index: usize) -> Record<'_> {
         let end = &self.ends[index];
         let (text, blocks) = match index.checked_sub(1) {
@@ -265,35 +265,35 @@ impl Records {
         }
     }
 
-    /// All of them, in order.
+    /// Returns all records, in order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = Record<'_>> {
         (0..self.len()).map(|index| self.get(index))
     }
 
-    /// The record, if there is just one.
+    /// Returns the record, if there is exactly one.
     #[inline]
     pub fn only(&self) -> Option<Record<'_>> {
         (self.len() == 1).then(|| self.get(0))
     }
 
-    /// How many there are.
+    /// Returns the number of records.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Whether there are none.
+    /// True if there are no records.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
 
-    /// Bytes of all of them, those in shared blocks included.
+    /// Returns the bytes of all records, including shared blocks.
     pub fn len_bytes(&self) -> usize {
         let blocks = self.blocks.iter().map(|(_, block)| block.len());
         self.text.len() + blocks.sum::<usize>()
     }
 
-    /// Forgets all of them. Some room stays for the next ones.
+    /// Removes all records, keeping some capacity.
     pub fn clear(&mut self) {
         if self.text.capacity() > ROOM_BYTES_MAX {
             *self = Records::default();
@@ -301,7 +301,7 @@ impl Records {
         self.truncate(0);
     }
 
-    /// Forgets all behind the first so many.
+    /// Removes all records behind the first `len`.
     pub fn truncate(&mut self, len: usize) {
         let last = len.checked_sub(1).and_then(|last| self.ends.get(last));
         let (text, blocks) = match (last, len) {
@@ -314,7 +314,7 @@ impl Records {
         self.ends.truncate(len);
     }
 
-    /// The records of several shards and of whatever ran beside them, by stamp. They are left without any.
+    /// Merges the records of several shards, and of what ran beside them, by stamp. The sources are left empty.
     pub fn merge(sources: &mut [&mut Records]) -> Records {
         let mut order: Vec<(u64, usize, usize)> = Vec::new();
         let mut merged = Records::default();
@@ -345,26 +345,29 @@ impl Records {
     }
 }
 
-/// Where records go.
+/// The destination of records.
 pub trait Log: Send + Sync {
-    /// Appends what one hold of shards leaves, as one contiguous piece, with all its shards in hand; the position
-    /// behind it. The implementation may take the records out; what it leaves is forgotten. There is at least one.
+    /// Appends the records of one locked section as one contiguous piece, while all its shards are locked. Returns
+    /// the position behind them. The implementation may take the records out; the rest is dropped. There is at
+    /// least one.
     ///
-    /// `is_atomic`: every reader gets those of its records, if there are any, between MULTI and EXEC.
+    /// `is_atomic`: every reader gets its part of the records, if any, between MULTI and EXEC.
     fn append(&self, records: &mut Records, is_atomic: bool) -> u64;
 }
 
-/// Appends the records of shards that are in hand together, merged by stamp with those of what ran beside them. The
-/// shards know the position from then on. None if there was nothing to append, or no reader to append it for.
+/// Appends the records of shards that are locked together, merged by stamp with the records of what ran beside
+/// them, and stores the position in the shards. Returns None if there was nothing to append, or no reader to append
+/// it for.
 ///
-/// `is_unit`: they are what one command, one transaction or one script did, and if there are several of them, they take
-/// effect together or not at all. Keys that expire or are evicted by themselves go one by one.
+/// `is_unit`: the records are those of one command, one transaction or one script, and if there are several of
+/// them, they take effect together or not at all. Keys that expire or are evicted on their own are appended one by
+/// one.
 pub fn append(all: &mut [&mut Engine], beside: &mut Records, is_unit: bool) -> Option<u64> {
     if let ([engine], true) = (&mut *all, beside.is_empty()) {
         return engine.effects.append_records(is_unit);
     }
     if all.is_empty() {
-        // A caller without a shard appends what there is by itself.
+        // A caller without a shard appends its records itself.
         return None;
     }
     let mut sources: Vec<&mut Records> = Vec::with_capacity(all.len() + 1);

@@ -1,12 +1,12 @@
-//! All data of a shard in exchange for others that were put together aside, where they were not visible.
+//! Replacement of all data of a shard by data that was assembled separately, invisible to clients.
 
 use std::sync::Arc;
 
 use super::{Engine, Key};
 
 impl Engine {
-    /// Takes the databases of another engine in place of its own, which are freed in slices; how many keys went.
-    /// Clients that cache, watch or wait for keys learn that they have changed.
+    /// Replaces the databases by those of another engine; the old ones are freed in slices. Returns the number of
+    /// removed keys. Clients that cache, watch or wait for keys are notified of the change.
     pub fn replace_data(&mut self, other: &mut Engine) -> usize {
         let mut removed = 0;
         for index in 0..self.dbs.len() {

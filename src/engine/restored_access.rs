@@ -1,22 +1,22 @@
-//! What RESTORE said of the access to some keys, for OBJECT IDLETIME and FREQ to answer.
+//! Access data that RESTORE supplied for some keys, for OBJECT IDLETIME and FREQ.
 //!
-//! The table's access bits hold how often a key was used of late, not when. What another server knew is kept beside
-//! them until the key is used here for the first time: then the bits are no longer those that it came with. Only some
-//! keys are remembered, so that a dataset that moves in costs no more than these.
+//! The table's access bits hold how often a key was used recently, not when. The other server's data is kept beside
+//! them until the key is first used here, which changes the bits that it came with. Only some keys are remembered,
+//! so that importing a dataset costs no more than these.
 
 use std::collections::HashMap;
 
-/// What was said of a key.
+/// Access data of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// When it was used last, in Unix milliseconds.
+    /// Time of the last use, in Unix milliseconds.
     LastAt(u64),
-    /// How often it was used, on the scale of Redis.
+    /// Frequency of use, on the scale of Redis.
     Frequency(u8),
 }
 
 impl Access {
-    /// What the access bits show for it, less than their most, so that the next use changes them.
+    /// Returns the access bits to set for it, below their maximum, so that the next use changes them.
     pub(super) fn bits(self) -> u8 {
         const OFTEN: u8 = 10;
         match self {
@@ -27,10 +27,10 @@ impl Access {
     }
 }
 
-/// Keys to remember in a database of a shard; beyond, all are forgotten.
+/// Maximum number of remembered keys in a database of a shard; beyond it all are dropped.
 const KEYS_MAX: usize = 1024;
 
-/// By hash of the key.
+/// Access data by the hash of the key.
 #[derive(Debug, Default)]
 pub(super) struct RestoredAccess(HashMap<u64, Access>);
 
@@ -50,7 +50,7 @@ impl RestoredAccess {
         self.0.remove(&hash);
     }
 
-    /// What was said of a key whose access bits are these, unless it was used since.
+    /// Returns the access data of a key with these access bits, unless it was used since.
     pub(super) fn of(&self, hash: u64, bits: u8) -> Option<Access> {
         self.0
             .get(&hash)

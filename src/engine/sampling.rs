@@ -1,4 +1,4 @@
-//! What a shard's memory is made of, by entries drawn at random: for who looks at it, never for a client's command.
+//! Memory analysis of a shard by randomly sampled entries: for diagnosis, never for a client's command.
 
 use super::expire::is_over;
 use super::value::object::entry_bytes;
@@ -6,14 +6,15 @@ use super::value::{DataType, Kind};
 use super::{Engine, Key, Now};
 
 impl Engine {
-    /// Whether a key is there, which leaves no trace.
+    /// True if a key exists. Leaves no trace.
     pub fn is_there(&self, index: usize, key: &Key<'_>, now: Now) -> bool {
         let db = self.dbs.get(index).and_then(|db| db.as_deref());
         let found = db.and_then(|db| Some(db.at(db.find(key)?)));
         found.is_some_and(|entry| !is_over(entry, now.unix_ms))
     }
 
-    /// Calls with key, type and bytes of so many entries of a database, drawn at random; of fewer where it is empty.
+    /// Calls `visit` with key, type and bytes of `count` randomly sampled entries of a database; of none if it is
+    /// empty.
     pub fn sample(
         &mut self,
         index: usize,

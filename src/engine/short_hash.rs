@@ -1,15 +1,16 @@
-//! Half of a key's hash, by which its table finds the key: for those who have to remember many keys.
+//! Short hashes: the half of a key's hash by which its table finds it, for indexes that have to remember many keys.
 //!
 //! ```text
 //! hash    63 ······ 48 | 47 ······ 16 | 15 ······ 0
 //! short   31 ······ 16 |   left out   | 15 ······ 0
 //! ```
 //!
-//! A table looks at the highest bits, which name the segment, and at the lowest, which lie beside each entry. One of
-//! more than 2^16 segments, which is some twenty million keys in one shard, is asked at the few places that a short
-//! hash may mean. Two keys may have one short hash, so what is found has to be asked for its key.
+//! A table uses the highest bits, which select the segment, and the lowest, which are stored beside each entry. A
+//! table of more than 2^16 segments, which is some twenty million keys in one shard, is searched at the few
+//! positions that a short hash may mean. Two keys may share a short hash, so the key that is found has to be
+//! compared.
 
-/// The bits of a hash that a short one has.
+/// The bits of a hash that a short one keeps.
 pub(super) const KNOWN: u64 = !0 << TOP | LOW;
 const TOP: u32 = 48;
 const LOW: u64 = 0xffff;
@@ -20,24 +21,25 @@ const _: () = assert!(
     "a word has the bits that are kept"
 );
 
-/// A hash in short.
+/// Shortens a hash.
 pub(super) fn shorten(hash: u64) -> u32 {
     (hash >> TOP << LOW_BITS | hash & LOW) as u32
 }
 
-/// The bits of the hash that are known of a short one; the others are zero.
+/// Returns the known bits of the hash of a short one; the others are zero.
 pub(super) fn known(short: u32) -> u64 {
     let short = u64::from(short);
     short >> LOW_BITS << TOP | short & LOW
 }
 
-/// Hashes that share what is known, one for each place of a table which looks at `depth` of the highest bits.
+/// Returns hashes that share the known bits, one for each position in a table that uses `depth` of the highest
+/// bits.
 pub(super) fn places(known: u64, depth: u32) -> impl Iterator<Item = u64> {
     let missing = depth.saturating_sub(u64::BITS - TOP);
     (0..1 << missing).map(move |rest: u64| known | rest << (TOP - missing))
 }
 
-/// Whether a hash is one of those that `place` stands for, which [`places`] gave for a table of this depth.
+/// True if a hash is one of those that `place` stands for, which [`places`] returned for a table of this depth.
 pub(super) fn is_at(hash: u64, place: u64, depth: u32) -> bool {
     let named = u64::MAX.unbounded_shl(u64::BITS - depth);
     (hash ^ place) & (KNOWN | named) == 0
@@ -65,7 +67,7 @@ mod tests {
             );
             let meant = places.iter().filter(|&&at| is_at(hash, at, depth));
             assert_eq!(meant.count(), 1, "and is known to be");
-            // Bits that neither the table nor the word looks at make no difference, all others do.
+            // Bits that neither the table nor the short hash uses make no difference, all others do.
             let at = places.iter().find(|&&at| is_at(hash, at, depth));
             let at = *at.expect("there is one");
             for bit in 0..64 {

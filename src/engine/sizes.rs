@@ -1,7 +1,7 @@
-//! How many values of each type there are by their length, and by what they take: counted whenever a value comes, goes
-//! or changes, for INFO KEYSIZES.
+//! Histograms of the values of each type by length and by memory, updated whenever a value is added, removed or
+//! changed, for INFO KEYSIZES.
 //!
-//! A count is kept for each power of two. A value that stays between two of them costs a comparison.
+//! There is a bin for each power of two. A change within one bin costs a comparison.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -13,19 +13,19 @@ use super::value::sorted_set::SortedSet;
 use super::value::{DataType, Kind, Object, Text};
 use basalt_core::structures::entry::EntryRef;
 
-/// Types of which sizes are counted: those of the lowest numbers.
+/// Number of types whose sizes are counted: those with the lowest numbers.
 pub const TYPES_COUNTED: usize = 5;
 
-/// One for nothing, and one for each power of two.
+/// One bin for zero, and one for each power of two.
 pub const BINS: usize = 41;
 
-/// The bin of a size: 0, or one more than the greatest power of two that is not greater.
+/// Returns the bin of a size: 0, or one more than the exponent of the greatest power of two that is not greater.
 #[inline]
 fn bin(size: u64) -> u8 {
     ((u64::BITS - size.leading_zeros()) as u8).min(BINS as u8 - 1)
 }
 
-/// Where one value is counted.
+/// The bins in which one value is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SizeOf {
     data_type: u8,
@@ -34,7 +34,7 @@ pub(super) struct SizeOf {
 }
 
 impl SizeOf {
-    /// Of a value; none of types whose sizes are not counted.
+    /// Returns the bins of a value; None for types whose sizes are not counted.
     #[inline]
     pub(super) fn of(entry: EntryRef<'_, Object>) -> Option<SizeOf> {
         if let Some(text) = Text::of(entry) {
@@ -43,7 +43,7 @@ impl SizeOf {
         SizeOf::of_collection(entry)
     }
 
-    /// Of a string of so many bytes.
+    /// Returns the bins of a string of `len` bytes.
     #[inline]
     pub(super) fn of_text(len: usize) -> SizeOf {
         SizeOf {
@@ -54,7 +54,7 @@ impl SizeOf {
     }
 
     fn of_collection(entry: EntryRef<'_, Object>) -> Option<SizeOf> {
-        // What is due counts until it is deleted.
+        // Expired elements count until they are deleted.
         let data_type = Kind(entry.kind()).data_type();
         let len = match data_type {
             DataType::List => ListRef::of(entry)?.len(),
@@ -71,7 +71,8 @@ impl SizeOf {
     }
 }
 
-/// See the module. One writer at a time, which has the shard in hand; anybody may read.
+/// The size histograms of a database, see the module. There is one writer at a time, the holder of the shard; any
+/// thread may read.
 #[derive(Debug)]
 pub struct Sizes {
     lengths: [[AtomicU32; BINS]; TYPES_COUNTED],
@@ -99,7 +100,7 @@ impl Sizes {
         step(&self.bytes, size.data_type, size.bytes, by);
     }
 
-    /// A value came.
+    /// Counts an added value.
     #[inline]
     pub(super) fn came(&self, size: Option<SizeOf>) {
         if let Some(size) = size {
@@ -107,7 +108,7 @@ impl Sizes {
         }
     }
 
-    /// A value went.
+    /// Counts a removed value.
     #[inline]
     pub(super) fn went(&self, size: Option<SizeOf>) {
         if let Some(size) = size {
@@ -115,7 +116,7 @@ impl Sizes {
         }
     }
 
-    /// A value had one size, and has another one now.
+    /// Counts a value whose size has changed.
     #[inline]
     pub(super) fn changed(&self, before: Option<SizeOf>, after: Option<SizeOf>) {
         if before != after {
@@ -124,7 +125,7 @@ impl Sizes {
         }
     }
 
-    /// A string had one length, and has another one now.
+    /// Counts a string whose length has changed.
     #[inline]
     pub(super) fn text_changed(&self, before: usize, after: usize) {
         if before != after && bin(before as u64) != bin(after as u64) {
@@ -139,14 +140,15 @@ impl Sizes {
         self.came(Some(SizeOf::of_text(after)));
     }
 
-    /// How many values of a type, by its number, have lengths in each bin.
+    /// Returns the number of values in each bin of length, for a type given by its number.
     pub fn lengths(&self, data_type: usize) -> impl Iterator<Item = u64> {
         self.lengths[data_type]
             .iter()
             .map(|count| u64::from(count.load(Relaxed)))
     }
 
-    /// How many values of a type, by its number, take bytes in each bin. What strings take is not counted.
+    /// Returns the number of values in each bin of bytes, for a type given by its number. The bytes of strings are
+    /// not counted.
     pub fn bytes(&self, data_type: usize) -> impl Iterator<Item = u64> {
         self.bytes[data_type]
             .iter()
@@ -163,7 +165,7 @@ mod tests {
 
     const SEED: Seed = Seed { k0: 7, k1: 8 };
 
-    /// The strings of a database by the bins of their lengths, without those of none.
+    /// Returns the non-empty bins of string lengths of a database.
     fn strings(engine: &Engine, db: usize) -> Vec<(usize, u64)> {
         let sizes = engine.published().dbs[db].sizes();
         let Some(sizes) = sizes else {

@@ -1,14 +1,14 @@
-//! What the requests for each slot of a shard took, for CLUSTER SLOT-STATS. It is counted with the shard in hand, so no
-//! two threads write to one place.
+//! Resources used by the requests for each slot of a shard, for CLUSTER SLOT-STATS. Counted while the shard is
+//! locked, so that no two threads write to one place.
 
 use super::Engine;
 use basalt_core::alloc::account;
 use basalt_core::base::hash::SLOTS;
 
-/// What the requests for one slot took.
+/// Resources used by the requests for one slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Nanoseconds for which they ran.
+    /// Nanoseconds of execution.
     pub cpu_ns: u64,
     /// Bytes of the requests.
     pub bytes_in: u64,
@@ -24,13 +24,13 @@ impl Usage {
     }
 }
 
-/// One for each slot of the shard, by the bits of its number that do not say which shard it is, once anything was
-/// counted; charged to no account, as it is no client's data.
+/// One entry for each slot of the shard, indexed by the bits of its number that do not select the shard; allocated
+/// at the first count and charged to no account, as it is not client data.
 #[derive(Default)]
 pub(super) struct SlotUsage(Option<Box<[Usage]>>);
 
 impl Engine {
-    /// Counts what a request for a slot of this shard took, which knows of slots.
+    /// Counts the usage of a request for a slot of this shard, if keys are kept by slot.
     pub fn count_slot(&mut self, slot: u16, usage: Usage) {
         let Some((place, slots)) = self.place_of_slot(slot) else {
             return;
@@ -40,13 +40,13 @@ impl Engine {
         counted.get_or_insert_with(fresh)[place].add(usage);
     }
 
-    /// What was counted of a slot of this shard.
+    /// Returns the usage of a slot of this shard.
     pub fn slot_usage(&self, slot: u16) -> Usage {
         let counted = self.slot_usage.0.as_ref().zip(self.place_of_slot(slot));
         counted.map_or(Usage::default(), |(counted, (place, _))| counted[place])
     }
 
-    /// Begins anew for all slots of this shard but for those that are to be kept.
+    /// Resets the usage of all slots of this shard except those for which `keeps` is true.
     pub fn forget_slot_usage(&mut self, keeps: impl Fn(u16) -> bool) {
         let Some(shard_count) = self.slot_shards else {
             return;
@@ -61,7 +61,7 @@ impl Engine {
         }
     }
 
-    /// The place of a slot among those of this shard, and how many these are.
+    /// Returns the index of a slot among those of this shard, and their number.
     fn place_of_slot(&self, slot: u16) -> Option<(usize, usize)> {
         let shard_count = self.slot_shards.filter(|_| self.has_slot(slot))?;
         let slots = usize::from(SLOTS / shard_count.min(SLOTS));

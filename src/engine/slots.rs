@@ -1,23 +1,23 @@
-//! Keys by their hash slots, for a server that is a cluster or a part of one: what a slot has, and what becomes of the
-//! keys of one that went to another server. How they are kept is the matter of `db/slots.rs`.
+//! Keys by hash slot, for a server that is a cluster or a part of one: the contents of a slot, and the deletion of
+//! the keys of a slot that moved to another server. The data structure is in `db/slots.rs`.
 
 use smallvec::SmallVec;
 
 use super::Engine;
 use basalt_core::base::hash::slot;
 
-/// Keys that are deleted between two looks for more.
+/// Keys deleted between two lookups of more keys.
 const DELETED_TOGETHER: usize = 64;
 
-/// Where walks over the keys of a slot come to a key with this hash: those whose position is below the one that a walk
-/// has answered have been shown, if they were there.
+/// Returns the position of a key with this hash in walks over a slot: a walk that has returned a position has
+/// visited all keys with lower positions that were present.
 pub fn walk_position(hash: u64) -> u64 {
     u64::from(super::short_hash::shorten(hash))
 }
 
 impl Engine {
-    /// From now on it is known which keys belong to which slot, in an engine that has no data yet and is one of so many
-    /// shards, a power of two. Costs five bytes a key, and 240 to 290 instructions when one comes or goes.
+    /// Starts keeping keys by slot, in an engine without data that is one of `shard_count` shards, a power of two.
+    /// Costs five bytes per key, and 240 to 290 instructions per insertion or removal.
     pub fn keep_slots(&mut self, shard_count: u16) {
         assert!(
             shard_count.is_power_of_two(),
@@ -30,14 +30,14 @@ impl Engine {
         self.slot_shards = Some(shard_count);
     }
 
-    /// Whether it is known which keys a slot has, and this shard is the one that has them.
+    /// True if keys are kept by slot and this shard owns the slot.
     pub fn has_slot(&self, slot: u16) -> bool {
         self.slot_shards
             .is_some_and(|shard_count| slot & (shard_count - 1) == self.shard)
     }
 
-    /// How many keys a slot of this shard has in all databases, with those whose time has come but which have not been
-    /// deleted yet.
+    /// Returns the number of keys of one of this shard's slots in all databases, including expired keys that have
+    /// not been deleted yet.
     pub fn keys_in_slot(&self, slot: u16) -> u64 {
         if !self.has_slot(slot) {
             return 0;
@@ -46,8 +46,8 @@ impl Engine {
         dbs.map(|db| db.keys_in_slot(slot)).sum()
     }
 
-    /// Says whether the keys of a slot of this shard are on their way to here: what goes over all keys for clients, and
-    /// counts them, leaves them out meanwhile.
+    /// Sets whether a slot of this shard is being imported: commands that iterate over or count all keys for
+    /// clients leave its keys out meanwhile.
     pub fn set_coming(&mut self, slot: u16, is_coming: bool) {
         match is_coming {
             true => self.coming.insert(slot),
@@ -55,18 +55,18 @@ impl Engine {
         };
     }
 
-    /// Whether a key is on its way to here.
+    /// True if a key belongs to a slot that is being imported.
     #[inline]
     pub(super) fn is_coming(&self, key: &[u8]) -> bool {
         !self.coming.is_empty() && self.coming.contains(&slot(key))
     }
 
-    /// Deletes some keys of a slot that this server does not have any more, so many or a few more; how many it deleted,
-    /// fewer than that if no keys are left. They go as Redis lets them go: logged one by one, as UNLINK if so wanted
-    /// (`lazyfree-lazy-server-del`), else as DEL; those who watch them, wait for them or cache them learn of it; there
-    /// is no event, as no client deleted anything.
+    /// Deletes `count` keys, or slightly more, of a slot that this server no longer owns. Returns the number of
+    /// deleted keys, less than `count` if no keys are left. As in Redis, deletions are logged one by one, as UNLINK
+    /// if configured (`lazyfree-lazy-server-del`), else as DEL; clients that watch, wait for or cache the keys are
+    /// notified; there is no event, as no client deleted anything.
     ///
-    /// As every change, it ends with what a shard's holder does then: deliveries, and the log's turn.
+    /// Like every change, it must be followed by the usual work of a shard's holder: deliveries and the log.
     pub fn delete_of_slot(&mut self, db: usize, wanted: u16, count: usize, unlinks: bool) -> usize {
         if !self.has_slot(wanted) {
             return 0;
@@ -136,7 +136,7 @@ mod tests {
 
     const SEED: Seed = Seed { k0: 1, k1: 2 };
 
-    /// The second of four shards, or the only one.
+    /// Creates the second of four shards, or the only one.
     fn engine(shard_count: u16) -> Engine {
         let mut engine = Engine::new(3, SEED, 1);
         engine.shard = u16::from(shard_count > 1);
@@ -151,7 +151,7 @@ mod tests {
         keyspace.put_text(&key, found, name, deadline);
     }
 
-    /// The keys of each slot, by a look at all of them.
+    /// Returns the keys of each slot by a scan of all keys.
     fn all(engine: &Engine, db: usize) -> BTreeMap<u16, Vec<Vec<u8>>> {
         let mut slots = BTreeMap::<u16, Vec<Vec<u8>>>::new();
         if let Some(db) = engine.db(db) {
@@ -164,7 +164,7 @@ mod tests {
         slots
     }
 
-    /// What is known of slots is what a look at all keys says.
+    /// Checks the index of slots against a scan of all keys.
     fn check(engine: &mut Engine, budget: usize) {
         let mut in_use = std::collections::BTreeSet::new();
         for db in 0..engine.database_count() {
@@ -195,7 +195,7 @@ mod tests {
         }
     }
 
-    /// All that the shard takes, once nothing is on its way out, it takes for some database.
+    /// Checks that all memory of the shard is charged to some database, once nothing is waiting to be freed.
     fn check_bytes(engine: &mut Engine) {
         let mut doomed = engine.take_doomed();
         while doomed.free_some(64) {}
@@ -208,7 +208,7 @@ mod tests {
         }
     }
 
-    /// Names of few slots, in the shard of the engine: some slots have many keys.
+    /// Returns names in few slots of the engine's shard: some slots have many keys.
     fn names(engine: &Engine) -> Vec<Vec<u8>> {
         let mut names = Vec::new();
         for tag in (0..).map(|number| format!("{{t{number}}}")) {
@@ -334,7 +334,7 @@ mod tests {
                 };
                 engine.deferred.settle();
                 done[kind] += 1;
-                // Each slot in each database, which takes a while.
+                // Checks each slot in each database, which takes a while.
                 if kind > 4 || turn % 100 == 0 {
                     check(&mut engine, 1 + random.index(200));
                 }
@@ -386,7 +386,7 @@ mod tests {
                 Deadline::Clear,
             );
         }
-        // What a table takes depends on how many keys it has and not on their slots.
+        // A table's size depends on the number of keys and not on their slots.
         let grown = (table(&engine) - table_before) / HOT;
         assert!(
             cfg!(miri) || (8..24).contains(&grown),
@@ -410,7 +410,7 @@ mod tests {
                 "{looked_at} for {visited}"
             );
         }
-        // A walk in small steps looks at no key twice.
+        // A walk in small steps examines no key twice.
         let db = engine.db(0).expect("it has keys");
         let (before, mut visited, mut position, mut steps) = (db.looked_at(), 0, 0, 0);
         loop {
@@ -482,7 +482,7 @@ mod tests {
             if position == 0 {
                 break;
             }
-            // The first half stays; of the others some go, and more come.
+            // The first half stays; some of the others are deleted, and more are added.
             for _ in 0..20 {
                 let number = count / 2 + random.index(came - count / 2);
                 let key_name = name(number);

@@ -1,24 +1,25 @@
-//! Which connections may have cached which keys of this shard (CLIENT TRACKING), and what they are to be told.
+//! Tracking of the keys that connections may have cached (CLIENT TRACKING), and the invalidations to send them.
 //!
-//! A read by a connection that tracks is remembered while the shard is still in hand; a change takes the key out again,
-//! with all its readers, and that record goes to `pubsub::tracking`, which tells them. So no change falls between a
-//! read and its being remembered, and a key is told once for each time that it was read. Names count, not databases, as
-//! in Redis.
+//! A read by a tracking connection is recorded while the shard is still locked; a change takes the key out again
+//! with all its readers, and that record goes to `pubsub::tracking`, which notifies them. So no change falls
+//! between a read and its record, and each recorded read causes at most one invalidation. Keys are identified by
+//! name, regardless of the database, as in Redis.
 //!
-//! A key with its readers is one allocation, in a table as the keyspace's:
+//! A key with its readers is one allocation, in a table like the keyspace's:
 //!
 //! ```text
 //! key | reader u32 | reader u32 | …     ascending
 //! ```
 //!
-//! A reader is the low half of a connection's number. One that is gone stays until the key changes, and is skipped when
-//! the others are told; after 2^32 connections it may name another one, which then drops what it never had.
+//! A reader is the low half of a connection's number. One that has disconnected stays until the key changes, and is
+//! skipped when the others are notified; after 2^32 connections it may name another one, which then drops a key
+//! that it never cached.
 //!
-//! What is remembered is bounded by its keys (`tracking-table-max-keys`) and, where memory is, by its bytes
-//! ([`TrackedCount::bound_bytes`]): names may be long. Beyond that keys drawn at random lapse: their readers are told
-//! as if they had changed.
+//! The table is bounded by its keys (`tracking-table-max-keys`) and, where memory is limited, by its bytes
+//! ([`TrackedCount::bound_bytes`]), as names may be long. Beyond that, randomly sampled keys are dropped: their
+//! readers are notified as if they had changed.
 //!
-//! Invariants: a shard without tracked keys takes no memory here; the counts are those of all shards together.
+//! Invariants: a shard without tracked keys uses no memory here; the counts are totals over all shards.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -28,56 +29,56 @@ use basalt_core::base::hash::Seed;
 use basalt_core::structures::entry::{Entry, EntryRef, Value};
 use basalt_core::structures::table::Table;
 
-/// Connections that are remembered for one key; beyond that all are told, and remembering begins anew.
+/// Connections recorded for one key; beyond that all are notified, and recording starts over.
 const READERS_MAX: usize = 16 * 1024;
 
 const READER_BYTES: usize = size_of::<u32>();
 
-/// What a key takes in the table, beside its entry.
+/// Bytes of a key's slot in the table, beside its entry.
 const PLACE_BYTES: u64 = 16;
 
-/// What an entry takes, with its place.
+/// Returns the bytes of an entry and its slot.
 fn bytes_of(entry: EntryRef<'_, ()>) -> u64 {
     entry.memory_bytes() as u64 + PLACE_BYTES
 }
 
-/// How much all shards remember.
+/// The size of the tracking tables of all shards.
 #[derive(Debug, Default)]
 pub struct TrackedCount {
     keys: AtomicU64,
     items: AtomicU64,
     bytes: AtomicU64,
-    /// 0: no bound.
+    /// Limit in bytes; 0: none.
     bytes_max: AtomicU64,
 }
 
 impl TrackedCount {
-    /// Keys that somebody may have cached.
+    /// Returns the number of keys that a client may have cached.
     pub fn keys(&self) -> u64 {
         self.keys.load(Relaxed)
     }
 
-    /// Readers of all of them.
+    /// Returns the number of readers over all keys.
     pub fn items(&self) -> u64 {
         self.items.load(Relaxed)
     }
 
-    /// What all that takes.
+    /// Returns the bytes of all tracking tables.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Relaxed)
     }
 
-    /// Bounds what all shards remember, in bytes; 0: no bound.
+    /// Limits the tracking tables of all shards, in bytes; 0: no limit.
     pub fn bound_bytes(&self, bytes_max: u64) {
         self.bytes_max.store(bytes_max, Relaxed);
     }
 
-    /// Whether more keys are remembered than this (0: any number), or more bytes than there may be.
+    /// True if more than `keys_max` keys (0: any number) or more bytes than the limit are recorded.
     pub fn exceeds(&self, keys_max: u64) -> bool {
         (keys_max > 0 && self.keys() > keys_max) || self.exceeds_bytes()
     }
 
-    /// Whether more bytes are remembered than there may be.
+    /// True if more bytes than the limit are recorded.
     pub fn exceeds_bytes(&self) -> bool {
         let bytes_max = self.bytes_max.load(Relaxed);
         bytes_max > 0 && self.bytes() > bytes_max
@@ -96,59 +97,59 @@ impl TrackedCount {
     }
 }
 
-/// The keys of a shard that FLUSHALL forgot, to be freed in slices.
+/// The tracked keys of a shard that FLUSHALL dropped, to be freed in slices.
 pub type Forgotten = Table<Entry<()>>;
 
-/// A key that is no longer as its readers know it.
+/// A key that has changed since its readers read it.
 pub struct InvalidatedKey {
     entry: Entry<()>,
-    /// When, among the effects of all shards.
+    /// Stamp of the change, among the effects of all shards.
     pub stamp: u64,
-    /// The connection that changed it; 0: none did.
+    /// The connection that changed it; 0: none.
     pub by: u64,
 }
 
 impl InvalidatedKey {
-    /// The key.
+    /// Returns the key.
     pub fn key(&self) -> &[u8] {
         self.entry.view().key()
     }
 
-    /// Who read it.
+    /// Returns the clients that read it.
     pub fn readers(&self) -> impl Iterator<Item = u32> {
         readers(self.entry.view())
     }
 }
 
-/// A key that was written, for clients that want to hear of all keys with a prefix.
+/// A key that was written, for clients in broadcast mode that follow all keys with a prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Written {
-    /// The key.
+    /// Name of the key.
     pub key: Box<[u8]>,
     /// The number of its database.
     pub db: usize,
-    /// The connection that changed it; 0: none did.
+    /// The connection that changed it; 0: none.
     pub by: u64,
 }
 
-/// What clients with client-side caching are to be told.
+/// Invalidations to send to clients with client-side caching.
 #[derive(Default)]
 pub struct Invalidations {
     /// Keys that a tracking client has read.
     pub keys: Vec<InvalidatedKey>,
     /// All keys that were written, while a client tracks in broadcast mode.
     pub written: Vec<Written>,
-    /// Everything is void.
+    /// True if everything cached is invalid.
     pub all: bool,
 }
 
 impl Invalidations {
-    /// Whether nothing is invalidated.
+    /// True if nothing is invalidated.
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty() && self.written.is_empty() && !self.all
     }
 
-    /// Takes over what another shard has.
+    /// Moves the invalidations of another shard into this one.
     pub fn append(&mut self, other: &mut Invalidations) {
         self.keys.append(&mut other.keys);
         self.written.append(&mut other.written);
@@ -172,7 +173,7 @@ fn count_of(entry: EntryRef<'_, ()>) -> u64 {
     (bytes(entry).len() / READER_BYTES) as u64
 }
 
-/// See the module.
+/// The tracked keys of a shard, see the module.
 #[derive(Default)]
 pub struct Tracked {
     table: Option<Box<Table<Entry<()>>>>,
@@ -180,23 +181,24 @@ pub struct Tracked {
 }
 
 impl Tracked {
-    /// Says where the keys of all shards are counted together.
+    /// Sets the counter that all shards share.
     pub fn set_count(&mut self, count: Arc<TrackedCount>) {
         self.count = count;
     }
 
-    /// Whether no client tracks a key of this shard.
+    /// True if no client tracks a key of this shard.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.table.is_none()
     }
 
-    /// How much all shards together remember.
+    /// Returns the counter over all shards.
     pub fn count(&self) -> &TrackedCount {
         &self.count
     }
 
-    /// Remembers that a connection read a key. If the key had too many readers, they are to be told.
+    /// Records that a connection read a key. Returns the key if it had too many readers, which must then be
+    /// notified.
     pub fn add(&mut self, key: &Key<'_>, client: u64, seed: Seed) -> Option<InvalidatedKey> {
         let table = self.table.get_or_insert_with(|| Box::new(Table::new(seed)));
         let reader = client as u32;
@@ -234,7 +236,7 @@ impl Tracked {
         None
     }
 
-    /// Forgets a key, and says who read it; `by` is who changed it.
+    /// Removes a key and returns it with its readers; `by` is the connection that changed it.
     pub fn take(&mut self, key: &[u8], by: u64) -> Option<InvalidatedKey> {
         let table = self.table.as_deref_mut()?;
         let place = table.find(table.hash(key), key)?;
@@ -242,7 +244,7 @@ impl Tracked {
         Some(self.taken(entry, by))
     }
 
-    /// Forgets a key drawn at random, and says who read it.
+    /// Removes a random key and returns it with its readers.
     pub fn take_random(&mut self, draw: &mut dyn FnMut() -> u64) -> Option<InvalidatedKey> {
         let table = self.table.as_deref_mut()?;
         let place = table.random(draw)?;
@@ -263,7 +265,7 @@ impl Tracked {
         }
     }
 
-    /// Forgets everything.
+    /// Removes everything.
     pub fn take_all(&mut self) -> Option<Forgotten> {
         let table = self.table.take()?;
         let (mut items, mut bytes) = (0, 0);

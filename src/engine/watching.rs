@@ -1,9 +1,9 @@
-//! Which keys of this shard are watched by transactions to be, and when each last changed.
+//! Keys of this shard that are watched by transactions (WATCH), and the stamps of their last changes.
 //!
-//! Stamps order what happens on a shard, and a connection knows the largest that it has seen: a key that changed at a
-//! larger one changed after the connection began to watch it. So a change notifies no connection.
+//! Stamps order what happens on a shard, and a connection knows the largest that it has seen: a key whose change
+//! has a larger stamp changed after the connection began to watch it. So a change notifies no connection.
 //!
-//! Invariants: a key stands here while it is watched; without watched keys no memory is taken.
+//! Invariants: a key has an entry here while it is watched; without watched keys no memory is used.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,14 +24,14 @@ pub struct Watched {
     pub hash: u64,
     /// Shard of the key.
     pub shard: u16,
-    /// The largest stamp that the connection knew of when it began to watch.
+    /// The largest stamp known to the connection when it began to watch.
     pub stamp: u64,
-    /// How often it was asked to be watched.
+    /// Number of times that the connection asked to watch the key.
     pub times: usize,
 }
 
 impl Watched {
-    /// The key as engines look it up.
+    /// Returns the key in the form that engines look up.
     pub fn key(&self) -> Key<'_> {
         Key {
             bytes: &self.key,
@@ -39,13 +39,13 @@ impl Watched {
         }
     }
 
-    /// A key whose time came meanwhile goes now, and that is a change.
+    /// Deletes the key if it has expired meanwhile, which counts as a change.
     pub fn expire(&self, engine: &mut Engine, now: Now) {
         let mut keyspace = engine.keyspace(self.db, now).untouched();
         let _ = keyspace.find_write(&self.key());
     }
 
-    /// Whether it changed since it is watched.
+    /// True if the key changed since it is watched.
     pub fn has_changed(&self, engine: &mut Engine, now: Now) -> bool {
         self.expire(engine, now);
         let Watched { db, key, stamp, .. } = self;
@@ -58,11 +58,11 @@ impl Watched {
     }
 }
 
-/// See the module.
+/// The watched keys of a shard, see the module.
 #[derive(Debug, Default)]
 pub struct Watches {
     keys: HashMap<Place, Watch>,
-    /// While changes may be undone: the stamps that they replaced, oldest first.
+    /// The stamps replaced during an attempt, oldest first, for undo.
     replaced: Option<Vec<(Place, Stamps)>>,
     published: Option<Arc<Published>>,
 }
@@ -73,17 +73,17 @@ struct Watch {
     stamps: Stamps,
 }
 
-/// When a key last changed.
+/// The stamps of a key's last changes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Stamps {
     /// Stamp of the last change of the key's data.
     changed: u64,
-    /// What readers left beside it.
+    /// Stamp of the last change that readers made beside the data.
     touched: u64,
 }
 
 impl Watches {
-    /// No watches yet; how many keys are watched will be published there.
+    /// Creates an empty set of watches that publishes the number of watched keys in `published`.
     pub fn published_in(published: Arc<Published>) -> Watches {
         Watches {
             published: Some(published),
@@ -97,13 +97,13 @@ impl Watches {
         }
     }
 
-    /// Somebody begins to watch a key.
+    /// Adds a watcher to a key.
     pub fn add(&mut self, db: usize, key: &[u8]) {
         self.keys.entry((db, key.into())).or_default().watchers += 1;
         self.publish();
     }
 
-    /// Somebody who watched a key that many times does so no more.
+    /// Removes a watcher that had asked to watch a key `times` times.
     pub fn remove(&mut self, db: usize, key: &[u8], times: usize) {
         let place: Place = (db, key.into());
         if let Some(watch) = self.keys.get_mut(&place) {
@@ -116,21 +116,21 @@ impl Watches {
         self.publish();
     }
 
-    /// Whether a key that is watched changed after this stamp.
+    /// True if a watched key changed after this stamp.
     pub fn changed_since(&self, db: usize, key: &[u8], stamp: u64) -> bool {
         self.keys
             .get(&(db, Box::from(key)))
             .is_some_and(|watch| watch.stamps.changed > stamp)
     }
 
-    /// Whether anything of such a key changed after this stamp, be it what readers left beside its data.
+    /// True if anything of a watched key changed after this stamp, including what readers left beside its data.
     pub fn touched_since(&self, db: usize, key: &[u8], stamp: u64) -> bool {
         self.keys
             .get(&(db, Box::from(key)))
             .is_some_and(|watch| watch.stamps.changed.max(watch.stamps.touched) > stamp)
     }
 
-    /// A key changed.
+    /// Notes that a key changed.
     #[inline]
     pub fn key_changed(&mut self, db: usize, key: &[u8], stamp: u64) {
         if !self.keys.is_empty() {
@@ -138,7 +138,7 @@ impl Watches {
         }
     }
 
-    /// What readers left beside a key's data changed, which is none of a transaction's business.
+    /// Notes a change that readers made beside a key's data, which does not fail a transaction.
     #[inline]
     pub fn key_touched(&mut self, db: usize, key: &[u8], stamp: u64) {
         if !self.keys.is_empty() {
@@ -158,10 +158,10 @@ impl Watches {
         }
     }
 
-    /// From now on changes may be undone.
+    /// Starts recording changes for undo.
     #[inline]
     pub fn begin_attempt(&mut self) {
-        // No client begins to watch while another thread has the shard.
+        // No client begins to watch while another thread holds the shard.
         if !self.keys.is_empty() {
             self.replaced = Some(Vec::new());
         }
@@ -175,7 +175,7 @@ impl Watches {
         }
     }
 
-    /// Undoes an attempt: nothing has changed.
+    /// Undoes the changes of an attempt.
     pub fn undo_attempt(&mut self) {
         for (place, stamps) in self.replaced.take().into_iter().flatten().rev() {
             if let Some(watch) = self.keys.get_mut(&place) {
@@ -184,7 +184,7 @@ impl Watches {
         }
     }
 
-    /// Many keys of a database changed at once: those for which `is_hit` says so.
+    /// Notes that many keys of a database changed at once: those for which `is_hit` is true.
     pub fn database_changed(&mut self, db: usize, stamp: u64, is_hit: impl Fn(&[u8]) -> bool) {
         for (place, watch) in &mut self.keys {
             if place.0 == db && is_hit(&place.1) {
@@ -197,7 +197,7 @@ impl Watches {
         }
     }
 
-    /// The names of all watched keys of two databases.
+    /// Returns the names of all watched keys of two databases.
     pub fn keys_of(&self, dbs: [usize; 2]) -> Vec<Box<[u8]>> {
         self.keys
             .keys()
@@ -206,7 +206,7 @@ impl Watches {
             .collect()
     }
 
-    /// Whether no client watches anything.
+    /// True if no client watches any key.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()

@@ -1,20 +1,20 @@
-//! How many bytes each thread has taken, to the byte of what jemalloc hands out, without asking jemalloc: the
-//! [counting allocator](super::counting) tells.
+//! Bytes allocated per thread, exact to jemalloc's size classes, without calls to jemalloc: the [counting
+//! allocator](super::counting) reports them.
 //!
-//! Each thread owns one padded cell of a fixed table and is the only one to write it, so counting is
-//! a plain load and store; readers sum the cells at any time. A cell is never given back: a thread
-//! that ends leaves its sum behind, because what it allocated may well live on. When the cells run
-//! out (threads come and go in a pool), later threads share the last one through atomic additions.
+//! Each thread owns one padded cell of a fixed table and is the only one to write it, so counting is a plain load
+//! and store; readers sum the cells at any time. A cell is never released: a thread that ends leaves its sum
+//! behind, because its allocations may well live on. When the cells run out (threads come and go in a pool), later
+//! threads share the last one through atomic additions.
 //!
-//! Invariants: nothing here allocates, nothing needs initialisation, and no thread-local has a
-//! destructor, so that allocations before `main` and in the last breath of a thread are counted as
-//! all others. What foreign code takes from `malloc` directly is not counted.
+//! Invariants: nothing here allocates, nothing needs initialization, and no thread-local has a destructor, so that
+//! allocations before `main` and during the last moments of a thread are counted like all others. Foreign code's
+//! direct use of `malloc` is not counted.
 
 use std::alloc::Layout;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 
-/// Cells with an owner each; one more is shared by all threads that come later.
+/// Cells with one owner each; one more is shared by all later threads.
 const OWNED_CELLS: usize = 255;
 const SHARED_CELL: usize = OWNED_CELLS;
 
@@ -31,11 +31,11 @@ thread_local! {
     static CELL: Cell<usize> = const { Cell::new(UNSET) };
     /// The part of the shared cell that belongs to this thread.
     static SHARED_PART: Cell<i64> = const { Cell::new(0) };
-    /// What was allocated apart so far.
+    /// Bytes allocated inside [`apart`] so far.
     static APART: Cell<i64> = const { Cell::new(0) };
 }
 
-/// The bytes that jemalloc sets aside for a request of `size` bytes at its usual alignment.
+/// Returns the bytes that jemalloc reserves for a request of `size` bytes at its usual alignment.
 ///
 /// Classes are 8, the multiples of 16 up to 128, then four to each doubling.
 #[inline]
@@ -53,14 +53,14 @@ pub const fn size_class(size: usize) -> usize {
     (size + grain - 1) & !(grain - 1)
 }
 
-/// As [`size_class`], for a request with an alignment of its own.
+/// Returns the size class of a request with an alignment of its own, see [`size_class`].
 #[inline]
 pub(super) const fn layout_class(layout: Layout) -> i64 {
     let align = layout.align() - 1;
     size_class((layout.size() + align) & !align) as i64
 }
 
-/// Bytes allocated less bytes freed by the calling thread, which may be negative.
+/// Returns the bytes allocated less the bytes freed by the calling thread, which may be negative.
 ///
 /// The difference of two readings is what the code between them has added.
 #[must_use]
@@ -72,16 +72,16 @@ pub fn thread_bytes() -> i64 {
     }
 }
 
-/// As [`thread_bytes`], without what was allocated [`apart`]: what the code between two readings charged to the account
-/// of the thread that reads.
+/// Returns [`thread_bytes`] without what was allocated [`apart`]: the difference of two readings is what the code
+/// between them charged to the calling thread's current account.
 #[inline]
 #[must_use]
 pub fn charged_bytes() -> i64 {
     thread_bytes() - APART.get()
 }
 
-/// Runs something whose memory is not to be charged to the account that is being kept around it, such as a reply
-/// that is written while a value changes.
+/// Runs a function whose allocations are not charged to the current account, such as building a reply while a value
+/// changes.
 #[inline]
 pub fn apart<R>(run: impl FnOnce() -> R) -> R {
     let before = charged_bytes();
@@ -90,7 +90,7 @@ pub fn apart<R>(run: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Bytes in use by the whole process: the sum over all threads, ended ones too.
+/// Returns the bytes in use by the whole process: the sum over all threads, including ended ones.
 ///
 /// Exact when no thread allocates meanwhile, else off by what passes between threads during the sum.
 #[must_use]
@@ -102,29 +102,30 @@ pub fn total_bytes() -> i64 {
         .sum()
 }
 
-/// The account that is being kept no longer pays for a piece that somebody else frees.
+/// Removes an allocation from the current account, as other code will free it.
 pub(crate) fn hand_over(layout: Layout) {
     APART.set(APART.get() + layout_class(layout));
 }
 
-/// The account that is being kept pays from now on for a piece that was handed over, or made apart from it.
+/// Charges an allocation to the current account that was handed over, or made apart from it.
 pub(crate) fn take_in(layout: Layout) {
     APART.set(APART.get() - layout_class(layout));
 }
 
-/// Counts a piece as allocated by the calling thread: it was, or comes from a pool or a list where it counted as freed.
+/// Counts memory as allocated by the calling thread: it was, or comes from a pool or a list where it counted as
+/// freed.
 #[inline]
 pub(crate) fn count_allocated(layout: Layout) {
     count(layout_class(layout));
 }
 
-/// Counts a piece as freed by the calling thread: it was, or goes to a pool or a list instead.
+/// Counts memory as freed by the calling thread: it was, or goes to a pool or a list instead.
 #[inline]
 pub(crate) fn count_freed(layout: Layout) {
     count(-layout_class(layout));
 }
 
-/// Adds to what the calling thread has taken.
+/// Adds to the byte count of the calling thread.
 #[inline]
 pub(super) fn count(bytes: i64) {
     let cell = CELL.get();
@@ -194,7 +195,8 @@ mod tests {
     #[test]
     fn the_total_agrees_with_the_allocator() {
         const ALONE: &str = "BASALT_TEST_ALONE";
-        // Other tests of this process take and free hundreds of megabytes meanwhile, so it runs in one of its own.
+        // Other tests of this process allocate and free hundreds of megabytes meanwhile, so it runs in a process of
+        // its own.
         if std::env::var_os(ALONE).is_none() {
             let name = "alloc::account::tests::the_total_agrees_with_the_allocator";
             let this = std::env::current_exe().expect("a test has a file");

@@ -1,4 +1,4 @@
-//! The counting allocator: tells the [accounts](super::account) what passes through it, and puts large pieces
+//! The counting allocator: reports allocations to the [accounts](super::account), and puts large blocks
 //! [aside](super::deferred_free) instead of freeing them on the spot.
 
 #![expect(unsafe_code, reason = "an allocator is unsafe by nature")]
@@ -8,11 +8,11 @@ use std::alloc::{GlobalAlloc, Layout};
 use super::account::{count, count_allocated, count_freed, layout_class, size_class};
 use super::deferred_free;
 
-/// Wraps an allocator and counts the size classes of what it hands out.
+/// Wraps an allocator and counts the size classes of its allocations.
 pub struct Counting<A>(pub A);
 
-// SAFETY: every call is passed on unchanged to an allocator that keeps the contract; counting neither
-// allocates nor unwinds.
+// SAFETY: every call is passed on unchanged to an allocator that fulfills the contract; counting neither allocates
+// nor unwinds.
 unsafe impl<A: GlobalAlloc> GlobalAlloc for Counting<A> {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {

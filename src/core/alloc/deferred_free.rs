@@ -1,12 +1,12 @@
-//! Large pieces of memory are freed later, by one thread that serves no connection.
+//! Deferred freeing of large blocks of memory, by one thread that serves no connection.
 //!
-//! The allocator gives the pages of a large piece back to the system at once, which takes some 0.1 ms for each MiB: a
-//! connection that drops a long reply, or deletes a string of 1 GiB, would stall everybody else on its thread. So from
-//! the moment that somebody has promised to [`DeferredFrees::free_some`], the counting allocator puts such pieces aside
-//! here, on a stack that lies in the pieces themselves. They count as freed from then on.
+//! The allocator returns the pages of a large block to the system at once, which takes some 0.1 ms for each MiB: a
+//! connection that drops a long reply, or deletes a string of 1 GiB, would stall all others on its thread. So once
+//! a thread has promised to call [`DeferredFrees::free_some`], the counting allocator puts such blocks aside here,
+//! on a stack whose links are stored in the blocks themselves. They count as freed from then on.
 //!
-//! Invariants: a piece on the stack has no other owner; its first bytes hold its link; pieces are only ever taken off
-//! all together, so that the stack knows no ABA.
+//! Invariants: a block on the stack has no other owner; its first bytes hold its link; blocks are only ever taken
+//! off all together, so that the stack has no ABA problem.
 
 #![expect(unsafe_code, reason = "memory that nobody owns any more is linked up")]
 
@@ -15,10 +15,10 @@ use std::cell::Cell;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::*};
 
-/// Pieces of this size and more are put aside.
+/// Minimum size of blocks that are put aside.
 pub const BYTES_MIN: usize = 1 << 20;
 
-/// With so much put aside, a piece is freed on the spot: a thread that frees faster than this has to bear it.
+/// Above this backlog, a block is freed on the spot: a thread that frees faster than this has to bear the delay.
 const BACKLOG_BYTES_MAX: usize = 1 << 30;
 
 struct Link {
@@ -35,31 +35,31 @@ thread_local! {
     static FREES: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Promises that [`DeferredFrees::free_some`] will be called again and again from now on.
+/// Promises that [`DeferredFrees::free_some`] will be called periodically from now on.
 pub fn begin() {
     IS_SERVED.store(true, Relaxed);
 }
 
-/// Takes the promise back, for tests.
+/// Revokes the promise, for tests.
 #[cfg(test)]
 fn end() {
     IS_SERVED.store(false, Relaxed);
 }
 
-/// Bytes put aside and not freed yet.
+/// Returns the bytes put aside and not freed yet.
 pub fn waiting_bytes() -> usize {
     WAITING_BYTES.load(Relaxed)
 }
 
-/// Pieces put aside and not freed yet.
+/// Returns the number of blocks put aside and not freed yet.
 pub fn waiting_pieces() -> usize {
     WAITING_PIECES.load(Relaxed)
 }
 
-/// Puts a piece aside; false if it is to be freed at once.
+/// Puts a block aside. Returns false if it must be freed immediately.
 ///
 /// # Safety
-/// The piece is about to be freed: it was allocated with this layout, and no thread uses it any more.
+/// The block is about to be freed: it was allocated with this layout, and no thread uses it any more.
 #[cold]
 #[inline(never)]
 pub(super) unsafe fn defer(pointer: *mut u8, layout: Layout) -> bool {
@@ -75,9 +75,9 @@ pub(super) unsafe fn defer(pointer: *mut u8, layout: Layout) -> bool {
     WAITING_PIECES.fetch_add(1, Relaxed);
     let mut next = TOP.load(Relaxed);
     loop {
-        // SAFETY: the caller's promise; large and aligned enough, as was just seen.
+        // SAFETY: the caller's promise; large and aligned enough, as was just checked.
         unsafe { link.write(Link { next, layout }) };
-        // Release: the thread that takes the stack sees what was written in the pieces.
+        // Release: the thread that takes the stack sees the links written in the blocks.
         match TOP.compare_exchange_weak(next, link, Release, Relaxed) {
             Ok(_) => return true,
             Err(now) => next = now,
@@ -85,10 +85,10 @@ pub(super) unsafe fn defer(pointer: *mut u8, layout: Layout) -> bool {
     }
 }
 
-/// What somebody has taken to free.
+/// Blocks taken off the stack for freeing.
 pub struct DeferredFrees(*mut Link);
 
-// SAFETY: the pieces belong to the thread that has taken them, whichever it is.
+// SAFETY: the blocks belong to the thread that has taken them, whichever it is.
 unsafe impl Send for DeferredFrees {}
 
 impl Default for DeferredFrees {
@@ -98,7 +98,7 @@ impl Default for DeferredFrees {
 }
 
 impl DeferredFrees {
-    /// Frees pieces of some `bytes` together, one at least; true while more are waiting.
+    /// Frees blocks of about `bytes` in total, at least one. Returns true while more are waiting.
     pub fn free_some(&mut self, bytes: usize) -> bool {
         let mut freed = 0;
         while freed < bytes {
@@ -108,7 +108,7 @@ impl DeferredFrees {
             if self.0.is_null() {
                 return false;
             }
-            // SAFETY: a piece of the stack, which is ours now.
+            // SAFETY: a block of the stack, which this thread owns now.
             let link = unsafe { self.0.read() };
             let piece = std::mem::replace(&mut self.0, link.next);
             freed += link.layout.size();
@@ -116,7 +116,7 @@ impl DeferredFrees {
             WAITING_PIECES.fetch_sub(1, Relaxed);
             FREES.set(true);
             super::account::count_allocated(link.layout);
-            // SAFETY: allocated with this layout, as the caller of `defer` has promised; nothing else knows of it.
+            // SAFETY: allocated with this layout, as the caller of `defer` has promised; nothing else refers to it.
             unsafe { alloc::dealloc(piece.cast(), link.layout) };
             FREES.set(false);
         }

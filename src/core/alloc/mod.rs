@@ -1,12 +1,12 @@
-//! The allocator as the server uses it: who owes how many bytes, what is freed later, how full the slabs are.
+//! The server's allocator: accounting by thread, deferred freeing, occupancy of slabs.
 
 pub mod account;
 pub mod counting;
 pub mod deferred_free;
 pub mod slabs;
 
-/// Options that jemalloc reads when it starts: it asks for huge pages wherever it takes memory, and
-/// the server's `sys::huge_pages` decides whether the process gets them.
+/// Options that jemalloc reads at startup: it requests huge pages for all its memory, and the server's
+/// `sys::huge_pages` decides whether the process gets them.
 #[cfg(not(any(miri, feature = "system-allocator")))]
 #[expect(
     unsafe_code,

@@ -1,10 +1,10 @@
-//! How full the allocator's slabs are, and what is to be moved out of those that are nearly empty.
+//! Occupancy of the allocator's slabs, and the choice of allocations to move out of nearly empty ones.
 //!
-//! The allocator gives a slab back to the system only when nothing is left in it. After most of the small values are
-//! deleted, many slabs hold a few each. To allocate such a value anew puts it into a fuller slab, if the allocating
-//! thread keeps no free places of its own: see [`without_cache`].
+//! The allocator returns a slab to the system only when it is empty. After most of the small values are deleted,
+//! many slabs hold a few each. Reallocating such a value moves it into a fuller slab, if the allocating thread has
+//! no cached free slots: see [`without_cache`].
 //!
-//! Only jemalloc is asked. With another allocator, as under the sanitizers, nothing is ever sparse.
+//! This works with jemalloc only. With another allocator, as under the sanitizers, nothing is ever sparse.
 
 #![cfg_attr(
     not(any(miri, feature = "system-allocator")),
@@ -14,28 +14,28 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// The most addresses that are looked at together: a segment of a table, and the segment itself.
+/// Maximum number of addresses queried together: a segment of a table, and the segment itself.
 const TOGETHER_MAX: usize = 512;
 
-/// Finds what lies in sparse slabs, and counts what was found.
+/// Finds allocations in sparse slabs, and counts the results.
 pub struct Mover {
     query: query::Query,
     addresses: Vec<usize>,
     figures: Vec<[usize; 3]>,
-    /// A slab is sparse when it has room for so many percent more than is in it.
+    /// A slab is sparse when its capacity exceeds its contents by at least this percentage.
     waste_percent: usize,
     /// Allocations that were moved.
     pub moved: u64,
     /// Allocations that were left where they are.
     pub left_alone: u64,
     told: (u64, u64),
-    /// Everything is to be moved, whatever the allocator says.
+    /// True if everything is to be moved, whatever the allocator reports.
     #[cfg(any(test, feature = "testing"))]
     moves_all: bool,
 }
 
 impl Mover {
-    /// One that wants everything moved, without asking any allocator.
+    /// Creates a mover that moves everything, without querying any allocator.
     #[cfg(any(test, feature = "testing"))]
     #[must_use]
     pub fn of_everything() -> Mover {
@@ -51,8 +51,8 @@ impl Mover {
         }
     }
 
-    /// Leaves slabs alone that waste less than so many percent of what is in use; nothing, if the allocator cannot be
-    /// asked.
+    /// Creates a mover that leaves slabs alone which waste less than this percentage of their contents. Returns
+    /// None if the allocator cannot be queried.
     #[must_use]
     pub fn new(waste_percent: usize) -> Option<Mover> {
         Some(Mover {
@@ -68,26 +68,27 @@ impl Mover {
         })
     }
 
-    /// How many were moved, and left alone, since the last call.
+    /// Returns how many were moved, and left alone, since the last call.
     pub fn take_news(&mut self) -> (u64, u64) {
         let (moved, left_alone) = std::mem::replace(&mut self.told, (self.moved, self.left_alone));
         (self.moved - moved, self.left_alone - left_alone)
     }
 
-    /// Forgets the addresses of the last look.
+    /// Clears the addresses of the last query.
     pub fn begin(&mut self) {
         self.addresses.clear();
         self.figures.clear();
     }
 
-    /// Adds an address to the next look; the answer has its number. Beyond a bound, addresses count as well kept.
+    /// Adds an address to the next query; its result has the same index. Beyond a bound, addresses count as not
+    /// sparse.
     pub fn add(&mut self, address: usize) {
         if self.addresses.len() < TOGETHER_MAX {
             self.addresses.push(address);
         }
     }
 
-    /// Looks at all that was added.
+    /// Queries all added addresses.
     pub fn look(&mut self) {
         #[cfg(any(test, feature = "testing"))]
         if self.moves_all {
@@ -99,15 +100,15 @@ impl Mover {
         }
     }
 
-    /// Whether what was added as the number `index` is to be moved; counts the answer.
+    /// Returns whether the address with this index is to be moved, and counts the result.
     pub fn must_move(&mut self, index: usize) -> bool {
         let is_sparse = self.is_sparse(index);
         self.count(is_sparse, 1);
         is_sparse
     }
 
-    /// Whether one in `part` of all that was added lies in sparse slabs. For what can be moved only together; counts it
-    /// as `pieces`.
+    /// Returns whether at least one in `part` of all added addresses lies in sparse slabs, for allocations that can
+    /// be moved only together; counts the result as `pieces`.
     pub fn must_move_all(&mut self, part: usize, pieces: u64) -> bool {
         let all = self.addresses.len();
         let sparse = (0..all).filter(|index| self.is_sparse(*index)).count();
@@ -134,13 +135,13 @@ impl Mover {
     }
 }
 
-/// The parts of the allocator that hold most of what is in use.
+/// Returns the arenas of the allocator that hold most of the memory in use.
 ///
-/// Each thread allocates out of one of them. What is moved is to fill the slabs out of which those allocate that write,
-/// and not new ones that no thread allocates out of.
+/// Each thread allocates from one arena. Moved allocations are to fill the slabs from which writing threads
+/// allocate, and not new ones that no thread uses.
 #[must_use]
 pub fn busy_arenas() -> Vec<u32> {
-    // A thread that only serves figures has little; more than these need not be told apart.
+    // A thread that only serves metrics has little; smaller arenas need not be distinguished.
     const PARTS: u64 = 32;
     let bytes = query::arena_bytes();
     let sum: u64 = bytes.iter().sum();
@@ -151,7 +152,7 @@ pub fn busy_arenas() -> Vec<u32> {
         .collect()
 }
 
-/// Runs something while the calling thread allocates out of one part of the allocator.
+/// Runs a function while the calling thread allocates from one arena.
 pub fn in_arena<R>(arena: Option<u32>, run: impl FnOnce() -> R) -> R {
     let before = arena.and_then(query::set_arena);
     let result = run();
@@ -161,8 +162,8 @@ pub fn in_arena<R>(arena: Option<u32>, run: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Runs something while the calling thread allocates and frees without keeping free places of its own, which would lie
-/// in the very slabs that are to become empty.
+/// Runs a function while the calling thread allocates and frees without its cache of free slots, which would lie in
+/// the very slabs that are to become empty.
 pub fn without_cache<R>(run: impl FnOnce() -> R) -> R {
     let was_on = query::set_thread_cache(false);
     let result = run();
@@ -172,8 +173,8 @@ pub fn without_cache<R>(run: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Gives back the free places that the calling thread keeps for itself. They lie all over the slabs out of which it
-/// freed much, none of which goes back to the system before, and the allocator only takes them from threads that go on
+/// Releases the free slots cached by the calling thread. They lie all over the slabs from which it freed much, none
+/// of which is returned to the system before, and the allocator itself only reclaims them from threads that go on
 /// allocating.
 pub fn empty_cache() -> bool {
     query::flush_thread_cache()
@@ -185,7 +186,7 @@ thread_local! {
     static EMPTIED: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Has the calling thread empty its cache now, and others when they next ask.
+/// Empties the cache of the calling thread now, and those of other threads when they next check.
 pub fn empty_caches() {
     EMPTYINGS.fetch_add(1, Relaxed);
     empty_cache_if_told();
@@ -200,7 +201,7 @@ pub fn empty_cache_if_told() {
     }
 }
 
-/// A number that the allocator knows by a name of jemalloc's.
+/// Returns a number of the allocator by its jemalloc name.
 #[must_use]
 pub fn allocator_number(name: &str) -> Option<u64> {
     match is_number(name) {
@@ -209,7 +210,7 @@ pub fn allocator_number(name: &str) -> Option<u64> {
     }
 }
 
-/// Whether a control does nothing but tell a number: others take addresses, answer with some, or make things.
+/// True if a control only reads a number: others take or return addresses, or create objects.
 fn is_number(name: &str) -> bool {
     const ALONE: [&str; 24] = [
         "arenas.dirty_decay_ms",
@@ -237,7 +238,7 @@ fn is_number(name: &str) -> bool {
         "thread.arena",
         "thread.deallocated",
     ];
-    /// All below these, but for what ends on one of those.
+    /// All names with these prefixes, except for those with the following suffixes.
     const BELOW: [&str; 4] = ["arenas.bin.", "arenas.lextent.", "config.", "stats."];
     const BUT: [&str; 3] = [".dss", ".malloc_conf", ".reset"];
     let is_below = BELOW.iter().any(|begin| name.starts_with(begin))
@@ -254,7 +255,7 @@ fn is_number(name: &str) -> bool {
     ALONE.contains(&name) || is_below || is_of_arena
 }
 
-/// A text that it knows by such a name.
+/// Returns a text of the allocator by its jemalloc name.
 #[must_use]
 pub fn allocator_text(name: &str) -> Option<String> {
     const TEXTS: [&str; 4] = [
@@ -266,7 +267,7 @@ pub fn allocator_text(name: &str) -> Option<String> {
     TEXTS.contains(&name).then(|| query::text(name)).flatten()
 }
 
-/// Tells it to do what has such a name; false if that is unknown here.
+/// Executes a control of this name. Returns false if it is not supported here.
 pub fn tell_allocator(name: &str) -> bool {
     name == "thread.tcache.flush" && empty_cache()
 }
@@ -280,26 +281,26 @@ mod query {
     const NAME: &CStr = c"experimental.utilization.batch_query";
     const NAME_PARTS: usize = 3;
 
-    /// The control's name as numbers.
+    /// The control's name as a MIB.
     #[cfg_attr(any(test, feature = "testing"), derive(Default))]
     pub(super) struct Query([usize; NAME_PARTS]);
 
     impl Query {
         pub(super) fn new() -> Option<Query> {
             let (mut mib, mut len) = ([0; NAME_PARTS], NAME_PARTS);
-            // SAFETY: a name that ends with a zero, and room for as many numbers as it has parts.
+            // SAFETY: a name that ends with a zero, and space for as many numbers as it has parts.
             let error = unsafe { mallctlnametomib(NAME.as_ptr(), mib.as_mut_ptr(), &mut len) };
             (error == 0 && len == NAME_PARTS).then_some(Query(mib))
         }
 
-        /// For each address: free places of its slab, all places, bytes. Addresses of live allocations only.
+        /// Writes for each address: free slots of its slab, all slots, bytes. Addresses of live allocations only.
         pub(super) fn ask(&self, addresses: &[usize], figures: &mut [[usize; 3]]) -> bool {
             if addresses.is_empty() || addresses.len() != figures.len() {
                 return false;
             }
             let mut figures_len = size_of_val(figures);
-            // SAFETY: the control reads as many addresses, and writes as many figures, as the lengths say; it
-            // looks the addresses up and follows none of them.
+            // SAFETY: the control reads as many addresses, and writes as many results, as the lengths say; it looks
+            // the addresses up and dereferences none of them.
             let error = unsafe {
                 mallctlbymib(
                     self.0.as_ptr(),
@@ -314,7 +315,7 @@ mod query {
         }
     }
 
-    /// Bytes of small allocations in each part of the allocator, as of the last epoch.
+    /// Returns the bytes of small allocations in each arena, as of the last epoch.
     pub(super) fn arena_bytes() -> Vec<u64> {
         use tikv_jemalloc_ctl::{Access, AsName, arenas};
         let count = arenas::narenas::read().unwrap_or(0);
@@ -326,7 +327,7 @@ mod query {
         bytes.collect()
     }
 
-    /// Has the calling thread allocate out of this part from now on; the one it had.
+    /// Makes the calling thread allocate from this arena from now on. Returns its previous one.
     pub(super) fn set_arena(arena: u32) -> Option<u32> {
         use tikv_jemalloc_ctl::{Access, AsName};
         let name = "thread.arena\0".name();
@@ -335,7 +336,7 @@ mod query {
         Some(before)
     }
 
-    /// Gives back what the calling thread's cache holds.
+    /// Releases the contents of the calling thread's cache.
     pub(super) fn flush_thread_cache() -> bool {
         let nothing = ptr::null_mut();
         // SAFETY: a name that ends with a zero, of a control that neither reads nor writes a value.
@@ -351,14 +352,13 @@ mod query {
         error == 0
     }
 
-    /// The value of a control that is a number or a switch.
+    /// Returns the value of a control that is a number or a switch.
     pub(super) fn number(name: &CStr) -> Option<u64> {
         [8, 4, 1].into_iter().find_map(|size| {
             let mut bytes = [0_u8; 8];
             let mut len: usize = size;
-            // SAFETY: a name that ends with a zero; a control writes as many bytes as it has and `len` allows at most,
-            // and says if these are not all. Nothing is written to it, and the caller asks for none that reads what it
-            // is given.
+            // SAFETY: a name that ends with a zero; a control writes its value, limited by `len`, and reports if
+            // that is not all. Nothing is written to it, and the caller requests none that reads its argument.
             let error = unsafe {
                 mallctl(
                     name.as_ptr(),
@@ -372,7 +372,7 @@ mod query {
         })
     }
 
-    /// The value of a control of which is known that it is a text.
+    /// Returns the value of a control that is known to be a text.
     pub(super) fn text(name: &str) -> Option<String> {
         use tikv_jemalloc_ctl::{Access, AsName};
         let name = format!("{name}\0");
@@ -380,7 +380,7 @@ mod query {
         String::from_utf8(text.strip_suffix(b"\0").unwrap_or(text).to_vec()).ok()
     }
 
-    /// Turns the calling thread's cache of free places on or off; whether it was on.
+    /// Turns the calling thread's cache of free slots on or off. Returns whether it was on.
     pub(super) fn set_thread_cache(on: bool) -> bool {
         let (mut before, mut new) = (false, on);
         let mut len = size_of::<bool>();
@@ -488,7 +488,7 @@ mod tests {
 
     #[test]
     fn a_thread_gives_its_free_places_back_once_it_is_told() {
-        // A part of the allocator for this thread alone.
+        // An arena for this thread alone.
         let arena = query::number(c"arenas.create").expect("there may be more");
         let own = query::set_arena(u32::try_from(arena).expect("a small number"));
         let name = format!("stats.arenas.{arena}.tcache_bytes");

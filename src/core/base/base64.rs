@@ -1,8 +1,8 @@
-//! Bytes as text in base64 (RFC 4648, 4), as HTTP has users and passwords.
+//! Base64 (RFC 4648, 4), as used by HTTP for users and passwords.
 
 const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/// Bytes as a text.
+/// Encodes bytes.
 pub fn encode(bytes: &[u8]) -> String {
     let mut text = String::new();
     for three in bytes.chunks(3) {
@@ -19,7 +19,7 @@ pub fn encode(bytes: &[u8]) -> String {
     text
 }
 
-/// What a text stands for, if it is one in base64; it need not be filled up.
+/// Decodes a text; padding is optional. Returns None if it is not base64.
 pub fn decode(text: &[u8]) -> Option<Vec<u8>> {
     let text = text.trim_ascii();
     let unpadded = text

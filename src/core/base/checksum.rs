@@ -1,36 +1,36 @@
-//! CRC-64 as Redis computes it (polynomial of Jones, reflected, no inversion): the end of an RDB file, the
-//! payload of DUMP.
+//! CRC-64 as Redis computes it (polynomial of Jones, reflected, no inversion): used at the end of an RDB file and
+//! of the payload of DUMP.
 
 use crc_fast::{CrcAlgorithm, Digest};
 
-/// The checksum of `bytes`.
+/// Returns the checksum of `bytes`.
 pub fn crc64(bytes: &[u8]) -> u64 {
     crc_fast::checksum(CrcAlgorithm::Crc64Redis, bytes)
 }
 
-/// The checksum of what had the checksum `crc`, with `bytes` behind it.
+/// Extends the checksum `crc` of some data by `bytes` behind it.
 pub fn update(crc: u64, bytes: &[u8]) -> u64 {
     let mut digest = Digest::new_with_init_state(CrcAlgorithm::Crc64Redis, crc);
     digest.update(bytes);
     digest.finalize()
 }
 
-/// A checksum of bytes that come in pieces.
+/// An incremental checksum.
 #[derive(Clone, Debug)]
 pub struct Crc64(Digest);
 
 impl Crc64 {
-    /// The checksum of nothing, which is 0.
+    /// Creates the checksum of no bytes, which is 0.
     pub fn new() -> Self {
         Self(Digest::new(CrcAlgorithm::Crc64Redis))
     }
 
-    /// Goes on with `bytes`.
+    /// Appends `bytes`.
     pub fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
 
-    /// The checksum so far.
+    /// Returns the checksum so far.
     pub fn value(&self) -> u64 {
         self.0.finalize()
     }
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Bit by bit, from the definition.
+    /// Computes bit by bit, from the definition.
     fn crc64_slowly(bytes: &[u8]) -> u64 {
         const POLYNOMIAL: u64 = 0xad93_d235_94c9_35a9;
         bytes.iter().fold(0, |crc: u64, byte| {

@@ -1,13 +1,13 @@
-//! A counter that one writer at a time may add to without a locked instruction, and anyone may read.
+//! A counter to which one writer at a time may add without a locked instruction, and which any thread may read.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// See the module.
+/// A single-writer counter, see the module.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// A counter at zero.
+    /// Creates a counter at zero.
     pub const fn new() -> Counter {
         Counter(AtomicU64::new(0))
     }
@@ -18,13 +18,13 @@ impl Counter {
         self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
     }
 
-    /// Sets the figure.
+    /// Sets the value.
     #[inline]
     pub fn set(&self, n: u64) {
         self.0.store(n, Relaxed);
     }
 
-    /// The figure.
+    /// Returns the value.
     #[inline]
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)

@@ -1,7 +1,7 @@
 //! The text of a floating point number, as C's `strtod` and `strtold` understand it, and exact rounding.
 //!
-//! Shared by the two precisions that Redis computes in: double, and the 80-bit extended one. Finds the
-//! parts of the text and says nothing of their value, save for hexadecimal, whose bits are at hand.
+//! Shared by the two precisions that Redis computes in: double, and the 80-bit extended one. Splits the text into
+//! parts without computing a value, except for hexadecimal, whose bits are readily available.
 
 use super::hex;
 
@@ -31,7 +31,7 @@ pub(super) enum FloatValue<'a> {
 const EXPONENT_LIMIT: i64 = 1 << 40;
 
 impl<'a> FloatText<'a> {
-    /// The parts of `text`. White space and NaN are refused.
+    /// Splits `text` into its parts. White space and NaN are rejected.
     pub(super) fn scan(text: &'a [u8]) -> Option<Self> {
         let (negative, text) = match text {
             [b'-', rest @ ..] => (true, rest),
@@ -65,7 +65,7 @@ impl<'a> FloatText<'a> {
     }
 }
 
-/// Digits, perhaps a point and digits, perhaps a marker and an exponent, and nothing else.
+/// Parses digits, optionally a point and digits, optionally a marker and an exponent, and nothing else.
 fn parts(text: &[u8], is_digit: impl Fn(&u8) -> bool, marker: u8) -> Option<(&[u8], &[u8], i64)> {
     let digits_of = |text: &[u8]| text.iter().take_while(|byte| is_digit(byte)).count();
     let (whole, rest) = text.split_at(digits_of(text));
@@ -100,7 +100,7 @@ fn exponent_of(text: &[u8]) -> Option<i64> {
 }
 
 impl FloatValue<'_> {
-    /// Whether all digits are zero, whatever the exponent.
+    /// True if all digits are zero, whatever the exponent.
     pub(super) fn is_zero(&self) -> bool {
         match self {
             Self::Infinity => false,
@@ -113,7 +113,7 @@ impl FloatValue<'_> {
         }
     }
 
-    /// The value of hexadecimal digits.
+    /// Returns the value of hexadecimal digits.
     pub(super) fn hex_bits(&self) -> Bits {
         let Self::Hex {
             whole,
@@ -138,14 +138,14 @@ impl FloatValue<'_> {
                 exponent += 4;
             }
         }
-        // Far beyond all formats on both sides is all the same.
+        // Clamped far beyond all formats on both sides.
         bits.exponent = exponent.clamp(-100_000, 100_000) as i32;
         bits
     }
 }
 
-/// An exact value, or one with something below its last bit: `mantissa` times two to the power of
-/// `exponent`. If `inexact`, the mantissa has more bits than it will be rounded to.
+/// An exact value, or one with set bits below its last bit: `mantissa` times two to the power of `exponent`. If
+/// `inexact`, the mantissa has more bits than it will be rounded to.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bits {
     pub(super) mantissa: u128,
@@ -153,7 +153,7 @@ pub(super) struct Bits {
     pub(super) exponent: i32,
 }
 
-/// A value of at most 64 bits; the highest is set unless the exponent is the smallest there is.
+/// A value of at most 64 bits; the highest is set unless the exponent is the smallest possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rounded {
     pub(super) mantissa: u64,
@@ -161,8 +161,8 @@ pub(super) struct Rounded {
 }
 
 impl Bits {
-    /// Rounds to `precision` bits, to nearest and ties to even; fewer bits where the exponent would fall
-    /// below `exponent_min`.
+    /// Rounds to `precision` bits, to nearest and ties to even; fewer bits where the exponent would fall below
+    /// `exponent_min`.
     pub(super) fn round(self, precision: u32, exponent_min: i32) -> Rounded {
         if self.mantissa == 0 {
             return Rounded {

@@ -1,33 +1,33 @@
-//! Patterns in the style of file names: `*`, `?`, `[^a-z]`, `\`.
+//! Glob patterns: `*`, `?`, `[^a-z]`, `\`.
 //!
-//! The rules are those of Redis's KEYS, SCAN MATCH, PSUBSCRIBE and CONFIG GET, to the last quirk: clients
-//! have come to depend on them. The time is bounded by the product of both lengths, for any pattern.
+//! The rules are those of Redis's KEYS, SCAN MATCH, PSUBSCRIBE and CONFIG GET, including their quirks, on which
+//! clients depend. The time is bounded by the product of both lengths, for any pattern.
 
 /// Whether letters match in either case (ASCII only).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Case {
-    /// Keys, channels.
+    /// For keys and channels.
     Sensitive,
-    /// Names of parameters and commands.
+    /// For names of parameters and commands.
     Insensitive,
 }
 
 /// Patterns with more groups of stars than this match nothing but by their end: Redis gives up there.
 const STARS_MAX: usize = 1000;
 
-/// Whether all of `text` matches `pattern`.
+/// True if all of `text` matches `pattern`.
 ///
-/// `*` is any bytes, `?` one byte, `[abc]`, `[a-z]` and `[^…]` one byte out of a class, `\` takes away the
-/// meaning of the next byte. Oddities kept from Redis: no pattern but the empty one matches the empty text;
-/// a class that does not close ends with the pattern; in a class, an escaped letter matches its own case
-/// only, `a-]` is a range, and bytes above 127 sort below 0.
+/// `*` is any bytes, `?` one byte, `[abc]`, `[a-z]` and `[^…]` one byte out of a class, `\` makes the next byte
+/// literal. Oddities kept from Redis: no pattern but the empty one matches the empty text; an unclosed class ends
+/// with the pattern; in a class, an escaped letter matches its own case only, `a-]` is a range, and bytes above 127
+/// sort below 0.
 pub fn matches(pattern: &[u8], text: &[u8], case: Case) -> bool {
     let (mut pattern, mut text) = (pattern, text);
     if text.is_empty() {
         return pattern.is_empty();
     }
-    // Behind the last star, and the text from which that was tried. Earlier stars need no second try: the
-    // last one can take over whatever they would have taken.
+    // The pattern behind the last star, and the text from which it was tried. Earlier stars need no second try: the
+    // last one can match whatever they would have matched.
     let mut retry: Option<(&[u8], &[u8])> = None;
     let mut stars = 0;
     loop {
@@ -48,7 +48,7 @@ pub fn matches(pattern: &[u8], text: &[u8], case: Case) -> bool {
                 pattern = rest;
                 text = &text[1..];
                 if text.is_empty() {
-                    // What is left of the pattern needs at least one byte more; a later start has fewer.
+                    // The rest of the pattern needs at least one byte more; a later start has fewer.
                     return skip_stars(pattern).is_empty();
                 }
                 continue;
@@ -65,12 +65,12 @@ pub fn matches(pattern: &[u8], text: &[u8], case: Case) -> bool {
     }
 }
 
-/// Whether `pattern` matches everything, so that the texts need not be looked at.
+/// True if `pattern` matches everything, so that the texts need not be examined.
 pub fn matches_all(pattern: &[u8]) -> bool {
     pattern == b"*"
 }
 
-/// Whether `pattern` has no special byte in it and so matches itself alone.
+/// True if `pattern` contains no special byte and so matches only itself.
 pub fn is_literal(pattern: &[u8]) -> bool {
     !pattern
         .iter()
@@ -82,7 +82,7 @@ fn skip_stars(pattern: &[u8]) -> &[u8] {
     &pattern[stars..]
 }
 
-/// Matches one byte against the first element of `pattern`, which is no star; gives back what follows it.
+/// Matches one byte against the first element of `pattern`, which is no star. Also returns the rest of the pattern.
 fn match_one(pattern: &[u8], byte: u8, case: Case) -> (bool, &[u8]) {
     match pattern {
         [b'?', rest @ ..] => (true, rest),
@@ -121,7 +121,7 @@ fn match_class(class: &[u8], byte: u8, case: Case) -> (bool, &[u8]) {
 }
 
 fn in_range(first: u8, last: u8, byte: u8, case: Case) -> bool {
-    // Ordered before folding, and as signed characters: so it is in Redis on x86.
+    // Ordered before folding, and as signed characters, as in Redis on x86.
     let (low, high) = if (first as i8) <= (last as i8) {
         (first, last)
     } else {

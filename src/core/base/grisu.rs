@@ -1,9 +1,9 @@
 //! Digits of a double that read back as the same double: Grisu2 (Florian Loitsch, "Printing Floating-Point Numbers
 //! Quickly and Accurately with Integers", 2010).
 //!
-//! Nearly always these are the shortest digits there are, and of those the ones nearest to the number. In about two of
-//! a thousand doubles, where 64 bits do not tell, they are not: the last digit is off by one, or there is one more.
-//! Redis prints scores by this algorithm since 7.2, so ours are the same texts, byte for byte.
+//! Nearly always these are the shortest possible digits, and among those the ones nearest to the number. In about
+//! two of a thousand doubles, where 64 bits do not suffice, they are not: the last digit is off by one, or there is
+//! one more. Redis prints scores by this algorithm since 7.2, so ours are the same texts, byte for byte.
 
 /// A number `fraction` times two to the power of `exponent`.
 #[derive(Clone, Copy)]
@@ -12,7 +12,7 @@ struct Scaled {
     exponent: i32,
 }
 
-/// The most digits that a double needs.
+/// The maximum number of digits that a double needs.
 const DIGITS_MAX: usize = 17;
 
 /// Decimal digits, as an integer, times ten to the power of `scale`.
@@ -23,10 +23,10 @@ pub(super) struct Digits {
     pub(super) scale: i32,
 }
 
-/// Products lie between these powers of two, so that their whole part has at most 32 bits.
+/// Products lie between these powers of two, so that their integer part has at most 32 bits.
 const EXPONENTS: std::ops::RangeInclusive<i32> = -60..=-32;
 
-/// The powers of ten that are kept: from this one on, at this distance.
+/// The powers of ten in the table: the first one, and the distance between them.
 const POWER_FIRST: i32 = -348;
 const POWER_STEP: i32 = 8;
 
@@ -64,7 +64,7 @@ impl Scaled {
         }
     }
 
-    /// The number shifted so that its highest bit is set.
+    /// Returns the number shifted so that its highest bit is set.
     fn normal(self) -> Scaled {
         let shift = self.fraction.leading_zeros();
         Scaled {
@@ -73,7 +73,7 @@ impl Scaled {
         }
     }
 
-    /// The upper half of the product, rounded.
+    /// Returns the upper half of the product, rounded.
     fn times(self, other: Scaled) -> Scaled {
         let product = u128::from(self.fraction) * u128::from(other.fraction);
         Scaled {
@@ -82,7 +82,8 @@ impl Scaled {
         }
     }
 
-    /// The middles between this double and its neighbours, below and above, with the exponent of the one above.
+    /// Returns the midpoints between this double and its neighbors, below and above, with the exponent of the one
+    /// above.
     fn boundaries(self) -> [Scaled; 2] {
         let above = Scaled {
             fraction: self.fraction * 2 + 1,
@@ -100,7 +101,7 @@ impl Scaled {
     }
 }
 
-/// A power of ten that brings a number with this exponent into [`EXPONENTS`], and which one it is.
+/// Returns a power of ten that brings a number with this exponent into [`EXPONENTS`], and its exponent.
 fn power_for(exponent: i32) -> (Scaled, i32) {
     const DIGITS_PER_BIT: f64 = std::f64::consts::LOG10_2;
     let guess = (-f64::from(exponent + POWERS.len() as i32) * DIGITS_PER_BIT) as i32;
@@ -123,14 +124,14 @@ fn power_for(exponent: i32) -> (Scaled, i32) {
 }
 
 impl Digits {
-    /// The digits of a finite number that is not zero; its sign does not matter.
+    /// Returns the digits of a finite number that is not zero; its sign does not matter.
     pub(super) fn of(value: f64) -> Digits {
         let number = Scaled::of(value.abs());
         let [below, above] = number.boundaries();
         let (power, power_of_ten) = power_for(above.exponent);
         let number = number.normal().times(power);
         let (below, above) = (below.times(power), above.times(power));
-        // Products are off by up to one: what is surely between the boundaries is a little less.
+        // Products are off by up to one: the interval that is surely between the boundaries is a little smaller.
         let (lowest, highest) = (below.fraction + 1, above.fraction - 1);
         let mut digits = Digits {
             bytes: [0; DIGITS_MAX + 1],
@@ -146,7 +147,7 @@ impl Digits {
         digits
     }
 
-    /// The digits.
+    /// Returns the digits.
     pub(super) fn text(&self) -> &[u8] {
         &self.bytes[..self.count]
     }
@@ -158,8 +159,8 @@ impl Digits {
         }
     }
 
-    /// Cuts `highest`, whose last `bits` bits are behind the point, after as few digits as leave a rest of at most
-    /// `room`; then goes down as near to the number, which lies `distance` below, as the last digit allows.
+    /// Generates as few digits of `highest`, whose last `bits` bits are behind the point, as leave a rest of at
+    /// most `room`; then lowers the last digit as near to the number, which lies `distance` below, as possible.
     fn generate(&mut self, highest: u64, mut room: u64, mut distance: u64, bits: u32) {
         let mut whole = highest >> bits;
         let mut part = highest & ((1 << bits) - 1);

@@ -1,16 +1,16 @@
-//! The two hashes of a key: a keyed one for tables, and the public one that names a cluster slot.
+//! The two hashes of a key: a keyed one for tables, and the public one that determines a cluster slot.
 //!
-//! They are independent on purpose. The slot is CRC16, which anybody can aim; the table's hash is
-//! SipHash-1-3 under a secret key, because keys come from strangers and a flood of equal prefixes
-//! would split one segment of an extendible table again and again. As all keys of a shard share
-//! some bits of their slot, tables must never reuse the slot's bits.
+//! They are independent on purpose. The slot is CRC16, for which anybody can choose keys; the table's hash is
+//! SipHash-1-3 under a secret key, because keys come from untrusted clients and a flood of equal prefixes would
+//! split one segment of an extendible table repeatedly. As all keys of a shard share some bits of their slot,
+//! tables must never reuse the slot's bits.
 
 use siphasher::sip::SipHasher13;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use super::hex;
 
-/// The secret of a table's hash function. Two tables with equal seeds hash alike.
+/// The secret key of a table's hash function. Two tables with equal seeds hash alike.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Seed {
     /// First half of the key.
@@ -20,7 +20,7 @@ pub struct Seed {
 }
 
 impl Seed {
-    /// SipHash-1-3 of `bytes`.
+    /// Returns SipHash-1-3 of `bytes`.
     #[inline]
     #[must_use]
     pub fn hash(&self, bytes: &[u8]) -> u64 {
@@ -28,19 +28,19 @@ impl Seed {
     }
 }
 
-/// The 64-bit XXH3 of `bytes`, which is the same in every process.
+/// Returns the 64-bit XXH3 of `bytes`, which is the same in every process.
 #[must_use]
 pub fn digest(bytes: &[u8]) -> u64 {
     xxh3_64(bytes)
 }
 
-/// The 64-bit XXH3 of `bytes` in sixteen hexadecimal digits: what clients know as the digest of a value.
+/// Returns the 64-bit XXH3 of `bytes` in sixteen hexadecimal digits: the digest of a value as clients know it.
 #[must_use]
 pub fn digest_hex(bytes: &[u8]) -> [u8; 16] {
     hex::array(&digest(bytes).to_be_bytes())
 }
 
-/// The 128-bit XXH3 of some parts, one behind the other.
+/// Returns the 128-bit XXH3 of the concatenated parts.
 #[must_use]
 pub fn digest_128(parts: &[&[u8]]) -> u128 {
     let mut state = Xxh3::new();
@@ -48,20 +48,19 @@ pub fn digest_128(parts: &[&[u8]]) -> u128 {
     state.digest128()
 }
 
-/// How many slots a cluster has.
+/// Number of slots of a cluster.
 pub const SLOTS: u16 = 16384;
 
-/// The cluster slot of `key`: CRC16 of its hash tag, modulo 16384.
+/// Returns the cluster slot of `key`: CRC16 of its hash tag, modulo 16384.
 ///
-/// The tag is what stands between the first `{` and the next `}`, when that is not empty; any other
-/// key is hashed whole.
+/// The tag is the text between the first `{` and the next `}`, if that is not empty; any other key is hashed whole.
 #[inline]
 #[must_use]
 pub fn slot(key: &[u8]) -> u16 {
     crc16(tag(key)) & (SLOTS - 1)
 }
 
-/// The part of `key` that decides its slot.
+/// Returns the part of `key` that determines its slot.
 #[inline]
 #[must_use]
 pub fn tag(key: &[u8]) -> &[u8] {
@@ -78,7 +77,7 @@ pub fn tag(key: &[u8]) -> &[u8] {
     }
 }
 
-/// Keys of more bytes are searched by the library at once, whose start takes longer than looking at a short key.
+/// Longer keys are searched by the library at once, whose startup takes longer than examining a short key.
 const SHORT_BYTES_MAX: usize = 64;
 
 /// False if there is no `{` in a key.
@@ -90,7 +89,7 @@ fn may_have_open_brace(key: &[u8]) -> bool {
         Some(last) => last,
         None => return key.contains(&b'{'),
     };
-    // Eight bytes at a time: the highest bit of each says whether it is the brace, or stands above one.
+    // Eight bytes at a time: the highest bit of each tells whether it is the brace, or above one.
     let braces = |word: &[u8; 8]| {
         let others = u64::from_le_bytes(*word) ^ (u64::from(b'{') * EACH);
         others.wrapping_sub(EACH) & !others
@@ -131,7 +130,7 @@ const fn tables() -> [[u16; 256]; 8] {
     tables
 }
 
-/// CRC-16/XMODEM, eight bytes a step: bytewise it would cost several times the table's hash.
+/// Computes CRC-16/XMODEM, eight bytes a step: bytewise it would cost several times the table's hash.
 #[inline]
 #[must_use]
 pub fn crc16(bytes: &[u8]) -> u16 {
@@ -179,7 +178,7 @@ mod tests {
 
     #[test]
     fn slots_are_those_that_a_cluster_computes() {
-        // Answers of CLUSTER KEYSLOT.
+        // Replies of CLUSTER KEYSLOT.
         for (key, expect) in [
             (&b"foo"[..], 12182),
             (b"bar", 5061),

@@ -1,15 +1,15 @@
-//! Bytes as hexadecimal digits, two each, and back.
+//! Hexadecimal encoding of bytes, two digits each, and decoding.
 
 const DIGITS: &[u8; 16] = b"0123456789abcdef";
 
-/// The two digits of a byte, in lower case.
+/// Returns the two digits of a byte, in lower case.
 #[inline]
 #[must_use]
 pub const fn pair(byte: u8) -> [u8; 2] {
     [DIGITS[(byte >> 4) as usize], DIGITS[(byte & 15) as usize]]
 }
 
-/// The digits of all bytes, in lower case.
+/// Returns the digits of all bytes, in lower case.
 #[must_use]
 pub fn text(bytes: &[u8]) -> String {
     bytes
@@ -18,17 +18,17 @@ pub fn text(bytes: &[u8]) -> String {
         .collect()
 }
 
-/// The digits of all bytes as an array, in lower case.
+/// Returns the digits of all bytes as an array, in lower case.
 ///
 /// # Panics
-/// If there is not room for two digits a byte, or for more: both lengths are the caller's own.
+/// If `N` is not two digits per byte: both lengths are chosen by the caller.
 #[must_use]
 pub fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
     assert_eq!(2 * bytes.len(), N, "two digits a byte");
     std::array::from_fn(|at| pair(bytes[at / 2])[at % 2])
 }
 
-/// The value of a digit of either case.
+/// Returns the value of a digit of either case.
 #[inline]
 #[must_use]
 pub const fn value(digit: u8) -> Option<u8> {
@@ -40,7 +40,7 @@ pub const fn value(digit: u8) -> Option<u8> {
     }
 }
 
-/// The `N` bytes that twice as many digits of either case stand for.
+/// Decodes `N` bytes from twice as many digits of either case.
 #[must_use]
 pub fn parse<const N: usize>(digits: &[u8]) -> Option<[u8; N]> {
     let (pairs, rest) = digits.as_chunks::<2>();

@@ -1,13 +1,13 @@
-//! INFO as a text, read: for programs that show figures of a server, be it this one or another.
+//! Parsing of INFO: for programs that show statistics of this or another server.
 
-/// The sections of a text in their order, each with its fields in theirs.
+/// The sections of a text in order, each with its fields in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InfoText {
     sections: Vec<(String, Vec<(String, String)>)>,
 }
 
 impl InfoText {
-    /// Reads a text; lines that are none of INFO's are passed over.
+    /// Parses a text; lines that are not in the format of INFO are skipped.
     pub fn parse(text: &str) -> InfoText {
         let mut sections: Vec<(String, Vec<(String, String)>)> = Vec::new();
         for line in text.lines().map(str::trim_end) {
@@ -25,37 +25,37 @@ impl InfoText {
         InfoText { sections }
     }
 
-    /// All sections, by their titles in lower case.
+    /// Returns all sections, with their titles in lower case.
     pub fn sections(&self) -> impl Iterator<Item = (&str, &[(String, String)])> {
         let sections = self.sections.iter();
         sections.map(|(title, fields)| (title.as_str(), fields.as_slice()))
     }
 
-    /// The fields of a section.
+    /// Returns the fields of a section.
     pub fn section(&self, title: &str) -> &[(String, String)] {
         let found = self.sections.iter().find(|(each, _)| each == title);
         found.map_or(&[], |(_, fields)| fields)
     }
 
-    /// What a field says, whichever section it is in.
+    /// Returns the value of a field, whichever section it is in.
     pub fn text(&self, name: &str) -> Option<&str> {
         let mut fields = self.sections.iter().flat_map(|(_, fields)| fields);
         let found = fields.find(|(each, _)| each == name);
         found.map(|(_, value)| value.as_str())
     }
 
-    /// The number that a field says, with a percent sign or without.
+    /// Returns the numeric value of a field, with or without a percent sign.
     pub fn number(&self, name: &str) -> Option<f64> {
         number(self.text(name)?)
     }
 
-    /// As [`InfoText::number`]; 0 where there is no such field.
+    /// Returns the value of [`InfoText::number`]; 0 if there is no such field.
     pub fn figure(&self, name: &str) -> f64 {
         self.number(name).unwrap_or(0.0)
     }
 }
 
-/// The number that a text is, with a percent sign or without.
+/// Parses a number, with or without a percent sign.
 pub fn number(text: &str) -> Option<f64> {
     let digits = text.strip_suffix('%').unwrap_or(text);
     let is_plain = |byte: u8| byte.is_ascii_digit() || b".-".contains(&byte);
@@ -65,7 +65,7 @@ pub fn number(text: &str) -> Option<f64> {
     }
 }
 
-/// A figure within a value such as `keys=5,expires=1,avg_ttl=0`.
+/// Returns a part of a value such as `keys=5,expires=1,avg_ttl=0`.
 pub fn part<'a>(value: &'a str, name: &str) -> Option<&'a str> {
     let parts = value.split(',').filter_map(|part| part.split_once('='));
     let mut found = parts.filter(|(each, _)| *each == name);

@@ -1,7 +1,8 @@
-//! Any bytes as a text, and back: what clients send is to be quoted in sentences, and kept among texts, as it was.
+//! Lossless conversion of any bytes to text and back: bytes from clients are quoted in messages, and stored among
+//! texts, unchanged.
 //!
-//! A byte of no UTF-8 becomes one of the last 128 characters that there are, `U+10FF80` to `U+10FFFF`, which are for
-//! private use; these themselves, in what a client sent, become four such characters, one for each of their bytes.
+//! A byte that is not UTF-8 becomes one of the last 128 characters, `U+10FF80` to `U+10FFFF`, which are for private
+//! use; these themselves, when received from a client, become four such characters, one for each of their bytes.
 //!
 //! ```text
 //! a ff b            a U+10FFFF b
@@ -16,16 +17,16 @@ use std::path::PathBuf;
 /// The character for byte zero; only bytes from 0x80 on have one.
 const FIRST: u32 = 0x10_ff00;
 
-/// How the characters that stand for bytes begin in UTF-8: two bytes here, then one of two, then the last.
+/// The first bytes of those characters in UTF-8: two bytes here, then one of two, then the last.
 const START: [u8; 2] = [0xf4, 0x8f];
 
-/// Bytes up to a zero, where C ends a text and Redis stops reading most words.
+/// Returns the bytes up to a zero, where C ends a text and Redis stops reading most words.
 pub fn until_zero(bytes: &[u8]) -> &[u8] {
     let end = memchr::memchr(0, bytes).unwrap_or(bytes.len());
     &bytes[..end]
 }
 
-/// The bytes as a text.
+/// Converts bytes to text.
 pub fn text_of(bytes: &[u8]) -> Cow<'_, str> {
     match std::str::from_utf8(bytes) {
         Ok(text) if !has_stand_ins(bytes) => Cow::Borrowed(text),
@@ -33,7 +34,7 @@ pub fn text_of(bytes: &[u8]) -> Cow<'_, str> {
     }
 }
 
-/// The bytes whose text this is.
+/// Converts text back to the bytes.
 pub fn bytes_of(text: &str) -> Cow<'_, [u8]> {
     if !has_stand_ins(text.as_bytes()) {
         return Cow::Borrowed(text.as_bytes());
@@ -48,7 +49,7 @@ pub fn bytes_of(text: &str) -> Cow<'_, [u8]> {
     Cow::Owned(bytes)
 }
 
-/// The path whose text this is.
+/// Converts text back to a path.
 pub fn path_of(text: &str) -> PathBuf {
     PathBuf::from(OsStr::from_bytes(&bytes_of(text)))
 }
@@ -78,7 +79,7 @@ fn escaped(bytes: &[u8]) -> String {
     text
 }
 
-/// Bytes of 0x80 and more, one by one.
+/// Appends the characters for bytes of 0x80 and more, one by one.
 fn escape(bytes: &[u8], text: &mut String) {
     let letters = bytes.iter().map(|byte| FIRST + u32::from(*byte));
     text.extend(letters.filter_map(char::from_u32));

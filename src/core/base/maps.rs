@@ -1,34 +1,33 @@
-//! Maps and sets that give memory back when most of what they held is gone.
+//! Maps and sets that release memory when most of their contents are gone.
 //!
-//! How much room there is cannot be asked for: what the standard library calls the capacity falls with entries that
-//! leave a gap behind. So there is a look whenever the number of entries falls to a power of two, which costs nothing
-//! where there is little more room than that.
+//! The allocated size cannot be queried: the capacity reported by the standard library falls with removed entries
+//! that leave a gap behind. So the size is checked whenever the number of entries falls to a power of two, which
+//! costs nothing where there is little unused capacity.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, Hash};
 
-/// Room for so few entries stays, unless there are none.
+/// Capacity for this many entries is kept, unless there are none.
 const ROOM_KEPT: usize = 32;
 
-/// Times the room that is needed, which is kept, so that it is not made again soon.
+/// Factor of the required capacity that is kept, so that it is not soon allocated again.
 const ROOM_LEFT: usize = 2;
 
-/// The room to keep for so many entries, if it is time for a look. To move them costs less than what was removed since
-/// the last time.
+/// Returns the capacity to keep for a number of entries, if it is time for a check. Moving them costs less than the
+/// removals since the last check.
 fn room_for(len: usize) -> Option<usize> {
     let is_time = len == 0 || (len >= ROOM_KEPT && len.is_power_of_two());
     is_time.then_some(len * ROOM_LEFT)
 }
 
-/// To be called after an entry was removed: gives room back that only earlier entries needed, all of it if none is
-/// left.
+/// Releases unused capacity, all of it if no entry is left. Must be called after an entry was removed.
 pub fn shrink<K: Eq + Hash, V, S: BuildHasher>(map: &mut HashMap<K, V, S>) {
     if let Some(room) = room_for(map.len()) {
         map.shrink_to(room);
     }
 }
 
-/// As [`shrink`].
+/// Does the same as [`shrink`] for a set.
 pub fn shrink_set<T: Eq + Hash, S: BuildHasher>(set: &mut HashSet<T, S>) {
     if let Some(room) = room_for(set.len()) {
         set.shrink_to(room);

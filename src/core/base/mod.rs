@@ -1,4 +1,4 @@
-//! No Redis, no I/O: numbers, hashes, checksums, patterns, randomness.
+//! Utilities without Redis and I/O: numbers, hashes, checksums, patterns, randomness.
 
 pub mod base64;
 pub mod checksum;

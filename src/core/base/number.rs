@@ -1,12 +1,12 @@
 //! Numbers from text and to text, as Redis reads and prints them.
 //!
-//! Knows no command. Nothing here allocates.
+//! Independent of commands. Nothing here allocates.
 
 use super::float_text::{FloatText, FloatValue};
 use super::grisu::Digits;
 
-/// Reads a decimal `i64` as Redis does wherever it wants an integer: only the canonical form, no plus
-/// sign, no leading zeros, no blanks, no `-0`.
+/// Reads a decimal `i64` as Redis does wherever it expects an integer: only the canonical form, no plus sign, no
+/// leading zeros, no blanks, no `-0`.
 #[inline]
 pub fn parse_i64(text: &[u8]) -> Option<i64> {
     let (negative, digits) = match text {
@@ -34,7 +34,7 @@ pub fn parse_u64(text: &[u8]) -> Option<u64> {
     }
 }
 
-/// Digits that begin with 1 to 9.
+/// Parses digits that begin with 1 to 9.
 #[inline]
 fn parse_digits(digits: &[u8]) -> Option<u64> {
     if digits.len() > 20 || !matches!(digits.first()?, b'1'..=b'9') {
@@ -60,9 +60,9 @@ fn parse_digits(digits: &[u8]) -> Option<u64> {
     Some(value)
 }
 
-/// Reads a double as Redis does for scores, increments and coordinates: whatever C's `strtod` takes and
-/// uses up to the last byte, hexadecimal (`0x1.8p3`) and `inf` included, but no leading blanks and no NaN.
-/// Numbers too large or too small for a double are refused, not rounded to infinity or zero.
+/// Reads a double as Redis does for scores, increments and coordinates: everything that C's `strtod` accepts and
+/// consumes to the last byte, including hexadecimal (`0x1.8p3`) and `inf`, but no leading blanks and no NaN.
+/// Returns None for numbers too large or too small for a double, instead of rounding to infinity or zero.
 pub fn parse_f64(text: &[u8]) -> Option<f64> {
     let number = FloatText::scan(text)?;
     let magnitude = match &number.value {
@@ -104,8 +104,8 @@ pub fn parse_f64(text: &[u8]) -> Option<f64> {
 const F64_EXPONENT_MIN: i32 = -1074;
 const F64_EXPONENT_MAX: i32 = 971;
 
-/// Reads an amount of memory as in a configuration file: digits and perhaps a unit, `1gb`, `100k`, `64MB`.
-/// `k`, `m` and `g` are powers of 1000, `kb`, `mb` and `gb` of 1024.
+/// Reads an amount of memory as in a configuration file: digits and an optional unit, `1gb`, `100k`, `64MB`. `k`,
+/// `m` and `g` are powers of 1000, `kb`, `mb` and `gb` of 1024.
 pub fn parse_memory(text: &[u8]) -> Option<u64> {
     let digits_len = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let (digits, unit) = text.split_at(digits_len);
@@ -122,7 +122,7 @@ pub fn parse_memory(text: &[u8]) -> Option<u64> {
         b"gb" => 1 << 30,
         _ => return None,
     };
-    // Leading zeros are fine here, unlike in the arguments of commands.
+    // Leading zeros are accepted here, unlike in the arguments of commands.
     let significant = digits
         .iter()
         .position(|digit| *digit != b'0')
@@ -144,7 +144,7 @@ pub fn parse_memory_or_percent(text: &[u8], whole: u64) -> Option<u64> {
     Some((u128::from(whole) * u128::from(percent) / 100) as u64)
 }
 
-/// Room for the text of any `f64`, as [`F64Buffer::format`] prints it.
+/// Buffer for the text of any `f64`, as [`F64Buffer::format`] prints it.
 #[derive(Clone, Copy, Debug)]
 pub struct F64Buffer([u8; F64_TEXT_LEN_MAX]);
 
@@ -182,7 +182,7 @@ impl F64Buffer {
         &self.0[..len]
     }
 
-    /// Writes a number that is no integer below 2^62; gives back the length.
+    /// Writes a number that is no integer below 2^62. Returns the length.
     fn lay_out(&mut self, number: &Digits, is_negative: bool) -> usize {
         let digits = number.text();
         let count = digits.len() as i32;

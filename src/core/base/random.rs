@@ -1,42 +1,42 @@
 //! Randomness: a small fast generator for choices that no client gains by guessing, and the system's for secrets.
 //!
-//! Engines are handed a [`Random`] with a seed and are deterministic then. Only [`Random::from_system`]
-//! and [`fill_from_system`] ask the system, once each.
+//! Engines receive a [`Random`] with a seed and are deterministic then. Only [`Random::from_system`] and
+//! [`fill_from_system`] query the system, once each.
 
 use rand::rngs::{OsRng, SmallRng};
 use rand::{Rng, RngCore, SeedableRng, TryRngCore};
 
 use super::hex;
 
-/// A seeded generator. Not for secrets: its output tells its state.
+/// A seeded generator. Not for secrets: its output reveals its state.
 #[derive(Clone, Debug)]
 pub struct Random(SmallRng);
 
 impl Random {
-    /// A generator; equal seeds give equal sequences, within one version of this program.
+    /// Creates a generator; equal seeds give equal sequences, within one version of this program.
     pub fn new(seed: u64) -> Self {
         Self(SmallRng::seed_from_u64(seed))
     }
 
-    /// Seeded by the system.
+    /// Creates a generator seeded by the system.
     pub fn from_system() -> Self {
         let mut seed = [0; 8];
         fill_from_system(&mut seed);
         Self::new(u64::from_ne_bytes(seed))
     }
 
-    /// A generator for somebody else, such as the next shard, that goes its own way.
+    /// Creates an independent generator for another user, such as the next shard.
     pub fn fork(&mut self) -> Self {
         Self(SmallRng::from_rng(&mut self.0))
     }
 
-    /// 64 random bits.
+    /// Returns 64 random bits.
     #[inline]
     pub fn next_u64(&mut self) -> u64 {
         self.0.next_u64()
     }
 
-    /// A number below `bound`, each as likely; 0 when `bound` is 0.
+    /// Returns a uniformly random number below `bound`; 0 when `bound` is 0.
     #[inline]
     pub fn below(&mut self, bound: u64) -> u64 {
         if bound == 0 {
@@ -46,13 +46,13 @@ impl Random {
         }
     }
 
-    /// An index into something of `len` elements, each as likely; 0 when there are none.
+    /// Returns a uniformly random index into something of `len` elements; 0 when there are none.
     #[inline]
     pub fn index(&mut self, len: usize) -> usize {
         self.below(len as u64) as usize
     }
 
-    /// A number from 0 up to but not 1.
+    /// Returns a number from 0 up to but not including 1.
     #[inline]
     pub fn unit(&mut self) -> f64 {
         self.0.random()
@@ -70,17 +70,17 @@ impl Random {
 /// Fills `bytes` from the system's generator, fit for keys, seeds and passwords.
 ///
 /// # Panics
-/// If the system has no randomness to give: nothing that follows would be safe.
+/// If the system cannot provide randomness: nothing that follows would be safe.
 pub fn fill_from_system(bytes: &mut [u8]) {
     OsRng
         .try_fill_bytes(bytes)
         .expect("the system gives random bytes");
 }
 
-/// Hexadecimal digits, `count` of them, from the system's generator: run ids, replication ids, generated passwords.
+/// Returns `count` hexadecimal digits from the system's generator: run ids, replication ids, generated passwords.
 ///
 /// # Panics
-/// If the system has no randomness to give.
+/// If the system cannot provide randomness.
 pub fn hex_from_system(count: usize) -> String {
     let mut bytes = vec![0; count.div_ceil(2)];
     fill_from_system(&mut bytes);

@@ -1,7 +1,7 @@
-//! Sizes that tests make small, so that little data passes what much data passes in a server.
+//! Sizes that are reduced in tests, so that little data takes the same paths as much data in a server.
 //!
-//! Small in this crate's own tests, and in a process of tests that called `shrink`; a server that is built for the
-//! black-box tests has the usual sizes, although the same build has what tests need.
+//! Small in this crate's own tests, and in a test process that called `shrink`; a server built for the black-box
+//! tests has the usual sizes, although the same build includes the testing features.
 
 #[cfg(any(test, feature = "testing"))]
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -15,7 +15,7 @@ pub fn shrink() {
     ARE_SMALL.store(true, Relaxed);
 }
 
-/// One of two sizes: the usual one, but in tests.
+/// Returns the usual size, except in tests.
 #[inline(always)]
 #[must_use]
 pub fn usual_or_small(usual: usize, small: usize) -> usize {

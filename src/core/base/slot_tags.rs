@@ -1,15 +1,15 @@
-//! A hash tag for each slot, by which a text that is no key can say which node it is for.
+//! A hash tag for each slot, with which a text that is no key can be routed to a node.
 
 use std::sync::LazyLock;
 
 use super::hash::{SLOTS, crc16};
 
-/// What stands between the braces.
+/// The text between the braces.
 pub type Tag = [u8; 3];
 
 const SYMBOLS: &[u8] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
-/// Some 200,000 short hashes, a few milliseconds, are computed when the first tag is asked for.
+/// Some 200,000 short hashes, a few milliseconds, are computed when the first tag is requested.
 static TAGS: LazyLock<Box<[Tag]>> = LazyLock::new(|| {
     let mut tags: Vec<Option<Tag>> = vec![None; usize::from(SLOTS)];
     for &first in SYMBOLS {
@@ -24,7 +24,7 @@ static TAGS: LazyLock<Box<[Tag]>> = LazyLock::new(|| {
     all.expect("three letters are enough, see the test")
 });
 
-/// The tag of a slot.
+/// Returns the tag of a slot.
 #[must_use]
 pub fn of(slot: u16) -> Tag {
     TAGS[usize::from(slot)]

@@ -1,23 +1,23 @@
-//! Text as people type it and read it: splitting a line into arguments with quotes, quoting bytes for a
-//! log or a file, folding names to lower case.
+//! Text as typed and read by people: splitting a line into arguments with quotes, quoting bytes for a log or a
+//! file, folding names to lower case.
 //!
-//! The rules are Redis's (inline commands, configuration files and MONITOR all share them). Knows no
-//! command and no protocol.
+//! The rules are Redis's (inline commands, configuration files and MONITOR all share them). Independent of commands
+//! and protocols.
 
 use std::fmt::Write as _;
 use std::ops::Range;
 
 use super::hex;
 
-/// The line ended inside quotes, or a closing quote was followed by something else than white space.
+/// Error: the line ended inside quotes, or a closing quote was not followed by white space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnbalancedQuotes;
 
 /// Splits a line into arguments, as `redis-cli` and `redis.conf` understand quotes.
 ///
-/// The text of the arguments is appended to `bytes`, one after the other; `each` is told where each of
-/// them lies in `bytes`. In double quotes `\n \r \t \b \a \xHH` are escapes and any other escaped byte
-/// stands for itself; in single quotes only `\'` is. On an error `bytes` may hold some arguments already.
+/// The text of the arguments is appended to `bytes`, one after the other; `each` is called with the position of
+/// each in `bytes`. In double quotes `\n \r \t \b \a \xHH` are escapes and any other escaped byte stands for
+/// itself; in single quotes only `\'` is. On an error `bytes` may hold some arguments already.
 pub fn split_arguments(
     line: &[u8],
     bytes: &mut Vec<u8>,
@@ -36,7 +36,7 @@ pub fn split_arguments(
     }
 }
 
-/// Reads one argument from the beginning of `rest`; gives back what follows it.
+/// Reads one argument from the beginning of `rest`. Returns the text behind it.
 fn split_one<'a>(mut rest: &'a [u8], bytes: &mut Vec<u8>) -> Result<&'a [u8], UnbalancedQuotes> {
     loop {
         match rest {
@@ -137,7 +137,7 @@ pub fn quote(bytes: &[u8], into: &mut Vec<u8>) {
     into.push(b'"');
 }
 
-/// `bytes` as [`quote`] writes them.
+/// Returns `bytes` in the form of [`quote`].
 #[must_use]
 pub fn quoted(bytes: &[u8]) -> String {
     let mut text = Vec::new();
@@ -145,8 +145,8 @@ pub fn quoted(bytes: &[u8]) -> String {
     String::from_utf8(text).expect("quoting leaves printable ASCII only")
 }
 
-/// A name folded to ASCII lower case in a buffer on the stack; longer names than `N` are not folded but
-/// refused, since no known name is that long.
+/// A name folded to ASCII lower case in a buffer on the stack; names longer than `N` are rejected, since no known
+/// name is that long.
 #[derive(Clone, Copy, Debug)]
 pub struct Folded<const N: usize> {
     bytes: [u8; N],
@@ -167,26 +167,27 @@ impl<const N: usize> Folded<N> {
         })
     }
 
-    /// The folded name.
+    /// Returns the folded name.
     #[inline]
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
 }
 
-/// What C calls white space: blank, tab, line feed, vertical tab, form feed, carriage return.
+/// True for the white space of C: blank, tab, line feed, vertical tab, form feed, carriage return.
 #[inline]
 pub fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t'..=b'\r')
 }
 
-/// A text that shows what is in it: what is no text, or would not be seen, or would have a terminal or an eye take it
-/// for something else, is escaped.
+/// Returns a text in which everything is visible: bytes that are no text, invisible characters, and those that
+/// would mislead a terminal or a reader are escaped.
 pub fn visible(bytes: &[u8]) -> String {
     visible_within(bytes, usize::MAX)
 }
 
-/// [`visible`] in so many characters at most; what is longer ends with an ellipsis, and no escape is cut.
+/// Returns [`visible`] text of at most `chars_max` characters; longer text ends with an ellipsis, and no escape is
+/// cut.
 pub fn visible_within(bytes: &[u8], chars_max: usize) -> String {
     let (mut shown, mut count) = (String::new(), 0);
     let mut piece = String::new();
@@ -213,8 +214,8 @@ pub fn visible_within(bytes: &[u8], chars_max: usize) -> String {
     shown
 }
 
-/// A way to a terminal for texts that may have bytes of a file or of a stranger in them: what passes is [`visible`],
-/// but for the ends of lines.
+/// A writer to a terminal for texts that may contain bytes of a file or of an untrusted source: all output is made
+/// [`visible`], except line ends.
 pub struct Visible<'w>(pub &'w mut dyn std::io::Write);
 
 impl std::io::Write for Visible<'_> {
@@ -234,7 +235,8 @@ impl std::io::Write for Visible<'_> {
     }
 }
 
-/// Characters that change how others are shown, or are not seen: marks of direction, joiners, line separators.
+/// True for characters that change the display of others, or are invisible: direction marks, joiners, line
+/// separators.
 pub fn is_invisible(each: char) -> bool {
     matches!(
         each,

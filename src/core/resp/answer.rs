@@ -1,6 +1,6 @@
-//! What another server answers to this one, as its client: decoded by `redis-protocol`, which is slower than the parser
-//! of requests and takes whatever a server may say. Answers are few and short here; a stream from a primary is made of
-//! requests.
+//! Replies of another server to this one as its client, decoded by `redis-protocol`, which is slower than the
+//! parser of requests and accepts everything that a server may send. Replies are few and short here; a stream from
+//! a primary consists of requests.
 
 use std::fmt;
 
@@ -8,32 +8,32 @@ use memchr::memmem;
 use redis_protocol::resp2::decode::decode;
 use redis_protocol::resp2::types::OwnedFrame;
 
-/// The longest answer that is waited for, in bytes. More is said by no server to what this one asks.
+/// Maximum length of a reply, in bytes. No server sends more to the requests of this one.
 const BYTES_MAX: usize = 16 * 1024;
 
-/// How many arrays may have come behind one that begins: the decoder takes stack for each that stands in another.
+/// Maximum number of arrays behind one that begins: the decoder uses stack for each nested one.
 const ARRAYS_MAX: usize = 64;
 
-/// An answer.
+/// A reply of another server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// A simple string, as `OK`.
+    /// A simple string, such as `OK`.
     Status(Vec<u8>),
     /// An error, without the leading `-`.
     Error(Vec<u8>),
-    /// An array of bulk strings: what a server says by itself looks like a request.
+    /// An array of bulk strings, which is the form of messages that a server sends unprompted.
     Words(Vec<Vec<u8>>),
-    /// Anything else.
+    /// Any other reply.
     Other,
 }
 
-/// What has come is no answer, or longer than any.
+/// Error: the received bytes are no reply, or longer than any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the other server does not speak the protocol")]
 pub struct Malformed;
 
 impl Answer {
-    /// Takes the answer that is first in what has come; none, if more has to come.
+    /// Removes the first reply from the received bytes and returns it; None if it is incomplete.
     pub fn take(input: &mut Vec<u8>) -> Result<Option<Answer>, Malformed> {
         if input.starts_with(b"*") && memmem::find_iter(input, b"\r\n*").count() > ARRAYS_MAX {
             return Err(Malformed);
@@ -65,7 +65,7 @@ impl Answer {
     }
 }
 
-/// As on the wire where it is a line, with everything that can not be shown replaced.
+/// Shows it as on the wire if it is a line, with everything that cannot be shown replaced.
 impl fmt::Display for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,4 +1,4 @@
-//! Bytes to requests and replies to bytes. Knows no command.
+//! Parsing of requests and writing of replies. Independent of commands.
 
 pub mod answer;
 pub mod reply;

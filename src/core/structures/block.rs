@@ -1,14 +1,14 @@
 //! A shared byte buffer behind one thin pointer: large values, sent without copying.
 //!
-//! A clone shares the bytes; a write to a shared block copies first. The count of owners is the only
-//! word that several threads may touch at once, so a block is cloned into a slow connection's output
-//! or a snapshot and dropped there, on any thread.
+//! A clone shares the bytes; a write to a shared block copies first. The reference count is the only word that
+//! several threads may touch at once, so a block is cloned into a slow connection's output or a snapshot and
+//! dropped there, on any thread.
 //!
-//! Structures that count their memory by what is allocated and freed while they change ([`account`]) hold a block as a
-//! [`Kept`]: whichever thread frees it in the end, they pay for it as long as they keep it, and no longer.
+//! Structures that measure their memory by allocations and frees during changes ([`account`]) hold a block as a
+//! [`Kept`]: whichever thread finally frees it, they are charged for it exactly as long as they keep it.
 //!
 //! Invariants: `len <= cap`; the bytes below `len` are initialised; no owner writes while the count is above one.
-//! Growth is that of Redis's strings: below 1 MiB the room doubles, above it 1 MiB is added.
+//! Growth is that of Redis's strings: below 1 MiB the capacity doubles, above it 1 MiB is added.
 
 #![expect(unsafe_code, reason = "a thin pointer to a header followed by bytes")]
 
@@ -27,7 +27,8 @@ use crate::alloc::account::{self, size_class};
 /// From this size on, growth adds this much instead of doubling.
 const GROWTH_MAX: usize = 1 << 20;
 
-/// From this length on elements of collections lie in blocks, so that replies hold them without copying.
+/// Elements of collections of at least this length are stored in blocks, so that replies reference them without
+/// copying.
 pub const LONG_BYTES_MIN: usize = 16 * 1024;
 
 /// A reference-counted buffer of bytes. Eight bytes wide, never null.
@@ -35,7 +36,7 @@ pub struct Block(NonNull<Head>);
 
 const _: () = assert!(size_of::<Option<Block>>() == 8);
 
-/// What stands before the bytes.
+/// The header in front of the bytes.
 #[repr(C)]
 struct Head {
     owners: AtomicU32,
@@ -49,7 +50,7 @@ unsafe impl Send for Block {}
 unsafe impl Sync for Block {}
 
 impl Block {
-    /// A block that holds a copy of `bytes`, with no room beyond the allocator's class.
+    /// Creates a block with a copy of `bytes`, without capacity beyond the allocator's class.
     #[must_use]
     pub fn new(bytes: &[u8]) -> Self {
         let mut block = Self::with_capacity(bytes.len());
@@ -57,11 +58,11 @@ impl Block {
         block
     }
 
-    /// An empty block with room for `cap` bytes.
+    /// Creates an empty block with capacity for `cap` bytes.
     #[must_use]
     pub fn with_capacity(cap: usize) -> Self {
         let (layout, cap) = layout_for(cap);
-        // SAFETY: the layout has a size, it holds the header at least.
+        // SAFETY: the layout's size is not zero, as it holds at least the header.
         let Some(head) = NonNull::new(unsafe { alloc::alloc(layout) }.cast::<Head>()) else {
             alloc::handle_alloc_error(layout)
         };
@@ -76,35 +77,35 @@ impl Block {
         Self(head)
     }
 
-    /// The number of bytes that it can hold where it lies.
+    /// Returns the capacity in bytes.
     #[must_use]
     pub fn room(&self) -> usize {
         self.head().cap
     }
 
-    /// The number of bytes held.
+    /// Returns the number of bytes held.
     #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
         self.head().len
     }
 
-    /// Whether no byte is held.
+    /// True if no byte is held.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether this handle is the only one, so that a write needs no copy.
+    /// True if this handle is the only one, so that a write needs no copy.
     #[inline]
     #[must_use]
     pub fn is_unique(&self) -> bool {
-        // Acquire: what former owners did happens before our writes.
+        // Acquire: the accesses of former owners happen before our writes.
         self.head().owners.load(Ordering::Acquire) == 1
     }
 
-    /// The bytes for writing; copies them first if they are shared.
+    /// Returns the bytes for writing; copies them first if they are shared.
     pub fn make_mut(&mut self) -> &mut [u8] {
         if !self.is_unique() {
             *self = Self::new(self);
@@ -115,7 +116,7 @@ impl Block {
 
     /// Sets the length to `len`; new bytes are zero. Copies first if the block is shared.
     ///
-    /// Growing beyond the room takes more than was asked for, as a string that grew once grows again.
+    /// Growing beyond the capacity allocates more than requested, as a string that grew once grows again.
     pub fn resize(&mut self, len: usize) {
         let old_len = self.len();
         if len > self.head().cap {
@@ -124,26 +125,27 @@ impl Block {
             self.regrow(len, len);
         }
         if len > old_len {
-            // SAFETY: sole owner by now, and `len` is within the room.
+            // SAFETY: sole owner by now, and `len` is within the capacity.
             unsafe { ptr::write_bytes(self.data().add(old_len), 0, len - old_len) };
         }
         self.head_mut().len = len;
     }
 
-    /// Gives room beyond the length back, if the allocator has a smaller class for it.
+    /// Frees capacity beyond the length, if the allocator has a smaller class for it.
     pub fn shrink_to_fit(&mut self) {
         if layout_for(self.len()).1 < self.head().cap && self.is_unique() {
             self.regrow(self.len(), self.len());
         }
     }
 
-    /// Room for `cap` bytes, and none beyond the allocator's class. The block has one owner.
+    /// Sets the capacity to `cap` bytes, without excess beyond the allocator's class. The block must have one
+    /// owner.
     pub(super) fn reserve_exact(&mut self, cap: usize) {
         debug_assert!(self.is_unique() && cap >= self.len());
         self.regrow(self.len(), cap);
     }
 
-    /// Where the bytes end, and the room behind them begins.
+    /// Returns the end of the bytes, where the unused capacity begins.
     pub(super) fn end(&mut self) -> *mut u8 {
         // SAFETY: within the allocation, or one past its end.
         unsafe { self.data().add(self.len()) }
@@ -152,26 +154,26 @@ impl Block {
     /// Sets the length.
     ///
     /// # Safety
-    /// The block has one owner, its room is no smaller, and the bytes below are initialised.
+    /// The block has one owner, its capacity is not smaller, and the bytes below are initialised.
     pub(super) unsafe fn set_len(&mut self, len: usize) {
         debug_assert!(len <= self.room());
         self.head_mut().len = len;
     }
 
-    /// The block as a network buffer; the bytes are shared, not copied.
+    /// Returns the block as a network buffer; the bytes are shared, not copied.
     #[must_use]
     pub fn into_bytes(self) -> Bytes {
         Bytes::from_owner(self)
     }
 
-    /// What the allocator has set aside for the bytes, by however many handles they are shared.
+    /// Returns the bytes allocated for it, however many handles share it.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         layout_for(self.head().cap).0.size()
     }
 
-    /// Moves what fits of the bytes to a room for `cap`, of which this handle is the sole owner.
-    /// The length becomes the lesser of the old one and `len`.
+    /// Moves the bytes to an allocation with capacity `cap`, of which this handle is the sole owner. The length
+    /// becomes the lesser of the old one and `len`.
     #[cold]
     fn regrow(&mut self, len: usize, cap: usize) {
         let kept = len.min(self.len());
@@ -179,7 +181,7 @@ impl Block {
             let old = layout_for(self.head().cap).0;
             let (new, cap) = layout_for(cap);
             self.head_mut().len = kept;
-            // SAFETY: allocated with the layout of its room, by the same allocator; sole owner.
+            // SAFETY: allocated with the layout of its capacity, by the same allocator; sole owner.
             let moved = unsafe { alloc::realloc(self.0.as_ptr().cast(), old, new.size()) };
             let Some(head) = NonNull::new(moved.cast::<Head>()) else {
                 alloc::handle_alloc_error(new)
@@ -193,10 +195,10 @@ impl Block {
         }
     }
 
-    /// Makes `bytes` the contents of a fresh block that has the room.
+    /// Copies `bytes` into a new block with sufficient capacity.
     fn fill(&mut self, bytes: &[u8]) {
         debug_assert!(bytes.len() <= self.head().cap);
-        // SAFETY: within the room, and fresh memory overlaps nothing.
+        // SAFETY: within the capacity, and new memory overlaps nothing.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.data(), bytes.len()) };
         self.head_mut().len = bytes.len();
     }
@@ -221,7 +223,7 @@ impl Block {
     }
 }
 
-/// The layout of a block with room for at least `cap` bytes, and the room it has.
+/// Returns the layout of a block with capacity for at least `cap` bytes, and its actual capacity.
 fn layout_for(cap: usize) -> (Layout, usize) {
     let size = size_class(size_of::<Head>() + cap);
     let layout = Layout::from_size_align(size, align_of::<Head>()).expect("no value is that large");
@@ -262,14 +264,14 @@ impl Clone for Block {
     #[inline]
     fn clone(&self) -> Self {
         let owners = self.head().owners.fetch_add(1, Ordering::Relaxed);
-        // Half the range is far beyond what memory can hold of handles.
+        // Half the range is far more handles than memory can hold.
         assert!(owners < u32::MAX / 2, "handles leak");
         Self(self.0)
     }
 }
 
 impl Block {
-    /// Gives this handle up; whether it was the last one, with which the block is freed.
+    /// Releases this handle. Returns whether it was the last one, in which case the block is freed.
     ///
     /// # Safety
     /// The handle is never used again, nor dropped.
@@ -277,7 +279,7 @@ impl Block {
     unsafe fn let_go(&mut self) -> bool {
         let is_last = self.head().owners.fetch_sub(1, Ordering::Release) == 1;
         if is_last {
-            // What other owners did happens before the memory is freed.
+            // The accesses of other owners happen before the memory is freed.
             fence(Ordering::Acquire);
             let layout = layout_for(self.head().cap).0;
             // SAFETY: the last owner; allocated with this layout.
@@ -288,12 +290,13 @@ impl Block {
 }
 
 impl Block {
-    /// Lets go of the handle of a structure that pays for the block, and no longer does, whichever owner frees it.
+    /// Releases the handle of a structure that was charged for the block, and no longer is, whichever owner frees
+    /// it.
     ///
     /// # Safety
     /// The handle is never used again, nor dropped.
     pub(super) unsafe fn hand_over(&mut self) {
-        // Before it is let go: another thread may free it the moment after.
+        // Before the release: another thread may free it the moment after.
         let layout = layout_for(self.head().cap).0;
         // SAFETY: promised by the caller.
         if !unsafe { self.let_go() } {
@@ -305,12 +308,12 @@ impl Block {
 impl Drop for Block {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: dropped once, and nothing comes after.
+        // SAFETY: dropped once, and never used afterwards.
         unsafe { self.let_go() };
     }
 }
 
-/// Bytes that are to be stored, with the block that they are if they lie in one, which is then kept and not copied.
+/// Bytes to be stored, with their block if they are in one, which is then kept instead of copied.
 #[derive(Clone, Copy)]
 pub struct Content<'a> {
     bytes: &'a [u8],
@@ -318,14 +321,14 @@ pub struct Content<'a> {
 }
 
 impl<'a> Content<'a> {
-    /// The bytes.
+    /// Returns the bytes.
     #[inline]
     #[must_use]
     pub fn bytes(self) -> &'a [u8] {
         self.bytes
     }
 
-    /// The block, if they lie in one.
+    /// Returns the block, if the bytes are in one.
     #[inline]
     #[must_use]
     pub fn block(self) -> Option<&'a Block> {
@@ -371,11 +374,11 @@ impl Deref for Content<'_> {
     }
 }
 
-/// A block that belongs to a structure, which pays for it: see the module.
+/// A block that belongs to a structure, which is charged for it: see the module.
 pub struct Kept(ManuallyDrop<Block>);
 
 impl Kept {
-    /// Keeps the block that the bytes lie in, for which no other account pays, or a copy of them.
+    /// Keeps the block of the bytes, for which no other account is charged, or a copy of them.
     #[must_use]
     pub fn new(content: Content<'_>) -> Self {
         match content.block {
@@ -384,7 +387,7 @@ impl Kept {
         }
     }
 
-    /// Keeps a block that no other account pays for.
+    /// Keeps a block for which no other account is charged.
     #[must_use]
     pub fn adopt(block: Block) -> Self {
         account::take_in(layout_for(block.head().cap).0);

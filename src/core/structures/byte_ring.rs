@@ -1,23 +1,25 @@
-//! A ring of bytes that many threads append records to, and one takes them out of, in the order of their places.
+//! A ring buffer to which many threads append records, and from which one takes them out, in the order of their
+//! positions.
 //!
-//! A producer draws the place of its records by one `fetch_add`, copies them, and stores the header of the first one
-//! last. The consumer goes as far as headers are there: it stops at the first zero, wipes what it has taken, and only
-//! then gives the room back, so that whatever lies before a place that is drawn and not filled yet is zero.
+//! A producer reserves the position of its records by one `fetch_add`, copies them, and stores the header of the
+//! first one last. The consumer proceeds as far as headers exist: it stops at the first zero, wipes what it has
+//! taken, and only then releases the space, so that all memory in front of a position that is reserved and not
+//! filled yet is zero.
 //!
 //! ```text
 //!  frame = header (length, kind, never zero) | tag | bytes, up to a multiple of 16
-//!  … | wiped, free | finished | drawn, header zero | finished | wiped, free …
-//!                  ^ head                                     ^ tail
+//!  … | wiped, free | finished | reserved, header zero | finished | wiped, free …
+//!                  ^ head                                        ^ tail
 //! ```
 //!
 //! Frames are multiples of 16 bytes and so is the ring: a header never crosses the ring's end. Bytes may, and are
-//! handed out as two pieces. What is large goes by reference: a frame then holds a box.
+//! returned as two pieces. Large data goes by reference: a frame then holds a box.
 //!
-//! A producer that finds no room is the only one to wait, for the consumer alone; producers look at
-//! [`ByteRing::is_crowded`] before they take what others wait for. Records drawn together are seen together.
+//! Only a producer that finds no space waits, and only for the consumer; producers check [`ByteRing::is_crowded`]
+//! before they acquire anything that others wait for. Records appended together become visible together.
 //!
-//! What producers only read, and what they and the consumer write, lies on lines of its own: whether the ring is
-//! crowded is asked before each write, and so it is a word that changes seldom.
+//! Data that producers only read, and data that they and the consumer write, are on cache lines of their own:
+//! whether the ring is crowded is checked before each write, and so it is a word that changes seldom.
 
 #![expect(
     unsafe_code,
@@ -31,15 +33,15 @@ use crossbeam::utils::CachePadded;
 
 use self::memory::{AtomicBool, AtomicU64, Memory, Wait};
 
-/// Bytes in front of a record's.
+/// Bytes in front of a record's data.
 const HEADER_BYTES: usize = 16;
 
-/// Longest record; what is longer goes by reference.
+/// Maximum length of a record; longer ones go by reference.
 pub const BYTES_MAX: usize = u32::MAX as usize >> 1;
 
 const KIND_BYTES: u64 = 1 << 32;
 const KIND_BOX: u64 = 2 << 32;
-/// The last record of an append.
+/// Marks the last record of an append.
 const LAST: u64 = 4 << 32;
 
 #[cfg(not(loom))]
@@ -51,7 +53,7 @@ mod memory {
     use std::sync::atomic::Ordering::{Acquire, Release};
     pub(super) use std::sync::atomic::{AtomicBool, AtomicU64};
 
-    /// Lets others run while a producer waits for room.
+    /// Yields to other threads while a producer waits for space.
     pub(super) use crossbeam::utils::Backoff as Wait;
 
     pub(super) struct Memory {
@@ -59,7 +61,8 @@ mod memory {
         len: usize,
     }
 
-    // SAFETY: places are written by the producers that drew them and read by the consumer, one after the other.
+    // SAFETY: positions are written by the producers that reserved them and read by the consumer, one after the
+    // other.
     unsafe impl Send for Memory {}
     // SAFETY: as above.
     unsafe impl Sync for Memory {}
@@ -84,26 +87,26 @@ mod memory {
 
         fn header(&self, at: usize) -> &AtomicU64 {
             debug_assert!(at < self.len && at.is_multiple_of(16));
-            // SAFETY: within the memory, aligned; any thread that accesses it without atomics does so before or after,
-            // as head and tail order it.
+            // SAFETY: within the memory, aligned; any non-atomic access to it by a thread happens before or after,
+            // as ordered by head and tail.
             unsafe { AtomicU64::from_ptr(self.start.as_ptr().add(at).cast()) }
         }
 
-        /// The header at a place, with all that was written before it was stored.
+        /// Returns the header at a position, and acquires all writes before its store.
         pub(super) fn load_header(&self, at: usize) -> u64 {
             self.header(at).load(Acquire)
         }
 
-        /// Publishes a place.
+        /// Publishes a position.
         pub(super) fn store_header(&self, at: usize, header: u64) {
             self.header(at).store(header, Release);
         }
 
         /// # Safety
-        /// The caller alone uses these bytes, which end before the ring does.
+        /// Only the caller uses these bytes, which end before the ring does.
         pub(super) unsafe fn write(&self, at: usize, bytes: &[u8]) {
             debug_assert!(at + bytes.len() <= self.len);
-            // SAFETY: within the memory, and the caller's alone.
+            // SAFETY: within the memory, and used only by the caller.
             unsafe {
                 ptr::copy_nonoverlapping(bytes.as_ptr(), self.start.as_ptr().add(at), bytes.len())
             };
@@ -118,10 +121,10 @@ mod memory {
         }
 
         /// # Safety
-        /// The caller alone uses these bytes, which end before the ring does.
+        /// Only the caller uses these bytes, which end before the ring does.
         pub(super) unsafe fn wipe(&self, at: usize, len: usize) {
             debug_assert!(at + len <= self.len);
-            // SAFETY: within the memory, and the caller's alone.
+            // SAFETY: within the memory, and used only by the caller.
             unsafe { ptr::write_bytes(self.start.as_ptr().add(at), 0, len) };
         }
     }
@@ -136,7 +139,7 @@ mod memory {
 
 #[cfg(loom)]
 mod memory {
-    //! The same as loom can watch it: each word once as a header, once as bytes.
+    //! Memory in a form that loom can check: each word once as a header, once as bytes.
 
     use loom::cell::UnsafeCell;
     use loom::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -157,11 +160,11 @@ mod memory {
     pub(super) struct Memory {
         headers: Vec<AtomicU64>,
         words: Vec<UnsafeCell<[u8; 8]>>,
-        /// What the last read has put together.
+        /// The result of the last read.
         read: UnsafeCell<Vec<Vec<u8>>>,
     }
 
-    // SAFETY: loom watches the cells.
+    // SAFETY: loom checks the cells.
     unsafe impl Send for Memory {}
     // SAFETY: as above.
     unsafe impl Sync for Memory {}
@@ -188,11 +191,11 @@ mod memory {
         }
 
         /// # Safety
-        /// The caller alone uses these bytes, which end before the ring does; loom fails if that is not so.
+        /// Only the caller uses these bytes, which end before the ring does; loom fails if that is not so.
         pub(super) unsafe fn write(&self, at: usize, bytes: &[u8]) {
             for (offset, byte) in bytes.iter().enumerate() {
                 let at = at + offset;
-                // SAFETY: loom fails if somebody else uses it.
+                // SAFETY: loom fails if another thread uses it.
                 self.words[at / 8].with_mut(|word| unsafe { (*word)[at % 8] = *byte });
             }
         }
@@ -201,10 +204,10 @@ mod memory {
         /// No thread writes these bytes, which end before the ring does; loom fails if that is not so.
         pub(super) unsafe fn read(&self, at: usize, len: usize) -> &[u8] {
             let bytes: Vec<u8> = (at..at + len)
-                // SAFETY: loom fails if somebody else writes it.
+                // SAFETY: loom fails if another thread writes it.
                 .map(|at| self.words[at / 8].with(|word| unsafe { (*word)[at % 8] }))
                 .collect();
-            // SAFETY: the consumer alone reads; the texts stay where they are until the memory goes.
+            // SAFETY: only the consumer reads; the texts stay at their addresses until the memory is freed.
             self.read.with_mut(|kept| unsafe {
                 (*kept).push(bytes);
                 let last = (*kept).last().expect("just pushed");
@@ -213,28 +216,28 @@ mod memory {
         }
 
         /// # Safety
-        /// The caller alone uses these bytes, which end before the ring does; loom fails if that is not so.
+        /// Only the caller uses these bytes, which end before the ring does; loom fails if that is not so.
         pub(super) unsafe fn wipe(&self, at: usize, len: usize) {
             for at in (at..at + len).step_by(8) {
                 if at.is_multiple_of(16) {
                     self.headers[at / 16].store(0, Relaxed);
                 }
-                // SAFETY: loom fails if somebody else uses it.
+                // SAFETY: loom fails if another thread uses it.
                 self.words[at / 8].with_mut(|word| unsafe { *word = [0; 8] });
             }
         }
     }
 }
 
-/// A record to append: a tag of the caller's, and what it holds.
+/// A record to append: a tag chosen by the caller, and the contents.
 pub enum Record<'a, T> {
     /// Bytes, which are copied; at most [`BYTES_MAX`].
     Bytes(u64, &'a [u8]),
-    /// A reference to something large.
+    /// A reference to large data.
     Boxed(u64, Box<T>),
 }
 
-/// A record as the consumer gets it.
+/// A record as received by the consumer.
 pub enum Taken<'a, T> {
     /// Bytes, in two pieces where they cross the ring's end.
     Bytes(u64, &'a [u8], &'a [u8]),
@@ -242,15 +245,15 @@ pub enum Taken<'a, T> {
     Boxed(u64, Box<T>),
 }
 
-/// See the module.
+/// The ring, see the module.
 pub struct ByteRing<T> {
     memory: Memory,
-    /// Bytes drawn so far.
+    /// Number of bytes reserved so far.
     tail: CachePadded<AtomicU64>,
-    /// Bytes taken so far. The consumer alone writes it.
+    /// Number of bytes taken so far. Written only by the consumer.
     head: CachePadded<AtomicU64>,
     is_taking: CachePadded<AtomicBool>,
-    /// Set by producers before they publish a record, cleared by the consumer, who takes that record later.
+    /// Set by producers before they publish a record, cleared by the consumer, which takes that record later.
     is_crowded: CachePadded<AtomicBool>,
     boxes: PhantomData<T>,
 }
@@ -260,13 +263,13 @@ unsafe impl<T: Send> Sync for ByteRing<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Send for ByteRing<T> {}
 
-/// Bytes that a record of so many takes in the ring.
+/// Returns the bytes that a record with `len` bytes of data takes in the ring.
 pub const fn frame_bytes(len: usize) -> u64 {
     (HEADER_BYTES + len).next_multiple_of(HEADER_BYTES) as u64
 }
 
 impl<T: Send> ByteRing<T> {
-    /// A ring of so many bytes, a power of two.
+    /// Creates a ring of `bytes` bytes, a power of two.
     pub fn new(bytes: usize) -> ByteRing<T> {
         assert!(bytes.is_power_of_two() && bytes >= 2 * HEADER_BYTES);
         ByteRing {
@@ -279,36 +282,36 @@ impl<T: Send> ByteRing<T> {
         }
     }
 
-    /// Bytes of the ring.
+    /// Returns the size of the ring in bytes.
     pub fn capacity(&self) -> u64 {
         self.memory.len() as u64
     }
 
-    /// Bytes drawn so far: the position behind the last record.
+    /// Returns the bytes reserved so far: the position behind the last record.
     #[inline]
     pub fn tail(&self) -> u64 {
         self.tail.load(SeqCst)
     }
 
-    /// Bytes taken so far.
+    /// Returns the bytes taken so far.
     #[inline]
     pub fn head(&self) -> u64 {
         self.head.load(Acquire)
     }
 
-    /// Bytes that are drawn and not taken.
+    /// Returns the bytes that are reserved and not taken.
     pub fn len_bytes(&self) -> u64 {
         let head = self.head.load(Relaxed);
         self.tail.load(Relaxed).saturating_sub(head)
     }
 
-    /// Whether three quarters are taken up and producers should hold back, as one of them or the consumer saw last.
+    /// True if three quarters are used and producers should hold back, as last seen by one of them or the consumer.
     #[inline]
     pub fn is_crowded(&self) -> bool {
         self.is_crowded.load(Relaxed)
     }
 
-    /// Bytes from which on the ring is crowded.
+    /// Returns the number of used bytes from which on the ring is crowded.
     fn crowded_from_bytes(&self) -> u64 {
         self.capacity() / 4 * 3 + 1
     }
@@ -317,7 +320,7 @@ impl<T: Send> ByteRing<T> {
         (position & (self.capacity() - 1)) as usize
     }
 
-    /// Bytes that records take together, which [`ByteRing::append`] is to be told.
+    /// Returns the total bytes of records, to be passed to [`ByteRing::append`].
     pub fn bytes_for(records: &[Record<'_, T>]) -> u64 {
         let one = |record: &Record<'_, T>| match record {
             Record::Bytes(_, bytes) => frame_bytes(bytes.len()),
@@ -326,8 +329,8 @@ impl<T: Send> ByteRing<T> {
         records.iter().map(one).sum()
     }
 
-    /// Appends records one behind the other, of at most half the ring in all; the position behind them. Waits for the
-    /// consumer where there is no room.
+    /// Appends records one behind the other, of at most half the ring in total. Returns the position behind them.
+    /// Waits for the consumer if there is no space.
     pub fn append<'a>(&self, bytes: u64, records: impl Iterator<Item = Record<'a, T>>) -> u64
     where
         T: 'a,
@@ -336,11 +339,11 @@ impl<T: Send> ByteRing<T> {
             bytes > 0 && bytes <= self.capacity() / 2,
             "no place for {bytes} bytes"
         );
-        // SeqCst: a consumer that sleeps while the ring is empty has said so before it looked at the tail, or sees
-        // this.
+        // SeqCst: a consumer that sleeps while the ring is empty has announced that before it read the tail, or
+        // sees this.
         let start = self.tail.fetch_add(bytes, SeqCst);
         let end = start + bytes;
-        // Acquire: what lies there was wiped before it was given back.
+        // Acquire: the memory was wiped before it was released.
         let mut head = self.head.load(Acquire);
         if end - head >= self.crowded_from_bytes() {
             self.is_crowded.store(true, Relaxed);
@@ -384,7 +387,7 @@ impl<T: Send> ByteRing<T> {
         end
     }
 
-    /// Copies bytes to a place that the caller has drawn, up to `end`, and that has room.
+    /// Copies bytes to a position reserved by the caller, up to `end`, where there is space.
     fn copy(&self, (position, end): (u64, u64), bytes: &[u8]) {
         assert!(
             bytes.len() as u64 <= end.saturating_sub(position),
@@ -392,32 +395,33 @@ impl<T: Send> ByteRing<T> {
         );
         let at = self.place(position);
         let (here, there) = bytes.split_at(bytes.len().min(self.memory.len() - at));
-        // SAFETY: the place belongs to the caller until it stores the first header, and ends where it says, which was
-        // just looked at.
+        // SAFETY: the position belongs to the caller until it stores the first header, and its end was just
+        // checked.
         unsafe {
             self.memory.write(at, here);
             self.memory.write(0, there);
         }
     }
 
-    /// Takes finished records from the front, each with the position behind it, until about so many bytes are taken;
-    /// how many bytes that were. All records of an append are taken together. Takes nothing while another thread does.
+    /// Takes finished records from the front, each with the position behind it, until about `bytes_max` bytes are
+    /// taken. Returns the number of bytes. All records of an append are taken together. Takes nothing while another
+    /// thread does.
     pub fn take(&self, bytes_max: u64, take: impl FnMut(Taken<'_, T>, u64)) -> u64 {
-        // Acquire and Release: the consumer sees what the last one left.
+        // Acquire and Release: the consumer sees the state left by the previous one.
         if self.is_taking.swap(true, Acquire) {
             return 0;
         }
-        // SAFETY: one thread at a time comes here.
+        // SAFETY: only one thread at a time reaches this.
         let taken = unsafe { self.take_some(bytes_max, take) };
         self.is_taking.store(false, Release);
         taken
     }
 
     /// # Safety
-    /// One thread at a time does this.
+    /// Only one thread at a time calls this.
     unsafe fn take_some(&self, bytes_max: u64, mut take: impl FnMut(Taken<'_, T>, u64)) -> u64 {
         let start = self.head.load(Relaxed);
-        // Places drawn beyond a whole turn of the ring are those that lie here now, and not wiped yet.
+        // Positions reserved beyond a whole turn of the ring coincide with those here now, which are not wiped yet.
         let tail = self.tail.load(Relaxed).min(start + self.capacity());
         let mut at = start;
         while at < tail {
@@ -428,7 +432,8 @@ impl<T: Send> ByteRing<T> {
             let len = (header & u64::from(u32::MAX)) as usize;
             let end = at + frame_bytes(len);
             let mut tag = [0; 8];
-            // SAFETY: finished, as the header says: the producer writes no more, others not before the head has passed.
+            // SAFETY: finished, according to the header: its producer writes no more, others not before the head
+            // has passed.
             let (tagged, (here, there)) = unsafe {
                 (
                     self.pieces(at + 8, 8).0,
@@ -443,7 +448,7 @@ impl<T: Send> ByteRing<T> {
                 let mut address = [0; size_of::<usize>()];
                 address.copy_from_slice(here);
                 let address = usize::from_ne_bytes(address);
-                // SAFETY: put there by `append`, and handed out once, as the place is wiped.
+                // SAFETY: put there by `append`, and handed out once, as the position is wiped.
                 let boxed =
                     unsafe { Box::from_raw(std::ptr::with_exposed_provenance_mut(address)) };
                 take(Taken::Boxed(tag, boxed), end);
@@ -466,7 +471,7 @@ impl<T: Send> ByteRing<T> {
         unsafe { (self.memory.read(at, here), self.memory.read(0, len - here)) }
     }
 
-    /// Wipes what was taken, and lets producers have it.
+    /// Wipes the taken bytes, and releases them to producers.
     fn give_back(&self, start: u64, end: u64) {
         if start == end {
             return;
@@ -488,7 +493,7 @@ impl<T: Send> ByteRing<T> {
 
 impl<T> Drop for ByteRing<T> {
     fn drop(&mut self) {
-        // Boxes that the consumer did not take. A record that its producer never finished stops it, and is leaked.
+        // Boxes that the consumer did not take. An unfinished record ends the loop, and is leaked.
         let mut at = self.head.load(Relaxed);
         let tail = self.tail.load(Relaxed);
         let capacity = self.memory.len() as u64;
@@ -502,7 +507,7 @@ impl<T> Drop for ByteRing<T> {
                 let inside = ((at + HEADER_BYTES as u64) & (capacity - 1)) as usize;
                 const LEN: usize = size_of::<usize>();
                 let mut address = [0; LEN];
-                // SAFETY: no other thread has the ring; put there by `append`.
+                // SAFETY: no other thread uses the ring; put there by `append`.
                 unsafe {
                     address.copy_from_slice(self.memory.read(inside, LEN));
                     let address = usize::from_ne_bytes(address);
@@ -574,7 +579,7 @@ mod tests {
                 .map(|(tag, text)| (*tag, &text[..]))
                 .eq(expected)
         );
-        // Together, however few are asked for.
+        // Together, however few are requested.
         ring.append(bytes, records().into_iter());
         ring.append(bytes, records().into_iter());
         let mut ends = Vec::new();
@@ -655,7 +660,7 @@ mod models {
         };
     }
 
-    /// Some threads append, one takes: each record once, whole, in each thread's order. The ring has room for two.
+    /// Some threads append, one takes: each record once, whole, in each thread's order. The ring has space for two.
     fn explore(firsts: &'static [u64], each: u64, preemptions: Option<usize>) {
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound = preemptions;

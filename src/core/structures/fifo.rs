@@ -1,31 +1,31 @@
-//! A queue of words of 32 bits that grows and shrinks by small chunks, so that no push ever copies what is in it.
+//! A queue of words of 32 bits that grows and shrinks by small chunks, so that no push ever copies its contents.
 //!
-//! Invariants: only the first and the last chunk are partly filled; an empty queue has one chunk at most, which it
+//! Invariants: only the first and the last chunk are partly filled; an empty queue has at most one chunk, which it
 //! keeps for the next push.
 
 use std::collections::VecDeque;
 
-/// Words in a chunk of 512 bytes. With a small limit, one for each shard takes a notable part of it.
+/// Words in a chunk of 512 bytes. With a small memory limit, one chunk for each shard takes a notable part of it.
 const CHUNK: usize = 128;
 
-/// See the module.
+/// A queue of words, see the module.
 #[derive(Debug, Default)]
 pub struct Fifo {
     chunks: VecDeque<Box<[u32; CHUNK]>>,
-    /// Words taken out of the first chunk.
+    /// Number of words taken out of the first chunk.
     taken: usize,
     len: usize,
 }
 
 impl Fifo {
-    /// The number of words.
+    /// Returns the number of words.
     #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is none.
+    /// True if there are no words.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -42,14 +42,14 @@ impl Fifo {
         self.len += 1;
     }
 
-    /// The word so many places from the front.
+    /// Returns the word at an index from the front.
     #[must_use]
     pub fn get(&self, index: usize) -> Option<u32> {
         let at = self.taken + index;
         (index < self.len).then(|| self.chunks[at / CHUNK][at % CHUNK])
     }
 
-    /// Takes the oldest word out.
+    /// Removes and returns the oldest word.
     pub fn pop(&mut self) -> Option<u32> {
         let word = self.get(0)?;
         self.taken += 1;
@@ -57,7 +57,7 @@ impl Fifo {
         if self.taken == CHUNK {
             self.taken = 0;
             let first = self.chunks.pop_front();
-            // A queue that stays short goes round in one chunk.
+            // A queue that stays short reuses one chunk.
             if self.chunks.is_empty() {
                 self.chunks.extend(first);
             }

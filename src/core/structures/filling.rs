@@ -1,8 +1,8 @@
-//! A block that is being filled: bytes of a known count that arrive in pieces, written straight to where they will be
-//! kept.
+//! A block that is being filled: bytes of a known count that arrive in pieces and are written directly to their
+//! final memory.
 //!
-//! Room is made for what is there and for what its owner asks for, never for more than the count. Full, the block takes
-//! exactly what a copy of the same bytes would take. Socket readers write through [`BufMut`].
+//! Capacity is allocated for the received bytes and for what the owner requests, never for more than the count.
+//! Once full, the block has exactly the size of a copy of the same bytes. Socket readers write through [`BufMut`].
 
 #![expect(
     unsafe_code,
@@ -16,15 +16,15 @@ use bytes::buf::UninitSlice;
 
 use crate::structures::block::Block;
 
-/// See the module.
+/// A block being filled, see the module.
 pub struct Filling {
     block: Block,
-    /// How many bytes it holds when it is full.
+    /// Number of bytes when it is full.
     len: usize,
 }
 
 impl Filling {
-    /// Nothing yet of `len` bytes, with room for `room` of them.
+    /// Creates an empty filling of `len` bytes, with capacity for `room` of them.
     #[must_use]
     pub fn new(len: usize, room: usize) -> Filling {
         Filling {
@@ -33,25 +33,25 @@ impl Filling {
         }
     }
 
-    /// Bytes that have arrived.
+    /// Returns the number of bytes received.
     #[must_use]
     pub fn received(&self) -> usize {
         self.block.len()
     }
 
-    /// Bytes that have not arrived yet.
+    /// Returns the number of bytes missing.
     #[must_use]
     pub fn missing(&self) -> usize {
         self.len - self.block.len()
     }
 
-    /// Bytes for which there is room.
+    /// Returns the unused capacity in bytes.
     #[must_use]
     pub fn room(&self) -> usize {
         self.block.room().min(self.len) - self.block.len()
     }
 
-    /// Makes room for so many more bytes, or for all that are missing if these are fewer.
+    /// Reserves capacity for `more` more bytes, or for all missing ones if these are fewer.
     pub fn reserve(&mut self, more: usize) {
         let room = self.received() + more.min(self.missing());
         if room > self.block.room() {
@@ -59,29 +59,29 @@ impl Filling {
         }
     }
 
-    /// Takes bytes in that arrived elsewhere: those of them that are missing. Says how many.
+    /// Copies bytes received elsewhere, as far as they are missing. Returns their number.
     pub fn take_in(&mut self, bytes: &[u8]) -> usize {
         let count = bytes.len().min(self.missing());
         if count > self.room() {
-            // Room doubles, so that copies to other places stay linear.
+            // The capacity doubles, so that the cost of copies stays linear.
             self.reserve(count.max(self.received()));
         }
         self.put_slice(&bytes[..count]);
         count
     }
 
-    /// Gives back room that has not been filled.
+    /// Frees unused capacity.
     pub fn shrink_to_fit(&mut self) {
         self.block.shrink_to_fit();
     }
 
-    /// What the allocator has set aside.
+    /// Returns the bytes allocated.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.block.memory_bytes()
     }
 
-    /// The block, once no byte is missing.
+    /// Returns the block, once no byte is missing.
     #[must_use]
     pub fn finish(self) -> Block {
         assert_eq!(self.missing(), 0, "the block is full");
@@ -89,8 +89,8 @@ impl Filling {
     }
 }
 
-// SAFETY: the block has one owner; its room is exclusively borrowed with `self`; bytes count as initialised only after
-// the caller of `advance_mut` has promised that they are.
+// SAFETY: the block has one owner; its capacity is exclusively borrowed with `self`; bytes count as initialised
+// only after the caller of `advance_mut` has promised that they are.
 unsafe impl BufMut for Filling {
     fn remaining_mut(&self) -> usize {
         self.room()
@@ -98,13 +98,13 @@ unsafe impl BufMut for Filling {
 
     unsafe fn advance_mut(&mut self, count: usize) {
         assert!(count <= self.room(), "within the room");
-        // SAFETY: sole owner; the caller has initialised these bytes, which lie within the room.
+        // SAFETY: sole owner; the caller has initialised these bytes, which lie within the capacity.
         unsafe { self.block.set_len(self.block.len() + count) };
     }
 
     fn chunk_mut(&mut self) -> &mut UninitSlice {
         let room = self.room();
-        // SAFETY: so many bytes behind those that are there are ours, borrowed with `self`.
+        // SAFETY: `room` bytes behind the existing ones are ours, borrowed with `self`.
         unsafe { UninitSlice::from_raw_parts_mut(self.block.end(), room) }
     }
 }

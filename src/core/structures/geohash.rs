@@ -1,7 +1,7 @@
-//! Places on the globe as numbers whose order keeps near places near, and shapes that are searched for.
+//! Geohashes: points on the globe as numbers whose order keeps near points near, and search areas.
 //!
-//! Longitude and latitude are each divided into 2^26 steps; their bits take turns, so that a number of
-//! 52 bits names a cell of less than a metre, and its leading bits name the larger cells around it:
+//! Longitude and latitude are each divided into 2^26 steps; their bits are interleaved, so that a number of 52 bits
+//! identifies a cell of less than a meter, and its leading bits identify the larger cells around it:
 //!
 //! ```text
 //! longitude   x25   x24   …   x0
@@ -9,58 +9,58 @@
 //! number      x25 y25 x24 y24 … x0 y0
 //! ```
 //!
-//! All places of a larger cell are a range of numbers. A shape is covered by the cell around its centre,
-//! so large that the shape ends within the eight cells around that. Latitudes end at 85.05 degrees,
-//! where the map of Mercator is square. It knows nothing of who is at the places.
+//! All points of a larger cell are a range of numbers. A shape is covered by the cell around its center, so large
+//! that the shape ends within the eight cells around that. Latitudes end at 85.05 degrees, where the Mercator map
+//! is square. Independent of what is stored at the points.
 
-/// The greatest longitude, and less its sign the least.
+/// The greatest longitude; its negative is the least.
 pub const LONGITUDE_MAX: f64 = 180.0;
-/// The greatest latitude, and less its sign the least.
+/// The greatest latitude; its negative is the least.
 pub const LATITUDE_MAX: f64 = 85.051_128_78;
 
-/// The finest division.
+/// Steps of the finest division.
 const STEPS_MAX: u32 = 26;
 
 const EARTH_RADIUS_M: f64 = 6_372_797.560_856;
 /// Half the circumference on Mercator's map.
 const MERCATOR_MAX_M: f64 = 20_037_726.37;
 
-/// A place.
+/// A point on the globe.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
-    /// In degrees.
+    /// Longitude in degrees.
     pub longitude: f64,
-    /// In degrees.
+    /// Latitude in degrees.
     pub latitude: f64,
 }
 
-/// What is searched, around a point.
+/// The extent of a search around a point.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Extent {
-    /// All within this distance.
+    /// All points within this distance.
     Circle {
-        /// In metres.
+        /// Radius in meters.
         radius_m: f64,
     },
-    /// All within a rectangle of these sides.
+    /// All points within a rectangle with these sides.
     Box {
-        /// From west to east, in metres.
+        /// Extent from west to east, in meters.
         width_m: f64,
-        /// From south to north, in metres.
+        /// Extent from south to north, in meters.
         height_m: f64,
     },
 }
 
-/// A part of the globe that is searched.
+/// A search area.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shape {
-    /// The middle of the shape.
+    /// The center of the shape.
     pub center: Point,
-    /// How far it goes.
+    /// Extent of the shape.
     pub extent: Extent,
 }
 
-/// The extremes of an area, in degrees.
+/// The bounds of an area, in degrees.
 #[derive(Clone, Copy, Debug)]
 struct Bounds {
     west: f64,
@@ -77,7 +77,7 @@ struct Cell {
     steps: u32,
 }
 
-/// Puts a zero bit before each bit of a number.
+/// Inserts a zero bit in front of each bit of a number.
 fn spread(bits: u32) -> u64 {
     let mut wide = u64::from(bits);
     wide = (wide | wide << 16) & 0x0000_ffff_0000_ffff;
@@ -87,7 +87,7 @@ fn spread(bits: u32) -> u64 {
     (wide | wide << 1) & 0x5555_5555_5555_5555
 }
 
-/// Every other bit of a number, the lowest among them.
+/// Returns every other bit of a number, including the lowest.
 fn gather(wide: u64) -> u32 {
     let mut bits = wide & 0x5555_5555_5555_5555;
     bits = (bits | bits >> 1) & 0x3333_3333_3333_3333;
@@ -98,7 +98,7 @@ fn gather(wide: u64) -> u32 {
 }
 
 impl Cell {
-    /// The cell around a point, of a map that ends at some latitude.
+    /// Returns the cell around a point, on a map with latitudes up to `latitude_max`.
     fn around(point: Point, steps: u32, latitude_max: f64) -> Cell {
         let cells = f64::from(1_u32 << steps);
         let share = |value: f64, max: f64| (value + max) / (max + max);
@@ -133,7 +133,7 @@ impl Cell {
         }
     }
 
-    /// The cell some columns to the east and rows to the north; the map has no edges.
+    /// Returns the cell `columns` to the east and `rows` to the north; the map wraps around.
     fn neighbour(self, columns: i32, rows: i32) -> Cell {
         let mask = (1 << self.steps) - 1;
         let moved = |index: u32, by: i32| match by {
@@ -147,7 +147,7 @@ impl Cell {
         }
     }
 
-    /// The finest numbers of the places within: from the first up to but not including the second.
+    /// Returns the finest numbers of the points within: from the first up to but not including the second.
     fn numbers(self) -> (u64, u64) {
         let shift = 2 * (STEPS_MAX - self.steps);
         let number = self.number();
@@ -156,7 +156,7 @@ impl Cell {
 }
 
 impl Point {
-    /// A point that is on the map.
+    /// Creates a point, if it is on the map.
     #[must_use]
     pub fn new(longitude: f64, latitude: f64) -> Option<Point> {
         let is_on_map = longitude.abs() <= LONGITUDE_MAX && latitude.abs() <= LATITUDE_MAX;
@@ -166,13 +166,13 @@ impl Point {
         })
     }
 
-    /// The number of the finest cell around the point.
+    /// Returns the number of the finest cell around the point.
     #[must_use]
     pub fn number(self) -> u64 {
         Cell::around(self, STEPS_MAX, LATITUDE_MAX).number()
     }
 
-    /// The middle of the finest cell with a number.
+    /// Returns the center of the finest cell with a number.
     #[must_use]
     pub fn of_number(number: u64) -> Point {
         let bounds = Cell::of_number(number, STEPS_MAX).bounds();
@@ -183,11 +183,11 @@ impl Point {
         }
     }
 
-    /// The text by which the point is known elsewhere, in eleven letters, of which the last says nothing.
+    /// Returns the standard geohash text in eleven letters, of which the last carries no information.
     #[must_use]
     pub fn text(self) -> [u8; 11] {
         const LETTERS: &[u8; 32] = b"0123456789bcdefghjkmnpqrstuvwxyz";
-        /// Elsewhere the map goes to the poles.
+        /// The standard map extends to the poles.
         const POLE: f64 = 90.0;
         let number = Cell::around(self, STEPS_MAX, POLE).number();
         std::array::from_fn(|at| match at {
@@ -196,7 +196,7 @@ impl Point {
         })
     }
 
-    /// The distance along the surface, in metres.
+    /// Returns the distance along the surface, in meters.
     #[must_use]
     pub fn distance_m(self, other: Point) -> f64 {
         let half_sine = |one: f64, two: f64| ((radians(two) - radians(one)) / 2.0).sin();
@@ -226,7 +226,7 @@ fn distance_of_latitudes_m(one: f64, two: f64) -> f64 {
 }
 
 impl Shape {
-    /// The distance of a point from the centre in metres, if the point is within.
+    /// Returns the distance of a point from the center in meters, if the point is within.
     #[must_use]
     pub fn distance_m(&self, point: Point) -> Option<f64> {
         match self.extent {
@@ -251,8 +251,8 @@ impl Shape {
         }
     }
 
-    /// The extremes of the shape. Parallels are shorter towards the poles, so the side that is nearer to one says how
-    /// many degrees the shape is wide.
+    /// Returns the bounds of the shape. Parallels are shorter towards the poles, so the side that is nearer to one
+    /// determines the width in degrees.
     fn bounds(&self) -> Bounds {
         let (half_width_m, half_height_m) = match self.extent {
             Extent::Circle { radius_m } => (radius_m, radius_m),
@@ -277,7 +277,7 @@ impl Shape {
         }
     }
 
-    /// How fine cells may be for nine of them to cover the shape, at a first guess.
+    /// Returns a first guess of how fine cells may be for nine of them to cover the shape.
     fn steps(&self) -> u32 {
         let mut reach_m = match self.extent {
             Extent::Circle { radius_m } => radius_m,
@@ -291,15 +291,15 @@ impl Shape {
             reach_m *= 2.0;
             steps += 1;
         }
-        // The shape is seldom in the middle of its cell.
+        // The shape is seldom in the center of its cell.
         steps -= 2;
         let latitude = self.center.latitude.abs();
         steps -= i32::from(latitude > 66.0) + i32::from(latitude > 80.0);
         steps.clamp(1, STEPS_MAX as i32) as u32
     }
 
-    /// Ranges of numbers that hold all places of the shape, and others: each from its first up to but not including
-    /// its second, none twice.
+    /// Returns ranges of numbers that include all points of the shape, and others: each from its first up to but
+    /// not including its second, without overlap.
     #[must_use]
     pub fn ranges(&self) -> Vec<(u64, u64)> {
         let bounds = self.bounds();
@@ -313,7 +313,7 @@ impl Shape {
         if cell.steps > 1 && is_too_small(cell) {
             cell = Cell::around(self.center, cell.steps - 1, LATITUDE_MAX);
         }
-        // Neighbours on a side where the shape ends within the cell hold nothing of it.
+        // Neighbors on a side where the shape ends within the cell contain nothing of it.
         let own = cell.bounds();
         let may_skip = cell.steps >= 2;
         let skips = |columns: i32, rows: i32| {
@@ -335,27 +335,27 @@ impl Shape {
     }
 }
 
-/// An area within sides that are straight lines on the map of longitudes and latitudes; where sides cross each other,
-/// what an odd number of them lies around.
+/// An area with sides that are straight lines on the map of longitudes and latitudes; where sides cross each other,
+/// the points that an odd number of them surrounds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Polygon {
     vertices: Vec<Point>,
 }
 
 impl Polygon {
-    /// A polygon of three corners at least, the last of which is joined to the first.
+    /// Creates a polygon with at least three corners, the last of which is joined to the first.
     #[must_use]
     pub fn new(vertices: Vec<Point>) -> Option<Polygon> {
         (vertices.len() >= 3).then_some(Polygon { vertices })
     }
 
-    /// How many corners it has.
+    /// Returns the number of corners.
     #[must_use]
     pub fn corners(&self) -> usize {
         self.vertices.len()
     }
 
-    /// The place on the globe above the mean of its corners, as points in space.
+    /// Returns the point on the globe above the mean of its corners, as points in space.
     #[must_use]
     pub fn center(&self) -> Point {
         let (mut x, mut y, mut z) = (0.0, 0.0, 0.0);
@@ -371,7 +371,7 @@ impl Polygon {
         }
     }
 
-    /// Whether a point is within.
+    /// True if a point is within.
     #[must_use]
     pub fn holds(&self, point: Point) -> bool {
         let behind = self.vertices.iter().cycle().skip(self.vertices.len() - 1);
@@ -380,7 +380,7 @@ impl Polygon {
             if (one.latitude > point.latitude) == (two.latitude > point.latitude) {
                 continue;
             }
-            // Where the side crosses the parallel of the point.
+            // The intersection of the side with the parallel of the point.
             let share = (point.latitude - one.latitude) / (two.latitude - one.latitude);
             let crossing = one.longitude + share * (two.longitude - one.longitude);
             is_within ^= point.longitude < crossing;
@@ -388,8 +388,8 @@ impl Polygon {
         is_within
     }
 
-    /// Ranges of numbers that hold all places of it, and others: each from its first up to but not including its
-    /// second, none twice.
+    /// Returns ranges of numbers that include all of its points, and others: each from its first up to but not
+    /// including its second, without overlap.
     #[must_use]
     pub fn ranges(&self) -> Vec<(u64, u64)> {
         let mut bounds = Bounds {
@@ -404,7 +404,8 @@ impl Polygon {
             bounds.south = bounds.south.min(vertex.latitude);
             bounds.north = bounds.north.max(vertex.latitude);
         }
-        // Of cells as wide and as high as it, four hold it at most: those around the corners of its bounds.
+        // With cells as wide and as high as the polygon, at most four contain it: those around the corners of its
+        // bounds.
         let fits = |steps: u32| {
             let cells = f64::from(1_u32 << steps);
             bounds.east - bounds.west <= 2.0 * LONGITUDE_MAX / cells
@@ -434,7 +435,7 @@ impl Polygon {
     }
 }
 
-/// Columns and rows of the nine cells, in the order in which they are searched.
+/// Column and row offsets of the nine cells, in the order in which they are searched.
 const AROUND: [(i32, i32); 9] = [
     (0, 0),
     (0, 1),
@@ -538,7 +539,7 @@ mod tests {
             share in 0.0..1.0f64,
             radius_m in prop_oneof![0.0..1000.0f64, 1000.0..1_000_000.0f64],
         ) {
-            // Where the map ends, cells are no longer enough, as in Redis.
+            // Where the map ends, cells are no longer sufficient, as in Redis.
             prop_assume!(center.latitude.abs() < 60.0 && center.longitude.abs() < 160.0);
             let shape = Shape { center, extent: Extent::Circle { radius_m } };
             let up = degrees(radius_m * share / EARTH_RADIUS_M);

@@ -1,22 +1,22 @@
-//! A memory of hashes that went by: eight bits for each, a fixed number of them, the oldest forgotten first.
+//! A memory of past hashes: eight bits for each, a fixed number of them, the oldest forgotten first.
 //!
 //! ```text
 //! bucket   one word: eight fingerprints, the newest in the lowest byte, 0 for none
-//! hash     the high half chooses the bucket, in order; the low half gives the fingerprint, 1 to 255
+//! hash     the high half selects the bucket, in order; the low half gives the fingerprint, 1 to 255
 //! ```
 //!
-//! One hash in thirty that was never noted is believed to have been. Buckets stand in hash order, so that the memory
-//! can be laid out anew for another number of hashes: a bucket then starts with what stood at its place before.
+//! False positives are one in thirty hashes. Buckets are in hash order, so that the memory can be resized: a bucket
+//! then starts with the old contents at its position.
 
 use super::prefetch;
 
-/// See the module.
+/// A memory of hashes, see the module.
 #[derive(Debug, Default)]
 pub struct Ghost {
     buckets: Box<[u64]>,
 }
 
-/// Fingerprints in a bucket.
+/// Number of fingerprints in a bucket.
 const WIDTH: usize = 8;
 
 const HALF: u64 = 0xffff_ffff;
@@ -24,13 +24,13 @@ const HALF: u64 = 0xffff_ffff;
 const LOW_BITS: u64 = 0x0101_0101_0101_0101;
 
 impl Ghost {
-    /// How many hashes there is room for.
+    /// Returns the maximum number of hashes.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.buckets.len() * WIDTH
     }
 
-    /// Makes room for about so many hashes.
+    /// Changes the capacity to about `capacity` hashes.
     pub fn resize(&mut self, capacity: usize) {
         let count = capacity.div_ceil(WIDTH).max(1);
         let old = std::mem::take(&mut self.buckets);
@@ -38,7 +38,7 @@ impl Ghost {
             0 => vec![0; count].into(),
             len => (0..count)
                 .map(|at| {
-                    // A bucket that lies in two old ones takes the newer half of each.
+                    // A bucket that spans two old ones takes the newer half of each.
                     let first = old[at * len / count];
                     let last = (at + 1) * len - 1;
                     match last / count {
@@ -56,7 +56,7 @@ impl Ghost {
         (!self.buckets.is_empty()).then_some((at as usize, fingerprint))
     }
 
-    /// Fetches into the cache where a hash may have been noted.
+    /// Prefetches the bucket of a hash.
     #[inline]
     pub fn prefetch(&self, hash: u64) {
         if let Some((at, _)) = self.place(hash) {
@@ -71,14 +71,14 @@ impl Ghost {
         }
     }
 
-    /// Forgets a hash; whether it had been noted.
+    /// Removes a hash. Returns whether it had been noted.
     pub fn take(&mut self, hash: u64) -> bool {
         let Some((at, fingerprint)) = self.place(hash) else {
             return false;
         };
         let word = self.buckets[at];
         let apart = word ^ (fingerprint * LOW_BITS);
-        // The lowest byte that is zero is marked right; those above it may be wrong.
+        // The lowest zero byte is marked correctly; those above it may be wrong.
         let zeroes = apart.wrapping_sub(LOW_BITS) & !apart & (LOW_BITS << 7);
         if zeroes == 0 {
             return false;

@@ -4,9 +4,9 @@
 //! width u32 | count u32 | integer …
 //! ```
 //!
-//! The format is that of Redis's intset, byte for byte: little-endian, the integers ascending, each of
-//! `width` bytes, which is 2, 4 or 8. The width grows when an integer needs it and never shrinks. The
-//! set does not know who owns its bytes, see [`Splice`].
+//! The format is that of Redis's intset, byte for byte: little-endian, the integers ascending, each of `width`
+//! bytes, which is 2, 4 or 8. The width grows when an integer needs it and never shrinks. The set is independent of
+//! the owner of its bytes, see [`Splice`].
 //!
 //! Invariants: an [`Intset`] holds bytes that [`Intset::check`] accepts, as it is made from bytes that
 //! [`IntsetMut`] wrote or that were checked.
@@ -20,7 +20,7 @@ use crate::structures::splice::Splice;
 /// A set without members.
 pub const EMPTY: [u8; 8] = [2, 0, 0, 0, 0, 0, 0, 0];
 
-/// More members than this no set may get; callers choose something else long before.
+/// Maximum number of members of a set; callers choose another encoding long before.
 pub const MEMBERS_MAX: usize = 1 << 28;
 
 const HEAD_BYTES: usize = 8;
@@ -32,7 +32,7 @@ pub struct Intset<'a> {
 }
 
 impl<'a> Intset<'a> {
-    /// Looks at bytes that are a set.
+    /// Wraps bytes that are a set.
     #[inline]
     #[must_use]
     pub fn new(bytes: &'a [u8]) -> Self {
@@ -40,8 +40,8 @@ impl<'a> Intset<'a> {
         Self { bytes }
     }
 
-    /// Looks at bytes from elsewhere: nothing unless they are a set in every detail, strictly
-    /// ascending. An empty one is accepted.
+    /// Wraps bytes from elsewhere; None unless they are a valid set in every detail, strictly ascending. An empty
+    /// one is accepted.
     #[must_use]
     pub fn check(bytes: &'a [u8]) -> Option<Self> {
         let (head, members) = bytes.split_first_chunk::<HEAD_BYTES>()?;
@@ -58,35 +58,35 @@ impl<'a> Intset<'a> {
         set.iter().is_sorted_by(|a, b| a < b).then_some(set)
     }
 
-    /// All bytes, as they may be dumped.
+    /// Returns all bytes, in the form for dumps.
     #[inline]
     #[must_use]
     pub fn bytes(self) -> &'a [u8] {
         self.bytes
     }
 
-    /// How many members there are.
+    /// Returns the number of members.
     #[inline]
     #[must_use]
     pub fn len(self) -> usize {
         self.members().len() / self.width()
     }
 
-    /// Whether there is no member.
+    /// True if there is no member.
     #[inline]
     #[must_use]
     pub fn is_empty(self) -> bool {
         self.members().is_empty()
     }
 
-    /// Whether an integer is a member.
+    /// True if an integer is a member.
     #[inline]
     #[must_use]
     pub fn contains(self, value: i64) -> bool {
         width_of(value) <= self.width() && self.search(value).is_ok()
     }
 
-    /// The member of an index, in ascending order.
+    /// Returns the member at an index, in ascending order.
     #[inline]
     #[must_use]
     pub fn get(self, index: usize) -> Option<i64> {
@@ -96,13 +96,13 @@ impl<'a> Intset<'a> {
         Some(read(bytes))
     }
 
-    /// The index of a member, or that which it would have.
+    /// Returns the index of a member, or as an error the one that it would have.
     ///
     /// # Errors
     /// If the integer is no member.
     pub fn search(self, value: i64) -> Result<usize, usize> {
         let mut range = 0..self.len();
-        // Integers often come in order, and beyond the last is where they go then.
+        // Integers often come in order, and then belong behind the last.
         match self.max() {
             Some(max) if value > max => return Err(range.end),
             _ => {}
@@ -121,21 +121,21 @@ impl<'a> Intset<'a> {
         Err(range.start)
     }
 
-    /// The least member.
+    /// Returns the least member.
     #[inline]
     #[must_use]
     pub fn min(self) -> Option<i64> {
         self.get(0)
     }
 
-    /// The greatest member.
+    /// Returns the greatest member.
     #[inline]
     #[must_use]
     pub fn max(self) -> Option<i64> {
         self.get(self.len().checked_sub(1)?)
     }
 
-    /// The members in ascending order, from either end.
+    /// Returns the members in ascending order, from either end.
     #[inline]
     #[must_use]
     pub fn iter(self) -> Iter<'a> {
@@ -145,7 +145,7 @@ impl<'a> Intset<'a> {
         }
     }
 
-    /// Bytes a member.
+    /// Returns the bytes per member.
     #[inline]
     #[must_use]
     pub fn width(self) -> usize {
@@ -162,7 +162,7 @@ impl<'a> Intset<'a> {
     }
 }
 
-/// Bytes that an integer needs.
+/// Returns the bytes that an integer needs.
 #[inline]
 fn width_of(value: i64) -> usize {
     if i16::try_from(value).is_ok() {
@@ -174,7 +174,7 @@ fn width_of(value: i64) -> usize {
     }
 }
 
-/// The integer that two, four or eight bytes are.
+/// Decodes an integer of two, four or eight bytes.
 #[inline]
 fn read(bytes: &[u8]) -> i64 {
     match *bytes {
@@ -185,7 +185,7 @@ fn read(bytes: &[u8]) -> i64 {
     }
 }
 
-/// Writes an integer in as many bytes as there are, which suffice for it.
+/// Encodes an integer in all bytes of `room`, which suffice for it.
 #[inline]
 fn write(value: i64, room: &mut [u8]) {
     room.copy_from_slice(&value.to_le_bytes()[..room.len()]);
@@ -237,27 +237,27 @@ impl<'a> IntoIterator for Intset<'a> {
     }
 }
 
-/// A set that can be changed. Callers keep it below [`MEMBERS_MAX`].
+/// A set for writing. Callers keep it below [`MEMBERS_MAX`].
 pub struct IntsetMut<'b, B: Splice> {
     buffer: &'b mut B,
 }
 
 impl<'b, B: Splice> IntsetMut<'b, B> {
-    /// Takes a buffer that holds a set.
+    /// Wraps a buffer that holds a set.
     #[inline]
     pub fn new(buffer: &'b mut B) -> Self {
         debug_assert!(buffer.bytes().len() >= HEAD_BYTES, "there is a set");
         Self { buffer }
     }
 
-    /// Looks at the set.
+    /// Returns the set for reading.
     #[inline]
     #[must_use]
     pub fn as_intset(&self) -> Intset<'_> {
         Intset::new(self.buffer.bytes())
     }
 
-    /// Adds an integer; says whether it was not a member yet.
+    /// Adds an integer. Returns whether it was not a member yet.
     pub fn add(&mut self, value: i64) -> bool {
         let set = self.as_intset();
         let width = set.width();
@@ -275,7 +275,7 @@ impl<'b, B: Splice> IntsetMut<'b, B> {
         true
     }
 
-    /// Takes an integer out; says whether it was a member.
+    /// Removes an integer. Returns whether it was a member.
     pub fn remove(&mut self, value: i64) -> bool {
         let set = self.as_intset();
         match set.search(value) {
@@ -284,7 +284,7 @@ impl<'b, B: Splice> IntsetMut<'b, B> {
         }
     }
 
-    /// Takes out the member of an index, which it gives back.
+    /// Removes the member at an index and returns it.
     pub fn remove_at(&mut self, index: usize) -> Option<i64> {
         let set = self.as_intset();
         let (width, len) = (set.width(), set.len());
@@ -294,7 +294,7 @@ impl<'b, B: Splice> IntsetMut<'b, B> {
         Some(value)
     }
 
-    /// Gives every member more bytes.
+    /// Increases the bytes per member.
     #[cold]
     fn widen(&mut self, new: usize) {
         let set = self.as_intset();

@@ -1,11 +1,11 @@
-//! An element of a collection that may be large: out of a listpack, or a block of its own.
+//! An element of a collection that may be large: from a listpack, or in a block of its own.
 
 use crate::base::number;
 use crate::structures::block::Block;
 use crate::structures::listpack::Element;
 
-/// See the module. (Listpacks know nothing of it: with a third form their elements would take half as much again to
-/// hand on.)
+/// An element of a collection, see the module. (Listpacks are independent of it: with a third form, passing their
+/// elements would cost half as much again.)
 #[derive(Clone, Copy, Debug)]
 pub enum Item<'a> {
     /// Any element.
@@ -15,14 +15,14 @@ pub enum Item<'a> {
 }
 
 impl<'a> Item<'a> {
-    /// Bytes that are no block.
+    /// Wraps bytes that are not in a block.
     #[inline]
     #[must_use]
     pub fn bytes(bytes: &'a [u8]) -> Item<'a> {
         Item::Element(Element::Bytes(bytes))
     }
 
-    /// How long the text is.
+    /// Returns the length of the text.
     #[must_use]
     pub fn len(self) -> usize {
         match self {
@@ -31,13 +31,13 @@ impl<'a> Item<'a> {
         }
     }
 
-    /// Whether the text is empty.
+    /// True if the text is empty.
     #[must_use]
     pub fn is_empty(self) -> bool {
         self.len() == 0
     }
 
-    /// Shows the text.
+    /// Passes the text to `show`.
     #[inline]
     pub fn with_bytes<R>(self, show: impl FnOnce(&[u8]) -> R) -> R {
         match self {
@@ -46,13 +46,13 @@ impl<'a> Item<'a> {
         }
     }
 
-    /// The text.
+    /// Returns the text.
     #[must_use]
     pub fn to_vec(self) -> Vec<u8> {
         self.with_bytes(<[u8]>::to_vec)
     }
 
-    /// The number that the text is in its canonical form.
+    /// Returns the number of which the text is the canonical form, if any.
     #[must_use]
     pub fn integer(self) -> Option<i64> {
         match self {
@@ -61,7 +61,7 @@ impl<'a> Item<'a> {
         }
     }
 
-    /// Whether this is the text, which is also a number if it is given as such.
+    /// True if this is the text `text`, which is `number` if it is numeric.
     #[inline]
     #[must_use]
     pub fn equals(self, text: &[u8], number: Option<i64>) -> bool {

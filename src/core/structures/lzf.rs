@@ -1,4 +1,4 @@
-//! LZF: a small and fast compression, in which Redis dumps long strings.
+//! LZF: a small and fast compression, used by Redis for long strings in dumps.
 //!
 //! ```text
 //! 000nnnnn                  n + 1 bytes follow as they are
@@ -6,32 +6,32 @@
 //! 111ooooo nnnnnnnn oooooooo   n + 9 bytes from o + 1 back
 //! ```
 //!
-//! What is copied may overlap with what is being written, which repeats it. There is no header: the
-//! length before compression has to be kept beside.
+//! A copy may overlap with its own output, which repeats it. There is no header: the length before compression has
+//! to be stored separately.
 
 use std::ops::Range;
 
-/// Bytes that follow as they are, at most.
+/// Maximum number of literal bytes in a run.
 const RUN_MAX: usize = 32;
-/// How far back a copy reaches.
+/// Maximum distance of a copy.
 const DISTANCE_MAX: usize = 1 << 13;
 const COPY_MIN: usize = 3;
 const COPY_MAX: usize = 264;
-/// Three bytes may stand for 264, which no other form exceeds.
+/// Three bytes may represent 264, which no other form exceeds.
 const RATIO_MAX: usize = 88;
 
-/// Slots for what was seen: as many as there are bytes, within these bounds.
+/// Slots for past positions: as many as there are bytes, within these bounds.
 const SLOT_BITS_MIN: u32 = 6;
 const SLOT_BITS_MAX: u32 = 14;
-/// Up to here the slots lie on the stack.
+/// Maximum number of bits for which the slots are on the stack.
 const SLOT_BITS_SMALL: u32 = 9;
-/// After so many misses, as a power of two, one more byte is passed over at each.
+/// After this many misses, as a power of two, one more byte is skipped at each.
 const MISSES_SHIFT: u32 = 6;
 
-/// Bytes that are copied at once where there is room for them, as that takes less than to look how many are wanted.
+/// Bytes copied at once where there is space, as that takes less time than checking how many are needed.
 const STRIDE: usize = 16;
 
-/// Where three bytes were seen last, plus one; 0: nowhere.
+/// The last position of three bytes, plus one; 0: none.
 trait Seen: Copy {
     fn of(position: usize) -> Self;
     fn position(self) -> usize;
@@ -61,7 +61,7 @@ impl Seen for u32 {
     }
 }
 
-/// Compresses; nothing if it does not get smaller.
+/// Compresses; None if it does not get smaller.
 #[must_use]
 pub fn compress(input: &[u8]) -> Option<Vec<u8>> {
     if input.len() <= COPY_MIN || input.len() > u32::MAX as usize {
@@ -69,7 +69,7 @@ pub fn compress(input: &[u8]) -> Option<Vec<u8>> {
     }
     let bits = usize::BITS - input.len().leading_zeros();
     let bits = bits.clamp(SLOT_BITS_MIN, SLOT_BITS_MAX);
-    // To have all slots empty takes longer than to compress a short string.
+    // Clearing all slots takes longer than compressing a short string.
     if bits <= SLOT_BITS_SMALL {
         let mut seen = [0_u16; 1 << SLOT_BITS_SMALL];
         compress_with(input, &mut seen[..1 << bits], bits)
@@ -78,10 +78,10 @@ pub fn compress(input: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// Compresses with so many bits of slots, all of them empty.
+/// Compresses with `bits` bits of slots, all of them empty.
 fn compress_with<S: Seen>(input: &[u8], seen: &mut [S], bits: u32) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(input.len() / 2 + STRIDE);
-    // What lies before this has been written.
+    // Everything in front of this has been written.
     let mut written = 0;
     let (mut at, mut misses) = (0, 0);
     while let Some(here) = word_at(input, at) {
@@ -94,7 +94,7 @@ fn compress_with<S: Seen>(input: &[u8], seen: &mut [S], bits: u32) -> Option<Vec
         };
         let Some(from) = candidate.filter(|from| is_same(*from)) else {
             misses += 1;
-            // What does not repeat itself for long is looked at less often.
+            // Data without repetitions is examined less often.
             at += 1 + (misses >> MISSES_SHIFT);
             continue;
         };
@@ -105,7 +105,7 @@ fn compress_with<S: Seen>(input: &[u8], seen: &mut [S], bits: u32) -> Option<Vec
         at += len;
         written = at;
     }
-    // What is left does not get smaller: it need not even be copied.
+    // The rest does not get smaller: it need not even be copied.
     if out.len() >= written {
         return None;
     }
@@ -113,7 +113,7 @@ fn compress_with<S: Seen>(input: &[u8], seen: &mut [S], bits: u32) -> Option<Vec
     (out.len() < input.len()).then_some(out)
 }
 
-/// Four bytes, of which the first three count.
+/// Returns four bytes, of which the first three count.
 #[inline]
 fn word_at(input: &[u8], at: usize) -> Option<u32> {
     let four = input.get(at..)?.first_chunk()?;
@@ -127,7 +127,7 @@ fn slot(word: u32, bits: u32) -> usize {
     (hash >> (u32::BITS - bits)) as usize
 }
 
-/// How many bytes are equal, up to the longest copy.
+/// Returns how many bytes are equal, up to the longest copy.
 #[inline]
 fn same_len(a: &[u8], b: &[u8]) -> usize {
     let len = a.len().min(b.len()).min(COPY_MAX);
@@ -172,16 +172,16 @@ fn write_copy(distance: usize, len: usize, out: &mut Vec<u8>) {
     }
 }
 
-/// Undoes the compression of what was `len` bytes long; nothing if the input is malformed or gives
-/// another length. Callers hold `len` against their own limit first; no more than that is allocated,
-/// and nothing for a length that so little input cannot give.
+/// Decompresses data that was `len` bytes long; None if the input is malformed or yields another length. Callers
+/// check `len` against their own limit first; no more than that is allocated, and nothing for a length that so
+/// little input cannot produce.
 #[must_use]
 pub fn decompress(input: &[u8], len: usize) -> Option<Vec<u8>> {
     if len > input.len().saturating_mul(RATIO_MAX) {
         return None;
     }
     let mut out = vec![0; len];
-    // What lies before this has been written.
+    // Everything in front of this has been written.
     let mut at = 0;
     let mut left = input;
     while let Some((&control, rest)) = left.split_first() {
@@ -218,8 +218,8 @@ pub fn decompress(input: &[u8], len: usize) -> Option<Vec<u8>> {
     (at == len).then_some(out)
 }
 
-/// Copies `count` bytes from `from` to `at`, each of which may be one that was copied before it; nothing if there is no
-/// room for them.
+/// Copies `count` bytes from `from` to `at`, possibly including bytes copied just before; None if there is no space
+/// for them.
 #[inline]
 fn repeat(out: &mut [u8], from: usize, at: usize, count: usize) -> Option<()> {
     let (done, room) = out.split_at_mut(at);
@@ -234,7 +234,7 @@ fn repeat(out: &mut [u8], from: usize, at: usize, count: usize) -> Option<()> {
     let room = room.get_mut(..count)?;
     let first = count.min(period.len());
     room[..first].copy_from_slice(&period[..first]);
-    // Each round can take all that lies between, so it doubles.
+    // Each round can copy all bytes between, so the amount doubles.
     let mut copied = first;
     while copied < count {
         let part = copied.min(count - copied);
@@ -261,7 +261,7 @@ mod tests {
 
     #[test]
     fn what_redis_compressed_comes_back() {
-        // From DUMP of redis-server 7.0.15, without the wrapping.
+        // From DUMP of redis-server 7.0.15, without the frame.
         let recorded =
             b"\x1fthe quick brown fox jumps over t \x1e\x08lazy dog;`\x0d\xe0\xd4,\x00a\xe0\
             \xff\x00\xe0\x18\x00\x01aa";

@@ -1,4 +1,4 @@
-//! Bytes and numbers: tables, entries, wheels. A home of unsafe code, as alloc, sys and shard/ownership are.
+//! Data structures: tables, entries, wheels. Unsafe code is allowed here, as in alloc, sys and shard/ownership.
 
 pub mod block;
 pub mod byte_ring;

@@ -1,4 +1,4 @@
-//! Austin Appleby's MurmurHash2, in both widths, as sketches that other servers read must be filled with it.
+//! Austin Appleby's MurmurHash2, in both widths, required for sketches that other servers read.
 //!
 //! Not keyed: a client that chooses the elements can choose where they collide.
 

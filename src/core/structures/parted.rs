@@ -1,18 +1,19 @@
-//! Many words, in no order, any of which can be taken out: a short row, or sixteen rows parted by bits of the words.
+//! An unordered multiset of words, any of which can be removed: a short row, or sixteen rows partitioned by bits of
+//! the words.
 //!
-//! A word is looked for by going along a row, so rows have to stay short, however many words there are: in a slot of
-//! the timer wheel where all keys live for a day, in a slot of a cluster where all keys have one tag. A row that grows
-//! beyond its length is parted by the four bits that follow those by which it was parted itself; parts that hold far
-//! fewer words become one row again.
+//! A word is found by a linear search of a row, so rows have to stay short, however many words there are: in a slot
+//! of the timer wheel where all keys live for a day, in a slot of a cluster where all keys have one tag. A row that
+//! exceeds its maximum length is partitioned by the four bits that follow those by which it was partitioned itself;
+//! parts that hold far fewer words become one row again.
 //!
 //! ```text
 //! up to 256 words   [ Vec ]
-//! beyond            [ Box ] ─▶ 16 × [ Vec | Box ─▶ 16 × … ]      four bits of a word say in which part it is
+//! beyond            [ Box ] ─▶ 16 × [ Vec | Box ─▶ 16 × … ]      four bits of a word select its part
 //! ```
 //!
-//! Which bits, is for the kind of [`Word`] to say. Words of 32 bits are parted by the highest first: then parts follow
-//! one another in the order of numbers, and the words that follow one are found without a look at the others (see
-//! [`Parted::following`]).
+//! The kind of [`Word`] determines the bits. Words of 32 bits are partitioned by the highest first: then parts
+//! follow one another in the order of numbers, and the words that follow one are found without reading the others
+//! (see [`Parted::following`]).
 
 use std::mem;
 
@@ -20,27 +21,27 @@ use smallvec::SmallVec;
 
 use crate::alloc::account::size_class;
 
-/// Words that a row holds at most, but for one that can be parted no further.
+/// Maximum words of a row, except for one that can be partitioned no further.
 const ROW_MAX: usize = 256;
 
-/// Parts with so few words together become a row.
+/// Parts with at most this many words in total become a row.
 const PARTED_MIN: usize = 32;
 
-/// How many parts there are.
+/// Number of parts.
 pub const PARTS: usize = 16;
-/// How many bits of a word say in which of them it is.
+/// Number of bits of a word that select its part.
 pub const PART_BITS: u32 = 4;
 
-/// What rows hold.
+/// A word in a row.
 pub trait Word: Copy + Eq {
-    /// How often words can be parted.
+    /// Maximum depth of partitioning.
     const DEPTH_MAX: u32;
 
-    /// In which part a word is, below [`PARTS`], if it is parted from others for the `depth`-th time, counted from 0.
+    /// Returns the part of a word, below [`PARTS`], in the `depth`-th partition, counted from 0.
     fn part(self, depth: u32) -> usize;
 }
 
-/// From the highest bits to the lowest, so that parts stand in the order of numbers.
+/// From the highest bits to the lowest, so that parts are in the order of numbers.
 impl Word for u32 {
     const DEPTH_MAX: u32 = u32::BITS / PART_BITS;
 
@@ -49,15 +50,15 @@ impl Word for u32 {
     }
 }
 
-/// See the module.
+/// A multiset of words, see the module.
 pub enum Parted<W> {
     /// Few words.
     Row(Vec<W>),
-    /// More.
+    /// Many words.
     Parts(Box<Parts<W>>),
 }
 
-/// Words, parted by some of their bits.
+/// Words, partitioned by some of their bits.
 pub struct Parts<W> {
     len: usize,
     parts: [Parted<W>; PARTS],
@@ -69,10 +70,10 @@ const _: () = assert!(
 );
 
 impl<W: Word> Parted<W> {
-    /// No words, which take no memory.
+    /// The empty set, which takes no memory.
     pub const EMPTY: Parted<W> = Parted::Row(Vec::new());
 
-    /// How many words there are.
+    /// Returns the number of words.
     pub fn len(&self) -> usize {
         match self {
             Parted::Row(row) => row.len(),
@@ -80,12 +81,12 @@ impl<W: Word> Parted<W> {
         }
     }
 
-    /// Whether there are none.
+    /// True if there are no words.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Adds a word, which may be there already: it is there once more then.
+    /// Adds a word. If it exists already, it is counted once more.
     pub fn push(&mut self, word: W) {
         self.push_at(0, word);
     }
@@ -109,7 +110,7 @@ impl<W: Word> Parted<W> {
         }
     }
 
-    /// Takes any word out.
+    /// Removes and returns any word.
     pub fn pop(&mut self) -> Option<W> {
         match self {
             Parted::Row(row) => {
@@ -127,7 +128,7 @@ impl<W: Word> Parted<W> {
         }
     }
 
-    /// Takes this word out, once; whether it was there.
+    /// Removes this word, once. Returns whether it existed.
     pub fn remove(&mut self, word: W) -> bool {
         self.remove_at(0, word)
     }
@@ -152,7 +153,7 @@ impl<W: Word> Parted<W> {
         }
     }
 
-    /// Takes out the word that `offset` puts first, as exactly as a look at `looks` of them tells; `draw` gives a
+    /// Removes the word with the least `offset`, approximately, from a sample of `looks` words; `draw` returns a
     /// number below its argument.
     pub fn take_soonest(
         &mut self,
@@ -171,7 +172,7 @@ impl<W: Word> Parted<W> {
                 Some(word)
             }
             Parted::Parts(parted) => {
-                // What parts them says nothing of when they are due.
+                // The partition is unrelated to the due time.
                 let first = draw(PARTS);
                 let word = (0..PARTS)
                     .map(|step| (first + step) % PARTS)
@@ -183,7 +184,7 @@ impl<W: Word> Parted<W> {
         }
     }
 
-    /// After an word was taken out of a part.
+    /// Counts a word that was removed from a part.
     fn shrink(&mut self) {
         let Parted::Parts(parted) = self else {
             return;
@@ -198,7 +199,7 @@ impl<W: Word> Parted<W> {
         }
     }
 
-    /// What the words occupy, without this value itself.
+    /// Returns the bytes allocated for the words, without this value itself.
     pub fn memory_bytes(&self) -> usize {
         match self {
             Parted::Row(row) if row.capacity() == 0 => 0,
@@ -212,16 +213,16 @@ impl<W: Word> Parted<W> {
 }
 
 impl Parted<u32> {
-    /// Appends to `into` the least words that are not below `from`, in order and each once, so many at most. Where to
-    /// go on, which is above `from`; none if there are no more words.
+    /// Appends to `into` the least words that are not below `from`, in order and each once, at most `count`.
+    /// Returns where to continue, which is above `from`; None if there are no more words.
     ///
-    /// Looks at no words but those of the rows that it takes from, and the heads of the parts on the way there.
+    /// Reads only words of the rows that it takes from, and the heads of the parts on the way there.
     pub fn following(&self, from: u64, count: usize, into: &mut impl Extend<u32>) -> Option<u64> {
         let mut left = count.max(1);
         self.gather(0, 0, from, &mut left, into)
     }
 
-    /// As `following`, in the part of this depth that begins with the number `first`.
+    /// Does the same as `following` in the part of this depth that begins with the number `first`.
     fn gather(
         &self,
         depth: u32,
@@ -256,7 +257,7 @@ impl Parted<u32> {
     }
 }
 
-/// Pushes with room for no more than the allocator gives anyway, as most rows stay short.
+/// Pushes with no more capacity than the allocator provides anyway, as most rows stay short.
 fn push<W>(row: &mut Vec<W>, word: W) {
     if row.len() == row.capacity() {
         row.reserve_exact(room_for::<W>(row.len() + 1) - row.len());
@@ -264,7 +265,7 @@ fn push<W>(row: &mut Vec<W>, word: W) {
     row.push(word);
 }
 
-/// Gives back what a row that became shorter does not need.
+/// Frees the excess capacity of a row that became shorter.
 fn fit<W>(row: &mut Vec<W>) {
     if row.is_empty() {
         *row = Vec::new();
@@ -273,7 +274,7 @@ fn fit<W>(row: &mut Vec<W>) {
     }
 }
 
-/// Words for which the allocator gives room when it is asked for so many.
+/// Returns the number of words that fit into the allocator's class for a number of words.
 fn room_for<W>(words: usize) -> usize {
     size_class(words * size_of::<W>()) / size_of::<W>()
 }
@@ -284,7 +285,7 @@ pub(super) mod tests {
     use crate::alloc::account;
     use std::collections::{BTreeMap, BTreeSet};
 
-    /// Numbers by chance, the same ones each time.
+    /// Random numbers, the same ones each time.
     pub(in crate::structures) struct Draw(pub(in crate::structures) u64);
 
     impl Draw {
@@ -296,7 +297,7 @@ pub(super) mod tests {
         }
     }
 
-    /// The lowest bit by which words of 64 bits are parted, as the timer wheel has it.
+    /// The lowest bit by which words of 64 bits are partitioned, as in the timer wheel.
     const PARTING_SHIFT: u32 = 34;
 
     fn check<W: Word>(slot: &Parted<W>, is_part: bool) {
@@ -319,7 +320,7 @@ pub(super) mod tests {
     #[test]
     fn items_come_and_go_in_any_order() {
         let turns = if cfg!(miri) { 3_000 } else { 60_000 };
-        // Few bits apart, so that rows are parted several times, and as far apart as hashes are.
+        // Few bits apart, so that rows are partitioned several times, and as far apart as hashes.
         for spread in [1 << 4, 1 << 12, 1 << 30] {
             let mut draw = Draw(spread);
             let (mut slot, mut model) = (Parted::EMPTY, BTreeSet::new());
@@ -391,7 +392,8 @@ pub(super) mod tests {
     #[test]
     fn words_that_follow_are_found_in_order_and_each_once() {
         let turns = if cfg!(miri) { 1_500 } else { 40_000 };
-        // All bits differ, or the lowest alone, so that rows are parted as deep as can be, and words come twice.
+        // All bits differ, or only the lowest, so that rows are partitioned as deep as possible, and words occur
+        // twice.
         for shift in [0, 20] {
             let mut draw = Draw(77);
             let (mut words, mut model) = (Parted::EMPTY, BTreeMap::<u32, usize>::new());
@@ -422,7 +424,7 @@ pub(super) mod tests {
                     let mut rest = model.range(from as u32..).map(|(word, _)| *word);
                     let expected: Vec<u32> = rest.by_ref().take(count).collect();
                     assert_eq!(found, expected);
-                    // It may say where a part begins rather than where its first word is.
+                    // The result may be the start of a part rather than its first word.
                     let least = found.last().map_or(from, |last| u64::from(*last) + 1);
                     match (next, rest.next()) {
                         (Some(next), Some(word)) => {

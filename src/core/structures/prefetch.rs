@@ -1,20 +1,20 @@
-//! Hints to the processor to fetch what will be read soon. They change nothing and may be wrong.
+//! Prefetch hints for the processor. They change nothing and may be wrong.
 
 #![expect(unsafe_code, reason = "prefetching is an intrinsic of the processor")]
 
-/// Fetches the line that something begins in.
+/// Prefetches the cache line in which a value begins.
 #[inline(always)]
 pub fn line_of<T: ?Sized>(place: &T) {
     line_at(std::ptr::from_ref(place).cast());
 }
 
-/// Fetches the line of an address for writing, so that no other core has it. Several such lines come at once, where a
-/// locked instruction waits for its own alone.
+/// Prefetches the line of an address for writing, so that no other core has it. Several such lines are fetched
+/// concurrently, whereas a locked instruction waits for its own alone.
 #[inline(always)]
 pub fn line_to_write(address: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: a prefetch accesses nothing that the program can see, whatever the address; processors of 64 bits that do
-    // not know it take it for a NOP.
+    // SAFETY: a prefetch accesses nothing that the program can see, whatever the address; 64-bit processors without
+    // this instruction treat it as a NOP.
     unsafe {
         std::arch::asm!("prefetchw [{}]", in(reg) address, options(nostack, readonly, preserves_flags));
     }
@@ -27,7 +27,7 @@ pub fn line_to_write(address: *const u8) {
     let _ = address;
 }
 
-/// Fetches all lines of something of a few hundred bytes.
+/// Prefetches all lines of a value of a few hundred bytes.
 #[inline]
 pub fn whole<T>(place: &T) {
     let first = std::ptr::from_ref(place).cast::<u8>();
@@ -36,7 +36,7 @@ pub fn whole<T>(place: &T) {
     }
 }
 
-/// Fetches the two lines that the end of some bytes lies in: what a walk from the back reads first.
+/// Prefetches the two lines at the end of some bytes, which a walk from the back reads first.
 #[inline(always)]
 pub fn end_of(bytes: &[u8]) {
     let end = bytes.as_ptr_range().end;
@@ -44,7 +44,7 @@ pub fn end_of(bytes: &[u8]) {
     line_at(end.wrapping_sub(65));
 }
 
-/// Fetches the line of an address, which need not be one.
+/// Prefetches the line of an address, which need not be valid.
 #[inline(always)]
 pub fn line_at(address: *const u8) {
     #[cfg(target_arch = "x86_64")]

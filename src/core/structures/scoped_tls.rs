@@ -1,8 +1,9 @@
-//! A scoped thread-local: a borrowed value that code further down the stack reaches, to which it can not be handed.
+//! A scoped thread-local: a borrowed value for code further down the stack to which it cannot be passed.
 //!
-//! Callbacks of a foreign interpreter must be `'static`, yet they work on what their caller's caller borrows. The
-//! caller sets it ([`ScopedTls::set`]) for the length of one call; a callback gets it for the length of one closure
-//! ([`ScopedTls::with`]). Nothing is ever reachable twice: while a closure has it, the thread-local is empty.
+//! Callbacks of a foreign interpreter must be `'static`, yet they work on borrows of their caller's caller. The
+//! caller sets the value ([`ScopedTls::set`]) for the duration of one call; a callback gets it for the duration of
+//! one closure ([`ScopedTls::with`]). The value is never reachable twice: while a closure has it, the thread-local
+//! is empty.
 //!
 //! ```text
 //! set(&mut host, || interpreter.run())     // holds a pointer to `host` until `run` is over
@@ -18,13 +19,13 @@ use std::cell::Cell;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
-/// The family of types that a [`ScopedTls`] holds: one type for each lifetime of what it borrows itself.
+/// The family of types that a [`ScopedTls`] holds: one type for each lifetime of its own borrows.
 pub trait Scoped: 'static {
     /// Usually `dyn Trait + 'a`.
     type With<'a>: ?Sized + 'a;
 }
 
-/// See the module. Meant for a `thread_local!`; it is neither `Send` nor `Sync`.
+/// A scoped thread-local, see the module. Meant for a `thread_local!`; it is neither `Send` nor `Sync`.
 pub struct ScopedTls<S: Scoped> {
     pointer: Cell<Option<NonNull<S::With<'static>>>>,
     _stays: PhantomData<*mut ()>,
@@ -37,7 +38,7 @@ impl<S: Scoped> Default for ScopedTls<S> {
 }
 
 impl<S: Scoped> ScopedTls<S> {
-    /// An empty one.
+    /// Creates an empty one.
     pub const fn new() -> ScopedTls<S> {
         ScopedTls {
             pointer: Cell::new(None),
@@ -45,11 +46,11 @@ impl<S: Scoped> ScopedTls<S> {
         }
     }
 
-    /// Holds `value` while `run` runs. What was set before is hidden meanwhile.
+    /// Holds `value` while `run` runs. A value set before is hidden meanwhile.
     pub fn set<'a, R>(&self, value: &mut S::With<'a>, run: impl FnOnce() -> R) -> R {
         let pointer: NonNull<S::With<'a>> = NonNull::from(value);
-        // SAFETY: both types are pointers to one type that differ in a lifetime only, hence of one size and layout. The
-        // longer lifetime is a lie that no caller can use: `with` hands the value to closures that must work for any
+        // SAFETY: both types are pointers to one type that differ in a lifetime only, hence of one size and layout.
+        // No caller can use the false longer lifetime: `with` passes the value to closures that must work for any
         // lifetime, and `Restore` takes the pointer out before the true one ends.
         let pointer = unsafe {
             std::mem::transmute_copy::<NonNull<S::With<'a>>, NonNull<S::With<'static>>>(&pointer)
@@ -61,21 +62,21 @@ impl<S: Scoped> ScopedTls<S> {
         run()
     }
 
-    /// Hands out what is set; nothing if nothing is, or if somebody has it already.
+    /// Passes the value that is set to `run`; returns None if there is none, or if a closure has it already.
     pub fn with<R>(&self, run: impl for<'a> FnOnce(&mut S::With<'a>) -> R) -> Option<R> {
         let mut pointer = self.pointer.take()?;
         let _restore = Restore {
             scoped: self,
             before: Some(pointer),
         };
-        // SAFETY: the pointer was made from a `&mut` by `set`, whose frame is still there, as it would have taken the
-        // pointer out; no other code can reach the value meanwhile, as the `&mut` is blocked by `set` and the cell is
-        // empty. `run` works for any lifetime and so can keep nothing of it.
+        // SAFETY: the pointer was made from a `&mut` by `set`, whose frame still exists, as it would have taken the
+        // pointer out; no other code can reach the value meanwhile, as the `&mut` is blocked by `set` and the cell
+        // is empty. `run` works for any lifetime and so can keep no reference to it.
         let value = unsafe { pointer.as_mut() };
         Some(run(value))
     }
 
-    /// Whether something is set, and no closure has it.
+    /// True if a value is set, and no closure has it.
     pub fn is_set(&self) -> bool {
         let pointer = self.pointer.take();
         self.pointer.set(pointer);
@@ -83,7 +84,7 @@ impl<S: Scoped> ScopedTls<S> {
     }
 }
 
-/// Puts back what was held before, also when a panic passes.
+/// Restores the previous value, also when a panic passes.
 struct Restore<'p, S: Scoped> {
     scoped: &'p ScopedTls<S>,
     before: Option<NonNull<S::With<'static>>>,

@@ -1,27 +1,27 @@
-//! The heaviest names of a stream, with their weights, in a fixed number of places: Space-Saving.
+//! Space-Saving: the heaviest names of a stream, with their weights, in a fixed number of slots.
 //!
-//! A name that has a place gains its weight there. A name that has none takes the place of the lightest one, with that
-//! one's weight added to its own: so a weight is never too small, and too large by at most what it took over. Whatever
-//! has more than the `n`th part of all weight is in a list of `n` places. Names are told apart by a keyed hash of 64
-//! bits.
+//! A name with a slot gains its weight there. A name without one takes the slot of the lightest name, and adds that
+//! one's weight to its own: so a weight is never too small, and too large by at most the weight taken over. Every
+//! name with more than the `n`th part of the total weight is in a list of `n` slots. Names are identified by a
+//! keyed hash of 64 bits.
 
-/// Longer names are kept cut.
+/// Longer names are truncated.
 pub const NAME_BYTES_MAX: usize = 512;
 
 /// One heavy name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Heavy {
-    /// The name, at most its first [`NAME_BYTES_MAX`] bytes.
+    /// The name, truncated to [`NAME_BYTES_MAX`] bytes.
     pub name: Box<[u8]>,
     /// Hash of the name.
     pub hash: u64,
-    /// Weight of the name, at most.
+    /// Upper bound of the name's weight.
     pub weight: u64,
-    /// What of it may be others'.
+    /// The part of it that may belong to other names.
     pub excess: u64,
 }
 
-/// See the module.
+/// A list of heavy names, see the module.
 #[derive(Clone, Debug)]
 pub struct SpaceSaving {
     places: usize,
@@ -33,7 +33,7 @@ pub struct SpaceSaving {
 }
 
 impl SpaceSaving {
-    /// An empty list; at least one place.
+    /// Creates an empty list; at least one slot.
     pub fn new(places: usize) -> SpaceSaving {
         SpaceSaving {
             places: places.max(1),
@@ -45,15 +45,15 @@ impl SpaceSaving {
         }
     }
 
-    /// Weight of everything that was ever added.
+    /// Returns the weight of everything that was ever added.
     pub fn total(&self) -> u64 {
         self.total
     }
 
-    /// Adds to the weight of a name: the place that it has, and whether it had none before.
+    /// Adds to the weight of a name. Returns its slot, and whether it had none before.
     pub fn add(&mut self, name: &[u8], hash: u64, weight: u64) -> (usize, bool) {
         self.total = self.total.saturating_add(weight);
-        // Without a branch in between, several are compared at a time.
+        // Branchless, so that several are compared at a time.
         let found =
             self.hashes
                 .iter()
@@ -83,7 +83,7 @@ impl SpaceSaving {
         (at, true)
     }
 
-    /// Weight that a name without a place may have at most.
+    /// Returns the maximum weight of a name without a slot.
     pub fn least(&self) -> u64 {
         match self.hashes.len() < self.places {
             true => 0,
@@ -91,7 +91,7 @@ impl SpaceSaving {
         }
     }
 
-    /// Halves all weights, so that what is old counts for less.
+    /// Halves all weights, so that old ones count for less.
     pub fn age(&mut self) {
         for weight in self.weights.iter_mut().chain(&mut self.excesses) {
             *weight /= 2;
@@ -99,14 +99,14 @@ impl SpaceSaving {
         self.total /= 2;
     }
 
-    /// Hashes of the names, each with the weight that is certainly its own.
+    /// Returns the hashes of the names, each with the weight that certainly belongs to it.
     pub fn certain(&self) -> impl Iterator<Item = (u64, u64)> {
         let own = self.weights.iter().zip(&self.excesses);
         let own = own.map(|(weight, excess)| weight.saturating_sub(*excess));
         self.hashes.iter().copied().zip(own)
     }
 
-    /// The names, in no order.
+    /// Returns the names, in no order.
     pub fn iter(&self) -> impl Iterator<Item = Heavy> {
         (0..self.hashes.len()).map(|at| Heavy {
             name: self.names[at].clone(),
@@ -117,7 +117,7 @@ impl SpaceSaving {
     }
 }
 
-/// The heaviest names of several lists together, heaviest first, and the weight of everything.
+/// Returns the heaviest names of several lists together, heaviest first, and the total weight.
 pub fn heaviest<'f>(
     lists: impl Iterator<Item = &'f SpaceSaving>,
     count: usize,
@@ -137,7 +137,7 @@ pub fn heaviest<'f>(
         }
         is_same
     });
-    // By what is certain: a name that came last may owe all its weight to the one before it.
+    // By the certain weight: a name added last may owe all its weight to its predecessor.
     all.sort_by_key(|heavy| {
         std::cmp::Reverse((heavy.weight - heavy.excess.min(heavy.weight), heavy.weight))
     });

@@ -1,16 +1,16 @@
-//! A buffer of bytes that grows and shrinks anywhere. Packed structures are written against it, so that
-//! one may lie in a vector of its own or inside an entry. It knows nothing of what the bytes mean.
+//! A buffer of bytes that grows and shrinks anywhere. Packed structures are written against it, so that they may be
+//! stored in a vector of their own or inside an entry. Independent of the meaning of the bytes.
 
-/// Bytes of which a part can be replaced by a part of another length.
+/// Bytes in which a part can be replaced by one of another length.
 pub trait Splice {
-    /// All bytes.
+    /// Returns all bytes.
     fn bytes(&self) -> &[u8];
 
-    /// All bytes, for writing over them.
+    /// Returns all bytes, for overwriting.
     fn bytes_mut(&mut self) -> &mut [u8];
 
-    /// Takes `removed` bytes out at `at` and makes room for `inserted` ones there, which it returns.
-    /// They hold anything; the caller writes them all.
+    /// Removes `removed` bytes at `at` and inserts `inserted` ones there, which it returns. Their contents are
+    /// unspecified; the caller writes them all.
     ///
     /// # Panics
     /// If fewer than `removed` bytes follow `at`.

@@ -1,22 +1,21 @@
-//! The undo log of one collection: small records of what undoes its changes, written forwards and read backwards.
+//! The undo log of one collection: small records that undo its changes, written forwards and read backwards.
 //!
 //! ```text
 //! bytes | length u64 | number u64 | mark u8     bytes | length u64 | number u64 | mark u8     …
 //! ```
 //!
-//! All records lie in one piece of memory, so that a change seldom costs an allocation. What they mean is the affair of
-//! their writer. The memory is charged to no account (see [`account::apart`]); a log must be dropped where no account
-//! is kept.
+//! All records are in one allocation, so that a change seldom needs another one. The writer defines their meaning.
+//! The memory is charged to no account (see [`account::apart`]); a log must be dropped where no account is charged.
 
 use crate::alloc::account;
 
-/// What follows the bytes of a record.
+/// Bytes of a record's fields behind its bytes.
 const TAIL_BYTES: usize = 17;
 
-/// Room of a log when its first record comes.
+/// Initial capacity of a log at its first record.
 const FIRST_BYTES: usize = 64;
 
-/// See the module.
+/// An undo log, see the module.
 #[derive(Default)]
 pub struct UndoLog {
     bytes: Vec<u8>,
@@ -29,12 +28,12 @@ pub struct Record<'a> {
     pub bytes: &'a [u8],
     /// Any number.
     pub number: u64,
-    /// Says which kind of record it is.
+    /// Identifies the kind of record.
     pub mark: u8,
 }
 
 impl UndoLog {
-    /// Writes a record behind the others.
+    /// Appends a record.
     pub fn keep(&mut self, bytes: &[u8], number: u64, mark: u8) {
         let more = bytes.len() + TAIL_BYTES;
         if self.bytes.capacity() - self.bytes.len() < more {
@@ -48,24 +47,24 @@ impl UndoLog {
         self.bytes.extend_from_slice(&tail);
     }
 
-    /// Bytes of all records.
+    /// Returns the bytes of all records.
     #[must_use]
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Whether there is no record.
+    /// True if there is no record.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// The records from the last to the first.
+    /// Returns the records from the last to the first.
     pub fn backwards(&self) -> impl Iterator<Item = Record<'_>> {
         self.backwards_to(0)
     }
 
-    /// The records from the last back to the first written after the log had `from` bytes.
+    /// Returns the records from the last back to the first written after the log had `from` bytes.
     pub fn backwards_to(&self, from: usize) -> impl Iterator<Item = Record<'_>> {
         let mut left = self.bytes.get(from..).unwrap_or_default();
         std::iter::from_fn(move || {

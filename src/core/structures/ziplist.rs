@@ -1,4 +1,4 @@
-//! Reads ziplists: the packed lists of a former age, which old snapshots and DUMP payloads still carry.
+//! Reads ziplists: the packed lists of older versions, still found in old snapshots and DUMP payloads.
 //!
 //! ```text
 //! bytes u32 | last u32 | count u16 | entry … | 0xff          little-endian
@@ -9,26 +9,26 @@
 //!           0xc0 i16 · 0xd0 i32 · 0xe0 i64 · 0xf0 i24 · 0xfe i8 · 0xf1-0xfd the numbers 0-12
 //! ```
 //!
-//! `last` is where the last entry begins; a count of 65535 means that one has to walk. Nothing writes this form any
-//! more, so there is a check of foreign bytes and a walk over checked ones, and no more.
+//! `last` is the offset of the last entry; a count of 65535 means that the entries have to be counted. Nothing
+//! writes this form any more, so there are only a check of foreign bytes and a walk over checked ones.
 
 use crate::structures::listpack::Element;
 
 const HEADER_BYTES: usize = 10;
 const END: u8 = 0xff;
 const COUNT_UNKNOWN: u16 = u16::MAX;
-/// Of the length before it: the real one stands in the four bytes that follow.
+/// Marker for the length of the preceding entry: the actual one is in the four bytes that follow.
 const LENGTH_LONG: u8 = 254;
 
-/// A list whose every byte was checked.
+/// A completely validated list.
 #[derive(Clone, Copy, Debug)]
 pub struct Ziplist<'a> {
-    /// From the first entry to the end mark, without it.
+    /// From the first entry up to the end mark.
     entries: &'a [u8],
     count: usize,
 }
 
-/// One entry: the length of the one before it, its element, and its own length.
+/// One entry: the length of the preceding one, its element, and its own length.
 struct Entry<'a> {
     before_bytes: usize,
     element: Element<'a>,
@@ -36,7 +36,7 @@ struct Entry<'a> {
 }
 
 impl<'a> Ziplist<'a> {
-    /// Foreign bytes as a list, if they are one in every detail.
+    /// Validates foreign bytes; None unless they are a list in every detail.
     pub fn check(bytes: &'a [u8]) -> Option<Ziplist<'a>> {
         let (header, rest) = bytes.split_at_checked(HEADER_BYTES)?;
         let (&END, entries) = rest.split_last()? else {
@@ -65,17 +65,17 @@ impl<'a> Ziplist<'a> {
             .then_some(Ziplist { entries, count })
     }
 
-    /// How many elements there are.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether there are none.
+    /// True if there are no elements.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// The elements in order.
+    /// Returns the elements in order.
     pub fn iter(&self) -> impl Iterator<Item = Element<'a>> + use<'a> {
         let mut rest = self.entries;
         std::iter::from_fn(move || {
@@ -86,7 +86,7 @@ impl<'a> Ziplist<'a> {
     }
 }
 
-/// The entry that `bytes` begin with; `None` if it is none, or longer than they are.
+/// Returns the first entry of `bytes`; `None` if it is invalid, or longer than they are.
 fn decode(bytes: &[u8]) -> Option<Entry<'_>> {
     let (&first, rest) = bytes.split_first()?;
     let (before_bytes, rest) = match first {
@@ -140,12 +140,12 @@ fn integer<const BYTES: usize>(bytes: &[u8]) -> Option<(Element<'_>, &[u8])> {
     Some((Element::Integer(i64::from_le_bytes(wide)), rest))
 }
 
-/// Makes ziplists, for tests of whatever reads them; written from the format above.
+/// Makes ziplists, for tests of their readers; written from the format above.
 #[cfg(any(test, feature = "testing"))]
 pub mod maker {
     use super::{END, HEADER_BYTES};
 
-    /// A list of these texts; those that are integers are kept as such where `packs_integers`.
+    /// Makes a list of these texts; those that are integers are stored as such if `packs_integers`.
     pub fn ziplist(elements: &[&[u8]], packs_integers: bool) -> Vec<u8> {
         let mut entries = Vec::new();
         let (mut last_at, mut before) = (0, 0);
@@ -208,7 +208,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The list that Redis's own documentation of the format draws: the strings "2" and "5".
+    /// The example in Redis's own documentation of the format: the strings "2" and "5".
     #[test]
     fn the_documented_example_is_read() {
         let bytes = b"\x0f\0\0\0\x0c\0\0\0\x02\0\x00\xf3\x02\xf6\xff";

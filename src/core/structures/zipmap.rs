@@ -1,4 +1,4 @@
-//! Reads zipmaps: how hashes were kept before Redis 2.6, found in snapshots of that age.
+//! Reads zipmaps: the form of hashes before Redis 2.6, found in snapshots of that age.
 //!
 //! ```text
 //! count u8 | field and value … | 0xff
@@ -6,21 +6,21 @@
 //! length     one byte below 254, or 0xfe and u32 little-endian
 //! ```
 //!
-//! A count of 254 means that one has to walk.
+//! A count of 254 means that the pairs have to be counted.
 
 const END: u8 = 0xff;
 const LENGTH_LONG: u8 = 254;
 
-/// A map whose every byte was checked. Fields may still come twice.
+/// A completely validated map. Fields may still occur twice.
 #[derive(Clone, Copy, Debug)]
 pub struct Zipmap<'a> {
-    /// Between the count and the end mark.
+    /// Bytes between the count and the end mark.
     pairs: &'a [u8],
     count: usize,
 }
 
 impl<'a> Zipmap<'a> {
-    /// Foreign bytes as a map, if they are one in every detail.
+    /// Validates foreign bytes; None unless they are a map in every detail.
     pub fn check(bytes: &'a [u8]) -> Option<Zipmap<'a>> {
         let (&claimed, rest) = bytes.split_first()?;
         let (&END, pairs) = rest.split_last()? else {
@@ -34,17 +34,17 @@ impl<'a> Zipmap<'a> {
         (claimed == LENGTH_LONG || usize::from(claimed) == count).then_some(Zipmap { pairs, count })
     }
 
-    /// How many pairs there are.
+    /// Returns the number of pairs.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether there are none.
+    /// True if there are no pairs.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Fields with their values, in order.
+    /// Returns fields with their values, in order.
     pub fn iter(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + use<'a> {
         let mut rest = self.pairs;
         std::iter::from_fn(move || {
@@ -79,10 +79,10 @@ fn length(bytes: &[u8]) -> Option<(usize, &[u8])> {
     }
 }
 
-/// Makes zipmaps, for tests of whatever reads them; written from the format above.
+/// Makes zipmaps, for tests of their readers; written from the format above.
 #[cfg(any(test, feature = "testing"))]
 pub mod maker {
-    /// A map of these pairs, each value with so many unused bytes behind it.
+    /// Makes a map of these pairs, each value with `free` unused bytes behind it.
     pub fn zipmap(pairs: &[(&[u8], &[u8])], free: u8) -> Vec<u8> {
         let mut bytes = vec![pairs.len().min(254) as u8];
         for (field, value) in pairs {
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The map that Redis's own documentation of the format draws.
+    /// The example in Redis's own documentation of the format.
     #[test]
     fn the_documented_example_is_read() {
         let bytes = b"\x02\x03foo\x03\x00bar\x05hello\x05\x00world\xff";

@@ -1,4 +1,4 @@
-//! Deadlines of keys and fields: the wheel's items, and the wheel that replaces one full of stale items.
+//! Deadlines of keys and fields: the wheel's items, and the rebuild of a wheel that is full of stale items.
 
 use super::{Db, WANTS_CHANGES};
 use crate::value::Object;
@@ -7,16 +7,16 @@ use basalt_core::structures::entry::EntryRef;
 use basalt_core::structures::table::Place;
 use basalt_core::structures::wheel::Wheel;
 
-/// The first moment at which a key with this deadline is gone: the millisecond after it.
+/// Returns the first time at which a key with this deadline is expired: the millisecond after it.
 ///
-/// Moments are whole milliseconds, rounded down. A key that was set for 20 ms within the millisecond 1000 has the
-/// deadline 1020, and were it gone when 1020 begins, it would have lived for less than 20 ms: a lock would be
-/// somebody else's before its time. Redis keeps it through 1020 too.
+/// Times are whole milliseconds, rounded down. A key that was set for 20 ms within the millisecond 1000 has the
+/// deadline 1020; if it expired when 1020 begins, it would have lived for less than 20 ms: a lock would pass to
+/// another owner too early. Redis keeps it through 1020 too.
 pub(crate) fn gone_at(deadline_ms: u64) -> u64 {
     deadline_ms.saturating_add(1)
 }
 
-/// When something of an entry is due next: all of it, or fields.
+/// Returns when the next part of an entry expires: all of it, or fields.
 #[inline(always)]
 pub(crate) fn next_due(entry: EntryRef<'_, Object>) -> Option<u64> {
     match (entry.deadline().map(gone_at), next_element_deadline(entry)) {
@@ -25,10 +25,10 @@ pub(crate) fn next_due(entry: EntryRef<'_, Object>) -> Option<u64> {
     }
 }
 
-/// How many keys of a database have a deadline, and when these deadlines are on average.
+/// Count and mean of the key deadlines in a database.
 ///
-/// The sum is exact however keys come and go. Moments count from when the database was made, so that the sum fits a
-/// machine word, which is fast to divide, but for deadlines in thousands of years.
+/// The sum is exact however keys are added and removed. Times count from the creation of the database, so that the
+/// sum fits a machine word, which is fast to divide, except for deadlines in thousands of years.
 #[derive(Debug)]
 pub(super) struct Deadlines {
     count: usize,
@@ -37,7 +37,7 @@ pub(super) struct Deadlines {
 }
 
 impl Deadlines {
-    /// Of no key; `now_ms` is the moment that deadlines are counted from.
+    /// Creates an empty count; `now_ms` is the time that deadlines are counted from.
     pub(super) fn new(now_ms: u64) -> Deadlines {
         Deadlines {
             count: 0,
@@ -46,7 +46,7 @@ impl Deadlines {
         }
     }
 
-    /// A key's deadline was this, and now is that.
+    /// Notes that a key's deadline has changed from `before` to `after`.
     #[inline]
     pub(super) fn change(&mut self, before: Option<u64>, after: Option<u64>) {
         let since_base = |ms: u64| i128::from(ms) - i128::from(self.base_ms);
@@ -56,19 +56,19 @@ impl Deadlines {
         self.count -= usize::from(before.is_some());
     }
 
-    /// Keys with a deadline.
+    /// Returns the number of keys with a deadline.
     #[inline]
     pub(super) fn count(&self) -> usize {
         self.count
     }
 
-    /// The mean of their deadlines in Unix milliseconds; 0 when there is none.
+    /// Returns the mean of the deadlines in Unix milliseconds; 0 when there is none.
     #[inline]
     pub(super) fn mean_ms(&self) -> u64 {
         if self.count == 0 {
             return 0;
         }
-        // Signed words become floats in one instruction; unsigned ones take several, 128 bits a call of a function.
+        // Signed words convert to floats in one instruction; unsigned ones take several, 128 bits a function call.
         let sum_ms = match i64::try_from(self.sum_ms) {
             Ok(sum_ms) => sum_ms as f64,
             Err(_) => far(self.sum_ms),
@@ -78,36 +78,37 @@ impl Deadlines {
     }
 }
 
-/// A sum of deadlines in thousands of years. A call, as the compiler would else convert every sum in this way.
+/// Converts a sum of deadlines in thousands of years. Out of line, or the compiler would convert every sum in this
+/// way.
 #[cold]
 #[inline(never)]
 fn far(sum_ms: i128) -> f64 {
     sum_ms as f64
 }
 
-/// A wheel under way that will replace one that is full of items whose keys are gone.
+/// A new wheel under construction, which will replace one that is full of items whose keys are gone.
 ///
-/// Nothing is cancelled but what is evicted: deleting a key leaves its item until it fires. A workload that sets keys
-/// with long deadlines and deletes them soon would pile items up, so the wheel is made anew from the keys when it holds
-/// several times more items than there are deadlines, some keys at a time.
+/// Only eviction cancels items: deleting a key leaves its item until it fires. A workload that sets keys with long
+/// deadlines and deletes them soon would pile items up, so the wheel is rebuilt from the keys, some at a time, when
+/// it holds several times more items than there are deadlines.
 pub(super) struct Sweep {
     wheel: Wheel,
     cursor: u64,
 }
 
-/// Items for each deadline, beside [`STALE_ITEMS_MAX`], before a sweep begins.
+/// Items per deadline, in addition to [`STALE_ITEMS_MAX`], at which a sweep begins.
 const STALE_ITEMS_RATIO_MAX: usize = 4;
-/// Items beside those that deadlines account for, before a sweep begins.
+/// Items beyond those allowed per deadline at which a sweep begins.
 const STALE_ITEMS_MAX: usize = 4096;
-/// Items for each deadline before a sweep begins while there is a limit to memory.
+/// Items per deadline at which a sweep begins while memory is limited.
 const STALE_ITEMS_RATIO_LIMITED: usize = 2;
-/// Items beside those that deadlines account for, before a sweep begins while there is a limit to memory.
+/// Items beyond those allowed per deadline at which a sweep begins while memory is limited.
 const STALE_ITEMS_LIMITED: usize = 256;
-/// Keys that a sweep looks at in one slice.
+/// Keys examined by a sweep in one slice.
 const SWEEP_KEYS: usize = 256;
 
 impl Db {
-    /// The soonest deadline of a hash's fields is now another.
+    /// Notes that the soonest field deadline of a hash has changed.
     pub(super) fn move_field_deadline(
         &mut self,
         hash: u64,
@@ -120,7 +121,7 @@ impl Db {
         self.field_volatile_count -= usize::from(before.is_some());
         if let Some(deadline_ms) = after {
             self.field_volatile_count += 1;
-            // As for keys, the item of a sooner one arms itself again.
+            // As for keys, the item of a sooner deadline arms itself again.
             if before.is_none_or(|old_ms| deadline_ms < old_ms) {
                 self.arm(hash, deadline_ms);
             }
@@ -142,14 +143,14 @@ impl Db {
         self.count_deadline(before, deadline);
         self.mark_volatile(place, hash, deadline.is_some());
         if let Some(deadline_ms) = deadline {
-            // A later deadline finds the old item when it fires and arms itself again then.
+            // The old item will find the later deadline when it fires, and arm itself again.
             if before.is_none_or(|old| deadline_ms < old) {
                 self.arm(hash, gone_at(deadline_ms));
             }
         }
     }
 
-    /// A key's deadline was the one, and is the other now. Keys without any, which most writes are about, cost nothing.
+    /// Counts a changed key deadline. Keys without any, which most writes are about, cost nothing.
     #[inline]
     pub(super) fn count_deadline(&mut self, before: Option<u64>, after: Option<u64>) {
         if before.is_some() || after.is_some() {
@@ -158,7 +159,7 @@ impl Db {
         }
     }
 
-    /// How many keys have a deadline, and when these are on average.
+    /// Publishes the count and the mean of key deadlines.
     pub(super) fn publish_deadlines(&self) {
         let db = &self.published.dbs[self.index];
         db.volatile_keys.set(self.deadlines.count() as u64);
@@ -168,7 +169,7 @@ impl Db {
     pub(super) fn arm(&mut self, hash: u64, due_ms: u64) {
         self.arm_item(due_ms, hash);
         if self.is_stale() {
-            // The background looks at shards whose next deadline has come.
+            // The background looks at shards whose next deadline has passed.
             self.published.next_deadline_ms.set(0);
         }
         if due_ms < self.published.next_deadline_ms.get() {
@@ -176,7 +177,7 @@ impl Db {
         }
     }
 
-    /// Adds an item to the wheel, and to the one that will replace it.
+    /// Adds an item to the wheel, and to its replacement if there is one.
     pub(crate) fn arm_item(&mut self, due_ms: u64, hash: u64) {
         self.wheel.arm(due_ms, hash);
         if let Some(sweep) = &mut self.sweep {
@@ -184,8 +185,9 @@ impl Db {
         }
     }
 
-    /// Takes the item of a key out of the wheel, if it still stands where its deadline put it: the key at this place is
-    /// about to go, long before its time perhaps. An item that stands elsewhere fires in vain, or goes with a sweep.
+    /// Removes the item of a key from the wheel, if it is still where the key's deadline put it: the key at `place`
+    /// is about to be removed, perhaps long before its deadline. An item elsewhere fires in vain, or is dropped by
+    /// a sweep.
     pub(crate) fn disarm(&mut self, place: Place) {
         let entry = self.table.at(place);
         let Some(deadline_ms) = entry.deadline() else {
@@ -198,7 +200,7 @@ impl Db {
         }
     }
 
-    /// Keys that the wheel has an item for.
+    /// Returns the number of keys that need an item in the wheel.
     fn deadline_count(&self) -> usize {
         self.deadlines.count() + self.field_volatile_count
     }
@@ -211,7 +213,7 @@ impl Db {
         self.wheel.len() > ratio * self.deadline_count() + items
     }
 
-    /// Goes on with a sweep, or begins one if too many items are stale; true while it is not done.
+    /// Continues a sweep, or begins one if too many items are stale. Returns true while it is not done.
     pub(crate) fn sweep_slice(&mut self, now_ms: u64) -> bool {
         if self.sweep.is_none() {
             if !self.is_stale() {
@@ -256,7 +258,7 @@ mod tests {
         let now_ms = 1_795_816_832_000;
         let mut deadlines = Deadlines::new(now_ms);
         assert_eq!(deadlines.mean_ms(), 0);
-        // Far deadlines and past ones leave nothing behind.
+        // Far deadlines and past ones leave no residue.
         let odd = [0, u64::MAX, 1 << 62, now_ms - 5_000, now_ms];
         for ms in odd {
             deadlines.change(None, Some(ms));

@@ -1,4 +1,4 @@
-//! Which keys of a database eviction may choose among, and what it has to know when they come and go.
+//! The keys of a database that may be evicted, and the bookkeeping when they are added and removed.
 
 use super::{Db, HAS_FENCES};
 use crate::evict::order::{HELD_BIT, SMALL_BIT, VOLATILE_BIT};
@@ -6,19 +6,19 @@ use crate::value::hash::HashRef;
 use crate::value::object::entry_bytes;
 use basalt_core::structures::table::Place;
 
-/// Bytes that the fence of a lock takes beside the lock, about.
+/// Approximate bytes of a lock's fence, beside the lock.
 const FENCE_BYTES: usize = 96;
 
 /// Maximum bytes of a held lock. A larger one, by the names of its key and its owner, is evictable like other keys.
 pub(crate) const LOCK_BYTES_MAX: usize = 4096;
 
-/// Bytes of a lock beside its entry, by the length of its key.
+/// Returns the bytes of a lock beside its entry, by the length of its key.
 pub(crate) fn beside_lock(key_len: usize) -> usize {
     2 * key_len + FENCE_BYTES
 }
 
 impl Db {
-    /// Keys that may be evicted: all but held locks, or those with a deadline.
+    /// Returns the number of evictable keys: all but held locks, or those with a deadline.
     pub(crate) fn evictable_count(&self, volatile_only: bool) -> usize {
         let keys = match volatile_only {
             true => self.volatile_count(),
@@ -27,7 +27,7 @@ impl Db {
         keys.saturating_sub(self.fences.held_keys())
     }
 
-    /// The key at a place is written as if it had not been there: eviction takes it for a new one.
+    /// Treats the key at `place` as new for eviction, as it is rewritten as if it had not existed.
     pub(crate) fn renew(&mut self, place: Place, hash: u64) {
         let bits = self.table.bits(place);
         let Some(order) = &mut self.order else {
@@ -41,7 +41,7 @@ impl Db {
         self.settle_queue();
     }
 
-    /// The key at a place is about to leave the table.
+    /// Notes that the key at `place` is about to leave the table.
     pub(super) fn note_departing(&mut self, place: Place) {
         if let Some(order) = &mut self.order
             && self.table.bits(place) & SMALL_BIT != 0
@@ -50,7 +50,7 @@ impl Db {
         }
     }
 
-    /// Notes in the access bits whether an entry has a deadline, so that eviction need not look at it.
+    /// Stores in the access bits whether an entry has a deadline, so that eviction need not read the entry.
     pub(super) fn mark_volatile(&mut self, place: Place, hash: u64, is_volatile: bool) {
         let before = self.table.bits(place);
         let mut bits = match is_volatile {
@@ -60,7 +60,7 @@ impl Db {
         if bits == before {
             return;
         }
-        // Among the keys with deadlines this one is new.
+        // It is new among the keys with deadlines.
         if let Some(order) = &mut self.order
             && order.is_volatile_only()
             && is_volatile
@@ -75,9 +75,9 @@ impl Db {
         }
     }
 
-    /// Bytes of the lock at a place if it may be held, otherwise 0: it must be as LOCK made it, a hash of its
-    /// owner alone and how often that holds it, with a deadline, the fence of that owner and nothing else, and small.
-    /// So what is held cannot grow under another command.
+    /// Returns the bytes of the lock at `place` if it may be held, otherwise 0: it must have the form that LOCK
+    /// creates, a small hash whose only field is its owner with the hold count, with a deadline, the owner's fence
+    /// and nothing else. So a held lock cannot grow under another command.
     fn lock_bytes(&self, place: Place) -> usize {
         let entry = self.table.at(place);
         let bytes = entry_bytes(entry) + beside_lock(entry.key().len());
@@ -87,7 +87,7 @@ impl Db {
         let Some(fence) = self.fences.of(entry.key()) else {
             return 0;
         };
-        // A field whose time is over is one as well, until it is deleted.
+        // An expired field counts as well, until it is deleted.
         let hash = HashRef::of(entry, 0).filter(|hash| hash.len() == 1);
         let mut is_lock = false;
         if let Some(hash) = hash {
@@ -100,8 +100,8 @@ impl Db {
         if is_lock { bytes } else { 0 }
     }
 
-    /// A lock that is held, and so never evicted, has changed: counts what it takes now, as it takes it from all
-    /// others. If it is not as LOCK made it any more, it is a key like any other from now on.
+    /// Updates the bytes of a held, and so never evicted, lock that has changed, as they reduce the memory of all
+    /// others. If it no longer has the form that LOCK creates, it is an ordinary key from now on.
     #[cold]
     pub(super) fn settle_hold(&mut self, place: Place) {
         let is_held = self.table.bits(place) & HELD_BIT != 0;
@@ -109,7 +109,7 @@ impl Db {
         self.set_hold(place, bytes);
     }
 
-    /// The lock under a key is held from now on, if it is one and takes no more than `room`, or is held already.
+    /// Holds the lock under a key from now on, if it is a lock and takes no more than `room`, or is held already.
     pub(crate) fn begin_hold(&mut self, key: &[u8], room: u64) {
         let Some(place) = self.table.find(self.seed.hash(key), key) else {
             return;
@@ -120,7 +120,7 @@ impl Db {
         self.set_hold(place, if has_room { bytes } else { 0 });
     }
 
-    /// Goes back to what was held, for a key whose fence is as it was before an attempt.
+    /// Restores the held state of a key whose fence is as it was before an attempt.
     pub(super) fn restore_hold(&mut self, key: &[u8]) {
         if let Some(place) = self.table.find(self.seed.hash(key), key) {
             let was_held = self.fences.is_held(key);
@@ -144,7 +144,7 @@ impl Db {
         self.publish_held();
     }
 
-    /// What held locks take.
+    /// Publishes the number and the bytes of held locks.
     pub(super) fn publish_held(&self) {
         let (keys, bytes) = (self.fences.held_keys(), self.fences.held_bytes());
         self.published

@@ -35,32 +35,32 @@ pub(super) use deadlines::{gone_at, next_due};
 use slots::SlotKeys;
 use tags::Tags;
 
-/// See the module. Mutations charge what they allocate to the shard.
+/// A database of a shard, see the module. Mutations charge what they allocate to the shard.
 pub struct Db {
     index: usize,
     pub(super) table: Table<Entry<Object>>,
     pub(super) wheel: Wheel,
-    /// Deadlines that clients gave here although there is a primary, which may know nothing of them.
+    /// Deadlines set by clients here although there is a primary, which may not know of them.
     pub(super) own_deadlines: Option<Box<OwnDeadlines>>,
     sweep: Option<Sweep>,
     seed: Seed,
     deadlines: Deadlines,
-    /// Hashes of which fields have deadlines.
+    /// Hashes with field deadlines.
     field_volatile_count: usize,
-    /// Hashes with more due fields than one slice deletes.
+    /// Hashes with more expired fields than one slice deletes.
     pub(super) unfinished: Vec<u64>,
     pub(super) restored_access: RestoredAccess,
     pub(super) largest: Largest,
-    /// The order in which keys came, while memory is scarce and the policy wants to know.
+    /// The order in which keys arrived, while memory is limited and the policy needs it.
     pub(super) order: Option<Box<Order>>,
     published: Arc<Published>,
     pub(super) sizes: Arc<Sizes>,
-    /// Bytes of it, which are charged to the shard too.
+    /// Bytes of this database, which are charged to the shard too.
     used_bytes: i64,
-    /// Whether it is the one of its number that is published.
+    /// True if this database is the one published under its number.
     is_shown: bool,
-    /// What has to be done before an entry changes: [`KEEPS_IMAGES`] and [`IS_SAVING`], so that usually one look is
-    /// enough; and when one comes or goes: [`IS_BY_SLOT`].
+    /// Flags of the work to do before an entry changes, [`KEEPS_IMAGES`] and [`IS_SAVING`], combined so that
+    /// usually one test is enough; and when one is added or removed: [`IS_BY_SLOT`].
     hooks: u8,
     log: Option<Box<Log>>,
     saving: Option<Box<Saving>>,
@@ -68,19 +68,19 @@ pub struct Db {
     by_slot: Option<Box<SlotKeys>>,
     /// Fences of the locks among the keys.
     fences: Fences,
-    /// Which keys have which tags, if any has one.
+    /// The tags of keys, if any has one.
     tags: Option<Box<Tags>>,
 }
 
-/// Changes may yet be undone.
+/// Changes may have to be undone.
 const KEEPS_IMAGES: u8 = 1;
-/// Entries may have to be saved, see [`super::snapshot`].
+/// Entries may have to be saved for a snapshot, see [`super::snapshot`].
 const IS_SAVING: u8 = 2;
-/// Keys are known by their slots.
+/// Keys are indexed by slot.
 const IS_BY_SLOT: u8 = 4;
-/// Some keys are locks that have fences.
+/// Some keys are locks with fences.
 const HAS_FENCES: u8 = 8;
-/// An entry that changes where it is has to be looked at before.
+/// An entry has to be examined before it is changed in place.
 const WANTS_CHANGES: u8 = KEEPS_IMAGES | IS_SAVING;
 
 impl Db {
@@ -114,12 +114,12 @@ impl Db {
         }
     }
 
-    /// From now on changes can be undone.
+    /// Starts recording images for undo.
     pub(super) fn keep_images(&mut self) {
         self.hooks |= KEEPS_IMAGES;
     }
 
-    /// The fence of the lock under a key, if it has one.
+    /// Returns the fence of the lock under a key, if it has one.
     pub(super) fn fence(&self, key: &[u8]) -> Option<Fence> {
         match self.hooks & HAS_FENCES {
             0 => None,
@@ -127,12 +127,12 @@ impl Db {
         }
     }
 
-    /// All fences as they are now, for a snapshot.
+    /// Returns all fences as they are now, for a snapshot.
     pub(super) fn fences_at_cut(&self) -> Option<Arc<ByKey>> {
         (self.hooks & HAS_FENCES != 0).then(|| self.fences.at_cut())
     }
 
-    /// Gives the lock under a key, which is there, a fence; it is held if it takes no more than `room`.
+    /// Gives a fence to the lock under a key, which must exist; the lock is held if it takes no more than `room`.
     pub(super) fn put_fence(&mut self, key: &[u8], fence: Fence, room: u64) {
         self.hooks |= HAS_FENCES;
         if self.keeps_images() {
@@ -142,7 +142,7 @@ impl Db {
         self.begin_hold(key, room);
     }
 
-    /// A key that may be a lock leaves, or gets another value.
+    /// Drops the fence of a key that is removed or gets another value.
     #[cold]
     #[inline(never)]
     fn drop_fence(&mut self, key: &[u8]) {
@@ -161,12 +161,12 @@ impl Db {
         }
     }
 
-    /// What an attempt did to fences stays.
+    /// Keeps the changes of an attempt to fences.
     pub(super) fn commit_fences(&mut self) {
         self.fences.forget_changes();
     }
 
-    /// Goes back to the fences of before the attempt.
+    /// Restores the fences of before the attempt.
     pub(super) fn undo_fences(&mut self) {
         let changed = self.charged(|db| db.fences.undo());
         self.settle_fences();
@@ -177,7 +177,7 @@ impl Db {
         account::apart(|| drop(changed));
     }
 
-    /// No more; what was kept, oldest first.
+    /// Stops recording images and returns them, oldest first.
     pub(super) fn take_images(&mut self) -> Vec<Image> {
         self.hooks &= !KEEPS_IMAGES;
         self.log
@@ -185,7 +185,7 @@ impl Db {
             .map_or_else(Vec::new, |mut log| log.drain().collect())
     }
 
-    /// Keeps images no more; the log of what was kept, if anything was.
+    /// Stops recording images and returns their log, if there is any.
     #[inline]
     pub(super) fn take_log(&mut self) -> Option<Box<Log>> {
         self.hooks &= !KEEPS_IMAGES;
@@ -196,7 +196,7 @@ impl Db {
         self.log.get_or_insert_with(Log::in_kept_room)
     }
 
-    /// The value at a place is about to change where it is.
+    /// Prepares for a change of the value at `place`, made in place.
     #[inline]
     pub(super) fn save(&mut self, place: Place, sharing: Sharing) {
         if self.hooks & WANTS_CHANGES != 0 {
@@ -228,7 +228,7 @@ impl Db {
         }
     }
 
-    /// The value at a place is about to be edited: what is kept of it, and belongs to [`end_edit`].
+    /// Prepares for an edit of the value at `place`. Returns the state to pass to [`end_edit`].
     #[cold]
     #[inline(never)]
     fn begin_edit(&mut self, place: Place) -> Option<Kept> {
@@ -247,7 +247,7 @@ impl Db {
                 from: None,
             });
         }
-        // With an image its changes are written down already, behind those of edits before.
+        // With an image its changes are recorded already, behind those of earlier edits.
         if image.is_none()
             && let Some(object) = self.table.edit(place).object_mut()
         {
@@ -259,8 +259,8 @@ impl Db {
         })
     }
 
-    /// Begins to keep an image for an undo: a collection keeps what undoes its changes itself, if it can; then this
-    /// says which image they belong to, and how many bytes of changes there are.
+    /// Begins to record an image for undo: a collection records its own undo journal if it can; then this returns
+    /// the index of its image and the bytes of changes so far.
     fn begin_image(&mut self, place: Place) -> Option<(usize, usize)> {
         let hash = self.seed.hash(self.table.at(place).key());
         let _ = self.log();
@@ -328,22 +328,22 @@ impl Db {
         }
     }
 
-    /// Whether what a key held before it changed is kept already.
+    /// True if the state of a key before its change is recorded already.
     pub(super) fn has_image(&self, key: &Key<'_>) -> bool {
         let log = self.log.as_deref();
         log.is_some_and(|log| log.has_value(key.hash, key.bytes))
     }
 
-    /// Bytes of what undoes the changes of a collection under a key so far.
+    /// Returns the bytes of the undo journal of a collection under a key so far.
     pub(super) fn journal_bytes(&self, key: &Key<'_>) -> usize {
         let log = self.log.as_deref();
         log.map_or(0, |log| log.journal_bytes(key.hash, key.bytes))
     }
 
-    /// What is to be freed of an entry that was taken out: nothing if it is kept for undoing.
+    /// Returns the part of a removed entry that must be freed: nothing if it is kept for undo.
     fn discard(&mut self, hash: u64, entry: Entry<Object>) -> Option<Trash> {
         if self.keeps_images() && !self.log().has_value(hash, entry.view().key()) {
-            // It moves from the shard's account to the log, which has none.
+            // It moves from the shard's account to the log, which is charged to no account.
             self.add_used(-(entry_bytes(entry.view()) as i64));
             let was_moved = true;
             self.log().keep(hash, Before::Present { entry, was_moved });
@@ -352,8 +352,8 @@ impl Db {
         Trash::from_entry(entry)
     }
 
-    /// Makes a key hold what it held. No images are kept meanwhile. What it holds now comes back; it is no longer
-    /// charged to this shard.
+    /// Restores the previous state of a key. No images are recorded meanwhile. Returns the replaced entry, which is
+    /// no longer charged to this shard.
     pub(super) fn restore(&mut self, image: Image) -> Option<Entry<Object>> {
         let Image { hash, before } = image;
         debug_assert!(!self.keeps_images());
@@ -374,7 +374,7 @@ impl Db {
             }
             return None;
         }
-        // What the image itself takes must not be freed inside, as the shard has never paid for it.
+        // The image itself must not be freed inside, as the shard was never charged for it.
         let mut kept = None;
         let gone = self.charged(|db| match (before, found) {
             (absent @ Before::Absent(_), found) => {
@@ -409,34 +409,34 @@ impl Db {
         gone
     }
 
-    /// Keys.
+    /// Returns the number of keys.
     pub fn len(&self) -> usize {
         self.table.len()
     }
 
-    /// Whether there are no keys.
+    /// True if there are no keys.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The hash key of the table.
+    /// Returns the hash key of the table.
     pub(super) fn seed(&self) -> Seed {
         self.seed
     }
 
-    /// Whether an attempt may have to be undone here.
+    /// True if an attempt may have to be undone here.
     #[inline]
     pub(super) fn keeps_images(&self) -> bool {
         self.hooks & KEEPS_IMAGES != 0
     }
 
-    /// Whether a snapshot is under way that this database has a part in.
+    /// True if a snapshot is in progress that includes this database.
     #[inline]
     pub(super) fn is_saving(&self) -> bool {
         self.hooks & IS_SAVING != 0
     }
 
-    /// Takes a part in a snapshot, or no more; its part so far.
+    /// Begins or ends this database's part in a snapshot. Returns its previous part.
     pub(super) fn set_saving(&mut self, saving: Option<Box<Saving>>) -> Option<Box<Saving>> {
         match saving {
             Some(_) => self.hooks |= IS_SAVING,
@@ -445,28 +445,27 @@ impl Db {
         std::mem::replace(&mut self.saving, saving)
     }
 
-    /// Number of the database.
+    /// Returns the number of the database.
     pub(super) fn number(&self) -> usize {
         self.index
     }
 
-    /// The table, and the part in a snapshot.
+    /// Returns the table and the part in a snapshot.
     pub(super) fn table_and_saving(&mut self) -> (&mut Table<Entry<Object>>, Option<&mut Saving>) {
         (&mut self.table, self.saving.as_deref_mut())
     }
 
-    /// Keys with a deadline.
+    /// Returns the number of keys with a deadline.
     pub fn volatile_count(&self) -> usize {
         self.deadlines.count()
     }
 
-    /// The table, for those that walk it.
+    /// Returns the table, for walks.
     pub fn table(&self) -> &Table<Entry<Object>> {
         &self.table
     }
 
-    /// Fetches into the cache what may be the entry of a key with this hash, or what will be looked at if it comes now;
-    /// reads nothing of it.
+    /// Prefetches the possible entry of a key with this hash, or the memory needed to insert it; reads none of it.
     pub fn prefetch(&self, hash: u64) {
         if !self.table.prefetch_matches(hash)
             && let Some(order) = &self.order
@@ -475,22 +474,22 @@ impl Db {
         }
     }
 
-    /// Fetches into the cache what will be read at one end of the list under a key.
+    /// Prefetches the memory read at one end of the list under a key.
     pub fn prefetch_end(&self, key: &Key<'_>, end: End) {
         if let Some(object) = self.object(key) {
             object.body.prefetch_end(end);
         }
     }
 
-    /// Fetches into the cache where an element of the collection under a key stands. The collection is in use if the
-    /// command before works on it too.
+    /// Prefetches the position of an element of the collection under a key. `is_in_use` tells that the preceding
+    /// command works on the collection too.
     pub fn prefetch_element(&self, key: &Key<'_>, name: &[u8], is_in_use: bool) {
         if let Some(object) = self.object(key) {
             object.body.prefetch_element(name, is_in_use);
         }
     }
 
-    /// The object under a key, if there is one.
+    /// Returns the object under a key, if there is one.
     #[inline]
     fn object(&self, key: &Key<'_>) -> Option<&Object> {
         match self.table.get(key.hash, key.bytes)?.value() {
@@ -507,12 +506,12 @@ impl Db {
         self.table.at(place)
     }
 
-    /// Makes room for so many keys, if there is none yet.
+    /// Reserves capacity for `keys` keys, if there is none yet.
     pub(super) fn reserve(&mut self, keys: usize) {
         self.charged(|db| db.table.reserve_all(keys));
     }
 
-    /// Lays the table out for so many keys, or for those that there are.
+    /// Resizes the table for `keys` keys, or for the existing ones if they are more.
     pub(super) fn refit(&mut self, keys: usize) {
         self.charged(|db| db.table.refit(keys));
     }
@@ -556,7 +555,7 @@ impl Db {
         place
     }
 
-    /// Puts another entry at a place; what is to be freed of the old one.
+    /// Replaces the entry at `place`. Returns the part of the old one that must be freed.
     pub(super) fn replace(
         &mut self,
         place: Place,
@@ -609,7 +608,7 @@ impl Db {
         self.count_deadline(before, deadline);
         self.mark_volatile(place, hash, deadline.is_some());
         if let Some(deadline_ms) = deadline {
-            // SET … EX over and over must not pile up items: the old one fires first and arms itself again.
+            // Repeated SET … EX must not pile up items: the old one fires first and arms itself again.
             if before.is_none_or(|old_ms| deadline_ms < old_ms) {
                 self.arm(hash, gone_at(deadline_ms));
             }
@@ -617,7 +616,7 @@ impl Db {
         old
     }
 
-    /// Deletes the entry at a place; what is to be freed of it.
+    /// Deletes the entry at `place`. Returns the part of it that must be freed.
     pub(super) fn delete(&mut self, place: Place) -> Option<Trash> {
         let entry = self.remove_entry(place);
         let hash = match self.keeps_images() {
@@ -627,7 +626,7 @@ impl Db {
         self.discard(hash, entry)
     }
 
-    /// Takes the entry at a place out, to put it elsewhere.
+    /// Removes the entry at `place` in order to store it elsewhere.
     pub(super) fn take(&mut self, place: Place) -> Entry<Object> {
         self.save(place, Sharing::Forbidden);
         self.remove_entry(place)
@@ -660,8 +659,8 @@ impl Db {
         old
     }
 
-    /// Access to an entry whose value is about to change: charges what that allocates, writes down what an object
-    /// takes, and sees to it that fields expire in time.
+    /// Edits an entry's value: charges what the change allocates, records an object's size, and keeps the field
+    /// deadlines up to date.
     pub(super) fn edit<R>(
         &mut self,
         place: Place,
@@ -710,7 +709,7 @@ impl Db {
         })
     }
 
-    /// The size class of an entry, see [`super::evict::order`].
+    /// Returns the size class of an entry, see [`super::evict::order`].
     fn class_of(&self, entry: EntryRef<'_, Object>) -> u8 {
         self.class_of_bytes(entry_bytes(entry))
     }
@@ -719,7 +718,7 @@ impl Db {
         size_class(bytes, self.published.used_bytes(), self.table.len())
     }
 
-    /// Notes the size class of an entry that has changed, if anybody wants to know.
+    /// Updates the size class of a changed entry, if eviction needs it.
     fn reclass(&mut self, place: Place, class: u8) {
         if self.order.as_ref().is_some_and(|order| order.is_by_size()) {
             let bits = self.table.bits(place);
@@ -731,7 +730,7 @@ impl Db {
         self.seed.hash(entry.key())
     }
 
-    /// Frees some segments; false once nothing is left.
+    /// Frees some segments. Returns false once nothing is left.
     pub(super) fn drain_some(&mut self, segments: usize) -> bool {
         self.wheel = Wheel::new(0);
         self.own_deadlines = None;
@@ -744,15 +743,16 @@ impl Db {
     }
 }
 
-/// What is kept of a collection while it is edited.
+/// State kept while a collection is edited.
 struct Kept {
     /// The image that its changes belong to.
     image: Option<usize>,
-    /// The collection is saved by the piece, and its changes begin here.
+    /// Set while the collection is being saved in pieces: the offset in the journal at which this edit's changes
+    /// begin.
     from: Option<usize>,
 }
 
-/// Puts what undoes an edit, which began with [`Db::begin_edit`], where it is wanted.
+/// Stores the undo journal of an edit that began with [`Db::begin_edit`] where it is needed.
 #[cold]
 #[inline(never)]
 fn end_edit(entry: &mut Entry<Object>, kept: Kept, log: Option<&mut Log>) {

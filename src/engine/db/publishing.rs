@@ -1,4 +1,4 @@
-//! What a database is charged for and publishes, under the number that it has.
+//! The accounting and the published state of a database, under its number.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ impl Db {
         result
     }
 
-    /// Charges bytes to the database and its shard, or takes them back, when negative.
+    /// Charges bytes to the database and its shard, or credits them if negative.
     #[inline]
     pub(crate) fn add_used(&mut self, bytes: i64) {
         if bytes != 0 {
@@ -34,22 +34,22 @@ impl Db {
         &self.published.dbs[self.index]
     }
 
-    /// How many keys there are, and hashes with deadlines of fields; see [`Db::publish_deadlines`] too.
+    /// Publishes the number of keys and of hashes with field deadlines; see [`Db::publish_deadlines`] too.
     pub(super) fn publish(&self) {
         let db = &self.published.dbs[self.index];
         db.keys.set(self.table.len() as u64);
         db.field_volatile_keys.set(self.field_volatile_count as u64);
     }
 
-    /// Takes this database out of what is published: another one will show itself in its place.
+    /// Stops publishing this database: another one will be published in its place.
     pub(crate) fn hide(&mut self) {
         self.is_shown = false;
-        // From now on it alone has them, and frees them with the rest.
+        // From now on this database alone owns them, and frees them with the rest.
         self.published_of_own().set_sizes(None);
         self.table.set_published(None);
     }
 
-    /// SWAPDB: this database now has another number.
+    /// Gives this database another number (SWAPDB).
     pub(crate) fn move_to(&mut self, index: usize) {
         self.index = index;
         self.is_shown = true;
@@ -65,18 +65,18 @@ impl Db {
         self.published_of_own().set_sizes(Some(sizes));
     }
 
-    /// How many bytes a string has.
+    /// Returns the length of a string in bytes.
     pub(crate) fn text_len(&self, place: Place) -> usize {
         Text::of(self.at(place)).map_or(0, |text| text.len())
     }
 
-    /// A string that had so many bytes may have others.
+    /// Notes that the length of a string may have changed from `before` bytes.
     pub(crate) fn note_resized_text(&self, before: usize, place: Place) {
         let before = Some(SizeOf::of_text(before));
         self.sizes.changed(before, SizeOf::of(self.at(place)));
     }
 
-    /// Belongs to another shard from now on, under this number.
+    /// Moves this database to another shard, under this number.
     pub(crate) fn join(&mut self, published: Arc<Published>, index: usize) {
         self.published = published;
         self.move_to(index);

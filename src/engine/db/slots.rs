@@ -1,13 +1,12 @@
-//! Which keys of a database belong to which hash slot: kept where a server is a cluster or a part of one, and nowhere
-//! else.
+//! Keys of a database by hash slot, indexed only where a server is a cluster or a part of one.
 //!
-//! For each slot the [short hashes](short_hash) of its keys, in [`Parted`] rows: four bytes a key and a little more.
-//! With that the keys of a slot are counted without being looked at, and found one by one in the table, which stays as
-//! it is in every other server. `docs/internals/engine.md` says what else was weighed.
+//! For each slot the [short hashes](short_hash) of its keys are kept in [`Parted`] rows: four bytes a key and a
+//! little more. With them the keys of a slot are counted without being read, and found one by one in the table,
+//! which is the same as in every other server. `docs/internals/engine.md` discusses the alternatives.
 //!
 //! Invariant: a key is in the row of its slot if and only if it is in the table. [`Db::note_entering`] and
-//! [`Db::note_left`], which the only ways into the table and out of it call, see to that; what replaces an entry has
-//! the same key. A database that is dropped, exchanged, or put in place of another one takes its rows with it.
+//! [`Db::note_left`], which every insertion and removal calls, ensure that; what replaces an entry has the same
+//! key. A database that is dropped, swapped, or put in place of another one takes its rows with it.
 
 use smallvec::SmallVec;
 
@@ -19,30 +18,30 @@ use basalt_core::base::hash::{SLOTS, slot};
 use basalt_core::structures::entry::EntryRef;
 use basalt_core::structures::parted::Parted;
 
-/// Slots whose rows come into being together.
+/// Slots whose rows are allocated together.
 const PAGE: usize = 16;
 
-/// Keys for which the lines of the table are fetched before the first of them is looked at.
+/// Keys for which the lines of the table are prefetched before the first of them is read.
 const FETCHED_AHEAD: usize = 64;
 
 type Row = Parted<u32>;
 
-/// See the module.
+/// The keys of each slot, see the module.
 pub(crate) struct SlotKeys {
-    /// How many of the lowest bits of a slot say which shard has it: they are the same for all slots here.
+    /// Number of the lowest bits of a slot that select the shard: they are equal for all slots here.
     shard_bits: u32,
-    /// By the other bits of the slot.
+    /// Rows indexed by the other bits of the slot.
     pages: Box<[Option<Box<[Row; PAGE]>>]>,
 }
 
 #[cfg(test)]
 thread_local! {
-    /// Entries that walks over slots have looked at, for tests that count them.
+    /// Entries that walks over slots have examined, for tests that count them.
     static LOOKED_AT: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
 impl SlotKeys {
-    /// No keys, in one of so many shards, a power of two.
+    /// Creates an empty index, in one of `shard_count` shards, a power of two.
     pub(crate) fn new(shard_count: u16) -> SlotKeys {
         let slots = usize::from(SLOTS / shard_count.min(SLOTS));
         SlotKeys {
@@ -61,7 +60,7 @@ impl SlotKeys {
         Some(&self.pages.get(page)?.as_ref()?[row])
     }
 
-    /// Adds a key; the slot, if it had none.
+    /// Adds a key. Returns the slot if it was empty.
     fn add(&mut self, key: &[u8], hash: u64) -> Option<u16> {
         let slot = slot(key);
         let (page, row) = self.place(slot);
@@ -71,7 +70,7 @@ impl SlotKeys {
         (rows[row].len() == 1).then_some(slot)
     }
 
-    /// Removes a key; the slot, if it has none any more.
+    /// Removes a key. Returns the slot if it is now empty.
     fn remove(&mut self, key: &[u8], hash: u64) -> Option<u16> {
         let slot = slot(key);
         let (page, row) = self.place(slot);
@@ -91,7 +90,7 @@ impl SlotKeys {
         });
         for (number, keys) in rows {
             if !keys.is_empty() {
-                // The shard's own bits of the number do not matter.
+                // The bits that select the shard do not matter.
                 let slot = (number << self.shard_bits) as u16;
                 published.slots_in_use.note(slot, true);
             }
@@ -100,19 +99,19 @@ impl SlotKeys {
 }
 
 impl Db {
-    /// From now on, before the first key comes, it is known which keys belong to a slot.
+    /// Starts indexing keys by slot, before the first key is added.
     pub(crate) fn keep_slots(&mut self, shard_count: u16) {
         debug_assert!(self.is_empty());
         self.by_slot = Some(Box::new(SlotKeys::new(shard_count)));
         self.hooks |= IS_BY_SLOT;
     }
 
-    /// Whether it is known which keys belong to a slot.
+    /// True if keys are indexed by slot.
     pub(crate) fn keeps_slots(&self) -> bool {
         self.by_slot.is_some()
     }
 
-    /// A key is about to come into the table.
+    /// Prepares for the insertion of a key into the table.
     #[inline(never)]
     pub(super) fn note_entering(&mut self, hash: u64, key: &[u8]) {
         if self.keeps_images() {
@@ -125,7 +124,7 @@ impl Db {
         }
     }
 
-    /// An entry has just left the table.
+    /// Notes that an entry has just left the table.
     #[inline(never)]
     pub(super) fn note_left(&mut self, entry: EntryRef<'_, Object>) {
         if self.is_saving() {
@@ -143,7 +142,7 @@ impl Db {
         }
     }
 
-    /// Publishes which slots have keys in a database that has come to its place.
+    /// Publishes which slots have keys, for a database that has got its number.
     pub(super) fn publish_slots(&self) {
         self.published_of_own().slots_in_use.clear();
         if let Some(by_slot) = &self.by_slot {
@@ -151,13 +150,13 @@ impl Db {
         }
     }
 
-    /// How many keys a slot of this shard has, with those whose time has come but which have not been deleted yet.
+    /// Returns the number of keys in a slot of this shard, including expired ones that have not been deleted yet.
     pub(crate) fn keys_in_slot(&self, slot: u16) -> u64 {
         let row = self.by_slot.as_ref().and_then(|by_slot| by_slot.row(slot));
         row.map_or(0, |row| row.len() as u64)
     }
 
-    /// See [`Keyspace::walk_slot`](crate::keyspace::Keyspace::walk_slot).
+    /// Walks over a slot, see [`Keyspace::walk_slot`](crate::keyspace::Keyspace::walk_slot).
     pub(crate) fn walk_slot(
         &self,
         slot: u16,
@@ -182,7 +181,7 @@ impl Db {
         }
     }
 
-    /// How many entries walks over slots have looked at on this thread.
+    /// Returns how many entries walks over slots have examined on this thread.
     #[cfg(test)]
     pub(crate) fn looked_at(&self) -> u64 {
         LOOKED_AT.get()
@@ -199,7 +198,7 @@ impl Db {
             self.table.prefetch_matches(at);
         }
         for at in shorts.iter().flat_map(each) {
-            // It accepts none, so that it is shown all.
+            // The closure rejects every entry, so that it sees all.
             let found = self.table.find_by_hash(at, |entry| {
                 #[cfg(test)]
                 LOOKED_AT.set(LOOKED_AT.get() + 1);

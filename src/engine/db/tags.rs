@@ -1,20 +1,20 @@
-//! Which keys of a database have which tags.
+//! Tags of the keys of a database.
 //!
 //! ```text
 //! "user:7" ─▶ id 3 ─▶ the short hashes of its keys          an entry's words:  stale window | 3 | …
 //! ```
 //!
-//! A tag is known by a number, which stands in the entry of each key that has it ([`marks`](crate::marks)),
-//! and has the [short hashes](short_hash) of its keys in [`Parted`] rows: nine bytes for each key and tag, and a little
-//! more. To invalidate a tag is to take its name away: the number is void from then on, whatever the number of keys,
-//! and a look-up that finds a key with it says that there is none. What is tagged with that name later has another
-//! number. The keys are deleted in slices afterwards, and the number is given out again when nothing has it any more:
-//! no key, and no image that may be restored ([`Db::sweep_tags`]).
+//! A tag has a number, which is stored in the entry of each key that has the tag ([`marks`](crate::marks)), and
+//! keeps the [short hashes](short_hash) of its keys in [`Parted`] rows: nine bytes for each key and tag, and a
+//! little more. Invalidating a tag removes its name: its number is void from then on, however many keys have it,
+//! and a lookup that finds a key with it reports a miss. Keys tagged with that name later get another number. The
+//! keys are deleted in slices afterwards, and the number is reused once nothing refers to it any more: no key, and
+//! no image that may be restored ([`Db::sweep_tags`]).
 //!
-//! Invariant: a key is in the row of a tag if and only if its entry has the number. [`Db::insert`] and the like see to
-//! that, which are the only ways into the table and out of it. A database that is dropped, exchanged, or put in place
-//! of another one takes its tags with it. Without tags there is nothing, and no look at any entry but at a bit of its
-//! header.
+//! Invariant: a key is in the row of a tag if and only if its entry has the number. [`Db::insert`] and its kin, the
+//! only ways into the table and out of it, ensure that. A database that is dropped, swapped, or put in place of
+//! another one takes its tags with it. Without tags nothing is allocated, and only a bit of an entry's header is
+//! ever tested.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -37,7 +37,7 @@ pub(crate) type Ids = SmallVec<[u32; 8]>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     InForce,
-    /// The keys are gone for all who look, and are yet to be deleted. A snapshot whose cut came before still has them.
+    /// The keys are invisible, and yet to be deleted. A snapshot with an earlier cut still has them.
     Void {
         since_cut: bool,
     },
@@ -51,15 +51,15 @@ struct Tag {
     state: State,
 }
 
-/// See the module.
+/// The tags of a database, see the module.
 #[derive(Default)]
 pub(crate) struct Tags {
     ids: HashMap<Arc<[u8]>, u32>,
     tags: Vec<Tag>,
     free: Vec<u32>,
-    /// Whose keys are to be deleted.
+    /// Numbers of tags whose keys are to be deleted.
     void: VecDeque<u32>,
-    /// Numbers that lost their last key, some of which may have one again.
+    /// Numbers that lost their last key; some may have been given to a key again.
     idle: Vec<u32>,
 }
 
@@ -68,7 +68,7 @@ impl Tags {
         self.tags.get(id as usize)
     }
 
-    /// The number of a tag, a new one if it had none.
+    /// Returns the number of a tag, allocating one if it had none.
     fn intern(&mut self, name: &[u8]) -> u32 {
         if let Some(id) = self.ids.get(name) {
             return *id;
@@ -90,7 +90,7 @@ impl Tags {
             }
         };
         self.ids.insert(name, id);
-        // Perhaps no key comes to have it.
+        // Possibly no key will get it.
         self.idle.push(id);
         id
     }
@@ -102,7 +102,7 @@ impl Tags {
         }
     }
 
-    /// Whether that was the last key of the tag.
+    /// Removes a key from a tag. Returns whether it was the tag's last key.
     fn remove(&mut self, id: u32, short: u32) -> bool {
         let Some(tag) = self.tags.get_mut(id as usize) else {
             debug_assert!(false, "an entry has numbers that there are");
@@ -122,7 +122,7 @@ impl Tags {
             .is_some_and(|tag| matches!(tag.state, State::Void { .. }))
     }
 
-    /// Gives the numbers back that no key has.
+    /// Releases the numbers that no key has.
     fn sweep(&mut self) {
         for id in std::mem::take(&mut self.idle) {
             let Some(tag) = self.tags.get_mut(id as usize) else {
@@ -147,7 +147,7 @@ impl Tags {
     }
 }
 
-/// The marks of an entry for a snapshot; none if it had been invalidated before the cut.
+/// Returns the marks of an entry for a snapshot; None if it had been invalidated before the cut.
 pub(crate) fn marks_at_cut<'t>(
     tags: Option<&'t Tags>,
     entry: EntryRef<'_, Object>,
@@ -166,14 +166,14 @@ pub(crate) fn marks_at_cut<'t>(
     Some(marks)
 }
 
-/// Some keys of a tag that was invalidated.
+/// Some keys of an invalidated tag.
 pub(crate) struct VoidKeys {
     pub(crate) id: u32,
     pub(crate) shorts: SmallVec<[u32; 64]>,
 }
 
 impl Db {
-    /// Whether a tag of an entry was invalidated, so that the key is gone for all who look.
+    /// True if a tag of an entry was invalidated, so that the key is invisible.
     #[inline]
     pub(crate) fn is_invalidated(&self, entry: EntryRef<'_, Object>) -> bool {
         entry.has_words() && self.has_void_tag(entry)
@@ -185,7 +185,7 @@ impl Db {
         tags.is_some_and(|tags| !tags.void.is_empty() && tag_ids(entry).any(|id| tags.is_void(id)))
     }
 
-    /// A snapshot is cut: what was invalidated so far is not in it.
+    /// Notes the cut of a snapshot: keys invalidated so far are not in it.
     pub(crate) fn cut_tags(&mut self) {
         if let Some(tags) = &mut self.tags {
             for id in &tags.void {
@@ -194,7 +194,7 @@ impl Db {
         }
     }
 
-    /// The names of an entry's tags.
+    /// Returns the names of an entry's tags.
     pub(crate) fn tag_names<'t>(
         &'t self,
         entry: EntryRef<'t, Object>,
@@ -203,7 +203,7 @@ impl Db {
         tag_ids(entry).filter_map(move |id| Some(&*tags?.get(id)?.name))
     }
 
-    /// The numbers of tags, for an entry that is about to get them.
+    /// Returns the numbers of tags, allocating missing ones, for an entry that is about to get them.
     pub(crate) fn intern_tags<'n>(&mut self, names: impl Iterator<Item = &'n [u8]>) -> Ids {
         self.charged(|db| {
             db.sweep_tags();
@@ -219,7 +219,7 @@ impl Db {
         })
     }
 
-    /// The numbers of tags that there are.
+    /// Returns the numbers of those tags that exist.
     pub(crate) fn known_tags<'n>(&self, names: impl Iterator<Item = &'n [u8]>) -> Ids {
         let tags = self.tags.as_deref();
         names
@@ -227,7 +227,8 @@ impl Db {
             .collect()
     }
 
-    /// Gives the numbers and names back of tags that no key has. What may be restored could have one: then they stay.
+    /// Releases numbers and names of tags without keys, unless images are kept: a restored image could have such a
+    /// tag.
     pub(crate) fn sweep_tags(&mut self) {
         if self.keeps_images() {
             return;
@@ -240,7 +241,7 @@ impl Db {
         }
     }
 
-    /// The table, the part in a snapshot, and what is known of tags.
+    /// Returns the table, the part in a snapshot, and the tags.
     pub(crate) fn saving_parts(
         &mut self,
     ) -> (
@@ -252,7 +253,7 @@ impl Db {
         (&mut self.table, self.saving.as_deref_mut(), tags)
     }
 
-    /// Gives an entry other words.
+    /// Replaces the words of an entry.
     pub(crate) fn set_words(&mut self, place: Place, words: &[u32]) {
         let entry = self.at(place);
         if entry.words().eq(words.iter().copied()) {
@@ -266,7 +267,7 @@ impl Db {
         });
     }
 
-    /// An entry has come, or has got words.
+    /// Adds an entry, which is new or has got words, to its tags.
     #[cold]
     #[inline(never)]
     pub(super) fn note_tagged(&mut self, hash: u64, ids: &[u32]) {
@@ -276,7 +277,7 @@ impl Db {
         debug_assert!(ids.is_empty() || self.tags.is_some());
     }
 
-    /// An entry has left, or has other words.
+    /// Removes an entry, which was removed or has other words, from its tags.
     #[cold]
     #[inline(never)]
     pub(super) fn note_untagged(&mut self, hash: u64, ids: &[u32]) {
@@ -288,17 +289,17 @@ impl Db {
             any_idle |= tags.remove(*id, shorten(hash));
         }
         if any_idle {
-            // The background gives the name back.
+            // The background releases the name.
             self.published.next_deadline_ms.set(0);
         }
     }
 
-    /// The numbers in an entry's words.
+    /// Returns the numbers in an entry's words.
     pub(super) fn ids_of(entry: EntryRef<'_, Object>) -> Ids {
         tag_ids(entry).collect()
     }
 
-    /// How many keys have a tag, with those whose time has come but which have not been deleted yet.
+    /// Returns the number of keys with a tag, including expired ones that have not been deleted yet.
     pub(crate) fn tagged_count(&self, name: &[u8]) -> usize {
         let tag = self.tag(name);
         tag.map_or(0, |tag| tag.keys.len())
@@ -309,7 +310,7 @@ impl Db {
         tags.get(*tags.ids.get(name)?)
     }
 
-    /// Takes a tag's name away; its number, and how many keys had it.
+    /// Removes a tag's name. Returns its number and how many keys had it.
     pub(crate) fn invalidate_tag(&mut self, name: &[u8]) -> Option<(u32, usize)> {
         self.charged(|db| {
             let tags = db.tags.as_deref_mut()?;
@@ -322,7 +323,7 @@ impl Db {
         })
     }
 
-    /// Undoes that.
+    /// Undoes [`Db::invalidate_tag`].
     pub(crate) fn validate_tag(&mut self, id: u32) {
         self.charged(|db| {
             let Some(tags) = db.tags.as_deref_mut() else {
@@ -335,7 +336,7 @@ impl Db {
         });
     }
 
-    /// Keys that are to be deleted, so many at most; none if there are none left.
+    /// Returns at most `count` keys to delete; None if there are none left.
     pub(crate) fn void_keys(&mut self, count: usize) -> Option<VoidKeys> {
         loop {
             let tags = self.tags.as_deref_mut()?;
@@ -350,7 +351,7 @@ impl Db {
         }
     }
 
-    /// A key with this short hash that has a tag.
+    /// Finds a key with this short hash and this tag.
     pub(crate) fn find_tagged(&self, short: u32, id: u32) -> Option<Place> {
         let depth = self.table.depth();
         places(short_hash::known(short), depth).find_map(|at| {
@@ -361,7 +362,8 @@ impl Db {
         })
     }
 
-    /// A key is not where its tag says. That is a mistake in this file; it is not to keep the background busy for ever.
+    /// Handles a tag that lists a key which does not exist. That is a bug in this file; it must not keep the
+    /// background busy forever.
     pub(crate) fn forget_tagged(&mut self, short: u32, id: u32) {
         debug_assert!(false, "a tag knows keys that there are");
         if let Some(tags) = &mut self.tags {
@@ -369,8 +371,8 @@ impl Db {
         }
     }
 
-    /// Visits keys of a tag from a position on, so many or a few more, and returns the next position, 0 at the end. One
-    /// that has the tag from the first call to the last is visited exactly once.
+    /// Visits `count` keys of a tag, or slightly more, from a position on. Returns the next position, 0 at the end.
+    /// A key that has the tag from the first call to the last is visited exactly once.
     pub(crate) fn walk_tag(
         &self,
         name: &[u8],
@@ -387,7 +389,7 @@ impl Db {
         let depth = self.table.depth();
         let at_all = |short: &u32| places(short_hash::known(*short), depth);
         for at in shorts.iter().flat_map(at_all) {
-            // It accepts none, so that it is shown all.
+            // The closure rejects every entry, so that it sees all.
             let found = self.table.find_by_hash(at, |entry| {
                 let is_meant = is_at(self.seed.hash(entry.key()), at, depth);
                 if is_meant && tag_ids(entry).any(|other| other == id) {

@@ -1,5 +1,5 @@
-//! Which key of a database goes next under a policy of order: from the front of the queue, or by the hand. See
-//! [`order`](super::order).
+//! The choice of a database's next key to evict under an ordering policy: from the front of the queue, or by the
+//! hand. See [`order`](super::order).
 
 use super::order::{
     FRONT_MAX, Order, ROUNDS_MAX, Rules, SETTLED_PER_INSERT, SLOTS_PER_EVICTION, SMALL_BIT, USES,
@@ -12,7 +12,7 @@ use basalt_core::structures::ghost::Ghost;
 use basalt_core::structures::table::Place;
 
 impl Db {
-    /// From now on keys are ordered by other rules, or not at all.
+    /// Orders keys by other rules from now on, or not at all.
     pub(crate) fn set_order(&mut self, rules: Option<Rules>) {
         match (&mut self.order, rules) {
             (Some(order), rules) => {
@@ -32,7 +32,7 @@ impl Db {
         }
     }
 
-    /// Sees to it that the queue does not grow without bounds while nothing is evicted; for each key that comes.
+    /// Keeps the queue from growing without bounds while nothing is evicted; called for each insertion.
     pub(crate) fn settle_queue(&mut self) {
         for _ in 0..SETTLED_PER_INSERT {
             let keys = self.table.len();
@@ -49,11 +49,11 @@ impl Db {
         }
     }
 
-    /// The key of a hash from the queue, of which some bits are known, with its bits and the whole hash, if it still
-    /// stands there.
+    /// Returns the key in the queue with a partially known hash, with its bits and the whole hash, if it is still
+    /// in the queue.
     ///
-    /// Two keys that cannot be told apart, each with a word in the queue, come in any order. One that has left the
-    /// queue must not hide another one that has not, which would stay for ever.
+    /// Two indistinguishable keys, each with a word in the queue, are found in any order. One that has left the
+    /// queue must not hide one that has not, which would stay forever.
     fn queued(&self, known: u64) -> Option<(Place, u8, u64)> {
         let seed = self.seed();
         for passed in 0.. {
@@ -74,14 +74,14 @@ impl Db {
         None
     }
 
-    /// The key that goes next; none if there is no order, or no candidate was found.
+    /// Returns the next key to evict; None if there is no order, or no candidate was found.
     pub(super) fn choose_by_order(&mut self, published: &Published) -> Option<Place> {
         let keys = self.table.len();
         let order = self.order.as_mut()?;
         let rules = order.rules?;
         order.fit_ghosts(keys);
         let candidates = self.evictable_count(rules.volatile_only);
-        // Where there are few keys, the newest is not to go for the next one either.
+        // With few keys, the newest must not be evicted for the next one either.
         let small_max = (candidates * rules.share_percent / 100).max(1);
         let found = self.choose_from_queue(rules, published, |queue| {
             queue > small_max || queue >= candidates
@@ -99,7 +99,7 @@ impl Db {
         self.choose_oldest(rules, published)
     }
 
-    /// Fetches into the cache what the first keys of the queue will be looked at for.
+    /// Prefetches the memory read for the first keys of the queue.
     pub(super) fn prefetch_front(&self, count: usize) {
         let Some(order) = &self.order else {
             return;
@@ -113,7 +113,7 @@ impl Db {
         }
     }
 
-    /// Takes the key at the front out of the queue: its place, its bits and its hash.
+    /// Takes the key at the front out of the queue. Returns its place, its bits and its hash.
     fn pop_queued(&mut self) -> Option<(Place, u8, u64)> {
         let word = self.order.as_mut()?.small.pop()?;
         let (place, bits, hash) = self.queued(short_hash::known(word))?;
@@ -122,7 +122,7 @@ impl Db {
         Some((place, bits, hash))
     }
 
-    /// Looks at the front of the queue while it `is_due`, given its length.
+    /// Examines the front of the queue while `is_due` holds for its length.
     fn choose_from_queue(
         &mut self,
         rules: Rules,
@@ -149,8 +149,8 @@ impl Db {
         None
     }
 
-    /// The key that has been in the queue for the longest time, used or not: where nothing else is found, a key that
-    /// has just come is not to go before it.
+    /// Returns the key that has been in the queue longest, used or not: if nothing else is found, a new key must
+    /// not be evicted before it.
     fn choose_oldest(&mut self, rules: Rules, published: &Published) -> Option<Place> {
         for _ in 0..FRONT_MAX {
             let (place, bits, hash) = self.pop_queued()?;
@@ -163,7 +163,7 @@ impl Db {
         None
     }
 
-    /// Moves the hand on to a key of the main part that goes; the least useful on the way, if all are in use.
+    /// Advances the hand to a key of the main part to evict; the least useful on the way, if all are in use.
     fn choose_by_hand(&mut self, rules: Rules) -> Option<Place> {
         let order = self.order.as_mut()?;
         let mut found = None;

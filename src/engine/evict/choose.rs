@@ -1,4 +1,4 @@
-//! Which key of a database goes next.
+//! The choice of a database's next key to evict.
 
 use super::Policy;
 use super::order::{HELD_BIT, VOLATILE_BIT};
@@ -8,17 +8,17 @@ use basalt_core::base::random::Random;
 use basalt_core::structures::table::Place;
 use basalt_core::structures::wheel;
 
-/// Keys drawn at random to find one that may go, before all are gone through for one.
+/// Random keys sampled to find an evictable one, before the table is searched.
 const DRAWS_MAX: usize = 32;
 
-/// Items of one slot of the wheel that are compared.
+/// Items of one wheel slot that are compared.
 const WHEEL_LOOKS: usize = 16;
 
-/// Items taken from the wheel to find one that still stands for a key.
+/// Items taken from the wheel to find one that still refers to a key.
 const WHEEL_ITEMS_MAX: usize = 256;
 
 impl Db {
-    /// The place of the key that a policy lets go next, if there is one.
+    /// Returns the place of the next key to evict under a policy, if there is one.
     pub(super) fn choose(
         &mut self,
         policy: Policy,
@@ -41,7 +41,7 @@ impl Db {
         }
     }
 
-    /// Any key that is no held lock and has the bits that are `wanted`.
+    /// Returns any key that is no held lock and has the `wanted` bits.
     fn draw(&mut self, random: &mut Random, wanted: u8) -> Option<Place> {
         if self.evictable_count(wanted & VOLATILE_BIT != 0) == 0 {
             return None;
@@ -55,7 +55,7 @@ impl Db {
             }
             first.get_or_insert(place);
         }
-        // So few of them, then, that going round the table from a key drawn at random is what finds one.
+        // They are so rare that going round the table from a random key is the way to find one.
         let hash = self.hash_of(self.table.at(first?));
         let (cursor, mut found) = (self.table.cursor_at(hash), None);
         self.table.sweep(cursor, self.table.len(), |place, bits| {
@@ -65,10 +65,10 @@ impl Db {
         found
     }
 
-    /// A key of which the deadline is sooner than most others', with its item of the wheel gone.
+    /// Takes a key whose deadline is sooner than most others', and removes its item from the wheel.
     ///
-    /// The item found may have been armed for another deadline, of a key that had the same name before or of this key
-    /// before it was given more time. Then it is armed anew and says nothing of how soon the key's time is up.
+    /// The item found may have been armed for another deadline, of a former key with the same name or of this key
+    /// before its deadline was extended. Then it is armed again and says nothing about how soon the key expires.
     fn take_soonest(&mut self, random: &mut Random) -> Option<Place> {
         let mut kept = Vec::new();
         let mut found = None;
@@ -87,7 +87,7 @@ impl Db {
                 }
                 next_ms = next_due(entry);
                 let due_ms = [entry.deadline().map(gone_at), next_ms];
-                // Fields with deadlines are no reason for the key to go.
+                // Field deadlines are no reason to evict the key.
                 is_due = entry.deadline().is_some()
                     && (due_ms.into_iter().flatten())
                         .any(|due_ms| self.wheel.was_armed_for(&taken, due_ms));

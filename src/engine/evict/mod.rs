@@ -1,17 +1,17 @@
-//! Making room: which keys go when memory is full, and when.
+//! Eviction: which keys are evicted when memory is full, and when.
 //!
-//! A shard that has used up its part of the [`budget`] pays at once for what it put in: a few evictions for each entry
-//! that a command made, more for large ones, so that no command takes long. What it still owes then is paid with the
-//! commands that follow and by the background, in slices. Keys whose time has come go first.
+//! A shard that has used up its part of the [`budget`] pays at once for what it added: a few evictions for each
+//! entry that a command made, more for large ones, so that no command takes long. The rest of its debt is paid with
+//! the following commands and by the background, in slices. Expired keys are deleted first.
 //!
-//! Which key goes is the matter of the database, by [`Policy`].
+//! The database chooses the key to evict, by [`Policy`].
 //!
-//! A database that has a share of memory (`maxmemory-db`) is paid for in the same way, from its own keys and before
-//! anything else: what each shard takes for it is compared with what the shard was granted of that share.
+//! A database with a share of memory (`maxmemory-db`) is paid for in the same way, from its own keys and before
+//! anything else: each shard's usage for it is compared with the shard's grant of that share.
 //!
-//! Invariants: a key is evicted only while its shard takes more than it was granted, in all or for the key's database;
-//! nothing is evicted for want of memory in all while flushed databases are still being freed; a command is refused
-//! only if nothing can be evicted in any shard, or in any shard of the database whose share is used up.
+//! Invariants: a key is evicted only while its shard exceeds its grant, of all memory or of the key's database's
+//! share; nothing is evicted for the limit of all memory while flushed databases are still being freed; a command
+//! is refused only if nothing can be evicted in any shard, or in any shard of the database whose share is used up.
 
 pub mod budget;
 mod by_order;
@@ -31,35 +31,35 @@ use basalt_core::structures::table::Place;
 use budget::{Budget, Pool, Whose};
 use order::Rules;
 
-/// Why a command that may grow is refused.
+/// The reason why a command that may allocate is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Full {
-    /// The data take all memory that there is for them, and nothing can be evicted.
+    /// The data uses all memory available for it, and nothing can be evicted.
     Memory,
-    /// The database of this number has used up its share, and nothing can be evicted from it.
+    /// The database with this number has used up its share, and nothing can be evicted from it.
     Share(usize),
 }
 
-/// What goes when memory is full.
+/// The eviction policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Policy {
-    /// Nothing: commands that may grow are refused.
+    /// Evicts nothing: commands that may allocate are refused.
     #[default]
     NoEviction,
-    /// What was not used of late.
+    /// Evicts keys that were not used recently.
     AllkeysLru,
-    /// What is used seldom.
+    /// Evicts keys that are used rarely.
     AllkeysLfu,
-    /// Any key.
+    /// Evicts random keys.
     AllkeysRandom,
-    /// What was not used of late, of the keys with a deadline.
+    /// Evicts keys that were not used recently, among the keys with a deadline.
     VolatileLru,
-    /// What is used seldom, of the keys with a deadline.
+    /// Evicts keys that are used rarely, among the keys with a deadline.
     VolatileLfu,
-    /// Any key with a deadline.
+    /// Evicts random keys with a deadline.
     VolatileRandom,
-    /// The key with the soonest deadline.
+    /// Evicts the key with the soonest deadline.
     VolatileTtl,
 }
 
@@ -82,12 +82,12 @@ impl Policy {
             .unwrap_or_default()
     }
 
-    /// Whether anything may go at all.
+    /// True if anything may be evicted at all.
     pub fn evicts(self) -> bool {
         self != Policy::NoEviction
     }
 
-    /// Whether only keys with a deadline may go.
+    /// True if only keys with a deadline may be evicted.
     pub fn is_volatile_only(self) -> bool {
         matches!(
             self,
@@ -102,25 +102,25 @@ impl Policy {
 /// Evictions for each key that a command names.
 const EVICTIONS_PER_KEY: usize = 3;
 
-/// A command that put in more pays one eviction more for so many bytes.
+/// Bytes of debt for which a command pays one more eviction.
 const BYTES_PER_EVICTION: i64 = 1024;
 
-/// Evictions that one command pays at most.
+/// Maximum number of evictions paid by one command.
 const EVICTIONS_PER_COMMAND_MAX: usize = 1024;
 
-/// Keys of which the lines are fetched before the first of them is looked at.
+/// Keys whose lines are prefetched before the first of them is read.
 const FETCHED_AHEAD: usize = 12;
 
 /// Evictions in one slice of the background.
 const EVICTIONS_PER_SLICE: usize = 128;
 
 impl Engine {
-    /// Says which budget this shard lives on.
+    /// Sets the budget of this shard.
     pub fn set_budget(&mut self, budget: Arc<Budget>) {
         self.budget = budget;
     }
 
-    /// The budget that this shard lives on.
+    /// Returns the budget of this shard.
     pub fn budget(&self) -> &Arc<Budget> {
         &self.budget
     }
@@ -133,14 +133,14 @@ impl Engine {
         self.published.account(whose).debt_bytes()
     }
 
-    /// Takes what is free of a pool, for what the shard owes and so many bytes more.
+    /// Draws free bytes from a pool, for the shard's debt and `more` bytes.
     fn draw(&self, whose: Whose, more: i64) {
         let needed = self.debt(whose) + more;
         self.pool(whose).draw(&self.published, needed);
     }
 
-    /// Before a command that may make the shard grow, in this database: whether there is no room but for what can be
-    /// made.
+    /// True if the shard has no unused grant left for a command that may allocate in this database, so that memory
+    /// has to be found first.
     #[inline]
     pub fn lacks_room(&self, db: usize) -> bool {
         self.published.debt_bytes() >= 0 || self.lacks_share(db)
@@ -151,8 +151,8 @@ impl Engine {
         self.published.is_sharing() && self.published.dbs[db].debt_bytes() >= 0
     }
 
-    /// Before a command that may make the shard grow, in this database: refuses it if there is no room, and none can be
-    /// made.
+    /// Frees memory before a command that may allocate in this database. Errs if there is none and none can be
+    /// freed.
     #[inline]
     pub fn make_room(&mut self, db: usize, now: Now) -> Result<(), Full> {
         if self.lacks_share(db) && !self.find_room(Some(db), now) {
@@ -164,8 +164,8 @@ impl Engine {
         Ok(())
     }
 
-    /// For a command that is under way and about to add to another database than its client's: refuses it if that has
-    /// used up its share and nothing can be evicted from it. Nothing is evicted yet, as the command is not done.
+    /// Checks a running command that is about to add to another database than its client's: errs if that has used
+    /// up its share and nothing can be evicted from it. Nothing is evicted yet, as the command is not done.
     pub fn check_share(&self, db: usize) -> Result<(), Full> {
         if !self.lacks_share(db) || self.rest.is_loading() {
             return Ok(());
@@ -181,13 +181,13 @@ impl Engine {
         }
     }
 
-    /// After such a command: whether it put in more than was granted.
+    /// True if the shard exceeds its grants, to be checked after a command that may allocate.
     #[inline]
     pub fn owes(&self) -> bool {
         self.published.owes()
     }
 
-    /// After such a command, which named so many keys: pays for what it put in.
+    /// Pays for what such a command, which named `keys` keys, has added.
     #[inline]
     pub fn pay(&mut self, now: Now, keys: usize) {
         if self.published.owes() {
@@ -195,7 +195,7 @@ impl Engine {
         }
     }
 
-    /// The databases that this shard takes more for than it was granted of their shares.
+    /// Returns the databases for which this shard exceeds its grant of their shares.
     fn dbs_in_debt(&self) -> SmallVec<[usize; 2]> {
         match self.published.is_sharing() {
             true => (0..self.dbs_end)
@@ -214,12 +214,12 @@ impl Engine {
         self.draw(whose, 1);
         self.keep_order();
         if self.debt(whose) < 0 {
-            // What is free because a buffer just went is needed again for the next one: while the data alone are above
-            // the limit and nothing can be evicted, it is no room.
+            // Memory that is free because a buffer was just freed is needed for the next buffer: while the data
+            // alone exceeds the limit and nothing can be evicted, it does not count.
             return !self.budget.policy().evicts() || !self.budget.is_full(whose);
         }
         if whose.is_none() && self.budget.is_freeing() {
-            // Who comes after this one waits, if that is not enough.
+            // If that is not enough, the next commands wait.
             self.budget.note_debts();
             return true;
         }
@@ -231,14 +231,14 @@ impl Engine {
         if self.must_evict(whose, now) {
             self.evict_some(whose, now, 1);
         }
-        // A shard that owes nothing may still not add anything, if no shard can pay what others owe.
+        // A shard without debt may still not add anything, if no shard can pay what others owe.
         self.debt(whose) < 0 || !self.budget.is_full(whose)
     }
 
-    /// Begins to remember in which order keys come, once that matters, or stops.
+    /// Starts recording the order in which keys arrive once that matters, or stops it.
     pub fn keep_order(&mut self) {
         let wanted = Rules::of(self.budget.policy(), self.budget.is_by_size());
-        // An order that was begun goes on as long as its policy and the limit stand.
+        // An order, once begun, is kept as long as its policy and the limit stay.
         let is_due =
             self.budget.limits_anything() && (self.order.is_some() || self.budget.is_scarce());
         let rules = wanted.filter(|_| is_due);
@@ -262,14 +262,14 @@ impl Engine {
 
     fn pay_to(&mut self, whose: Whose, now: Now, keys: usize) {
         if self.debt(whose) > 0 && self.must_evict(whose, now) {
-            // First of all: a command that puts in something large would give up just that, if its shard has little
+            // Spread first: a command that adds something large would evict just that, if its shard has little
             // else.
             self.budget.spread(self.pool(whose), &self.published);
             self.evict_some(whose, now, keys);
         }
     }
 
-    /// Looks for room that no shard uses; whether the shard still owes something, for which keys can go.
+    /// Draws memory that no shard uses. Returns whether the shard is still in debt and keys can be evicted for it.
     fn must_evict(&mut self, whose: Whose, now: Now) -> bool {
         self.draw(whose, 0);
         self.keep_order();
@@ -284,12 +284,12 @@ impl Engine {
         }
         self.budget.note_unsettled(pool);
         self.budget.assess_at(now.unix_ms);
-        // What other shards had too much may be free by now.
+        // Memory that other shards had in excess may be free by now.
         pool.draw(&self.published, debt);
         true
     }
 
-    /// Pays as much as is fair for a command that named so many keys.
+    /// Pays a fair amount for a command that named `keys` keys.
     fn evict_some(&mut self, whose: Whose, now: Now, keys: usize) {
         let debt = self.debt(whose);
         if debt <= 0 {
@@ -301,7 +301,7 @@ impl Engine {
         self.evict(whose, now, evictions.min(EVICTIONS_PER_COMMAND_MAX));
     }
 
-    /// Pays some of what the shard owes; true if it still owes something and can pay.
+    /// Pays some of the shard's debt. Returns true if it is still in debt and can pay.
     pub fn evict_slice(&mut self, now: Now) -> bool {
         let mut more = false;
         for db in self.dbs_in_debt() {
@@ -323,15 +323,15 @@ impl Engine {
         could_pay && self.debt(whose) > 0
     }
 
-    /// Evicts keys, of all databases or of one, until the shard takes no more than it was granted, so many at most;
-    /// false if there are none. A few go ahead of need, so that what they have to be fetched for is waited for once. If
-    /// the last of them was so large that far more is paid than was owed, others who owe have the rest.
+    /// Evicts up to `evictions_max` keys, of all databases or of one, until the shard is within its grant. Returns
+    /// false if there are none. A few are evicted ahead of need, so that the cache misses for them are waited for
+    /// once. If the last one was so large that far more is freed than was owed, other shards in debt get the rest.
     fn evict(&mut self, whose: Whose, now: Now, evictions_max: usize) -> bool {
         let waits = whose.is_none() && self.budget.is_freeing();
         if waits || self.rest.is_loading() {
             return false;
         }
-        // 0 asks the background to tidy up, which takes too long for here.
+        // 0 asks the background to clean up, which takes too long here.
         let due_ms = self.published.next_deadline_ms.get();
         if due_ms != 0 && due_ms <= now.unix_ms && self.debt(whose) > 0 {
             self.expire_slice(now);
@@ -349,7 +349,7 @@ impl Engine {
         }
         for _ in 0..evictions_max {
             let debt = self.debt(whose);
-            // Large ones are not worth to be gone ahead of need.
+            // Large ones are not worth evicting ahead of need.
             if debt <= -ahead || (debt <= 0 && freed > ahead) {
                 break;
             }
@@ -375,13 +375,13 @@ impl Engine {
         true
     }
 
-    /// Parts of the budget move to where keys are evicted, `trade` bytes for as many that went. Not for a key that is
-    /// larger than a few of those: the other shard would give up as large a one for a small part of it, and so on from
-    /// shard to shard. What is as large was asked of shards by their size.
+    /// Moves grants to where keys are evicted, `trade` bytes for as many evicted. Not for a key that is larger than
+    /// a few trades: the other shard would evict an equally large one for a small part of it, and so on from shard
+    /// to shard. Such an amount was asked of shards by their size.
     fn trade(&mut self, whose: Whose, freed: i64, trade: i64) {
         let at = whose.map_or(0, |db| db + 1);
         if self.untraded_bytes.len() <= at {
-            // Of databases with shares; no key pays for it.
+            // Needed for databases with shares; not charged to the data.
             account::apart(|| self.untraded_bytes.resize(at + 1, 0));
         }
         let untraded = &mut self.untraded_bytes[at];
@@ -396,7 +396,7 @@ impl Engine {
         }
     }
 
-    /// The database and the place of the key that goes next, of all databases or of one.
+    /// Returns the database and the place of the next key to evict, of all databases or of one.
     fn choose(&mut self, whose: Whose, policy: Policy) -> Option<(usize, Place)> {
         let index = match whose {
             Some(db) => db,
@@ -413,8 +413,8 @@ impl Engine {
         Some((index, place))
     }
 
-    /// The database that the next key goes from: one that is over its share and has such keys, or else each as often as
-    /// it has candidates.
+    /// Returns the database to evict the next key from: one that exceeds its share and has candidates, or else a
+    /// random one with a probability proportional to its candidates.
     fn draw_db(&mut self, policy: Policy) -> Option<usize> {
         let volatile_only = policy.is_volatile_only();
         let candidates = |db: &Db| db.evictable_count(volatile_only);
@@ -463,7 +463,7 @@ impl Engine {
         self.watches.key_changed(index, entry.key(), stamp);
         self.published.dbs[index].evicted.add(1);
         let trash = db.charged(|db| {
-            // Where memory is scarce, the wheel is not to remember keys that are gone.
+            // Where memory is scarce, the wheel must not keep items of keys that are gone.
             db.disarm(place);
             db.delete(place)
         });
@@ -474,8 +474,8 @@ impl Engine {
         }
     }
 
-    /// Gives back what a database without keys still takes: a few KiB, which count where a small limit is shared by
-    /// many shards.
+    /// Frees the remaining memory of a database without keys: a few KiB, which matter where a small limit is shared
+    /// by many shards.
     #[cold]
     fn drop_empty(&mut self, index: usize) {
         let before = account::charged_bytes();

@@ -1,90 +1,90 @@
-//! In which order keys go under the LRU and LFU policies: S3-FIFO, fitted onto the table.
+//! The order of eviction under the LRU and LFU policies: S3-FIFO, adapted to the table.
 //!
-//! A new key stands in a small queue at first. If it was not used by the time it comes to the front, it goes, and only
-//! eight bits of its hash are remembered; most keys of most workloads are used once, and this is how little they get.
-//! If it was used, it belongs to the main part. There a hand goes round the table in hash order: a key that was used
-//! since the hand last came by is spared once for each use, up to three; one that was not goes. So a scan passes
-//! through the small queue, and what is used often stays.
+//! A new key starts in a small queue. If it was not used by the time it reaches the front, it is evicted, and only
+//! eight bits of its hash are remembered; most keys of most workloads are used once, and this is how little they
+//! cost. If it was used, it moves to the main part. There a clock hand goes round the table in hash order: a key
+//! that was used since the hand last passed is spared once for each use, up to three; an unused one is evicted. So
+//! a scan passes through the small queue, and frequently used keys stay.
 //!
 //! ```text
-//!                 used ┌──▶ main: the table itself, a hand goes round ──▶ gone
+//!                 used ┌──▶ main: the table itself, a hand goes round ──▶ evicted
 //! new ──▶ small queue ─┤
-//!  ▲                   └──▶ gone, its fingerprint noted ──┐
-//!  └────────────── comes again: counts as used ───────────┘
+//!  ▲                   └──▶ evicted, its fingerprint noted ──┐
+//!  └────────────── comes again: counts as used ──────────────┘
 //! ```
 //!
-//! Whatever is known of its name, a key that comes goes through the queue: the hand could stand just before it, and in
-//! the main part it would be gone as soon as it is written. A key whose fingerprint is noted counts as used once. Under
-//! the policies for keys with deadlines, a key comes when it gets its deadline.
+//! A key that is added goes through the queue even if its fingerprint is known: the hand could be just before it,
+//! and in the main part it would be evicted as soon as it is written. A key with a known fingerprint counts as used
+//! once. Under the policies for keys with deadlines, a key is added when it gets its deadline.
 //!
-//! All that a key takes for it are seven bits in its slot, which are there anyway:
+//! The state of a key is seven bits in its slot, which exist anyway:
 //!
 //! ```text
 //! bits 0-1 uses, counted by the table | 2 in the small queue | 3 has a deadline | 4-5 size class | 6 held lock
 //! ```
 //!
-//! and beside that 4 bytes for each key in the queue, a tenth or a fifth of all, and a byte for each of the ghosts,
-//! which are half as many as keys. The [`Queue`] knows which of its words stand for keys that are gone. The hand
-//! reads seven slots in a line and no entry but the one that goes.
+//! and in addition 4 bytes for each key in the queue, a tenth or a fifth of all, and a byte for each of the ghosts,
+//! which are half as many as keys. The [`Queue`] knows which of its words refer to keys that are gone. The hand
+//! reads seven slots in a line, and no entry except the one that is evicted.
 //!
-//! With the size rule, a key that is larger than twice, eight times, 32 times the average counts one, two, three uses
-//! less: more keys find room, at the cost of some bytes that would have been hit.
+//! With the size rule, a key that is larger than twice, eight times, 32 times the average counts one, two, three
+//! uses less: more keys fit, at the cost of some bytes that would have been hit.
 //!
-//! An order begins when memory becomes scarce. What is in the table by then belongs to the main part, which is what the
-//! bits say if they were never written.
+//! An order begins when memory becomes scarce. Keys already in the table belong to the main part, which is what the
+//! bits mean if they were never written.
 
 use super::Policy;
 use super::queue::Queue;
 use crate::published::Published;
 use basalt_core::structures::ghost::Ghost;
 
-/// Uses since the hand came by.
+/// Uses since the hand last passed.
 pub(super) const USES: u8 = 3;
-/// The key stands in the small queue.
+/// The key is in the small queue.
 pub(crate) const SMALL_BIT: u8 = 1 << 2;
 /// The key has a deadline.
 pub(crate) const VOLATILE_BIT: u8 = 1 << 3;
-/// The key is a lock that is held: it never goes for want of memory.
+/// The key is a held lock and never evicted.
 pub(crate) const HELD_BIT: u8 = 1 << 6;
 const CLASS_SHIFT: u32 = 4;
 const CLASS: u8 = 3 << CLASS_SHIFT;
 
-/// Slots that the hand passes for one eviction before the best seen so far goes.
+/// Slots that the hand passes for one eviction before the best candidate so far is evicted.
 pub(super) const SLOTS_PER_EVICTION: usize = 256;
 
-/// How often that many are tried if there is no candidate among them.
+/// Number of such rounds if there is no candidate.
 pub(super) const ROUNDS_MAX: usize = 4;
 
-/// Keys looked at from the front of the queue for one eviction.
+/// Keys examined from the front of the queue for one eviction.
 pub(super) const FRONT_MAX: usize = 64;
 
-/// The queue may hold this many keys more than half of all.
+/// Number of keys by which the queue may exceed half of all keys.
 const QUEUE_SLACK: usize = 256;
 
-/// Keys that leave a queue which is too long, for each that comes.
+/// Keys that leave an overlong queue, for each insertion.
 pub(super) const SETTLED_PER_INSERT: usize = 2;
 
-/// Ghosts for each 100 keys.
+/// Ghosts per 100 keys.
 const GHOSTS_PERCENT: usize = 50;
 
-/// What a policy asks of the order.
+/// The parameters of a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rules {
-    /// Only keys with a deadline go.
+    /// Only keys with a deadline are evicted.
     pub(super) volatile_only: bool,
-    /// Percent of keys that stand in the small queue.
+    /// Percentage of keys in the small queue.
     pub(super) share_percent: usize,
-    /// Larger values go earlier.
+    /// Larger values are evicted earlier.
     pub(super) by_size: bool,
 }
 
 impl Rules {
-    /// Whether a key with these bits may go.
+    /// True if a key with these bits may be evicted.
     pub(super) fn may_go(self, bits: u8) -> bool {
         bits & HELD_BIT == 0 && (!self.volatile_only || bits & VOLATILE_BIT != 0)
     }
 
-    /// The rules of a policy, if it is one of order.
+    /// Returns the rules of a policy, if it is an ordering one.
     pub(super) fn of(policy: Policy, by_size: bool) -> Option<Rules> {
         let share_percent = match policy {
             Policy::AllkeysLru | Policy::VolatileLru => 20,
@@ -99,19 +99,19 @@ impl Rules {
     }
 }
 
-/// See the module.
+/// The eviction order of a database, see the module.
 #[derive(Default)]
 pub(crate) struct Order {
-    /// None: the policy is another one now, and the queue is being emptied.
+    /// None: the policy has changed, and the queue is being emptied.
     pub(super) rules: Option<Rules>,
-    /// New keys, the oldest in front.
+    /// New keys, the oldest at the front.
     pub(super) small: Queue,
     pub(super) hand: u64,
     pub(super) ghost: Ghost,
 }
 
 impl Order {
-    /// The access bits of a key that was not there before; it has `bits` already.
+    /// Returns the access bits for a key that did not exist before; `bits` are already set.
     pub(crate) fn note_new(&mut self, hash: u64, bits: u8, class: u8, published: &Published) -> u8 {
         let Some(rules) = self.rules else {
             return bits;
@@ -123,8 +123,8 @@ impl Order {
         self.enter(hash, bits, published)
     }
 
-    /// The access bits of a key that does not stand in the queue and may be new to the order: from now on it does, if
-    /// the policy may let it go at all.
+    /// Returns the access bits for a key that is not in the queue and may be new to the order. Adds it to the
+    /// queue, if the policy may evict it at all.
     pub(crate) fn enter(&mut self, hash: u64, bits: u8, published: &Published) -> u8 {
         let may_go = |rules: Rules| !rules.volatile_only || bits & VOLATILE_BIT != 0;
         if !self.rules.is_some_and(may_go) {
@@ -139,22 +139,22 @@ impl Order {
         bits
     }
 
-    /// A key that stands in the queue leaves the table.
+    /// Notes that a key in the queue leaves the table.
     pub(crate) fn depart(&mut self, hash: u64) {
         self.small.depart(hash);
     }
 
-    /// Whether only keys with a deadline are kept in order.
+    /// True if only keys with a deadline are ordered.
     pub(crate) fn is_volatile_only(&self) -> bool {
         self.rules.is_some_and(|rules| rules.volatile_only)
     }
 
-    /// Fetches into the cache what [`Order::note_new`] will look at.
+    /// Prefetches the memory that [`Order::note_new`] reads.
     pub(crate) fn prefetch_new(&self, hash: u64) {
         self.ghost.prefetch(hash);
     }
 
-    /// Keys that the queue may hold out of so many before some of them settle.
+    /// Returns the maximum length of the queue for a number of keys; beyond it some of them leave.
     pub(super) fn queue_max(&self, keys: usize) -> usize {
         match self.rules {
             Some(_) => keys / 2 + QUEUE_SLACK,
@@ -162,13 +162,13 @@ impl Order {
         }
     }
 
-    /// Where the hand stands.
+    /// Returns the position of the hand.
     #[cfg(test)]
     pub(super) fn hand(&self) -> u64 {
         self.hand
     }
 
-    /// Whether the size of values matters.
+    /// True if the size of values matters.
     pub(crate) fn is_by_size(&self) -> bool {
         self.rules.is_some_and(|rules| rules.by_size)
     }
@@ -176,14 +176,14 @@ impl Order {
     pub(super) fn fit_ghosts(&mut self, keys: usize) {
         let wanted = keys * GHOSTS_PERCENT / 100;
         let has = self.ghost.capacity();
-        // Within a quarter, or a bucket, it is good enough.
+        // Within a quarter, or a bucket, is close enough.
         if wanted.abs_diff(has) > has / 4 + 8 {
             self.ghost.resize(wanted);
         }
     }
 }
 
-/// Bits with another size class, for an entry of so many bytes in a shard that takes `used` for so many keys.
+/// Returns the size class of an entry of `bytes` bytes in a shard that uses `used` bytes for `keys` keys.
 pub(crate) fn size_class(bytes: usize, used: i64, keys: usize) -> u8 {
     let (whole, average) = (
         (bytes as u64).saturating_mul(keys as u64),
@@ -197,12 +197,12 @@ pub(crate) fn size_class(bytes: usize, used: i64, keys: usize) -> u8 {
     }
 }
 
-/// Bits of an entry that has this size class from now on.
+/// Returns the bits with another size class.
 pub(crate) fn with_class(bits: u8, class: u8) -> u8 {
     bits & !CLASS | class << CLASS_SHIFT
 }
 
-/// Uses less what is taken off for size.
+/// Returns the uses, reduced by the size class.
 pub(super) fn worth(bits: u8) -> i8 {
     (bits & USES) as i8 - ((bits & CLASS) >> CLASS_SHIFT) as i8
 }

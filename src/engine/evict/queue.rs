@@ -1,22 +1,22 @@
-//! The queue of new keys: a [short hash](crate::short_hash) for each, the oldest in front.
+//! The queue of new keys: a [short hash](crate::short_hash) for each, the oldest at the front.
 //!
-//! A key that is deleted, or that expires, leaves its word behind, as its place in the queue is not known. A key that
-//! comes under the same name meanwhile has a word of its own, further behind, and must not go when the word of
-//! the first one comes to the front. So the hash of a key that leaves is noted as *departed*, and the front passes over
-//! the oldest word of each departed hash:
+//! A key that is deleted or expires leaves its word behind, as its position in the queue is not known. A new key of
+//! the same name has a word of its own, further behind, and must not be evicted when the first word reaches the
+//! front. So the hash of a key that leaves is recorded as *departed*, and the front skips the oldest word of each
+//! departed hash:
 //!
 //! ```text
-//! SET a, DEL a, SET a     front ▶ a b c a      departed: a      the first word of a stands for nothing
+//! SET a, DEL a, SET a     front ▶ a b c a      departed: a      the first word of a refers to no key
 //! ```
 //!
-//! Invariant: of each short hash there are as many words as keys that stand in the queue and departures together. So a
-//! word that no departure claims stands for a key that is there and was there when the word came. (Two keys with one
-//! short hash, which are one pair in 2^32, may change places.)
+//! Invariant: of each short hash there are as many words as keys in the queue and departures together. So a word
+//! without a departure refers to a key that exists and existed when the word was added. (Two keys with one short
+//! hash, one pair in 2^32, may be swapped.)
 //!
-//! Words that stand for nothing could pile up where names come and go faster than keys are evicted. Once they are more
-//! than a quarter of the others, the queue is *sifted*, a few words for each departure: words move from the old part
-//! to the sifted one, or go with their departure. What departs meanwhile is noted apart, because a word of it that has
-//! been sifted already is older than any that is still to be looked at.
+//! Words that refer to no key could pile up where names come and go faster than keys are evicted. Once they are
+//! more than a quarter of the others, the queue is *sifted*, a few words for each departure: words move from the
+//! old part to the sifted one, or are dropped with their departure. Departures meanwhile are recorded separately,
+//! because a word for one of them that has been sifted already is older than any that is still to be examined.
 //!
 //! ```text
 //! front ▶ sifted ◀─ to be sifted (rest, then the first of words) │ came since ◀ end
@@ -26,29 +26,29 @@ use crate::short_hash::shorten;
 use basalt_core::structures::fifo::Fifo;
 use basalt_core::structures::parted::Parted;
 
-/// Departures for each key in the queue at which sifting begins: one for so many.
+/// Sifting begins at one departure for this many keys in the queue.
 const KEYS_PER_DEPARTURE: usize = 4;
 
-/// Departures beside those.
+/// Departures allowed beyond that.
 const DEPARTED_SLACK: usize = 64;
 
-/// Words that are sifted for each departure.
+/// Words sifted for each departure.
 const SIFTED_PER_DEPARTURE: usize = 8;
 
-/// Words of departed keys that are passed over at once.
+/// Words of departed keys that are skipped in one call.
 const PASSED_MAX: usize = 1024;
 
-/// See the module.
+/// The queue of new keys, see the module.
 pub(super) struct Queue {
-    /// The oldest words. While the queue is sifted, those that are done.
+    /// The oldest words; while sifting, those that are done.
     sifted: Fifo,
     /// Words that have yet to be sifted, older than all in `words`.
     rest: Fifo,
     /// The newest words.
     words: Fifo,
-    /// Words in `words` that have yet to be sifted.
+    /// Number of words in `words` that have yet to be sifted.
     unsifted: usize,
-    /// Hashes of keys that left before their words came to the front.
+    /// Hashes of keys that left before their words reached the front.
     departed: Parted<u32>,
     /// Hashes of keys that left since sifting began.
     departed_since: Parted<u32>,
@@ -68,7 +68,7 @@ impl Default for Queue {
 }
 
 impl Queue {
-    /// How many keys stand in the queue.
+    /// Returns the number of keys in the queue.
     pub(super) fn len(&self) -> usize {
         self.words() - self.departed.len() - self.departed_since.len()
     }
@@ -81,7 +81,7 @@ impl Queue {
         self.unsifted > 0 || !self.rest.is_empty()
     }
 
-    /// The word so many places from the front, whether a key stands for it or not.
+    /// Returns the word at an index from the front, whether or not it refers to a key.
     pub(super) fn get(&self, index: usize) -> Option<u32> {
         let mut index = index;
         for part in [&self.sifted, &self.rest, &self.words] {
@@ -93,12 +93,12 @@ impl Queue {
         None
     }
 
-    /// A key comes, with this hash.
+    /// Adds a key with this hash.
     pub(super) fn push(&mut self, hash: u64) {
         self.words.push(shorten(hash));
     }
 
-    /// A key that stands in the queue leaves the table, or the queue, before its turn.
+    /// Notes that a key leaves the table, or the queue, before its turn.
     pub(super) fn depart(&mut self, hash: u64) {
         match self.is_sifting() {
             true => self.departed_since.push(shorten(hash)),
@@ -126,7 +126,7 @@ impl Queue {
         self.end_sifting();
     }
 
-    /// The oldest word that has yet to be sifted.
+    /// Removes and returns the oldest word that has yet to be sifted.
     fn pop_unsifted(&mut self) -> Option<u32> {
         if let Some(word) = self.rest.pop() {
             return Some(word);
@@ -135,7 +135,7 @@ impl Queue {
         self.words.pop()
     }
 
-    /// Once all words have been sifted, what departed meanwhile is what has departed.
+    /// Once all words have been sifted, makes the departures since then the current ones.
     fn end_sifting(&mut self) {
         if !self.is_sifting() && !self.departed_since.is_empty() {
             debug_assert!(self.departed.is_empty(), "each had a word that was sifted");
@@ -143,8 +143,8 @@ impl Queue {
         }
     }
 
-    /// Takes out the word of the key that has stood in the queue for the longest time. None may also mean that a great
-    /// many keys departed from the front: the next call goes on behind them.
+    /// Removes the word of the key that has been in the queue longest. None may also mean that a great many keys
+    /// departed from the front: the next call continues behind them.
     pub(super) fn pop(&mut self) -> Option<u32> {
         for _ in 0..PASSED_MAX {
             let is_sifting = self.is_sifting();
@@ -153,7 +153,7 @@ impl Queue {
                 None if is_sifting => (self.pop_unsifted()?, false),
                 None => (self.words.pop()?, false),
             };
-            // Of words that are alike the oldest is the one that departed first.
+            // Of equal words the oldest is the one that departed first.
             let has_departed = !is_sifted && self.departed.remove(word)
                 || is_sifting && self.departed_since.remove(word);
             self.end_sifting();
@@ -171,13 +171,13 @@ mod tests {
     use basalt_core::base::random::Random;
     use std::collections::HashMap;
 
-    /// The hash of a name: what makes a short hash of it is its number.
+    /// Returns a hash whose short hash is the number `name`.
     fn hash(name: u32) -> u64 {
         u64::from(name >> 16) << 48 | u64::from(name & 0xffff)
     }
 
-    /// Names come, leave and come again by chance, and the oldest is taken out now and then, beside a list that is
-    /// searched for each key that leaves.
+    /// Adds, removes and re-adds random names, and takes out the oldest from time to time, next to a model list
+    /// that is searched for each key that leaves.
     fn compare(names: u64, keys_max: usize, leaving_percent: u64, seed: u64) -> usize {
         let mut random = Random::new(seed);
         let (mut queue, mut model) = (Queue::default(), Vec::<(u32, u32)>::new());

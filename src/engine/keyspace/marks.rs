@@ -1,4 +1,4 @@
-//! Stale windows and tags of keys, as handlers see them.
+//! Stale windows and tags of keys, as handlers access them.
 
 use smallvec::SmallVec;
 
@@ -10,16 +10,16 @@ use crate::value::Object;
 use basalt_core::structures::entry::{Entry, EntryRef};
 use basalt_core::structures::table::Place;
 
-/// A key has as many tags as one can have.
+/// Error: the key would have more than the maximum number of tags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooManyTags;
 
-/// What becomes of a key's marks when an edit makes a new entry of it.
+/// The marks that a key keeps when an edit replaces its entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kept {
     /// The stale window, which belongs to the deadline.
     Window,
-    /// All of them.
+    /// All marks.
     All,
 }
 
@@ -33,20 +33,20 @@ impl Keyspace<'_> {
         db.expect("a place implies a database")
     }
 
-    /// Whether a tag of the key at a place was invalidated.
+    /// True if a tag of the key at `place` was invalidated.
     #[cold]
     pub(super) fn is_invalidated(&self, place: Place) -> bool {
         self.db().is_invalidated(self.entry(place))
     }
 
-    /// Whether the key at a place is past its fresh time.
+    /// True if the key at `place` is past its fresh time.
     #[inline]
     pub fn is_stale(&self, place: Place) -> bool {
         let entry = self.entry(place);
         entry.has_words() && marks::is_stale(entry, self.now)
     }
 
-    /// The names of the tags of the key at a place.
+    /// Returns the names of the tags of the key at `place`.
     pub fn tags(&self, place: Place) -> Vec<Box<[u8]>> {
         let entry = self.entry(place);
         match entry.has_words() {
@@ -55,19 +55,19 @@ impl Keyspace<'_> {
         }
     }
 
-    /// The stale window of a key that was looked up before, in milliseconds.
+    /// Returns the stale window of a key that was looked up before, in milliseconds.
     pub fn stale_ms_of(&self, key: &Key<'_>) -> u32 {
         let place = self.db().find(key);
         place.map_or(0, |place| marks::stale_ms(self.entry(place)))
     }
 
-    /// The names of the tags of a key that was looked up before.
+    /// Returns the names of the tags of a key that was looked up before.
     pub fn tags_of(&self, key: &Key<'_>) -> Vec<Box<[u8]>> {
         let place = self.db().find(key);
         place.map_or_else(Vec::new, |place| self.tags(place))
     }
 
-    /// Gives a key that was just stored these marks, in place of those that it has.
+    /// Replaces the marks of a key that was just stored.
     pub fn set_marks(&mut self, key: &Key<'_>, marks: &Marks<'_>) {
         let db = self.db_mut();
         let Some(place) = db.find(key) else {
@@ -83,7 +83,7 @@ impl Keyspace<'_> {
         db.set_words(place, &words);
     }
 
-    /// Says for how long the key at a place counts as stale before its time is over, in milliseconds; 0: never.
+    /// Sets how long before its expiry the key at `place` counts as stale, in milliseconds; 0: never.
     pub fn set_stale_ms(&mut self, place: Place, stale_ms: u32) {
         let mut words: SmallVec<[u32; 8]> = self.entry(place).words().collect();
         match words.first_mut() {
@@ -96,7 +96,7 @@ impl Keyspace<'_> {
         self.db_mut().set_words(place, &words);
     }
 
-    /// Gives the key at a place further tags; how many it did not have.
+    /// Adds tags to the key at `place`. Returns how many it did not have.
     pub fn add_tags<'n>(
         &mut self,
         place: Place,
@@ -124,7 +124,7 @@ impl Keyspace<'_> {
         Ok(added)
     }
 
-    /// Takes tags away from the key at a place; how many it had.
+    /// Removes tags from the key at `place`. Returns how many it had.
     pub fn remove_tags<'n>(
         &mut self,
         place: Place,
@@ -144,13 +144,13 @@ impl Keyspace<'_> {
         removed
     }
 
-    /// How many keys have a tag.
+    /// Returns the number of keys with a tag.
     pub fn tagged_count(&self, name: &[u8]) -> usize {
         let db = self.engine.db(self.db);
         db.map_or(0, |db| db.tagged_count(name))
     }
 
-    /// Visits keys of a tag, see [`Db::walk_tag`]; those that are gone are left out.
+    /// Visits keys of a tag, see [`Db::walk_tag`]; expired keys are left out.
     pub fn walk_tag(
         &self,
         name: &[u8],
@@ -169,12 +169,12 @@ impl Keyspace<'_> {
         })
     }
 
-    /// Gives an entry that is about to take the place of another one the marks of that one.
+    /// Copies the marks of the entry at `place` to an entry that is about to replace it.
     pub fn inherit_marks(&self, place: Place, entry: &mut Entry<Object>) {
         inherit(self.entry(place), entry, Kept::All);
     }
 
-    /// A key that was stored under another name or elsewhere gets the tags that it had there.
+    /// Gives a key that was stored under another name or elsewhere the tags that it had there.
     pub fn restore_tags(&mut self, key: &Key<'_>, tags: &[Box<[u8]>]) {
         if tags.is_empty() {
             return;
@@ -187,7 +187,7 @@ impl Keyspace<'_> {
     }
 }
 
-/// Gives an entry marks of another one in the same database.
+/// Copies marks of another entry in the same database to an entry.
 #[cold]
 pub(super) fn inherit(from: EntryRef<'_, Object>, to: &mut Entry<Object>, kept: Kept) {
     let mut words: SmallVec<[u32; 8]> = from.words().collect();
@@ -200,7 +200,7 @@ pub(super) fn inherit(from: EntryRef<'_, Object>, to: &mut Entry<Object>, kept: 
     to.set_words(words.into_iter());
 }
 
-/// Takes the tags away from an entry that leaves its database, in which alone their numbers mean something.
+/// Removes the tags of an entry that leaves its database, as their numbers are valid only there.
 #[cold]
 pub(super) fn without_tags(entry: &mut Entry<Object>) {
     let window = entry.view().words().next().filter(|window| *window > 0);

@@ -1,7 +1,7 @@
-//! A database of one shard at one moment: what handlers look keys up in and change them through.
+//! A database of one shard at one time: the interface through which handlers look keys up and change them.
 //!
-//! Every look-up first deletes the key if its time has come, so handlers never meet an expired key. Mutations charge
-//! the shard's memory; recording an effect stays with the handler, which knows the event's name.
+//! Every lookup first deletes the key if it has expired, so handlers never see an expired key. Mutations charge the
+//! shard's memory; recording an effect is left to the handler, which knows the event's name.
 
 pub mod marks;
 mod telling;
@@ -24,25 +24,25 @@ use basalt_core::structures::entry::{Entry, EntryRef, Value};
 use basalt_core::structures::table::Place;
 use marks::{Kept, inherit, without_tags};
 
-/// The key holds another type than the command works on.
+/// Error: the key holds another type than the command works on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WrongType;
 
-/// What becomes of a key's deadline when its value is replaced.
+/// The treatment of a key's deadline when its value is replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deadline {
-    /// None from now on.
+    /// Removes the deadline.
     Clear,
-    /// Stays as it is.
+    /// Keeps the deadline.
     Keep,
-    /// At a Unix time in milliseconds.
+    /// Sets a deadline, as Unix time in milliseconds.
     At(u64),
 }
 
 /// The access bits that count uses.
 const USE_BITS: u8 = 3;
 
-/// See the module.
+/// A database at one time, see the module.
 pub struct Keyspace<'e> {
     engine: &'e mut Engine,
     db: usize,
@@ -60,26 +60,26 @@ impl<'e> Keyspace<'e> {
         }
     }
 
-    /// The keyspace without leaving traces in the access bits (CLIENT NO-TOUCH, OBJECT, TYPE …).
+    /// Returns the keyspace in a mode that leaves no traces in the access bits (CLIENT NO-TOUCH, OBJECT, TYPE …).
     pub fn untouched(mut self) -> Keyspace<'e> {
         self.touches = false;
         self
     }
 
-    /// The moment.
+    /// Returns the time of the command.
     pub fn now(&self) -> Now {
         self.now
     }
 
-    /// Whether a deadline that is about to be given lies in the past, so that the key goes at once; never while data
-    /// are loaded, as what follows may take it away again, nor while there is a primary, which says when it goes.
+    /// True if a deadline to be set has passed, so that the key is deleted at once. Never true during loading, as
+    /// later records may remove the deadline, nor with a primary, which decides about deletion.
     pub fn is_past(&self, deadline_ms: u64) -> bool {
         let rest = &self.engine.rest;
         deadline_ms <= self.now.unix_ms && !rest.is_loading() && !rest.follows()
     }
 
-    /// Elements with deadlines up to this are not there any more: none while data are loaded, as what follows may take
-    /// a deadline away again, and none for a primary.
+    /// Returns the time up to which elements with deadlines are expired: 0 while data are loaded, as later records
+    /// may remove a deadline again, and 0 for commands of a primary.
     #[inline]
     pub fn elements_due_ms(&self) -> u64 {
         let engine = &self.engine;
@@ -89,12 +89,12 @@ impl<'e> Keyspace<'e> {
         }
     }
 
-    /// The number of the database.
+    /// Returns the number of the database.
     pub fn db_index(&self) -> usize {
         self.db
     }
 
-    /// The shard behind it.
+    /// Returns the shard.
     pub fn engine(&mut self) -> &mut Engine {
         self.engine
     }
@@ -118,12 +118,12 @@ impl<'e> Keyspace<'e> {
         Some(place)
     }
 
-    /// Where a key lies, be it due or not: for DEBUG.
+    /// Finds a key whether or not it has expired, for DEBUG.
     pub fn find_as_it_lies(&self, key: &Key<'_>) -> Option<Place> {
         self.engine.dbs[self.db].as_deref()?.find(key)
     }
 
-    /// As [`Keyspace::find`], of a key with a stale window or tags.
+    /// Completes [`Keyspace::find`] for a key with a stale window or tags.
     #[cold]
     #[inline(never)]
     fn find_marked(&mut self, key: &Key<'_>, place: Place) -> Option<Place> {
@@ -142,7 +142,7 @@ impl<'e> Keyspace<'e> {
         Some(place)
     }
 
-    /// Deletes a key of which a tag was invalidated. Where there is a primary, one that only reads leaves it to the
+    /// Deletes a key with an invalidated tag. With a primary, a command that only reads leaves it to the
     /// background.
     #[cold]
     fn drop_invalidated(&mut self, place: Place) -> Option<Place> {
@@ -153,8 +153,8 @@ impl<'e> Keyspace<'e> {
         None
     }
 
-    /// Deletes what is due at a place, or some of it; the place, if something is left there that is not due. While
-    /// expiry rests, a command that only reads leaves it where it is.
+    /// Deletes the expired part of the entry at `place`, or some of it. Returns the place if anything unexpired is
+    /// left. While expiry is suspended, a command that only reads leaves it where it is.
     #[cold]
     fn expire(&mut self, place: Place) -> Option<Place> {
         let now_ms = self.now.unix_ms;
@@ -167,7 +167,7 @@ impl<'e> Keyspace<'e> {
             if is_over(self.entry(place), now_ms) {
                 return None;
             }
-            // Some of its fields are due, which are not shown.
+            // Some of its fields have expired and are not shown.
             if rest.follows() {
                 return Some(place);
             }
@@ -178,7 +178,7 @@ impl<'e> Keyspace<'e> {
         (!gone).then_some(place)
     }
 
-    /// Looks a key up for a command that reads it: counts a hit or a miss.
+    /// Looks a key up for a command that reads it; counts a hit or a miss.
     pub fn find_read(&mut self, key: &Key<'_>) -> Option<Place> {
         let place = self.find_unnoticed(key);
         if place.is_none() {
@@ -188,7 +188,7 @@ impl<'e> Keyspace<'e> {
         place
     }
 
-    /// Looks a key up and counts a hit or a miss; a miss is no event (OBJECT).
+    /// Looks a key up and counts a hit or a miss; a miss raises no event (OBJECT).
     pub fn find_unnoticed(&mut self, key: &Key<'_>) -> Option<Place> {
         let place = self.find(key);
         self.engine.note_look_ups(self.db);
@@ -219,7 +219,7 @@ impl<'e> Keyspace<'e> {
         place
     }
 
-    /// The entry at a place.
+    /// Returns the entry at `place`.
     pub fn entry(&self, place: Place) -> EntryRef<'_, Object> {
         self.engine.dbs[self.db]
             .as_deref()
@@ -227,23 +227,23 @@ impl<'e> Keyspace<'e> {
             .at(place)
     }
 
-    /// Bytes that the entry at a place takes, with its share of the table.
+    /// Returns the bytes of the entry at `place`, with its share of the table.
     pub fn memory_bytes(&self, place: Place) -> usize {
         const TABLE_BYTES_PER_KEY: usize = 12;
         entry_bytes(self.entry(place)) + TABLE_BYTES_PER_KEY
     }
 
-    /// Type and encoding of the entry at a place.
+    /// Returns type and encoding of the entry at `place`.
     pub fn kind(&self, place: Place) -> Kind {
         Kind(self.entry(place).kind())
     }
 
-    /// The string at a place.
+    /// Returns the string at `place`.
     pub fn text(&self, place: Place) -> Result<Text<'_>, WrongType> {
         Text::of(self.entry(place)).ok_or(WrongType)
     }
 
-    /// Length of a string that was looked up; 0 without one.
+    /// Returns the length of a string that was looked up; 0 without one.
     #[inline]
     pub fn text_len(&self, found: Option<Place>) -> Result<usize, WrongType> {
         match found {
@@ -296,9 +296,9 @@ impl<'e> Keyspace<'e> {
         }
     }
 
-    /// Access to an entry whose value is about to change; what it allocates is charged to the shard, and an object
-    /// learns what it takes. Whatever leaves `change` with memory of its own, a reply above all, must have been
-    /// allocated under [`account::apart`], or else the shard would go on paying for it.
+    /// Edits an entry's value; allocations are charged to the shard, and an object's size is recorded. Anything
+    /// that leaves `change` with memory of its own, above all a reply, must be allocated under [`account::apart`],
+    /// or the shard would be charged for it forever.
     ///
     /// [`account::apart`]: basalt_core::alloc::account::apart
     pub fn edit<R>(&mut self, place: Place, change: impl FnOnce(&mut Entry<Object>) -> R) -> R {
@@ -308,7 +308,7 @@ impl<'e> Keyspace<'e> {
             .edit(place, change)
     }
 
-    /// Stores a new entry under a key that a look-up just did not find.
+    /// Stores a new entry under a key that a lookup has just not found.
     pub fn create(&mut self, key: &Key<'_>, make: impl FnOnce() -> Entry<Object>) -> Place {
         let db = self.engine.db_or_create(self.db, self.now);
         let place = db.charged(|db| {
@@ -322,7 +322,7 @@ impl<'e> Keyspace<'e> {
         place
     }
 
-    /// Tells the clients that want to know that a key was not there before.
+    /// Notifies interested clients that a key is new.
     #[inline]
     fn note_new(&mut self, key: &Key<'_>) {
         self.engine.published.used_at_ms.set(self.now.unix_ms);
@@ -342,8 +342,8 @@ impl<'e> Keyspace<'e> {
         }
     }
 
-    /// Stores a string under a key, in the encoding that Redis would choose, replacing whatever is there.
-    /// `found` is what a look-up of this key just said.
+    /// Stores a string under a key, in the encoding that Redis would choose, replacing whatever is there. `found`
+    /// is the result of a lookup of this key just before.
     pub fn put_text<'v>(
         &mut self,
         key: &Key<'_>,
@@ -386,7 +386,7 @@ impl<'e> Keyspace<'e> {
         });
     }
 
-    /// Stores a long string as the block that it came in, for which no shard pays yet.
+    /// Stores a long string as the block that it came in, which is not charged to any shard yet.
     #[cold]
     #[inline(never)]
     fn put_block(
@@ -440,8 +440,8 @@ impl<'e> Keyspace<'e> {
         });
     }
 
-    /// Changes a string's bytes in place, after it grew with zeros to at least `len_min` of them. No key counts as an
-    /// empty string, and the result reports `raw`. The deadline stays.
+    /// Changes a string's bytes in place, after extending it with zeros to at least `len_min` bytes. A missing key
+    /// counts as an empty string, and the result reports `raw`. The deadline stays.
     pub fn edit_text<R>(
         &mut self,
         key: &Key<'_>,
@@ -454,7 +454,7 @@ impl<'e> Keyspace<'e> {
             let place = found.unwrap_or_else(|| {
                 db.insert(key.hash, Entry::bytes(Kind::RAW.0, key.bytes, b"", None))
             });
-            // The image may share a block: the next line sees to that.
+            // The image may share a block, which the next lines unshare.
             db.save(place, Sharing::Allowed);
             let len_before = db.text_len(place);
             let mut entry = db.table.edit(place);
@@ -477,13 +477,13 @@ impl<'e> Keyspace<'e> {
         result
     }
 
-    /// The string under a key that was looked up before in this command, without counting or touching.
+    /// Returns the string under a key that was looked up before in this command, without counting or touching.
     pub fn peek_text(&self, key: &Key<'_>) -> Option<Text<'_>> {
         let db = self.engine.db(self.db)?;
         Text::of(db.at(db.find(key)?))
     }
 
-    /// Stores a string that reports `raw`, as commands that edit strings leave them.
+    /// Stores a string that reports `raw`, as commands that edit strings do.
     pub fn put_raw(
         &mut self,
         key: &Key<'_>,
@@ -496,7 +496,7 @@ impl<'e> Keyspace<'e> {
         });
     }
 
-    /// Stores an entry made elsewhere (RENAME, COPY, MOVE, RESTORE), whose key and deadline are right already.
+    /// Stores an entry made elsewhere (RENAME, COPY, MOVE, RESTORE) that already has its key and deadline.
     pub fn put_entry(&mut self, key: &Key<'_>, found: Option<Place>, entry: Entry<Object>) {
         let deadline = entry
             .view()
@@ -505,7 +505,7 @@ impl<'e> Keyspace<'e> {
         self.put_with(key, found, deadline, move |_| entry);
     }
 
-    /// As [`Keyspace::put_keeping`] of a value that replaces another one.
+    /// Stores a value that replaces another one, see [`Keyspace::put_keeping`].
     fn put_with(
         &mut self,
         key: &Key<'_>,
@@ -516,7 +516,7 @@ impl<'e> Keyspace<'e> {
         self.put_keeping(key, found, deadline, Kept::Window, make);
     }
 
-    /// Stores an entry. Where the deadline is kept, so are these marks.
+    /// Stores an entry. Where the deadline is kept, `marks` are kept as well.
     fn put_keeping(
         &mut self,
         key: &Key<'_>,
@@ -554,7 +554,7 @@ impl<'e> Keyspace<'e> {
         self.engine.discard(self.db, trash);
     }
 
-    /// A key got a deadline, perhaps: on a replica it matters who gave it.
+    /// Notes that a client may have set a deadline: on a replica its origin matters.
     #[inline]
     fn note_deadline(&mut self, key: &Key<'_>, deadline: Deadline) {
         if let Deadline::At(at_ms) = deadline
@@ -565,7 +565,7 @@ impl<'e> Keyspace<'e> {
         }
     }
 
-    /// Gives a key another deadline, or none.
+    /// Sets or removes the deadline of a key.
     pub fn set_deadline(&mut self, key: &Key<'_>, place: Place, deadline: Option<u64>) {
         let db = self
             .engine
@@ -586,8 +586,8 @@ impl<'e> Keyspace<'e> {
         self.engine.discard(self.db, trash);
     }
 
-    /// Takes the entry at a place out of the database, to put it elsewhere; its memory is no longer charged here and
-    /// [`Keyspace::adopt`] charges it to the shard that gets it. Its tags go with the database: see
+    /// Removes the entry at `place` from the database, to store it elsewhere; its memory is no longer charged here,
+    /// and [`Keyspace::adopt`] charges it to the shard that gets it. Its tags stay with the database: see
     /// [`Keyspace::tags`].
     pub fn take(&mut self, place: Place) -> Entry<Object> {
         self.engine.leaves(self.db, place);
@@ -606,12 +606,12 @@ impl<'e> Keyspace<'e> {
         entry
     }
 
-    /// Charges bytes to the database and the shard, or takes them back, when negative.
+    /// Charges bytes to the database and the shard, or credits them if negative.
     fn add_used(&mut self, bytes: i64) {
         self.engine.db_or_create(self.db, self.now).add_used(bytes);
     }
 
-    /// A copy of the entry at a place, with key and deadline, for [`Keyspace::adopt`]; not charged to anybody yet.
+    /// Returns a copy of the entry at `place` for [`Keyspace::adopt`], with key and deadline; not charged yet.
     pub fn duplicate(&self, place: Place) -> Entry<Object> {
         let entry = self.entry(place);
         let (kind, key, deadline) = (entry.kind(), entry.key(), entry.deadline());
@@ -628,26 +628,26 @@ impl<'e> Keyspace<'e> {
         copy
     }
 
-    /// How often the entry at a place was used since eviction last aged it: 0 to 3.
+    /// Returns how often the entry at `place` was used since eviction last aged it: 0 to 3.
     pub fn uses(&self, place: Place) -> u8 {
         let db = self.engine.db(self.db).expect("a place implies a database");
         db.table().bits(place) & USE_BITS
     }
 
-    /// How often the samples of the server say that a key was used of late; 0 if they do not know it.
+    /// Returns the recent uses of a key as estimated by the server's samples; 0 if unknown.
     pub fn sampled_uses(&self, key: &Key<'_>) -> u64 {
         self.engine.hot_counts.of(key.hash)
     }
 
-    /// For how long none of the keys that lie with this one was used, and so neither was this one, in milliseconds. The
-    /// access bits count uses and hold no time.
+    /// Returns a lower bound of a key's idle time in milliseconds: the time since any key of its shard was used.
+    /// The access bits count uses and hold no time.
     pub fn idle_ms_min(&self) -> u64 {
         self.now
             .unix_ms
             .saturating_sub(self.engine.published.used_at_ms.get())
     }
 
-    /// Remembers what another server knew of the access to a key, until it is used here.
+    /// Stores another server's access data of a key, until the key is used here.
     pub fn restore_access(&mut self, key: &Key<'_>, access: Access) {
         let Some(db) = self.engine.db_mut(self.db) else {
             return;
@@ -661,15 +661,15 @@ impl<'e> Keyspace<'e> {
         }
     }
 
-    /// What [`Keyspace::restore_access`] remembers of a key that has not been used since.
+    /// Returns the access data from [`Keyspace::restore_access`] of a key that has not been used since.
     pub fn restored_access(&self, key: &Key<'_>, place: Place) -> Option<Access> {
         let db = self.engine.db(self.db)?;
         db.restored_access
             .of(key.hash, db.table.bits(place) & USE_BITS)
     }
 
-    /// Stores an entry that [`Keyspace::take`] or [`Keyspace::duplicate`] handed out, perhaps under another key or in
-    /// another shard. To eviction the key is a new one, also where it replaces another.
+    /// Stores an entry from [`Keyspace::take`] or [`Keyspace::duplicate`], perhaps under another key or in another
+    /// shard. Eviction treats the key as new, also where it replaces another.
     pub fn adopt(&mut self, key: &Key<'_>, found: Option<Place>, entry: Entry<Object>) {
         self.put_detached(key, found, entry);
         if let (Some(place), Some(db)) = (found, self.engine.db_mut(self.db)) {
@@ -677,7 +677,7 @@ impl<'e> Keyspace<'e> {
         }
     }
 
-    /// Stores an entry for which no shard pays yet.
+    /// Stores an entry that is not charged to any shard yet.
     fn put_detached(&mut self, key: &Key<'_>, found: Option<Place>, entry: Entry<Object>) {
         self.add_used(entry_bytes(entry.view()) as i64);
         let entry = if entry.view().key() == key.bytes {
@@ -698,25 +698,25 @@ impl<'e> Keyspace<'e> {
         }
     }
 
-    /// Deletes a collection that a change has left without an element that is not due.
+    /// Deletes a collection that a change has left without an unexpired element.
     pub fn delete_over(&mut self, place: Place) {
         self.engine.log_left_due(self.db, place, self.now);
         self.delete(place);
     }
 
-    /// Deletes a collection that the change recorded last has emptied, and records that it is gone.
+    /// Deletes a collection that the most recently recorded change has emptied, and records that it is gone.
     pub fn delete_emptied(&mut self, key: &Key<'_>, place: Place) {
         self.delete(place);
         self.followed(key.bytes, Event::DEL);
     }
 
-    /// A client wanted a key gone that is not there: who loads it must not store what was read before.
+    /// Notes a client's deletion of a missing key: a loader must not store data read before.
     #[inline]
     pub fn missed_deletion(&mut self, key: &[u8]) {
         self.engine.waiters.key_changed(self.db, key);
     }
 
-    /// Records what happened to a key as a part of a change that counts elsewhere.
+    /// Records an event for a key as a part of a change that is counted elsewhere.
     pub fn followed(&mut self, key: &[u8], event: Event) {
         self.engine.effects.followed(self.db, key, event);
         self.key_changed(key);
@@ -729,14 +729,14 @@ impl<'e> Keyspace<'e> {
         self.key_changed(key);
     }
 
-    /// Records a change beside a key's data: in what the groups of a stream have read. As in Redis, that is none to
-    /// clients that watch the key or cache it.
+    /// Records a change beside a key's data: in the read state of a stream's groups. As in Redis, clients that
+    /// watch or cache the key are not notified.
     pub fn wrote_beside(&mut self, key: &[u8], event: Event) {
         self.engine.published.dirty.add(1);
         self.noted_beside(key, event);
     }
 
-    /// Records a change beside a key's data that a snapshot would not be worth: a pending entry was shown again.
+    /// Records a change beside a key's data that does not count for snapshots: a pending entry's redelivery.
     pub fn noted_beside(&mut self, key: &[u8], event: Event) {
         self.engine.effects.wrote_beside(self.db, key, event);
         self.engine.waiters.key_changed(self.db, key);
@@ -744,25 +744,25 @@ impl<'e> Keyspace<'e> {
         self.engine.watches.key_touched(self.db, key, stamp);
     }
 
-    /// Tells the clients that wait for a key or watch it.
+    /// Notifies the clients that wait for a key or watch it.
     fn key_changed(&mut self, key: &[u8]) {
         self.engine.waiters.key_changed(self.db, key);
         let stamp = self.engine.effects.stamp();
         self.engine.watches.key_changed(self.db, key, stamp);
     }
 
-    /// Keys in this database.
+    /// Returns the number of keys in this database.
     pub fn len(&self) -> usize {
         self.engine.db(self.db).map_or(0, super::db::Db::len)
     }
 
-    /// Whether this database holds no keys.
+    /// True if this database holds no keys.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many keys a hash slot has here, with those whose time has come but which have not been deleted yet. Looks at
-    /// none of them. Only where slots are kept, see [`Engine::keep_slots`]; 0 if another shard has the slot.
+    /// Returns the number of keys in a hash slot, including expired ones not deleted yet, without reading them.
+    /// Only where keys are kept by slot, see [`Engine::keep_slots`]; 0 if another shard owns the slot.
     pub fn keys_in_slot(&self, slot: u16) -> u64 {
         match self.engine.has_slot(slot) {
             true => (self.engine.db(self.db)).map_or(0, |db| db.keys_in_slot(slot)),
@@ -770,19 +770,19 @@ impl<'e> Keyspace<'e> {
         }
     }
 
-    /// How many keys there are for clients to see: without those of slots that are on their way to here.
+    /// Returns the number of keys visible to clients: without those of slots that are being imported.
     pub fn shown_len(&self) -> usize {
         let coming = self.engine.coming.iter();
         let hidden: u64 = coming.map(|slot| self.keys_in_slot(*slot)).sum();
         self.len().saturating_sub(hidden as usize)
     }
 
-    /// Visits `budget` keys of a hash slot, or a few more, from a position on, and returns the next position, 0 at the
-    /// end: a walk begins with 0, and any number is safe. Keys whose time has come are among them, as Redis has it.
+    /// Visits `budget` keys of a hash slot, or slightly more, from a position on. Returns the next position, 0 at
+    /// the end: a walk begins with 0, and any number is safe. Expired keys are included, as in Redis.
     ///
-    /// Keys come in the order of their [short hashes](super::short_hash), whatever happens to the table meanwhile: one
-    /// that is there from the first call to the last is visited exactly once. Of other slots' keys only those are
-    /// looked at whose short hash is one of this slot's, one in some millions.
+    /// Keys come in the order of their [short hashes](super::short_hash), whatever happens to the table meanwhile:
+    /// a key that exists from the first call to the last is visited exactly once. Of other slots' keys only those
+    /// are read that share a short hash with a key of this slot, one in some millions.
     pub fn walk_slot(
         &self,
         slot: u16,

@@ -1,4 +1,5 @@
-//! What is told of changes beside the change itself: which fields of a hash it was, and that a value was replaced.
+//! Notifications about a change in addition to the change itself: which hash fields changed, and that a value was
+//! replaced.
 
 use super::Keyspace;
 use crate::Key;
@@ -22,12 +23,13 @@ impl Keyspace<'_> {
         }
     }
 
-    /// Whether [`Keyspace::wrote_fields`] wants to know the names.
+    /// True if [`Keyspace::wrote_fields`] uses the names.
     pub fn wants_fields(&self) -> bool {
         self.engine.effects.interest().wants_elements()
     }
 
-    /// The value of a key that was found is about to be replaced as a whole by one of this type; that is recorded next.
+    /// Records that the value of an existing key is about to be replaced as a whole by one of this type; the
+    /// replacement is recorded next.
     #[inline]
     pub fn overwrites(&mut self, key: &Key<'_>, found: Option<Place>, data_type: DataType) {
         if let Some(place) = found
@@ -37,8 +39,8 @@ impl Keyspace<'_> {
         }
     }
 
-    /// Tells the clients that want to know that a key's value is deleted and another one put in its place, where that
-    /// is so: the key is a new one, as if it had not been there before.
+    /// Notifies interested clients that a key's value, if any, is deleted and replaced: the key counts as new, as
+    /// if it had not existed before.
     #[inline]
     pub fn replaces(&mut self, key: &Key<'_>, found: Option<Place>, data_type: DataType) {
         if found.is_some() {

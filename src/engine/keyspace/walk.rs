@@ -1,4 +1,4 @@
-//! Keys that no name leads to: walks over a database, and keys drawn at random. What is expired is not shown.
+//! Access to keys without names: walks over a database, and random keys. Expired keys are not shown.
 
 use super::Keyspace;
 use crate::Engine;
@@ -23,8 +23,8 @@ impl Keyspace<'_> {
             .scan(cursor, budget, unless_gone(db, self.now.unix_ms, visit))
     }
 
-    /// Visits some entries from a position on, and those that are there from the first call to the last exactly once;
-    /// expired ones are left out. Returns the next position, 0 at the end.
+    /// Visits some entries from a position on, and each entry that exists from the first call to the last exactly
+    /// once; expired ones are left out. Returns the next position, 0 at the end.
     pub fn scan_once(
         &mut self,
         position: u64,
@@ -44,8 +44,8 @@ impl Keyspace<'_> {
         db.table.scan_once(position, budget, show)
     }
 
-    /// Visits keys of a hash slot for a client, as [`Keyspace::walk_slot`] does; what is expired, or on its way to
-    /// here, is left out, though it counts for the budget.
+    /// Visits keys of a hash slot for a client, as [`Keyspace::walk_slot`] does; expired keys, and those of a slot
+    /// that is being imported, are left out, though they count for the budget.
     pub fn scan_slot(
         &self,
         slot: u16,
@@ -67,7 +67,7 @@ impl Keyspace<'_> {
         )
     }
 
-    /// As [`Keyspace::scan`], and deletes the expired entries that it meets.
+    /// Works like [`Keyspace::scan`], and deletes the expired entries that it finds.
     pub fn scan_expiring(
         &mut self,
         cursor: u64,
@@ -99,7 +99,7 @@ impl Keyspace<'_> {
         next
     }
 
-    /// A key drawn at random, nearly evenly; expired ones are skipped.
+    /// Returns a random key, nearly uniformly sampled; expired ones are skipped.
     pub fn random(&mut self) -> Option<Vec<u8>> {
         const TRIES_MAX: usize = 100;
         for _ in 0..TRIES_MAX {
@@ -121,7 +121,7 @@ impl Keyspace<'_> {
         None
     }
 
-    /// Deletes what is found to be gone.
+    /// Deletes an expired or invalidated entry.
     fn take_gone(&mut self, place: Place) {
         let _ = match self.is_invalidated(place) {
             true => self.drop_invalidated(place),
@@ -130,7 +130,7 @@ impl Keyspace<'_> {
     }
 }
 
-/// Leaves out what is gone.
+/// Wraps a visitor so that it skips expired and invalidated entries.
 fn unless_gone(
     db: &Db,
     now_ms: u64,

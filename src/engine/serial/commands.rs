@@ -1,14 +1,14 @@
-//! Values as the commands that make them: for append-only files that are to hold nothing else.
+//! Values as the commands that recreate them: for append-only files that contain only commands.
 //!
 //! ```text
 //! strings                SET
 //! lists, sets, …         RPUSH, SADD, ZADD, HSET, a few elements each; deadlines of elements: HPEXPIREAT, SPEXPIREAT
 //! streams                XADD, XSETID, XGROUP CREATE, XGROUP CREATECONSUMER, XCLAIM
-//! sketches               RESTORE; so are streams that no commands make as they are, and those that know producers
-//! deadline               PEXPIREAT behind all
+//! sketches               RESTORE; also streams that no commands can recreate exactly, and those that track producers
+//! deadline               PEXPIREAT at the end
 //! ```
 //!
-//! When consumers of a stream were seen is not carried, as at redis-server.
+//! The times when consumers of a stream were last seen are not preserved, as in redis-server.
 
 use super::Form;
 use super::frame;
@@ -32,10 +32,10 @@ use basalt_core::structures::entry::{EntryRef, Value};
 use basalt_core::structures::listpack::Listpack;
 use basalt_core::structures::quicklist::{End, NodeView};
 
-/// Elements of one command.
+/// Maximum number of elements in one command.
 const ELEMENTS_MAX: u64 = 64;
 
-/// Appends a whole command.
+/// Appends a complete command.
 pub fn append(out: &mut Vec<u8>, arguments: &[&[u8]]) {
     count(out, b'*', arguments.len() as u64);
     for bytes in arguments {
@@ -43,7 +43,7 @@ pub fn append(out: &mut Vec<u8>, arguments: &[&[u8]]) {
     }
 }
 
-/// Appends a command's beginning: its name and key, and how many arguments there are with them.
+/// Appends the start of a command: the number of all arguments, its name and key.
 fn head(out: &mut Vec<u8>, arguments: u64, name: &[u8], key: &[u8]) {
     count(out, b'*', arguments);
     argument(out, name);
@@ -76,12 +76,12 @@ pub fn command(out: &mut Vec<u8>, arguments: &[&[u8]]) {
     arguments.iter().for_each(|bytes| argument(out, bytes));
 }
 
-/// The keys that follow are in this database.
+/// Appends the command that selects the database of the following keys.
 pub fn select_db(out: &mut Vec<u8>, db: usize) {
     command(out, &[b"SELECT", itoa::Buffer::new().format(db).as_bytes()]);
 }
 
-/// Appends what makes an entry, as it is at a moment: elements whose time has come are left out.
+/// Appends the commands that recreate an entry in its state at a time: expired elements are left out.
 pub fn entry(out: &mut Vec<u8>, entry: EntryRef<'_, Object>, now_ms: u64) {
     let key = entry.key();
     match Kind(entry.kind()).data_type() {
@@ -145,7 +145,7 @@ pub fn note(out: &mut Vec<u8>, words: &[&[u8]]) {
     command(out, &note::words(words));
 }
 
-/// Appends what gives a key its marks.
+/// Appends the notes that set a key's marks.
 pub fn marks(out: &mut Vec<u8>, key: &[u8], marks: &Marks<'_>) {
     if marks.stale_ms > 0 {
         let mut digits = itoa::Buffer::new();
@@ -157,30 +157,30 @@ pub fn marks(out: &mut Vec<u8>, key: &[u8], marks: &Marks<'_>) {
     }
 }
 
-/// Appends what gives a lock its fence.
+/// Appends the note that sets a lock's fence.
 pub fn fence(out: &mut Vec<u8>, key: &[u8], fence: Fence) {
     let (number, owner) = fence.texts();
     note(out, &[b"FENCE", number.as_bytes(), key, owner.as_bytes()]);
 }
 
-/// Appends what has a server draw fences that are larger than this one.
+/// Appends the note that makes a server issue fencing tokens larger than this one.
 pub fn last_fence(out: &mut Vec<u8>, number: u64) {
     note(out, &[b"FENCE", number.to_string().as_bytes()]);
 }
 
-/// Appends the beginning of what makes a long string, up to the string itself; [`behind_text`] appends the rest.
+/// Appends the start of the command for a long string, up to the string itself; [`behind_text`] appends the rest.
 pub fn before_text(out: &mut Vec<u8>, entry: EntryRef<'_, Object>, len: usize) {
     head(out, 3, b"SET", entry.key());
     count(out, b'$', len as u64);
 }
 
-/// See [`before_text`].
+/// Appends the rest of the command for a long string, see [`before_text`].
 pub fn behind_text(out: &mut Vec<u8>, entry: EntryRef<'_, Object>) {
     out.extend_from_slice(b"\r\n");
     deadline(out, entry.key(), entry.deadline());
 }
 
-/// Whether a large collection can be made piece after piece.
+/// True if a large collection can be recreated in pieces.
 pub fn takes_pieces(entry: EntryRef<'_, Object>) -> bool {
     let can_be = |stream: &Stream| {
         !stream.has_claimed_length() && stream.pending_count() == 0 && stream.producers().is_none()
@@ -191,7 +191,7 @@ pub fn takes_pieces(entry: EntryRef<'_, Object>) -> bool {
     }
 }
 
-/// Appends a piece of a large collection, before which there were `written` elements; how many elements it has.
+/// Appends a piece of a large collection, after `written` elements. Returns its number of elements.
 pub fn piece(out: &mut Vec<u8>, key: &[u8], piece: &Piece<'_>, shape: &Shape, written: u64) -> u64 {
     let left = shape.count.saturating_sub(written);
     match piece {
@@ -218,7 +218,7 @@ pub fn piece(out: &mut Vec<u8>, key: &[u8], piece: &Piece<'_>, shape: &Shape, wr
     }
 }
 
-/// Appends what follows the last piece.
+/// Appends the commands after the last piece.
 pub fn behind_pieces(out: &mut Vec<u8>, key: &[u8], shape: &Shape) {
     deadline(out, key, shape.deadline);
 }
@@ -251,7 +251,7 @@ fn element(
             argument(out, piece.name);
             piece.value.with_bytes(|bytes| argument(out, bytes));
         }
-        // Each by itself, as its deadline follows.
+        // One command per element, as its deadline follows.
         pieces::Form::VolatileHash(_) => {
             head(out, 4, b"HSET", key);
             argument(out, piece.name);
@@ -278,11 +278,11 @@ fn element(
     1
 }
 
-/// Commands of a few elements each.
+/// Splits elements into commands of a few elements each.
 struct Run<'a> {
     name: &'static [u8],
     key: &'a [u8],
-    /// Of one element.
+    /// Arguments per element.
     arguments: u64,
     left: u64,
     in_command: u64,
@@ -299,7 +299,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// An element follows.
+    /// Begins the next element, and a new command if necessary.
     fn next(&mut self, out: &mut Vec<u8>) {
         if self.in_command == 0 {
             let elements = self.left.min(ELEMENTS_MAX);
@@ -336,7 +336,7 @@ fn member_deadline(out: &mut Vec<u8>, key: &[u8], name: &[u8], at_ms: u64) {
 fn hash(out: &mut Vec<u8>, entry: EntryRef<'_, Object>, now_ms: u64) {
     let key = entry.key();
     let live = HashRef::of(entry, now_ms).filter(|hash| !hash.is_empty());
-    // A hash of which all is due is about to go, but until then it is one.
+    // A hash with only expired fields is about to be deleted, but until then it exists.
     let Some(hash) = live.or_else(|| HashRef::of(entry, 0)) else {
         unreachable!("a hash is one");
     };
@@ -355,8 +355,8 @@ fn hash(out: &mut Vec<u8>, entry: EntryRef<'_, Object>, now_ms: u64) {
     });
 }
 
-/// Whether commands make a stream as it is: nothing is pending that was deleted, it has as many entries as it says, and
-/// it knows no producers, whose ids commands of theirs would count anew.
+/// True if commands can recreate a stream exactly: no deleted entry is pending, its length is the number of its
+/// entries, and it tracks no producers, whose ids the producers' commands would count anew.
 fn can_be_made(stream: &Stream) -> bool {
     let is_counted = stream.counted_facts().length == stream.facts().length;
     let are_there = |group: &Group| {
@@ -395,7 +395,7 @@ fn stream(out: &mut Vec<u8>, key: &[u8], stream: &Stream) {
     }
 }
 
-/// Appends a piece of a stream in which nothing is pending and which knows no producers; how many nodes that is.
+/// Appends a piece of a stream without pending entries or producers. Returns its number of nodes.
 fn stream_piece(out: &mut Vec<u8>, key: &[u8], piece: &StreamPiece<'_>) -> u64 {
     match piece {
         StreamPiece::Node(master, node) => {
@@ -411,7 +411,7 @@ fn stream_piece(out: &mut Vec<u8>, key: &[u8], piece: &StreamPiece<'_>) -> u64 {
         }
         StreamPiece::Facts(facts, _) => {
             if facts.length == 0 {
-                // One without entries comes from one whose only entry is trimmed away.
+                // A stream without entries is made from one whose only entry is trimmed away.
                 head(out, 7, b"XADD", key);
                 for bytes in [&b"MAXLEN"[..], b"0", b"0-1", b"x", b"y"] {
                     argument(out, bytes);

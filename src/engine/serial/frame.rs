@@ -1,4 +1,4 @@
-//! The frame around a value that DUMP hands out and RESTORE takes: behind the value its version and a checksum.
+//! The frame around a value in DUMP and RESTORE: the value is followed by its version and a checksum.
 //!
 //! ```text
 //! value … | version u16 | CRC-64 of all before u64          little-endian
@@ -13,15 +13,15 @@ use basalt_core::base::checksum::crc64;
 const VERSION_BYTES: usize = 2;
 const CHECKSUM_BYTES: usize = 8;
 
-/// Whether checksums are believed; only tests that make payloads by hand set it, through DEBUG.
+/// Whether checksums are ignored; set through DEBUG, only by tests that make payloads by hand.
 static SKIPS_CHECKSUMS: AtomicBool = AtomicBool::new(false);
 
-/// From now on checksums are believed, or not any more.
+/// Sets whether checksums are ignored.
 pub fn skip_checksums(skips: bool) {
     SKIPS_CHECKSUMS.store(skips, Ordering::Relaxed);
 }
 
-/// Puts the frame behind a value.
+/// Appends the frame to a value.
 pub fn seal(mut value: Vec<u8>, version: u16) -> Vec<u8> {
     value.reserve_exact(VERSION_BYTES + CHECKSUM_BYTES);
     value.extend_from_slice(&version.to_le_bytes());
@@ -30,14 +30,14 @@ pub fn seal(mut value: Vec<u8>, version: u16) -> Vec<u8> {
     value
 }
 
-/// The value in a frame, and who wrote it; `None` if its version is of the future or its checksum is another.
+/// Returns the value in a frame and its origin; `None` if its version is unknown or its checksum is wrong.
 pub fn open(payload: &[u8]) -> Option<(&[u8], Origin)> {
     let (summed, checksum) = payload.split_last_chunk::<CHECKSUM_BYTES>()?;
     let (value, version) = summed.split_last_chunk::<VERSION_BYTES>()?;
     let version = u16::from_le_bytes(*version);
     let is_valkey = VALKEY_VERSIONS.contains(&version);
     let is_known = version <= REDIS_VERSION_MAX || is_valkey;
-    // Redis 8.10 logs hashes that it imported so, without a sum.
+    // Redis 8.10 logs imported hashes in this way, without a checksum.
     let may_lack_sum = version > V12 && !is_valkey;
     let expected = u64::from_le_bytes(*checksum);
     let is_whole = || {
@@ -81,7 +81,7 @@ mod tests {
             let sealed = seal(b"\x00\x03bar".to_vec(), version);
             let opened = open(&sealed).map(|(_, origin)| origin.is_valkey);
             assert_eq!(opened, is_valkey, "{version}");
-            // No sum is as good as the right one where Redis 8 wrote none.
+            // A missing checksum is accepted where Redis 8 wrote none.
             let end = sealed.len() - CHECKSUM_BYTES;
             let mut unsummed = sealed.clone();
             unsummed[end..].fill(0);

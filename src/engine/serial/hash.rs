@@ -1,4 +1,4 @@
-//! Hashes: pairs one after the other, or in one listpack; fields with deadlines since version 12.
+//! Hashes: individual pairs, or one listpack; fields with deadlines since version 12.
 //!
 //! ```text
 //! 4   HASH             count | ( field | value ) …
@@ -6,7 +6,7 @@
 //! 13  ZIPLIST          string with a ziplist of field, value …
 //! 16  LISTPACK         string with a listpack of field, value …
 //! 24  METADATA         earliest deadline u64 | count | ( deadline | field | value ) …
-//!                      deadline: length; 0 none, else 1 more than what it comes after the earliest
+//!                      deadline: length; 0 none, else 1 more than its distance from the earliest
 //! 25  LISTPACK_EX      earliest deadline u64 | string with a listpack of field, value, deadline …
 //!                      those with a deadline first, earliest first; 0 none
 //! 22, 23               24 and 25 of a release candidate: no earliest deadline, and deadlines are absolute
@@ -17,7 +17,7 @@
 //! 32  TEMPLATE_REF     the template's number | value …
 //! ```
 //!
-//! A template is a row of fields that many hashes have; a file tells it once, in front of them.
+//! A template is a list of field names that many hashes share; a file contains it once, in front of them.
 
 use super::packed::{Packed, distinct};
 use super::reader::Reader;
@@ -32,7 +32,7 @@ use basalt_core::structures::item::Item;
 use basalt_core::structures::listpack::{self, Element, Listpack, ListpackMut};
 use basalt_core::structures::zipmap::Zipmap;
 
-/// Writes a hash, behind its type, without the fields that are due.
+/// Writes a hash, behind its type, without expired fields.
 pub(super) fn write(entry: EntryRef<'_, Object>, now_ms: u64, writer: &mut Writer) {
     if let Value::Bytes(pairs) = entry.value()
         && Kind(entry.kind()) == LISTPACK
@@ -41,7 +41,7 @@ pub(super) fn write(entry: EntryRef<'_, Object>, now_ms: u64, writer: &mut Write
         return writer.string(pairs);
     }
     let live = HashRef::of(entry, now_ms).filter(|hash| !hash.is_empty());
-    // A hash of which all is due is about to go, but until then it is one.
+    // A hash with only expired fields is about to be deleted, but until then it exists.
     let Some(hash) = live.or_else(|| HashRef::of(entry, 0)) else {
         unreachable!("a hash is one");
     };
@@ -95,7 +95,7 @@ pub(super) fn write(entry: EntryRef<'_, Object>, now_ms: u64, writer: &mut Write
     }
 }
 
-/// The listpack of a small hash, with deadlines or without.
+/// Returns the listpack of a small hash, with or without deadlines.
 fn packed(hash: HashRef<'_>, has_deadlines: bool) -> Vec<u8> {
     let mut bytes = listpack::EMPTY.to_vec();
     let mut pack = ListpackMut::new(&mut bytes);
@@ -179,7 +179,7 @@ pub(super) fn read(
         types::HASH_LISTPACK => read_pack::<2>(LISTPACK, key, reader, rules),
         _ => {
             if form == types::HASH_LISTPACK_EX {
-                // The earliest deadline serves readers that do not want to look into the listpack.
+                // The earliest deadline serves readers that do not parse the listpack.
                 reader.millis()?;
             }
             read_pack::<3>(LISTPACKEX, key, reader, rules)
@@ -187,7 +187,7 @@ pub(super) fn read(
     }
 }
 
-/// Reads a hash whose fields stand apart from its values.
+/// Reads a hash whose field names are separate from its values.
 pub(super) fn read_template(
     form: u8,
     key: &[u8],
@@ -245,7 +245,7 @@ pub(super) fn read_template(
     }
 }
 
-/// A listpack of groups of `N` elements: field, value, and deadline if there is a third.
+/// Reads a listpack of groups of `N` elements: field, value, and optionally deadline.
 fn read_pack<const N: usize>(
     kind: Kind,
     key: &[u8],
@@ -310,14 +310,14 @@ struct Fields {
 }
 
 impl Fields {
-    /// Ready for so many fields, at least one.
+    /// Prepares for `count` fields, at least one.
     fn new(key: &[u8], count: usize, rules: &HashRules) -> Result<Fields, Malformed> {
         if count == 0 {
             return Err(Malformed::EMPTY);
         }
         let rules = HashRules {
             fields_max: rules.fields_max.min(SEARCHED_MAX),
-            // Nothing is due yet: what is goes when the hash is in its place.
+            // Nothing is expired yet: expired fields are deleted when the hash is in its place.
             now_ms: 0,
             ..*rules
         };

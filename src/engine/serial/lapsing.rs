@@ -1,28 +1,28 @@
-//! Sets of which members have deadlines, member by member.
+//! Sets whose members have deadlines, member by member.
 //!
 //! ```text
 //! 7   MODULE_2   name and version, as of sketches | ( 2 | 1 + deadline or 0 | 5 | string ) … | 0
 //! ```
 //!
-//! No form of Redis before 8.12 has such deadlines, and that of 8.12 is not documented; the value of a module can be
-//! passed by whatever reads files.
+//! No format of Redis before 8.12 has such deadlines, and that of 8.12 is not documented; tools that read files can
+//! skip the value of a module.
 
 use super::pages::{self, STRING};
 use super::types;
 use super::writer::Writer;
 
-/// The name of the form.
+/// The name of the format.
 const NAME: &str = "set-lapse";
 
-/// A number follows.
+/// Opcode: a number follows.
 pub(super) const NUMBER: u64 = 2;
 
-/// The number that stands for the form.
+/// Returns the number of the format.
 pub(super) fn number() -> u64 {
     pages::number_named(NAME)
 }
 
-/// Writes the beginning of a set of which the members follow, one by one.
+/// Writes the head of a set, whose members follow one by one.
 pub(super) fn begin(writer: &mut Writer) {
     writer.kind(types::MODULE_2);
     writer.length(number());

@@ -1,4 +1,4 @@
-//! Lists: element after element, or nodes that are listpacks.
+//! Lists: individual elements, or nodes that are listpacks.
 //!
 //! ```text
 //! 1   LIST          count | string …
@@ -77,7 +77,7 @@ pub(super) fn read(
     Ok(entry_of(key, list, limits, None))
 }
 
-/// Reads the elements of a ziplist into nodes of the size of today.
+/// Reads the elements of a ziplist into nodes of the current size.
 fn read_ziplist(bytes: &[u8], list: &mut Quicklist) -> Result<(), Malformed> {
     Packed::ziplist(bytes)?.each(|element: Element<'_>| {
         element.with_bytes(|element| list.push(End::Back, element));

@@ -1,4 +1,4 @@
-//! Values as bytes, and back: the object format of Redis's snapshots, which DUMP and RESTORE share.
+//! Serialization of values: the object format of Redis's snapshots, shared by DUMP and RESTORE.
 //!
 //! ```text
 //! value     type u8 | body
@@ -6,14 +6,14 @@
 //! string    length | bytes · 0xc0 i8 · 0xc1 i16 · 0xc2 i32 · 0xc3 length length | compressed bytes
 //! ```
 //!
-//! [`write()`] chooses the oldest form that can carry a value, so that any server from 7.0 on can read it, unless it is
-//! asked for the form that loses nothing. [`read`] knows all forms that servers up to 7.4 write, and of
-//! Redis 8 and Valkey 9 those whose values are of types that exist here. A value's name, its
-//! deadline and the frame that DUMP puts around it are not part of this.
+//! [`write()`] chooses the oldest form that can represent a value, so that any server from 7.0 on can read it,
+//! unless the lossless form is requested. [`read`] accepts all forms written by servers up to 7.4, and those of
+//! Redis 8 and Valkey 9 whose types exist here. A value's name, its deadline and the frame of DUMP are handled
+//! elsewhere.
 //!
-//! What is read is foreign: every length is checked against the bytes that are left before memory is taken for it,
-//! packed structures are checked byte by byte, members may not come twice, and what a command could not have made is
-//! refused. Nothing here recurses, and nothing panics on any bytes.
+//! Input is untrusted: every length is checked against the remaining bytes before memory is allocated for it,
+//! packed structures are checked byte by byte, duplicate members are rejected, and so is everything that a command
+//! could not have made. Nothing here recurses, and nothing panics on any input.
 
 pub mod commands;
 pub mod frame;
@@ -40,34 +40,33 @@ use basalt_core::structures::quicklist;
 use reader::Reader;
 use writer::Writer;
 
-/// What every server from 7.0 on can read.
+/// The version that every server from 7.0 on can read.
 pub const V10: u16 = 10;
-/// From 7.2 on: small sets of anything, packed.
+/// Version from 7.2 on: small sets of anything, packed.
 pub const V11: u16 = 11;
-/// From 7.4 on: deadlines of hash fields.
+/// Version from 7.4 on: deadlines of hash fields.
 pub const V12: u16 = 12;
-/// The newest version of Redis that is read, of 8.10.
+/// The newest readable version of Redis, that of 8.10.
 pub const REDIS_VERSION_MAX: u16 = 16;
-/// The versions of Valkey that are read: its own format begins with the first, which is also what is written for its
-/// replicas.
+/// The readable versions of Valkey: its own format begins with the first, which is also written for its replicas.
 pub const VALKEY_VERSIONS: std::ops::RangeInclusive<u16> = 80..=81;
 
-/// Which of several forms to write.
+/// The form to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// The oldest that can carry the value, as far as commands of that age could see it.
+    /// The oldest that can represent the value, as far as commands of that age could see it.
     Oldest,
-    /// As servers of 7.2 have it: small sets packed, and when consumers of a stream were active. Deadlines of fields
+    /// The form of servers of 7.2: small sets packed, and activity times of stream consumers. Deadlines of fields
     /// are written all the same.
     Newer,
-    /// One that loses nothing, for reading it back here.
+    /// The lossless form, for reading it back here.
     Whole,
-    /// As [`Form::Newer`], but deadlines of fields are written as Valkey 9 has them.
+    /// Like [`Form::Newer`], but deadlines of fields are written in the form of Valkey 9.
     Valkey,
 }
 
 impl Form {
-    /// The form of a version of the format.
+    /// Returns the form of a version of the format.
     pub fn of_version(version: u16) -> Form {
         match version {
             ..=V10 => Form::Oldest,
@@ -78,17 +77,17 @@ impl Form {
     }
 }
 
-/// The bytes are no value, and why: for the log, as clients hear the same of all of them.
+/// Error: the bytes are no valid value. The reason is for the log, as clients get the same reply for all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed(pub &'static str);
 
 impl Malformed {
     const SHORT: Malformed = Malformed("fewer bytes than claimed");
-    /// A string claims to be longer than its reader takes.
+    /// A string claims to be longer than the reader allows.
     pub const BEYOND_LIMIT: Malformed = Malformed("a string beyond the limit");
     const NAN: Malformed = Malformed("a score that is not a number");
     const TWICE: Malformed = Malformed("the same member twice");
-    /// A collection has no elements: files of old servers may have such.
+    /// A collection has no elements, as may occur in files of old servers.
     pub const EMPTY: Malformed = Malformed("a collection without elements");
     const PACK: Malformed = Malformed("a packed structure out of shape");
     const GROUP: Malformed = Malformed("a packed structure with a part of a group");
@@ -96,7 +95,7 @@ impl Malformed {
     const ORDER: Malformed = Malformed("members out of order");
 }
 
-/// First bytes of values.
+/// Type bytes of values.
 pub mod types {
     /// A string.
     pub const STRING: u8 = 0;
@@ -110,7 +109,7 @@ pub mod types {
     pub const HASH: u8 = 4;
     /// A sorted set with binary scores.
     pub const ZSET_2: u8 = 5;
-    /// A value of a module of before 4.0, whose end only the module knows.
+    /// A value of a module of before 4.0, whose end is known only to the module.
     pub const MODULE: u8 = 6;
     /// A value of a module.
     pub const MODULE_2: u8 = 7;
@@ -140,35 +139,35 @@ pub mod types {
     pub const SET_LISTPACK: u8 = 20;
     /// A stream of 7.2.
     pub const STREAM_LISTPACKS_3: u8 = 21;
-    /// A hash with deadlines, of a release candidate.
+    /// A hash with deadlines, in a release candidate.
     pub const HASH_METADATA_RC: u8 = 22;
-    /// A small hash with deadlines, of a release candidate.
+    /// A small hash with deadlines, in a release candidate.
     pub const HASH_LISTPACK_EX_RC: u8 = 23;
     /// A hash with deadlines.
     pub const HASH_METADATA: u8 = 24;
     /// A small hash with deadlines.
     pub const HASH_LISTPACK_EX: u8 = 25;
-    /// A stream of Redis 8.6, which may know what its producers added.
+    /// A stream of Redis 8.6, which may track producers.
     pub const STREAM_LISTPACKS_4: u8 = 26;
-    /// A stream of Redis 8.8, whose groups may have been given entries back.
+    /// A stream of Redis 8.8, to whose groups entries may have been returned.
     pub const STREAM_LISTPACKS_5: u8 = 27;
     /// An array of Redis 8.8.
     pub const ARRAY: u8 = 28;
-    /// A small hash of Redis 8.10, its fields apart from its values.
+    /// A small hash of Redis 8.10, with its fields separate from its values.
     pub const HASH_TEMPLATE_LISTPACK: u8 = 29;
-    /// A small hash whose fields were written before, once for many hashes.
+    /// A small hash whose fields were written earlier, once for many hashes.
     pub const HASH_TEMPLATE_LISTPACK_REF: u8 = 30;
     /// A hash of Redis 8.10.
     pub const HASH_TEMPLATE_ARRAY: u8 = 31;
-    /// A hash whose fields were written before, once for many hashes.
+    /// A hash whose fields were written earlier, once for many hashes.
     pub const HASH_TEMPLATE_ARRAY_REF: u8 = 32;
-    /// A limiter of rates, of Redis 8 if it is built so.
+    /// A rate limiter, in Redis 8 if built with it.
     pub const GCRA: u8 = 33;
-    /// Of Valkey 9: a hash with deadlines, by the number that release candidates of Redis 7.4 had.
+    /// A hash with deadlines of Valkey 9, with the number that release candidates of Redis 7.4 had.
     pub const VALKEY_HASH_2: u8 = HASH_METADATA_RC;
 }
 
-/// What a form of values is called where one is found to be broken, in the words that tools look for in logs.
+/// Returns the name of a form in messages about corrupt values, in the words that tools search logs for.
 pub fn form_name(form: u8) -> &'static str {
     match form {
         types::HASH_ZIPMAP => "Zipmap",
@@ -196,7 +195,7 @@ pub fn form_name(form: u8) -> &'static str {
     }
 }
 
-/// How lengths and strings begin.
+/// First bytes of lengths and strings.
 mod form {
     pub(super) const LENGTH_14: u8 = 0x40;
     pub(super) const LENGTH_32: u8 = 0x80;
@@ -207,26 +206,26 @@ mod form {
     pub(super) const LZF: u8 = 0xc3;
 }
 
-/// What values are measured by when they are read: the thresholds of their encodings, as the configuration has them.
+/// The limits for reading values: the thresholds of encodings, from the configuration.
 #[derive(Clone, Copy)]
 pub struct Limits {
-    /// No string may be longer.
+    /// Maximum length of a string.
     pub string_bytes_max: usize,
-    /// Of lists.
+    /// For lists.
     pub list: quicklist::Limits,
-    /// Of sets.
+    /// For sets.
     pub set: value::set::Limits,
-    /// Of sorted sets.
+    /// For sorted sets.
     pub sorted_set: value::sorted_set::Limits,
-    /// Of hashes.
+    /// For hashes.
     pub hash: value::hash::HashRules,
 }
 
-/// Members that are added one by one to a small collection that is searched for each of them. Collections of more
-/// members begin large, unless they come packed: thresholds may be set so high that this would take for ever.
+/// Members that are added one by one to a small collection, which is searched for each of them. Larger collections
+/// begin in the large encoding, unless they come packed: with very high thresholds this would take forever.
 const SEARCHED_MAX: usize = 4096;
 
-/// Writes an entry's value, behind its type, as it is at a moment: elements whose time has come are left out.
+/// Writes an entry's value, behind its type, in its state at a time: expired elements are left out.
 pub fn write(entry: EntryRef<'_, Object>, now_ms: u64, writer: &mut Writer) {
     match Kind(entry.kind()).data_type() {
         DataType::String => {
@@ -250,7 +249,7 @@ pub fn write(entry: EntryRef<'_, Object>, now_ms: u64, writer: &mut Writer) {
     }
 }
 
-/// Reads a value, from its type to its last byte, into an entry that knows what it takes.
+/// Reads a value, from its type to its last byte, into an entry with its size recorded.
 pub fn read(
     key: &[u8],
     deadline: Option<u64>,
@@ -261,7 +260,7 @@ pub fn read(
     read_as(form, key, deadline, reader, limits)
 }
 
-/// Reads a value behind its type, where the key stands between the two.
+/// Reads a value behind its type, where the key is between the two.
 pub fn read_as(
     form: u8,
     key: &[u8],

@@ -1,15 +1,15 @@
-//! Lists as they are written: node after node, each a listpack or one large element.
+//! Serialized lists: node after node, each a listpack or one large element.
 
 use super::types;
 use super::writer::Writer;
 use basalt_core::structures::quicklist::NodeView;
 
-/// A node that is one element.
+/// A node that is a single element.
 pub(super) const NODE_PLAIN: u64 = 1;
 /// A node that is a listpack of elements.
 pub(super) const NODE_PACKED: u64 = 2;
 
-/// Writes the beginning of a list of so many nodes.
+/// Writes the head of a list with `nodes` nodes.
 pub(super) fn begin(nodes: u64, writer: &mut Writer) {
     writer.kind(types::LIST_QUICKLIST_2);
     writer.length(nodes);

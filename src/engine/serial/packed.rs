@@ -1,4 +1,4 @@
-//! The packed structures that strings of a snapshot may hold, old and new, as one sequence of elements.
+//! The packed structures in strings of a snapshot, old and new, as one sequence of elements.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -8,21 +8,21 @@ use basalt_core::base::number;
 use basalt_core::structures::listpack::{self, Element, Listpack, ListpackMut};
 use basalt_core::structures::ziplist::Ziplist;
 
-/// A checked list of elements.
+/// A validated list of elements.
 pub(super) enum Packed<'a> {
     Listpack(Listpack<'a>),
     Ziplist(Ziplist<'a>),
 }
 
 impl<'a> Packed<'a> {
-    /// The form before 7.0.
+    /// Validates the form from before 7.0.
     pub(super) fn ziplist(bytes: &'a [u8]) -> Result<Packed<'a>, Malformed> {
         Ziplist::check(bytes)
             .map(Packed::Ziplist)
             .ok_or(Malformed::PACK)
     }
 
-    /// How many elements there are.
+    /// Returns the number of elements.
     pub(super) fn len(&self) -> usize {
         match self {
             Packed::Listpack(pack) => pack.len(),
@@ -41,7 +41,7 @@ impl<'a> Packed<'a> {
         }
     }
 
-    /// Calls `visit` with each group of `N` elements in order; a last group that is not whole is refused.
+    /// Calls `visit` with each group of `N` elements in order; an incomplete last group is an error.
     pub(super) fn each_group<const N: usize>(
         &self,
         mut visit: impl FnMut([Element<'a>; N]) -> Result<(), Malformed>,
@@ -65,8 +65,8 @@ impl<'a> Packed<'a> {
     }
 }
 
-/// The members of a listpack of groups of `step` elements, each of which begins with a member, as a command would have
-/// made it: no member comes twice, and what is a number lies there as one.
+/// Returns the bytes of a listpack of groups of `step` elements, each beginning with a member, in the form that a
+/// command would create: members must be distinct, and numbers are stored as numbers.
 pub(super) fn distinct(pack: Listpack<'_>, step: usize) -> Result<Cow<'_, [u8]>, Malformed> {
     let mut members = Fingerprints::of(pack.len() / step);
     let (mut is_canonical, mut behind) = (true, 0);
@@ -103,16 +103,16 @@ pub(super) fn distinct(pack: Listpack<'_>, step: usize) -> Result<Cow<'_, [u8]>,
     Ok(Cow::Owned(copy))
 }
 
-/// Up to so many members are told apart by a part of their hashes, as long as these differ.
+/// Up to this number, members are distinguished by a part of their hashes, as long as these differ.
 const FEW: usize = 128;
 
-/// Slots for these parts, of which half stay free.
+/// Slots for these parts, half of which stay free.
 const SLOTS: usize = 2 * FEW;
 
 /// Parts of the hashes of a few members.
 struct Fingerprints {
     slots: [u32; SLOTS],
-    /// One came twice, or there are too many members: they have to be compared.
+    /// True if a part occurred twice, or there are too many members: then the members have to be compared.
     is_unsure: bool,
 }
 
@@ -130,7 +130,7 @@ impl Fingerprints {
             return;
         }
         let hash = mix(member);
-        // The highest bits depend on all of a member, the lowest on its first bytes alone.
+        // The highest bits depend on the whole member, the lowest only on its first bytes.
         let mut at = (hash >> (u64::BITS - SLOTS.ilog2())) as usize;
         let part = (hash >> 24) as u32 | 1;
         while self.slots[at] != 0 {
@@ -144,7 +144,7 @@ impl Fingerprints {
     }
 }
 
-/// Whether a member comes twice.
+/// True if a member occurs twice.
 #[cold]
 fn has_twins(pack: Listpack<'_>, step: usize) -> bool {
     let mut members = HashSet::with_capacity(pack.len() / step);
@@ -152,12 +152,12 @@ fn has_twins(pack: Listpack<'_>, step: usize) -> bool {
     !firsts.all(|element| members.insert(as_member(element)))
 }
 
-/// A number that lies there as text is the same member.
+/// Normalizes a member: a number stored as text is the same member.
 fn as_member(element: Element<'_>) -> Element<'_> {
     element.integer().map_or(element, Element::Integer)
 }
 
-/// A hash that is no secret.
+/// Returns an unkeyed hash.
 fn mix(member: Element<'_>) -> u64 {
     const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
     let step = |hash: u64, word: u64| (hash.rotate_left(23) ^ word).wrapping_mul(MULTIPLIER);
@@ -177,7 +177,7 @@ fn mix(member: Element<'_>) -> u64 {
     hash ^ hash >> 29
 }
 
-/// The last bytes, up to eight of them; of fewer all, some twice.
+/// Returns the last bytes, up to eight of them; of fewer all, some twice.
 #[inline]
 fn last_word(bytes: &[u8]) -> u64 {
     let half = |four: &[u8; 4]| u64::from(u32::from_le_bytes(*four));
@@ -190,7 +190,7 @@ fn last_word(bytes: &[u8]) -> u64 {
     }
 }
 
-/// A score as listpacks hold it: a number or its text.
+/// Parses a score in a listpack: a number or its text.
 pub(super) fn score(element: Element<'_>) -> Result<f64, Malformed> {
     match element {
         Element::Integer(number) => Ok(number as f64),

@@ -1,33 +1,33 @@
-//! Sketches: values of modules, as servers call them.
+//! Sketches, in the form of module values.
 //!
 //! ```text
 //! 7   MODULE_2   name and version of the type, 9 letters of 6 bits and 10 bits | ( opcode | value ) … | 0
 //! opcode         5 string
-//! strings        what the sketch is made of, then all that it counted, in pieces
+//! strings        the parameters of the sketch, then all its data, in pieces
 //! ```
 //!
-//! The names are those that TYPE shows. The version is one that no module of Redis has, because the strings are not
-//! theirs: their servers refuse such a value, and theirs are refused here.
+//! The names are those of TYPE. No module of Redis uses this version, because the strings differ from theirs: their
+//! servers reject such a value, and theirs are rejected here.
 
 use super::types;
 use super::writer::Writer;
 use crate::value::DataType;
 
-/// Of the form of the strings.
+/// Version of the format of the strings.
 const VERSION: u64 = 1023;
-/// A string follows.
+/// Opcode: a string follows.
 pub(super) const STRING: u64 = 5;
-/// Nothing follows.
+/// Opcode: end of the value.
 pub(super) const END: u64 = 0;
 
 const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-/// The number that stands for a type.
+/// Returns the number of a type.
 pub(super) fn number_of(data_type: DataType) -> u64 {
     number_named(data_type.name())
 }
 
-/// The number that stands for a name.
+/// Returns the number of a name.
 pub(super) fn number_named(name: &str) -> u64 {
     let letter = |byte: u8| LETTERS.iter().position(|letter| *letter == byte);
     let number = name.bytes().fold(0, |number, byte| {
@@ -36,20 +36,20 @@ pub(super) fn number_named(name: &str) -> u64 {
     number << 10 | VERSION
 }
 
-/// Writes the beginning of a sketch of which the pages follow, behind its type.
+/// Writes the head of a sketch, behind its type; the pages follow.
 pub(super) fn begin(data_type: DataType, head: &[u8], writer: &mut Writer) {
     writer.kind(types::MODULE_2);
     writer.length(number_of(data_type));
     page(head, writer);
 }
 
-/// Writes some of what a sketch counted.
+/// Writes some of a sketch's data.
 pub(super) fn page(page: &[u8], writer: &mut Writer) {
     writer.length(STRING);
     writer.string(page);
 }
 
-/// Writes what follows the last page.
+/// Writes the end behind the last page.
 pub(super) fn end(writer: &mut Writer) {
     writer.length(END);
 }

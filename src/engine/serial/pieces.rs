@@ -1,39 +1,39 @@
-//! Large collections by the piece, in the forms that [`super::write`] gives them as a whole.
+//! Large collections in pieces, in the same forms as [`super::write`] writes them whole.
 
 use super::writer::Writer;
 use super::{self as serial, V12, lapsing, nodes, pages, stream, types, valkey};
 use crate::value::{Body, Collection, ElementRef, Kind, Object, Piece};
 use basalt_core::structures::entry::{EntryRef, Value};
 
-/// What a collection is, and how its elements are written.
+/// The description of a collection, and the form of its elements.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     pub(super) form: Form,
-    /// Elements that are written; of a stream, nodes; of a sketch, pages.
+    /// Number of elements to write; for a stream, nodes; for a sketch, pages.
     pub(super) count: u64,
-    /// The collection's own.
+    /// Deadline of the whole collection.
     pub(super) deadline: Option<u64>,
-    /// Elements whose time had come by then are left out.
+    /// Elements expired at this time are left out.
     now_ms: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Form {
     Set,
-    /// Of which members have deadlines.
+    /// A set whose members have deadlines.
     VolatileSet,
     SortedSet,
     Hash,
-    /// No deadline of a field is sooner than this.
+    /// A hash whose earliest field deadline is not before this.
     VolatileHash(u64),
-    /// Of so many nodes.
+    /// A list with this number of nodes.
     List(u64),
-    /// With what decides on its form.
+    /// A stream, with the features that determine its form.
     Stream(stream::Has),
     Sketch,
 }
 
-/// What a sketch is made of.
+/// Returns the parameters of a sketch.
 fn head(entry: EntryRef<'_, Object>) -> Vec<u8> {
     match entry.value() {
         Value::Object(object) => object.body.head(),
@@ -42,12 +42,12 @@ fn head(entry: EntryRef<'_, Object>) -> Vec<u8> {
 }
 
 impl Shape {
-    /// How many elements follow; of a stream, nodes; of a sketch, pages.
+    /// Returns the number of elements that follow; for a stream, nodes; for a sketch, pages.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// What a collection is at a moment.
+    /// Describes a collection at a time.
     pub fn of(entry: EntryRef<'_, Object>, now_ms: u64) -> Shape {
         let Value::Object(object) = entry.value() else {
             unreachable!("only large collections are written by the piece")
@@ -62,7 +62,7 @@ impl Shape {
             Collection::SortedSet(_) => shape.form = Form::SortedSet,
             Collection::Hash(table) => {
                 match table.len(now_ms) {
-                    // One of which all is due is about to go, but until then it is one.
+                    // A collection with only expired elements is about to be deleted, but until then it exists.
                     0 => shape.now_ms = 0,
                     live => shape.count = live as u64,
                 }
@@ -97,7 +97,7 @@ impl Shape {
         shape
     }
 
-    /// Writes the beginning of a collection, behind its type, as it is at a moment.
+    /// Writes the head of a collection, behind its type, in its state at a time.
     pub fn begin(entry: EntryRef<'_, Object>, now_ms: u64, writer: &mut Writer) -> Shape {
         let shape = Shape::of(entry, now_ms);
         match shape.form {
@@ -132,13 +132,13 @@ impl Shape {
         shape
     }
 
-    /// Whether an element is left out, as its time had come.
+    /// True if an element is left out because it had expired.
     pub(super) fn leaves_out(&self, piece: &ElementRef<'_>) -> bool {
         let has_deadline = !matches!(self.form, Form::SortedSet);
         has_deadline && piece.number <= self.now_ms
     }
 
-    /// Writes a piece; how many elements that is, as [`Shape::count`] counts them.
+    /// Writes a piece. Returns its number of elements, as counted by [`Shape::count`].
     pub fn piece(&self, piece: &Piece<'_>, writer: &mut Writer) -> u64 {
         match piece {
             Piece::Element(element) => self.element(element, writer),
@@ -157,7 +157,7 @@ impl Shape {
         }
     }
 
-    /// Writes what follows the last piece.
+    /// Writes the end behind the last piece.
     pub fn end(&self, writer: &mut Writer) {
         match self.form {
             Form::Sketch | Form::VolatileSet => pages::end(writer),

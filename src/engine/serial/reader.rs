@@ -1,7 +1,7 @@
-//! Reads lengths, strings and numbers in the form that snapshots and DUMP share.
+//! Reads lengths, strings and numbers in the form shared by snapshots and DUMP.
 //!
-//! Whatever the bytes claim is checked against how many are left before any memory is taken for it. Knows no value
-//! and no frame.
+//! Every claimed length is checked against the remaining bytes before any memory is allocated for it. Independent
+//! of values and frames.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,33 +10,33 @@ use super::{Malformed, form};
 use basalt_core::base::number;
 use basalt_core::structures::lzf;
 
-/// Bytes that one byte of compressed text can stand for, at most: three bytes copy up to 264.
+/// Maximum bytes represented by one byte of compressed text: three bytes copy up to 264.
 const EXPANSION_MAX: usize = 88;
 
-/// What values mean beyond their bytes: who wrote them, and what was written in front of them.
+/// The context of values: their writer, and definitions in front of them.
 #[derive(Clone, Debug, Default)]
 pub struct Origin {
-    /// Valkey of version 9 or later, whose numbers of types are others than those of Redis from 7.4 on.
+    /// True for Valkey of version 9 or later, whose type numbers differ from those of Redis from 7.4 on.
     pub is_valkey: bool,
-    /// Names of fields that hashes share, by the number that these have instead.
+    /// Field names shared by hashes, by the number that replaces them.
     pub templates: BTreeMap<u64, Vec<Box<[u8]>>>,
 }
 
-/// Bytes that are being read.
+/// A reader of serialized bytes.
 pub struct Reader<'a> {
     rest: &'a [u8],
     string_bytes_max: usize,
     origin: Option<&'a Origin>,
 }
 
-/// How a string begins: its length follows, or it stands in a form of its own.
+/// The start of a string: its length, or the code of a special form.
 enum Head {
     Length(u64),
     Form(u8),
 }
 
 impl<'a> Reader<'a> {
-    /// From the first byte; no string may be longer than so many bytes.
+    /// Creates a reader; no string may be longer than `string_bytes_max` bytes.
     pub fn new(bytes: &'a [u8], string_bytes_max: usize) -> Reader<'a> {
         Reader {
             rest: bytes,
@@ -45,18 +45,18 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A reader of bytes of which it is known where they come from.
+    /// Sets the origin of the bytes.
     pub fn from(self, origin: &'a Origin) -> Reader<'a> {
         let origin = Some(origin);
         Reader { origin, ..self }
     }
 
-    /// Whether Valkey wrote them.
+    /// True if Valkey wrote the bytes.
     pub(super) fn is_valkey(&self) -> bool {
         self.origin.is_some_and(|origin| origin.is_valkey)
     }
 
-    /// The names of the fields that a number stands for.
+    /// Returns the field names of a template.
     pub(super) fn template(&self, number: u64) -> Result<&'a [Box<[u8]>], Malformed> {
         let fields = self.origin.and_then(|origin| origin.templates.get(&number));
         fields
@@ -64,18 +64,18 @@ impl<'a> Reader<'a> {
             .ok_or(Malformed("a template of fields that did not come before"))
     }
 
-    /// What is left.
+    /// Returns the remaining bytes.
     pub fn rest(&self) -> &'a [u8] {
         self.rest
     }
 
-    /// The next byte.
+    /// Reads the next byte.
     pub fn byte(&mut self) -> Result<u8, Malformed> {
         let [byte] = self.array()?;
         Ok(byte)
     }
 
-    /// The next bytes.
+    /// Reads the next `N` bytes.
     pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
         let (bytes, rest) = self.rest.split_first_chunk::<N>().ok_or(Malformed::SHORT)?;
         self.rest = rest;
@@ -104,7 +104,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// A length, or any number in that form.
+    /// Reads a length, or any number in that form.
     pub fn length(&mut self) -> Result<u64, Malformed> {
         match self.head()? {
             Head::Length(length) => Ok(length),
@@ -112,7 +112,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// How many things follow that take at least `bytes_each` bytes, so that memory may be set aside for them.
+    /// Reads a number of items of at least `bytes_each` bytes each, so that memory may be reserved for them.
     pub(super) fn count(&mut self, bytes_each: usize) -> Result<usize, Malformed> {
         let count = usize::try_from(self.length()?).map_err(|_| Malformed::SHORT)?;
         if count > self.rest.len() / bytes_each {
@@ -121,7 +121,7 @@ impl<'a> Reader<'a> {
         Ok(count)
     }
 
-    /// A string in any of its forms.
+    /// Reads a string in any of its forms.
     pub fn string(&mut self) -> Result<Cow<'a, [u8]>, Malformed> {
         let length = match self.head()? {
             Head::Length(length) => length,
@@ -161,7 +161,7 @@ impl<'a> Reader<'a> {
         lzf::decompress(packed, length).ok_or(Malformed("a compressed string out of shape"))
     }
 
-    /// A double, bit by bit; never NaN.
+    /// Reads a binary double; NaN is an error.
     pub(super) fn double(&mut self) -> Result<f64, Malformed> {
         let number = f64::from_le_bytes(self.array()?);
         if number.is_nan() {
@@ -170,7 +170,7 @@ impl<'a> Reader<'a> {
         Ok(number)
     }
 
-    /// A double as text with its length before it, as sorted sets had it before version 8; never NaN.
+    /// Reads a double as text with its length, the form in sorted sets before version 8; NaN is an error.
     pub(super) fn text_double(&mut self) -> Result<f64, Malformed> {
         match self.byte()? {
             253 => Err(Malformed::NAN),
@@ -183,7 +183,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A time in milliseconds.
+    /// Reads a time in milliseconds.
     pub(super) fn millis(&mut self) -> Result<u64, Malformed> {
         self.array().map(u64::from_le_bytes)
     }

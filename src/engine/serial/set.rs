@@ -1,10 +1,10 @@
-//! Sets: member after member, an intset, or a listpack.
+//! Sets: individual members, an intset, or a listpack.
 //!
 //! ```text
 //! 2   SET        count | string …
 //! 11  INTSET     string with an intset
 //! 20  LISTPACK   string with a listpack; since version 11, so it is not written for others
-//! 7   MODULE_2   of which members have deadlines, see [`lapsing`]
+//! 7   MODULE_2   with deadlines of members, see [`lapsing`]
 //! ```
 
 use super::lapsing;
@@ -25,7 +25,7 @@ use basalt_core::structures::listpack::{Element, Listpack};
 const INTSET: Kind = Kind::new(DataType::Set, Encoding::Intset);
 const LISTPACK: Kind = Kind::new(DataType::Set, Encoding::Listpack);
 
-/// A set as it is at a moment. One of which all is due is about to go, but until then it is one.
+/// Returns a set at a time. A set with only expired members is about to be deleted, but until then it exists.
 pub(super) fn live(entry: EntryRef<'_, Object>, now_ms: u64) -> SetRef<'_> {
     let live = SetRef::of(entry, now_ms);
     match live.is_empty() {
@@ -34,7 +34,7 @@ pub(super) fn live(entry: EntryRef<'_, Object>, now_ms: u64) -> SetRef<'_> {
     }
 }
 
-/// Writes a set, behind its type, without the members that are due.
+/// Writes a set, behind its type, without expired members.
 pub(super) fn write(entry: EntryRef<'_, Object>, now_ms: u64, writer: &mut Writer) {
     match live(entry, now_ms) {
         set if set.next_deadline().is_some() => {
@@ -105,14 +105,14 @@ pub(super) fn read(
     }
 }
 
-/// Reads a set of which members may have deadlines, behind the number that stands for it.
+/// Reads a set whose members may have deadlines, behind the number of the format.
 pub(super) fn read_lapsing(
     key: &[u8],
     reader: &mut Reader<'_>,
     limits: &Limits,
 ) -> Result<Entry<Object>, Malformed> {
     let limits = Limits {
-        // Nothing is due yet: what is goes when the set is in its place.
+        // Nothing is expired yet: expired members are deleted when the set is in its place.
         now_ms: 0,
         ..*limits
     };
@@ -149,7 +149,7 @@ struct Members {
 }
 
 impl Members {
-    /// Ready for so many members, at least one.
+    /// Prepares for `count` members, at least one.
     fn new(key: &[u8], count: usize, limits: &Limits) -> Result<Members, Malformed> {
         if count == 0 {
             return Err(Malformed::EMPTY);

@@ -1,4 +1,4 @@
-//! Sketches, whole: see [`pages`] for the form.
+//! Whole sketches: see [`pages`] for the format.
 
 use std::borrow::Cow;
 
@@ -33,7 +33,7 @@ pub(super) fn write(entry: EntryRef<'_, Object>, writer: &mut Writer) {
     pages::end(writer);
 }
 
-/// What a sketch is made of, and what it counted.
+/// Returns the parameters and the data of a sketch.
 pub fn parts(entry: EntryRef<'_, Object>) -> (Vec<u8>, Vec<u8>) {
     fn both<S: Sketch + Parts>(entry: EntryRef<'_, Object>) -> (Vec<u8>, Vec<u8>) {
         let sketch = view::<S>(entry);
@@ -49,7 +49,7 @@ pub fn parts(entry: EntryRef<'_, Object>) -> (Vec<u8>, Vec<u8>) {
     }
 }
 
-/// Reads a sketch behind the number that stands for its type.
+/// Reads a sketch behind the number of its type.
 pub(super) fn read(
     number: u64,
     key: &[u8],
@@ -60,7 +60,7 @@ pub(super) fn read(
         .find(|data_type| number_of(*data_type) == number)
         .ok_or(Malformed("a value of a module that is not here"))?;
     let head = piece(reader)?.ok_or(Malformed::SHORT)?;
-    // A sketch that counted nothing may have no pieces at all.
+    // An empty sketch may have no pieces at all.
     let mut data = Vec::new();
     while let Some(more) = piece(reader)? {
         if (data.len() + more.len()) as u64 > BYTES_MAX {
@@ -82,7 +82,7 @@ pub(super) fn read(
     entry.ok_or(Malformed("a sketch whose parts do not fit together"))
 }
 
-/// The next string; none at the end.
+/// Reads the next string; None at the end.
 fn piece<'a>(reader: &mut Reader<'a>) -> Result<Option<Cow<'a, [u8]>>, Malformed> {
     match reader.length()? {
         STRING => reader.string().map(Some),

@@ -1,10 +1,10 @@
 //! Sorted sets: members with scores, or a listpack of both.
 //!
 //! ```text
-//! 3   ZSET       count | ( member | score as text ) …       of the time before version 8
-//! 5   ZSET_2     count | ( member | score f64 ) …           highest first, though no reader asks for it
+//! 3   ZSET       count | ( member | score as text ) …       before version 8
+//! 5   ZSET_2     count | ( member | score f64 ) …           highest first, though no reader requires it
 //! 12  ZIPLIST    string with a ziplist of member, score …   in order
-//! 17  LISTPACK   string with a listpack of member, score …      in order
+//! 17  LISTPACK   string with a listpack of member, score …  in order
 //! ```
 
 use super::packed::Packed;
@@ -28,7 +28,7 @@ pub(super) fn write(entry: EntryRef<'_, Object>, writer: &mut Writer) {
         set => {
             writer.kind(types::ZSET_2);
             writer.length(set.len() as u64);
-            // As servers do, for whom adding in front is fastest.
+            // In the order used by other servers, for which insertion at the front is fastest.
             for (member, score) in set.range(0, set.len(), Direction::Descending) {
                 writer.element(member);
                 writer.double(score);
@@ -126,7 +126,7 @@ fn entry_of<M: AsRef<[u8]>>(
         ..*limits
     };
     let entry = SortedSetMut::entry_of(key, &mut members, limits);
-    // A member that came twice was overwritten.
+    // A duplicate member overwrote the first one.
     if SortedSet::of(entry.view()).len() < members.len() {
         return Err(Malformed::TWICE);
     }

@@ -1,11 +1,11 @@
-//! Streams: nodes of packed entries, then figures, then consumer groups.
+//! Streams: nodes of packed entries, then metadata, then consumer groups.
 //!
 //! ```text
 //! 15  LISTPACKS      nodes | length | last id | groups
 //! 19  LISTPACKS_2    … | length | last id | first id | greatest deleted id | added | groups
 //! 21  LISTPACKS_3    as 19, and consumers have the time when they were active
 //! 26  LISTPACKS_4    as 21 | producers
-//! 27  LISTPACKS_5    as 26, and behind its consumers a group has the entries that it was given back: count | id …
+//! 27  LISTPACKS_5    as 26, and behind its consumers a group has the entries that were returned to it: count | id …
 //!
 //! nodes       count | ( string with the master id | string with a listpack ) …
 //! id          two lengths; in strings and in pending lists 16 bytes big-endian
@@ -13,13 +13,14 @@
 //! pending     count | ( id | delivery time u64 | deliveries ) …
 //! consumers   count | ( name | seen u64 | active u64 (from 21 on) | count | id … ) …
 //! producers   seconds that ids are remembered | ids of each | count | ( name | count | ( id | entry's id ) … ) … |
-//!             ids added | ids that came twice
+//!             ids added | duplicate ids
 //! ```
 //!
-//! A stream that remembers nothing of producers is written as of before them, unless a group was given entries back.
+//! A stream that tracks no producers is written in the form from before them, unless entries were returned to a
+//! group.
 //!
-//! A pending entry stands in its group's list with its figures, and in exactly one other: that of a consumer, or that
-//! of the entries that the group was given back.
+//! A pending entry is in its group's list with its times and counts, and in exactly one other: that of a consumer,
+//! or that of the entries returned to the group.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -82,12 +83,12 @@ pub(super) fn write(entry: EntryRef<'_, Object>, writer: &mut Writer) {
     end(has, writer);
 }
 
-/// What decides on the form in which a stream is written.
+/// The features that determine the form in which a stream is written.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Has {
-    /// Something is remembered of producers.
+    /// True if it tracks producers.
     producers: bool,
-    /// A group was given entries back.
+    /// True if entries were returned to a group.
     returned: bool,
 }
 
@@ -119,7 +120,7 @@ pub(super) fn kind(has: Has, writer: &mut Writer) {
     writer.kind(kind);
 }
 
-/// Writes what follows the last piece: a form that has producers, in a stream that remembers none.
+/// Writes the end behind the last piece: an empty producer section, if the form has one and the stream tracks none.
 pub(super) fn end(has: Has, writer: &mut Writer) {
     if has.returned && !has.producers {
         let facts = ProducerFacts::under(Rules::USUAL);
@@ -128,7 +129,7 @@ pub(super) fn end(has: Has, writer: &mut Writer) {
     }
 }
 
-/// Writes a piece; how many nodes that is.
+/// Writes a piece. Returns its number of nodes.
 pub(super) fn piece(piece: &StreamPiece<'_>, has: Has, writer: &mut Writer) -> u64 {
     match piece {
         StreamPiece::Node(master, node) => {
@@ -225,7 +226,7 @@ pub(super) fn read(
     Ok(stream_entry(key, stream))
 }
 
-/// What a stream remembers of producers; nothing if all of it is as in every stream of Redis.
+/// Reads the producer records of a stream; keeps none if they are the defaults of every stream of Redis.
 fn read_producers(reader: &mut Reader<'_>, stream: &mut Stream) -> Result<(), Malformed> {
     let rules = Rules {
         seconds: reader.length()?,
@@ -257,8 +258,8 @@ fn read_producers(reader: &mut Reader<'_>, stream: &mut Stream) -> Result<(), Ma
     Ok(())
 }
 
-/// The figures. Servers keep a length beside the entries, and there are files in which it is another one than that of
-/// the entries: it stays what XLEN says, as it does there.
+/// Reads the metadata. Servers store a length beside the entries, and some files have a length that differs from
+/// the number of entries: XLEN keeps returning it, as it does there.
 fn read_facts(form: u8, reader: &mut Reader<'_>, stream: &mut Stream) -> Result<(), Malformed> {
     let mut facts = stream.counted_facts();
     let (length, last_id) = (reader.length()?, read_id(reader)?);
@@ -276,11 +277,11 @@ fn read_facts(form: u8, reader: &mut Reader<'_>, stream: &mut Stream) -> Result<
     facts.last_id = last_id;
     facts.entries_added = length;
     if form != types::STREAM_LISTPACKS {
-        // Which entry is the first is known from the entries.
+        // The first ID is derived from the entries.
         read_id(reader)?;
         facts.max_deleted_id = read_id(reader)?;
         facts.entries_added = reader.length()?;
-        // Commands do not let it become greater than what a signed number holds.
+        // Commands limit it to the range of signed numbers.
         if i64::try_from(facts.entries_added).is_err() {
             return Err(Malformed("a stream that had more entries than can be"));
         }
@@ -297,7 +298,7 @@ fn read_group(form: u8, reader: &mut Reader<'_>, stream: &Stream) -> Result<Grou
         i64::try_from(reader.length()?).ok()
     };
     let mut group = Group::new(last_id, read.unwrap_or(UNKNOWN_READ));
-    // A pending entry comes twice: its figures first, its owner later.
+    // A pending entry occurs twice: its times and counts first, its owner later.
     let mut figures = BTreeMap::new();
     for _ in 0..reader.count(25)? {
         let id = id_of(&reader.array::<16>()?)?;
@@ -320,7 +321,7 @@ fn read_group(form: u8, reader: &mut Reader<'_>, stream: &Stream) -> Result<Grou
         group.consumer_mut(consumer).active_ms = if form >= types::STREAM_LISTPACKS_3 {
             reader.millis()? as i64
         } else {
-            // The best guess there is.
+            // The best available estimate.
             seen_ms
         };
         let active_ms = group.consumer(consumer).active_ms;
@@ -374,7 +375,7 @@ fn read_id(reader: &mut Reader<'_>) -> Result<StreamId, Malformed> {
     Ok(StreamId::new(reader.length()?, reader.length()?))
 }
 
-/// As one number, big-endian.
+/// Returns an ID as one number, big-endian.
 fn raw_id(id: StreamId) -> [u8; 16] {
     (u128::from(id.ms) << 64 | u128::from(id.seq)).to_be_bytes()
 }

@@ -1,4 +1,4 @@
-//! Hashes of which fields have deadlines, as Valkey 9 has them.
+//! Hashes whose fields have deadlines, in the form of Valkey 9.
 //!
 //! ```text
 //! 22  HASH_2    count | ( field | value | deadline i64, -1 none ) …
@@ -9,7 +9,7 @@ use super::writer::Writer;
 use super::{Malformed, VALKEY_VERSIONS, types};
 use basalt_core::structures::entry::DEADLINE_MAX;
 
-/// Writes what stands before the fields.
+/// Writes the head in front of the fields.
 pub(super) fn begin_hash(fields: u64, writer: &mut Writer) {
     writer.needs(*VALKEY_VERSIONS.start());
     writer.kind(types::VALKEY_HASH_2);
@@ -21,7 +21,7 @@ pub(super) fn deadline(deadline: Option<u64>, writer: &mut Writer) {
     writer.millis(deadline.unwrap_or(u64::MAX));
 }
 
-/// Reads such a deadline. Valkey keeps later ones than are kept here, which become the latest one.
+/// Reads a deadline. Valkey allows later ones than this server, which are limited to the latest one.
 pub(super) fn read_deadline(reader: &mut Reader<'_>) -> Result<Option<u64>, Malformed> {
     match reader.millis()?.cast_signed() {
         -1 => Ok(None),

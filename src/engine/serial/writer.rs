@@ -1,4 +1,4 @@
-//! Writes lengths, strings and numbers in the form that snapshots and DUMP share. Knows no value and no frame.
+//! Writes lengths, strings and numbers in the form shared by snapshots and DUMP. Independent of values and frames.
 
 use super::{Form, V10, form};
 use basalt_core::base::number;
@@ -7,27 +7,27 @@ use basalt_core::structures::item::Item;
 use basalt_core::structures::listpack::Element;
 use basalt_core::structures::lzf;
 
-/// Shorter strings do not shrink.
+/// Minimum length of strings that can be compressed.
 const COMPRESSED_BYTES_MIN: usize = 21;
 
-/// Longest text of an integer of 32 bits.
+/// Maximum text length of an integer of 32 bits.
 const PACKED_TEXT_BYTES_MAX: usize = 11;
 
-/// Bytes under way. It also learns which version of the format a reader must know.
+/// An output buffer. It also tracks the version of the format that a reader must support.
 pub struct Writer {
     bytes: Vec<u8>,
     version: u16,
     compresses: bool,
     form: Form,
-    /// Where the type of the value that comes next is to stand, if its place was left before its key.
+    /// Position reserved for the type of the next value, if it precedes the key.
     kind_at: Option<usize>,
-    /// Long strings that are shared instead of written, if somebody takes them: each belongs before the byte at its
-    /// position, behind its length.
+    /// Long strings that are shared instead of written, if enabled: each belongs before the byte at its position,
+    /// behind its length.
     shared: Option<Vec<(usize, Block)>>,
 }
 
 impl Writer {
-    /// Nothing yet.
+    /// Creates an empty writer.
     pub fn new(form: Form, compresses: bool) -> Writer {
         Writer {
             bytes: Vec::new(),
@@ -39,18 +39,18 @@ impl Writer {
         }
     }
 
-    /// From now on long strings of their own are not written but handed out by [`Writer::take_shared`].
+    /// Makes long string blocks be returned by [`Writer::take_shared`] instead of being written.
     pub fn share(mut self) -> Writer {
         self.shared = Some(Vec::new());
         self
     }
 
-    /// Strings that were shared instead of written, with their positions.
+    /// Returns the strings that were shared instead of written, with their positions.
     pub fn take_shared(&mut self) -> Vec<(usize, Block)> {
         self.shared.take().unwrap_or_default()
     }
 
-    /// Goes on behind bytes that were written before.
+    /// Continues behind existing bytes.
     pub fn behind(bytes: Vec<u8>, form: Form, compresses: bool) -> Writer {
         Writer {
             bytes,
@@ -58,38 +58,38 @@ impl Writer {
         }
     }
 
-    /// What was written, and the lowest version that can carry it.
+    /// Returns the written bytes, and the lowest version that supports them.
     pub fn finish(self) -> (Vec<u8>, u16) {
         (self.bytes, self.version)
     }
 
-    /// What has been written.
+    /// Returns the bytes written so far.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Forgets what was written, but keeps its memory.
+    /// Removes all written bytes, but keeps the memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.version = V10;
     }
 
-    /// Which forms to choose.
+    /// Returns the form to write.
     pub(super) fn form(&self) -> Form {
         self.form
     }
 
-    /// What follows is known from this version on.
+    /// Notes that the following data requires this version.
     pub(super) fn needs(&mut self, version: u16) {
         self.version = self.version.max(version);
     }
 
-    /// A byte.
+    /// Writes a byte.
     pub fn byte(&mut self, byte: u8) {
         self.bytes.push(byte);
     }
 
-    /// Leaves a place for the type of the value that comes next, and writes its key: snapshots have both before the
+    /// Reserves the position for the type of the next value, and writes its key: in snapshots both precede the
     /// value.
     pub fn key(&mut self, key: &[u8]) {
         self.kind_at = Some(self.bytes.len());
@@ -97,7 +97,7 @@ impl Writer {
         self.string(key);
     }
 
-    /// The type of a value.
+    /// Writes the type of a value.
     pub(super) fn kind(&mut self, kind: u8) {
         match self.kind_at.take() {
             Some(at) => self.bytes[at] = kind,
@@ -105,12 +105,12 @@ impl Writer {
         }
     }
 
-    /// Bytes as they are.
+    /// Writes bytes unchanged.
     pub(super) fn raw(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// A length, or any number that is small more often than not.
+    /// Writes a length, or any number that is usually small.
     pub fn length(&mut self, length: u64) {
         match length {
             0..=0x3f => self.bytes.push(length as u8),
@@ -129,7 +129,7 @@ impl Writer {
         }
     }
 
-    /// A string: as an integer if it is one of 32 bits, else compressed if that helps, else as it is.
+    /// Writes a string: as an integer if it is one of 32 bits, else compressed if that helps, else unchanged.
     pub fn string(&mut self, text: &[u8]) {
         if text.len() <= PACKED_TEXT_BYTES_MAX
             && let Some(number) = number::parse_i64(text)
@@ -148,7 +148,8 @@ impl Writer {
         self.bytes.extend_from_slice(text);
     }
 
-    /// A long string compressed, if that helps; or its length alone, and the answer is false.
+    /// Writes a long string compressed, if that helps, and returns true; otherwise writes only its length and
+    /// returns false.
     pub fn long_string(&mut self, text: &[u8]) -> bool {
         if self.compresses
             && let Some(packed) = lzf::compress(text)
@@ -160,7 +161,7 @@ impl Writer {
         false
     }
 
-    /// A string that is compressed already, and its length when it is not.
+    /// Writes a string that is already compressed, with its uncompressed length.
     pub(super) fn compressed(&mut self, packed: &[u8], length: usize) {
         self.bytes.push(form::LZF);
         self.length(packed.len() as u64);
@@ -168,7 +169,7 @@ impl Writer {
         self.bytes.extend_from_slice(packed);
     }
 
-    /// A string that is an integer.
+    /// Writes a string that is an integer.
     pub fn integer(&mut self, number: i64) {
         if !self.small_integer(number) {
             let mut digits = itoa::Buffer::new();
@@ -178,7 +179,7 @@ impl Writer {
         }
     }
 
-    /// A string that comes out of a packed structure.
+    /// Writes a string from a packed structure.
     pub(super) fn element(&mut self, element: Element<'_>) {
         match element {
             Element::Integer(number) => self.integer(number),
@@ -186,7 +187,7 @@ impl Writer {
         }
     }
 
-    /// A string that comes out of any collection.
+    /// Writes a string from any collection.
     pub(super) fn item(&mut self, item: Item<'_>) {
         match item {
             Item::Element(element) => self.element(element),
@@ -210,12 +211,12 @@ impl Writer {
         true
     }
 
-    /// A double, bit by bit.
+    /// Writes a binary double.
     pub(super) fn double(&mut self, number: f64) {
         self.bytes.extend_from_slice(&number.to_le_bytes());
     }
 
-    /// A time in Unix milliseconds.
+    /// Writes a time in Unix milliseconds.
     pub fn millis(&mut self, unix_ms: u64) {
         self.bytes.extend_from_slice(&unix_ms.to_le_bytes());
     }

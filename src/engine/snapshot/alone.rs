@@ -1,8 +1,8 @@
-//! Keys as the commands that make them elsewhere, large collections among them by the piece: for slots that go to
+//! Keys as the commands that recreate them elsewhere, large collections in pieces: for slots that are migrated to
 //! another server.
 //!
-//! A large collection begins as in a snapshot, of which it is all there is: what it was at that moment is shown slice
-//! after slice ([`Engine::save_slice`]) while commands change it. No snapshot may be under way meanwhile.
+//! A large collection is begun as in a snapshot that contains nothing else: its state at that moment is sent slice
+//! by slice ([`Engine::save_slice`]) while commands change it. No snapshot may be in progress meanwhile.
 
 use std::sync::Arc;
 
@@ -17,35 +17,35 @@ use crate::{Engine, Key};
 use basalt_core::alloc::account;
 use basalt_core::structures::entry::{EntryRef, Value};
 
-/// Keys that are written between two looks at how much that was.
+/// Keys written between two checks of the size.
 const WRITTEN_TOGETHER: usize = 16;
 
-/// What becomes of large collections.
+/// The treatment of large collections.
 #[derive(Clone, Copy)]
 pub enum Larges<'a> {
-    /// One begins to go to this outlet by the piece, and what is behind it waits.
+    /// The first one is begun in pieces, sent to this outlet; keys behind it wait.
     ByPiece(&'a Arc<dyn Outlet>),
-    /// The first one waits, and so does what is behind it.
+    /// The first one waits, and so do the keys behind it.
     Wait,
     /// All of them are written whole.
     Whole,
 }
 
-/// How writing ended.
+/// The result of writing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Written {
-    /// Where the walk over the slot goes on, 0 at the end; of named keys, how many are written.
+    /// The position at which the walk over the slot continues, 0 at the end; for named keys, how many are written.
     pub next: u64,
-    /// Keys that were looked at, one that began among them.
+    /// Keys visited, including a large one that was begun.
     pub keys: u64,
-    /// A large collection has begun; [`Engine::save_slice`] goes on with it.
+    /// True if a large collection has begun; [`Engine::save_slice`] continues it.
     pub has_begun: bool,
-    /// A large collection waits.
+    /// True if a large collection waits.
     pub waits: bool,
 }
 
 impl Chunk {
-    /// Appends commands that make an entry; a long string is shared.
+    /// Appends the commands that recreate an entry; a long string is shared.
     pub fn push_commands(&mut self, entry: EntryRef<'_, Object>, now_ms: u64) {
         let Value::Block(block) = entry.value() else {
             return commands::entry(&mut self.bytes, entry, now_ms);
@@ -57,9 +57,9 @@ impl Chunk {
 }
 
 impl Larges<'_> {
-    /// Whether an entry is one that is not to be written whole.
+    /// True if an entry is not to be written whole.
     fn include(self, entry: EntryRef<'_, Object>) -> bool {
-        // Tags can be given to what is there, and so behind all of it.
+        // Tags can only be given to an existing key, so they come after all of it.
         if entry.has_words() {
             return false;
         }
@@ -72,13 +72,13 @@ impl Larges<'_> {
 }
 
 impl Db {
-    /// Whether an entry is not to be seen any more.
+    /// True if an entry is no longer visible.
     fn is_over(&self, entry: EntryRef<'_, Object>, now_ms: u64) -> bool {
         let deadline = entry.deadline();
         deadline.is_some_and(|deadline| deadline <= now_ms) || self.is_invalidated(entry)
     }
 
-    /// Appends commands that make an entry, with its marks and its fence.
+    /// Appends the commands that recreate an entry, with its marks and its fence.
     fn write_alone(&self, entry: EntryRef<'_, Object>, now_ms: u64, out: &mut Chunk) {
         out.push_commands(entry, now_ms);
         if entry.has_words() {
@@ -93,7 +93,7 @@ impl Db {
         }
     }
 
-    /// Begins to show the collection under a key by the piece.
+    /// Begins to send the collection under a key in pieces.
     fn begin_alone(&mut self, key: &Key<'_>, outlet: &Arc<dyn Outlet>) {
         let found = self
             .table
@@ -112,8 +112,8 @@ impl Db {
 }
 
 impl Engine {
-    /// Appends commands that make the keys of a slot of a database elsewhere, from a position on, until there are so
-    /// many bytes or a large collection. Keys whose time has come are left out.
+    /// Appends the commands that recreate the keys of a database's slot elsewhere, from a position on, until
+    /// `bytes` bytes are written or a large collection is found. Expired keys are left out.
     pub fn write_slot(
         &mut self,
         (index, wanted): (usize, u16),
@@ -133,7 +133,7 @@ impl Engine {
                 written.next = 0;
                 return written;
             };
-            // Several keys of one position come together.
+            // Keys at the same position come together.
             let mut before = None;
             let next = db.walk_slot(wanted, written.next, WRITTEN_TOGETHER, |entry| {
                 let at = walk_position(seed.hash(entry.key()));
@@ -179,8 +179,8 @@ impl Engine {
         }
     }
 
-    /// Appends commands that make keys of a database elsewhere as they are here, whatever was there, up to a large
-    /// collection; keys that are not here go.
+    /// Appends the commands that recreate keys of a database elsewhere in their current state, whatever the
+    /// destination has, up to a large collection; keys that do not exist here are deleted there.
     pub fn write_keys(
         &mut self,
         index: usize,

@@ -1,16 +1,16 @@
-//! Large collections are saved by the piece: pieces are shown some at a time, and what changes before the walk came by
-//! is remembered as it was.
+//! Large collections are saved in pieces: some pieces at a time, and elements that change before the walk reaches
+//! them are kept as they were.
 //!
-//! What is still to be saved of a collection stands in the object ([`Object::saving`](Object)), so that it goes
-//! wherever the collection goes: under another key, into another database or shard, or aside, when it was deleted or
+//! The state of the save is stored in the object ([`Object::saving`](Object)), so that it moves with the
+//! collection: under another key, into another database or shard, or aside, if the collection was deleted or
 //! replaced.
 //!
-//! Lists, streams and sketches have an order and keep what they were at the cut themselves ([`Body::begin_cut`]).
-//! Elements of sets, sorted sets and hashes are shown in the order of their hashes: while such a collection is being
-//! saved it changes with its undo log on ([`Body::keep_changes`]), so that each edit tells which elements it touched,
-//! and what they were. Of an element that lies before the walk's position nothing is kept, as it has been saved; of
-//! others the first change keeps what there was, and the walk shows that when it comes by. So a write costs what the
-//! piece costs, and memory grows with what was changed.
+//! Lists, streams and sketches have an order and keep their state at the cut themselves ([`Body::begin_cut`]).
+//! Elements of sets, sorted sets and hashes are saved in the order of their hashes: such a collection is edited
+//! with its undo journal on while it is being saved ([`Body::keep_changes`]), so that each edit reports which
+//! elements it touched and their previous state. Elements that lie before the walk's position have been saved, and
+//! nothing is kept of them; of others the first change keeps the previous state, and the walk saves that when it
+//! reaches it. So a write costs as much as the element costs, and memory grows with what was changed.
 
 use std::collections::BTreeMap;
 use std::collections::HashMap;
@@ -24,32 +24,33 @@ use basalt_core::alloc::account;
 use basalt_core::base::sizes::usual_or_small;
 use basalt_core::structures::entry::{Entry, EntryRef, Value};
 
-/// Collections of so many elements are saved by the piece; smaller ones take less time than to remember what they were.
+/// Minimum number of elements of a collection that is saved in pieces; a smaller one takes less time to save than
+/// to track.
 fn elements_min() -> usize {
     usual_or_small(1024, 12)
 }
 
-/// Collections of so many bytes are saved by the piece, too.
+/// Collections with at least this many bytes are saved in pieces, too.
 fn bytes_min() -> usize {
     usual_or_small(128, 8) * 1024
 }
 
-/// Elements between two looks at the time.
+/// Elements saved between two checks of the time.
 fn elements_per_step() -> usize {
     usual_or_small(64, 4)
 }
 
-/// What an element was.
+/// The previous state of an element.
 struct Before {
     number: u64,
     value: Box<[u8]>,
 }
 
-/// An element that changed before the walk came by; none: it was not there.
+/// An element that changed before the walk reached it; `was` is None if it did not exist.
 struct Kept {
     name: Box<[u8]>,
     was: Option<Before>,
-    /// Of the same hash.
+    /// The next element with the same hash.
     other: Option<Box<Kept>>,
 }
 
@@ -66,11 +67,11 @@ impl Kept {
     }
 }
 
-/// How far the elements of a collection without an order are saved.
+/// Progress of saving the elements of a collection without an order.
 struct Elements {
-    /// The least hash that the walk has not seen; none when it has seen all.
+    /// The least hash that the walk has not seen; None when it has seen all.
     position: Option<u64>,
-    /// Elements that changed, by their hashes. (A table would grow all at once.)
+    /// Elements that changed, by their hashes. (A hash table would grow all at once.)
     before: BTreeMap<u64, Kept>,
 }
 
@@ -83,7 +84,7 @@ impl Elements {
         kept.is_some_and(|kept| kept.has(name))
     }
 
-    /// What changed where the walk has been.
+    /// Returns a changed element that the walk has already passed.
     fn next_kept(&mut self) -> Option<Kept> {
         let first = self.before.first_entry()?;
         let is_seen = self.position.is_none_or(|position| *first.key() < position);
@@ -91,24 +92,24 @@ impl Elements {
     }
 }
 
-/// A large collection on its way.
+/// A large collection that is being saved.
 pub(crate) struct Large {
     outlet: Arc<dyn Outlet>,
     stream: u64,
     /// Key of the collection at the cut.
     key: Box<[u8]>,
-    /// What it was at the cut.
+    /// Shape of the collection at the cut.
     shape: Shape,
     /// Elements written so far.
     written: u64,
-    /// None where the collection itself knows.
+    /// None if the collection itself tracks the progress.
     elements: Option<Elements>,
-    /// What was encoded and not handed on yet.
+    /// Encoded data that was not handed on yet.
     chunk: Chunk,
     is_ended: bool,
 }
 
-/// Whether an entry is to be saved by the piece.
+/// True if an entry is to be saved in pieces.
 pub(super) fn is_large(entry: EntryRef<'_, Object>) -> bool {
     let Value::Object(object) = entry.value() else {
         return false;
@@ -119,7 +120,7 @@ pub(super) fn is_large(entry: EntryRef<'_, Object>) -> bool {
 }
 
 impl Large {
-    /// Begins with a collection as it is now.
+    /// Begins to save a collection in its current state.
     pub(super) fn begin(
         entry: &mut Entry<Object>,
         marks: &Marks<'_>,
@@ -157,22 +158,22 @@ impl Large {
         }));
     }
 
-    /// Where it goes.
+    /// Returns the outlet that it is sent to.
     pub(super) fn outlet(&self) -> &Arc<dyn Outlet> {
         &self.outlet
     }
 
-    /// Whether something of it was encoded.
+    /// True if a part of it was encoded.
     pub(crate) fn is_partly_saved(&self) -> bool {
         self.written > 0
     }
 
-    /// Whether it wants to be told what changes, see [`Large::note`].
+    /// True if it must be notified of changes, see [`Large::note`].
     pub(crate) fn follows_changes(&self) -> bool {
         self.elements.is_some()
     }
 
-    /// Elements have changed: `changes` tells what undoes that, and what it had before ends at `from`.
+    /// Notes changed elements: `changes` is the undo journal, whose older part ends at `from`.
     pub(crate) fn note(&mut self, body: &Collection, changes: &Journal, from: usize) {
         let Some(elements) = &mut self.elements else {
             return;
@@ -180,7 +181,7 @@ impl Large {
         let Some(position) = elements.position else {
             return;
         };
-        // From the last change to the first: what an element was at first is what counts.
+        // From the last change to the first: the original state of an element counts.
         let mut first: HashMap<Box<[u8]>, Option<Before>> = HashMap::new();
         body.each_before(changes, from, &mut |name, was| {
             let hash = body.element_hash(name);
@@ -203,7 +204,7 @@ impl Large {
         }
     }
 
-    /// Goes on; true while something is left.
+    /// Continues saving. Returns true while anything is left.
     pub(crate) fn go_on(
         &mut self,
         body: &mut Collection,
@@ -227,7 +228,7 @@ impl Large {
         }
     }
 
-    /// Shows some elements; true while more are left.
+    /// Saves some elements. Returns true while more are left.
     fn show_some(&mut self, body: &Collection) -> bool {
         let Some(mut elements) = self.elements.take() else {
             return false;
@@ -265,7 +266,7 @@ impl Large {
         more
     }
 
-    /// Forgets some of what was kept; true while more is left.
+    /// Drops some of the kept elements. Returns true while more are left.
     fn forget_some(&mut self) -> bool {
         let Some(elements) = &mut self.elements else {
             return false;
@@ -299,7 +300,7 @@ impl Large {
         }
     }
 
-    /// All is encoded, or nothing is wanted any more.
+    /// Ends the save: all is encoded, or nothing is wanted any more.
     pub(crate) fn end(mut self: Box<Self>) {
         self.is_ended = true;
         if self.outlet.is_given_up() {

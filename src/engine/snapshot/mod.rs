@@ -1,25 +1,26 @@
-//! Snapshots of a shard: what all databases hold at one moment, the cut, saved in slices while commands go on.
+//! Snapshots of a shard: the contents of all databases at one moment, the cut, saved in slices while commands go
+//! on.
 //!
 //! ```text
-//! cut      each table flips its parity, so that every entry counts as unsaved; what is inserted from now on
-//!          counts as saved
+//! cut      each table flips its parity, so that every entry counts as unsaved; entries inserted from now on
+//!          count as saved
 //! walker   goes over a table in the order of hashes, slice by slice, and saves what is not saved yet
-//! hook     a change, overwriting, taking out or deletion of an unsaved entry saves it first
+//! hook     before an unsaved entry is changed, overwritten, taken out or deleted, it is saved
 //!          ([`Db::save`] and its like)
 //! ```
 //!
-//! Every entry of the cut is saved exactly once, as it was then. The parity stands in the entry's slot and goes
-//! wherever the slot goes, so growth, splits, merges and defragmentation between two slices change nothing; the walk
-//! over the table may come by an entry twice, which the parity tells, but leaves none out. An exchanged database keeps
-//! the number that it had; a flushed one is kept until the walker is through with it. What is rolled back was saved
-//! when it first changed.
+//! Every entry of the cut is saved exactly once, in its state at the cut. The parity is stored in the entry's slot
+//! and moves with the slot, so growth, splits, merges and defragmentation between two slices change nothing; the
+//! walk over the table may visit an entry twice, which the parity reveals, but leaves none out. A swapped database
+//! keeps the number that it had; a flushed one is kept until the walker is done with it. Rolled back changes were
+//! saved when they were first made.
 //!
-//! A large collection is saved by the piece ([`large`]), so that neither the walk nor a write holds the shard for long.
-//! What is still to be saved of it goes with it: a database that gets one under way takes part in the snapshot until it
-//! is saved, and one that was deleted or replaced is kept aside.
+//! A large collection is saved in pieces ([`large`]), so that neither the walk nor a write holds the shard for
+//! long. The rest to be saved moves with it: a database that receives one in progress takes part in the snapshot
+//! until it is saved, and one that was deleted or replaced is kept aside.
 //!
-//! Knows no format and no file: an [`Outlet`] encodes entries and takes what is encoded. A snapshot that is given up
-//! still has to mark its entries, without encoding them, as the next cut takes all entries for saved.
+//! Independent of formats and files: an [`Outlet`] encodes entries and takes the result. An aborted snapshot still
+//! has to mark its entries, without encoding them, as the next cut assumes that all entries are saved.
 
 pub mod alone;
 pub(crate) mod large;
@@ -37,27 +38,27 @@ use basalt_core::structures::block::Block;
 use basalt_core::structures::entry::{Entry, EntryRef};
 use large::{Large, is_large};
 
-/// Encoded entries are handed on when there are this many bytes of them, strings in blocks included.
+/// Encoded entries are handed on when there are this many bytes of them, including strings in blocks.
 const CHUNK_BYTES: usize = 64 * 1024;
 
-/// A chunk is full when less than one part in so many of it is free, and keeps no more room than such a part.
+/// A chunk is full when less than one part in this many of it is free, and may waste at most such a part.
 const FULL_PARTS: usize = 16;
 
-/// The room that a chunk begins with: doubled again and again, it is just a chunk.
+/// The initial capacity of a chunk: doubled repeatedly, it is exactly a chunk.
 const ROOM_BYTES: usize = CHUNK_BYTES / FULL_PARTS;
 
-/// Slots that the walker looks at between two looks at its time. The entries of a step are fetched together.
+/// Slots examined by the walker between two checks of the time. The entries of a step are prefetched together.
 const STEP_SLOTS: usize = 16;
 
-/// Bytes that are encoded between two looks at the time, where entries are large.
+/// Bytes encoded between two checks of the time, where entries are large.
 const LOOK_BYTES: usize = 4 * 1024;
 
-/// Which pieces belong together, and in their order: those of one large collection.
+/// Identifies the chunks of one large collection, which belong together, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stream {
-    /// Of no other collection in this snapshot.
+    /// Unique among the collections of this snapshot.
     pub id: u64,
-    /// Nothing follows.
+    /// True for the last chunk.
     pub is_last: bool,
 }
 
@@ -66,15 +67,15 @@ pub struct Stream {
 pub struct Chunk {
     /// Number of the database at the cut.
     pub db: usize,
-    /// Entries.
+    /// Number of entries.
     pub keys: u64,
-    /// Encoded entries, but for what lies in blocks.
+    /// Encoded entries, without strings in blocks.
     pub bytes: Vec<u8>,
     /// Strings that are shared instead of copied: each belongs before the byte at its position.
     pub blocks: Vec<(usize, Block)>,
     /// Bytes of these strings.
     block_bytes: usize,
-    /// A part of a large collection.
+    /// Set for a part of a large collection.
     pub stream: Option<Stream>,
 }
 
@@ -86,61 +87,61 @@ impl Chunk {
         }
     }
 
-    /// Puts a string behind what was encoded so far, without copying it.
+    /// Appends a string without copying it.
     pub fn push_block(&mut self, block: &Block) {
         self.put_block(self.bytes.len(), block.clone());
     }
 
-    /// Puts a string between what was encoded, behind all other strings.
+    /// Inserts a string at a position of the encoded bytes, behind all other strings.
     pub fn put_block(&mut self, position: usize, block: Block) {
         self.block_bytes += block.len();
         self.blocks.push((position, block));
     }
 
-    /// Whether nothing is in it yet.
+    /// True if it is empty.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty() && self.blocks.is_empty()
     }
 
-    /// Whether it is to be handed on. A vector doubles its room, so it is full a little before that would be more than
-    /// a chunk: what waits for a slow sink takes no more than was encoded.
+    /// True if it is to be handed on. A vector doubles its capacity, so a chunk is full a little before that would
+    /// exceed its size: chunks waiting for a slow sink use no more memory than was encoded.
     fn is_full(&self) -> bool {
         self.len_bytes() >= CHUNK_BYTES - CHUNK_BYTES / FULL_PARTS
     }
 
-    /// Gives back room that takes more than one part in so many of what it holds.
+    /// Releases unused capacity of more than the permitted part of its contents.
     pub fn shrink(&mut self) {
         if self.bytes.capacity() - self.bytes.len() > self.len_bytes() / FULL_PARTS {
             self.bytes.shrink_to_fit();
         }
     }
 
-    /// Bytes that it holds, copied or not.
+    /// Returns the bytes that it holds, copied or not.
     pub fn len_bytes(&self) -> usize {
         self.bytes.len() + self.block_bytes
     }
 }
 
-/// How far a large collection is written.
+/// The progress of writing a large collection.
 #[derive(Clone, Copy)]
 pub struct Begun<'a> {
     /// Key of the collection.
     pub key: &'a [u8],
-    /// What it was at the cut.
+    /// Shape of the collection at the cut.
     pub shape: &'a Shape,
-    /// Elements written so far; nodes, of a stream.
+    /// Elements written so far; for a stream, nodes.
     pub written: u64,
 }
 
-/// Where a snapshot goes. It is called with a shard's token in hand, by one thread for each shard, and never waits.
+/// The sink of a snapshot. It is called with a shard's token held, by one thread for each shard, and never waits.
 pub trait Outlet: Send + Sync {
-    /// Appends an entry to a chunk as it is to be saved.
+    /// Appends an entry to a chunk in its saved form.
     fn encode(&self, entry: EntryRef<'_, Object>, marks: &Marks<'_>, chunk: &mut Chunk);
 
-    /// Whether a large collection can be taken by the piece.
+    /// True if a large collection can be taken in pieces.
     fn takes_pieces(&self, entry: EntryRef<'_, Object>) -> bool;
 
-    /// A large collection begins, of which the pieces follow.
+    /// Begins a large collection, whose pieces follow.
     fn begin_large(
         &self,
         entry: EntryRef<'_, Object>,
@@ -148,29 +149,29 @@ pub trait Outlet: Send + Sync {
         chunk: &mut Chunk,
     ) -> Shape;
 
-    /// Appends a piece of a large collection, before which there were others; how many elements that is. Those are left
-    /// out whose time had come.
+    /// Appends a further piece of a large collection. Returns its number of elements, without expired ones, which
+    /// are left out.
     fn encode_piece(&self, piece: &Piece<'_>, at: &Begun<'_>, chunk: &mut Chunk) -> u64;
 
-    /// Appends what follows the last piece.
+    /// Appends the trailer after the last piece.
     fn end_large(&self, at: &Begun<'_>, chunk: &mut Chunk);
 
-    /// A number for the chunks of a large collection, which is under way from now on.
+    /// Begins a large collection. Returns a number for its chunks.
     fn begin_stream(&self) -> u64;
 
-    /// One of those that were under way is not any more.
+    /// Notes that a large collection is no longer in progress.
     fn end_stream(&self);
 
-    /// Takes a chunk. The order of chunks does not matter, but for those of one stream.
+    /// Takes a chunk. The order of chunks does not matter, except within one stream.
     fn give(&self, chunk: Chunk);
 
-    /// An entry of so many bytes was saved out of turn, as it was about to change.
+    /// Notes that an entry of `bytes` bytes was saved out of turn, as it was about to change.
     fn note_copied(&self, bytes: usize);
 
-    /// What was given is worth nothing.
+    /// Marks the whole snapshot as failed.
     fn fail(&self, why: &'static str);
 
-    /// Whether the snapshot was given up, so that nothing needs to be encoded any more.
+    /// True if the snapshot was aborted, so that nothing needs to be encoded any more.
     fn is_given_up(&self) -> bool;
 }
 
@@ -179,27 +180,27 @@ pub trait Outlet: Send + Sync {
 pub struct DbAtCut {
     /// Number of the database.
     pub number: usize,
-    /// Keys, those included whose time has come and that are still there.
+    /// Number of keys, including expired ones that were not deleted yet.
     pub keys: u64,
-    /// Keys with a deadline.
+    /// Number of keys with a deadline.
     pub volatile_keys: u64,
-    /// The fences of locks, of each shard that has any.
+    /// The fences of locks, for each shard that has any.
     pub fences: Vec<Arc<ByKey>>,
 }
 
-/// What a database knows of the snapshot that it has a part in.
+/// State of a database that takes part in a snapshot.
 pub(super) struct Saving {
     outlet: Arc<dyn Outlet>,
-    /// Where the walk goes on.
+    /// The position at which the walk continues.
     cursor: u64,
     chunk: Chunk,
     /// Bytes encoded so far.
     encoded_bytes: usize,
-    /// The walk has seen all of the table.
+    /// True if the walk has seen the whole table.
     is_walked: bool,
-    /// The keys of large collections that are saved by the piece.
+    /// The keys of large collections that are being saved in pieces.
     larges: BTreeSet<Box<[u8]>>,
-    /// The one that the walk is in.
+    /// The one that is being written.
     open: Option<Box<[u8]>>,
 }
 
@@ -216,12 +217,12 @@ impl Saving {
         }
     }
 
-    /// Whether an entry is to be saved by the piece.
+    /// True if an entry is to be saved in pieces.
     fn is_by_piece(&self, entry: EntryRef<'_, Object>) -> bool {
         is_large(entry) && !self.outlet.is_given_up() && self.outlet.takes_pieces(entry)
     }
 
-    /// Begins to save an entry by the piece; charged to no account.
+    /// Begins to save an entry in pieces; charged to no account.
     #[cold]
     fn begin(&mut self, entry: &mut Entry<Object>, marks: &Marks<'_>) {
         account::apart(|| {
@@ -230,7 +231,7 @@ impl Saving {
         });
     }
 
-    /// An entry that is saved by the piece has left.
+    /// Forgets an entry in progress that has left the table.
     fn forget(&mut self, key: &[u8]) {
         account::apart(|| {
             self.larges.remove(key);

@@ -1,4 +1,5 @@
-//! Databases and shards are cut, walked in slices, and save what is about to change: see [`snapshot`](super).
+//! The cut of databases and shards, the walk in slices, and saving entries that are about to change: see
+//! [`snapshot`](super).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use basalt_core::structures::entry::EntryRef;
 use basalt_core::structures::table::Place;
 
 impl Db {
-    /// The cut: what is here now is to be saved.
+    /// Makes the cut: the current contents are to be saved.
     fn begin_saving(&mut self, number: usize, outlet: Arc<dyn Outlet>) {
         debug_assert!(!self.is_saving(), "one snapshot at a time");
         self.table.flip_parity();
@@ -24,7 +25,7 @@ impl Db {
         self.set_saving(Some(saving));
     }
 
-    /// Saves the entry at a place unless it is saved already: it is about to change, or to go.
+    /// Saves the entry at `place` unless it is saved already, as it is about to be changed or removed.
     #[cold]
     #[inline(never)]
     pub(crate) fn save_unsaved(&mut self, place: Place) {
@@ -48,7 +49,7 @@ impl Db {
         table.mark_saved(place);
     }
 
-    /// Goes on with what is saved by the piece; true while something is left.
+    /// Continues with collections saved in pieces. Returns true while anything is left.
     fn save_larges(&mut self, goes_on: &mut dyn FnMut() -> bool) -> bool {
         loop {
             let (table, Some(saving)) = self.table_and_saving() else {
@@ -88,7 +89,7 @@ impl Db {
         }
     }
 
-    /// An entry has left the table: it is looked for there no more.
+    /// Notes that an entry has left the table, so that it is no longer looked up there.
     #[cold]
     #[inline(never)]
     pub(crate) fn forget_under_way(&mut self, entry: EntryRef<'_, Object>) {
@@ -99,7 +100,7 @@ impl Db {
         }
     }
 
-    /// An entry has come: if it is under way it is saved from here on.
+    /// Notes a new entry: if its save is in progress, it continues here.
     pub(crate) fn note_under_way(&mut self, place: Place) {
         let entry = self.at(place);
         let Some(large) = under_way(entry) else {
@@ -111,7 +112,7 @@ impl Db {
         });
         if !self.is_saving() {
             let mut saving = account::apart(|| Box::new(Saving::new(self.number(), outlet)));
-            // Nothing of its own is to be saved.
+            // This database has nothing of its own to save.
             saving.is_walked = true;
             self.set_saving(Some(saving));
         }
@@ -120,7 +121,7 @@ impl Db {
         }
     }
 
-    /// Goes on with the walk; true while it is not at its end. `goes_on` is asked every few entries.
+    /// Continues the walk. Returns true while it is not at its end. `goes_on` is called every few entries.
     fn save_slice(&mut self, goes_on: &mut dyn FnMut() -> bool) -> bool {
         let mut places = smallvec::SmallVec::<[Place; 4 * STEP_SLOTS]>::new();
         loop {
@@ -155,7 +156,7 @@ impl Db {
                 if saving.encoded_bytes - looked_at_bytes > LOOK_BYTES && index + 1 < places.len() {
                     looked_at_bytes = saving.encoded_bytes;
                     if !goes_on() {
-                        // The walk comes by here again, and finds what is saved.
+                        // The walk visits this position again, and recognizes entries that are saved.
                         return true;
                     }
                 }
@@ -168,7 +169,7 @@ impl Db {
         }
     }
 
-    /// All is saved.
+    /// Ends the save, as everything is saved.
     fn end_saving(&mut self) {
         account::apart(|| {
             if let Some(saving) = self.set_saving(None) {
@@ -181,7 +182,7 @@ impl Db {
         });
     }
 
-    /// A database without keys goes: it has nothing left to save.
+    /// Ends the save of a database without keys, which is removed: it has nothing left to save.
     pub(crate) fn end_saving_of_nothing(&mut self) {
         debug_assert!(self.is_empty());
         if self.is_saving() {
@@ -191,8 +192,8 @@ impl Db {
 }
 
 impl Engine {
-    /// The cut: what the shard holds now is to be saved, by [`Engine::save_slice`] and by commands that change it. The
-    /// databases that hold anything.
+    /// Makes the cut: the shard's current contents are to be saved, by [`Engine::save_slice`] and by commands that
+    /// change them. Returns the databases that are not empty.
     pub fn begin_snapshot(&mut self, outlet: &Arc<dyn Outlet>) -> Vec<DbAtCut> {
         debug_assert!(!self.is_in_attempt() && !self.is_in_snapshot());
         let mut captured = Vec::new();
@@ -211,7 +212,7 @@ impl Engine {
         captured
     }
 
-    /// Whether something of the last cut is not saved yet.
+    /// True if anything of the last cut is not saved yet.
     pub fn is_in_snapshot(&self) -> bool {
         let mut dbs = self.dbs[..self.dbs_end].iter().flatten();
         !self.left_unsaved.is_empty()
@@ -219,10 +220,10 @@ impl Engine {
             || dbs.any(|db| db.is_saving())
     }
 
-    /// Goes on with saving; true while something is left. `goes_on` is asked every few entries whether there is time
-    /// for more, and at least a few are saved.
+    /// Continues saving. Returns true while anything is left. `goes_on` is called every few entries to check the
+    /// time, and at least a few entries are saved.
     pub fn save_slice(&mut self, goes_on: &mut dyn FnMut() -> bool) -> bool {
-        // First, as their memory comes back then.
+        // These come first, because their memory is freed then.
         while let Some(trash) = self.left_unsaved.front_mut() {
             if trash.save_some(goes_on) {
                 return true;
@@ -269,7 +270,7 @@ impl Engine {
         false
     }
 
-    /// Goes on with one database; true while something is left.
+    /// Continues with one database. Returns true while anything is left.
     fn save_some_of(&mut self, db: &mut Db, goes_on: &mut dyn FnMut() -> bool) -> bool {
         let more = db.save_slice(goes_on);
         if !more {
@@ -278,16 +279,16 @@ impl Engine {
         more
     }
 
-    /// Keeps a collection that was deleted or replaced until the walker is through with it.
+    /// Keeps a collection that was deleted or replaced until it is saved.
     pub(crate) fn keep_left(&mut self, trash: Trash) {
         account::apart(|| match trash.is_partly_saved() {
-            // What comes between its parts has to wait for its end.
+            // Partly saved: other collections must not come between its parts.
             true => self.left_unsaved.push_front(trash),
             false => self.left_unsaved.push_back(trash),
         });
     }
 
-    /// Keeps a database that was given up until the walker is through with it.
+    /// Keeps a released database until the walker is done with it.
     pub(crate) fn keep_unsaved(&mut self, db: Box<Db>) {
         account::apart(|| self.flushed_unsaved.push(db));
     }

@@ -1,9 +1,10 @@
-//! The pre-images of one database: what its keys held before an attempt changed them.
+//! The pre-images of one database: the state of its keys before an attempt changed them.
 //!
-//! Knows no engine and no accounts; what it keeps is charged to no account. Of a collection in nodes or tables no copy
-//! is kept but what undoes its changes ([`Before::Changed`]); that is no full image, as a later image may hold the
-//! collection itself, once it is deleted or overwritten. Invariants: the first full image of a key is kept, later ones
-//! change nothing; going through the images from the newest to the oldest leads back to the start.
+//! Independent of the engine and of accounts; images are charged to no account. For a collection in nodes or tables
+//! no copy is kept, only a journal that undoes its changes ([`Before::Changed`]); that is no full image, as a later
+//! image may hold the collection itself, once it is deleted or overwritten. Invariants: the first full image of a
+//! key is kept, later ones change nothing; applying the images from the newest to the oldest leads back to the
+//! start.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -13,34 +14,35 @@ use basalt_core::alloc::account;
 use basalt_core::structures::block::Block;
 use basalt_core::structures::entry::{Entry, EntryRef, Value};
 
-/// What a key held.
+/// The previous state of a key.
 pub(crate) enum Before {
-    /// Nothing.
+    /// The key did not exist.
     Absent(Box<[u8]>),
-    /// An entry that was taken out of the database, or copied before it was changed in place.
+    /// An entry that was removed from the database, or copied before it was changed in place.
     Present {
-        /// With key, value and deadline.
+        /// The entry with key, value and deadline.
         entry: Entry<Object>,
-        /// The entry is the one of the database and no copy.
+        /// True if this is the database's own entry and no copy.
         was_moved: bool,
     },
-    /// The value stayed and had another deadline, or none.
+    /// The value stayed and had this deadline, or none.
     Deadline(Box<[u8]>, Option<u64>),
     /// A collection before some changes, and its deadline.
     Changed {
         /// The key.
         key: Box<[u8]>,
-        /// When it was to expire.
+        /// Previous deadline of the key.
         deadline: Option<u64>,
-        /// The words of the entry.
+        /// The previous words of the entry.
         words: Box<[u32]>,
-        /// What undoes the changes; while the collection is being edited, it has this itself.
+        /// The journal that undoes the changes; None while the collection is being edited, as it holds the journal
+        /// itself then.
         journal: Option<Journal>,
     },
 }
 
 impl Before {
-    /// The key that this is about.
+    /// Returns the key of the image.
     pub(crate) fn key(&self) -> &[u8] {
         match self {
             Before::Absent(key) | Before::Deadline(key, _) | Before::Changed { key, .. } => key,
@@ -53,29 +55,29 @@ impl Before {
     }
 }
 
-/// Drops the room that is kept on this thread, for tests that count bytes.
+/// Drops the log kept for reuse on this thread, for tests that count bytes.
 #[cfg(any(test, feature = "testing"))]
 pub(super) fn drop_room() {
     SPARE.take();
 }
 
 thread_local! {
-    /// Room for a log: most units change a key or two.
+    /// A log kept for reuse: most units change a key or two.
     static SPARE: Cell<Option<Box<Log>>> = const { Cell::new(None) };
 }
 
-/// One image.
+/// One pre-image.
 pub(crate) struct Image {
     /// Keyed hash of the key.
     pub(crate) hash: u64,
-    /// See there.
+    /// The previous state.
     pub(crate) before: Before,
 }
 
-/// Images up to here are looked through; beyond, an index is kept.
+/// Up to this number, images are searched linearly; beyond it, an index is kept.
 const INDEX_FROM: usize = 16;
 
-/// See the module.
+/// The images of an attempt, see the module.
 #[derive(Default)]
 pub(crate) struct Log {
     images: Vec<Image>,
@@ -84,17 +86,17 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// Whether the key's value at the start is known already, so that nothing more needs to be kept of it.
+    /// True if the key's original value is known already, so that nothing more needs to be kept.
     pub(crate) fn has_value(&self, hash: u64, key: &[u8]) -> bool {
         self.newest(hash, key).is_some_and(Before::is_full)
     }
 
-    /// Whether the deadline of a key is kept alone, without its value.
+    /// True if an image of the key exists, so that its deadline need not be kept on its own.
     pub(crate) fn has_deadline(&self, hash: u64, key: &[u8]) -> bool {
         self.newest(hash, key).is_some()
     }
 
-    /// Bytes of what undoes the changes of the collection under a key, if that is kept.
+    /// Returns the bytes of the journal of the collection under a key, if there is one.
     pub(crate) fn journal_bytes(&self, hash: u64, key: &[u8]) -> usize {
         match self.newest(hash, key) {
             Some(Before::Changed {
@@ -105,8 +107,8 @@ impl Log {
         }
     }
 
-    /// Hands out what undoes the changes of a collection so far, and where [`Log::put_journal`] puts it back; nothing
-    /// if the key has no such image, or a newer one.
+    /// Takes out the journal of a collection so far. Returns it with the index at which [`Log::put_journal`] puts
+    /// it back; None if the key has no such image, or a newer one.
     pub(crate) fn take_journal(
         &mut self,
         hash: u64,
@@ -119,7 +121,7 @@ impl Log {
         }
     }
 
-    /// See [`Log::take_journal`].
+    /// Puts back a journal, see [`Log::take_journal`].
     pub(crate) fn put_journal(&mut self, at: usize, returned: Option<Journal>) {
         if let Some(image) = self.images.get_mut(at)
             && let Before::Changed { journal, .. } = &mut image.before
@@ -137,11 +139,11 @@ impl Log {
             ..=INDEX_FROM => self.images.iter().rposition(|image| image.hash == hash),
             _ => self.index.get(&hash).copied(),
         };
-        // Two keys of one hash only lead to an image too many.
+        // Two keys with one hash merely cause an unnecessary image.
         at.filter(|&at| self.images[at].before.key() == key)
     }
 
-    /// Keeps an image, and says where. It is charged to no account.
+    /// Keeps an image and returns its index. It is charged to no account.
     pub(crate) fn keep(&mut self, hash: u64, before: Before) -> usize {
         account::apart(|| {
             self.images.push(Image { hash, before });
@@ -156,7 +158,7 @@ impl Log {
         })
     }
 
-    /// The images, oldest first.
+    /// Removes the images and returns them, oldest first.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = Image> {
         if !self.index.is_empty() {
             self.index = HashMap::new();
@@ -164,14 +166,14 @@ impl Log {
         self.images.drain(..)
     }
 
-    /// An empty one, in room that another one left on this thread if there is any.
+    /// Returns an empty log, reusing the one kept on this thread if there is any.
     pub(crate) fn in_kept_room() -> Box<Log> {
         SPARE
             .take()
             .unwrap_or_else(|| account::apart(Box::<Log>::default))
     }
 
-    /// Leaves its room to the next one. It is empty.
+    /// Keeps this empty log for reuse.
     pub(crate) fn keep_room(self: Box<Log>) {
         if self.images.is_empty() && self.images.capacity() <= INDEX_FROM {
             SPARE.set(Some(self));
@@ -179,16 +181,16 @@ impl Log {
     }
 }
 
-/// Whether a copy may share what can be shared.
+/// Whether a copy may share memory with the original.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sharing {
-    /// Sharing is allowed: who changes the original sees to it that it is not shared any more.
+    /// Sharing is allowed: the code that changes the original unshares it first.
     Allowed,
-    /// The original is changed by somebody who believes to be its only owner.
+    /// The code that changes the original assumes that it is the only owner.
     Forbidden,
 }
 
-/// A copy of an entry that is about to change in place; charged to no account.
+/// Returns a copy of an entry that is about to change in place; charged to no account.
 pub(crate) fn copy(entry: EntryRef<'_, Object>, sharing: Sharing) -> Entry<Object> {
     account::apart(|| {
         let (kind, key, deadline) = (entry.kind(), entry.key(), entry.deadline());

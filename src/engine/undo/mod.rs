@@ -1,19 +1,18 @@
-//! Attempts: an engine that can go back to where an attempt began.
+//! Attempts: an engine can return to the state at which an attempt began.
 //!
-//! A script may turn out to need shards that are not in hand, or more time than a connection's thread has. Then what it
-//! did is undone, and it runs again. While an attempt is on, the first change of each key keeps what the key held
-//! ([`log`]); what is deleted or overwritten moves there instead of being freed, and of large collections that change
-//! where they are only the changes are kept. Flushed and exchanged databases are
-//! written down as such. [`Engine::undo_attempt`] restores all that, newest first; [`Engine::commit_attempt`] forgets
-//! it.
+//! A script may turn out to need shards that are not locked, or more time than a connection's thread has. Then its
+//! effects are undone, and it runs again. During an attempt, the first change of each key saves the key's previous
+//! state ([`log`]); deleted or overwritten values move there instead of being freed, and for large collections that
+//! change in place only the changes are saved. Flushed and swapped databases are recorded as such.
+//! [`Engine::undo_attempt`] restores all that, newest first; [`Engine::commit_attempt`] drops it.
 //!
-//! Restored: keys, values, deadlines, the memory charged for them, and the counters of what commands did. Effects made
+//! Restored: keys, values, deadlines, the memory charged for them, and the counters of commands. Effects made
 //! meanwhile vanish; the caller hands out none before the attempt commits. Not restored, as no client can see it:
-//! stamps (they only ever grow), the room that tables, trees and wheels have taken, the order of members in a table's
-//! buckets, access bits, the state of the random numbers. Clients that cache what an undone attempt has touched get an
-//! invalidation that was not necessary.
+//! stamps (they only ever grow), the capacity of tables, trees and wheels, the order of members in a table's
+//! buckets, access bits, the state of the random numbers. Clients that cache keys touched by an undone attempt get
+//! an unnecessary invalidation.
 //!
-//! Keys whose time has come during an attempt come back with the rest, and expire again.
+//! Keys that expired during an attempt come back with the rest, and expire again.
 
 pub(super) mod log;
 
@@ -30,65 +29,66 @@ use basalt_core::structures::entry::Value;
 use log::Before;
 use smallvec::SmallVec;
 
-/// What a command does to the value of a key.
+/// The effect of a command on the value of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// The value changes where it is.
+    /// The value changes in place.
     InPlace(Part),
-    /// The value goes elsewhere.
+    /// The value is moved elsewhere.
     Taken,
 }
 
-/// Of a collection that changes more than this in one attempt, a unit that goes on has no use: what undoes it would
-/// soon take more than the collection.
+/// Maximum bytes of a collection's undo journal in an attempt that may be undone: beyond that, the journal would
+/// soon be larger than the collection.
 const JOURNAL_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// What an attempt did to whole databases.
+/// A change of a whole database during an attempt.
 pub(super) enum DbChange {
-    /// A database was emptied: its number, and all that was in it.
+    /// A database was emptied: its number and its contents.
     Emptied(usize, Box<Db>),
-    /// Two databases were exchanged.
+    /// Two databases were swapped.
     Exchanged(usize, usize),
-    /// A tag of a database, by its number there, was invalidated.
+    /// A tag of a database, given by its number there, was invalidated.
     TagInvalidated(usize, u32),
 }
 
-/// The start of an attempt.
+/// The state at the start of an attempt.
 pub(super) struct Attempt {
     changes: Vec<DbChange>,
     effects: effect::Mark,
     counts: [u64; COUNTS],
     /// The counters of each database that was ever used.
     db_counts: SmallVec<[DbCounts; 1]>,
-    /// How late keys were deleted, kept before the first one is.
+    /// The counters of expiry lag, saved before the first expiry.
     lag: Option<Box<[u64; LAGS]>>,
 }
 
 thread_local! {
-    /// A place for the start of an attempt. In the engine it would be lines that move from core to core with each unit.
+    /// An attempt kept for reuse. If it were in the engine, it would be lines that move from core to core with each
+    /// unit.
     static SPARE: Cell<Option<Box<Attempt>>> = const { Cell::new(None) };
 }
 
-/// Drops the room that is kept on this thread, for tests that count bytes.
+/// Drops the memory kept for reuse on this thread, for tests that count bytes.
 #[cfg(any(test, feature = "testing"))]
 pub fn drop_room() {
     SPARE.take();
     log::drop_room();
 }
 
-/// Counters that go back with an attempt.
+/// Number of counters that are restored with an attempt.
 const COUNTS: usize = 20;
 
-/// Counters of how late keys were deleted.
+/// Number of counters of expiry lag.
 const LAGS: usize = super::published::LAG_BOUNDS_MS.len() + 3;
 
 impl Attempt {
-    /// A whole database changed.
+    /// Records a change of a whole database.
     pub(super) fn note(&mut self, change: DbChange) {
         self.changes.push(change);
     }
 
-    /// Something that is due is about to be deleted.
+    /// Saves the lag counters, as an expired key or element is about to be deleted.
     #[cold]
     pub(super) fn keep_lag(&mut self, published: &Published) {
         self.lag.get_or_insert_with(|| {
@@ -101,7 +101,7 @@ impl Attempt {
     }
 }
 
-/// The counters that go back with an attempt.
+/// Returns the counters that are restored with an attempt.
 fn counts(published: &Published) -> [&basalt_core::base::counter::Counter; COUNTS] {
     let (leases, tags) = (&published.leases, &published.tags);
     [
@@ -136,12 +136,12 @@ fn lags(published: &Published) -> impl Iterator<Item = &basalt_core::base::count
 }
 
 impl Engine {
-    /// Whether an attempt is on.
+    /// True during an attempt.
     pub fn is_in_attempt(&self) -> bool {
         self.attempt.is_some()
     }
 
-    /// Begins an attempt: what changes from now on can be undone.
+    /// Begins an attempt: later changes can be undone.
     pub fn begin_attempt(&mut self) {
         debug_assert!(self.attempt.is_none(), "attempts do not nest");
         let attempt = Attempt {
@@ -166,7 +166,8 @@ impl Engine {
             .for_each(|db| db.keep_images());
     }
 
-    /// Whether more bytes than these would have to be kept to undo a change of a collection, or a string, under a key.
+    /// True if more bytes than these would have to be kept to undo a change of a collection, or a string, under a
+    /// key.
     pub fn needs_large_image(
         &self,
         db: usize,
@@ -197,7 +198,7 @@ impl Engine {
         bytes > bytes_max && !db.has_image(key)
     }
 
-    /// What changed stays. Effects, waiters and memory are for the caller to look after, as after any command.
+    /// Keeps the changes. The caller handles effects, waiters and memory, as after any command.
     pub fn commit_attempt(&mut self) {
         let Some(mut attempt) = self.attempt.take() else {
             return;
@@ -235,7 +236,7 @@ impl Engine {
         }
     }
 
-    /// Frees what an image kept, which is charged to no account.
+    /// Frees the contents of an image, which are charged to no account.
     fn forget(&mut self, before: Before) {
         if let Before::Present { entry, was_moved } = before
             && let Some(trash) = Trash::from_entry(entry)
@@ -246,7 +247,7 @@ impl Engine {
         }
     }
 
-    /// Goes back to where the attempt began.
+    /// Returns to the state at the start of the attempt.
     pub fn undo_attempt(&mut self) {
         let Some(attempt) = self.attempt.take() else {
             return;

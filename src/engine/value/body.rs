@@ -1,4 +1,4 @@
-//! What every large collection can do, and what it is shown by: its elements and pieces, and what undoes its changes.
+//! The interface of all large collections: their elements and pieces, and the journals that undo their changes.
 
 use super::stream::piece::StreamPiece;
 use basalt_core::alloc::slabs::Mover;
@@ -6,23 +6,23 @@ use basalt_core::structures::item::Item;
 use basalt_core::structures::quicklist::{End, Limits, NodeView};
 use basalt_core::structures::undo_log::{Record, UndoLog};
 
-/// What undoes the changes of a collection, without a copy of all of it. Charged to no account.
+/// A journal that undoes the changes of a collection, without a copy of all of it. Charged to no account.
 pub enum Journal {
-    /// Of what has members or fields by name.
+    /// For a collection with named members or fields.
     Changes(UndoLog),
-    /// Of a list, and what it was made with.
+    /// For a list, with the limits that it was made with.
     List {
         /// Changes of the list.
         changes: UndoLog,
-        /// For when it became too small for nodes.
+        /// Needed if the list has become too small for nodes.
         limits: Limits,
     },
-    /// Of a stream.
+    /// For a stream.
     Stream(Box<super::stream::Before>),
 }
 
 impl Journal {
-    /// The undo log of a journal to go on with, or a new one.
+    /// Returns the undo log of a journal to continue, or a new one.
     pub(super) fn into_log(journal: Option<Journal>) -> UndoLog {
         match journal {
             Some(Journal::Changes(changes) | Journal::List { changes, .. }) => changes,
@@ -30,7 +30,8 @@ impl Journal {
         }
     }
 
-    /// Changes of what has members or fields by name, from the last to the first behind so many bytes.
+    /// Returns the changes of a collection with named members or fields, from the last one back to the offset
+    /// `from`.
     pub(super) fn changes_to(&self, from: usize) -> impl Iterator<Item = Record<'_>> {
         let changes = match self {
             Journal::Changes(changes) => Some(changes.backwards_to(from)),
@@ -39,7 +40,7 @@ impl Journal {
         changes.into_iter().flatten()
     }
 
-    /// Bytes, roughly.
+    /// Returns the approximate size in bytes.
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Journal::Changes(changes) | Journal::List { changes, .. } => changes.len(),
@@ -48,27 +49,27 @@ impl Journal {
     }
 }
 
-/// What of a collection a command changes.
+/// The part of a collection that a command changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// Anything.
+    /// Any part.
     Any,
-    /// The entries of a stream, not who has read them; else anything.
+    /// The entries of a stream, not its read state; of other collections any part.
     Entries,
 }
 
-/// Where a walk over what a collection consists of stands: nowhere yet, or at its end, by default. What it means, each
-/// type knows.
+/// A position in a walk over the memory of a collection; the default is the start, and the end. Its interpretation
+/// is up to the type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Standing {
-    /// Which of the structures that it consists of.
+    /// Index of the structure within the collection.
     pub part: u64,
-    /// Where in there.
+    /// Position in that structure.
     pub at: u128,
 }
 
 impl Standing {
-    /// The position in a collection that is one structure, whose positions begin and end at 0.
+    /// Returns the position in a collection that is a single structure, whose positions begin and end at 0.
     pub fn single(&self) -> u64 {
         self.at as u64
     }
@@ -83,7 +84,7 @@ impl From<u64> for Standing {
     }
 }
 
-/// An element of a collection that can be saved by the piece.
+/// An element of a collection that can be saved in pieces.
 #[derive(Clone, Copy, Debug)]
 pub struct ElementRef<'a> {
     /// The member or field.
@@ -95,7 +96,7 @@ pub struct ElementRef<'a> {
 }
 
 impl<'a> ElementRef<'a> {
-    /// An element of these parts.
+    /// Creates an element from its parts.
     pub fn new(name: &'a [u8], value: &'a [u8], number: u64) -> ElementRef<'a> {
         let value = Item::bytes(value);
         ElementRef {
@@ -106,12 +107,12 @@ impl<'a> ElementRef<'a> {
     }
 }
 
-/// A piece of a collection that is saved by the piece.
+/// A piece of a collection that is saved in pieces.
 #[derive(Clone, Copy)]
 pub enum Piece<'a> {
     /// An element of a set, sorted set or hash.
     Element(ElementRef<'a>),
-    /// A node of a list, and how many elements it has.
+    /// A node of a list, and its number of elements.
     Node(&'a NodeView<'a>, usize),
     /// A piece of a stream.
     Stream(StreamPiece<'a>),
@@ -119,29 +120,29 @@ pub enum Piece<'a> {
     Page(&'a [u8]),
 }
 
-/// What pieces are shown to.
+/// A callback that receives pieces.
 pub type ShowPiece<'f> = dyn for<'a> FnMut(Piece<'a>) + 'f;
 
-/// What is shown of an element that has changed: its name, and what it was, if it was there.
+/// A callback that receives the name of a changed element and its previous state, if it existed.
 pub type ShowBefore<'f> = dyn for<'a> FnMut(&'a [u8], Option<ElementRef<'a>>) + 'f;
 
-/// What every large collection can do, whatever its type.
+/// Operations of all large collections, whatever their type.
 pub trait Body {
-    /// A copy that shares nothing with it.
+    /// Returns a copy that shares nothing with the original.
     fn duplicate(&self) -> Self;
 
-    /// Fetches into the cache what will be read at one end.
+    /// Prefetches the memory read at one end.
     fn prefetch_end(&self, end: End) {
         let _ = end;
     }
 
-    /// Fetches into the cache where an element of this name stands, or would, if it is likely that it is not there. It
-    /// is in use if the command before works on the collection too.
+    /// Prefetches the position of an element of this name, or where it would be, if it is likely not in the cache.
+    /// `is_in_use` tells that the preceding command works on the collection too.
     fn prefetch_element(&self, name: &[u8], is_in_use: bool) {
         let _ = (name, is_in_use);
     }
 
-    /// From now on writes down what undoes its changes, behind what was written before; false if it cannot do that.
+    /// Starts recording an undo journal, after `journal` if given. Returns false if this is not supported.
     fn keep_changes(&mut self, journal: Option<Journal>) -> bool {
         match self.undo_log() {
             Some(changes) => {
@@ -152,51 +153,51 @@ pub trait Body {
         }
     }
 
-    /// No longer does, and hands it out.
+    /// Stops recording and returns the journal.
     fn take_changes(&mut self) -> Option<Journal> {
         self.undo_log()?.take().map(Journal::Changes)
     }
 
-    /// Where it writes its changes down, if an undo log is all that takes.
+    /// Returns the place where changes are recorded, if an undo log suffices.
     fn undo_log(&mut self) -> Option<&mut Option<UndoLog>> {
         None
     }
 
-    /// Undoes what a journal says, from the last change to the first.
+    /// Undoes the changes of a journal, from the last to the first.
     fn undo(&mut self, journal: &Journal) {
         let _ = journal;
     }
 
-    /// What has to be copied before this part of it changes: nothing where a journal knows the elements; not known of
-    /// collections that have no journal.
+    /// Returns the bytes to be copied before this part changes: 0 where a journal records elements; None for
+    /// collections without a journal.
     fn copied_bytes(&self, part: Part) -> Option<usize> {
         let _ = part;
         self.elements().map(|_| 0)
     }
 
-    /// How many elements it has; none of sketches.
+    /// Returns the number of elements; None for sketches.
     fn elements(&self) -> Option<usize> {
         None
     }
 
-    /// What it is made of, beside its pages, if it is a sketch.
+    /// Returns the state of a sketch beside its pages.
     fn head(&self) -> Vec<u8> {
         Vec::new()
     }
 
-    /// How many pages it is shown in, if it is a sketch.
+    /// Returns the number of pages of a sketch.
     fn pages(&self) -> u64 {
         0
     }
 
-    /// The hash by which an element of this name lies.
+    /// Returns the hash by which an element of this name is placed.
     fn element_hash(&self, name: &[u8]) -> u64 {
         let _ = name;
         0
     }
 
-    /// Shows some `budget` elements from a position on, and each that is there from the first call to the last once;
-    /// the next position, which is the least hash that was not seen, 0 at the end.
+    /// Visits about `budget` elements from a position on, and each element that exists from the first call to the
+    /// last once. Returns the next position, which is the least hash that was not seen, 0 at the end.
     fn show_some(
         &self,
         position: u64,
@@ -207,40 +208,43 @@ pub trait Body {
         0
     }
 
-    /// Shows what elements were before changes that a journal undoes, from the last to the first, without those that it
-    /// had when it had so many bytes.
+    /// Visits the previous states of elements from a journal, from the last change to the first, down to the offset
+    /// `from`.
     fn each_before(&self, changes: &Journal, from: usize, show: &mut ShowBefore<'_>) {
         let _ = (changes, from, show);
     }
 
-    /// What it is now is to be shown by [`Body::show_cut`], in its order and whatever becomes of it; false if its
-    /// pieces are elements, which have no order.
+    /// Makes a cut: [`Body::show_cut`] will return the current state, in order and regardless of later changes.
+    /// Returns false if the pieces are elements, which have no order.
     fn begin_cut(&mut self) -> bool {
         false
     }
 
-    /// Shows some `budget` small pieces as they were at the cut, or fewer large ones; true while more are left.
+    /// Visits about `budget` small pieces in their state at the cut, or fewer large ones. Returns true while more
+    /// are left.
     fn show_cut(&mut self, budget: usize, show: &mut ShowPiece<'_>) -> bool {
         let _ = (budget, show);
         false
     }
 
-    /// Bytes that were copied for the cut since this was asked last, roughly.
+    /// Returns the approximate bytes copied for the cut since the last call.
     fn take_copied(&mut self) -> usize {
         0
     }
 
-    /// Forgets the cut, and some `budget` pieces that were kept for it; true while more are left.
+    /// Drops the cut, and about `budget` pieces that were kept for it. Returns true while more are left.
     fn forget_cut(&mut self, budget: usize) -> bool {
         let _ = budget;
         false
     }
 
-    /// Frees a bounded part, some `budget` elements; true while more is left. What is left is no collection any more.
+    /// Frees a bounded part, about `budget` elements. Returns true while more is left. The rest is no valid
+    /// collection.
     fn free_some(&mut self, budget: usize) -> bool;
 
-    /// Moves what lies in sparse slabs of the allocator, among some `budget` pieces of memory, from where the call that
-    /// returned `from` stopped; returns where this one stops, the default at the end. What others point to stays.
+    /// Moves allocations in sparse slabs of the allocator, among about `budget` allocations, from `from` on, where
+    /// the previous call stopped. Returns where this one stops, the default at the end. Allocations with outside
+    /// references stay.
     fn relocate_some(&mut self, from: Standing, budget: usize, mover: &mut Mover) -> Standing {
         let _ = (from, budget, mover);
         Standing::default()

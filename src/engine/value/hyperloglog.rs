@@ -1,7 +1,7 @@
-//! Strings that hold a HyperLogLog: changed where they lie, in the entry or in its block.
+//! Strings that hold a HyperLogLog: changed in place, in the entry or in its block.
 //!
-//! What the bytes mean is `structures::hyperloglog`'s affair. The string reports `raw` after a change. A block must not
-//! be shared when a function here changes it: [`Keyspace::edit_text`] sees to that.
+//! The format of the bytes is defined by `structures::hyperloglog`. The string reports `raw` after a change. A
+//! block must not be shared when a function here changes it: [`Keyspace::edit_text`] ensures that.
 //!
 //! [`Keyspace::edit_text`]: crate::keyspace::Keyspace::edit_text
 
@@ -63,7 +63,7 @@ impl Splice for TextBuffer<'_> {
     }
 }
 
-/// Adds elements to a sketch; says whether it changed. On an error it did not.
+/// Adds elements to a sketch. Returns whether it changed; on an error it did not.
 pub fn add<'e>(
     entry: &mut Entry<Object>,
     elements: impl ExactSizeIterator<Item = &'e [u8]>,
@@ -72,7 +72,7 @@ pub fn add<'e>(
     hyperloglog::add(&mut TextBuffer::of(entry), elements, sparse_bytes_max)
 }
 
-/// Raises a sketch to registers.
+/// Merges registers into a sketch, keeping the larger of each pair.
 pub fn raise_all(
     entry: &mut Entry<Object>,
     registers: &Registers,
@@ -81,7 +81,7 @@ pub fn raise_all(
     hyperloglog::raise_all(&mut TextBuffer::of(entry), registers, sparse_bytes_max)
 }
 
-/// Writes a sketch down densely.
+/// Converts a sketch to the dense form.
 pub fn to_dense(entry: &mut Entry<Object>) -> Result<(), Corrupt> {
     hyperloglog::to_dense(&mut TextBuffer::of(entry))
 }

@@ -1,7 +1,7 @@
-//! The data types and their encodings, under the names that clients know.
+//! The data types and their encodings, under the names known to clients.
 //!
-//! A kind says what a value reports to be. How it really lies in memory shows in the entry's form: a small collection
-//! is bytes of its entry, a large one an object.
+//! A kind is the type and encoding that a value reports. The actual layout in memory follows from the entry's form:
+//! a small collection is bytes of its entry, a large one an object.
 
 /// The data types, as TYPE names them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub enum DataType {
     TDigest = 11,
 }
 
-/// Numbers of data types.
+/// Upper bound of the data type numbers, for arrays.
 pub const TYPES: usize = 12;
 
 impl DataType {
@@ -39,7 +39,7 @@ impl DataType {
         (DataType::TDigest, "TDIS-TYPE"),
     ];
 
-    /// As TYPE answers.
+    /// Returns the name as in replies of TYPE.
     pub fn name(self) -> &'static str {
         Self::ALL
             .iter()
@@ -48,7 +48,7 @@ impl DataType {
     }
 }
 
-/// How a value is laid out, as OBJECT ENCODING names it.
+/// The layout of a value, as OBJECT ENCODING names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are Redis's own")]
 pub enum Encoding {
@@ -78,30 +78,30 @@ impl Encoding {
         (Encoding::Listpackex, "listpackex"),
     ];
 
-    /// As OBJECT ENCODING answers.
+    /// Returns the name as in replies of OBJECT ENCODING.
     pub fn name(self) -> &'static str {
         Self::ALL[self as usize].1
     }
 }
 
-/// Type and encoding in one byte, as an entry's header holds them.
+/// Type and encoding in one byte, as stored in an entry's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kind(pub u8);
 
 impl Kind {
-    /// Listpacks both.
+    /// Combines a type and an encoding.
     pub const fn new(data_type: DataType, encoding: Encoding) -> Kind {
         Kind(((data_type as u8) << 4) | encoding as u8)
     }
 
-    /// A string held as an integer.
+    /// A string stored as an integer.
     pub const INT: Kind = Kind::new(DataType::String, Encoding::Int);
     /// A short string that was never edited.
     pub const EMBSTR: Kind = Kind::new(DataType::String, Encoding::Embstr);
     /// Any other string.
     pub const RAW: Kind = Kind::new(DataType::String, Encoding::Raw);
 
-    /// The type.
+    /// Returns the type.
     pub fn data_type(self) -> DataType {
         match self.0 >> 4 {
             0 => DataType::String,
@@ -119,7 +119,7 @@ impl Kind {
         }
     }
 
-    /// The encoding.
+    /// Returns the encoding.
     pub fn encoding(self) -> Encoding {
         Encoding::ALL[usize::from(self.0 & 15)].0
     }

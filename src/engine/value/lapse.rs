@@ -1,4 +1,4 @@
-//! What becomes due of an entry besides all of it: the elements of collections that have deadlines of their own.
+//! Partial expiry of an entry: the elements of collections that have deadlines of their own.
 
 use super::kind::Kind;
 use super::object::Object;
@@ -6,7 +6,8 @@ use super::{hash, set};
 use basalt_core::structures::entry::{Entry, EntryRef};
 use basalt_core::structures::listpack::Element;
 
-/// The soonest deadline of an element of an entry, if it is a collection with such; else costs next to nothing.
+/// Returns the soonest deadline of an element, if the entry is a collection with such; otherwise costs next to
+/// nothing.
 #[inline(always)]
 pub fn next_element_deadline(entry: EntryRef<'_, Object>) -> Option<u64> {
     match Kind(entry.kind()) {
@@ -16,7 +17,7 @@ pub fn next_element_deadline(entry: EntryRef<'_, Object>) -> Option<u64> {
     }
 }
 
-/// If an entry is a collection without any element that is not due: how many due ones there are.
+/// Returns the number of expired elements, if the entry is a collection without any unexpired element.
 pub fn is_empty_or_over(entry: EntryRef<'_, Object>, now_ms: u64) -> Option<usize> {
     match Kind(entry.kind()) {
         set::HASHTABLE => set::is_empty_or_over(entry, now_ms),
@@ -24,15 +25,15 @@ pub fn is_empty_or_over(entry: EntryRef<'_, Object>, now_ms: u64) -> Option<usiz
     }
 }
 
-/// Whether an entry is a collection of which every element is due.
+/// True if an entry is a collection whose elements are all expired.
 #[inline]
 pub fn is_over(entry: EntryRef<'_, Object>, now_ms: u64) -> bool {
     next_element_deadline(entry).is_some_and(|deadline_ms| deadline_ms <= now_ms)
         && is_empty_or_over(entry, now_ms).is_some()
 }
 
-/// Deletes some of the elements of a collection that are due, `budget` at most if it is large, and shows the name and
-/// the deadline of each; says how many. The collection may be empty afterwards.
+/// Deletes expired elements of a collection, `budget` at most if it is large, and shows the name and the deadline
+/// of each. Returns their number. The collection may be empty afterwards.
 pub fn expire_some(
     entry: &mut Entry<Object>,
     now_ms: u64,

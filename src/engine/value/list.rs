@@ -1,8 +1,8 @@
-//! Lists as handlers see them: a listpack inside the entry while small, a quicklist when large.
+//! Lists as handlers access them: a listpack inside the entry while small, a quicklist when large.
 //!
-//! A list becomes a quicklist when the listpack with what is about to come would pass the limit of a node, and a
-//! listpack again when what is left is one node of half that size, as in Redis 7.2. The limits come with every change;
-//! a quicklist keeps those that it was made with for its nodes.
+//! A list becomes a quicklist when the listpack with the elements to be added would exceed the limit of a node, and
+//! a listpack again when one node of half that size is left, as in Redis 7.2. The limits are passed in with every
+//! change; a quicklist keeps the ones that it was made with for its nodes.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -18,20 +18,21 @@ use basalt_core::structures::item::Item;
 use basalt_core::structures::listpack::{self, Element, Listpack, ListpackMut};
 use basalt_core::structures::quicklist::{End, Limits, Quicklist};
 
-/// A list in its entry.
+/// A list inside its entry.
 pub const LISTPACK: Kind = Kind::new(DataType::List, Encoding::Listpack);
 /// A list of many nodes.
 pub const QUICKLIST: Kind = Kind::new(DataType::List, Encoding::Quicklist);
 
-/// Elements from this length on have a node for themselves in lists that are made from now on; set by DEBUG only.
+/// Elements of at least this length have a node for themselves in lists that are made from now on; set only by
+/// DEBUG.
 static PLAIN_BYTES_MIN: AtomicU32 = AtomicU32::new(u32::MAX);
 
-/// Makes shorter elements than usual have nodes for themselves; 0 is as usual.
+/// Sets a lower length for elements with nodes of their own; 0 restores the default.
 pub fn set_plain_bytes_min(bytes: u32) {
     PLAIN_BYTES_MIN.store(if bytes == 0 { u32::MAX } else { bytes }, Ordering::Relaxed);
 }
 
-/// The limits that the parameters `list-max-listpack-size` and `list-compress-depth` set.
+/// Returns the limits set by the parameters `list-max-listpack-size` and `list-compress-depth`.
 pub fn limits(fill: i32, compress_depth: u32) -> Limits {
     Limits {
         fill,
@@ -40,7 +41,7 @@ pub fn limits(fill: i32, compress_depth: u32) -> Limits {
     }
 }
 
-/// Bytes of a node that cost as much to show as a small element.
+/// Bytes of a node that take as long to save as a small element.
 const BYTES_PER_ELEMENT: usize = 64;
 
 impl Body for Quicklist {
@@ -115,7 +116,7 @@ enum Form<'a> {
 }
 
 impl<'a> ListRef<'a> {
-    /// The list in an entry; nothing if it holds another type.
+    /// Returns the list in an entry; None if the entry holds another type.
     #[inline]
     pub fn of(entry: EntryRef<'a, Object>) -> Option<ListRef<'a>> {
         match entry.value() {
@@ -130,7 +131,7 @@ impl<'a> ListRef<'a> {
         }
     }
 
-    /// The quicklist, if it is one.
+    /// Returns the quicklist, if it is one.
     pub fn as_quicklist(self) -> Option<&'a Quicklist> {
         match self.0 {
             Form::Listpack(_) => None,
@@ -138,7 +139,7 @@ impl<'a> ListRef<'a> {
         }
     }
 
-    /// Elements.
+    /// Returns the number of elements.
     #[inline]
     pub fn len(self) -> usize {
         match self.0 {
@@ -152,7 +153,7 @@ impl<'a> ListRef<'a> {
         self.len() == 0
     }
 
-    /// The element with a number.
+    /// Reads the element at an index.
     pub fn get<R>(self, index: usize, read: impl FnOnce(Item<'_>) -> R) -> Option<R> {
         match self.0 {
             Form::Listpack(pack) => {
@@ -163,7 +164,7 @@ impl<'a> ListRef<'a> {
         }
     }
 
-    /// Visits elements from an end towards the other, without the first `skipped`, until told to stop.
+    /// Visits elements from one end towards the other, without the first `skipped`, until told to stop.
     pub fn walk<B>(
         self,
         from: End,
@@ -199,8 +200,8 @@ impl<'a> ListRef<'a> {
         });
     }
 
-    /// Visits the numbers of the elements that equal `element`, in the order in which they are met from an end, as far
-    /// as `looked_at_max` elements; numbers count from the front.
+    /// Visits the indexes of the elements that equal `element`, in order from one end, examining at most
+    /// `looked_at_max` elements; indexes count from the front.
     pub fn positions(
         self,
         element: &[u8],
@@ -227,7 +228,7 @@ impl<'a> ListRef<'a> {
         });
     }
 
-    /// The number of the first element that equals this.
+    /// Returns the index of the first element that equals this.
     pub fn position(self, element: &[u8]) -> Option<usize> {
         let mut found = None;
         self.positions(element, End::Front, usize::MAX, |index| {
@@ -243,12 +244,12 @@ fn equals(candidate: Item<'_>, bytes: &[u8], integer: Option<i64>) -> bool {
     candidate.equals(bytes, integer)
 }
 
-/// A list without elements, which must not stay so.
+/// Creates a list without elements, which must not stay empty.
 pub fn empty_entry(key: &[u8]) -> Entry<Object> {
     Entry::bytes(LISTPACK.0, key, &listpack::EMPTY, None)
 }
 
-/// A quicklist in an entry of its own, or its listpack if it is small; for lists that come from elsewhere.
+/// Creates an entry from a quicklist, or from its listpack if it is small; for lists that come from elsewhere.
 pub fn entry_of(
     key: &[u8],
     list: Quicklist,
@@ -275,7 +276,7 @@ fn nodes_mut(entry: &mut Entry<Object>) -> Option<&mut Quicklist> {
     }
 }
 
-/// Makes a listpack a quicklist if so many elements of so many bytes together would be too much for it.
+/// Converts a listpack to a quicklist if it cannot take `count` more elements of `bytes` bytes in total.
 #[inline]
 fn make_room(entry: &mut Entry<Object>, bytes: usize, count: usize, limits: &Limits) {
     if let Value::Bytes(own) = entry.view().value() {
@@ -295,22 +296,22 @@ fn to_nodes(entry: &mut Entry<Object>, limits: &Limits) {
     entry.set_kind(QUICKLIST.0);
 }
 
-/// Makes a quicklist the listpack that it would be by now, had it not kept what it was; see [`settle`].
+/// Converts a quicklist to a listpack, if that was postponed because changes were being recorded; see [`settle`].
 pub(crate) fn settle_late(entry: &mut Entry<Object>) {
     if let Some(limits) = nodes_mut(entry).map(|list| list.limits()) {
         settle(entry, &limits);
     }
 }
 
-/// Makes a listpack the quicklist again that it was before [`settle_late`].
+/// Converts a listpack back to the quicklist that it was before [`settle_late`].
 pub(super) fn unsettle(entry: &mut Entry<Object>, limits: Limits) {
     if nodes_mut(entry).is_none() {
         to_nodes(entry, &limits);
     }
 }
 
-/// Makes a quicklist a listpack if what is left is so little; for use when elements were taken out. While it keeps what
-/// undoes its changes, or what a snapshot has not saved yet, it is left for [`settle_late`].
+/// Converts a quicklist to a listpack if it has become small; called after removals. While it records an undo
+/// journal, or keeps unsaved state for a snapshot, this is left to [`settle_late`].
 #[inline]
 fn settle(entry: &mut Entry<Object>, limits: &Limits) {
     if let Some(list) = nodes_mut(entry)
@@ -325,7 +326,7 @@ fn settle(entry: &mut Entry<Object>, limits: &Limits) {
     }
 }
 
-/// Adds elements at an end, one after the other.
+/// Adds elements at an end, one after the other. Returns the new length.
 pub fn push<'v, I: Iterator<Item = &'v [u8]>>(
     entry: &mut Entry<Object>,
     end: End,
@@ -373,7 +374,7 @@ pub fn push_contents<'v, I: Iterator<Item = Content<'v>>>(
     push(entry, end, || elements().map(Content::bytes), limits)
 }
 
-/// Adds an element at an end that was taken out of another list: a long one as it is.
+/// Adds an element at an end that was removed from another list; a long one keeps its block.
 pub fn push_element(entry: &mut Entry<Object>, end: End, element: Item<'_>, limits: &Limits) {
     match element {
         Item::Block(block) => {
@@ -385,7 +386,7 @@ pub fn push_element(entry: &mut Entry<Object>, end: End, element: Item<'_>, limi
     }
 }
 
-/// Takes the element at an end out; the length that is left.
+/// Removes the element at an end. Returns the remaining length.
 pub fn pop<R>(
     entry: &mut Entry<Object>,
     end: End,
@@ -409,7 +410,7 @@ pub fn pop<R>(
     Some((result, len - 1))
 }
 
-/// Takes elements out, from one number on; the length that is left.
+/// Removes elements, from an index on. Returns the remaining length.
 pub fn remove_range(
     entry: &mut Entry<Object>,
     first: usize,
@@ -432,7 +433,7 @@ pub fn remove_range(
     pack.as_listpack().len()
 }
 
-/// Makes the element with this number, which there is, another one.
+/// Replaces the element at an index, which must exist.
 pub fn set(entry: &mut Entry<Object>, index: usize, element: Content<'_>, limits: &Limits) {
     make_room(entry, element.len(), 1, limits);
     if let Some(list) = nodes_mut(entry) {
@@ -449,7 +450,7 @@ pub fn set(entry: &mut Entry<Object>, index: usize, element: Content<'_>, limits
     }
 }
 
-/// Puts an element in front of the one with this number, or behind all; the new length.
+/// Inserts an element in front of the one at an index, or behind all. Returns the new length.
 pub fn insert(
     entry: &mut Entry<Object>,
     index: usize,
@@ -472,8 +473,8 @@ pub fn insert(
     pack.as_listpack().len()
 }
 
-/// Takes out elements that equal this, at most so many, the first ones from an end. How many, and the length that is
-/// left.
+/// Removes elements that equal this, at most `count_max`, the first ones from an end. Returns their number and the
+/// remaining length.
 pub fn remove_equal(
     entry: &mut Entry<Object>,
     element: &[u8],
@@ -513,7 +514,7 @@ pub fn remove_equal(
             ),
         }
     }
-    // From the back to the front, so that the places that are left stay good.
+    // From the back to the front, so that the remaining positions stay valid.
     found.sort_unstable();
     for at in found.iter().rev() {
         mutable.remove(*at);

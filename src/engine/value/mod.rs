@@ -1,4 +1,4 @@
-//! What a key can hold: the types, their encodings, and how handlers see them.
+//! The values of keys: the types, their encodings, and the interface for handlers.
 
 pub mod body;
 pub mod deadlines;

@@ -1,7 +1,7 @@
-//! Collections that outgrew their entry, and values that are freed after the token is let go.
+//! Collections that outgrew their entry, and values that are freed after the token is released.
 //!
-//! An object knows to the byte what the allocator gave for it, because [`Keyspace::edit`] measures every change; so
-//! MEMORY USAGE, RENAME to another shard and deletion cost the same whatever a collection's size.
+//! An object knows its allocated size to the byte, because [`Keyspace::edit`] measures every change; so MEMORY
+//! USAGE, RENAME to another shard and deletion cost the same whatever a collection's size.
 //!
 //! [`Keyspace::edit`]: crate::keyspace::Keyspace::edit
 
@@ -16,7 +16,7 @@ use basalt_core::structures::quicklist::{End, Quicklist};
 
 macro_rules! collections {
     ($($(#[$doc:meta])* $name:ident($body:ty);)*) => {
-        /// A large collection: one variant a type.
+        /// A large collection, with one variant per type.
         pub enum Collection {
             $($(#[$doc])* $name($body),)*
         }
@@ -145,7 +145,7 @@ macro_rules! collections {
 }
 
 collections! {
-    /// Fields with values.
+    /// A hash.
     Hash(HashTable);
     /// A Bloom filter.
     Bloom(basalt_core::structures::sketch::bloom::Bloom);
@@ -159,26 +159,26 @@ collections! {
     TDigest(basalt_core::structures::sketch::t_digest::TDigest);
     /// A sorted set.
     SortedSet(Ranking);
-    /// Entries in the order of their IDs.
+    /// A stream.
     Stream(Box<crate::value::stream::Stream>);
     /// A list of many nodes.
     List(Quicklist);
-    /// Members of a set.
+    /// A set.
     Set(super::set::Members);
 }
 
-/// See the module.
+/// A large collection in an entry, see the module.
 pub struct Object {
     /// The collection itself.
     pub body: Collection,
-    /// What it owns beyond its own box, as the allocator counts it.
+    /// Bytes allocated by it beyond its own box.
     bytes: usize,
-    /// What a snapshot under way still has to save of it. It goes wherever the collection goes; charged to no account.
+    /// State of a snapshot that is saving it in pieces. It moves with the collection; charged to no account.
     pub(crate) saving: Option<Box<Large>>,
 }
 
 impl Object {
-    /// Goes on saving it by the piece; true while more is left.
+    /// Continues saving it in pieces. Returns true while more is left.
     pub(crate) fn save_some(&mut self, goes_on: &mut dyn FnMut() -> bool) -> bool {
         let Object {
             body,
@@ -198,7 +198,7 @@ impl Object {
         more
     }
 
-    /// Moves some of what lies in sparse slabs; see [`Body::relocate_some`].
+    /// Moves some of its allocations out of sparse slabs; see [`Body::relocate_some`].
     pub(crate) fn relocate_some(
         &mut self,
         from: Standing,
@@ -212,7 +212,8 @@ impl Object {
         next
     }
 
-    /// A collection for an entry made inside [`Keyspace::create`] or [`Keyspace::edit`], which count its bytes.
+    /// Boxes a collection for an entry that is made inside [`Keyspace::create`] or [`Keyspace::edit`], which count
+    /// its bytes.
     ///
     /// [`Keyspace::create`]: crate::keyspace::Keyspace::create
     /// [`Keyspace::edit`]: crate::keyspace::Keyspace::edit
@@ -224,12 +225,12 @@ impl Object {
         })
     }
 
-    /// What it owns beyond its own box, as the allocator counts it.
+    /// Returns the bytes allocated by it beyond its own box.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// A copy, which knows its own bytes.
+    /// Returns a copy with its own size.
     pub fn duplicate(&self) -> Box<Object> {
         let before = account::thread_bytes();
         let body = self.body.duplicate();
@@ -242,8 +243,8 @@ impl Object {
     }
 }
 
-/// An entry made outside of any shard's account, of a result that [`Keyspace::adopt`] then charges to the shard that
-/// gets it. What else `make` allocates must be gone when it returns.
+/// Makes an entry outside of any shard's account, for a result that [`Keyspace::adopt`] then charges to the shard
+/// that gets it. Everything else allocated by `make` must be freed when it returns.
 ///
 /// [`Keyspace::adopt`]: crate::keyspace::Keyspace::adopt
 pub fn detached(make: impl FnOnce() -> Entry<Object>) -> Entry<Object> {
@@ -253,7 +254,7 @@ pub fn detached(make: impl FnOnce() -> Entry<Object>) -> Entry<Object> {
     entry
 }
 
-/// Bytes that the allocator gave for an entry and all that it owns.
+/// Returns the bytes allocated for an entry and all that it owns.
 pub fn entry_bytes(entry: EntryRef<'_, Object>) -> usize {
     let beyond = match entry.value() {
         Value::Object(object) => object.bytes,
@@ -262,7 +263,7 @@ pub fn entry_bytes(entry: EntryRef<'_, Object>) -> usize {
     entry.memory_bytes() + beyond
 }
 
-/// Writes down what an object takes, given what its entry takes with all that it owns.
+/// Stores an object's size, given the total size of its entry.
 pub(crate) fn note_entry_bytes(entry: &mut Entry<Object>, total: i64) {
     if let Value::Object(_) = entry.view().value() {
         let own = entry.view().memory_bytes() as i64;
@@ -272,7 +273,7 @@ pub(crate) fn note_entry_bytes(entry: &mut Entry<Object>, total: i64) {
     }
 }
 
-/// What a snapshot still has to save of an entry by the piece.
+/// Returns the state of saving an entry in pieces, if that is in progress.
 pub(crate) fn under_way(entry: EntryRef<'_, Object>) -> Option<&Large> {
     match entry.value() {
         Value::Object(object) => object.saving.as_deref(),
@@ -280,26 +281,26 @@ pub(crate) fn under_way(entry: EntryRef<'_, Object>) -> Option<&Large> {
     }
 }
 
-/// A value too large to be freed under the token.
+/// A value too large to be freed while the token is held.
 pub struct Trash {
     entry: Entry<Object>,
 }
 
-/// Entries with more memory than this are freed after the token is let go.
+/// Entries with more memory than this are freed after the token is released.
 const TRASH_BYTES_MIN: usize = 64 * 1024;
 
-/// Collections with more memory than this, in many small pieces, are freed after the token is let go.
+/// Collections with more memory than this, in many small pieces, are freed after the token is released.
 const TRASH_COLLECTION_BYTES_MIN: usize = 8 * 1024;
 
-/// Collections with more memory than this are freed in slices by the background: who let the token go has other clients
-/// to serve.
+/// Collections with more memory than this are freed in slices by the background, because the thread that released
+/// the token has other clients to serve.
 const DOOMED_BYTES_MIN: usize = 1024 * 1024;
 
 impl Trash {
     /// Frees a small entry at once, keeps a large one for later.
     ///
-    /// Blocks are always kept: a reply may share one and free it elsewhere, so that the shard would never see its
-    /// memory come back. So is what is still being saved.
+    /// Blocks are always kept: a reply may share one and free it elsewhere, so that the shard would never be
+    /// credited for its memory. Entries that are still being saved are kept, too.
     pub fn from_entry(entry: Entry<Object>) -> Option<Trash> {
         let view = entry.view();
         let keep = match view.value() {
@@ -312,39 +313,39 @@ impl Trash {
         keep.then_some(Trash { entry })
     }
 
-    /// Whether it is a collection.
+    /// True if it is a collection.
     pub fn is_collection(&self) -> bool {
         matches!(self.entry.view().value(), Value::Object(_))
     }
 
-    /// Whether a snapshot still has to save some of it.
+    /// True if a snapshot still has to save some of it.
     pub(crate) fn is_under_way(&self) -> bool {
         under_way(self.entry.view()).is_some()
     }
 
-    /// Whether a snapshot has saved some of it.
+    /// True if a snapshot has saved some of it.
     pub(crate) fn is_partly_saved(&self) -> bool {
         under_way(self.entry.view()).is_some_and(Large::is_partly_saved)
     }
 
-    /// Goes on saving it; true while more is left.
+    /// Continues saving it. Returns true while more is left.
     pub(crate) fn save_some(&mut self, goes_on: &mut dyn FnMut() -> bool) -> bool {
         let object = self.entry.object_mut();
         object.is_some_and(|object| object.save_some(goes_on))
     }
 
-    /// Bytes that the shard no longer answers for.
+    /// Returns the bytes that are no longer charged to the shard.
     pub fn bytes(&self) -> i64 {
         entry_bytes(self.entry.view()) as i64
     }
 
-    /// Whether freeing it at once would take too long.
+    /// True if freeing it at once would take too long.
     pub fn is_huge(&self) -> bool {
         let view = self.entry.view();
         matches!(view.value(), Value::Object(_)) && entry_bytes(view) > DOOMED_BYTES_MIN
     }
 
-    /// Frees a bounded part; true while more is left.
+    /// Frees a bounded part. Returns true while more is left.
     pub fn free_some(&mut self, budget: usize) -> bool {
         self.entry
             .object_mut()

@@ -11,18 +11,18 @@ use basalt_core::structures::sketch::cuckoo::Cuckoo;
 use basalt_core::structures::sketch::t_digest::TDigest;
 use basalt_core::structures::sketch::top_k::TopK;
 
-/// One of the sketches.
+/// A type of sketch.
 pub trait Sketch: Sized {
     /// Data type of the sketch.
     const DATA_TYPE: DataType;
 
-    /// As a collection.
+    /// Wraps the sketch in a collection.
     fn wrap(self) -> Collection;
 
-    /// The sketch in a collection, if it is one of this type.
+    /// Returns the sketch in a collection, if it is one of this type.
     fn of(collection: &Collection) -> Option<&Self>;
 
-    /// The sketch in a collection, to change it.
+    /// Returns the sketch in a collection for writing.
     fn of_mut(collection: &mut Collection) -> Option<&mut Self>;
 }
 
@@ -60,7 +60,7 @@ sketches! {
     TDigest;
 }
 
-/// Elements that take as long to be shown as a page.
+/// Elements that take as long to save as a page.
 const ELEMENTS_PER_PAGE: usize = 16;
 
 macro_rules! bodies {
@@ -103,7 +103,7 @@ macro_rules! bodies {
     };
 }
 
-/// A few large buffers, whose pages go back in one step each.
+/// Frees a sketch without slices: it has a few large buffers, whose pages are returned in one step each.
 fn at_once<S>(_: &mut S, _: usize) -> bool {
     false
 }
@@ -116,13 +116,13 @@ bodies! {
     TDigest: at_once;
 }
 
-/// A new entry with a sketch, to be made where its memory is counted.
+/// Creates an entry with a sketch; call where its memory is counted.
 pub fn entry_of<S: Sketch>(key: &[u8], sketch: S) -> Entry<Object> {
     let kind = Kind::new(S::DATA_TYPE, Encoding::Raw);
     Entry::object(kind.0, key, Object::boxed(sketch.wrap()), None)
 }
 
-/// The sketch in an entry whose type was checked.
+/// Returns the sketch in an entry whose type was checked.
 pub fn view<'e, S: Sketch + 'e>(entry: EntryRef<'e, Object>) -> &'e S {
     match entry.value() {
         Value::Object(object) => S::of(&object.body),
@@ -131,7 +131,7 @@ pub fn view<'e, S: Sketch + 'e>(entry: EntryRef<'e, Object>) -> &'e S {
     .expect("the kind says which sketch it is")
 }
 
-/// The sketch in an entry, to change it.
+/// Returns the sketch in an entry for writing.
 pub fn view_mut<S: Sketch>(entry: &mut Entry<Object>) -> &mut S {
     entry
         .object_mut()

@@ -7,22 +7,23 @@ use basalt_core::structures::entry::{Entry, EntryRef, Value};
 /// Longest text reported as `embstr`.
 pub const EMBSTR_BYTES_MAX: usize = 44;
 
-/// From this length on a string lives in a shared block, which replies and snapshots hold without copying.
+/// Strings of at least this length are stored in a shared block, which replies and snapshots reference without
+/// copying.
 pub const BLOCK_BYTES_MIN: usize = 16 * 1024;
 
 /// A string value as a handler reads it.
 #[derive(Clone, Copy)]
 pub enum Text<'a> {
-    /// Held as an integer.
+    /// Stored as an integer.
     Integer(i64),
-    /// Held inside the entry.
+    /// Stored inside the entry.
     Bytes(&'a [u8]),
-    /// Held in a shared block.
+    /// Stored in a shared block.
     Block(&'a Block),
 }
 
 impl<'a> Text<'a> {
-    /// The string in an entry; `None` for a collection.
+    /// Returns the string in an entry; `None` for a collection.
     pub fn of(entry: EntryRef<'a, Object>) -> Option<Text<'a>> {
         Some(match entry.value() {
             Value::Integer(number) => Text::Integer(number),
@@ -35,7 +36,7 @@ impl<'a> Text<'a> {
         })
     }
 
-    /// Length of the text.
+    /// Returns the length of the text.
     pub fn len(&self) -> usize {
         match self {
             Text::Integer(number) => {
@@ -47,12 +48,12 @@ impl<'a> Text<'a> {
         }
     }
 
-    /// Whether the text is empty.
+    /// True if the text is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The integer that the text is in canonical form, if it is one.
+    /// Returns the integer of which the text is the canonical form, if any.
     #[inline]
     pub fn integer(&self) -> Option<i64> {
         match self {
@@ -62,7 +63,7 @@ impl<'a> Text<'a> {
         }
     }
 
-    /// Hands the text out as bytes.
+    /// Passes the text to `read` as bytes.
     pub fn with_bytes<R>(&self, read: impl FnOnce(&[u8]) -> R) -> R {
         match self {
             Text::Integer(number) => read(itoa::Buffer::new().format(*number).as_bytes()),
@@ -71,13 +72,13 @@ impl<'a> Text<'a> {
         }
     }
 
-    /// The text as owned bytes.
+    /// Returns the text as owned bytes.
     pub fn to_vec(&self) -> Vec<u8> {
         self.with_bytes(<[u8]>::to_vec)
     }
 }
 
-/// A new string entry in the encoding that Redis would choose.
+/// Creates a string entry in the encoding that Redis would choose.
 pub fn string_entry(key: &[u8], value: &[u8], deadline: Option<u64>) -> Entry<Object> {
     if value.len() <= 20
         && let Some(number) = basalt_core::base::number::parse_i64(value)
@@ -91,7 +92,7 @@ pub fn string_entry(key: &[u8], value: &[u8], deadline: Option<u64>) -> Entry<Ob
     }
 }
 
-/// A new string entry that reports `raw` whatever its length.
+/// Creates a string entry that reports `raw` whatever its length.
 pub fn raw_entry(key: &[u8], value: &[u8], deadline: Option<u64>) -> Entry<Object> {
     if value.len() < BLOCK_BYTES_MIN {
         Entry::bytes(Kind::RAW.0, key, value, deadline)
@@ -100,7 +101,7 @@ pub fn raw_entry(key: &[u8], value: &[u8], deadline: Option<u64>) -> Entry<Objec
     }
 }
 
-/// Whether a value is a string that lies in its entry and is all there is of it, so that it can be overwritten in
+/// True if a value is a string inside its entry, with nothing else in the entry, so that it can be overwritten in
 /// place.
 #[inline]
 pub fn is_inline_text(entry: EntryRef<'_, Object>) -> bool {
@@ -109,7 +110,7 @@ pub fn is_inline_text(entry: EntryRef<'_, Object>) -> bool {
         && matches!(entry.value(), Value::Integer(_) | Value::Bytes(_))
 }
 
-/// Makes an inline string another one, shorter than a block, in the encoding that Redis would choose.
+/// Overwrites an inline string with another one, shorter than a block, in the encoding that Redis would choose.
 #[inline(always)]
 pub fn overwrite_text(entry: &mut Entry<Object>, value: &[u8]) {
     if value.len() <= 20
@@ -128,14 +129,14 @@ pub fn overwrite_text(entry: &mut Entry<Object>, value: &[u8]) {
     entry.set_bytes(value);
 }
 
-/// Gives a string whose block somebody else holds a block of its own; the old handle comes back.
+/// Gives a string with a shared block a block of its own. Returns the old handle.
 pub fn unshare_text(entry: &mut Entry<Object>) -> Option<Block> {
     let block = entry.block_mut().filter(|block| !block.is_unique())?;
     let copy = Block::new(block);
     Some(std::mem::replace(block, copy))
 }
 
-/// A string's bytes for writing, at least `len_min` of them: it reports `raw` from now on, and grows with zeros.
+/// Returns a string's bytes for writing, extended with zeros to at least `len_min`: it reports `raw` from now on.
 ///
 /// Growth is amortized: inside the entry by the steps of the allocator's classes, in a block by doubling.
 pub fn writable_text(entry: &mut Entry<Object>, len_min: usize) -> &mut [u8] {
@@ -149,7 +150,7 @@ pub fn writable_text(entry: &mut Entry<Object>, len_min: usize) -> &mut [u8] {
         if len_min < BLOCK_BYTES_MIN {
             entry.resize_bytes(len_min);
         } else {
-            // A string that is new may never grow again.
+            // A new string may never grow again.
             let mut block = match bytes.is_empty() {
                 true => Block::with_capacity(len_min),
                 false => Block::new(bytes),
@@ -158,7 +159,7 @@ pub fn writable_text(entry: &mut Entry<Object>, len_min: usize) -> &mut [u8] {
             entry.set_block(block);
         }
     }
-    // Two steps, because a borrow that is returned from one arm only is not understood yet by the compiler.
+    // Two steps, because the compiler does not yet accept a borrow that is returned from one arm only.
     if entry.block_mut().is_some() {
         let block = entry.block_mut().expect("asked above");
         if block.len() < len_min {

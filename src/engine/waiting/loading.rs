@@ -1,4 +1,4 @@
-//! Who waits for a key to be loaded, and who loads it: see [`leases`](crate::leases).
+//! Clients that wait for a key to be loaded, and those that load it: see [`leases`](crate::leases).
 
 use super::Waiters;
 use crate::holders::Lease;
@@ -8,8 +8,8 @@ use basalt_core::alloc::account;
 use basalt_core::base::random::Random;
 
 impl Waiters {
-    /// Whether a key is being loaded by a client. Where the time of a lease is over, it ends here; those who waited for
-    /// it are served behind the command that runs.
+    /// Returns whether a client is loading a key. An expired lease ends here; clients that waited for it are served
+    /// after the current command.
     pub fn lease_of(&mut self, db: usize, key: &Key<'_>, now: Now) -> Standing {
         let leased = (db, key.hash);
         match self.leases.by_key.get(&leased) {
@@ -25,13 +25,13 @@ impl Waiters {
         }
     }
 
-    /// Whether the user of a connection may store what it loads for a key, and so may have a lease of it.
+    /// True if the user of a connection may store what it loads for a key, and so may get a lease of it.
     pub fn may_load(&self, (db, connection): (usize, u64), key: &Key<'_>) -> bool {
         let connections = self.connections.as_deref();
         connections.is_none_or(|connections| connections.may_load(connection, db, key.bytes))
     }
 
-    /// Gives a lease of a key of a database, which has none, to the connection of this id; the token.
+    /// Gives a lease of a key, which has none, to the connection with this id. Returns the token.
     pub fn give_lease(
         &mut self,
         (db, connection): (usize, u64),
@@ -40,7 +40,7 @@ impl Waiters {
         random: &mut Random,
     ) -> u64 {
         let token = loop {
-            // 53 bits: numbers of JavaScript are exact up to there, and clients round larger ones without a word.
+            // 53 bits: JavaScript numbers are exact up to there, and clients round larger ones silently.
             match random.next_u64() >> (64 - TOKEN_BITS) {
                 0 => {}
                 token => break token,
@@ -78,7 +78,7 @@ impl Waiters {
         token
     }
 
-    /// Ends the lease of a key if this is its token and its time is not over; whether it was.
+    /// Ends the lease of a key if the token matches and it has not expired. Returns whether it did so.
     fn redeem(&mut self, db: usize, key: &Key<'_>, token: u64, now: Now, end: End) -> bool {
         let lease = self.leases.by_key.get(&(db, key.hash));
         let is_valid =
@@ -90,8 +90,8 @@ impl Waiters {
         is_valid
     }
 
-    /// Ends the lease of a key whose value is about to be stored, if this is its token, its time is not over, and none
-    /// of the tags that the key is to have was invalidated meanwhile; whether it was so.
+    /// Ends the lease of a key whose value is about to be stored, if the token matches, the lease has not expired,
+    /// and none of the key's new tags was invalidated meanwhile. Returns whether all that held.
     pub fn fill_lease<'t>(
         &mut self,
         db: usize,
@@ -115,12 +115,12 @@ impl Waiters {
         is_filled
     }
 
-    /// A tag was invalidated.
+    /// Notes that a tag was invalidated.
     pub(crate) fn note_invalidated(&mut self, db: usize, tag: &[u8]) {
         self.leases.note_invalidated(db, tag);
     }
 
-    /// Ends the lease of a key whose loader gives up, likewise. The first client that waits comes next.
+    /// Ends the lease of a key whose loader gives up, if the token is valid. The first waiting client is next.
     pub fn drop_lease(&mut self, db: usize, key: &Key<'_>, token: u64, now: Now) -> bool {
         let is_dropped = self.redeem(db, key, token, now, End::Dropped);
         if is_dropped {

@@ -1,13 +1,15 @@
-//! Blocked requests of this shard's keys, first come first served.
+//! Blocked requests for this shard's keys, first come first served.
 //!
-//! Every change of a key with waiters makes the key ready; the thread with the shard in hand serves the waiters once
-//! its command is over. What a waiter is, and how it is served, is decided in the layer above.
+//! Every change of a key with waiters makes the key ready; the thread that holds the shard serves the waiters after
+//! its command. The layer above defines waiters and how they are served.
 //!
-//! Most waiters are looked at each in its turn, as one may find what another one did not. Those that wait *in turn* for
-//! what one of them can have at a time, a lock, are not: where the first finds nothing, those behind it do not either.
+//! Most waiters are tried one by one, as one may be satisfied by what another could not use. Waiters *in turn*, for
+//! something that only one can have at a time, a lock, are not: if the first cannot be served, neither can those
+//! behind it.
 //!
-//! Invariants: no queue is empty; a waiter stands in the queue of a key once; without waiters no memory is taken, and
-//! with few of them little, however many there were. To come and to leave take as long whatever stands in the queue.
+//! Invariants: no queue is empty; a waiter is in the queue of a key once; without waiters no memory is used, and
+//! with few of them little, however many there were. Joining and leaving take the same time whatever the length of
+//! the queue.
 
 mod loading;
 
@@ -26,85 +28,85 @@ use super::value::DataType;
 use basalt_core::base::hash::Seed;
 use basalt_core::base::maps;
 
-/// Somebody who waits.
+/// A blocked request.
 pub trait Waiter: Send + Sync {
-    /// A number that no other waiter ever has; who comes to a key later has a larger one.
+    /// Returns a number that no other waiter ever has; later waiters have larger ones.
     fn id(&self) -> u64;
 
-    /// Whether it still waits; who does not is dropped from the queues.
+    /// True if it still waits; otherwise it is dropped from the queues.
     fn is_waiting(&self) -> bool;
 
-    /// For the layer that made it.
+    /// Returns the waiter as its concrete type, for the layer that made it.
     fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
 }
 
-/// Brings waiters to all shards that they need.
+/// Sends waiters to all shards that they need.
 pub trait Caller: Send + Sync {
-    /// For callers that hold no shard.
+    /// Sends a waiter to its shards; the calling thread holds none.
     fn call(&self, waiter: Arc<dyn Waiter>);
 }
 
-/// What makes a key worth a look for a waiter.
+/// The condition under which a key is examined for a waiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interest {
     /// The key holds this type.
     pub data_type: DataType,
     /// Or it is gone, or holds another type.
     pub when_gone: bool,
-    /// Of a client that waits for the key to be loaded: while another one loads it, the key is not worth a look unless
-    /// it is there.
+    /// The client waits for the key to be loaded: while another client loads it, the key is examined only if it
+    /// exists.
     pub when_loaded: bool,
-    /// Nothing is there for this waiter where there was nothing for one before it that waits in turn.
+    /// If an earlier waiter in turn could not be served, this one cannot be either.
     pub in_turn: bool,
 }
 
 impl Interest {
-    /// Whether a key that holds this, or nothing, is worth a look.
+    /// True if a key in this state should be examined.
     pub fn is_met_by(self, held: Held) -> bool {
         let is_awaited = held.data_type == Some(self.data_type) || self.when_gone;
         is_awaited && !(self.when_loaded && held.is_loading())
     }
 }
 
-/// What a key with waiters is found to be.
+/// The observed state of a key with waiters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// What it holds, if it is there.
+    /// The type of its value, if it exists.
     pub data_type: Option<DataType>,
     /// Whether a client has a lease of it.
     pub is_leased: bool,
 }
 
 impl Held {
-    /// Whether there is nothing yet for those who wait for the key to be loaded.
+    /// True if there is nothing yet for clients that wait for the key to be loaded.
     pub fn is_loading(self) -> bool {
         self.data_type.is_none() && self.is_leased
     }
 }
 
-/// One place in a queue.
+/// An entry in a queue.
 #[derive(Clone)]
 pub struct Waiting {
-    /// Who.
+    /// The blocked request.
     pub waiter: Arc<dyn Waiter>,
-    /// For what.
+    /// The condition that it waits for.
     pub interest: Interest,
 }
 
-/// Alarms that go off in one slice.
+/// Alarms handled in one slice.
 const ALARMS_PER_SLICE: usize = 256;
 
 /// A database and a key in it.
 pub type Place = (usize, Box<[u8]>);
 
-/// Waiters of one key by their numbers, which are in the order of their coming, and how many of them wait for what.
+/// Waiters of one key by their numbers, which are in order of arrival, with counts by what they wait for.
 #[derive(Default)]
 struct Queue {
     waiters: BTreeMap<u64, Waiting>,
-    /// How many of them also wait for the key to go.
+    /// Number of waiters that also wait for the key to be deleted.
     when_gone: usize,
     when_loaded: usize,
-    /// How many of them wait in turn.
+    /// Number of waiters in turn.
     in_turn: usize,
 }
 
@@ -119,28 +121,28 @@ impl Queue {
     }
 }
 
-/// See the module.
+/// The waiters of a shard, see the module.
 #[derive(Default)]
 pub struct Waiters {
     queues: HashMap<Place, Queue>,
-    /// Who loads keys that are missing.
+    /// Leases for loading missing keys.
     pub(super) leases: Leases,
-    /// A change of a key is worth a look: some client waits, or has a lease.
+    /// True if changes of keys must be examined: some client waits, or has a lease.
     is_attentive: bool,
-    /// When keys are looked at again.
+    /// The times at which keys are examined again.
     alarms: Alarms,
     ready: Vec<Place>,
-    /// Who brings waiters to further shards; it does so once this one is let go.
+    /// Sends waiters to further shards, once this shard is released.
     pub caller: Option<Arc<dyn Caller>>,
     /// Connections and users of leases; none in tests of one shard.
     pub connections: Option<Arc<dyn Connections>>,
-    /// Somebody is to be brought.
+    /// True if a waiter is to be sent to further shards.
     calls: bool,
     published: Option<Arc<Published>>,
 }
 
 impl Waiters {
-    /// No waiters yet; how many keys somebody waits for will be published there.
+    /// Creates an empty set of waiters that publishes the number of awaited keys in `published`.
     pub fn published_in(published: Arc<Published>, seed: Seed) -> Waiters {
         Waiters {
             leases: Leases::published_in(Arc::clone(&published), seed),
@@ -149,7 +151,8 @@ impl Waiters {
         }
     }
 
-    /// Publishes the counts after a queue changed in which so many waited for its key to go, and to be loaded.
+    /// Publishes the counts after a change of a queue; `before` and `after` hold its number of waiters for deletion
+    /// and for loading.
     fn publish(&self, before: (usize, usize), after: (usize, usize)) {
         if let Some(published) = &self.published {
             published.waited_keys.set(self.queues.len() as u64);
@@ -166,18 +169,18 @@ impl Waiters {
         }
     }
 
-    /// Notes whether changes of keys are worth a look.
+    /// Updates whether changes of keys must be examined.
     pub(super) fn note_attention(&mut self) {
         self.is_attentive = !self.queues.is_empty() || !self.leases.is_empty();
     }
 
-    /// Whether no client waits.
+    /// True if no client waits.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.queues.is_empty()
     }
 
-    /// Puts a waiter at the end of a key's queue, unless it stands there already.
+    /// Adds a waiter to the end of a key's queue, unless it is in it already.
     pub fn add(&mut self, db: usize, key: &[u8], waiting: Waiting) {
         let queue = self.queues.entry((db, key.into())).or_default();
         let before = (queue.when_gone, queue.when_loaded);
@@ -194,9 +197,9 @@ impl Waiters {
         self.note_attention();
     }
 
-    /// Takes a waiter out of a key's queue; true if it stood there.
+    /// Removes a waiter from a key's queue. Returns true if it was in it.
     pub fn remove(&mut self, db: usize, key: &[u8], id: u64) -> bool {
-        // The standard map wants a key of the type it holds.
+        // The standard map requires a key of the stored type.
         let place: Place = (db, key.into());
         let Some(queue) = self.queues.get_mut(&place) else {
             return false;
@@ -217,7 +220,7 @@ impl Waiters {
         found.is_some()
     }
 
-    /// Goes over all waiters, with the places where they wait.
+    /// Visits all waiters and the keys that they wait for.
     pub fn each(&self, mut look: impl FnMut(&Place, &Waiting)) {
         for (place, queue) in &self.queues {
             queue
@@ -227,31 +230,31 @@ impl Waiters {
         }
     }
 
-    /// Whether all who wait for a key wait for it to be loaded.
+    /// True if all waiters of a key wait for it to be loaded.
     pub fn all_when_loaded(&self, place: &Place) -> bool {
         let queue = self.queues.get(place);
         queue.is_none_or(|queue| queue.when_loaded == queue.waiters.len())
     }
 
-    /// Whether a client has a lease of a key.
+    /// True if a client has a lease of a key.
     pub fn is_leased(&self, place: &Place, now: Now) -> bool {
         !self.leases.is_empty() && self.leases.are_in_force(place.0, &place.1, now)
     }
 
-    /// The next waiter of a key behind the one with a number; the first one behind none.
+    /// Returns the next waiter of a key behind the one with a number; the first one if there is no number.
     pub fn next(&self, place: &Place, behind: Option<u64>) -> Option<&Waiting> {
         let from = behind.map_or(Unbounded, Excluded);
         let mut rest = self.queues.get(place)?.waiters.range((from, Unbounded));
         rest.next().map(|(_, waiting)| waiting)
     }
 
-    /// Whether all who wait for a key do so in turn.
+    /// True if all waiters of a key wait in turn.
     pub fn are_all_in_turn(&self, place: &Place) -> bool {
         let queue = self.queues.get(place);
         queue.is_none_or(|queue| queue.in_turn == queue.waiters.len())
     }
 
-    /// How many wait for a key in turn.
+    /// Returns the number of waiters in turn of a key.
     pub fn waiting_in_turn(&self, db: usize, key: &[u8]) -> usize {
         if self.queues.is_empty() {
             return 0;
@@ -260,7 +263,7 @@ impl Waiters {
         queue.map_or(0, |queue| queue.in_turn)
     }
 
-    /// Whether any of them is not gone.
+    /// True if any waiter in turn of a key still waits.
     pub fn is_awaited_in_turn(&self, db: usize, key: &[u8]) -> bool {
         if self.queues.is_empty() {
             return false;
@@ -272,7 +275,7 @@ impl Waiters {
         queue.waiters.values().any(waits)
     }
 
-    /// Has a key looked at again at a Unix time in milliseconds, if a client waits for it then.
+    /// Schedules a new look at a key at a Unix time in milliseconds, if a client waits for it then.
     pub fn look_again(&mut self, db: usize, key: &[u8], at_ms: u64) {
         self.alarms.set(&Arc::new((db, key.into())), at_ms);
         if let Some(published) = &self.published {
@@ -281,7 +284,7 @@ impl Waiters {
         }
     }
 
-    /// Lets alarms go off whose time has come, some of them at a time; when the next one does.
+    /// Handles some of the alarms that are due. Returns the time of the next one.
     pub(super) fn go_off(&mut self, now_ms: u64) -> Option<u64> {
         for _ in 0..ALARMS_PER_SLICE {
             let Some(place) = self.alarms.pop_due(now_ms) else {
@@ -292,7 +295,8 @@ impl Waiters {
         self.alarms.next_ms()
     }
 
-    /// A key changed, or a client wanted it gone: its lease ends, and the clients that wait for it are to be looked at.
+    /// Notes that a key changed, or that a client wanted to delete it: its lease ends, and its waiters will be
+    /// examined.
     #[inline]
     pub fn key_changed(&mut self, db: usize, key: &[u8]) {
         if self.is_attentive {
@@ -309,7 +313,7 @@ impl Waiters {
         self.wake(db, key);
     }
 
-    /// The clients that wait for a key are to be looked at, if any do: nothing that a client did has changed it.
+    /// Schedules a look at the waiters of a key, if there are any, without a change of the key.
     pub fn wake(&mut self, db: usize, key: &[u8]) -> bool {
         if self.queues.is_empty() {
             return false;
@@ -322,7 +326,7 @@ impl Waiters {
         is_waited
     }
 
-    /// A whole database changed (FLUSHDB, SWAPDB).
+    /// Notes that a whole database changed (FLUSHDB, SWAPDB).
     pub fn database_changed(&mut self, db: usize) {
         self.void_leases(db);
         for place in self.queues.keys() {
@@ -332,29 +336,29 @@ impl Waiters {
         }
     }
 
-    /// Somebody is to be brought to further shards once this one is let go, which should be soon.
+    /// Notes that a waiter is to be sent to further shards once this one is released, which should be soon.
     pub fn note_call(&mut self) {
         self.calls = true;
     }
 
-    /// Whether that was noted since the last time.
+    /// True if [`Waiters::note_call`] was called since the last time.
     #[inline]
     pub fn take_call(&mut self) -> bool {
         self.calls && std::mem::take(&mut self.calls)
     }
 
-    /// Whether some key is to be looked at.
+    /// True if some key is to be examined.
     #[inline]
     pub fn has_ready(&self) -> bool {
         !self.ready.is_empty()
     }
 
-    /// Nothing changed after all.
+    /// Drops the keys to be examined, as nothing changed after all.
     pub fn forget_ready(&mut self) {
         self.ready = Vec::new();
     }
 
-    /// The keys to look at, in the order in which they became so.
+    /// Returns the keys to examine, in the order in which they became ready.
     pub fn take_ready(&mut self) -> Vec<Place> {
         std::mem::take(&mut self.ready)
     }
@@ -495,7 +499,7 @@ mod tests {
             };
             waiters.add(0, b"k", Waiting { waiter, interest });
         }
-        // A factor without 2 and 5 visits each number once.
+        // A step without the factors 2 and 5 visits each number once.
         for step in 0..COUNT {
             assert!(waiters.remove(0, b"k", step * 7_919 % COUNT));
         }

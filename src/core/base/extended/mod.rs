@@ -1,11 +1,11 @@
 //! The 80-bit floating point numbers of x86 (`long double`), in software.
 //!
-//! Redis computes INCRBYFLOAT and HINCRBYFLOAT in them, so that 0.1 + 0.2 is 0.3; doubles would differ in
-//! the last digits. Reading, adding and printing are each rounded correctly, to nearest with ties to even,
-//! as the processor and the C library do. Knows no command.
+//! Redis computes INCRBYFLOAT and HINCRBYFLOAT in them, so that 0.1 + 0.2 is 0.3; doubles would differ in the last
+//! digits. Reading, adding and printing are each rounded correctly, to nearest with ties to even, as in the
+//! processor and the C library. Independent of commands.
 //!
-//! A finite number is `mantissa · 2^exponent`. The mantissa has 64 bits; its highest is set, unless the
-//! number is zero or so small that the exponent can go no lower:
+//! A finite number is `mantissa · 2^exponent`. The mantissa has 64 bits; its highest is set, unless the number is
+//! zero or so small that the exponent can go no lower:
 //!
 //! ```text
 //! 0.1 = 0xcccccccccccccccd · 2^-67         the smallest: 1 · 2^-16445
@@ -25,22 +25,22 @@ const PRECISION: u32 = 64;
 const EXPONENT_MIN: i32 = -16445;
 const EXPONENT_MAX: i32 = 16320;
 
-/// Stands in the exponent of infinities.
+/// The exponent of infinities.
 const INFINITE: i32 = i32::MAX;
 
-/// Longest text that Redis reads.
+/// Maximum length of a text that Redis accepts.
 const TEXT_LEN_MAX: usize = 5 * 1024 - 1;
 
-/// Every decimal number with its point before this many digits, or more, is too large.
+/// Every decimal number with at least this many digits before its point is too large.
 const MAGNITUDE_MAX: i64 = 4940;
 
 /// Every decimal number with this many zeros behind its point is too small, even for rounding up.
 const MAGNITUDE_MIN: i64 = -4960;
 
-/// Powers of five up to this fit 64 bits.
+/// Powers of five up to this exponent fit 64 bits.
 const SHORT_POWER_MAX: u32 = 27;
 
-/// Digits behind the point that are printed.
+/// Number of printed digits behind the point.
 const FRACTION_DIGITS: usize = 17;
 
 impl Extended {
@@ -51,15 +51,15 @@ impl Extended {
         exponent: EXPONENT_MIN,
     };
 
-    /// The largest one.
+    /// The largest finite number.
     pub const MAX: Self = Self {
         negative: false,
         mantissa: u64::MAX,
         exponent: EXPONENT_MAX,
     };
 
-    /// Reads a number as C's `strtold` does, to the last byte: decimal, hexadecimal, `inf`; no leading
-    /// blanks, no NaN. Numbers too large, or too small to be told from zero, are refused.
+    /// Reads a number as C's `strtold` does, to the last byte: decimal, hexadecimal, `inf`; no leading blanks, no
+    /// NaN. Returns None for numbers that are too large, or too small to differ from zero.
     pub fn parse(text: &[u8]) -> Option<Self> {
         if text.len() > TEXT_LEN_MAX {
             return None;
@@ -94,12 +94,12 @@ impl Extended {
         }
     }
 
-    /// Whether it is not an infinity.
+    /// True if it is not an infinity.
     pub fn is_finite(self) -> bool {
         self.exponent != INFINITE
     }
 
-    /// The number with the other sign.
+    /// Returns the number with the other sign.
     pub fn negated(self) -> Self {
         Self {
             negative: !self.negative,
@@ -107,7 +107,7 @@ impl Extended {
         }
     }
 
-    /// Whether it is less than another one. Zeros of both signs are equal.
+    /// True if it is less than another one. Zeros of both signs are equal.
     pub fn is_less_than(self, other: Self) -> bool {
         let is_zero = |number: Self| number.mantissa == 0 && number.is_finite();
         let size = |number: Self| (number.exponent, number.mantissa);
@@ -122,7 +122,7 @@ impl Extended {
         }
     }
 
-    /// The sum, unless it is infinite or no number.
+    /// Returns the sum, unless it is infinite or NaN.
     pub fn checked_add(self, other: Self) -> Option<Self> {
         if !self.is_finite() || !other.is_finite() {
             return None;
@@ -135,8 +135,8 @@ impl Extended {
         if small.mantissa == 0 {
             return Some(large);
         }
-        // One bit of room for the carry above, 63 bits below to round by; what is lower yet only matters
-        // in that it is there.
+        // One bit above for the carry, 63 bits below for rounding; of lower bits it only matters whether any is
+        // set.
         let large_bits = u128::from(large.mantissa) << 63;
         let small_bits = u128::from(small.mantissa) << 63;
         let distance = (large.exponent - small.exponent) as u32;
@@ -161,8 +161,8 @@ impl Extended {
         sum.is_finite().then_some(sum)
     }
 
-    /// Appends the number with 17 digits behind the point, as `%.17Lf` prints it, without trailing zeros,
-    /// a trailing point, or the sign of a zero. Infinities are `inf` and `-inf`.
+    /// Appends the number with 17 digits behind the point, as `%.17Lf` prints it, without trailing zeros, a
+    /// trailing point, or the sign of a zero. Infinities are `inf` and `-inf`.
     pub fn print(self, into: &mut Vec<u8>) {
         if !self.is_finite() {
             return into.extend_from_slice(if self.negative { b"-inf" } else { b"inf" });
@@ -210,7 +210,7 @@ impl Extended {
         }
     }
 
-    /// An integer of more than 128 bits.
+    /// Prints an integer of more than 128 bits.
     fn print_large(self, into: &mut Vec<u8>) {
         const LIMB: u64 = 1_000_000_000;
         let mut limbs = Vec::new(); // nine digits each, the lowest first
@@ -240,7 +240,7 @@ impl Extended {
         let (highest, lower) = limbs.split_last().expect("the number is not zero");
         into.extend_from_slice(itoa::Buffer::new().format(*highest).as_bytes());
         for limb in lower.iter().rev() {
-            // A digit in front keeps the zeros.
+            // A leading digit preserves the zeros.
             into.extend_from_slice(&itoa::Buffer::new().format(LIMB + limb).as_bytes()[1..]);
         }
     }
@@ -304,7 +304,7 @@ impl From<f64> for Extended {
     }
 }
 
-/// The value of decimal digits that are not all zero, exact to more than 64 bits; nothing if it is far too
+/// Returns the value of decimal digits that are not all zero, exact to more than 64 bits; None if it is far too
 /// large or too small.
 fn decimal_bits(whole: &[u8], fraction: &[u8], exponent: i64) -> Option<Bits> {
     let digits = || whole.iter().chain(fraction).map(|digit| digit - b'0');
@@ -355,7 +355,7 @@ fn decimal_bits(whole: &[u8], fraction: &[u8], exponent: i64) -> Option<Bits> {
     Some(bits)
 }
 
-/// A natural number of any size: 32 bits a limb, the lowest first, no zeros on top.
+/// A natural number of any size: 32 bits a limb, the lowest first, without leading zeros.
 ///
 /// Only for numbers of unusual length or exponent, so it is short rather than fast.
 #[derive(Default)]
@@ -397,7 +397,7 @@ impl Natural {
         self.0.splice(..0, std::iter::repeat_n(0, bits / 32));
     }
 
-    /// The 128 highest bits of the number, where the number is the bits times two to the power of `exponent`.
+    /// Returns the 128 highest bits of the number times two to the power of `exponent`.
     fn highest_bits(mut self, exponent: i32) -> Bits {
         // On a limb boundary, so that the highest bits are whole limbs.
         let shift = (128_usize.saturating_sub(self.bits_len())).next_multiple_of(32);
@@ -414,7 +414,7 @@ impl Natural {
         }
     }
 
-    /// The quotient to 68 bits, where the number is times two to the power of `exponent`.
+    /// Returns the quotient to 68 bits, times two to the power of `exponent`.
     fn divide(mut self, mut divisor: Self, exponent: i32) -> Bits {
         const STEPS: i32 = 68;
         let (own, other) = (self.bits_len(), divisor.bits_len());

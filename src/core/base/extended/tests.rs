@@ -1,6 +1,6 @@
 //! Sums as recorded from `redis-server` 7.0.15 on x86-64 (`SET k a`, `INCRBYFLOAT k b`), and laws.
 //!
-//! The recorder was compared on 60,000 random pairs besides, without a difference.
+//! The recorder was also compared on 60,000 random pairs, without a difference.
 
 use proptest::prelude::*;
 
@@ -15,7 +15,7 @@ fn printed(number: Extended) -> String {
     String::from_utf8(text).expect("ASCII")
 }
 
-/// What INCRBYFLOAT would do.
+/// Returns the result of INCRBYFLOAT.
 fn sum(a: &str, b: &str) -> String {
     let (Some(a), Some(b)) = (Extended::parse(a.as_bytes()), Extended::parse(b.as_bytes())) else {
         return "refused".to_owned();

@@ -1,9 +1,9 @@
-//! Replies to bytes, in RESP2 and RESP3: the output of one connection, or of one command.
+//! Replies as bytes, in RESP2 and RESP3: the output of one connection, or of one command.
 //!
-//! Handlers say what they mean (a map, a null, a double) and [`Out`] writes it in the protocol of the
-//! connection. Large values go in as shared blocks and are never copied. Knows no command and no socket.
+//! Handlers write values by type (a map, a null, a double), and [`Out`] encodes them in the protocol of the
+//! connection. Large values are added as shared blocks and never copied. Independent of commands and sockets.
 //!
-//! The output is one byte vector, cut at some offsets by blocks:
+//! The output is one byte vector, interrupted at some offsets by blocks:
 //!
 //! ```text
 //! bytes   $3\r\nfoo\r\n$20000\r\n|\r\n:1\r\n
@@ -11,7 +11,7 @@
 //! ```
 //!
 //! A vector that has become long is sealed: it becomes a block itself, and another one is begun. So however long a
-//! reply gets, none of it is ever copied to a larger place, and what has been sent is free at once.
+//! reply gets, none of it is ever copied to a larger buffer, and the memory of sent data is freed at once.
 
 mod sending;
 
@@ -21,18 +21,18 @@ use bytes::Bytes;
 
 use crate::base::number::F64Buffer;
 
-/// The version of the protocol that a connection speaks (HELLO).
+/// The protocol version of a connection (HELLO).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Protocol {
-    /// What every client begins with.
+    /// The initial version of every client.
     #[default]
     Resp2,
-    /// With maps, sets, doubles, nulls and pushes of their own.
+    /// Adds maps, sets, doubles, nulls and pushes.
     Resp3,
 }
 
 impl Protocol {
-    /// The number that HELLO takes.
+    /// Returns the number used by HELLO.
     pub fn version(self) -> u8 {
         match self {
             Protocol::Resp2 => 2,
@@ -41,37 +41,37 @@ impl Protocol {
     }
 }
 
-/// From this length on a value is sent from where it lies instead of being copied.
+/// Values of at least this length are sent from their own memory instead of being copied.
 pub const SHARED_LEN_MIN: usize = 16 * 1024;
 
-/// Bytes of one reply, with what is not sent yet before it, from which on it is given up ([`Out::is_too_long`]).
+/// Maximum bytes of a reply, with the unsent data before it; a longer one is aborted ([`Out::is_too_long`]).
 static REPLY_BYTES_MAX: AtomicUsize = AtomicUsize::new(1 << 30);
 
-/// Says how long a reply may be (`proto-max-reply-len`), in bytes.
+/// Sets the maximum length of a reply (`proto-max-reply-len`), in bytes.
 pub fn set_reply_bytes_max(bytes: u64) {
     REPLY_BYTES_MAX.store(usize::try_from(bytes).unwrap_or(usize::MAX), Relaxed);
 }
 
-/// Capacity beyond this is given back when the output has been sent.
+/// Capacity beyond this is freed when the output has been sent.
 const CAPACITY_KEPT_MAX: usize = 64 * 1024;
 
 /// A growing sequence of replies, and how much of it has been sent.
 #[derive(Debug, Default)]
 pub struct Out {
     bytes: Vec<u8>,
-    /// Blocks with the offset in `bytes` that they go in front of, ascending.
+    /// Blocks with the offsets in `bytes` that they go in front of, ascending.
     blocks: Vec<(usize, Bytes)>,
     /// Bytes in all blocks.
     blocks_len: usize,
-    /// What has been sent: bytes, whole blocks, and bytes of the next block.
+    /// The part that has been sent: bytes, whole blocks, and bytes of the next block.
     sent: usize,
     sent_blocks: usize,
     sent_of_block: usize,
-    /// How much of `blocks_len` has been sent.
+    /// The sent part of `blocks_len`.
     sent_blocks_len: usize,
-    /// All that has been sent since the last [`Out::clear`].
+    /// All bytes sent since the last [`Out::clear`].
     sent_total: usize,
-    /// How often the vector was sealed.
+    /// Number of times that the vector was sealed.
     seals: u32,
     errors: u32,
     protocol: Protocol,
@@ -84,22 +84,22 @@ pub struct Out {
 #[must_use = "the reply is broken until the aggregate is closed"]
 pub struct Mark(Position);
 
-/// What comes to stand where an aggregate was begun.
+/// The replacement for the start of an aggregate.
 #[derive(Debug)]
 pub enum Filling {
     /// A number.
     Integer(usize),
-    /// A reply that was written elsewhere.
+    /// A reply that was written separately.
     Reply(Out),
 }
 
-/// A place in the output to go back to.
+/// A position in the output to return to.
 #[derive(Clone, Copy, Debug)]
 pub struct Position {
-    /// Offset in the vector, while that is the same.
+    /// Offset in the vector, valid while `seals` is unchanged.
     bytes: usize,
     seals: u32,
-    /// All that was written before, sent or not.
+    /// All bytes written before, sent or not.
     end: usize,
     errors: u32,
 }
@@ -107,8 +107,8 @@ pub struct Position {
 /// A length header that most aggregates fit: kind, one digit, line end.
 const HEADER_LEN: usize = 4;
 
-/// Strings gathered piece by piece, so that however many they become, none has to be moved: the elements of an array
-/// whose length is known at the end.
+/// Strings gathered piece by piece, without ever moving them: the elements of an array whose length is known at the
+/// end.
 #[derive(Debug, Default)]
 pub struct Bulks {
     full: Vec<Bytes>,
@@ -116,16 +116,16 @@ pub struct Bulks {
     full_len: usize,
 }
 
-/// A piece that has reached this length is closed, or sealed.
+/// Length at which a piece is closed, or sealed.
 const PIECE_LEN: usize = 64 * 1024;
 
-/// What is answered in place of a reply that is too long.
+/// The error that replaces a reply that is too long.
 pub const TOO_LONG: &str = "ERR reply is longer than proto-max-reply-len";
 
-/// Room for the length of a string and its line ends.
+/// Bytes for the length of a string and its line ends.
 const FRAME_LEN: usize = 16;
 
-/// A list of blocks that is longer than this is given back when the output has been sent.
+/// A list of blocks that is longer than this is freed when the output has been sent.
 const BLOCKS_KEPT_MAX: usize = 64;
 
 impl Bulks {
@@ -146,14 +146,14 @@ impl Bulks {
         }
     }
 
-    /// Bytes that they will take in a reply.
+    /// Returns their total bytes in a reply.
     pub fn len_bytes(&self) -> usize {
         self.full_len + self.open.len()
     }
 }
 
 impl Out {
-    /// An empty output.
+    /// Creates an empty output.
     pub fn new(protocol: Protocol) -> Self {
         Self {
             protocol,
@@ -161,24 +161,24 @@ impl Out {
         }
     }
 
-    /// An empty output with room for so many bytes.
+    /// Creates an empty output with capacity for `bytes` bytes.
     pub fn with_room(protocol: Protocol, bytes: usize) -> Self {
         let mut out = Out::new(protocol);
         out.bytes = Vec::with_capacity(bytes);
         out
     }
 
-    /// The protocol of what is written next.
+    /// Returns the protocol for later writes.
     pub fn protocol(&self) -> Protocol {
         self.protocol
     }
 
-    /// Changes the protocol for what is written next.
+    /// Changes the protocol for later writes.
     pub fn set_protocol(&mut self, protocol: Protocol) {
         self.protocol = protocol;
     }
 
-    /// Whether the connection speaks RESP3.
+    /// True if the connection uses RESP3.
     #[inline]
     pub fn is_resp3(&self) -> bool {
         self.protocol == Protocol::Resp3
@@ -186,13 +186,13 @@ impl Out {
 
     // Replies ------------------------------------------------------------------------------------------
 
-    /// `OK`.
+    /// Writes `OK`.
     #[inline]
     pub fn ok(&mut self) {
         self.bytes.extend_from_slice(b"+OK\r\n");
     }
 
-    /// A status, which has no line ends in it.
+    /// Writes a status, which must not contain line ends.
     pub fn simple(&mut self, text: impl AsRef<[u8]>) {
         let text = text.as_ref();
         debug_assert!(
@@ -202,7 +202,7 @@ impl Out {
         self.line(b'+', text);
     }
 
-    /// An error: its code, a blank, a sentence. Line ends become blanks, or are dropped at the end.
+    /// Writes an error: its code, a blank, a sentence. Line ends become blanks, or are dropped at the end.
     #[cold]
     pub fn error(&mut self, text: impl AsRef<[u8]>) {
         let mut text = text.as_ref();
@@ -219,16 +219,16 @@ impl Out {
         self.errors += 1;
     }
 
-    /// An integer.
+    /// Writes an integer.
     #[inline]
     pub fn integer(&mut self, value: i64) {
         self.header(b':', value);
     }
 
-    /// A string.
+    /// Writes a string.
     #[inline]
     pub fn bulk(&mut self, bytes: &[u8]) {
-        // One reservation; then none of the three writes has to grow the vector.
+        // A single reservation, so that none of the three writes has to grow the vector.
         if self.bytes.capacity() - self.bytes.len() < bytes.len() + FRAME_LEN
             && !self.make_room(bytes.len() + FRAME_LEN)
         {
@@ -239,12 +239,12 @@ impl Out {
         self.bytes.extend_from_slice(b"\r\n");
     }
 
-    /// The decimal text of an integer, as a string.
+    /// Writes the decimal text of an integer, as a string.
     pub fn bulk_integer(&mut self, value: i64) {
         self.bulk(itoa::Buffer::new().format(value).as_bytes());
     }
 
-    /// A string that is shared with its owner; from [`SHARED_LEN_MIN`] on it is not copied.
+    /// Writes a string that is shared with its owner; from [`SHARED_LEN_MIN`] on it is not copied.
     pub fn bulk_shared(&mut self, value: Bytes) {
         if value.len() < SHARED_LEN_MIN {
             return self.bulk(&value);
@@ -254,13 +254,13 @@ impl Out {
         self.bytes.extend_from_slice(b"\r\n");
     }
 
-    /// Strings that were gathered before.
+    /// Writes strings that were gathered before.
     pub fn bulks(&mut self, bulks: Bulks) {
         bulks.full.into_iter().for_each(|piece| self.block(piece));
         self.bytes.extend_from_slice(&bulks.open);
     }
 
-    /// The null of strings and of single values.
+    /// Writes the null of strings and of single values.
     #[inline]
     pub fn null(&mut self) {
         self.bytes.extend_from_slice(if self.is_resp3() {
@@ -270,7 +270,7 @@ impl Out {
         });
     }
 
-    /// The null of arrays, which RESP3 does not tell from the other.
+    /// Writes the null of arrays, which RESP3 does not distinguish from the other.
     #[inline]
     pub fn null_array(&mut self) {
         self.bytes.extend_from_slice(if self.is_resp3() {
@@ -280,41 +280,41 @@ impl Out {
         });
     }
 
-    /// The header of an array; `count` elements must follow.
+    /// Writes the header of an array; `count` elements must follow.
     #[inline]
     pub fn array(&mut self, count: usize) {
         self.header(b'*', count as i64);
     }
 
-    /// The header of a map; `count` pairs must follow. RESP2 sees an array of twice as many elements.
+    /// Writes the header of a map; `count` pairs must follow. In RESP2 it is an array of twice as many elements.
     pub fn map(&mut self, count: usize) {
         let (kind, count) = self.kind_of_map(count);
         self.header(kind, count as i64);
     }
 
-    /// The header of a set; `count` members must follow. RESP2 sees an array.
+    /// Writes the header of a set; `count` members must follow. In RESP2 it is an array.
     pub fn set(&mut self, count: usize) {
         self.header(self.kind_of_set(), count as i64);
     }
 
-    /// The header of a push; `count` elements must follow. RESP2 sees an array.
+    /// Writes the header of a push; `count` elements must follow. In RESP2 it is an array.
     pub fn push(&mut self, count: usize) {
         self.header(if self.is_resp3() { b'>' } else { b'*' }, count as i64);
     }
 
-    /// The header of attributes, in front of the reply that they belong to; `count` pairs must follow.
-    /// RESP2 has nothing of the kind: ask [`Out::is_resp3`] first.
+    /// Writes the header of attributes, in front of the reply that they belong to; `count` pairs must follow. RESP2
+    /// has no attributes: check [`Out::is_resp3`] first.
     pub fn attribute(&mut self, count: usize) {
         debug_assert!(self.is_resp3(), "RESP2 has no attributes");
         self.header(b'|', count as i64);
     }
 
-    /// A double, as Redis prints it. RESP2 sees a string.
+    /// Writes a double in the format of Redis. In RESP2 it is a string.
     pub fn double(&mut self, value: f64) {
         self.double_text(F64Buffer::default().format(value));
     }
 
-    /// A double that is printed in another way than usual, such as coordinates. RESP2 sees a string.
+    /// Writes a double in an unusual format, such as coordinates. In RESP2 it is a string.
     pub fn double_text(&mut self, text: &[u8]) {
         if self.is_resp3() {
             self.line(b',', text);
@@ -323,7 +323,7 @@ impl Out {
         }
     }
 
-    /// A truth value. RESP2 sees 1 or 0.
+    /// Writes a Boolean. In RESP2 it is 1 or 0.
     pub fn boolean(&mut self, value: bool) {
         self.bytes.extend_from_slice(match (self.protocol, value) {
             (Protocol::Resp2, true) => b":1\r\n",
@@ -333,7 +333,7 @@ impl Out {
         });
     }
 
-    /// An integer of any length. RESP2 sees a string.
+    /// Writes an integer of any length. In RESP2 it is a string.
     pub fn big_number(&mut self, digits: impl AsRef<[u8]>) {
         let digits = digits.as_ref();
         if self.is_resp3() {
@@ -343,7 +343,7 @@ impl Out {
         }
     }
 
-    /// A text with its format, three bytes such as `txt` or `mkd`. RESP2 sees a string.
+    /// Writes a text with its format, three bytes such as `txt` or `mkd`. In RESP2 it is a string.
     pub fn verbatim(&mut self, format: &str, text: impl AsRef<[u8]>) {
         debug_assert_eq!(format.len(), 3);
         let text = text.as_ref();
@@ -357,7 +357,7 @@ impl Out {
         self.bytes.extend_from_slice(b"\r\n");
     }
 
-    /// Bytes that are a reply, or part of one, in this protocol already.
+    /// Writes bytes that are already a reply, or part of one, in this protocol.
     pub fn raw(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
@@ -387,20 +387,20 @@ impl Out {
         self.close(mark, self.kind_of_set(), count);
     }
 
-    /// Puts an integer where an aggregate was begun.
+    /// Replaces the start of an aggregate by an integer.
     pub fn close_integer(&mut self, mark: Mark, value: usize) {
         self.close(mark, b':', value);
     }
 
-    /// Nothing was found: the aggregate and what was written in it become a null array.
+    /// Replaces the aggregate and its contents by a null array.
     pub fn close_null_array(&mut self, mark: Mark) {
         self.truncate(mark.0);
         self.null_array();
     }
 
-    /// Puts something where aggregates were begun, in any order.
+    /// Replaces the starts of several aggregates, in any order.
     pub fn fill(&mut self, mut places: Vec<(Mark, Filling)>) {
-        // From the last on, as what stands behind a place moves when it needs more room.
+        // From the last one on, as the bytes behind a position move if it needs more space.
         places.sort_by_key(|(mark, _)| std::cmp::Reverse(mark.0.end));
         for (mark, filling) in places {
             match filling {
@@ -429,7 +429,7 @@ impl Out {
         self.close_with(mark.0, header.as_bytes());
     }
 
-    /// Replaces the place held free by some bytes.
+    /// Replaces the reserved header by some bytes.
     fn close_with(&mut self, mark: Position, header: &[u8]) {
         match mark.seals == self.seals {
             true => self.close_at(mark.bytes, header),
@@ -440,7 +440,7 @@ impl Out {
     fn close_at(&mut self, at: usize, header: &[u8]) {
         self.bytes
             .splice(at..at + HEADER_LEN, header.iter().copied());
-        // What stands behind moves by what the place held free has no room for, or too much.
+        // Offsets behind it shift by the difference to the reserved length.
         for (offset, _) in self
             .blocks
             .iter_mut()
@@ -451,7 +451,7 @@ impl Out {
         }
     }
 
-    /// Writes a header whose place may have been sealed meanwhile: then that piece is cut in two there.
+    /// Writes a header whose position may have been sealed meanwhile: then that piece is split there.
     #[cold]
     fn close_sealed(&mut self, mark: Position, header: &[u8]) {
         let mut back = self.written() - mark.end;
@@ -483,41 +483,40 @@ impl Out {
 
     // The output as a whole ----------------------------------------------------------------------------
 
-    /// Bytes not sent yet.
+    /// Returns the number of unsent bytes.
     pub fn len_bytes(&self) -> usize {
         self.bytes.len() - self.sent + self.blocks_len - self.sent_blocks_len
     }
 
-    /// Whether everything has been sent.
+    /// True if everything has been sent.
     pub fn is_empty(&self) -> bool {
         self.len_bytes() == 0
     }
 
-    /// Count of error replies written since the last [`Out::clear`].
+    /// Returns the number of error replies written since the last [`Out::clear`].
     pub fn errors(&self) -> u32 {
         self.errors
     }
 
-    /// Gives a reply up in the middle: it would be more than the client may leave lying, so the client is to be closed
-    /// without it.
+    /// Aborts a reply midway, because it exceeds the client's output limit; the client is to be closed without it.
     pub fn cut(&mut self, start: Position) {
         self.truncate(start);
         self.is_cut = true;
     }
 
-    /// Whether a reply was given up.
+    /// True if a reply was aborted.
     pub fn is_cut(&self) -> bool {
         self.is_cut
     }
 
-    /// Whether the reply under way is longer than a reply may be. Strings were left out of it from then on, so that it
-    /// takes no more memory: it makes no sense, and is to be replaced.
+    /// True if the current reply is longer than allowed. Further strings are left out of it, so that it takes no
+    /// more memory: it is malformed, and must be replaced.
     #[inline]
     pub fn is_too_long(&self) -> bool {
         self.is_too_long
     }
 
-    /// Puts an error in place of a reply that is too long.
+    /// Replaces a reply that is too long by an error.
     #[cold]
     pub fn replace_too_long(&mut self, start: Position) {
         self.truncate(start);
@@ -525,19 +524,19 @@ impl Out {
         self.error(TOO_LONG);
     }
 
-    /// Memory held, for the accounting of clients.
+    /// Returns the memory held, for the accounting of clients.
     pub fn memory_bytes(&self) -> usize {
         self.bytes.capacity()
             + self.blocks.capacity() * size_of::<(usize, Bytes)>()
             + self.blocks_len
     }
 
-    /// Forgets all replies; keeps the memory, unless an unusual reply made it large.
+    /// Removes all replies; keeps the memory, unless an unusual reply made it large.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.blocks.clear();
         if self.bytes.capacity() > CAPACITY_KEPT_MAX {
-            // Not shrunk: that would copy, and free the rest here and now.
+            // Not shrunk: that would copy, and free the rest at once.
             self.bytes = Vec::with_capacity(CAPACITY_KEPT_MAX);
         }
         if self.blocks.capacity() > BLOCKS_KEPT_MAX {
@@ -550,7 +549,7 @@ impl Out {
         self.is_too_long = false;
     }
 
-    /// Where the output ends now.
+    /// Returns the current end of the output.
     pub fn position(&self) -> Position {
         Position {
             bytes: self.bytes.len(),
@@ -560,7 +559,8 @@ impl Out {
         }
     }
 
-    /// The bytes written since `position`, without shared blocks; of a long reply only the end. Errors are never long.
+    /// Returns the bytes written since `position`, without shared blocks; of a long reply only the end. Errors are
+    /// never long.
     pub fn since(&self, position: Position) -> &[u8] {
         match position.seals == self.seals {
             true => &self.bytes[position.bytes..],
@@ -568,12 +568,12 @@ impl Out {
         }
     }
 
-    /// How many bytes were written since `position`, shared blocks included.
+    /// Returns the number of bytes written since `position`, including shared blocks.
     pub fn len_since(&self, position: Position) -> usize {
         self.written().saturating_sub(position.end)
     }
 
-    /// Drops what was written since `position` (CLIENT REPLY, scripts). Nothing of it may have been sent.
+    /// Removes everything written since `position` (CLIENT REPLY, scripts). None of it may have been sent.
     pub fn truncate(&mut self, position: Position) {
         let mut surplus = self.written() - position.end;
         assert!(surplus <= self.len_bytes(), "what is dropped is not sent");
@@ -600,13 +600,13 @@ impl Out {
         self.errors = position.errors;
     }
 
-    /// All that was written since the last [`Out::clear`], sent or not.
+    /// Returns the number of bytes written since the last [`Out::clear`], sent or not.
     #[inline]
     fn written(&self) -> usize {
         self.len_bytes() + self.sent_total
     }
 
-    /// Moves all replies of `other`, of which nothing has been sent, behind the own ones.
+    /// Appends all replies of `other`, of which nothing has been sent.
     pub fn append(&mut self, other: &mut Self) {
         assert!(other.sent_total == 0);
         if self.bytes.is_empty() && self.blocks.is_empty() && self.bytes.capacity() == 0 {
@@ -631,7 +631,7 @@ impl Out {
 
     // Pieces -------------------------------------------------------------------------------------------
 
-    /// One byte that says the kind, a number, the line end.
+    /// Writes one byte for the kind, a number, and the line end.
     #[inline]
     fn header(&mut self, kind: u8, value: i64) {
         match value {
@@ -666,14 +666,14 @@ impl Out {
         self.blocks.push((self.bytes.len(), block));
     }
 
-    /// Whether a reply with so much more would be too long.
+    /// True if a reply with `len` more bytes would be too long.
     fn has_no_room(&mut self, len: usize) -> bool {
         self.is_too_long |= self.len_bytes() + len > REPLY_BYTES_MAX.load(Relaxed);
         self.is_too_long
     }
 
-    /// Makes room for what is about to be written, in another vector if this one has become long; false if it is not to
-    /// be written.
+    /// Makes space for the following write, in another vector if this one has become long. Returns false if it must
+    /// not be written.
     #[cold]
     #[inline(never)]
     fn make_room(&mut self, len: usize) -> bool {
@@ -688,7 +688,7 @@ impl Out {
         true
     }
 
-    /// Turns the vector into blocks: the parts of it between those that it was cut by.
+    /// Turns the vector into blocks: its parts between the existing blocks.
     fn seal(&mut self) {
         let piece = Bytes::from(std::mem::take(&mut self.bytes));
         let unsent = self.blocks.split_off(self.sent_blocks);
@@ -727,7 +727,7 @@ impl Out {
     }
 }
 
-/// A header of a known length, so that no copying of unknown length is needed.
+/// Returns a header of a constant length, which avoids copies of variable length.
 #[inline(always)]
 fn short_header<const LEN: usize>(kind: u8, value: i64) -> [u8; LEN] {
     let mut rest = value as u32;

@@ -1,11 +1,11 @@
-//! What is sent of an output: its bytes as slices for one write, and what is forgotten once it has left.
+//! Sending of an output: its bytes as slices for one write, and the removal of sent data.
 
 use std::io::IoSlice;
 
 use super::Out;
 
 impl Out {
-    /// The unsent bytes when they are all in one piece, which is when a plain write will do.
+    /// Returns the unsent bytes if they are contiguous, so that a plain write suffices.
     #[inline]
     pub fn as_slice(&self) -> Option<&[u8]> {
         if self.blocks.len() == self.sent_blocks {
@@ -15,13 +15,12 @@ impl Out {
         }
     }
 
-    /// Appends the unsent bytes to `slices`, in order, as many pieces as `slices` has capacity for (at
-    /// least one).
+    /// Appends the unsent bytes to `slices`, in order, as many pieces as `slices` has capacity for (at least one).
     pub fn io_slices<'a>(&'a self, slices: &mut Vec<IoSlice<'a>>) {
         self.io_slices_within(usize::MAX, slices);
     }
 
-    /// The unsent bytes as slices for one write, of at most `bytes_max` bytes together.
+    /// Appends the unsent bytes as slices for one write, of at most `bytes_max` bytes in total.
     pub fn io_slices_within<'a>(&'a self, mut bytes_max: usize, slices: &mut Vec<IoSlice<'a>>) {
         let slices_max = slices.capacity().max(slices.len() + 1);
         let mut within = |bytes: &'a [u8]| {
@@ -47,7 +46,7 @@ impl Out {
         }
     }
 
-    /// Notes that `count` more bytes have been sent. When that was all, the output is clear again.
+    /// Notes that `count` more bytes have been sent. When all are sent, the output is cleared.
     pub fn advance(&mut self, mut count: usize) {
         assert!(count <= self.len_bytes(), "more sent than there was");
         self.sent_total += count;
@@ -65,7 +64,7 @@ impl Out {
                 self.sent_blocks_len += step;
                 count -= step;
                 if self.sent_of_block == block.len() {
-                    // The memory is free before the rest of the output is sent.
+                    // The memory is freed before the rest of the output is sent.
                     let sent_len = std::mem::take(block).len();
                     self.blocks_len -= sent_len;
                     self.sent_blocks_len -= sent_len;
@@ -79,8 +78,8 @@ impl Out {
         }
     }
 
-    /// Forgets what has been sent, once that is more than what has not: the output of a client that is always a little
-    /// behind would grow for ever. Positions in it are void afterwards.
+    /// Removes sent data, once it is more than the unsent data: otherwise the output of a client that is always a
+    /// little behind would grow forever. Invalidates positions in the output.
     pub fn compact(&mut self) {
         let is_due = |sent: usize, len: usize| sent > 0 && sent * 2 >= len;
         if !is_due(self.sent, self.bytes.len()) && !is_due(self.sent_blocks, self.blocks.len()) {

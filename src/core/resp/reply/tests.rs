@@ -1,4 +1,4 @@
-//! Every kind of reply in both protocols, lengths known afterwards, blocks, and sending in pieces.
+//! Tests of every kind of reply in both protocols, of lengths known afterwards, blocks, and sending in pieces.
 
 use proptest::prelude::*;
 use redis_protocol::resp2::decode::decode as decode_resp2;
@@ -6,7 +6,7 @@ use redis_protocol::resp3::decode::complete::decode as decode_resp3;
 
 use super::*;
 
-/// The unsent bytes, through the slices that a socket would be given.
+/// Returns the unsent bytes, through the slices that a socket would get.
 fn sent(out: &Out) -> Vec<u8> {
     let mut slices = Vec::with_capacity(64);
     out.io_slices(&mut slices);
@@ -25,7 +25,7 @@ fn written(protocol: Protocol, write: impl FnOnce(&mut Out)) -> String {
     String::from_utf8(sent(&out)).expect("text")
 }
 
-/// What a reply is in RESP2 and in RESP3.
+/// Checks a reply in RESP2 and in RESP3.
 fn check(resp2: &str, resp3: &str, write: impl Fn(&mut Out)) {
     assert_eq!(written(Protocol::Resp2, &write), resp2);
     assert_eq!(written(Protocol::Resp3, &write), resp3);
@@ -222,7 +222,7 @@ fn memory_of_unusual_replies_is_given_back() {
     assert!(out.memory_bytes() <= CAPACITY_KEPT_MAX);
 }
 
-/// The strings in an array.
+/// Returns the strings in an array.
 fn array_of(bytes: &[u8]) -> Vec<Vec<u8>> {
     fn number(rest: &mut &[u8], kind: u8) -> usize {
         let end = rest.iter().position(|byte| *byte == b'\r').expect("a line");
@@ -443,7 +443,7 @@ fn gathered_strings_are_the_elements_of_an_array_in_their_order() {
     }
 }
 
-/// All that is not sent, however many pieces it is in.
+/// Returns all unsent bytes, however many pieces there are.
 fn whole_of(out: &Out) -> Vec<u8> {
     let mut slices = Vec::with_capacity(10_000);
     out.io_slices(&mut slices);

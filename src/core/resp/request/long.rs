@@ -1,4 +1,4 @@
-//! Long arguments of a request that has not arrived whole: they leave the read buffer, each for a block of its own.
+//! Long arguments of an incomplete request: they are moved from the read buffer to blocks of their own.
 
 use super::{Parser, Span};
 use crate::base::number::parse_i64;
@@ -8,29 +8,30 @@ use crate::structures::filling::Filling;
 /// The long arguments of one incomplete request.
 #[derive(Debug, Default)]
 pub(super) struct Long {
-    /// The finished ones.
+    /// The complete ones.
     pub(super) blocks: Vec<Block>,
-    /// The one that is being read.
+    /// The one that is being received.
     filling: Option<Filling>,
-    /// Bytes of all of them, and of those that they lack.
+    /// Bytes of all of them, including missing ones.
     pub(super) len: usize,
-    /// What the allocator has set aside for the finished ones.
+    /// Bytes allocated for the complete ones.
     finished_bytes: usize,
 }
 
 impl Long {
-    /// Bytes missing for the argument that is read into a block, with its line end.
+    /// Returns the bytes missing for the argument that is received into a block, with its line end.
     pub(super) fn wants(&self) -> Option<usize> {
         Some(self.filling.as_ref()?.missing() + 2)
     }
 }
 
 impl Parser {
-    /// Moves the argument that is being read to a block, if it is known to take `len_min` bytes at least: what has
-    /// arrived of it goes there from the end of `input`. From then on [`Parser::filling`] takes the rest, and has room
-    /// for `more` bytes of it.
+    /// Moves the argument that is being received to a block, if its known length is at least `len_min` bytes: its
+    /// received part is moved there from the end of `input`. From then on [`Parser::filling`] receives the rest,
+    /// and has capacity for `more` bytes of it.
     ///
-    /// `input[start..]` begins with what the last call of [`Parser::parse`] was given, which found no complete request.
+    /// `input[start..]` begins with the input of the last call of [`Parser::parse`], which found no complete
+    /// request.
     #[cold]
     pub fn begin_block(&mut self, input: &mut Vec<u8>, start: usize, len_min: usize, more: usize) {
         if self.header_len == 0 {
@@ -38,7 +39,7 @@ impl Parser {
         }
         let (header, header_len) = (self.position as usize, self.header_len as usize);
         let position = header + header_len;
-        // A `$` before the digits, and a line end behind them.
+        // A `$` precedes the digits, and a line end follows.
         let digits = &input[start + header + 1..start + position - 2];
         let len = parse_i64(digits).and_then(|len| usize::try_from(len).ok());
         let Some(len) = len.filter(|len| *len >= len_min) else {
@@ -52,8 +53,8 @@ impl Parser {
         self.fill_block(input, start);
     }
 
-    /// Moves what arrived in `input` of an argument that is read into a block there. `start` is where the request
-    /// begins.
+    /// Moves the bytes in `input` that belong to an argument received into a block to that block. `start` is where
+    /// the request begins.
     pub fn fill_block(&mut self, input: &mut Vec<u8>, start: usize) {
         let position = start + self.position as usize;
         let Some(filling) = self.filling() else {
@@ -63,25 +64,25 @@ impl Parser {
         input.drain(position..position + count);
     }
 
-    /// The block that the argument is read into, if there is one. Readers may add to it, as long as none of the
-    /// argument lies in the read buffer.
+    /// Returns the block into which the argument is received, if there is one. Readers may add to it, as long as
+    /// none of the argument is in the read buffer.
     pub fn filling(&mut self) -> Option<&mut Filling> {
         self.long.as_mut()?.filling.as_mut()
     }
 
-    /// Whether the argument that is read into a block has arrived, and perhaps not the line end behind it.
+    /// True if the argument that is received into a block is complete, perhaps without its line end.
     pub fn is_block_full(&self) -> bool {
         let filling = self.long.as_ref().and_then(|long| long.filling.as_ref());
         filling.is_some_and(|filling| filling.missing() == 0)
     }
 
-    /// Bytes of the argument that is being read that have left the read buffer.
+    /// Returns the bytes of the current argument that have left the read buffer.
     pub fn filled_bytes(&self) -> usize {
         let filling = self.long.as_ref().and_then(|long| long.filling.as_ref());
         filling.map_or(0, Filling::received)
     }
 
-    /// Bytes of the whole request that have left the read buffer.
+    /// Returns the bytes of the whole request that have left the read buffer.
     pub fn moved_bytes(&self) -> usize {
         let Some(long) = &self.long else {
             return 0;
@@ -90,7 +91,7 @@ impl Parser {
         long.len - missing
     }
 
-    /// What the allocator has set aside for these bytes.
+    /// Returns the bytes allocated for these.
     pub fn blocks_memory_bytes(&self) -> usize {
         let Some(long) = &self.long else {
             return 0;
@@ -99,8 +100,8 @@ impl Parser {
         long.finished_bytes + filling.map_or(0, Filling::memory_bytes)
     }
 
-    /// Ends the argument that is read into a block, if there is one; false if it has not arrived whole, with the two
-    /// bytes behind it.
+    /// Completes the argument that is received into a block, if there is one. Returns false if it is incomplete,
+    /// including the two bytes behind it.
     pub(super) fn end_block(&mut self, buf: &[u8]) -> bool {
         let Some(long) = &mut self.long else {
             return true;

@@ -1,24 +1,24 @@
-//! Requests out of a connection's read buffer: arrays of bulk strings, and inline commands.
+//! Requests in a connection's read buffer: arrays of bulk strings, and inline commands.
 //!
-//! The parser is incremental and copies nothing: an argument is a [`Span`] of the read buffer. A request
-//! that has not arrived whole keeps its finished spans in the [`Parser`], so that going on costs nothing
-//! but what is new, however large the request. Nothing is reserved for a length that a client merely
-//! claims: memory grows with the bytes that came.
+//! The parser is incremental and copies nothing: an argument is a [`Span`] of the read buffer. For an incomplete
+//! request the [`Parser`] keeps the spans of complete arguments, so that continuing costs no more than the new
+//! bytes, however large the request. Nothing is reserved for a length that a client merely claims: memory grows
+//! with the received bytes.
 //!
-//! A long argument that has not arrived whole may leave the read buffer for a block of its own
-//! ([`Parser::begin_block`]), into which the socket writes the rest of it and which a command can store as it is.
-//! The request goes on in the read buffer as if the argument were not there.
+//! A long incomplete argument may leave the read buffer for a block of its own ([`Parser::begin_block`]), into
+//! which the socket writes the rest of it and which a command can store as it is. The request continues in the read
+//! buffer as if the argument were not there.
 //!
 //! ```text
 //! *3\r\n$3\r\nSET\r\n$3\r\nkey\r\n$100000\r\n | \r\n        the read buffer
 //!                                       └ 100,000 bytes, in a block
 //! ```
 //!
-//! Knows no command, no socket and no connection. It is as strict, and as lax, as Redis is: lengths are
-//! canonical decimal numbers; the two bytes behind an argument and the byte behind a `\r` are skipped
-//! unread. Three deliberate differences: whether a line is too long depends on the line alone, never on how
-//! the network cut it, so the same bytes always give the same requests; a zero byte in a line is a byte like
-//! others (Redis no longer finds the end of such a line); and a single request of 2 GiB is refused.
+//! Independent of commands, sockets and connections. It is as strict, and as lax, as Redis: lengths are canonical
+//! decimal numbers; the two bytes behind an argument and the byte behind a `\r` are skipped without a check. Three
+//! deliberate differences: whether a line is too long depends only on the line, never on how the network split it,
+//! so the same bytes always give the same requests; a zero byte in a line is an ordinary byte (Redis no longer
+//! finds the end of such a line); and a single request of 2 GiB is rejected.
 
 mod long;
 
@@ -42,36 +42,37 @@ pub fn append<A: AsRef<[u8]>>(out: &mut Vec<u8>, arguments: &[A]) {
     }
 }
 
-/// One argument: where it lies in the buffer that was given to [`Parser::parse`], or in the [`Arena`] beside it.
+/// One argument: a range of the buffer that was given to [`Parser::parse`], or a reference to the [`Arena`] beside
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// Offset of the first byte in the buffer. With the highest bit set, an offset in [`Arena::unescaped`]; with the
-    /// two highest, an index of [`Arena::blocks`].
+    /// Offset of the first byte in the buffer. With the highest bit set, an offset in [`Arena::unescaped`]; with
+    /// the two highest, an index of [`Arena::blocks`].
     start: u32,
-    /// Count of bytes.
+    /// Number of bytes.
     len: u32,
 }
 
-/// The bit of [`Span::start`] that marks an argument that is not in the buffer.
+/// The bit of [`Span::start`] that marks an argument outside of the buffer.
 const BESIDE: u32 = 1 << 31;
 
 /// The bits of [`Span::start`] that mark an argument in a block.
 const IN_BLOCK: u32 = BESIDE | 1 << 30;
 
-/// No span reaches beyond this offset. A single request this long is refused.
+/// Maximum offset of a span. A single request this long is rejected.
 const OFFSET_MAX: usize = BESIDE as usize - 1;
 
-/// Spans beyond this count are not kept allocated for the next requests.
+/// Maximum number of spans whose memory is kept for later requests.
 const SPANS_KEPT_MAX: usize = 16 * 1024;
 
-/// Bytes of inline arguments beyond this count are not kept allocated.
+/// Maximum bytes of inline arguments whose memory is kept.
 const UNESCAPED_KEPT_MAX: usize = 64 * 1024;
 
-/// Handles of blocks beyond this count are not kept room for.
+/// Maximum number of block handles whose memory is kept.
 const BLOCKS_KEPT_MAX: usize = 64;
 
 impl Span {
-    /// An argument in the buffer.
+    /// Creates a span of the buffer.
     pub fn in_buffer(start: usize, len: usize) -> Span {
         debug_assert!(start + len <= OFFSET_MAX);
         Span {
@@ -80,7 +81,7 @@ impl Span {
         }
     }
 
-    /// An argument that is a block.
+    /// Creates a span for an argument in a block.
     fn in_block(index: usize, len: usize) -> Span {
         Span {
             start: index as u32 | IN_BLOCK,
@@ -88,30 +89,30 @@ impl Span {
         }
     }
 
-    /// Count of bytes.
+    /// Returns the number of bytes.
     #[inline]
     pub fn len(self) -> usize {
         self.len as usize
     }
 
-    /// Whether there are no bytes.
+    /// True if there are no bytes.
     pub fn is_empty(self) -> bool {
         self.len == 0
     }
 
-    /// Offset of the first byte in the buffer, if the argument lies there.
+    /// Returns the offset of the first byte in the buffer, if the argument is in it.
     #[inline]
     pub fn start(self) -> Option<usize> {
         (self.start & BESIDE == 0).then_some(self.start as usize)
     }
 
-    /// Which block the argument is, if it is one.
+    /// Returns the index of the block, if the argument is one.
     #[inline]
     pub fn block(self) -> Option<usize> {
         (self.start & IN_BLOCK == IN_BLOCK).then_some((self.start & !IN_BLOCK) as usize)
     }
 
-    /// The argument itself, given the buffer that was parsed and what lies beside it.
+    /// Returns the argument itself, given the parsed buffer and the arena beside it.
     #[inline]
     pub fn bytes<'a>(self, buf: &'a [u8], arena: &'a Arena) -> &'a [u8] {
         if self.start & BESIDE == 0 {
@@ -122,7 +123,7 @@ impl Span {
         }
     }
 
-    /// The argument with the block that it is, if it is one.
+    /// Returns the argument, as its block if it is one.
     #[inline]
     pub fn content<'a>(self, buf: &'a [u8], arena: &'a Arena) -> Content<'a> {
         if self.start & BESIDE == 0 {
@@ -134,16 +135,16 @@ impl Span {
     }
 }
 
-/// Arguments that do not lie in the buffer that was parsed.
+/// Arguments outside of the parsed buffer.
 #[derive(Clone, Debug, Default)]
 pub struct Arena {
-    /// The arguments of inline commands, their quotes and escapes resolved.
+    /// The arguments of inline commands, with quotes and escapes resolved.
     pub unescaped: Vec<u8>,
     /// Long arguments.
     pub blocks: Vec<Block>,
 }
 
-/// What lies beside a buffer that has all arguments.
+/// An empty arena, for a buffer that contains all arguments.
 pub static NOTHING_BESIDE: Arena = Arena {
     unescaped: Vec::new(),
     blocks: Vec::new(),
@@ -161,14 +162,14 @@ impl Arena {
         }
     }
 
-    /// Adds a block; where it is.
+    /// Adds a block. Returns its span.
     pub fn push(&mut self, block: Block) -> Span {
         let span = Span::in_block(self.blocks.len(), block.len());
         self.blocks.push(block);
         span
     }
 
-    /// What the allocator has set aside for all of it.
+    /// Returns the bytes allocated for all of it.
     pub fn memory_bytes(&self) -> usize {
         let handles = self.blocks.capacity() * size_of::<Block>();
         let blocks = self.blocks.iter().map(Block::memory_bytes);
@@ -187,30 +188,30 @@ impl Arena {
     }
 }
 
-/// One complete request: its arguments are `spans[first..first + count]` of the [`Requests`] it is in.
+/// One complete request: its arguments are `spans[first..first + count]` of the [`Requests`] that contain it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
     /// Index of its first span.
     pub first: u32,
-    /// Count of its arguments, at least 1.
+    /// Number of its arguments, at least 1.
     pub count: u32,
-    /// Offset in the buffer just after the request.
+    /// Offset in the buffer just behind the request.
     pub end: u32,
 }
 
-/// The requests found in one buffer, to be reused from batch to batch.
+/// The requests found in one buffer, reused from batch to batch.
 #[derive(Clone, Debug, Default)]
 pub struct Requests {
     /// The arguments of all requests, in order.
     pub spans: Vec<Span>,
     /// The requests, in order.
     pub requests: Vec<Frame>,
-    /// Arguments that do not lie in the buffer.
+    /// Arguments outside of the buffer.
     pub arena: Box<Arena>,
 }
 
 impl Requests {
-    /// Forgets all requests; keeps the memory, unless an unusual batch made it large.
+    /// Removes all requests; keeps the memory, unless an unusual batch made it large.
     pub fn clear(&mut self) {
         self.spans.clear();
         self.requests.clear();
@@ -220,19 +221,19 @@ impl Requests {
         }
     }
 
-    /// The argument `spans[index]`, where `buf` is the buffer that was parsed.
+    /// Returns the argument `spans[index]`, where `buf` is the buffer that was parsed.
     #[inline]
     pub fn argument<'a>(&'a self, buf: &'a [u8], index: usize) -> &'a [u8] {
         self.spans[index].bytes(buf, &self.arena)
     }
 
-    /// The spans of `request`.
+    /// Returns the spans of `request`.
     #[inline]
     pub fn spans_of(&self, request: Frame) -> &[Span] {
         &self.spans[request.first as usize..][..request.count as usize]
     }
 
-    /// The arguments of `request`, where `buf` is the buffer that was parsed.
+    /// Returns the arguments of `request`, where `buf` is the buffer that was parsed.
     pub fn arguments<'a>(
         &'a self,
         buf: &'a [u8],
@@ -244,16 +245,16 @@ impl Requests {
     }
 }
 
-/// What a client may ask for.
+/// The limits for requests of a client.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Longest argument (`proto-max-bulk-len`); arguments of up to 99 bytes are always let through.
+    /// Maximum length of an argument (`proto-max-bulk-len`); arguments of up to 99 bytes are always accepted.
     pub bulk_len_max: u64,
-    /// Most bytes of what has yet to be read of a request (`client-query-buffer-limit`): an argument and its line end.
+    /// Maximum bytes of the unread part of a request (`client-query-buffer-limit`): an argument and its line end.
     pub query_bytes_max: u64,
-    /// Longest line: an inline command, or the line of a count or length.
+    /// Maximum length of a line: an inline command, or the line of a count or length.
     pub inline_len_max: usize,
-    /// Clients that have yet to authenticate get at most 10 arguments of at most 16 KiB.
+    /// False for clients that have yet to authenticate: they are limited to 10 arguments of at most 16 KiB.
     pub authenticated: bool,
 }
 
@@ -272,36 +273,36 @@ const LINE_END_BYTES: u64 = 2;
 const UNAUTHENTICATED_COUNT_MAX: i64 = 10;
 const UNAUTHENTICATED_BULK_LEN_MAX: i64 = 16 * 1024;
 
-/// The bytes break the protocol: reply [`ProtocolError::text`] once and close the connection.
+/// Error: the bytes violate the protocol. Reply [`ProtocolError::text`] once and close the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProtocolError {
-    /// The line of a count does not end.
+    /// The line of a count is too long.
     CountLineTooLong,
-    /// The line of a length does not end.
+    /// The line of a length is too long.
     LengthLineTooLong,
-    /// An inline command does not end.
+    /// An inline command is too long.
     InlineTooLong,
     /// The count of arguments is no number, or too large.
     InvalidCount,
     /// The length of an argument is no number, negative, or too large.
     InvalidLength,
-    /// Not the `$` of an argument but this byte.
+    /// An unexpected byte, given here, instead of the `$` of an argument.
     ExpectedBulk(u8),
-    /// Quotes of an inline command that do not close.
+    /// Unclosed quotes in an inline command.
     UnbalancedQuotes,
     /// Too many arguments before authentication.
     UnauthenticatedCount,
-    /// Too long an argument before authentication.
+    /// An argument too long before authentication.
     UnauthenticatedLength,
     /// A single request of 2 GiB (Redis has no such limit of its own, but its query buffer limit of 1 GiB).
     RequestTooLong,
-    /// An argument beyond what may be read ahead; Redis closes the connection without a reply.
+    /// An argument beyond the query buffer limit; Redis closes the connection without a reply.
     QueryTooLong,
 }
 
 impl ProtocolError {
-    /// The error reply, without the leading `-` and the line end. The byte that was found instead of a
-    /// `$` appears as it is, so this need not be UTF-8.
+    /// Returns the error reply, without the leading `-` and the line end. An unexpected byte in place of a `$` is
+    /// included unchanged, so this need not be UTF-8.
     #[cold]
     pub fn text(self) -> Vec<u8> {
         let mut text = b"ERR Protocol error: ".to_vec();
@@ -340,7 +341,7 @@ impl fmt::Display for ProtocolError {
 
 impl std::error::Error for ProtocolError {}
 
-/// Where the parser stands in one incomplete request.
+/// The state of parsing one incomplete request.
 ///
 /// ```text
 /// *3\r\n$3\r\nSET\r\n$3\r\nkey\r\n$100000\r\nvalu
@@ -349,16 +350,16 @@ impl std::error::Error for ProtocolError {}
 /// ```
 #[derive(Debug, Default)]
 pub struct Parser {
-    /// The finished arguments of the request.
+    /// The complete arguments of the request.
     spans: Vec<Span>,
     /// Long arguments of the request, if it has any.
     long: Option<Box<Long>>,
-    /// Offset of the argument to be read next: of its header, or, once it has left for a block, of the line end
-    /// behind it.
+    /// Offset of the next argument: of its header, or, once it has been moved to a block, of the line end behind
+    /// it.
     position: u32,
-    /// Count of the arguments to come; 0 when no request is begun.
+    /// Number of missing arguments; 0 when no request is begun.
     missing: u32,
-    /// Bytes of the header at `position`, 0 if it is not complete.
+    /// Bytes of the header at `position`, 0 if it is incomplete.
     header_len: u32,
     /// Bytes missing for the argument at `position`, 0 if unknown.
     wants: u32,
@@ -366,44 +367,44 @@ pub struct Parser {
 
 const _: () = assert!(size_of::<Parser>() == 48);
 
-/// How reading the arguments of one request ended.
+/// The result of reading the arguments of one request.
 enum Progress {
-    /// All are there; the request ends at this offset.
+    /// The request is complete and ends at this offset.
     Complete(usize),
     /// More bytes are needed.
     Incomplete(Missing),
 }
 
-/// What is missing of a request.
+/// The missing part of a request.
 struct Missing {
-    /// Offset of the header of the argument that is being read.
+    /// Offset of the header of the current argument.
     position: usize,
-    /// Count of the arguments to come.
+    /// Number of missing arguments.
     missing: u32,
-    /// Bytes of that header, 0 if it is not complete.
+    /// Bytes of that header, 0 if it is incomplete.
     header_len: usize,
-    /// Where the argument ends, as far as known.
+    /// Offset at which the argument ends, as far as known.
     end: usize,
 }
 
 /// A count or a length with its line end.
 enum Number {
-    /// The line has not arrived whole.
+    /// The line is incomplete.
     Incomplete,
     /// The value, and the offset behind the line.
     Read(i64, usize),
 }
 
 impl Parser {
-    /// Finds up to `count_max` more complete requests in `buf` and appends them to `into`. Returns how many
-    /// bytes they take up, with empty lines and empty arrays, which are no requests.
+    /// Appends up to `count_max` more complete requests in `buf` to `into`. Returns the bytes consumed, including
+    /// empty lines and empty arrays, which are no requests.
     ///
-    /// `buf` must begin at the first byte of the first unfinished request: after each call the caller drops
-    /// the bytes consumed, appends what arrives and calls again. The spans refer to `buf` as it was given.
+    /// `buf` must begin at the first byte of the first unfinished request: after each call the caller drops the
+    /// bytes consumed, appends new ones and calls again. The spans refer to `buf` as it was given.
     ///
-    /// An error comes alone: requests in front of it are returned first, so that they can be run, and the
-    /// next call returns the error. (The next call may come with other limits: AUTH may have been among
-    /// those requests.) So nothing but `Ok(0)` means that all there is to read has been read.
+    /// An error is returned separately: requests in front of it are returned first, so that they can be run, and
+    /// the next call returns the error. (The next call may have other limits: AUTH may have been among those
+    /// requests.) So only `Ok(0)` means that everything readable has been read.
     pub fn parse(
         &mut self,
         buf: &[u8],
@@ -438,8 +439,8 @@ impl Parser {
         Ok(start)
     }
 
-    /// Bytes still missing for the argument that is being read, with its line end; 0 if not known. A hint
-    /// for the next read: the client claimed this length and may never send it.
+    /// Returns the bytes still missing for the current argument, with its line end; 0 if unknown. A hint for the
+    /// next read: the client claimed this length and may never send it.
     pub fn wants(&self) -> usize {
         match &self.long {
             Some(long) => long.wants().unwrap_or(self.wants as usize),
@@ -447,8 +448,8 @@ impl Parser {
         }
     }
 
-    /// How many bytes of `buf`, in which the last call found no complete request any more, have been understood: the
-    /// finished arguments of a request, and the header of the one that is being read.
+    /// Returns how many bytes of `buf`, in which the last call found no further complete request, have been parsed:
+    /// the complete arguments of a request, and the header of the current one.
     pub fn read_len(&self, buf: &[u8]) -> usize {
         match self.missing {
             0 => 0,
@@ -456,13 +457,12 @@ impl Parser {
         }
     }
 
-    /// Whether a request has begun to arrive that is not complete (of lines that have not ended it is
-    /// not known).
+    /// True if an incomplete request has begun to arrive (unknown for incomplete lines).
     pub fn is_inside_request(&self) -> bool {
         self.missing > 0
     }
 
-    /// Reads one request at `start`: the offset of its end, or nothing if it is not complete.
+    /// Reads one request at `start`. Returns the offset of its end, or None if it is incomplete.
     #[inline]
     fn request(
         &mut self,
@@ -503,7 +503,7 @@ impl Parser {
                 if start == 0 && missing.end > OFFSET_MAX {
                     return Err(ProtocolError::RequestTooLong);
                 }
-                // The next buffer begins where this request does.
+                // The next buffer begins at the start of this request.
                 let back = start as u32;
                 let finished = into.spans.drain(first..);
                 self.spans.extend(finished.map(|s| Span {
@@ -518,7 +518,7 @@ impl Parser {
         }
     }
 
-    /// Goes on with the request at the beginning of `buf`. After an error it stands where it stood before.
+    /// Continues the request at the beginning of `buf`. An error leaves the state unchanged.
     #[cold]
     fn resume(
         &mut self,
@@ -549,7 +549,7 @@ impl Parser {
         }
     }
 
-    /// Appends the request, which is complete, and ends at this offset.
+    /// Appends the request, which is complete and ends at this offset.
     fn hand_over(&mut self, end: usize, into: &mut Requests) {
         let first = into.spans.len() as u32;
         let count = self.spans.len() as u32;
@@ -571,7 +571,7 @@ impl Parser {
         (self.header_len, self.wants) = (0, 0);
     }
 
-    /// Stops before the end of a request that begins a buffer of this length.
+    /// Stores the state of an incomplete request that begins a buffer of this length.
     fn stop(&mut self, missing: &Missing, buf_len: usize) {
         self.position = missing.position as u32;
         self.missing = missing.missing;
@@ -605,7 +605,7 @@ fn arguments(
                 }
             },
         };
-        // Two bytes follow an argument. Like Redis, which clients may depend on, do not look at them.
+        // Two bytes follow an argument. They are not checked, as in Redis, on which clients may depend.
         let end = data + len + 2;
         if end > buf.len() {
             return Ok(Progress::Incomplete(Missing {
@@ -625,14 +625,14 @@ fn arguments(
     Ok(Progress::Complete(position))
 }
 
-/// The header of an argument, when it is longer than two digits, incomplete or wrong.
+/// Parses the header of an argument that is longer than two digits, incomplete or invalid.
 #[inline(never)]
 fn bulk_length(
     buf: &[u8],
     position: usize,
     limits: &Limits,
 ) -> Result<Option<(usize, usize)>, ProtocolError> {
-    // Redis waits for the whole line before it looks at the first byte.
+    // Redis waits for the whole line before it checks the first byte.
     let number = line_number(buf, position, limits, ProtocolError::LengthLineTooLong);
     match number {
         Ok(Number::Incomplete) => Ok(None),
@@ -646,7 +646,7 @@ fn bulk_length(
             } else if len as u64 + LINE_END_BYTES > limits.query_bytes_max {
                 Err(ProtocolError::QueryTooLong)
             } else {
-                // No longer than what is refused anyway, so that no offset overflows.
+                // Limited to what is rejected anyway, so that no offset overflows.
                 Ok(Some(((len as u64).min(OFFSET_MAX as u64) as usize, data)))
             }
         }
@@ -654,11 +654,11 @@ fn bulk_length(
     }
 }
 
-/// A canonical number of one or two digits behind `kind`, and the offset behind its line: nearly all
-/// counts and lengths there are. `None` says nothing but "look closer".
+/// Returns a canonical number of one or two digits behind `kind`, which nearly all counts and lengths are, and the
+/// offset behind its line. `None` only means that a closer look is needed.
 #[inline(always)]
 fn short_number(buf: &[u8], position: usize, kind: u8) -> Option<(i64, usize)> {
-    // Five bytes are there whenever the argument is: the shortest is `$0`, twice a line end.
+    // Five bytes exist whenever the argument does: the shortest is `$0`, twice a line end.
     let [first, tens, ones, third, _] = *buf.get(position..)?.first_chunk()?;
     let tens = tens.wrapping_sub(b'0');
     if first != kind || tens > 9 {
@@ -674,7 +674,7 @@ fn short_number(buf: &[u8], position: usize, kind: u8) -> Option<(i64, usize)> {
     Some((i64::from(tens) * 10 + i64::from(ones), position + 5))
 }
 
-/// The number between the first byte at `position` and the line end. The byte behind the `\r` is skipped.
+/// Returns the number between the first byte at `position` and the line end. The byte behind the `\r` is skipped.
 #[inline(never)]
 fn line_number(
     buf: &[u8],
@@ -694,13 +694,13 @@ fn line_number(
     if line_len + 1 >= rest.len() {
         return Ok(Number::Incomplete);
     }
-    // A line of nothing but its end has no first byte to skip.
+    // An empty line has no first byte to skip.
     let digits = rest.get(1..line_len).unwrap_or_default();
     let value = parse_i64(digits).ok_or(ProtocolError::InvalidCount)?;
     Ok(Number::Read(value, position + line_len + 2))
 }
 
-/// A request that is a line of words.
+/// Parses a request that is a line of words.
 #[cold]
 fn inline(
     buf: &[u8],

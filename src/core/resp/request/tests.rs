@@ -1,5 +1,5 @@
-//! The parser against the `redis-protocol` crate, against Redis's error texts, and against itself at
-//! every split of the same bytes, with arguments in the read buffer and in blocks.
+//! The parser compared with the `redis-protocol` crate, with Redis's error texts, and with itself at every split of
+//! the same bytes, with arguments in the read buffer and in blocks.
 
 use bytes::BufMut;
 use proptest::prelude::*;
@@ -14,21 +14,21 @@ fn open() -> Limits {
     Limits::default()
 }
 
-/// What came out of a stream of requests.
+/// The result of a stream of requests.
 type Outcome = (Vec<Command>, Option<ProtocolError>);
 
-/// How long arguments are received.
+/// The way in which long arguments are received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Long {
     /// In the read buffer, like all others.
     Buffered,
-    /// In blocks, to which the read buffer's part is moved, from this length on.
+    /// In blocks from this length on; the read buffer's part is moved there.
     Moved(usize),
-    /// In blocks into which all that comes later is written, from this length on.
+    /// In blocks from this length on; all later bytes are written there directly.
     Straight(usize),
 }
 
-/// All ways, for lengths that short tests have.
+/// All ways, for the lengths in short tests.
 const LONG: [Long; 6] = [
     Long::Buffered,
     Long::Moved(0),
@@ -38,7 +38,7 @@ const LONG: [Long; 6] = [
     Long::Straight(11),
 ];
 
-/// Receives a piece; what is left of it for the read buffer.
+/// Receives a piece. Returns the rest of it for the read buffer.
 fn receive<'p>(parser: &mut Parser, buf: &mut Vec<u8>, piece: &'p [u8], long: Long) -> &'p [u8] {
     let mut rest = piece;
     if let Some(filling) = parser.filling()
@@ -54,7 +54,7 @@ fn receive<'p>(parser: &mut Parser, buf: &mut Vec<u8>, piece: &'p [u8], long: Lo
     rest
 }
 
-/// Feeds `bytes` in pieces that end at `cuts`, as a connection would; the commands, and the error if any.
+/// Feeds `bytes` in pieces that end at `cuts`, as a connection would. Returns the commands, and the error if any.
 fn feed(bytes: &[u8], cuts: &[usize], limits: &Limits) -> Outcome {
     let outcome = feed_as(Long::Buffered, bytes, cuts, limits);
     for long in LONG {
@@ -127,12 +127,12 @@ fn encode(commands: &[Command]) -> Vec<u8> {
     bytes
 }
 
-/// Where redis-protocol and Redis are meant to disagree.
+/// The intended differences between redis-protocol and Redis.
 #[derive(Debug, PartialEq)]
 enum Difference {
     /// Not an array: Redis reads a line of words, redis-protocol another frame or an error.
     Inline,
-    /// Redis skips the byte behind `\r` whatever it is; redis-protocol looks for `\r\n`.
+    /// Redis skips the byte behind `\r` whatever it is; redis-protocol requires `\r\n`.
     LineEnd,
     /// `+1`, `007`, `-0`: redis-protocol accepts what `str::parse` does, Redis canonical numbers only.
     Number,
@@ -140,11 +140,11 @@ enum Difference {
     NoArguments,
     /// Null bulk strings, nested arrays, integers: frames, but no arguments.
     Element,
-    /// Counts and lengths that Redis refuses before the bytes come.
+    /// Counts and lengths that Redis rejects before the bytes arrive.
     Limit,
 }
 
-/// Walks one request in the grammar that both share, until it ends or they part.
+/// Parses one request in the shared grammar, until it ends or the two differ.
 fn difference(bytes: &[u8]) -> Option<Difference> {
     fn line(bytes: &[u8]) -> Result<Option<(i64, usize)>, Difference> {
         let Some(end) = bytes.iter().position(|byte| *byte == b'\r') else {
@@ -210,7 +210,7 @@ fn command_of(frame: OwnedFrame) -> Command {
         .collect()
 }
 
-/// The first request in `bytes` and its length; nothing if it is not complete.
+/// The first request in `bytes` and its length; None if it is incomplete.
 type First = Result<Option<(Command, usize)>, ProtocolError>;
 
 fn first(bytes: &[u8]) -> First {
@@ -228,8 +228,8 @@ fn first(bytes: &[u8]) -> First {
     }))
 }
 
-/// Compares what a parser finds in front of `bytes` with what redis-protocol finds there, unless it is a
-/// place where the two are meant to differ.
+/// Compares the first result of a parser on `bytes` with that of redis-protocol, unless the two are meant to differ
+/// there.
 fn compare(bytes: &[u8], parser: impl Fn(&[u8]) -> First) -> Result<(), TestCaseError> {
     if difference(bytes).is_some() {
         return Ok(());
@@ -252,7 +252,7 @@ fn argument() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// Every place where the bytes may be cut in two.
+/// Returns every position at which the bytes may be split.
 fn cuts(bytes: &[u8]) -> impl Iterator<Item = usize> {
     (0..=bytes.len()).step_by(if cfg!(miri) { 61 } else { 1 })
 }
@@ -371,7 +371,7 @@ fn each_written_difference_is_one() {
     }
 }
 
-/// The canary: parsers that are wrong must be caught, or the comparison above compares nothing.
+/// The canary: incorrect parsers must be caught, or the comparison above compares nothing.
 #[test]
 fn the_comparison_fails_for_a_wrong_parser() {
     let bytes = b"*2\r\n$3\r\nGET\r\n$3\r\nkey\r\n";
@@ -570,7 +570,7 @@ fn a_long_argument_leaves_the_buffer_for_a_block() {
     filling.reserve(98_000);
     filling.put_slice(&value[1000..99_000]);
     assert!(!parser.is_block_full());
-    // The end comes with what follows.
+    // The end arrives with the following request.
     buf.extend_from_slice(&value[99_000..]);
     buf.extend_from_slice(b"\r\nPING\r\n");
     parser.fill_block(&mut buf, 4);
@@ -608,7 +608,7 @@ fn nothing_is_reserved_for_what_is_merely_claimed() {
 
 #[test]
 fn resuming_reads_only_what_is_new() {
-    // A quadratic parser would look at 200,000 arguments 20,000 times.
+    // A quadratic parser would examine 200,000 arguments 20,000 times.
     let arguments = if cfg!(miri) { 2000 } else { 200_000 };
     let bytes = encode(&[vec![b"x".to_vec(); arguments]]);
     let mut parser = Parser::default();
@@ -651,7 +651,7 @@ fn a_request_of_two_gibibytes_is_refused() {
             );
         }
     }
-    // What has left the buffer counts, too.
+    // Bytes that have left the buffer count, too.
     let bytes = b"*3\r\n$9\r\n123456789\r\n$2147483614\r\n";
     let every: Vec<usize> = (0..bytes.len()).collect();
     let too_long = feed(bytes, &every, &limits).1;

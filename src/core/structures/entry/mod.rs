@@ -5,16 +5,15 @@
 //! kind | flags | klen | vlen | [klen u32] | key | [vlen u32] | [deadline u48] | value | [wlen u8 | words]
 //! ```
 //!
-//! `klen` and `vlen` are 255 when the length stands in a u32 of its own. The deadline is there only if
-//! one is set. The key comes before both, so that a search finds it at a fixed place. The value is one
-//! of four: bytes, whose number is `vlen`; an integer of 8 bytes; or, aligned to 8, the handle of a
-//! [`Block`] or of a boxed object of the caller's. What `kind` and three of the flags mean is the
-//! caller's affair, and so are the words of 32 bits that an entry may have: few entries have any, and they stand behind
-//! all else, so that the others are read as if there were no such thing.
+//! `klen` and `vlen` are 255 when the length is in a u32 of its own. The deadline exists only if one is set. The
+//! key precedes both, so that a search finds it at a fixed offset. The value is one of four: bytes, whose number is
+//! `vlen`; an integer of 8 bytes; or, aligned to 8, the handle of a [`Block`] or of a boxed object of the caller's.
+//! The caller defines the meaning of `kind` and of three of the flags, and of the words of 32 bits that an entry
+//! may have: few entries have any, and they are behind all else, so that the others are read as if words did not
+//! exist.
 //!
-//! Invariants: the allocation has exactly the allocator's size class for the content, so its size is
-//! computed, never stored, and a change that stays within the class is made in place; the entry owns
-//! its block or object.
+//! Invariants: the allocation has exactly the allocator's size class for the content, so its size is computed,
+//! never stored, and a change that stays within the class is made in place; the entry owns its block or object.
 
 #![expect(unsafe_code, reason = "a packed layout behind a thin pointer")]
 
@@ -37,7 +36,7 @@ use crate::structures::block::Block;
 use crate::structures::prefetch;
 use crate::structures::table::Stored;
 
-/// An owned key with its value. `O` is what a value may be besides bytes and integers.
+/// An owned key with its value. `O` is the type of values besides bytes and integers.
 pub struct Entry<O> {
     address: NonNull<u8>,
     _owns: PhantomData<Box<O>>,
@@ -51,16 +50,16 @@ pub struct EntryRef<'a, O> {
     _borrows: PhantomData<&'a O>,
 }
 
-/// What an entry holds.
+/// The value of an entry.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Value<'a, O> {
-    /// A number, kept as such.
+    /// A number, stored as such.
     Integer(i64),
     /// Bytes beside the key.
     Bytes(&'a [u8]),
-    /// Bytes elsewhere, shared.
+    /// Bytes in a shared block.
     Block(&'a Block),
-    /// The caller's own kind of value.
+    /// A value of the caller's own type.
     Object(&'a O),
 }
 
@@ -73,19 +72,19 @@ impl<O> Clone for Value<'_, O> {
 
 impl<O> Copy for Value<'_, O> {}
 
-/// The two flags that the caller may use.
+/// The two flags available to the caller.
 pub const CALLER_FLAGS: u8 = 0b1100_0000;
 
-/// The latest deadline that can be kept: in the year 10889.
+/// The latest deadline that can be stored: in the year 10889.
 pub const DEADLINE_MAX: u64 = (1 << 48) - 1;
 
 const DEADLINE: u8 = 1;
 const VALUE_LONG: u8 = 2;
 const FORM: u8 = 0b0001_1000;
-/// Words stand behind the value.
+/// Words follow the value.
 const WORDS: u8 = 0b0010_0000;
 
-/// Handles have the higher bit of the form, and only they.
+/// Exactly the forms with handles have the higher bit.
 const FORM_BYTES: u8 = 0;
 const FORM_INTEGER: u8 = 0b0000_1000;
 const FORM_BLOCK: u8 = 0b0001_0000;
@@ -93,19 +92,19 @@ const FORM_OBJECT: u8 = 0b0001_1000;
 const HANDLE: u8 = FORM_BLOCK;
 
 const ALIGN: usize = 8;
-/// Lengths from this one on stand in a word of their own.
+/// Lengths of at least this are stored in a word of their own.
 const LONG: usize = 255;
 const DEADLINE_BYTES: usize = 6;
 
-/// Where everything in an entry is, and how large it is.
+/// The layout and the size of an entry.
 #[derive(Clone, Copy)]
 struct Shape {
     /// The deadline, long and form bits.
     flags: u8,
     key_len: usize,
-    /// Of bytes; 8 for other forms.
+    /// Length of bytes; 8 for other forms.
     value_len: usize,
-    /// Bytes of the words and of their number.
+    /// Bytes of the words and of their count.
     words_len: usize,
 }
 
@@ -128,7 +127,7 @@ impl Shape {
         }
     }
 
-    /// As it is with so many bytes behind the value.
+    /// Returns the shape with `words_len` bytes behind the value.
     #[inline]
     fn with_words_len(mut self, words_len: usize) -> Self {
         if words_len > 0 {
@@ -198,43 +197,43 @@ impl Shape {
 }
 
 impl<O> Entry<O> {
-    /// An entry with bytes for a value.
+    /// Creates an entry with bytes as its value.
     #[must_use]
     pub fn bytes(kind: u8, key: &[u8], value: &[u8], deadline: Option<u64>) -> Self {
         let (entry, at) = Self::build(kind, key, FORM_BYTES, value.len(), deadline);
-        // SAFETY: the value's bytes are within fresh memory.
+        // SAFETY: the value's bytes are within new memory.
         unsafe { ptr::copy_nonoverlapping(value.as_ptr(), at, value.len()) };
         entry
     }
 
-    /// An entry with a number for a value.
+    /// Creates an entry with a number as its value.
     #[must_use]
     pub fn integer(kind: u8, key: &[u8], value: i64, deadline: Option<u64>) -> Self {
         let (entry, at) = Self::build(kind, key, FORM_INTEGER, 8, deadline);
-        // SAFETY: eight bytes are there for it.
+        // SAFETY: eight bytes are reserved for it.
         unsafe { at.cast::<i64>().write_unaligned(value) };
         entry
     }
 
-    /// An entry with a shared block for a value.
+    /// Creates an entry with a shared block as its value.
     #[must_use]
     pub fn block(kind: u8, key: &[u8], value: Block, deadline: Option<u64>) -> Self {
         let (entry, at) = Self::build(kind, key, FORM_BLOCK, 8, deadline);
-        // SAFETY: eight aligned bytes are there for it.
+        // SAFETY: eight aligned bytes are reserved for it.
         unsafe { at.cast::<Block>().write(value) };
         entry
     }
 
-    /// An entry with an object of the caller's for a value.
+    /// Creates an entry with an object of the caller's as its value.
     #[must_use]
     pub fn object(kind: u8, key: &[u8], value: Box<O>, deadline: Option<u64>) -> Self {
         let (entry, at) = Self::build(kind, key, FORM_OBJECT, 8, deadline);
-        // SAFETY: eight aligned bytes are there for it.
+        // SAFETY: eight aligned bytes are reserved for it.
         unsafe { at.cast::<Box<O>>().write(value) };
         entry
     }
 
-    /// Looks at the entry.
+    /// Returns a borrowed view of the entry.
     #[inline]
     #[must_use]
     pub fn view(&self) -> EntryRef<'_, O> {
@@ -244,13 +243,13 @@ impl<O> Entry<O> {
         }
     }
 
-    /// Fetches its first line into the cache.
+    /// Prefetches its first cache line.
     #[inline]
     pub fn prefetch(&self) {
         prefetch::line_at(self.address.as_ptr());
     }
 
-    /// Makes the value a copy of `value`, whatever it was.
+    /// Replaces the value, of any form, by a copy of `value`.
     #[inline]
     pub fn set_bytes(&mut self, value: &[u8]) {
         let old = self.shape();
@@ -268,44 +267,43 @@ impl<O> Entry<O> {
         } else {
             self.set_form(FORM_BYTES, value.len(), 0);
         }
-        // SAFETY: room for the bytes has been made, and `&mut self` excludes that `value` is within.
+        // SAFETY: space for the bytes exists, and `&mut self` excludes that `value` is within.
         unsafe { ptr::copy_nonoverlapping(value.as_ptr(), self.value_ptr(), value.len()) };
     }
 
-    /// Makes the value a number.
+    /// Replaces the value by a number.
     pub fn set_integer(&mut self, value: i64) {
         self.set_form(FORM_INTEGER, 8, 0);
-        // SAFETY: eight bytes are there for it.
+        // SAFETY: eight bytes are reserved for it.
         unsafe { self.value_ptr().cast::<i64>().write_unaligned(value) };
     }
 
-    /// Makes the value a shared block.
+    /// Replaces the value by a shared block.
     pub fn set_block(&mut self, value: Block) {
         self.set_form(FORM_BLOCK, 8, 0);
-        // SAFETY: eight aligned bytes are there for it; what they held has been dropped.
+        // SAFETY: eight aligned bytes are reserved for it; their previous contents have been dropped.
         unsafe { self.value_ptr().cast::<Block>().write(value) };
     }
 
-    /// Makes the value an object.
+    /// Replaces the value by an object.
     pub fn set_object(&mut self, value: Box<O>) {
         self.set_form(FORM_OBJECT, 8, 0);
-        // SAFETY: eight aligned bytes are there for it; what they held has been dropped.
+        // SAFETY: eight aligned bytes are reserved for it; their previous contents have been dropped.
         unsafe { self.value_ptr().cast::<Box<O>>().write(value) };
     }
 
-    /// Sets the length of a value that is bytes; new bytes are zero. Any other value becomes that many
-    /// zero bytes.
+    /// Sets the length of a value that is bytes; new bytes are zero. Any other value becomes that many zero bytes.
     pub fn resize_bytes(&mut self, len: usize) {
         let kept = match self.view().value() {
             Value::Bytes(bytes) => bytes.len().min(len),
             _ => 0,
         };
         self.set_form(FORM_BYTES, len, kept);
-        // SAFETY: within the room made for `len` bytes.
+        // SAFETY: within the space for `len` bytes.
         unsafe { ptr::write_bytes(self.value_ptr().add(kept), 0, len - kept) };
     }
 
-    /// The value's bytes for writing, if it is bytes.
+    /// Returns the value's bytes for writing, if it is bytes.
     #[inline]
     pub fn bytes_mut(&mut self) -> Option<&mut [u8]> {
         let shape = self.shape();
@@ -314,29 +312,29 @@ impl<O> Entry<O> {
             .then(|| unsafe { slice::from_raw_parts_mut(self.value_ptr(), shape.value_len) })
     }
 
-    /// The block for writing, if the value is one.
+    /// Returns the block for writing, if the value is one.
     pub fn block_mut(&mut self) -> Option<&mut Block> {
-        // SAFETY: the form says what lies there, aligned.
+        // SAFETY: the form determines the contents, which are aligned.
         (self.shape().flags & FORM == FORM_BLOCK)
             .then(|| unsafe { &mut *self.value_ptr().cast::<Block>() })
     }
 
-    /// The object for writing, if the value is one.
+    /// Returns the object for writing, if the value is one.
     #[inline]
     pub fn object_mut(&mut self) -> Option<&mut O> {
-        // SAFETY: the form says what lies there, aligned.
+        // SAFETY: the form determines the contents, which are aligned.
         (self.shape().flags & FORM == FORM_OBJECT)
             .then(|| unsafe { &mut **self.value_ptr().cast::<Box<O>>() })
     }
 
-    /// The object, if the value is one; else the entry is dropped.
+    /// Returns the object, if the value is one; else the entry is dropped.
     #[must_use]
     pub fn into_object(mut self) -> Option<Box<O>> {
         let shape = self.shape();
         if shape.flags & FORM != FORM_OBJECT {
             return None;
         }
-        // SAFETY: the form says what lies there; it is taken once, as the entry is an integer after.
+        // SAFETY: the form determines the contents; they are taken once, as the entry is an integer afterwards.
         unsafe {
             let object = self.value_ptr().cast::<Box<O>>().read();
             self.forget_value();
@@ -344,7 +342,7 @@ impl<O> Entry<O> {
         }
     }
 
-    /// Sets when the entry expires, in milliseconds, or that it does not. The value stays.
+    /// Sets or removes the deadline, in milliseconds. The value stays.
     pub fn set_deadline(&mut self, deadline: Option<u64>) {
         let old = self.shape();
         let has = old.flags & DEADLINE != 0;
@@ -376,7 +374,7 @@ impl<O> Entry<O> {
         };
     }
 
-    /// A fresh entry whose value is yet to be written, and where.
+    /// Creates an entry whose value is yet to be written. Also returns the address of the value.
     #[inline]
     fn build(
         kind: u8,
@@ -390,7 +388,7 @@ impl<O> Entry<O> {
             address: allocate(shape),
             _owns: PhantomData,
         };
-        // SAFETY: all within fresh memory of the shape's size.
+        // SAFETY: all within new memory of the shape's size.
         let at = unsafe {
             entry.write_header(kind, 0, shape);
             let key_at = entry.address.add(shape.key_at()).as_ptr();
@@ -414,13 +412,13 @@ impl<O> Entry<O> {
         unsafe { self.address.add(self.view().shape().value_at()).as_ptr() }
     }
 
-    /// Drops the value and makes room for another form, with the first `kept` bytes of the old one.
+    /// Drops the value and prepares for another form, with the first `kept` bytes of the old one.
     fn set_form(&mut self, form: u8, value_len: usize, kept: usize) {
         let old = self.shape();
         let new = Shape::new(form, old.key_len, value_len, old.flags & DEADLINE != 0);
         let new = new.with_words_len(old.words_len);
-        // SAFETY: what is dropped here is no longer owned: the shape changes before anything can look,
-        // as dropping cannot fail in between but for a panic, for which it is forgotten first.
+        // SAFETY: the dropped value is no longer owned: the shape changes before any other access. Dropping can
+        // only be interrupted by a panic, for which the value is forgotten first.
         unsafe {
             match old.flags & FORM {
                 FORM_BLOCK => {
@@ -440,10 +438,10 @@ impl<O> Entry<O> {
         self.reshape(new, kept);
     }
 
-    /// Makes a handle's entry own nothing: eight bytes that mean a number.
+    /// Turns an entry with a handle into one that owns nothing: eight bytes that count as a number.
     ///
     /// # Safety
-    /// The value is a handle, and somebody else owns what it names.
+    /// The value is a handle, and its target has another owner.
     unsafe fn forget_value(&mut self) {
         let old = self.shape();
         let new = Shape {
@@ -454,26 +452,26 @@ impl<O> Entry<O> {
         self.reshape(new, 8);
     }
 
-    /// Lays the entry out anew, with the same key and the first `kept` bytes of the value. The deadline
-    /// stays if there is room for one.
+    /// Changes the layout of the entry, with the same key and the first `kept` bytes of the value. The deadline
+    /// stays if the new shape has one.
     fn reshape(&mut self, new: Shape, kept: usize) {
         self.move_value(new, kept, 0, 0);
     }
 
-    /// As [`Entry::reshape`] for bytes that stay bytes: keeps the first `head` and the last `tail` of
-    /// them, at both ends of the new value. What is new in between is zero.
+    /// Does the same as [`Entry::reshape`] for bytes that stay bytes: keeps the first `head` and the last `tail` of
+    /// them, at both ends of the new value. New bytes in between are zero.
     fn reshape_around(&mut self, new: Shape, head: usize, tail: usize) {
         let old = self.shape();
         assert!(head + tail <= old.value_len.min(new.value_len));
         self.move_value(new, head, old.value_len - tail, tail);
         let gap = new.value_len - tail - head;
-        // SAFETY: between the two parts, which lie within the value. Zeros, because the memory may
-        // never have been written.
+        // SAFETY: between the two parts, which lie within the value. Zeros, because the memory may never have been
+        // written.
         unsafe { ptr::write_bytes(self.value_ptr().add(head), 0, gap) };
     }
 
-    /// Lays the entry out anew: the first `head` bytes of the value stay in front, and the `tail`
-    /// bytes at `tail_at` become its last.
+    /// Changes the layout of the entry: the first `head` bytes of the value stay in front, and the `tail` bytes at
+    /// `tail_at` become its last.
     fn move_value(&mut self, new: Shape, head: usize, tail_at: usize, tail: usize) {
         let old = self.shape();
         debug_assert_eq!(old.key_len, new.key_len);
@@ -523,7 +521,7 @@ impl<O> Entry<O> {
         }
     }
 
-    /// Writes what comes before the key, and the value's length behind it.
+    /// Writes the header in front of the key, and the value's length behind it.
     ///
     /// # Safety
     /// The allocation has the class of `shape`.
@@ -535,7 +533,7 @@ impl<O> Entry<O> {
             0
         };
         let (key_short, value_short) = (shape.key_len.min(LONG), value_len.min(LONG));
-        // SAFETY: the header is part of every shape, and so are the long lengths where they are due.
+        // SAFETY: the header is part of every shape, and so are the long lengths where required.
         unsafe {
             self.address.cast::<[u8; 4]>().write([
                 kind,
@@ -556,7 +554,7 @@ impl<O> Entry<O> {
         }
     }
 
-    /// Writes the deadline where the shape has room for one.
+    /// Writes the deadline, if the shape has one.
     fn write_deadline(&mut self, deadline: Option<u64>) {
         let shape = self.shape();
         if let Some(deadline) = deadline
@@ -584,7 +582,7 @@ fn allocate(shape: Shape) -> NonNull<u8> {
 impl<O> Drop for Entry<O> {
     fn drop(&mut self) {
         let shape = self.shape();
-        // SAFETY: the form says what is owned; no reference to the entry is left.
+        // SAFETY: the form determines what is owned; no reference to the entry is left.
         unsafe {
             match shape.flags & FORM {
                 FORM_BLOCK => (*self.value_ptr().cast::<Block>()).hand_over(),
@@ -648,7 +646,7 @@ unsafe impl<O: Send> Stored for Entry<O> {
 }
 
 impl<'a, O> EntryRef<'a, O> {
-    /// The key.
+    /// Returns the key.
     #[inline]
     #[must_use]
     pub fn key(self) -> &'a [u8] {
@@ -665,14 +663,14 @@ impl<'a, O> EntryRef<'a, O> {
         self.header()[0]
     }
 
-    /// The caller's flags, see [`CALLER_FLAGS`].
+    /// Returns the caller's flags, see [`CALLER_FLAGS`].
     #[inline]
     #[must_use]
     pub fn flags(self) -> u8 {
         self.header()[1] & CALLER_FLAGS
     }
 
-    /// When the entry expires, in milliseconds.
+    /// Returns the deadline, in milliseconds.
     #[inline]
     #[must_use]
     pub fn deadline(self) -> Option<u64> {
@@ -680,17 +678,17 @@ impl<'a, O> EntryRef<'a, O> {
             return None;
         }
         let at = self.shape().deadline_at();
-        // SAFETY: the flag says that there are six bytes of deadline.
+        // SAFETY: the flag means that there are six bytes of deadline.
         let [a, b, c, d, e, f] = unsafe { self.address.add(at).cast::<[u8; 6]>().read() };
         Some(u64::from_le_bytes([a, b, c, d, e, f, 0, 0]))
     }
 
-    /// The value.
+    /// Returns the value.
     #[inline]
     #[must_use]
     pub fn value(self) -> Value<'a, O> {
         let shape = self.shape();
-        // SAFETY: the form says what lies there; handles are aligned; all is borrowed for `'a`.
+        // SAFETY: the form determines the contents; handles are aligned; all is borrowed for `'a`.
         unsafe {
             let at = self.address.add(shape.value_at()).as_ptr();
             match shape.flags & FORM {
@@ -702,8 +700,8 @@ impl<'a, O> EntryRef<'a, O> {
         }
     }
 
-    /// What the allocator has set aside for the entry, with its block or box, but without what
-    /// an object owns beyond its box.
+    /// Returns the bytes allocated for the entry, with its block or box, but without what an object owns beyond its
+    /// box.
     #[must_use]
     pub fn memory_bytes(self) -> usize {
         let beyond = match self.value() {
@@ -723,7 +721,7 @@ impl<'a, O> EntryRef<'a, O> {
         unsafe { self.address.cast::<[u8; 4]>().read() }
     }
 
-    /// Where the key begins, and its length.
+    /// Returns the offset of the key, and its length.
     #[inline(always)]
     fn key_range(self, short: u8) -> (usize, usize) {
         if usize::from(short) < LONG {
@@ -733,10 +731,10 @@ impl<'a, O> EntryRef<'a, O> {
         }
     }
 
-    /// The length that stands at `at`.
+    /// Returns the length stored at `at`.
     #[cold]
     fn long(self, at: usize) -> usize {
-        // SAFETY: callers have seen that there is one.
+        // SAFETY: callers have checked that it exists.
         unsafe { self.address.add(at).cast::<u32>().read_unaligned() as usize }
     }
 

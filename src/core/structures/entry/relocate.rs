@@ -1,4 +1,4 @@
-//! An entry under another key, or in other memory.
+//! Changing an entry's key, and moving it in memory.
 
 use std::alloc;
 use std::ptr;
@@ -6,7 +6,7 @@ use std::ptr;
 use super::{CALLER_FLAGS, Entry, FORM, HANDLE, allocate};
 
 impl<O> Entry<O> {
-    /// The entry under another key.
+    /// Returns the entry with another key.
     #[must_use]
     pub fn with_key(mut self, key: &[u8]) -> Self {
         let view = self.view();
@@ -22,8 +22,8 @@ impl<O> Entry<O> {
         copy.set_flag(flags & CALLER_FLAGS, true);
         copy.set_words(view.words());
         let at = copy.value_ptr();
-        // SAFETY: the same number of bytes at either place; what they may own moves with them, and is
-        // forgotten here.
+        // SAFETY: the same number of bytes at either address; what they may own moves with them, and is forgotten
+        // here.
         unsafe {
             ptr::copy_nonoverlapping(self.value_ptr(), at, shape.value_len);
             if shape.flags & HANDLE != 0 {
@@ -33,13 +33,13 @@ impl<O> Entry<O> {
         copy
     }
 
-    /// The entry in fresh memory, given by the allocator as it likes; nothing else changes.
+    /// Returns the entry in newly allocated memory; nothing else changes.
     #[must_use]
     pub fn moved(mut self) -> Self {
         let layout = self.shape().layout();
         let to = allocate(self.shape());
-        // SAFETY: both are allocations of this layout. What the entry owns moves with its bytes, as the old ones are
-        // freed without being dropped.
+        // SAFETY: both are allocations of this layout. The entry's owned data moves with its bytes, as the old ones
+        // are freed without being dropped.
         unsafe {
             ptr::copy_nonoverlapping(self.address.as_ptr(), to.as_ptr(), layout.size());
             alloc::dealloc(self.address.as_ptr(), layout);

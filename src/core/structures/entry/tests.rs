@@ -1,4 +1,4 @@
-//! Entries against a plain model.
+//! Entries compared with a plain model.
 
 use super::words::WORDS_MAX;
 use super::*;

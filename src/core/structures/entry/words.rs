@@ -1,4 +1,4 @@
-//! Words of 32 bits behind an entry's value, for what few entries have.
+//! Words of 32 bits behind an entry's value, for data that few entries have.
 //!
 //! ```text
 //! … value | count u8 | count × u32, little-endian
@@ -13,11 +13,11 @@ use smallvec::SmallVec;
 
 use super::{Entry, EntryRef, Shape, WORDS};
 
-/// Most words that an entry may have.
+/// Maximum number of words of an entry.
 pub const WORDS_MAX: usize = 255;
 
 impl<O> Entry<O> {
-    /// Makes these the entry's words, [`WORDS_MAX`] at most; none takes no byte.
+    /// Sets the entry's words, at most [`WORDS_MAX`]; without words no byte is used.
     pub fn set_words(&mut self, words: impl ExactSizeIterator<Item = u32>) {
         let count = words.len();
         assert!(count <= WORDS_MAX, "their number is a byte");
@@ -37,10 +37,10 @@ impl<O> Entry<O> {
         }
     }
 
-    /// Writes the words where the shape has room for them.
+    /// Writes the words at their position in the shape.
     pub(super) fn write_words(&mut self, shape: Shape, bytes: &[u8]) {
         assert_eq!(shape.words_len, 1 + bytes.len());
-        // SAFETY: behind the value there is room for their number and for them.
+        // SAFETY: behind the value there is space for their count and for them.
         unsafe {
             let at = self.address.add(shape.words_at());
             at.write((bytes.len() / 4) as u8);
@@ -50,14 +50,14 @@ impl<O> Entry<O> {
 }
 
 impl<'a, O> EntryRef<'a, O> {
-    /// Whether the entry has words.
+    /// True if the entry has words.
     #[inline]
     #[must_use]
     pub fn has_words(self) -> bool {
         self.header()[1] & WORDS != 0
     }
 
-    /// The entry's words.
+    /// Returns the entry's words.
     pub fn words(self) -> impl ExactSizeIterator<Item = u32> + use<'a, O> {
         let words = self.word_bytes().chunks_exact(4);
         words.map(|word| word.try_into().map_or(0, u32::from_le_bytes))
@@ -68,19 +68,19 @@ impl<'a, O> EntryRef<'a, O> {
         if shape.words_len == 0 {
             return &[];
         }
-        // SAFETY: initialised bytes of the entry, behind their number, borrowed for `'a`.
+        // SAFETY: initialised bytes of the entry, behind their count, borrowed for `'a`.
         unsafe {
             let at = self.address.add(shape.words_at() + 1);
             slice::from_raw_parts(at.as_ptr(), shape.words_len - 1)
         }
     }
 
-    /// The shape with the words behind the value, which readers of the value have no need of.
+    /// Returns the shape including the words behind the value, which are not needed for reading the value.
     #[inline]
     pub(super) fn whole_shape(self) -> Shape {
         let mut shape = self.shape();
         if shape.flags & WORDS != 0 {
-            // SAFETY: the flag says that their number stands there.
+            // SAFETY: the flag means that their count is stored there.
             let count = unsafe { self.address.add(shape.words_at()).read() };
             shape.words_len = 1 + 4 * usize::from(count);
         }

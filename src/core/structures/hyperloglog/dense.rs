@@ -5,18 +5,18 @@
 //!          11000000  22221111  33333322      four registers in three bytes
 //! ```
 //!
-//! Eight registers are six bytes, which are handled as one word: its 48 bits are spread to eight bytes in three steps,
-//! each of which moves the upper halves of equal parts up. Bytes are what comparing and counting is fast on.
+//! Eight registers are six bytes, which are handled as one word: its 48 bits are spread to eight bytes in three
+//! steps, each of which moves the upper halves of equal parts up. Comparing and counting is fast on bytes.
 
 use super::REGISTERS;
 use super::estimate::Histogram;
 
-/// Bytes that the registers take.
+/// Bytes of the registers.
 pub const BYTES: usize = REGISTERS * 6 / 8;
 
 const LOW_SIX: u64 = 0x3f3f_3f3f_3f3f_3f3f;
 
-/// Eight registers of six bits as bytes.
+/// Converts eight registers of six bits to bytes.
 #[inline]
 fn spread(packed: u64) -> u64 {
     let word = packed & 0x0000_0000_00ff_ffff | (packed & 0x0000_ffff_ff00_0000) << 8;
@@ -24,7 +24,7 @@ fn spread(packed: u64) -> u64 {
     (word & 0x003f_003f_003f_003f | (word & 0x0fc0_0fc0_0fc0_0fc0) << 2) & LOW_SIX
 }
 
-/// The inverse of [`spread`], for bytes below 64.
+/// Inverts [`spread`], for bytes below 64.
 #[inline]
 fn gather(bytes: u64) -> u64 {
     let word = bytes & 0x003f_003f_003f_003f | (bytes & 0x3f00_3f00_3f00_3f00) >> 2;
@@ -72,7 +72,7 @@ pub(super) fn count_values(registers: &[u8], counts: &mut Histogram) {
     }
 }
 
-/// One register; 0 beyond the end.
+/// Returns one register; 0 beyond the end.
 pub fn value_at(registers: &[u8], index: usize) -> u8 {
     let (byte, shift) = (index * 6 / 8, index * 6 % 8);
     let low = registers.get(byte).copied().unwrap_or(0);
@@ -80,7 +80,7 @@ pub fn value_at(registers: &[u8], index: usize) -> u8 {
     (u16::from_le_bytes([low, high]) >> shift) as u8 & 0x3f
 }
 
-/// Raises one register; says whether it was lower.
+/// Raises one register. Returns whether it was lower.
 pub(super) fn raise(registers: &mut [u8], index: usize, value: u8) -> bool {
     if value_at(registers, index) >= value {
         return false;
@@ -89,7 +89,7 @@ pub(super) fn raise(registers: &mut [u8], index: usize, value: u8) -> bool {
     true
 }
 
-/// Makes one register a value below 64; beyond the end there is none.
+/// Sets one register to a value below 64; does nothing beyond the end.
 pub fn set(registers: &mut [u8], index: usize, value: u8) {
     let (byte, shift) = (index * 6 / 8, index * 6 % 8);
     let (keep, value) = (!(0x3f_u16 << shift), u16::from(value & 0x3f) << shift);

@@ -1,20 +1,20 @@
-//! From registers to a cardinality, after Otmar Ertl, "New cardinality estimation algorithms for HyperLogLog
-//! sketches" (arXiv:1702.01284), whose improved raw estimator needs no table of corrections.
+//! The cardinality estimate from registers, after Otmar Ertl, "New cardinality estimation algorithms for
+//! HyperLogLog sketches" (arXiv:1702.01284), whose improved raw estimator needs no table of corrections.
 //!
-//! The result must be the same as Redis's to the number, so the sums are made in the order of the paper's algorithm,
-//! in doubles. The words of this file: `m` registers; a histogram of their values; sigma corrects for registers at
+//! The result must equal Redis's exactly, so the sums are computed in the order of the paper's algorithm, in
+//! doubles. The terms of this file: `m` registers; a histogram of their values; sigma corrects for registers at
 //! zero, tau for those at the highest value.
 
 use super::{REGISTERS, VALUE_MAX};
 
-/// Values that a corrupt dense sketch can hold lie beyond [`VALUE_MAX`]; they are counted and not used.
+/// Values beyond [`VALUE_MAX`] occur in a corrupt dense sketch; they are counted and not used.
 const VALUES: usize = 64;
 
-/// How many registers hold each value.
+/// The number of registers with each value.
 pub(super) struct Histogram {
-    /// Neighbouring registers count in different rows, so that equal values do not wait for each other.
+    /// Neighboring registers count in different rows, so that equal values do not wait for each other.
     rows: [[u32; VALUES]; ROWS],
-    /// Whole runs, which a corrupt sparse sketch may state as longer than there are registers.
+    /// Whole runs, which a corrupt sparse sketch may declare longer than the number of registers.
     runs: [u64; VALUES],
 }
 
@@ -52,7 +52,7 @@ impl Histogram {
         (singles + self.runs[at]) as f64
     }
 
-    /// The estimate for a whole sketch.
+    /// Returns the estimate for a whole sketch.
     pub(super) fn cardinality(&self) -> u64 {
         /// 0.5 / ln 2.
         const ALPHA: f64 = 0.721_347_520_444_481_7;
@@ -66,7 +66,7 @@ impl Histogram {
         if estimate.is_finite() {
             estimate as u64
         } else {
-            // Only a corrupt sketch gives infinity; this is what the C library makes of it on x86.
+            // Only a corrupt sketch gives infinity; this is the result of the C library on x86.
             1 << 63
         }
     }

@@ -1,11 +1,11 @@
-//! What an element says to which register: MurmurHash64A of its bytes, with the seed that Redis uses.
+//! The hash of an element: MurmurHash64A of its bytes, with the seed that Redis uses.
 
 use super::INDEX_BITS;
 use crate::structures::murmur::murmur64a;
 
 const SEED: u64 = 0xadc8_3b19;
 
-/// The register of an element and the value that it asks for: 1 to 51.
+/// Returns the register of an element and its value for that register: 1 to 51.
 #[inline]
 pub fn register_of(element: &[u8]) -> (usize, u8) {
     let hash = murmur64a(element, SEED);
@@ -19,7 +19,7 @@ pub fn register_of(element: &[u8]) -> (usize, u8) {
 mod tests {
     use super::*;
 
-    /// What PFDEBUG DECODE of redis-server shows of sketches with one element.
+    /// The output of PFDEBUG DECODE of redis-server for sketches with one element.
     #[test]
     fn elements_go_to_the_registers_that_redis_gives_them() {
         assert_eq!(register_of(b"a"), (12_711, 2));

@@ -1,17 +1,17 @@
-//! HyperLogLog: how many different elements were seen, in at most 12 KiB, with a standard error of 0.81 %.
+//! HyperLogLog: estimates the number of different elements, in at most 12 KiB, with a standard error of 0.81 %.
 //!
-//! An element's hash picks one of 16,384 registers by its low 14 bits; the register keeps the longest run of zeros,
-//! plus one, that the other 50 bits of any element began with. The sketch is a string of bytes, the same as Redis's,
-//! byte for byte, because clients copy such strings between servers:
+//! An element's hash selects one of 16,384 registers by its low 14 bits; the register keeps the longest run of
+//! zeros, plus one, at the start of the other 50 bits of any element. The sketch is a string of bytes, the same as
+//! Redis's, byte for byte, because clients copy such strings between servers:
 //!
 //! ```text
 //! 0       4          5        8                   16
 //! "HYLL"  encoding   unused   cached cardinality  registers
 //! ```
 //!
-//! The cached cardinality is little-endian; its highest bit says that it is out of date. Encoding 0 is [`dense`], 1 is
-//! [`sparse`]. Anything may stand in a string that a client wrote: a [`Sketch`] has a sound header, and the rest is
-//! checked as it is read. Knows nothing of keys.
+//! The cached cardinality is little-endian; its highest bit marks it as out of date. Encoding 0 is [`dense`], 1 is
+//! [`sparse`]. A string written by a client may contain anything: a [`Sketch`] has a valid header, and the rest is
+//! checked as it is read. Independent of keys.
 
 pub mod dense;
 pub mod estimate;
@@ -24,10 +24,10 @@ mod tests;
 use crate::structures::splice::Splice;
 use sparse::Outcome;
 
-/// Low bits of a hash that pick a register.
+/// Low bits of a hash that select a register.
 const INDEX_BITS: u32 = 14;
 
-/// How many registers there are.
+/// Number of registers.
 pub const REGISTERS: usize = 1 << INDEX_BITS;
 
 /// The highest value that a hash can give to a register.
@@ -43,11 +43,11 @@ const CACHE_AT: usize = 8;
 const CACHE_FLAG_AT: usize = 15;
 const CACHE_STALE: u8 = 0x80;
 
-/// The registers do not make sense, although the header does.
+/// Error: the registers are invalid, although the header is valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Corrupt;
 
-/// How the registers are written down.
+/// The encoding of the registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encoding {
     /// Six bits each.
@@ -56,28 +56,28 @@ pub enum Encoding {
     Sparse,
 }
 
-/// All registers, a byte each: what several sketches are merged into.
+/// All registers, a byte each: the target for merging several sketches.
 pub struct Registers(Box<[u8; REGISTERS]>);
 
 impl Registers {
-    /// The registers of a sketch that saw nothing.
+    /// Returns the registers of an empty sketch.
     pub fn new() -> Registers {
         Registers(Box::new([0; REGISTERS]))
     }
 
-    /// One value after the other.
+    /// Returns all values in order.
     pub fn values(&self) -> &[u8; REGISTERS] {
         &self.0
     }
 
-    /// Counts an element.
+    /// Adds an element.
     pub fn add(&mut self, element: &[u8]) {
         let (index, value) = hash::register_of(element);
         let register = &mut self.0[index];
         *register = value.max(*register);
     }
 
-    /// The cardinality of all that was merged.
+    /// Returns the estimated cardinality of all that was merged.
     pub fn count(&self) -> u64 {
         let mut counts = estimate::Histogram::new();
         counts.add_all(&self.0[..]);
@@ -91,7 +91,7 @@ impl Default for Registers {
     }
 }
 
-/// A string whose header is that of a sketch.
+/// A string with the header of a sketch.
 #[derive(Clone, Copy)]
 pub struct Sketch<'a> {
     bytes: &'a [u8],
@@ -99,7 +99,7 @@ pub struct Sketch<'a> {
 }
 
 impl<'a> Sketch<'a> {
-    /// Looks at a string; `None` if it is something else.
+    /// Wraps a string; `None` if it is no sketch.
     pub fn of(bytes: &'a [u8]) -> Option<Sketch<'a>> {
         let header = bytes.first_chunk::<HEADER_BYTES>()?;
         if !header.starts_with(MAGIC) {
@@ -113,24 +113,24 @@ impl<'a> Sketch<'a> {
         Some(Sketch { bytes, encoding })
     }
 
-    /// How its registers are written down.
+    /// Returns the encoding of its registers.
     pub fn encoding(&self) -> Encoding {
         self.encoding
     }
 
-    /// What stands behind the header.
+    /// Returns the bytes behind the header.
     pub fn body(&self) -> &'a [u8] {
         self.bytes.get(HEADER_BYTES..).unwrap_or(&[])
     }
 
-    /// The cardinality that was last computed, unless the registers changed since.
+    /// Returns the cardinality that was last computed, unless the registers changed since.
     pub fn cached(&self) -> Option<u64> {
         let cache = self.bytes.get(CACHE_AT..)?.first_chunk::<8>()?;
         let count = u64::from_le_bytes(*cache);
         (count >> 63 == 0).then_some(count)
     }
 
-    /// The cardinality, computed.
+    /// Computes the cardinality.
     pub fn count(&self) -> Result<u64, Corrupt> {
         let mut counts = estimate::Histogram::new();
         match self.encoding {
@@ -150,7 +150,7 @@ impl<'a> Sketch<'a> {
     }
 }
 
-/// A sketch that saw nothing: sparse, one run of zeros.
+/// Creates an empty sketch: sparse, one run of zeros.
 pub fn empty() -> Vec<u8> {
     let mut bytes = vec![0; HEADER_BYTES];
     bytes[..4].copy_from_slice(MAGIC);
@@ -159,10 +159,10 @@ pub fn empty() -> Vec<u8> {
     bytes
 }
 
-/// Adds elements to a sketch, which turns dense when its sparse form would take more than `sparse_bytes_max`. Says
-/// whether any register changed.
+/// Adds elements to a sketch, which turns dense when its sparse form would take more than `sparse_bytes_max`.
+/// Returns whether any register changed.
 ///
-/// On an error the sketch is as it was.
+/// On an error the sketch is unchanged.
 pub fn add<'e, B: Splice>(
     buffer: &mut B,
     elements: impl ExactSizeIterator<Item = &'e [u8]>,
@@ -218,7 +218,7 @@ pub fn raise_all<B: Splice>(
     Ok(())
 }
 
-/// Raises one register; says whether it was lower.
+/// Raises one register. Returns whether it was lower.
 fn raise<B: Splice>(
     buffer: &mut B,
     index: usize,
@@ -245,7 +245,8 @@ fn raise<B: Splice>(
     Ok(raised)
 }
 
-/// Writes a sparse sketch down densely; a dense one stays as it is. The header stays but for the encoding.
+/// Converts a sparse sketch to the dense form; a dense one stays unchanged. The header stays except for the
+/// encoding.
 pub fn to_dense<B: Splice>(buffer: &mut B) -> Result<(), Corrupt> {
     if !is_sparse(buffer.bytes()) {
         return Ok(());
@@ -268,14 +269,14 @@ fn body(bytes: &[u8]) -> &[u8] {
     bytes.get(HEADER_BYTES..).unwrap_or(&[])
 }
 
-/// Writes down the cardinality that was just computed.
+/// Stores the cardinality that was just computed.
 pub fn set_cached(bytes: &mut [u8], count: u64) {
     if let Some(cache) = bytes.get_mut(CACHE_AT..HEADER_BYTES) {
         cache.copy_from_slice(&count.to_le_bytes());
     }
 }
 
-/// Says that the cached cardinality is out of date.
+/// Marks the cached cardinality as out of date.
 pub fn forget_cached(bytes: &mut [u8]) {
     if let Some(flag) = bytes.get_mut(CACHE_FLAG_AT) {
         *flag |= CACHE_STALE;

@@ -1,5 +1,4 @@
-//! What PFSELFTEST asks of the structure: registers keep what they are given, both encodings agree, and the estimate
-//! is near the truth.
+//! The checks of PFSELFTEST: registers keep their values, both encodings agree, and the estimate is near the truth.
 
 use super::dense;
 use super::{Encoding, HEADER_BYTES, REGISTERS, Sketch, add, empty, to_dense};
@@ -8,7 +7,7 @@ use crate::base::random::Random;
 const REGISTER_ROUNDS: usize = 5;
 const ELEMENTS_MAX: u64 = 100_000;
 
-/// Runs it all; the text says what failed.
+/// Runs all checks; the error text tells which failed.
 pub fn run(random: &mut Random, sparse_bytes_max: usize) -> Result<(), String> {
     for _ in 0..REGISTER_ROUNDS {
         check_registers(random)?;

@@ -1,4 +1,4 @@
-//! Registers as runs of equal ones, for sketches that saw little.
+//! Registers as runs of equal ones, for sketches with few elements.
 //!
 //! ```text
 //! 00nnnnnn             n + 1 registers at zero, 1 to 64
@@ -6,15 +6,15 @@
 //! 1vvvvvnn             n + 1 registers, 1 to 4, at v + 1, 1 to 32
 //! ```
 //!
-//! Runs are split where a register changes, and joined again only nearby and only as far as Redis joins them, so that
-//! the same elements in the same order give the same bytes. The length of all runs together must be the number of
-//! registers; bytes from clients may say otherwise, and nothing here trusts them.
+//! Runs are split where a register changes, and merged again only nearby and only as far as in Redis, so that the
+//! same elements in the same order give the same bytes. The total length of all runs must be the number of
+//! registers; bytes from clients may violate that, and nothing here trusts them.
 
 use super::estimate::Histogram;
 use super::{Corrupt, HEADER_BYTES, REGISTERS};
 use crate::structures::splice::Splice;
 
-/// The runs of a sketch that saw nothing.
+/// The runs of an empty sketch.
 pub(super) const EMPTY: [u8; 2] = [0x7f, 0xff];
 
 /// Higher values do not fit a run.
@@ -23,10 +23,10 @@ const VALUE_MAX: u8 = 32;
 /// Longer runs of zeros take two bytes.
 const SHORT_ZEROS_MAX: usize = 64;
 
-/// Longest run of a value.
+/// Maximum length of a run of a value.
 const VALUES_MAX: usize = 4;
 
-/// How many runs are looked at for neighbours that can be joined.
+/// Number of runs examined for neighbors that can be merged.
 const JOIN_LOOKS: usize = 5;
 
 /// One run.
@@ -34,13 +34,13 @@ const JOIN_LOOKS: usize = 5;
 pub struct Run {
     /// The value of its registers.
     pub value: u8,
-    /// How many registers.
+    /// Number of registers.
     pub len: usize,
-    /// Bytes that it takes.
+    /// Number of encoded bytes.
     pub bytes: usize,
 }
 
-/// The run at a position; `None` at the end.
+/// Returns the run at a position; `None` at the end.
 #[inline]
 fn run_at(runs: &[u8], at: usize) -> Option<Run> {
     let (bytes, len) = extent_at(runs, at)?;
@@ -51,7 +51,7 @@ fn run_at(runs: &[u8], at: usize) -> Option<Run> {
     Some(Run { value, len, bytes })
 }
 
-/// One run after the other, without a check.
+/// Returns one run after the other, without a check.
 pub fn runs(bytes: &[u8]) -> impl Iterator<Item = Run> {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -102,7 +102,7 @@ struct Found {
     before: Option<Hint>,
 }
 
-/// Registers of a run that takes one byte, by that byte; one that takes two bytes has none here.
+/// Number of registers of a one-byte run, by that byte; 0 for the first byte of a two-byte run.
 const SHORT_LENS: [u8; 256] = {
     let mut lens = [0; 256];
     let mut byte = 0;
@@ -117,8 +117,8 @@ const SHORT_LENS: [u8; 256] = {
     lens
 };
 
-/// Bytes and registers of the run at a position, without a branch, as which kind comes next cannot be foretold. Where
-/// the second byte of a run is missing a zero counts.
+/// Returns bytes and registers of the run at a position, without a branch, as the kinds of runs are unpredictable.
+/// A missing second byte of a run counts as zero.
 #[inline(always)]
 fn extent_at(runs: &[u8], at: usize) -> Option<(usize, usize)> {
     let first = *runs.get(at)?;
@@ -148,21 +148,21 @@ fn find(runs: &[u8], hint: Hint, index: usize) -> Option<Found> {
     None
 }
 
-/// Where to begin the search for a register that is higher than the one before.
+/// The position at which to begin the search for a register that is higher than the one before.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Hint {
     at: usize,
     first: usize,
 }
 
-/// What became of a register that was to rise.
+/// The result of raising a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// The register was as high already.
     Kept,
-    /// The register rose.
+    /// The register was raised.
     Raised,
-    /// Nothing changed: the sketch has to be dense for it.
+    /// Nothing changed: the sketch must become dense first.
     NeedsDense,
 }
 
@@ -179,7 +179,7 @@ pub(super) fn raise<B: Splice>(
     }
     let bytes = buffer.bytes();
     let runs = bytes.get(HEADER_BYTES..).ok_or(Corrupt)?;
-    // The run at the hint may have become the one that is wanted; the one before it must be known then.
+    // The run at the hint may be the one that is searched for; then the one before it must be known.
     let found = find(runs, *hint, index).filter(|found| found.before.is_some());
     let found = found.or_else(|| find(runs, Hint::default(), index));
     let Found {
@@ -212,7 +212,7 @@ pub(super) fn raise<B: Splice>(
     Ok(Outcome::Raised)
 }
 
-/// What a run is replaced with: at most itself before and behind the register, and the register.
+/// The replacement of a run: at most itself before and behind the register, and the register.
 #[derive(Default)]
 struct Parts {
     bytes: [u8; 5],
@@ -240,7 +240,7 @@ impl Parts {
     }
 }
 
-/// Joins neighbours of the same value, from the run at `at` on.
+/// Merges neighbors of the same value, from the run at `at` on.
 fn join<B: Splice>(buffer: &mut B, mut at: usize) {
     for _ in 0..JOIN_LOOKS {
         let runs = &buffer.bytes()[HEADER_BYTES..];
@@ -255,7 +255,7 @@ fn join<B: Splice>(buffer: &mut B, mut at: usize) {
             Some(next) => {
                 let mut parts = Parts::default();
                 parts.run(run.value, run.len + next.len);
-                // The joined run may still have a neighbour, so it is looked at again.
+                // The merged run may still have a neighbor, so it is examined again.
                 buffer.splice(HEADER_BYTES + at, 2, 1)[0] = parts.bytes[0];
             }
             None => at += run.bytes,

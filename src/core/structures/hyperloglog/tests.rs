@@ -1,4 +1,4 @@
-//! The whole structure against a model, and against bytes that no server wrote.
+//! The whole structure compared with a model, and on bytes that no server wrote.
 
 use super::*;
 use crate::base::random::Random;
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 const SPARSE_BYTES_MAX: usize = 3000;
 
-/// What a sketch must hold: the highest value asked of each register.
+/// Returns the registers that a sketch must hold: the highest value added to each.
 fn model<'e>(elements: impl Iterator<Item = &'e [u8]>) -> Vec<u8> {
     let mut registers = vec![0; REGISTERS];
     for element in elements {
@@ -116,7 +116,7 @@ fn whatever_bytes_a_client_writes_nothing_panics_and_errors_change_nothing() {
             match random.below(8) {
                 0 => bytes.truncate(random.index(bytes.len() + 1)),
                 1 => bytes.extend((0..random.below(9)).map(|_| random.next_u64() as u8)),
-                // The form of a run decides most, so the runs change often and the header seldom.
+                // The form of a run matters most, so the runs change often and the header seldom.
                 2 if !bytes.is_empty() => {
                     let at = random.index(bytes.len().min(HEADER_BYTES));
                     bytes[at] = random.next_u64() as u8;

@@ -1,7 +1,7 @@
-//! Changing a listpack where it lies. Every change is one splice and a new head.
+//! Changing a listpack in place. Every change is one splice and a new head.
 //!
-//! Texts are taken as they come and kept in their smallest form. Those with `_element` in their name
-//! take an [`Element`], for who has a number already or copies from another listpack.
+//! Texts are stored in their smallest form. Functions with `_element` in their name take an [`Element`], for
+//! callers that have a number already or copy from another listpack.
 
 use crate::structures::listpack::encoding::Encoded;
 use crate::structures::listpack::{
@@ -9,20 +9,20 @@ use crate::structures::listpack::{
 };
 use crate::structures::splice::Splice;
 
-/// A listpack that can be changed. Callers ask [`Listpack::fits`] before they let it grow without a bound.
+/// A listpack for writing. Callers check [`Listpack::fits`] before they let it grow without a bound.
 pub struct ListpackMut<'b, B: Splice> {
     buffer: &'b mut B,
 }
 
 impl<'b, B: Splice> ListpackMut<'b, B> {
-    /// Takes a buffer that holds a listpack.
+    /// Wraps a buffer that holds a listpack.
     #[inline]
     pub fn new(buffer: &'b mut B) -> Self {
         debug_assert!(buffer.bytes().len() >= EMPTY.len(), "there is a pack");
         Self { buffer }
     }
 
-    /// Looks at the listpack.
+    /// Returns the listpack for reading.
     #[inline]
     #[must_use]
     pub fn as_listpack(&self) -> Listpack<'_> {
@@ -39,17 +39,17 @@ impl<'b, B: Splice> ListpackMut<'b, B> {
         self.push_front_element(Element::of(text));
     }
 
-    /// Adds a text before another; gives back where it is.
+    /// Inserts a text before another. Returns its position.
     pub fn insert_before(&mut self, place: At, text: &[u8]) -> At {
         self.insert_element_before(place, Element::of(text))
     }
 
-    /// Adds a text behind another; gives back where it is.
+    /// Inserts a text behind another. Returns its position.
     pub fn insert_after(&mut self, place: At, text: &[u8]) -> At {
         self.insert_element_after(place, Element::of(text))
     }
 
-    /// Puts a text in the place of another; gives back where it is.
+    /// Replaces a text by another. Returns its position.
     pub fn replace(&mut self, place: At, text: &[u8]) -> At {
         self.replace_element(place, Element::of(text))
     }
@@ -65,18 +65,18 @@ impl<'b, B: Splice> ListpackMut<'b, B> {
         self.put(HEAD_BYTES, 0, element, 1);
     }
 
-    /// Adds an element before another; gives back where it is.
+    /// Inserts an element before another. Returns its position.
     pub fn insert_element_before(&mut self, place: At, element: Element<'_>) -> At {
         self.put(place.offset(), 0, element, 1)
     }
 
-    /// Adds an element behind another; gives back where it is.
+    /// Inserts an element behind another. Returns its position.
     pub fn insert_element_after(&mut self, place: At, element: Element<'_>) -> At {
         let after = self.as_listpack().after(place);
         self.put(after, 0, element, 1)
     }
 
-    /// Puts an element in the place of another; gives back where it is.
+    /// Replaces an element by another. Returns its position.
     pub fn replace_element(&mut self, place: At, element: Element<'_>) -> At {
         let removed = self.as_listpack().after(place) - place.offset();
         self.put(place.offset(), removed, element, 0)
@@ -106,13 +106,13 @@ impl<'b, B: Splice> ListpackMut<'b, B> {
         self.update_head(0, other.len());
     }
 
-    /// Takes an element out; gives back where the next one is now.
+    /// Removes an element. Returns the new position of the next one.
     pub fn remove(&mut self, place: At) -> Option<At> {
         self.remove_range(place, 1)
     }
 
-    /// Takes `count` elements out from a place on, or as many as there are; gives back where the next
-    /// one is now.
+    /// Removes `count` elements from a position on, or as many as there are. Returns the new position of the next
+    /// one.
     pub fn remove_range(&mut self, from: At, count: usize) -> Option<At> {
         let pack = self.as_listpack();
         let (mut until, mut removed) = (from, 0);
@@ -131,7 +131,7 @@ impl<'b, B: Splice> ListpackMut<'b, B> {
         self.as_listpack().at(from.offset())
     }
 
-    /// Takes all elements out.
+    /// Removes all elements.
     pub fn clear(&mut self) {
         let len = self.buffer.bytes().len();
         self.buffer
@@ -139,7 +139,7 @@ impl<'b, B: Splice> ListpackMut<'b, B> {
             .copy_from_slice(&EMPTY);
     }
 
-    /// Writes an element over `removed` bytes at an offset; `added` is by how much the count grows.
+    /// Writes an element over `removed` bytes at an offset; `added` is the increase of the count.
     #[inline]
     fn put(&mut self, offset: usize, removed: usize, element: Element<'_>, added: usize) -> At {
         let encoded = Encoded::of(element);
@@ -149,7 +149,7 @@ impl<'b, B: Splice> ListpackMut<'b, B> {
         at(offset)
     }
 
-    /// Makes the head true again after a change of the elements.
+    /// Updates the head after a change of the elements.
     #[inline]
     fn update_head(&mut self, removed: usize, added: usize) {
         let bytes = self.buffer.bytes_mut();

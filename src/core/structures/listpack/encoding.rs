@@ -1,4 +1,4 @@
-//! How one element lies in a listpack.
+//! The encoding of one element in a listpack.
 //!
 //! ```text
 //! first byte   what follows                    what it is
@@ -14,20 +14,18 @@
 //! 11111111                                     no element: the end of the listpack
 //! ```
 //!
-//! After this comes its size once more, the back length, for who walks backwards: seven bits a byte,
-//! the highest first; all bytes but the first have the high bit set, so that a reader from behind
-//! knows where to stop.
+//! After this comes its size once more, the back length, for walking backwards: seven bits a byte, the highest
+//! first; all bytes but the first have the high bit set, so that a reader from behind knows where to stop.
 
 use crate::structures::listpack::Element;
 
 /// The byte after the last element.
 pub(super) const END: u8 = 0xFF;
 
-/// The longest head: of an integer of 64 bits.
+/// Maximum bytes of a head: an integer of 64 bits.
 const HEAD_BYTES_MAX: usize = 9;
 
-/// The element at the beginning of `bytes` and its size without the back length; nothing unless there
-/// is a whole one.
+/// Returns the element at the beginning of `bytes` and its size without the back length; None if it is incomplete.
 #[inline]
 pub(super) fn decode(bytes: &[u8]) -> Option<(Element<'_>, usize)> {
     let (&first, rest) = bytes.split_first()?;
@@ -39,7 +37,7 @@ pub(super) fn decode(bytes: &[u8]) -> Option<(Element<'_>, usize)> {
         }
         0xC0..=0xDF => {
             let raw = u16::from_be_bytes([first & 0x1F, *rest.first()?]);
-            // Up against the sign and back again.
+            // Sign extension: shifted up to the sign bit and back again.
             let value = (raw << 3).cast_signed() >> 3;
             (Element::Integer(i64::from(value)), 2)
         }
@@ -74,7 +72,7 @@ pub(super) fn decode(bytes: &[u8]) -> Option<(Element<'_>, usize)> {
     })
 }
 
-/// An element ready to be written: its head, and the bytes after it.
+/// An element ready to be written: its head, and the bytes behind it.
 pub(super) struct Encoded<'e> {
     head: [u8; HEAD_BYTES_MAX],
     head_len: usize,
@@ -82,7 +80,7 @@ pub(super) struct Encoded<'e> {
 }
 
 impl<'e> Encoded<'e> {
-    /// In the smallest form there is for it.
+    /// Encodes an element in the smallest form possible.
     #[inline]
     pub(super) fn of(element: Element<'e>) -> Self {
         match element {
@@ -133,19 +131,19 @@ impl<'e> Encoded<'e> {
         }
     }
 
-    /// Without the back length.
+    /// Returns the size without the back length.
     #[inline]
     fn size(&self) -> usize {
         self.head_len + self.body.len()
     }
 
-    /// With the back length: what the element takes in a listpack.
+    /// Returns the size with the back length: the bytes of the element in a listpack.
     #[inline]
     pub(super) fn whole_size(&self) -> usize {
         whole_size(self.size())
     }
 
-    /// Writes the element over `room`, which has exactly its whole size.
+    /// Writes the element to `room`, which has exactly its whole size.
     pub(super) fn write(&self, room: &mut [u8]) {
         let size = self.size();
         let (head, rest) = room.split_at_mut(self.head_len);
@@ -156,14 +154,14 @@ impl<'e> Encoded<'e> {
     }
 }
 
-/// What an element of a size takes together with its back length.
+/// Returns the size of an element together with its back length.
 #[inline]
 pub(super) fn whole_size(size: usize) -> usize {
     size + back_length_bytes(size)
 }
 
-/// How many bytes the back length of an element takes. The borders lie one below the powers of two, as
-/// the format has it from its first implementation.
+/// Returns the bytes of the back length of an element. The borders lie one below the powers of two, as the format
+/// has it from its first implementation.
 #[inline]
 fn back_length_bytes(size: usize) -> usize {
     match size {
@@ -187,7 +185,7 @@ fn write_back_length(size: usize, room: &mut [u8]) {
     }
 }
 
-/// The size of the element that ends where `bytes` do, without its back length.
+/// Returns the size of the element at the end of `bytes`, without its back length.
 #[inline]
 pub(super) fn read_back_length(bytes: &[u8]) -> usize {
     let mut size = 0;
@@ -200,7 +198,7 @@ pub(super) fn read_back_length(bytes: &[u8]) -> usize {
     size
 }
 
-/// Whether `bytes` begin with the back length of an element of that size; how many bytes it takes.
+/// Returns the number of bytes of the back length of an element of that size, if `bytes` begin with it.
 #[inline]
 pub(super) fn check_back_length(size: usize, bytes: &[u8]) -> Option<usize> {
     const ONE_BYTE_MAX: usize = 0x7f;

@@ -4,17 +4,17 @@
 //! total u32 | count u16 | element … | 0xFF
 //! ```
 //!
-//! The format is that of Redis's listpack, byte for byte, so that a small collection is dumped and
-//! restored by copying. Total counts all bytes. Count is 65535 where it is not known. Both are
-//! little-endian. What an element looks like stands in [`encoding`].
+//! The format is that of Redis's listpack, byte for byte, so that a small collection is dumped and restored by
+//! copying. Total counts all bytes. Count is 65535 if it is not known. Both are little-endian. Elements are
+//! described in [`encoding`].
 //!
-//! An element is an integer or bytes, and what it is follows from its text alone: the decimal text of
-//! an `i64` in its one canonical form is an integer. A listpack knows nothing of fields and scores; it
-//! does not know who owns its bytes either, see [`Splice`].
+//! An element is an integer or bytes, which is determined by its text alone: the decimal text of an `i64` in its
+//! one canonical form is an integer. A listpack is independent of fields and scores, and of the owner of its bytes,
+//! see [`Splice`].
 //!
 //! Invariants: a [`Listpack`] holds bytes that [`Listpack::check`] accepts, as it is made from bytes that
-//! [`ListpackMut`] wrote or that were checked. Reading never leaves the slice: on bytes that break this,
-//! functions panic or give wrong elements, no more.
+//! [`ListpackMut`] wrote or that were checked. Reading never leaves the slice: on bytes that break this, functions
+//! panic or return wrong elements, no more.
 //!
 //! [`Splice`]: crate::structures::splice::Splice
 
@@ -33,7 +33,7 @@ use encoding::{END, Encoded};
 /// A listpack without elements.
 pub const EMPTY: [u8; 7] = [7, 0, 0, 0, 0, 0, END];
 
-/// Listpacks do not grow beyond this; callers ask [`Listpack::fits`] and choose something else then.
+/// Maximum size of a listpack; callers check [`Listpack::fits`] and choose another encoding then.
 pub const BYTES_MAX: usize = 1 << 30;
 
 const HEAD_BYTES: usize = 6;
@@ -42,13 +42,13 @@ const COUNT_UNKNOWN: u16 = u16::MAX;
 /// One element of a listpack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Element<'a> {
-    /// What text like `-12` becomes.
+    /// An integer, from text like `-12`.
     Integer(i64),
     /// Any other bytes.
     Bytes(&'a [u8]),
 }
 
-/// Where an element begins. Good until the listpack changes at or before it.
+/// Position of an element. Valid until the listpack changes at or before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct At(u32);
 
@@ -58,21 +58,21 @@ pub struct Listpack<'a> {
     bytes: &'a [u8],
 }
 
-/// The bytes that a text takes as an element.
+/// Returns the bytes of a text as an element.
 #[must_use]
 pub fn encoded_len(bytes: &[u8]) -> usize {
     Element::of(bytes).encoded_len()
 }
 
 impl<'a> Element<'a> {
-    /// What a text is kept as.
+    /// Returns the element that a text is stored as.
     #[inline]
     #[must_use]
     pub fn of(text: &'a [u8]) -> Self {
         number::parse_i64(text).map_or(Element::Bytes(text), Element::Integer)
     }
 
-    /// How long the text is.
+    /// Returns the length of the text.
     #[must_use]
     pub fn len(self) -> usize {
         match self {
@@ -81,13 +81,13 @@ impl<'a> Element<'a> {
         }
     }
 
-    /// Whether the text is empty.
+    /// True if the text is empty.
     #[must_use]
     pub fn is_empty(self) -> bool {
         matches!(self, Element::Bytes([]))
     }
 
-    /// Shows the text.
+    /// Passes the text to `show`.
     #[inline]
     pub fn with_bytes<R>(self, show: impl FnOnce(&[u8]) -> R) -> R {
         match self {
@@ -96,13 +96,13 @@ impl<'a> Element<'a> {
         }
     }
 
-    /// The text.
+    /// Returns the text.
     #[must_use]
     pub fn to_vec(self) -> Vec<u8> {
         self.with_bytes(<[u8]>::to_vec)
     }
 
-    /// Whether this is the text.
+    /// True if this is the text.
     #[inline]
     #[must_use]
     pub fn is(self, text: &[u8]) -> bool {
@@ -112,18 +112,18 @@ impl<'a> Element<'a> {
         }
     }
 
-    /// The number that the text is in its canonical form.
+    /// Returns the number of which the text is the canonical form, if any.
     #[inline]
     #[must_use]
     pub fn integer(self) -> Option<i64> {
         match self {
             Element::Integer(value) => Some(value),
-            // Not of our own making: others may have kept a number as text.
+            // Not created here: other servers may have stored a number as text.
             Element::Bytes(bytes) => number::parse_i64(bytes),
         }
     }
 
-    /// The bytes that the element takes in a listpack.
+    /// Returns the bytes of the element in a listpack.
     #[must_use]
     pub fn encoded_len(self) -> usize {
         Encoded::of(self).whole_size()
@@ -144,7 +144,7 @@ impl At {
 }
 
 impl<'a> Listpack<'a> {
-    /// Looks at bytes that are a listpack.
+    /// Wraps bytes that are a listpack.
     #[inline]
     #[must_use]
     pub fn new(bytes: &'a [u8]) -> Self {
@@ -152,8 +152,8 @@ impl<'a> Listpack<'a> {
         Self { bytes }
     }
 
-    /// Looks at bytes from elsewhere: nothing unless they are a listpack in every detail, from the total
-    /// over each element to the count, which may be unknown but not wrong.
+    /// Wraps bytes from elsewhere: None unless they are a valid listpack in every detail, from the total over each
+    /// element to the count, which may be unknown but not wrong.
     #[must_use]
     pub fn check(bytes: &'a [u8]) -> Option<Self> {
         let pack = Self { bytes };
@@ -174,62 +174,62 @@ impl<'a> Listpack<'a> {
         known.is_none_or(|known| known == count).then_some(pack)
     }
 
-    /// All bytes, as they may be dumped.
+    /// Returns all bytes, in the form for dumps.
     #[inline]
     #[must_use]
     pub fn bytes(self) -> &'a [u8] {
         self.bytes
     }
 
-    /// How many elements there are: at once, unless there are 65535 or have been since the listpack began.
+    /// Returns the number of elements: at once, unless there are 65535 or have been since the listpack began.
     #[must_use]
     pub fn len(self) -> usize {
         self.known_len().unwrap_or_else(|| self.places().count())
     }
 
-    /// Whether there is no element.
+    /// True if there is no element.
     #[inline]
     #[must_use]
     pub fn is_empty(self) -> bool {
         self.bytes.len() <= EMPTY.len()
     }
 
-    /// Whether elements of `more` bytes may be added, see [`encoded_len`].
+    /// True if elements of `more` bytes may be added, see [`encoded_len`].
     #[inline]
     #[must_use]
     pub fn fits(self, more: usize) -> bool {
         more <= BYTES_MAX.saturating_sub(self.bytes.len())
     }
 
-    /// The first element.
+    /// Returns the position of the first element.
     #[inline]
     #[must_use]
     pub fn first(self) -> Option<At> {
         self.at(HEAD_BYTES)
     }
 
-    /// The last element.
+    /// Returns the position of the last element.
     #[inline]
     #[must_use]
     pub fn last(self) -> Option<At> {
         self.before(self.end())
     }
 
-    /// The element after one.
+    /// Returns the position of the element after one.
     #[inline]
     #[must_use]
     pub fn next(self, at: At) -> Option<At> {
         self.at(self.after(at))
     }
 
-    /// The element before one.
+    /// Returns the position of the element before one.
     #[inline]
     #[must_use]
     pub fn prev(self, at: At) -> Option<At> {
         self.before(at.offset())
     }
 
-    /// The element of an index, from -1 downwards from the end. Walks from the nearer end.
+    /// Returns the position of the element at an index, from -1 downwards from the end. Walks from the nearer end.
     #[must_use]
     pub fn nth(self, index: isize) -> Option<At> {
         let (mut steps, mut backwards) = match usize::try_from(index) {
@@ -254,21 +254,21 @@ impl<'a> Listpack<'a> {
         place.map(|(at, _)| at)
     }
 
-    /// The element at a place.
+    /// Returns the element at a position.
     #[inline]
     #[must_use]
     pub fn get(self, at: At) -> Element<'a> {
         self.read(at.offset()).0
     }
 
-    /// The elements in order, from either end.
+    /// Returns the elements in order, from either end.
     #[inline]
     #[must_use]
     pub fn iter(self) -> Iter<'a> {
         Iter(self.places())
     }
 
-    /// The elements in order with their places, from either end.
+    /// Returns the elements in order with their positions, from either end.
     #[inline]
     #[must_use]
     pub fn places(self) -> Places<'a> {
@@ -279,11 +279,11 @@ impl<'a> Listpack<'a> {
         }
     }
 
-    /// The first element that is `wanted`, looking only at every `step`-th, beginning with the first.
+    /// Returns the first element equal to `wanted`, comparing only every `step`-th, beginning with the first.
     #[must_use]
     pub fn find(self, wanted: &[u8], step: usize) -> Option<At> {
         let skipped = step.saturating_sub(1);
-        // Read on the first integer met, as hashes of texts never meet one.
+        // Parsed at the first integer, which hashes of texts never contain.
         let mut number = None;
         let (mut offset, end) = (HEAD_BYTES, self.end());
         while offset < end {
@@ -308,26 +308,26 @@ impl<'a> Listpack<'a> {
         None
     }
 
-    /// The count of the head.
+    /// Returns the count of the head, if it is known.
     #[inline]
     fn known_len(self) -> Option<usize> {
         let count = u16::from_le_bytes([self.bytes[4], self.bytes[5]]);
         (count != COUNT_UNKNOWN).then_some(usize::from(count))
     }
 
-    /// Where the end byte is.
+    /// Returns the offset of the end byte.
     #[inline]
     fn end(self) -> usize {
         self.bytes.len() - 1
     }
 
-    /// The place at an offset, unless it is the end.
+    /// Returns the position at an offset, unless it is the end.
     #[inline]
     fn at(self, offset: usize) -> Option<At> {
         (offset < self.end()).then(|| at(offset))
     }
 
-    /// Where the element after one would begin.
+    /// Returns the offset of the element after one.
     #[inline]
     fn after(self, at: At) -> usize {
         at.offset() + encoding::whole_size(self.read(at.offset()).1)
@@ -343,7 +343,7 @@ impl<'a> Listpack<'a> {
         Some(at(offset - encoding::whole_size(size)))
     }
 
-    /// The element at an offset, and its size without the back length.
+    /// Returns the element at an offset, and its size without the back length.
     #[inline]
     fn read(self, offset: usize) -> (Element<'a>, usize) {
         match encoding::decode(&self.bytes[offset..]) {
@@ -355,7 +355,7 @@ impl<'a> Listpack<'a> {
 
 #[inline]
 fn at(offset: usize) -> At {
-    // Totals are kept in 32 bits, so offsets are below.
+    // Totals are stored in 32 bits, so offsets fit.
     At(offset as u32)
 }
 
@@ -364,12 +364,12 @@ fn not_an_element() -> ! {
     panic!("no element begins here: a place of another pack, or one that has changed")
 }
 
-/// Elements with their places, see [`Listpack::places`].
+/// Elements with their positions, see [`Listpack::places`].
 #[derive(Clone, Debug)]
 pub struct Places<'a> {
     pack: Listpack<'a>,
     front: usize,
-    /// Where the elements not yet given end.
+    /// End of the elements not yet returned.
     back: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Listpacks against a vector of texts, against bytes that redis-server wrote, and against garbage.
+//! Listpacks compared with a vector of texts, with bytes that redis-server wrote, and on garbage.
 
 use proptest::prelude::*;
 
@@ -6,8 +6,8 @@ use super::*;
 use crate::structures::entry::Entry;
 use crate::structures::splice::Splice;
 
-/// `RPUSH l '' hello 0 127 128 -1 … 1.5 xxx… yyy… zzz…` as redis-server 7.0.15 dumps it, without the
-/// wrapping: every encoding but the widest of bytes, at its borders.
+/// `RPUSH l '' hello 0 127 128 -1 … 1.5 xxx… yyy… zzz…` as redis-server 7.0.15 dumps it, without the frame: every
+/// encoding but the widest of bytes, at its borders.
 const RECORDED_TEXTS: &[&str] = &[
     "",
     "hello",
@@ -67,7 +67,7 @@ fn recorded_texts() -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Everything that can be asked, against the texts that should be there.
+/// Checks all queries against the expected texts.
 fn check(bytes: &[u8], model: &[Vec<u8>]) {
     let pack = Listpack::check(bytes).expect("a pack in every detail");
     assert_eq!(pack.len(), model.len());
@@ -147,7 +147,7 @@ fn long_texts_become_the_bytes_that_redis_writes() {
 
 #[test]
 fn a_number_kept_as_text_or_too_wide_is_still_found() {
-    // Not of our own making, but allowed: 5 as 64 bits, and the text 12.
+    // Not created here, but valid: 5 as 64 bits, and the text 12.
     let bytes = b"\x15\0\0\0\x02\0\xf4\x05\0\0\0\0\0\0\0\x09\x8212\x03\xff";
     let pack = Listpack::check(bytes).expect("a pack");
     assert_eq!(pack.find(b"5", 1), pack.first());
@@ -175,7 +175,7 @@ fn finding_looks_only_at_every_step() {
 
 #[test]
 fn from_65535_elements_on_the_count_is_unknown_and_len_still_right() {
-    // Miri would take an hour over so many elements of safe code.
+    // Miri would take an hour for so many elements of safe code.
     if cfg!(miri) {
         return;
     }
@@ -220,7 +220,7 @@ fn changed_bytes_are_refused_wherever_they_break_the_format() {
         for changed in (0..=255).step_by(if cfg!(miri) { 85 } else { 1 }) {
             let mut bytes = good.clone();
             bytes[index] = changed;
-            // Whatever is accepted can be walked both ways and counts right.
+            // Whatever is accepted can be walked both ways and has a correct count.
             if let Some(pack) = Listpack::check(&bytes) {
                 assert_eq!(pack.iter().count(), pack.len());
                 assert_eq!(pack.iter().rev().count(), pack.len());

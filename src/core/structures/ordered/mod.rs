@@ -1,16 +1,16 @@
-//! Ordered sequences that know the rank of everything in them, and sets of scored members on top.
+//! Ordered sequences with ranks, and sets of scored members on top.
 //!
 //! ```text
-//! this file  what an index of ordered items can do, and the choice between two of them
+//! this file  the interface of an index of ordered items, and the choice between two of them
 //! tree       a counted B+tree: the default, smaller and faster
 //! skip       a skip list whose links know how far they reach
 //! record     one allocation for a member and its score
 //! ranking    members found by name through a table, and by order through an index
 //! ```
 //!
-//! An index holds small items that can be copied and compared. It does not know what they stand for.
-//! Everything about positions is asked with a question that is true for the items up to some point and
-//! false from there on, so that bounds of any kind cost one descent.
+//! An index holds small items that can be copied and compared, and is independent of their meaning. Positions are
+//! always given by a predicate that is true for the items up to some point and false from there on, so that bounds
+//! of any kind cost one descent.
 //!
 //! Invariants: items are in strictly ascending order; no two compare equal; those of each module.
 
@@ -27,27 +27,27 @@ use std::cmp::Ordering;
 use skip::SkipList;
 use tree::Tree;
 
-/// What an index holds: something small with a total order.
+/// An item of an index: small, with a total order.
 pub trait Item: Copy {
-    /// How it compares to another.
+    /// Compares it to another.
     fn order(&self, other: &Self) -> Ordering;
 
-    /// Whether a first look, without following any address, says that it comes before another. If for neither of two,
-    /// only [`Item::order`] tells.
+    /// True if a first look, without following any address, shows that it comes before another. If this is false
+    /// both ways, only [`Item::order`] can tell.
     fn is_surely_before(&self, other: &Self) -> bool;
 }
 
-/// Who moves what an index consists of, and what it names, to other places in memory.
+/// A callback that moves the nodes of an index, and the targets of its items, in memory.
 pub trait Movers<T> {
-    /// May give items new values that compare as before.
+    /// May replace items by ones that compare as before.
     fn items(&mut self, items: &mut [T]);
 
-    /// Whether the node at this address is to be moved.
+    /// Returns whether the node at this address is to be moved.
     fn moves_node(&mut self, address: usize) -> bool;
 }
 
-/// How many of some ascending items come before another: those that compare as less, or with `and_equal` as less or
-/// equal. The first looks are branchless; only among items that look alike is compared in full.
+/// Counts the ascending items that come before another: those that compare as less, or with `and_equal` as less or
+/// equal. The first comparisons are branchless; only items that look alike are compared in full.
 #[inline]
 fn count_before<T: Item>(items: &[T], item: &T, and_equal: bool) -> usize {
     let first = items.partition_point(|other| other.is_surely_before(item));
@@ -65,7 +65,7 @@ fn count_before<T: Item>(items: &[T], item: &T, and_equal: bool) -> usize {
     first + alike[..end].partition_point(|other| other.order(item) <= last)
 }
 
-/// Which way a walk goes.
+/// The direction of a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// From the least to the greatest.
@@ -76,55 +76,55 @@ pub enum Direction {
 
 /// An ordered sequence of items with ranks, which count from 0.
 pub trait Ordered<T: Item> {
-    /// A walk over a range.
+    /// An iterator over a range.
     type Items<'a>: Iterator<Item = T>
     where
         Self: 'a,
         T: 'a;
 
-    /// How many items there are.
+    /// Returns the number of items.
     fn len(&self) -> usize;
 
-    /// Whether there are none.
+    /// True if there are no items.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Adds an item that is not there yet.
+    /// Adds an item that does not exist yet.
     fn insert(&mut self, item: T);
 
-    /// Takes an item out; says whether it was there.
+    /// Removes an item. Returns whether it existed.
     fn remove(&mut self, item: T) -> bool;
 
-    /// Puts `new`, which is not there yet, in the place of `old`, which is there, and moves it to where
-    /// it belongs.
+    /// Replaces `old`, which exists, by `new`, which does not exist yet, and moves it to its position.
     fn replace(&mut self, old: T, new: T);
 
-    /// How many items `before` is true for. It must be true for none behind one that it is false for.
+    /// Returns the number of items that satisfy `before`. Behind an item that does not, none may.
     fn rank_by(&self, before: impl Fn(&T) -> bool) -> usize;
 
-    /// The item with this rank.
+    /// Returns the item at this rank.
     fn get(&self, rank: usize) -> Option<T>;
 
-    /// The items with ranks from `from` up to but not including `to`.
+    /// Returns the items with ranks from `from` up to but not including `to`.
     fn items(&self, from: usize, to: usize, direction: Direction) -> Self::Items<'_>;
 
-    /// Takes out some items from `rank` on, at least one if there is one and at most `limit`, and adds
-    /// them to `taken`. Compares nothing.
+    /// Removes some items from `rank` on, at least one if there is one and at most `limit`, and adds them to
+    /// `taken`. Compares nothing.
     fn take_some(&mut self, rank: usize, limit: usize, taken: &mut Vec<T>);
 
-    /// Shows the items from `rank` on that lie together, at least one if there is one, and the nodes that hold them, to
-    /// somebody who may move them; returns the rank behind the last of them.
+    /// Passes the adjacent items from `rank` on, at least one if there is one, and the nodes that hold them, to
+    /// `movers`. Returns the rank behind the last of them.
     fn relocate_from(&mut self, rank: usize, movers: &mut impl Movers<T>) -> usize;
 
-    /// Gives back the memory of some `budget` items; true while any is left. Nothing else may be asked until then.
+    /// Frees the memory of about `budget` items. Returns true while any is left. No other call is allowed until
+    /// then.
     fn free_some(&mut self, budget: usize) -> bool;
 
     /// Panics unless the index is sound. For tests; reads everything.
     fn check_invariants(&self);
 }
 
-/// Which implementation an index has.
+/// The implementation of an index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Form {
     /// The counted B+tree.
@@ -142,7 +142,7 @@ pub enum Index<T> {
     Skip(Box<SkipList<T>>),
 }
 
-/// A walk over an index of either form.
+/// An iterator over an index of either form.
 pub enum IndexItems<'a, T: Item> {
     /// Over a tree.
     Tree(tree::TreeItems<'a, T>),
@@ -151,7 +151,7 @@ pub enum IndexItems<'a, T: Item> {
 }
 
 impl<T: Item> Index<T> {
-    /// An empty index. `seed` decides how high the nodes of a skip list are.
+    /// Creates an empty index. `seed` determines the heights of a skip list's nodes.
     #[must_use]
     pub fn new(form: Form, seed: u64) -> Self {
         match form {
@@ -160,7 +160,7 @@ impl<T: Item> Index<T> {
         }
     }
 
-    /// An index of items that ascend strictly.
+    /// Creates an index of strictly ascending items.
     #[must_use]
     pub fn of_ascending(form: Form, seed: u64, items: &[T]) -> Self {
         if form == Form::Tree {
@@ -171,7 +171,7 @@ impl<T: Item> Index<T> {
         index
     }
 
-    /// Which implementation it is.
+    /// Returns its implementation.
     #[must_use]
     pub fn form(&self) -> Form {
         match self {
@@ -181,7 +181,7 @@ impl<T: Item> Index<T> {
     }
 }
 
-/// Makes one call on either form.
+/// Dispatches a call to either form.
 macro_rules! either {
     ($index:expr, $inner:ident => $call:expr) => {
         match $index {

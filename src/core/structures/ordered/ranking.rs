@@ -1,5 +1,5 @@
-//! Members with scores, found by name through a table and by order through an index, which share one
-//! record a member.
+//! Members with scores, found by name through a table and by order through an index, which share one record per
+//! member.
 //!
 //! ```text
 //! table   hash of the member ─▶ ┌───────────────────────┐
@@ -9,9 +9,9 @@
 //!
 //! The order is by score, then by the bytes of the member. A score is never NaN.
 //!
-//! Invariants: the index names exactly the table's records, each under the score that it carries. A
-//! record leaves the index before the table frees it: the safety of `record` rests on this. Between two
-//! slices of freeing, the index is empty while the table is not; then nothing may be asked but to go on.
+//! Invariants: the index contains exactly the table's records, each under its own score. A record leaves the index
+//! before the table frees it: the safety of `record` relies on this. Between two slices of freeing, the index is
+//! empty while the table is not; then no other call than to continue is allowed.
 
 #![expect(unsafe_code, reason = "the index names records that the table owns")]
 
@@ -22,12 +22,12 @@ use crate::base::hash::Seed;
 use crate::structures::table::{Place, Table};
 use crate::structures::undo_log::UndoLog;
 
-/// See the head of this file.
+/// Scored members, see the module.
 pub struct Ranking {
     order: Index<Scored>,
     members: Table<Record>,
     seed: Seed,
-    /// What undoes its changes, while somebody wants to know: for each, a member and the score that it had.
+    /// Undo log, while changes are recorded: for each change a member and its previous score.
     changes: Option<UndoLog>,
 }
 
@@ -35,7 +35,7 @@ pub struct Ranking {
 const SLICE: usize = 256;
 
 impl Ranking {
-    /// An empty ranking.
+    /// Creates an empty ranking.
     #[must_use]
     pub fn new(form: Form, seed: Seed) -> Self {
         Self {
@@ -46,8 +46,8 @@ impl Ranking {
         }
     }
 
-    /// A ranking of members that ascend, by score and then by their bytes. None if a member comes twice, or a score is
-    /// NaN.
+    /// Creates a ranking of members that ascend, by score and then by their bytes. None if a member occurs twice,
+    /// or a score is NaN.
     #[must_use]
     pub fn of_ascending<'m>(
         form: Form,
@@ -70,19 +70,19 @@ impl Ranking {
         Some(ranking)
     }
 
-    /// Which kind of index it has.
+    /// Returns the kind of its index.
     #[must_use]
     pub fn form(&self) -> Form {
         self.order.form()
     }
 
-    /// How many members there are.
+    /// Returns the number of members.
     #[must_use]
     pub fn len(&self) -> usize {
         self.order.len()
     }
 
-    /// Whether there are none.
+    /// True if there are no members.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.order.len() == 0
@@ -90,20 +90,20 @@ impl Ranking {
 
     // ---- By member --------------------------------------------------------------------------
 
-    /// The hash of a member.
+    /// Returns the hash of a member.
     #[must_use]
     pub fn hash(&self, member: &[u8]) -> u64 {
         self.members.hash(member)
     }
 
-    /// Where a member is, until the next insertion or removal.
+    /// Returns the place of a member, valid until the next insertion or removal.
     #[must_use]
     pub fn find(&self, hash: u64, member: &[u8]) -> Option<Place> {
         self.members.find(hash, member)
     }
 
-    /// Fetches what finding a member by its hash and giving it a score will touch. The misses of the table and of the
-    /// index overlap so.
+    /// Prefetches the memory used for finding a member by its hash and setting its score, so that the cache misses
+    /// of the table and of the index overlap.
     #[inline]
     pub fn prefetch(&self, hash: u64, score: f64) {
         self.members.prefetch(hash);
@@ -112,26 +112,26 @@ impl Ranking {
         }
     }
 
-    /// Fetches where a member is looked up, but of a ranking that was in use just now only if it is large.
+    /// Prefetches the lookup of a member; of a ranking that was just used only if it is large.
     #[inline]
     pub fn prefetch_member(&self, member: &[u8], is_in_use: bool) {
         self.members.prefetch_if_far(member, is_in_use);
     }
 
-    /// The score of a member.
+    /// Returns the score of a member.
     #[must_use]
     pub fn score(&self, member: &[u8]) -> Option<f64> {
         let found = self.members.get(self.members.hash(member), member);
         found.map(|record| record.score())
     }
 
-    /// The score of the member at a place.
+    /// Returns the score of the member at `place`.
     #[must_use]
     pub fn score_at(&self, place: Place) -> f64 {
         self.members.at(place).score()
     }
 
-    /// Adds a member that is not there, under its hash.
+    /// Adds a member that does not exist, under its hash.
     pub fn insert_new(&mut self, hash: u64, member: &[u8], score: f64) {
         debug_assert!(!score.is_nan());
         if let Some(changes) = &mut self.changes {
@@ -143,7 +143,7 @@ impl Ranking {
         self.order.insert(scored);
     }
 
-    /// Gives the member at a place another score.
+    /// Sets the score of the member at `place`.
     pub fn set_score(&mut self, place: Place, score: f64) {
         debug_assert!(!score.is_nan());
         let old = self.members.at(place).scored();
@@ -154,7 +154,7 @@ impl Ranking {
         self.members.edit(place).set_score(score);
     }
 
-    /// Takes the member at a place out; its score.
+    /// Removes the member at `place`. Returns its score.
     pub fn remove(&mut self, place: Place) -> f64 {
         let scored = self.members.at(place).scored();
         if let Some(changes) = &mut self.changes {
@@ -165,7 +165,7 @@ impl Ranking {
         scored.score
     }
 
-    /// The rank of the member at a place, counted from 0.
+    /// Returns the rank of the member at `place`, counted from 0.
     #[must_use]
     pub fn rank(&self, place: Place) -> usize {
         let scored = self.members.at(place).scored();
@@ -174,26 +174,26 @@ impl Ranking {
 
     // ---- By order ---------------------------------------------------------------------------
 
-    /// How many members `before` is true for. It must be true for none behind one that it is false for.
+    /// Returns the number of members that satisfy `before`. Behind a member that does not, none may.
     pub fn rank_by(&self, before: impl Fn(f64, &[u8]) -> bool) -> usize {
         self.order
             .rank_by(|scored| before(scored.score, self.member(*scored)))
     }
 
-    /// How many members have a score that `before` is true for. As [`Ranking::rank_by`], without looking
-    /// at members.
+    /// Returns the number of members whose score satisfies `before`. Like [`Ranking::rank_by`], without reading
+    /// members.
     pub fn rank_by_score(&self, before: impl Fn(f64) -> bool) -> usize {
         self.order.rank_by(|scored| before(scored.score))
     }
 
-    /// The member with this rank, and its score.
+    /// Returns the member at this rank, and its score.
     #[must_use]
     pub fn get(&self, rank: usize) -> Option<(&[u8], f64)> {
         let scored = self.order.get(rank)?;
         Some((self.member(scored), scored.score))
     }
 
-    /// The members with ranks from `from` up to but not including `to`, with their scores.
+    /// Returns the members with ranks from `from` up to but not including `to`, with their scores.
     #[must_use]
     pub fn range(&self, from: usize, to: usize, direction: Direction) -> Range<'_> {
         Range {
@@ -202,7 +202,7 @@ impl Ranking {
         }
     }
 
-    /// Takes out `count` members from rank `from` on, and shows each before it goes.
+    /// Removes `count` members from rank `from` on, and shows each before its removal.
     pub fn remove_range(&mut self, from: usize, count: usize, mut gone: impl FnMut(&[u8], f64)) {
         let mut left = count.min(self.len().saturating_sub(from));
         let mut taken = Vec::with_capacity(left.min(SLICE));
@@ -214,7 +214,7 @@ impl Ranking {
             }
             left -= taken.len();
             for scored in &taken {
-                // SAFETY: the index named it until now, and the table frees it further down.
+                // SAFETY: the index contained it until now, and the table frees it further down.
                 let member = unsafe { scored.record() }.member();
                 gone(member, scored.score);
                 if let Some(changes) = &mut self.changes {
@@ -229,26 +229,26 @@ impl Ranking {
         }
     }
 
-    /// The bytes of a member that the index names.
+    /// Returns the bytes of a member in the index.
     #[inline]
     fn member(&self, scored: Scored) -> &[u8] {
-        // SAFETY: the index names live records only; they are freed and changed through `&mut self`.
+        // SAFETY: the index contains live records only; they are freed and changed through `&mut self`.
         unsafe { scored.record() }.member()
     }
 
     // ---- Going back -------------------------------------------------------------------------
 
-    /// From now on writes down what undoes its changes, behind what was written before.
+    /// Starts recording an undo log, behind `changes`.
     pub fn keep_changes(&mut self, changes: UndoLog) {
         self.changes = Some(changes);
     }
 
-    /// No longer does, and hands it out.
+    /// Stops recording and returns the undo log.
     pub fn take_changes(&mut self) -> Option<UndoLog> {
         self.changes.take()
     }
 
-    /// Undoes what was written down, from the last change to the first.
+    /// Undoes the recorded changes, from the last to the first.
     pub fn undo(&mut self, changes: &UndoLog) {
         for change in changes.backwards() {
             let (hash, score) = (self.hash(change.bytes), f64::from_bits(change.number));
@@ -265,14 +265,14 @@ impl Ranking {
 
     // ---- As a whole -------------------------------------------------------------------------
 
-    /// Shows some members from a cursor on, in no order, and returns the next cursor; 0 begins and ends.
-    /// See [`Table::scan`] for what it promises.
+    /// Visits some members from a cursor on, in no order, and returns the next cursor; 0 begins and ends. See
+    /// [`Table::scan`] for the guarantees.
     pub fn scan(&self, cursor: u64, budget: usize, mut f: impl FnMut(&[u8], f64)) -> u64 {
         self.members
             .scan(cursor, budget, |record| f(record.member(), record.score()))
     }
 
-    /// Shows some members from a position on, each that is there from the first call to the last once; see
+    /// Visits some members from a position on, and each that exists from the first call to the last once; see
     /// [`Table::scan_once`].
     pub fn scan_once(&self, position: u64, budget: usize, mut f: impl FnMut(&[u8], f64)) -> u64 {
         self.members.scan_once(position, budget, |record| {
@@ -280,7 +280,7 @@ impl Ranking {
         })
     }
 
-    /// A copy of the members in a structure of its own.
+    /// Returns a copy of the members in a structure of its own.
     #[must_use]
     pub fn duplicate(&self) -> Self {
         let members = self.range(0, self.len(), Direction::Ascending);
@@ -288,11 +288,11 @@ impl Ranking {
         copy.unwrap_or_else(|| unreachable!("each member is there once"))
     }
 
-    /// Moves what lies in sparse slabs, among some `budget` segments of the table, or some `budget` members and the
-    /// nodes of the index around them, from where the call that returned `position` stopped; returns where this one
-    /// stops, 0 at the end.
+    /// Moves allocations out of sparse slabs, among about `budget` segments of the table, or about `budget` members
+    /// and the nodes of the index around them, from `position` on, where the previous call stopped. Returns where
+    /// this one stops, 0 at the end.
     ///
-    /// The table comes first, whose positions are even; then the members, by their ranks.
+    /// The table comes first, with even positions; then the members, by their ranks.
     pub fn relocate_some(&mut self, position: u64, budget: usize, mover: &mut Mover) -> u64 {
         if position & 1 == 0 {
             return match self.members.relocate_some(position, budget, mover, |_| {}) {
@@ -315,9 +315,9 @@ impl Ranking {
         }
     }
 
-    /// Frees some `budget` members; true while any are left.
+    /// Frees about `budget` members. Returns true while any are left.
     pub fn free_some(&mut self, budget: usize) -> bool {
-        /// What a segment of the table holds, roughly.
+        /// Approximate contents of a segment of the table.
         const SEGMENT: usize = 256;
         if !self.order.is_empty() {
             self.order.free_some(budget);
@@ -341,7 +341,7 @@ fn index_seed(seed: Seed) -> u64 {
     seed.k0 ^ seed.k1.rotate_left(32)
 }
 
-/// Moves records, which both the table and the index name, and nodes of the index.
+/// Moves records, to which both the table and the index refer, and nodes of the index.
 struct MembersAndNodes<'a> {
     members: &'a mut Table<Record>,
     mover: &'a mut Mover,
@@ -358,14 +358,14 @@ impl Movers<Scored> for MembersAndNodes<'_> {
             if !self.mover.must_move(index) {
                 continue;
             }
-            // SAFETY: the index names live records only.
+            // SAFETY: the index contains live records only.
             let member = unsafe { scored.record() }.member();
             let hash = self.members.hash(member);
             let found = self.members.find_by_hash(hash, |record| record.is(*scored));
             if let Some(place) = found {
                 let mut record = self.members.edit(place);
                 let fresh = record.duplicate();
-                // Until the old one is freed at the end of this turn no reader looks at it any more.
+                // The old record is freed at the end of this turn; until then no reader accesses it.
                 *scored = fresh.view().scored();
                 *record = fresh;
             }
@@ -380,7 +380,7 @@ impl Movers<Scored> for MembersAndNodes<'_> {
     }
 }
 
-/// The score of a member that was not there.
+/// The previous score of a member that did not exist.
 const ABSENT: f64 = f64::NAN;
 
 #[cold]
@@ -388,7 +388,7 @@ fn keep(changes: &mut UndoLog, member: &[u8], score: f64) {
     changes.keep(member, score.to_bits(), 0);
 }
 
-/// A walk over a range of members.
+/// An iterator over a range of members.
 pub struct Range<'a> {
     ranking: &'a Ranking,
     items: IndexItems<'a, Scored>,

@@ -1,15 +1,15 @@
-//! One allocation for a member and its score, which a table owns and an index names.
+//! One allocation for a member and its score, owned by a table and referenced by an index.
 //!
 //! ```text
 //! 0         8      12
 //! score f64 | len u32 | member
 //! ```
 //!
-//! The table has the record as a [`Record`], which frees it. The index has it as a [`Scored`]: the
-//! address once more, with a copy of the score, so that an index seldom has to look at records.
+//! The table holds the record as a [`Record`], which frees it. The index holds it as a [`Scored`]: the address once
+//! more, with a copy of the score, so that an index seldom has to read records.
 //!
-//! Invariant, on which the safety of [`Scored`] rests and which [`super::ranking`] keeps: no `Scored`
-//! is compared or looked at once its record has been freed.
+//! Invariant, on which the safety of [`Scored`] relies and which [`super::ranking`] maintains: no `Scored` is
+//! compared or dereferenced once its record has been freed.
 
 #![expect(unsafe_code, reason = "an allocation that two structures share")]
 
@@ -38,7 +38,7 @@ pub(super) struct RecordRef<'a> {
     _borrows: PhantomData<&'a Record>,
 }
 
-/// What an index holds of a record.
+/// An index's reference to a record.
 #[derive(Clone, Copy)]
 pub(super) struct Scored {
     /// The record's score.
@@ -51,12 +51,12 @@ const _: () = assert!(size_of::<Scored>() == 16);
 // SAFETY: a record is plain bytes, owned.
 unsafe impl Send for Record {}
 
-// SAFETY: an address into plain bytes; who looks there keeps the invariant at the head of this file,
-// which says nothing of threads.
+// SAFETY: an address of plain bytes; any access follows the invariant at the head of this file, which is
+// independent of threads.
 unsafe impl Send for Scored {}
 
 impl Record {
-    /// A record of its own.
+    /// Creates a record.
     pub(super) fn new(member: &[u8], score: f64) -> Self {
         assert!(
             member.len() <= u32::MAX as usize,
@@ -67,7 +67,7 @@ impl Record {
         let Some(address) = NonNull::new(unsafe { alloc::alloc(layout) }) else {
             alloc::handle_alloc_error(layout)
         };
-        // SAFETY: all within fresh memory of the layout, which is aligned to 8.
+        // SAFETY: all within new memory of the layout, which is aligned to 8.
         unsafe {
             address.cast::<f64>().write(score);
             address.add(LEN_AT).cast::<u32>().write(member.len() as u32);
@@ -77,7 +77,7 @@ impl Record {
         Self { address }
     }
 
-    /// A copy of the record in fresh memory.
+    /// Returns a copy of the record in new memory.
     pub(super) fn duplicate(&self) -> Self {
         let view = self.view();
         Self::new(view.member(), view.score())
@@ -90,14 +90,14 @@ impl Record {
         }
     }
 
-    /// Gives the member another score. Copies of the old one in an index are the caller's affair.
+    /// Sets the member's score. The caller has to update copies of the old one in an index.
     pub(super) fn set_score(&mut self, score: f64) {
         // SAFETY: every record begins with its score, aligned.
         unsafe { self.address.cast::<f64>().write(score) };
     }
 }
 
-/// The layout of a record. Lengths of 32 bits stay far below what a layout can say.
+/// Returns the layout of a record. Lengths of 32 bits stay far below the limit of a layout.
 fn layout(member_len: usize) -> Layout {
     let size = MEMBER_AT + member_len;
     debug_assert!(Layout::from_size_align(size, 8).is_ok());
@@ -120,14 +120,14 @@ impl<'a> RecordRef<'a> {
     }
 
     pub(super) fn member(self) -> &'a [u8] {
-        // SAFETY: the length says how many bytes follow; no thread changes them while they are borrowed.
+        // SAFETY: the length is the number of following bytes; no thread changes them while they are borrowed.
         unsafe {
             let len = self.address.add(LEN_AT).cast::<u32>().read() as usize;
             slice::from_raw_parts(self.address.add(MEMBER_AT).as_ptr(), len)
         }
     }
 
-    /// What an index is to hold of this record.
+    /// Returns the reference to this record for an index.
     pub(super) fn scored(self) -> Scored {
         Scored {
             score: self.score(),
@@ -135,24 +135,24 @@ impl<'a> RecordRef<'a> {
         }
     }
 
-    /// Whether an index means this record.
+    /// True if an index's reference is to this record.
     pub(super) fn is(self, scored: Scored) -> bool {
         self.address == scored.record
     }
 }
 
 impl Scored {
-    /// The record under another score.
+    /// Returns a reference to the record under another score.
     pub(super) fn with_score(self, score: f64) -> Self {
         Self { score, ..self }
     }
 
-    /// Where the record lies.
+    /// Returns the address of the record.
     pub(super) fn address(self) -> usize {
         self.record.addr().get()
     }
 
-    /// The record.
+    /// Returns the record.
     ///
     /// # Safety
     /// The record is not freed for `'a`, nor given another score.
@@ -170,7 +170,7 @@ impl Item for Scored {
         self.score < other.score
     }
 
-    /// By score, then by member.
+    /// Compares by score, then by member.
     #[inline]
     fn order(&self, other: &Self) -> Ordering {
         match self.score.partial_cmp(&other.score) {
@@ -185,8 +185,7 @@ impl Item for Scored {
     }
 }
 
-// SAFETY: the address of the allocation is the record, and user space lies below 2^48; all reading goes
-// through it.
+// SAFETY: the address of the allocation is the record, and user space lies below 2^48; all reading goes through it.
 unsafe impl Stored for Record {
     type Ref<'a> = RecordRef<'a>;
 

@@ -6,14 +6,14 @@
 //! level 0   head ▶ a ─▶ b ─▶ c ─▶ d ─▶ e ─▶ …           each passes one item
 //! ```
 //!
-//! Nodes and links live in pools of small chunks and name each other by number, four bytes each; what is taken out is
-//! used again. When little of the pools is in use the list is laid out anew, which costs time in proportion to what is
-//! left. A node is a level higher with a chance of one in four. The numbers that decide this follow from a seed which
+//! Nodes and links live in pools of small chunks and refer to each other by number, four bytes each; freed slots
+//! are reused. When little of the pools is in use the list is rebuilt, in time proportional to the remaining items.
+//! A node is a level higher with a probability of one in four. The random numbers for this follow from a seed which
 //! should be secret, so that no client can delete just the high nodes.
 //!
-//! Invariants: the links of level 0 name all nodes in ascending order and `back` the other way; a node
-//! of height h is on the levels below h, whose links name the next nodes that high; `reach` is the
-//! distance in ranks, and for a level's last link the number of items from its origin to the end.
+//! Invariants: the links of level 0 refer to all nodes in ascending order and `back` in the other; a node of height
+//! h is on the levels below h, whose links refer to the next nodes that high; `reach` is the distance in ranks, and
+//! for a level's last link the number of items from its origin to the end.
 
 use std::cmp::Ordering;
 
@@ -22,18 +22,18 @@ use super::{Direction, Item, Movers, Ordered};
 /// Enough for four to the sixteenth items.
 const LEVELS: usize = 16;
 
-/// No node: the head's number among origins of links, the end's among their targets.
+/// No node: the head as the origin of a link, the end as its target.
 const NONE: u32 = u32::MAX;
 
-/// Pools with fewer slots are not worth laying out anew.
+/// Pools with fewer slots are not worth rebuilding.
 const COMPACT_FROM: usize = 1024;
 
 #[derive(Clone, Copy)]
 struct Node<T> {
     item: T,
-    /// The node before; in a free node, the next free one.
+    /// The preceding node; in a free node, the next free one.
     back: u32,
-    /// Where its links are, one a level.
+    /// Position of its links, one per level.
     links: u32,
     height: u8,
 }
@@ -42,7 +42,7 @@ struct Node<T> {
 struct Link {
     /// The next node of the level; in free links, the next free ones of this height.
     to: u32,
-    /// How many ranks further it is.
+    /// Distance to it in ranks.
     reach: u32,
 }
 
@@ -92,30 +92,29 @@ impl<X> Pool<X> {
     }
 }
 
-/// See the head of this file.
+/// A skip list, see the module.
 pub struct SkipList<T> {
     nodes: Pool<Node<T>>,
     links: Pool<Link>,
     head: [Link; LEVELS],
-    /// Levels in use, one at least.
+    /// Number of levels in use, at least one.
     levels: usize,
     tail: u32,
     len: usize,
     free_node: u32,
-    /// By height less one.
+    /// Free links by height less one.
     free_links: [u32; LEVELS],
     draws: u64,
 }
 
-/// Where a way down left each level: the last node before the goal, and its position, which is its rank
-/// plus one.
+/// The way down: for each level the last node before the goal, and its position, which is its rank plus one.
 struct Trail {
     before: [u32; LEVELS],
     position: [usize; LEVELS],
 }
 
 impl<T: Item> SkipList<T> {
-    /// An empty list. `seed` decides the heights.
+    /// Creates an empty list. `seed` determines the heights.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self {
@@ -150,7 +149,7 @@ impl<T: Item> SkipList<T> {
         }
     }
 
-    /// The way to the first item that `before` is false for.
+    /// Returns the way to the first item that does not satisfy `before`.
     #[inline]
     fn descend(&self, mut before: impl FnMut(&T, usize) -> bool) -> Trail {
         let mut trail = Trail {
@@ -173,7 +172,7 @@ impl<T: Item> SkipList<T> {
         trail
     }
 
-    /// The way to an item's place.
+    /// Returns the way to an item's position.
     fn descend_to(&self, item: &T) -> Trail {
         self.descend(|other, _| other.order(item) == Ordering::Less)
     }
@@ -226,14 +225,14 @@ impl<T: Item> SkipList<T> {
         self.free_node = number;
     }
 
-    /// Puts an item where a trail ends.
+    /// Inserts an item at the end of a trail.
     fn insert_at(&mut self, trail: &Trail, item: T) {
         let height = self.draw_height();
         let node = self.new_node(item, height);
         let position = trail.position[0] + 1;
         self.levels = self.levels.max(height);
         for level in 0..self.levels {
-            // Levels that the trail did not know begin at the head, where its zeros say that they do.
+            // Levels unknown to the trail begin at the head, as its zeros indicate.
             let (before, from) = (trail.before[level], trail.position[level]);
             let was_last = self.link(before, level).to == NONE;
             let ends_at = if was_last {
@@ -265,7 +264,7 @@ impl<T: Item> SkipList<T> {
         self.len += 1;
     }
 
-    /// Takes out the node behind where a trail ends.
+    /// Removes the node behind the end of a trail.
     fn remove_at(&mut self, trail: &Trail) -> Option<T> {
         let node = self.link(trail.before[0], 0).to;
         if node == NONE {
@@ -293,7 +292,7 @@ impl<T: Item> SkipList<T> {
         }
         while self.levels > 1 && self.head[self.levels - 1].to == NONE {
             self.levels -= 1;
-            // An unused level has no reach; the node that comes to use it counts from scratch.
+            // An unused level has no reach; a node that reaches it later counts from scratch.
             self.head[self.levels] = END;
         }
         let item = self.nodes.get(node).item;
@@ -302,7 +301,7 @@ impl<T: Item> SkipList<T> {
         Some(item)
     }
 
-    /// Gives memory back when little of the pools is in use.
+    /// Frees memory when little of the pools is in use.
     fn compact(&mut self) {
         let slots = self.nodes.len();
         if self.len == 0 {
@@ -328,7 +327,7 @@ impl<T: Item> SkipList<T> {
         *self = fresh;
     }
 
-    /// The node with this rank.
+    /// Returns the node at this rank.
     fn node_at(&self, rank: usize) -> u32 {
         if rank >= self.len {
             return NONE;
@@ -424,7 +423,7 @@ impl<T: Item> Ordered<T> for SkipList<T> {
         self.compact();
     }
 
-    /// The nodes lie in chunks that are larger than what the allocator packs into slabs, and stay.
+    /// The nodes are in chunks that are larger than the allocator's slab allocations, and stay.
     fn relocate_from(&mut self, rank: usize, movers: &mut impl Movers<T>) -> usize {
         let node = self.node_at(rank);
         if rank >= self.len || node == NONE {
@@ -482,7 +481,7 @@ impl<T: Item> Ordered<T> for SkipList<T> {
     }
 }
 
-/// A walk over some ranks of a skip list.
+/// An iterator over some ranks of a skip list.
 pub struct SkipItems<'a, T: Item> {
     list: &'a SkipList<T>,
     next: u32,

@@ -1,4 +1,4 @@
-//! Both indexes against a set of the standard library and against each other; the ranking against maps.
+//! Both indexes compared with a set of the standard library and with each other; the ranking with maps.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,13 +17,13 @@ impl Item for u32 {
         self.cmp(other)
     }
 
-    /// Items look alike in groups, so that full comparisons matter too.
+    /// Groups of items look alike, so that full comparisons matter too.
     fn is_surely_before(&self, other: &Self) -> bool {
         self / 5 < other / 5
     }
 }
 
-/// What a sequence of operations does.
+/// An operation of a sequence.
 #[derive(Clone, Debug)]
 enum Step {
     Insert(u32),
@@ -180,7 +180,7 @@ proptest! {
     }
 }
 
-/// Scores that compare as numbers do.
+/// Returns the members ordered by score as numbers, then by name.
 fn model_order(model: &BTreeMap<Vec<u8>, f64>) -> Vec<(Vec<u8>, f64)> {
     let mut order: Vec<_> = model.iter().map(|(m, s)| (m.clone(), *s)).collect();
     order.sort_by(|one, two| one.1.partial_cmp(&two.1).unwrap().then(one.0.cmp(&two.0)));
@@ -275,7 +275,7 @@ fn ascending_insertions_leave_nodes_full() {
         tree.insert(item);
     }
     tree.check_invariants();
-    // One call takes what is left of one leaf.
+    // One call takes the rest of one leaf.
     let mut leaves = 0;
     while !tree.is_empty() {
         tree.take_some(0, usize::MAX, &mut Vec::new());
@@ -333,7 +333,8 @@ fn a_member_of_sixteen_bytes_takes_at_most_eighty() {
     }
     let bytes = crate::alloc::account::thread_bytes() - before;
     let each = bytes as f64 / MEMBERS as f64;
-    // Nothing is counted where the tests run without the counting allocator. A few members do not fill what they need.
+    // Nothing is counted where the tests run without the counting allocator. A few members do not amortize the
+    // overhead.
     assert!(cfg!(miri) || each <= 80.0, "{each:.1} bytes each");
 }
 
@@ -354,7 +355,7 @@ fn a_ranking_of_which_everything_moves_is_what_it_was() {
         loop {
             position = ranking.relocate_some(position, each, &mut mover);
             slices += 1;
-            // Between two slices anything may happen.
+            // Anything may happen between two slices.
             let member = format!("member:{}", slices * 31 % count).into_bytes();
             if let Some(place) = ranking.find(ranking.hash(&member), &member) {
                 if slices % 2 == 0 {
@@ -447,6 +448,6 @@ fn members_and_nodes_leave_sparse_slabs() {
     }
     kept.check_invariants();
     assert_eq!(kept.len(), MEMBERS);
-    // How many there are to move depends on what else the allocator serves meanwhile.
+    // The number to move depends on what else the allocator serves meanwhile.
     assert!(mover.moved > 1_000, "{}", mover.moved);
 }

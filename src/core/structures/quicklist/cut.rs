@@ -1,4 +1,4 @@
-//! What a quicklist was at one moment, the cut, shown node by node while the list goes on changing.
+//! The state of a quicklist at one moment, the cut, delivered node by node while the list continues to change.
 //!
 //! ```text
 //! the row now      [n][a][b][x][y][e][f]
@@ -6,13 +6,13 @@
 //! at the cut       [a][b][c][d][e][f]
 //! ```
 //!
-//! Runs cover the row from front to back, and what was between. Who is about to change nodes says so: those that are
-//! still as they were at the cut are kept, as copies or, where they leave the row, themselves. What was shown counts as
-//! new, so that nothing is kept of it. Between two runs of the same there is at most one of what is gone, and behind it
-//! one of what is new.
+//! Runs cover the row from front to back, and what was between. Changes of nodes are announced here: nodes that are
+//! still unchanged since the cut are kept, as copies or, if they leave the row, themselves. Nodes already shown
+//! count as new, so that nothing is kept of them. Between two `Same` runs there is at most one `Gone` run, followed
+//! by at most one `New` run.
 //!
-//! Copies are charged to no account (see [`account::apart`]). A node that left the row is charged where it was until it
-//! was shown.
+//! Copies are charged to no account (see [`account::apart`]). A node that left the row stays charged to its account
+//! until it was shown.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -23,11 +23,11 @@ use super::{NodeView, Quicklist};
 use crate::alloc::account;
 
 enum Run {
-    /// As many nodes of the row, as they were.
+    /// Number of nodes of the row that are unchanged.
     Same(usize),
-    /// As many nodes that were not there, or were shown.
+    /// Number of nodes of the row that are new, or were shown.
     New(usize),
-    /// Nodes that are in the row no more, or changed there.
+    /// Nodes that left the row, or changed there.
     Gone(VecDeque<Gone>),
 }
 
@@ -37,7 +37,7 @@ enum Gone {
 }
 
 impl Run {
-    /// Nodes of the row that it covers.
+    /// Returns the number of nodes of the row that it covers.
     fn len(&self) -> usize {
         match self {
             Run::Same(count) | Run::New(count) => *count,
@@ -50,16 +50,16 @@ impl Run {
     }
 }
 
-/// See the module.
+/// A cut in progress, see the module.
 pub(super) struct Cut {
     runs: VecDeque<Run>,
-    /// Nodes of the row that the runs cover.
+    /// Number of nodes of the row covered by the runs.
     covered: usize,
-    /// The run of what is new that the last change may have made longer or shorter.
+    /// The `New` run whose length the last change may have altered.
     open: usize,
-    /// Nothing is shown any more.
+    /// True if nothing is shown any more.
     is_forgotten: bool,
-    /// Bytes of nodes that were copied.
+    /// Bytes of copied nodes.
     copied_bytes: usize,
 }
 
@@ -79,7 +79,7 @@ impl Cut {
         }
     }
 
-    /// The last change made the row so long.
+    /// Adjusts the runs to the length of the row after the last change.
     fn settle(&mut self, nodes: usize) {
         if nodes == self.covered {
             return;
@@ -91,8 +91,8 @@ impl Cut {
         self.covered = nodes;
     }
 
-    /// Keeps nodes that are about to change, to go, or to be followed by new ones. Those in `leaving` go, and may be
-    /// taken.
+    /// Keeps nodes that are about to be changed, removed, or followed by new ones. Those in `leaving` are removed,
+    /// and may be taken.
     fn touch(&mut self, row: &mut VecDeque<Node>, nodes: Range<usize>, leaving: Range<usize>) {
         if self.is_forgotten {
             return;
@@ -131,7 +131,7 @@ impl Cut {
         self.open = self.join(first);
     }
 
-    /// Whether these nodes are new already; then a change of them is expected.
+    /// True if these nodes are new already; then a change of them is expected.
     fn is_new(&mut self, nodes: &Range<usize>) -> bool {
         if nodes.start == 0 {
             let at = self.leading();
@@ -150,12 +150,12 @@ impl Cut {
         false
     }
 
-    /// The first run that covers nodes of the row, unless they are the same.
+    /// Returns the index of the first run that covers nodes of the row, unless it is a `Same` run.
     fn leading(&self) -> usize {
         usize::from(matches!(self.runs.front(), Some(Run::Gone(_))))
     }
 
-    /// Parts the run that reaches over a number of nodes; the run that begins there.
+    /// Splits the run across the position `nodes`. Returns the run that begins there.
     fn split(&mut self, nodes: usize) -> usize {
         let (mut index, mut before);
         if nodes <= self.covered / 2 {
@@ -189,7 +189,7 @@ impl Cut {
         index + 1
     }
 
-    /// Makes what lies around a run, between two of the same, at most two runs; the one of what is new.
+    /// Merges the runs around a run, between two `Same` ones, into at most two. Returns the `New` one.
     fn join(&mut self, at: usize) -> usize {
         let (mut first, mut end) = (at, at);
         while first > 0 && !self.runs[first - 1].is_same() {
@@ -218,7 +218,7 @@ impl Cut {
         first
     }
 
-    /// What is shown next: a node that is kept, or one of the row; nothing at the end.
+    /// Returns the next item to show: a kept node, or one of the row; None at the end.
     fn next(&mut self, nodes: usize) -> Option<Next> {
         self.settle(nodes);
         if let Some(Run::Gone(kept)) = self.runs.front_mut() {
@@ -230,7 +230,7 @@ impl Cut {
                 }
             }
         }
-        // What was shown lies in front, as new.
+        // Nodes already shown are at the front, as new.
         let Some(Run::New(shown)) = self.runs.front() else {
             self.runs.push_front(Run::New(0));
             self.open += 1;
@@ -274,24 +274,24 @@ fn view(node: &Node) -> NodeView<'_> {
 }
 
 impl Quicklist {
-    /// The nodes from front to back.
+    /// Returns the nodes from front to back.
     pub fn nodes(&self) -> impl ExactSizeIterator<Item = NodeView<'_>> {
         self.nodes.iter().map(view)
     }
 
-    /// What it is now is to be shown by [`Quicklist::show_cut`], whatever becomes of it.
+    /// Makes a cut: [`Quicklist::show_cut`] will show the current state, regardless of later changes.
     pub fn begin_cut(&mut self) {
         self.cut = Some(account::apart(|| Box::new(Cut::of(self.nodes.len()))));
     }
 
-    /// Whether something of what it was has not been shown yet.
+    /// True if a part of the cut has not been shown yet.
     #[must_use]
     pub fn is_cut(&self) -> bool {
         self.cut.is_some()
     }
 
-    /// Shows nodes as they were at the cut, with how many elements each has, until they have so many bytes together;
-    /// true while more are left.
+    /// Shows nodes in their state at the cut, with the number of elements of each, until they reach `bytes_max`
+    /// bytes in total. Returns true while more are left.
     pub fn show_cut(
         &mut self,
         bytes_max: usize,
@@ -321,13 +321,13 @@ impl Quicklist {
         true
     }
 
-    /// Bytes of nodes that were copied since this was asked last.
+    /// Returns the bytes of nodes copied since the last call.
     pub fn take_copied(&mut self) -> usize {
         let cut = self.cut.as_deref_mut();
         cut.map_or(0, |cut| std::mem::take(&mut cut.copied_bytes))
     }
 
-    /// Forgets the cut, and some `budget` nodes that were kept for it; true while more are left.
+    /// Drops the cut, and about `budget` nodes that were kept for it. Returns true while more are left.
     pub fn forget_cut(&mut self, budget: usize) -> bool {
         let Some(cut) = &mut self.cut else {
             return false;
@@ -352,7 +352,7 @@ impl Quicklist {
         !is_empty
     }
 
-    /// Nodes in this range are about to change, to go, or to be followed by new ones; no others are.
+    /// Announces that nodes in this range, and no others, will be changed, removed, or followed by new ones.
     #[inline]
     pub(super) fn touch(&mut self, nodes: Range<usize>) {
         if self.cut.is_some() {
@@ -360,7 +360,8 @@ impl Quicklist {
         }
     }
 
-    /// Nodes in a range are about to change; of those in `leaving`, which go, only the counts are asked from now on.
+    /// Announces a change of nodes in a range; of those in `leaving`, which are removed, only the counts are used
+    /// from now on.
     #[cold]
     #[inline(never)]
     pub(super) fn touch_cut(&mut self, nodes: Range<usize>, leaving: Range<usize>) {

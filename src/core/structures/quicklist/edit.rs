@@ -1,7 +1,7 @@
-//! What changes a quicklist: its ends, its middle, and what keeps its nodes full and compressed.
+//! Changes of a quicklist: at its ends, in its middle, and keeping its nodes full and compressed.
 //!
-//! A change in the middle takes one node to work on. An element that does not fit goes to the near end of a neighbour,
-//! or the node is cut in two there; afterwards small neighbours become one node again.
+//! A change in the middle edits one node. An element that does not fit goes to the near end of a neighbor, or the
+//! node is split there; afterwards small neighbors are merged again.
 
 use std::ops::Range;
 
@@ -12,11 +12,11 @@ use crate::structures::block::{Block, Content, LONG_BYTES_MIN};
 use crate::structures::item::Item;
 use crate::structures::listpack::{Listpack, encoded_len};
 
-/// Room of a new node at an end, as a share of the one before it: half of that again at each step would be slow, all
-/// of it at once would be much for short lists.
+/// Capacity of a new node at an end, as a fraction of the preceding node: growing by half of that at each step
+/// would be slow, all of it at once would be much for short lists.
 const FIRST_ROOM_SHARE: usize = 8;
 
-/// Nodes below which their row is not made smaller.
+/// Length up to which the row of nodes is not shrunk.
 const NODES_KEPT: usize = 32;
 
 impl Quicklist {
@@ -25,7 +25,7 @@ impl Quicklist {
     pub fn push(&mut self, end: End, element: &[u8]) {
         let limits = self.limits;
         if self.cut.is_some() {
-            // Those within are few, and a node that is left as it is does no harm.
+            // At most one node is announced, and announcing one that then stays unchanged does no harm.
             self.touch(self.end_node(end));
         }
         if let Some(node) = self.end_mut(end)
@@ -42,7 +42,7 @@ impl Quicklist {
         }
     }
 
-    /// Adds an element at an end, which may be kept as the block that it came in.
+    /// Adds an element at an end, keeping its block if it came in one.
     pub fn push_content(&mut self, end: End, element: Content<'_>) {
         match element.block() {
             Some(block) if self.push_block(end, block) => {}
@@ -50,7 +50,7 @@ impl Quicklist {
         }
     }
 
-    /// Adds an element at an end that others share, if it is to have a node for itself; else does nothing.
+    /// Adds a shared element at an end, if it is to have a node for itself; else does nothing.
     fn push_block(&mut self, end: End, element: &Block) -> bool {
         let is_plain = element.len() >= LONG_BYTES_MIN && self.limits.is_plain(element.len());
         if is_plain {
@@ -118,7 +118,7 @@ impl Quicklist {
         self.compress_borders(1);
     }
 
-    /// Takes the element at an end out.
+    /// Removes the element at an end.
     #[inline]
     pub fn pop<R>(&mut self, end: End, take: impl FnOnce(Item<'_>) -> R) -> Option<R> {
         if self.changes.is_some() {
@@ -140,7 +140,7 @@ impl Quicklist {
         Some(result)
     }
 
-    /// Writes down the element at an end, which is about to go.
+    /// Records the element at an end, which is about to be removed.
     #[cold]
     fn keep_end(&mut self, end: End) {
         let at = match end {
@@ -164,7 +164,7 @@ impl Quicklist {
         self.keep_window(at..at + 1);
     }
 
-    /// Puts an element in front of the one with this number, or behind all if it is their count.
+    /// Inserts an element in front of the one at an index, or behind all if it is their count.
     pub fn insert<'v>(&mut self, index: usize, element: impl Into<Content<'v>>) {
         let element: Content<'_> = element.into();
         if index == 0 {
@@ -188,7 +188,7 @@ impl Quicklist {
         }
     }
 
-    /// Puts an element into a node of its own, between two nodes or the halves of one.
+    /// Inserts an element in a node of its own, between two nodes or the halves of one.
     fn insert_node(&mut self, mut at: usize, offset: usize, element: Content<'_>) {
         if offset > 0 {
             let second = self.change(at, |node| node.split(offset));
@@ -207,7 +207,7 @@ impl Quicklist {
         self.merge_around(at);
     }
 
-    /// Makes the element with this number another one; false if there is none.
+    /// Replaces the element at an index. Returns false if there is none.
     pub fn set<'v>(&mut self, index: usize, element: impl Into<Content<'v>>) -> bool {
         let element: Content<'_> = element.into();
         let Some((at, offset)) = self.locate(index) else {
@@ -230,7 +230,7 @@ impl Quicklist {
         true
     }
 
-    /// Whether a node stays within the limits with another element in the place of one of its elements.
+    /// True if a node stays within the limits when one of its elements is replaced by another.
     fn may_replace(&self, at: usize, offset: usize, element: &[u8]) -> bool {
         let node = &self.nodes[at];
         let replaced = node.with_pack(|pack| {
@@ -238,14 +238,14 @@ impl Quicklist {
                 .map_or(0, |at| pack.get(at).encoded_len())
         });
         let len = encoded_len(element);
-        // What needs no more room may stay even in a node that is too full.
+        // An element that is not longer may stay even in a node that is too full.
         len <= replaced
             || self
                 .limits
                 .allow(node.len_bytes() - replaced + len, node.count())
     }
 
-    /// Takes elements out, from one number on.
+    /// Removes elements, from an index on.
     pub fn remove_range(&mut self, first: usize, count: usize) {
         let count = count.min(self.count.saturating_sub(first));
         if count == 0 {
@@ -294,13 +294,13 @@ impl Quicklist {
         if whole.start < whole.end {
             self.drop_nodes(whole);
         }
-        // What was taken out of the middle may have left two small nodes side by side.
+        // A removal from the middle may have left two small nodes side by side.
         if is_merged {
             self.merge_around(first_node.min(self.nodes.len().saturating_sub(1)));
         }
     }
 
-    /// Takes out elements that equal this, at most so many, the first ones from an end; says how many.
+    /// Removes elements that equal this, at most `count_max`, the first ones from an end. Returns their number.
     pub fn remove_equal(&mut self, element: &[u8], from: End, count_max: usize) -> usize {
         let wanted = Wanted::new(element);
         let mut removed = 0;
@@ -342,7 +342,7 @@ impl Quicklist {
         removed
     }
 
-    /// The range of the node at an end.
+    /// Returns the range of the node at an end.
     pub(super) fn end_node(&self, end: End) -> Range<usize> {
         let count = self.nodes.len();
         match end {
@@ -377,7 +377,7 @@ impl Quicklist {
         self.decompress_ends();
     }
 
-    /// Makes small nodes side by side one, at and near a node.
+    /// Merges small adjacent nodes, at and near a node.
     fn merge_around(&mut self, at: usize) {
         let mut at = at;
         for _ in 0..2 {
@@ -395,7 +395,7 @@ impl Quicklist {
         self.settle(at);
     }
 
-    /// Makes a node and the one before it one, if that is within the limits.
+    /// Merges a node with the preceding one, if that is within the limits.
     fn try_merge(&mut self, at: usize) -> bool {
         if at == 0 || at >= self.nodes.len() || !self.may_merge(at) {
             return false;
@@ -418,8 +418,8 @@ impl Quicklist {
             )
     }
 
-    /// After elements were taken out of nodes in a range: drops those that are empty, so many, and makes small ones
-    /// side by side one.
+    /// Cleans up after removals from nodes in a range: drops the `emptied` empty ones, and merges small adjacent
+    /// ones.
     fn tidy(&mut self, changed: Range<usize>, emptied: usize) {
         let touched = changed.start.saturating_sub(1)..(changed.end + 1).min(self.nodes.len());
         if emptied > 0 {
@@ -442,7 +442,7 @@ impl Quicklist {
         self.compress_all();
     }
 
-    /// Sees to it that exactly the nodes near the ends are not compressed.
+    /// Ensures that exactly the nodes near the ends are not compressed.
     pub(super) fn compress_all(&mut self) {
         if self.limits.compress_depth == 0 {
             return;
@@ -453,7 +453,7 @@ impl Quicklist {
         self.decompress_ends();
     }
 
-    /// After nodes came or went at and beside this one.
+    /// Updates compression after nodes were added or removed at and beside this one.
     fn settle(&mut self, at: usize) {
         if self.limits.compress_depth == 0 {
             return;
@@ -461,12 +461,12 @@ impl Quicklist {
         for at in at.saturating_sub(1)..(at + 3).min(self.nodes.len()) {
             self.compress_if_inner(at);
         }
-        // The halves of a node that was cut in two, and what came between them.
+        // The halves of a split node, and the nodes between them.
         self.compress_borders(2);
         self.decompress_ends();
     }
 
-    /// The nodes that so many new ones may have pushed from the ends into the middle.
+    /// Compresses the nodes that `added` new ones may have pushed from the ends into the middle.
     fn compress_borders(&mut self, added: usize) {
         let depth = self.limits.compress_depth as usize;
         if depth == 0 || self.nodes.len() <= depth {
@@ -496,7 +496,7 @@ impl Quicklist {
     }
 }
 
-/// The nodes that may change with those of a range, because small ones side by side become one.
+/// Returns the nodes that may change with those of a range, because small adjacent ones are merged.
 fn around(nodes: Range<usize>) -> Range<usize> {
     nodes.start.saturating_sub(3)..nodes.end + 3
 }

@@ -1,18 +1,19 @@
-//! A list of byte strings, long or short: a row of nodes, each of which listpacks many elements into a few KiB.
+//! A list of byte strings, long or short: a row of nodes, each of which packs many elements into a few KiB.
 //!
 //! ```text
 //!          front                                                   back
 //! nodes    [a b c …]   [lzf of d e f …]   [one large element]   [… y z]
 //! ```
 //!
-//! Adding and taking at either end costs the same wherever the list is long; the middle is reached from the nearer end
-//! by the counts of the nodes, which lie side by side. How much a node may hold and how many nodes at either end stay
-//! uncompressed is fixed when the list is made. An element too large to be packed with others has a node for itself.
+//! Adding and removing at either end costs the same however long the list is; the middle is reached from the nearer
+//! end by the counts of the nodes, which are contiguous. The capacity of a node and the number of uncompressed
+//! nodes at either end are fixed when the list is made. An element too large to be packed with others has a node
+//! for itself.
 //!
-//! Invariants: no node is empty; a node is within the limits unless it holds one element only or came from elsewhere;
-//! nodes near the ends, as many as `compress_depth` says, are not compressed, and the others are as far as it is worth
-//! it; only the nodes at the ends have more memory than their size class asks for. It knows nothing of what elements
-//! mean.
+//! Invariants: no node is empty; a node is within the limits unless it holds one element only or came from
+//! elsewhere; nodes near the ends, as many as `compress_depth`, are not compressed, and the others are as far as it
+//! is worth it; only the nodes at the ends have more memory than their size class requires. Independent of the
+//! meaning of elements.
 
 mod cut;
 mod edit;
@@ -37,34 +38,34 @@ use node::Node;
 /// An end of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// Where the first element is.
+    /// The end with the first element.
     Front,
-    /// Where the last element is.
+    /// The end with the last element.
     Back,
 }
 
-/// How large nodes may become and which are compressed.
+/// The limits of nodes, and the compression depth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Elements in a node if positive; -1 to -5 for nodes of 4, 8, 16, 32 and 64 KiB.
+    /// Maximum elements of a node if positive; -1 to -5 for nodes of 4, 8, 16, 32 and 64 KiB.
     pub fill: i32,
-    /// Nodes at either end that are not compressed; none is if this is 0.
+    /// Number of nodes at either end that are not compressed; 0 disables compression.
     pub compress_depth: u32,
-    /// Elements from this length on have a node for themselves even if they would fit.
+    /// Elements of at least this length have a node for themselves even if they would fit.
     pub plain_bytes_min: u32,
 }
 
-/// The most bytes in a node that is limited by its elements.
+/// Maximum bytes of a node that is limited by its elements.
 const COUNTED_BYTES_MAX: usize = 8192;
 
-/// The most that an element takes beyond its bytes, but for very long ones.
+/// Maximum overhead of an element, except for very long ones.
 const ELEMENT_BYTES_MORE: usize = 8;
 
 /// Header and end of a listpack.
 const PACK_BYTES_MIN: usize = 7;
 
 impl Limits {
-    /// The most bytes and the most elements of a node, half of either or the whole.
+    /// Returns the maximum bytes and elements of a node, divided by `share`.
     fn most(&self, share: usize) -> (usize, usize) {
         match self.fill {
             0.. => (usize::MAX, self.fill.max(1) as usize / share),
@@ -75,7 +76,7 @@ impl Limits {
         }
     }
 
-    /// Whether a listpack of so many bytes and elements may be a node, or a list of its own.
+    /// True if a listpack of this size may be a node, or a list of its own.
     #[inline]
     pub fn allow(&self, bytes: usize, count: usize) -> bool {
         let (bytes_max, count_max) = self.most(1);
@@ -88,21 +89,21 @@ impl Limits {
             && count <= count_max
     }
 
-    /// Whether it is so small that a list had better be a single listpack again: half of what [`Limits::allow`] allows,
-    /// lest a list that stays near the limit is made anew over and over.
+    /// True if it is so small that a list should become a single listpack again: half of the limit of
+    /// [`Limits::allow`], so that a list that stays near the limit is not converted repeatedly.
     pub fn are_far(&self, bytes: usize, count: usize) -> bool {
         let (bytes_max, count_max) = self.most(2);
         bytes <= bytes_max && count <= count_max
     }
 
-    /// Whether an element must have a node for itself.
+    /// True if an element must have a node for itself.
     #[inline]
     fn is_plain(&self, len: usize) -> bool {
         len >= self.plain_bytes_min as usize
             || !self.allow(PACK_BYTES_MIN + len + ELEMENT_BYTES_MORE, 1)
     }
 
-    /// Whether a node can take one more element.
+    /// True if a node can take one more element.
     #[inline]
     fn take(&self, node: &Node, len: usize) -> bool {
         !node.is_plain()
@@ -113,7 +114,7 @@ impl Limits {
     }
 }
 
-/// What is looked for; an element may hold it as a number.
+/// A searched element, which may be stored as a number.
 struct Wanted<'a> {
     bytes: &'a [u8],
     integer: Option<i64>,
@@ -133,7 +134,7 @@ impl<'a> Wanted<'a> {
     }
 }
 
-/// A node as others may see it.
+/// A node as visible to others.
 pub enum NodeView<'a> {
     /// A listpack.
     Packed(Cow<'a, [u8]>),
@@ -141,19 +142,19 @@ pub enum NodeView<'a> {
     Plain(Item<'a>),
 }
 
-/// See the module.
+/// A list, see the module.
 pub struct Quicklist {
     nodes: VecDeque<Node>,
     count: usize,
     limits: Limits,
-    /// What undoes its changes, while somebody wants to know.
+    /// Undo log, while changes are recorded.
     changes: Option<UndoLog>,
-    /// What it was at a moment of which not all was shown yet.
+    /// The state at a cut that was not completely shown yet.
     cut: Option<Box<Cut>>,
 }
 
 impl Quicklist {
-    /// An empty list.
+    /// Creates an empty list.
     #[must_use]
     pub fn new(limits: Limits) -> Quicklist {
         Quicklist {
@@ -165,21 +166,21 @@ impl Quicklist {
         }
     }
 
-    /// Elements.
+    /// Returns the number of elements.
     #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether there is no element.
+    /// True if there is no element.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Moves nodes out of sparse slabs, among some `budget` of them from the node `first` on; returns the node to go on
-    /// with, 0 at the end.
+    /// Moves nodes out of sparse slabs, among about `budget` of them from the node `first` on. Returns the node to
+    /// continue with, 0 at the end.
     pub fn relocate_nodes(&mut self, first: usize, budget: usize, mover: &mut Mover) -> usize {
         let end = first
             .saturating_add(budget.clamp(1, 256))
@@ -198,13 +199,13 @@ impl Quicklist {
         if end < self.nodes.len() { end } else { 0 }
     }
 
-    /// What it was made with.
+    /// Returns the limits that it was made with.
     #[must_use]
     pub fn limits(&self) -> Limits {
         self.limits
     }
 
-    /// The listpack of a list that is a single one.
+    /// Returns the listpack of a list with a single packed node.
     #[must_use]
     pub fn single_listpack(&self) -> Option<Listpack<'_>> {
         match self.nodes.len() {
@@ -213,13 +214,13 @@ impl Quicklist {
         }
     }
 
-    /// Bytes of all listpacks and large elements, as if nothing were compressed.
+    /// Returns the bytes of all listpacks and large elements, as if nothing were compressed.
     #[must_use]
     pub fn uncompressed_bytes(&self) -> usize {
         self.nodes.iter().map(Node::len_bytes).sum()
     }
 
-    /// The element with a number.
+    /// Reads the element at an index.
     pub fn get<R>(&self, index: usize, read: impl FnOnce(Item<'_>) -> R) -> Option<R> {
         let (at, offset) = self.locate(index)?;
         let node = &self.nodes[at];
@@ -232,7 +233,7 @@ impl Quicklist {
         })
     }
 
-    /// Visits elements from an end towards the other, without the first `skipped`, until told to stop.
+    /// Visits elements from one end towards the other, without the first `skipped`, until told to stop.
     pub fn walk<B>(
         &self,
         from: End,
@@ -262,7 +263,7 @@ impl Quicklist {
         }
     }
 
-    /// The number of the first element, from the front, that equals this.
+    /// Returns the index of the first element, from the front, that equals this.
     #[must_use]
     pub fn position(&self, element: &[u8]) -> Option<usize> {
         let wanted = Wanted::new(element);
@@ -277,7 +278,7 @@ impl Quicklist {
         found.is_break().then_some(index)
     }
 
-    /// A copy that shares nothing with it.
+    /// Returns a copy that shares nothing with the original.
     #[must_use]
     pub fn duplicate(&self) -> Quicklist {
         Quicklist {
@@ -289,7 +290,7 @@ impl Quicklist {
         }
     }
 
-    /// Fetches into the cache what a command at one end reads first.
+    /// Prefetches the memory that a command at one end reads first.
     pub fn prefetch(&self, end: End) {
         let node = match end {
             End::Front => self.nodes.front(),
@@ -300,7 +301,7 @@ impl Quicklist {
         }
     }
 
-    /// Frees some nodes, of `budget` elements or a little more; true while some are left.
+    /// Frees some nodes, of about `budget` elements. Returns true while some are left.
     pub fn free_some(&mut self, budget: usize) -> bool {
         let mut freed = 0;
         while freed < budget {
@@ -313,7 +314,7 @@ impl Quicklist {
         !self.nodes.is_empty()
     }
 
-    /// The node of an element and its number there.
+    /// Returns the node of an element and its index there.
     fn locate(&self, index: usize) -> Option<(usize, usize)> {
         if index >= self.count {
             return None;

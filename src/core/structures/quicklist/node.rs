@@ -1,14 +1,14 @@
-//! One node of a quicklist: packed elements, packed elements compressed, or one large element as it is.
+//! One node of a quicklist: packed elements, compressed packed elements, or one large element.
 //!
 //! ```text
-//! packed      [room][listpack][room]     start and end say where the listpack lies
-//! compressed  [lzf]                  end is the length of the listpack when it is not compressed
+//! packed      [free][listpack][free]     start and end delimit the listpack
+//! compressed  [lzf]                  end is the uncompressed length of the listpack
 //! plain       [element], which is a block of its own if it is long, so that replies share it
 //! ```
 //!
-//! A listpack is one contiguous piece with a header in front, so adding at its front would move everything behind it.
-//! With room on both sides only the few bytes of the header move, and either end costs the same. The room is kept where
-//! the last element came in, and [`Node::seal`] gives it back. It knows nothing of its neighbours.
+//! A listpack is contiguous with a header in front, so adding at its front would move everything behind it. With
+//! free space on both sides only the few bytes of the header move, and either end costs the same. The space is kept
+//! on the side of the last insertion, and [`Node::seal`] frees it. A node is independent of its neighbors.
 
 use crate::alloc::account::size_class;
 use std::ops::{Deref, DerefMut};
@@ -22,7 +22,7 @@ use crate::structures::splice::Splice;
 
 use super::End;
 
-/// See the module.
+/// A node, see the module.
 pub(super) struct Node {
     memory: Memory,
     start: u32,
@@ -33,15 +33,15 @@ pub(super) struct Node {
 
 const _: () = assert!(size_of::<Node>() == 32);
 
-/// Where the bytes of a node lie.
+/// The memory of a node's bytes.
 enum Memory {
     Own(Box<[u8]>),
-    /// Of a plain node only.
+    /// For a plain node only.
     Long(Kept),
 }
 
 impl Memory {
-    /// One element: as the block that it came in if it is long and came in one, else copied.
+    /// Creates the memory of one element: its block if it is long and came in one, else a copy.
     fn plain(element: Content<'_>) -> Memory {
         match element.len() >= LONG_BYTES_MIN {
             true => Memory::Long(Kept::new(element)),
@@ -79,13 +79,13 @@ enum Form {
     Plain,
 }
 
-/// Listpacks shorter than this are not worth compressing.
+/// Minimum length of listpacks that are compressed.
 const COMPRESSED_FROM_BYTES: usize = 48;
-/// Nor is it worth it if it saves less than this.
+/// Minimum bytes saved by compression.
 const COMPRESSION_SAVES_BYTES_MIN: usize = 8;
 
 impl Node {
-    /// No elements yet; the room is where they are expected to come in.
+    /// Creates a node without elements; the free space is on the side where insertions are expected.
     pub(super) fn empty(end: End, room_bytes: usize) -> Node {
         let capacity = size_class(listpack::EMPTY.len() + room_bytes);
         let mut memory = zeros(capacity);
@@ -103,7 +103,7 @@ impl Node {
         }
     }
 
-    /// A copy of a listpack.
+    /// Creates a node with a copy of a listpack.
     pub(super) fn packed(pack: Listpack<'_>) -> Node {
         let bytes = pack.bytes();
         let mut memory = zeros(size_class(bytes.len()));
@@ -117,7 +117,7 @@ impl Node {
         }
     }
 
-    /// One large element.
+    /// Creates a node with one large element.
     pub(super) fn plain(element: Content<'_>) -> Node {
         Node {
             memory: Memory::plain(element),
@@ -128,7 +128,7 @@ impl Node {
         }
     }
 
-    /// Fetches one end of what it holds into the cache.
+    /// Prefetches one end of its contents.
     pub(super) fn prefetch(&self, end: End) {
         let bytes = &self.memory[..(self.end as usize).min(self.memory.len())];
         match end {
@@ -137,12 +137,13 @@ impl Node {
         }
     }
 
-    /// Where its memory is.
+    /// Returns the address of its memory.
     pub(super) fn address(&self) -> usize {
         self.memory.as_ptr().addr()
     }
 
-    /// What it consists of: the bytes of its listpack, compressed or not, or of its one element; its counts; its form.
+    /// Returns its parts: the bytes of its listpack, compressed or not, or of its one element; its counts; its
+    /// form.
     pub(super) fn parts(&self) -> (&[u8], u64, u8) {
         let (bytes, len) = match self.form {
             Form::Packed => (self.bytes(), 0),
@@ -153,7 +154,7 @@ impl Node {
         (bytes, counts, self.form as u8)
     }
 
-    /// A node of such parts.
+    /// Creates a node from such parts.
     pub(super) fn of_parts(bytes: &[u8], counts: u64, form: u8) -> Node {
         let (form, room, end) = match form {
             0 => (Form::Packed, size_class(bytes.len()), bytes.len() as u32),
@@ -177,21 +178,21 @@ impl Node {
         }
     }
 
-    /// Moves into fresh memory.
+    /// Moves to newly allocated memory.
     pub(super) fn relocate(&mut self) {
-        // Long elements lie in no slab.
+        // Long elements are not in slabs.
         if let Memory::Own(bytes) = &mut self.memory {
             *bytes = bytes.clone();
         }
     }
 
-    /// Elements.
+    /// Returns the number of elements.
     #[inline]
     pub(super) fn count(&self) -> usize {
         self.count as usize
     }
 
-    /// Length of the listpack, compressed or not, or of the one element.
+    /// Returns the uncompressed length of the listpack, or the length of the one element.
     #[inline]
     pub(super) fn len_bytes(&self) -> usize {
         match self.form {
@@ -201,19 +202,19 @@ impl Node {
         }
     }
 
-    /// Whether it is one element as it is.
+    /// True if it is one unpacked element.
     #[inline]
     pub(super) fn is_plain(&self) -> bool {
         self.form == Form::Plain
     }
 
-    /// Whether it must be decompressed before it can be changed.
+    /// True if it must be decompressed before it can be changed.
     #[inline]
     pub(super) fn is_compressed(&self) -> bool {
         self.form == Form::Compressed
     }
 
-    /// The one element of a plain node.
+    /// Returns the one element of a plain node.
     pub(super) fn as_plain(&self) -> Option<Item<'_>> {
         self.is_plain().then(|| match &self.memory {
             Memory::Own(bytes) => Item::bytes(bytes),
@@ -221,19 +222,19 @@ impl Node {
         })
     }
 
-    /// The listpack where it lies, if it is neither compressed nor plain.
+    /// Returns the listpack in place, if it is neither compressed nor plain.
     #[inline]
     pub(super) fn as_listpack(&self) -> Option<Listpack<'_>> {
         (self.form == Form::Packed).then(|| Listpack::new(self.bytes()))
     }
 
-    /// The listpack of a compressed node.
+    /// Decompresses the listpack of a compressed node.
     pub(super) fn unpacked(&self) -> Vec<u8> {
         lzf::decompress(&self.memory, self.end as usize)
             .expect("compressed here, from that many bytes")
     }
 
-    /// Hands out the listpack; a plain node has none.
+    /// Passes the listpack to `read`; a plain node has none.
     pub(super) fn with_pack<R>(&self, read: impl FnOnce(Listpack<'_>) -> R) -> R {
         match self.form {
             Form::Packed => read(Listpack::new(self.bytes())),
@@ -253,7 +254,7 @@ impl Node {
         self.count += 1;
     }
 
-    /// Takes the element at an end out. A node that holds one only says so, and is to be dropped.
+    /// Removes the element at an end. A node with one element is only marked empty, and must be dropped.
     #[inline]
     pub(super) fn pop<R>(&mut self, end: End, take: impl FnOnce(Item<'_>) -> R) -> R {
         if let Some(element) = self.as_plain() {
@@ -275,7 +276,7 @@ impl Node {
         result
     }
 
-    /// Puts an element in front of the one with this number.
+    /// Inserts an element in front of the one at an index.
     pub(super) fn insert(&mut self, index: usize, element: &[u8]) {
         let pack = Listpack::new(self.bytes());
         match pack.nth(index as isize) {
@@ -287,20 +288,20 @@ impl Node {
         }
     }
 
-    /// Makes the element with this number another one.
+    /// Replaces the element at an index.
     pub(super) fn replace(&mut self, index: usize, element: &[u8]) {
         let at = Listpack::new(self.bytes()).nth(index as isize);
         ListpackMut::new(self).replace(at.expect("the index is within"), element);
     }
 
-    /// Takes elements out.
+    /// Removes elements.
     pub(super) fn remove_range(&mut self, first: usize, count: usize) {
         let at = Listpack::new(self.bytes()).nth(first as isize);
         ListpackMut::new(self).remove_range(at.expect("the index is within"), count);
         self.count -= count as u32;
     }
 
-    /// Cuts it in two in front of an element; the second part comes back.
+    /// Splits it in front of an element. Returns the second part.
     pub(super) fn split(&mut self, index: usize) -> Node {
         let mut second = Node::packed(Listpack::new(self.bytes()));
         second.remove_range(0, index);
@@ -310,14 +311,14 @@ impl Node {
         second
     }
 
-    /// Takes the elements of another node in behind its own; neither is plain or compressed.
+    /// Appends the elements of another node; neither is plain or compressed.
     pub(super) fn absorb(&mut self, other: &Node) {
         ListpackMut::new(self).push_back_pack(Listpack::new(other.bytes()));
         self.count += other.count;
         self.seal();
     }
 
-    /// Takes out the elements with these numbers, which ascend.
+    /// Removes the elements at these indexes, which ascend.
     pub(super) fn remove_each(&mut self, indices: &[usize]) {
         if let [index] = *indices {
             self.remove_range(index, 1);
@@ -336,7 +337,7 @@ impl Node {
         *self = rest;
     }
 
-    /// Gives room back that the elements do not need.
+    /// Frees unused space.
     pub(super) fn seal(&mut self) {
         if self.form != Form::Packed || size_class(self.bytes().len()) >= self.memory.len() {
             return;
@@ -344,7 +345,7 @@ impl Node {
         self.move_to(size_class(self.bytes().len()));
     }
 
-    /// As [`Node::seal`] if there is much room.
+    /// Calls [`Node::seal`] if there is much unused space.
     pub(super) fn seal_if_loose(&mut self) {
         let len = self.bytes().len();
         if size_class(len + len / 4) < self.memory.len() {
@@ -379,7 +380,7 @@ impl Node {
         }
     }
 
-    /// Makes a compressed listpack a usual one.
+    /// Decompresses a compressed listpack.
     pub(super) fn decompress(&mut self) {
         if !self.is_compressed() {
             return;
@@ -390,7 +391,7 @@ impl Node {
         self.form = Form::Packed;
     }
 
-    /// A copy without room.
+    /// Returns a copy without unused space.
     pub(super) fn duplicate(&self) -> Node {
         match self.form {
             Form::Packed => Node::packed(Listpack::new(self.bytes())),
@@ -402,7 +403,7 @@ impl Node {
         }
     }
 
-    /// A copy without room, which shares a long element.
+    /// Returns a copy without unused space, which shares a long element.
     pub(super) fn share(&self) -> Node {
         match &self.memory {
             Memory::Long(block) => Node {
@@ -413,7 +414,7 @@ impl Node {
         }
     }
 
-    /// Takes it, and leaves a node that only knows how many elements there were, and is to be dropped.
+    /// Takes the node, leaving one that only keeps the number of elements, and must be dropped.
     pub(super) fn take(&mut self) -> Node {
         let hollow = Node {
             memory: Memory::Own(Box::default()),
@@ -425,7 +426,7 @@ impl Node {
         std::mem::replace(self, hollow)
     }
 
-    /// What the allocator gave for its elements.
+    /// Returns the bytes allocated for its elements.
     #[cfg(test)]
     pub(super) fn memory_bytes(&self) -> usize {
         match &self.memory {
@@ -434,7 +435,7 @@ impl Node {
         }
     }
 
-    /// Makes room at a side where there is none: by moving to the other side of the memory, or to more memory.
+    /// Makes space on a side without any: by moving to the other side of the memory, or to more memory.
     #[cold]
     #[inline(never)]
     fn make_room(&mut self, at: usize, removed: usize, inserted: usize, end: End) {
@@ -449,7 +450,7 @@ impl Node {
         let new_start = if new_len <= self.memory.len() {
             let new_start = place(self.memory.len());
             let new_tail = new_start + at + inserted;
-            // Whatever moves first must not step on the other part. If the head moves to the right, so does the tail.
+            // The first move must not overwrite the other part. If the head moves to the right, so does the tail.
             if new_start > start {
                 self.memory.copy_within(tail, new_tail);
                 self.memory.copy_within(head, new_start);
@@ -477,7 +478,7 @@ fn zeros(len: usize) -> Memory {
     Memory::Own(vec![0; len].into_boxed_slice())
 }
 
-/// Of packed nodes only.
+/// For packed nodes only.
 impl Splice for Node {
     #[inline]
     fn bytes(&self) -> &[u8] {

@@ -1,4 +1,4 @@
-//! A quicklist does what a vector of vectors would, at every limit, and keeps its promises after each step.
+//! A quicklist does the same as a vector of vectors, at every limit, and keeps its invariants after each step.
 
 use std::ops::ControlFlow;
 
@@ -16,7 +16,7 @@ fn limits(fill: i32, compress_depth: u32) -> Limits {
 }
 
 impl Quicklist {
-    /// What the module promises.
+    /// Checks the invariants of the module.
     fn check_invariants(&self) {
         let sum: usize = self.nodes.iter().map(Node::count).sum();
         assert_eq!(
@@ -69,7 +69,7 @@ impl Quicklist {
         }
     }
 
-    /// What its nodes hold, and which of them are plain.
+    /// Returns the contents of its nodes, and which of them are plain.
     fn unpacked_nodes(&self) -> Vec<(bool, Vec<u8>)> {
         self.nodes()
             .map(|node| match node {
@@ -258,7 +258,7 @@ proptest! {
         for edit in edits {
             list.keep_changes(changes);
             for change in edit {
-                // A copy keeps nothing.
+                // A copy records nothing.
                 if !matches!(change, Change::Duplicate) {
                     apply(&mut list, &mut changed, change);
                 }
@@ -454,7 +454,7 @@ fn nodes_that_are_moved_hold_what_they_held() {
             list.push(End::Back, format!("element {number:0100}").as_bytes());
         }
     }
-    // The copy first: it would fill the places that the other one leaves.
+    // The copy first: it would fill the slots that the other one leaves.
     let before = kept.duplicate();
     drop(other);
     let mut mover = Mover::new(10).expect("jemalloc can be asked");
@@ -466,7 +466,7 @@ fn nodes_that_are_moved_hold_what_they_held() {
         }
     }
     kept.check_invariants();
-    // How many there are to move depends on what else the allocator serves meanwhile.
+    // The number to move depends on what else the allocator serves meanwhile.
     assert!(mover.moved > 0);
     let nodes = |list: &Quicklist| -> Vec<Vec<u8>> {
         let mut all = Vec::new();
@@ -501,7 +501,7 @@ fn what_is_kept_for_a_cut_grows_with_what_changes() {
     }
     let kept = bytes() - before.0;
     assert!(kept < 5 * 8192, "copies of three nodes: {kept} bytes");
-    // What leaves the list is not copied.
+    // Removed nodes are not copied.
     list.remove_range(count / 3, count / 3);
     let kept = bytes() - before.0;
     assert!(kept < 14 * 8192, "copies of some more nodes: {kept} bytes");
@@ -514,7 +514,7 @@ fn what_is_kept_for_a_cut_grows_with_what_changes() {
     }) {}
     assert_eq!(shown, expected);
     drop(shown);
-    // All that was charged apart is given back, and the list pays for what it has.
+    // All that was charged apart is freed, and the list is charged for what it has.
     drop(list);
     let row: i64 = charged() - before.1;
     assert!(row < 0, "{row}");

@@ -1,8 +1,8 @@
-//! What undoes the changes of a quicklist: an element for a change at an end, copies of nodes for one in the middle.
+//! The undo log of a quicklist: an element for a change at an end, copies of nodes for one in the middle.
 //!
-//! A window is a part of the row of nodes as it was before a change: how many nodes were before it and behind it, which
-//! the change leaves alone, and copies of those within. Undone newest first, the nodes outside are the same ones again,
-//! if perhaps compressed otherwise.
+//! A window is a part of the row of nodes as it was before a change: the numbers of nodes before it and behind it,
+//! which the change leaves alone, and copies of those within. Undone newest first, the nodes outside are the same
+//! ones again, perhaps with different compression.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -15,16 +15,16 @@ use crate::structures::undo_log::{Record, UndoLog};
 const PUSHED_FRONT: u8 = 0;
 /// An element was added at the back.
 const PUSHED_BACK: u8 = 1;
-/// An element was taken from the node at the front, which keeps others.
+/// An element was removed from the node at the front, which keeps others.
 const POPPED_FRONT: u8 = 2;
-/// An element was taken from the node at the back, which keeps others.
+/// An element was removed from the node at the back, which keeps others.
 const POPPED_BACK: u8 = 3;
-/// A window: the number of nodes before it, and as bytes of those within and behind it. Its nodes stand before it.
+/// A window: the number of nodes before it, and as bytes of those within and behind it. Its nodes precede it.
 const WINDOW: u8 = 4;
 /// A node of a window; its form is added to this.
 const NODE: u8 = 5;
 
-/// An element came in at an end.
+/// Records the addition of an element at an end.
 #[cold]
 pub(super) fn keep_push(changes: &mut UndoLog, end: End) {
     let mark = match end {
@@ -34,7 +34,7 @@ pub(super) fn keep_push(changes: &mut UndoLog, end: End) {
     changes.keep(&[], 0, mark);
 }
 
-/// An element goes out at an end, whose node holds others too.
+/// Records the removal of an element at an end, whose node holds others too.
 #[cold]
 pub(super) fn keep_pop(changes: &mut UndoLog, end: End, element: &[u8]) {
     let mark = match end {
@@ -45,30 +45,31 @@ pub(super) fn keep_pop(changes: &mut UndoLog, end: End, element: &[u8]) {
 }
 
 impl Quicklist {
-    /// From now on writes down what undoes its changes, behind what was written before.
+    /// Starts recording an undo log, behind `changes`.
     pub fn keep_changes(&mut self, changes: UndoLog) {
         self.changes = Some(changes);
     }
 
-    /// No longer does, and hands it out.
+    /// Stops recording and returns the undo log.
     pub fn take_changes(&mut self) -> Option<UndoLog> {
         self.changes.take()
     }
 
-    /// Whether it does.
+    /// True if changes are recorded.
     #[inline]
     #[must_use]
     pub fn keeps_changes(&self) -> bool {
         self.changes.is_some()
     }
 
-    /// Nodes in this range are about to change, to go, or to be followed by new ones; no others are.
+    /// Records that nodes in this range, and no others, will be changed, removed, or followed by new ones.
     #[inline]
     pub(super) fn keep_window(&mut self, nodes: Range<usize>) {
         self.keep_leaving(nodes, 0..0);
     }
 
-    /// Nodes in a range are about to change; of those in `leaving`, which go, only the counts are asked from now on.
+    /// Records a change of nodes in a range; of those in `leaving`, which are removed, only the counts are used
+    /// from now on.
     #[inline]
     pub(super) fn keep_leaving(&mut self, nodes: Range<usize>, leaving: Range<usize>) {
         if self.changes.is_some() {
@@ -101,7 +102,7 @@ impl Quicklist {
         changes.keep(&counts, start as u64, WINDOW);
     }
 
-    /// Undoes what was written down, from the last change to the first.
+    /// Undoes the recorded changes, from the last to the first.
     pub fn undo(&mut self, changes: &UndoLog) {
         let mut changes = changes.backwards();
         while let Some(change) = changes.next() {
@@ -115,7 +116,7 @@ impl Quicklist {
         }
     }
 
-    /// Puts an element into the node at an end, full or not: it was there before.
+    /// Puts an element into the node at an end, whether or not it is full: it was there before.
     fn push_into(&mut self, end: End, element: &[u8]) {
         self.touch(self.end_node(end));
         if let Some(node) = self.end_mut(end) {
@@ -148,7 +149,7 @@ impl Quicklist {
         self.count -= elements(&mut gone.iter());
         self.count += elements(&mut nodes.iter());
         drop(gone);
-        // Meanwhile others may have been at the ends, where nodes have room.
+        // These nodes may have been at the ends meanwhile, where nodes have free space.
         let start = self.nodes.len();
         self.nodes.extend(nodes);
         let end = self.nodes.len();

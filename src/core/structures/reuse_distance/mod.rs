@@ -1,50 +1,52 @@
-//! Which share of look-ups would find their key if there were more memory, or less: a miss-ratio curve, kept while a
-//! cache works, in a few KiB.
+//! The miss ratio curve: the share of lookups that would find their key with more memory, or less, estimated while
+//! a cache works, in a few KiB.
 //!
 //! The idea is that of SHARDS. An LRU cache of `C` bytes finds a key again if the different keys used since have
-//! fewer than `C` bytes together: its reuse distance. Few keys are followed, chosen by a part of their hash: a key
-//! whose mark lies below a threshold is followed at each use, all others never. Distances among the followed keys,
-//! divided by the share of keys that is followed, are distances among all. The followed keys stand in [`ReuseDistance`]
-//! in the order of their last use; [`Curve`] counts look-ups by distance, and anybody may read it.
+//! fewer than `C` bytes in total: its reuse distance. Few keys are sampled, chosen by a part of their hash: a key
+//! whose mark is below a threshold is sampled at each use, all others never. Distances among the sampled keys,
+//! divided by the sampling rate, are distances among all. [`ReuseDistance`] holds the sampled keys in the order of
+//! their last use; [`Curve`] counts lookups by distance, and may be read by any thread.
 //!
 //! ```text
-//! used of late ──▶ k7 k2 k9 … k4 ◀── long ago      a look-up of k9 finds k7 and k2 before it:
-//!                  |bytes each |                   distance = (bytes of k7 + k2) / share + bytes of k9
+//! used recently ─▶ k7 k2 k9 … k4 ◀── long ago      a lookup of k9 finds k7 and k2 before it:
+//!                  |bytes each |                   distance = (bytes of k7 + k2) / rate + bytes of k9
 //! ```
 //!
-//! When there is no room for one more followed key, those are let go whose distance is beyond all interest; if none is,
-//! the threshold falls to the largest mark, which frees a place. So the share fits itself to the number of keys.
+//! When there is no space for one more sampled key, those are dropped whose distance is beyond all interest; if
+//! there are none, the threshold falls to the largest mark, which frees a slot. So the rate adapts to the number of
+//! keys.
 //!
-//! Limits. It models LRU, and look-ups: what is only written is followed, but not counted. What is counted is scaled to
-//! all look-ups of the shard, so that a hot key which happens to be followed, or not, does not bend the curve. A key
-//! found that was not known to be followed (the curve was just switched on) is not counted. Two keys with one mark are
-//! taken for one, which at most one key in thousands meets. Old look-ups count for less: half after ten minutes.
+//! Limits. It models LRU, and lookups: keys that are only written are sampled, but not counted. Counts are scaled
+//! to all lookups of the shard, so that a hot key which happens to be sampled, or not, does not distort the curve.
+//! A sampled key that is found but not known (the curve was just switched on) is not counted. Two keys with one
+//! mark are treated as one, which affects at most one key in thousands. Old lookups count for less: half after ten
+//! minutes.
 
 use std::cmp::Ordering::{Equal, Greater, Less};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Keys followed at once: 2 KiB of them. What a look-up costs on average grows with the square of it: so many more
-/// keys are followed, and so many more are searched through.
+/// Keys sampled at once: 2 KiB of them. The average cost of a lookup grows with its square: proportionally more
+/// keys are sampled, and proportionally more are searched.
 const SAMPLES_MAX: usize = 256;
 
 /// Marks compared at a time, without a branch in between.
 const LANES: usize = 16;
 
-/// Threshold to begin with, and the highest: one key in sixteen.
+/// Initial and maximum threshold: one key in sixteen.
 pub const BELOW_MAX: u32 = 1 << 28;
 
-/// Distances beyond this many times the present memory are of no interest.
+/// Distances beyond this multiple of the present memory are of no interest.
 const DEPTH: u64 = 5;
 
-/// Time in which what was counted loses half its weight.
+/// Time in which counts lose half their weight.
 const HALF_LIFE_MS: u64 = 600_000;
 
-/// How often weights are lowered.
+/// Interval at which weights are lowered.
 const AGING_MS: u64 = 30_000;
 
-/// The part of a key's hash that decides whether it is followed. Its highest byte is the one that
-/// [`Table::hash_byte`] knows without reading the key.
+/// Returns the part of a key's hash that decides whether it is sampled. Its highest byte is the one that
+/// [`Table::hash_byte`] returns without reading the key.
 ///
 /// [`Table::hash_byte`]: crate::structures::table::Table::hash_byte
 #[inline(always)]
@@ -52,14 +54,14 @@ pub fn mark(hash: u64) -> u32 {
     ((hash >> 8) as u32).swap_bytes()
 }
 
-/// The followed keys; see the module.
+/// The sampled keys; see the module.
 #[derive(Debug)]
 pub struct ReuseDistance {
-    /// Marks of the followed keys, used latest first.
+    /// Marks of the sampled keys, most recently used first.
     marks: Vec<u32>,
     /// Bytes of the keys, in the same order.
     sizes: Vec<u32>,
-    /// All their bytes.
+    /// Total bytes of the keys.
     bytes: u64,
     below: u32,
     reads_before: u64,
@@ -67,21 +69,21 @@ pub struct ReuseDistance {
     aged_ms: u64,
 }
 
-/// What the owner counted so far.
+/// Counts of the owner so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Look-ups, followed or not.
+    /// Lookups, sampled or not.
     pub reads: u64,
-    /// Look-ups that found their key.
+    /// Lookups that found their key.
     pub hits: u64,
-    /// Bytes of the data now.
+    /// Current bytes of the data.
     pub memory_bytes: u64,
-    /// The time.
+    /// Current time.
     pub now_ms: u64,
 }
 
 impl ReuseDistance {
-    /// Follows nothing yet; what was counted until now is left out.
+    /// Samples nothing yet; earlier counts are left out.
     pub fn new(totals: Totals) -> ReuseDistance {
         ReuseDistance {
             marks: Vec::new(),
@@ -94,27 +96,27 @@ impl ReuseDistance {
         }
     }
 
-    /// Keys whose mark is below this are followed.
+    /// Returns the threshold: keys with a lower mark are sampled.
     pub fn below(&self) -> u32 {
         self.below
     }
 
-    /// How many are.
+    /// Returns the number of sampled keys.
     pub fn len(&self) -> usize {
         self.marks.len()
     }
 
-    /// Whether none is.
+    /// True if no key is sampled.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// One over the share of keys that is followed.
+    /// Returns the reciprocal of the sampling rate.
     fn scale(&self) -> f64 {
         (1u64 << 32) as f64 / f64::from(self.below.max(1))
     }
 
-    /// A look-up of a key that is followed; `found` says how large it is, if it was there.
+    /// Counts a lookup of a sampled key; `found` is its size, if it exists.
     pub fn read(&mut self, hash: u64, found: Option<usize>, totals: Totals, curve: &Curve) {
         self.catch_up(totals, curve);
         let scale = self.scale();
@@ -134,7 +136,7 @@ impl ReuseDistance {
         curve.share.set(1.0 / self.scale());
     }
 
-    /// A change of a key that is followed, after which it has so many bytes.
+    /// Notes a change of a sampled key, which now has `bytes` bytes.
     pub fn write(&mut self, hash: u64, bytes: usize, totals: Totals) {
         match self.position(mark(hash)) {
             Some((at, _)) => self.bring_forward(at, bytes),
@@ -142,7 +144,7 @@ impl ReuseDistance {
         }
     }
 
-    /// A key went, and not for want of memory: no cache would find it again.
+    /// Removes a key that was deleted, not evicted: no cache would find it again.
     pub fn forget(&mut self, hash: u64) {
         if let Some((at, _)) = self.position(mark(hash)) {
             self.marks.remove(at);
@@ -153,7 +155,7 @@ impl ReuseDistance {
         }
     }
 
-    /// All keys went.
+    /// Removes all keys.
     pub fn clear(&mut self) {
         self.marks.clear();
         self.sizes.clear();
@@ -161,7 +163,7 @@ impl ReuseDistance {
         self.below = BELOW_MAX;
     }
 
-    /// Where a key stands, and the bytes of those before it.
+    /// Returns the position of a key, and the bytes of those before it.
     fn position(&self, mark: u32) -> Option<(usize, u64)> {
         let sum = |sizes: &[u32]| sizes.iter().map(|size| u64::from(*size)).sum::<u64>();
         let holds = |marks: &[u32]| {
@@ -238,7 +240,7 @@ impl ReuseDistance {
         }
     }
 
-    /// Adds what was looked up since the last time, followed or not, and lets what is old count for less.
+    /// Adds the lookups since the last time, sampled or not, and lowers the weight of old ones.
     fn catch_up(&mut self, totals: Totals, curve: &Curve) {
         let age_ms = totals.now_ms.saturating_sub(self.aged_ms);
         if age_ms >= AGING_MS {
@@ -254,7 +256,7 @@ impl ReuseDistance {
     }
 }
 
-/// A number that one writer at a time changes and anybody may read.
+/// A number with one writer at a time that any thread may read.
 #[derive(Debug, Default)]
 struct Figure(AtomicU64);
 
@@ -275,40 +277,40 @@ impl Figure {
 /// Steps for each doubling of the distance.
 const STEPS: usize = 4;
 
-/// Distances up to 64 GiB, in one shard, are told apart: a little more than 1 KiB of figures.
+/// Distances up to 64 GiB, in one shard, are distinguished: a little more than 1 KiB of numbers.
 const BUCKETS: usize = 34 * STEPS;
 
-/// Look-ups by distance; see the module.
+/// Lookups by distance; see the module.
 #[derive(Debug, Default)]
 pub struct Curve {
     buckets: OnceLock<Box<[Figure]>>,
-    /// Look-ups that the curve speaks of.
+    /// Lookups covered by the curve.
     reads: Figure,
-    /// All look-ups, and those that found their key.
+    /// All lookups, and those that found their key.
     all_reads: Figure,
     all_hits: Figure,
-    /// Look-ups of keys that nothing was known of: no cache would have found them.
+    /// Lookups of unknown keys: no cache would have found them.
     unseen: Figure,
     samples: Figure,
     share: Figure,
 }
 
-/// What a curve says of one shard, or of all together.
+/// The estimate of a curve for one shard, or for all together.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate<const N: usize> {
-    /// Look-ups that the curve speaks of, weighted by age.
+    /// Lookups covered by the curve, weighted by age.
     pub reads: f64,
-    /// Misses that an LRU cache of each size would have.
+    /// Misses of an LRU cache of each size.
     pub misses: [f64; N],
     /// Misses of any cache.
     pub unseen: f64,
-    /// Look-ups that were counted, weighted by age.
+    /// Measured lookups, weighted by age.
     pub measured_reads: f64,
-    /// Misses among the look-ups that were counted, weighted by age.
+    /// Misses among the measured lookups, weighted by age.
     pub measured_misses: f64,
-    /// Keys followed.
+    /// Number of sampled keys.
     pub samples: f64,
-    /// Keys that these stand for.
+    /// Number of keys that these represent.
     pub stands_for: f64,
 }
 
@@ -344,14 +346,14 @@ impl Curve {
         }
     }
 
-    /// Forgets everything, when counting has ended.
+    /// Clears everything, when counting has ended.
     pub fn clear(&self) {
         self.age(0.0);
         self.samples.set(0.0);
         self.share.set(0.0);
     }
 
-    /// What it says of caches of these many bytes.
+    /// Returns the estimate for caches of these sizes in bytes.
     pub fn estimate<const N: usize>(&self, sizes: [u64; N]) -> Estimate<N> {
         let reads = self.reads.get().max(0.0);
         let unseen = self.unseen.get();
@@ -371,7 +373,7 @@ impl Curve {
         }
     }
 
-    /// Look-ups with a distance of more bytes than these.
+    /// Returns the lookups with a distance of more than `bytes`.
     fn beyond(&self, bytes: u64) -> f64 {
         let Some(buckets) = self.buckets.get() else {
             return 0.0;
@@ -385,7 +387,7 @@ impl Curve {
 }
 
 impl<const N: usize> Estimate<N> {
-    /// Adds those of another shard.
+    /// Adds the estimate of another shard.
     pub fn add(&mut self, other: &Estimate<N>) {
         self.reads += other.reads;
         self.unseen += other.unseen;
@@ -398,26 +400,26 @@ impl<const N: usize> Estimate<N> {
         }
     }
 
-    /// Hit ratios of an LRU cache of each size; nothing before anything was looked up.
+    /// Returns the hit ratios of an LRU cache of each size; None before any lookup.
     pub fn lru(&self) -> Option<[f64; N]> {
         (self.reads > 0.0).then(|| self.misses.map(|misses| 1.0 - misses / self.reads))
     }
 
-    /// The hit ratio that was measured, over the same time.
+    /// Returns the measured hit ratio, over the same time.
     pub fn measured(&self) -> Option<f64> {
         (self.measured_reads > 0.0).then(|| 1.0 - self.measured_misses / self.measured_reads)
     }
 
-    /// Hit ratios as they may be with the eviction that is at work, which is not LRU: the misses for want of memory
-    /// that LRU would have are scaled by what was measured at the size at index `present`. Sizes ascend; that one has
-    /// the hit ratio that was measured, and none below it has a higher one, nor any above a lower one.
+    /// Returns the probable hit ratios with the actual eviction, which is not LRU: the capacity misses of LRU are
+    /// scaled by the measurement at the size at index `present`. Sizes ascend; that one has the measured hit ratio,
+    /// and none below it has a higher one, nor any above a lower one.
     ///
-    /// If hardly anything was missed for want of memory, nothing is known of how the eviction compares with LRU, and
-    /// smaller sizes have LRU's hit ratios: all data may fit now, and hardly any at a quarter of the memory.
+    /// With hardly any capacity misses, it is unknown how the eviction compares with LRU, and smaller sizes have
+    /// LRU's hit ratios: all data may fit now, and hardly any at a quarter of the memory.
     pub fn corrected(&self, present: usize) -> Option<[f64; N]> {
-        /// No policy is so much better or worse than LRU; what seems so is noise.
+        /// No policy is that much better or worse than LRU; larger differences are noise.
         const SCALE_MAX: f64 = 3.0;
-        /// Of all look-ups; below, there is nothing to scale by.
+        /// Share of all lookups; below it, there is no basis for scaling.
         const NOTABLE: f64 = 0.002;
         let lru = self.lru()?;
         let measured = self.measured()?;
@@ -443,7 +445,7 @@ impl<const N: usize> Estimate<N> {
     }
 }
 
-/// The bucket of a distance: four equal steps for each power of two.
+/// Returns the bucket of a distance: four equal steps for each power of two.
 fn bucket(distance: u64) -> usize {
     let distance = distance.max(STEPS as u64);
     let power = distance.ilog2() - STEPS.ilog2();
@@ -451,7 +453,7 @@ fn bucket(distance: u64) -> usize {
     (power as usize * STEPS + step).min(BUCKETS - 1)
 }
 
-/// The least distance of a bucket.
+/// Returns the least distance of a bucket.
 fn lowest(bucket: usize) -> u64 {
     let (power, step) = (bucket / STEPS, bucket % STEPS);
     ((STEPS + step) as u64) << power

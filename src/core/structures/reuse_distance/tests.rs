@@ -1,4 +1,4 @@
-//! The miss-ratio curve against an exact simulation.
+//! The miss ratio curve compared with an exact simulation.
 
 use super::*;
 use crate::base::hash::Seed;
@@ -36,7 +36,7 @@ fn a_key_is_found_again_by_caches_that_hold_what_was_used_since() {
     let curve = Curve::default();
     let mut reuse = ReuseDistance::new(Totals::default());
     let scale = reuse.scale();
-    // Marks that are followed: the byte that decides first is zero.
+    // Marks that are sampled: the byte that decides first is zero.
     let hash = |number: u64| number << 24;
     for number in 0..10 {
         reuse.write(hash(number), 100, totals(0, 100_000));
@@ -46,7 +46,7 @@ fn a_key_is_found_again_by_caches_that_hold_what_was_used_since() {
     let estimate = curve.estimate([needed / 2, needed * 2]);
     assert_eq!(estimate.misses, [1.0, 0.0], "one look-up, scaled to one");
     assert!((curve.beyond(needed / 2) - scale).abs() < 1e-9);
-    // It is the latest now, and what is forgotten stands nowhere.
+    // It is the latest now, and a forgotten key has no position.
     reuse.forget(hash(5));
     assert_eq!(reuse.position(mark(hash(0))), Some((0, 0)));
     assert_eq!(reuse.position(mark(hash(9))), Some((1, 100)));
@@ -105,8 +105,8 @@ fn what_is_old_counts_for_less_and_what_was_unknown_for_nothing() {
     assert_eq!(curve.estimate([1_000]), Estimate::default());
 }
 
-/// What shards with a curve each say of a workload that a cache of so many bytes serves, without and with what was
-/// measured, and the truth.
+/// Returns the estimates of shards with a curve each for a workload on a cache of a size, without and with the
+/// measured correction, and the truth.
 fn judge(workload: &Workload, memory_bytes: u64, shards: usize) -> [[f64; 5]; 3] {
     let sizes = [1, 2, 4, 8, 16].map(|quarters| memory_bytes * quarters / 4);
     let mut exact = sizes.map(Lru::new);
@@ -175,8 +175,8 @@ fn estimates_are_within_two_points_of_an_exact_simulation_on_average() {
             let mean = points.clone().sum::<f64>() / truth.len() as f64;
             errors.push(mean);
             line += &format!("{mean:.2} {estimate:.3?} ");
-            // A scan over the same keys again and again has all its look-ups at one distance: a step, of which the
-            // place is never exact.
+            // A repeated scan over the same keys has all its lookups at one distance: a step, whose position is
+            // never exact.
             let most = if workload.shape == Shape::Rescan {
                 6.0
             } else {
@@ -228,7 +228,7 @@ fn where_nothing_was_missed_smaller_sizes_have_the_hit_ratios_of_lru() {
         let far = pairs.filter(|(value, expect)| (**value - expect).abs() > 1e-9);
         assert_eq!(far.count(), 0, "{corrected:?} for {expected:?}");
     };
-    // All of the data fits, though LRU would have it otherwise: that says nothing about a quarter of the memory.
+    // All of the data fits, though not under LRU: that says nothing about a quarter of the memory.
     let corrected = estimate(0.0).corrected(2).expect("there were look-ups");
     close(corrected, [0.06, 0.4, 1.0, 1.0, 1.0]);
     // A few misses are no measure either; and no eviction is ten times as good as LRU.

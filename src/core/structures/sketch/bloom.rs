@@ -1,8 +1,8 @@
-//! A Bloom filter that grows: layers, each with half the error rate of the one before.
+//! A scalable Bloom filter: layers, each with half the error rate of the one before.
 //!
-//! An element sets some bits of the newest layer; it is taken as there if all its bits are set in any layer. A layer
-//! is full when it holds the elements that it was made for. The first layer has half of the stated error rate, the
-//! next a quarter and so on, so that all together stay below it however many there are:
+//! An element sets some bits of the newest layer; it counts as present if all its bits are set in any layer. A
+//! layer is full when it holds the elements that it was made for. The first layer has half of the stated error
+//! rate, the next a quarter and so on, so that the total stays below it however many there are:
 //!
 //! ```text
 //! layer           0      1      2
@@ -11,8 +11,8 @@
 //! bits/element    -log2(error) / ln 2
 //! ```
 //!
-//! Bits, hashes and the layout of dumps are those of Redis's filters, so that dumps go both ways. Dumps come from
-//! clients: every length and count in them is checked.
+//! Bits, hashes and the layout of dumps are those of Redis's filters, so that dumps are compatible both ways. Dumps
+//! come from clients: every length and count in them is checked.
 
 use std::f64::consts::LN_2;
 use std::ops::Range;
@@ -23,7 +23,7 @@ use crate::structures::murmur::murmur64a;
 
 const SEED: u64 = 0xc6a4_a793_5bd1_e995;
 
-/// Each layer's share of the error rate of the one before, and the first one's of the whole.
+/// Each layer's fraction of the error rate of the one before, and the first one's of the whole.
 const TIGHTENING: f64 = 0.5;
 
 /// Flags of a dump: bits are not rounded to a power of two; hashes have 64 bits; the filter does not grow.
@@ -34,16 +34,16 @@ const NO_SCALING: u32 = 8;
 const HEADER_BYTES: usize = 20;
 const LAYER_HEADER_BYTES: usize = 53;
 
-/// Why an element was not added.
+/// The reason why an element was not added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotAdded {
     /// The filter is full and does not grow.
     Full,
-    /// The filter would grow beyond what it may take.
+    /// The filter would grow beyond its memory limit.
     NoMemory,
 }
 
-/// What a layer is made of.
+/// The parameters of a layer.
 #[derive(Clone, Copy, Debug)]
 struct LayerPlan {
     capacity: u64,
@@ -85,7 +85,7 @@ fn bits_per_element(error_rate: f64) -> f64 {
     -error_rate.ln() / (LN_2 * LN_2)
 }
 
-/// A filter that may be made.
+/// The parameters of a filter.
 #[derive(Clone, Debug)]
 pub struct Plan {
     layers: Vec<LayerPlan>,
@@ -95,8 +95,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// A filter for so many elements; `growth` is how many times more the next layer takes, `None` for no next one.
-    /// `None` if it would take too much memory.
+    /// Plans a filter for `capacity` elements; `growth` is the growth factor of the next layer, `None` for a single
+    /// one. Returns `None` if it would take too much memory.
     pub fn new(capacity: u64, error_rate: f64, growth: Option<u32>) -> Option<Plan> {
         let share = if growth.is_some() { TIGHTENING } else { 1.0 };
         let layer = LayerPlan::new(capacity, error_rate * share)?;
@@ -108,7 +108,7 @@ impl Plan {
         })
     }
 
-    /// The filter whose header somebody dumped; `None` if it makes no sense or takes too much.
+    /// Plans the filter of a dumped header; `None` if it is invalid or takes too much memory.
     pub fn from_header(header: &[u8]) -> Option<Plan> {
         let mut reader = Reader { rest: header };
         let (len, count) = (reader.u64()?, reader.u32()? as usize);
@@ -152,7 +152,7 @@ impl Plan {
         })
     }
 
-    /// Makes it.
+    /// Creates the filter.
     pub fn build(&self) -> Bloom {
         Bloom {
             layers: self.layers.iter().map(LayerPlan::build).collect(),
@@ -173,7 +173,7 @@ struct Layer {
     len: u64,
 }
 
-/// Two hashes of an element, from which its bits in every layer follow.
+/// Two hashes of an element, which determine its bits in every layer.
 #[derive(Clone, Copy)]
 struct Hashes(u64, u64);
 
@@ -208,7 +208,7 @@ impl Layer {
     }
 }
 
-/// See the module.
+/// A Bloom filter, see the module.
 #[derive(Clone)]
 pub struct Bloom {
     layers: Vec<Layer>,
@@ -219,14 +219,14 @@ pub struct Bloom {
 }
 
 impl Bloom {
-    /// Whether an element may have been added; when false it was not.
+    /// True if an element may have been added; when false it was not.
     pub fn has(&self, element: &[u8]) -> bool {
         let hashes = Hashes::of(element);
         // The newest layer is the largest.
         self.layers.iter().rev().any(|layer| layer.has(hashes))
     }
 
-    /// Adds an element; false if it seems to be there already.
+    /// Adds an element. Returns false if it seems to exist already.
     pub fn add(&mut self, element: &[u8]) -> Result<bool, NotAdded> {
         let hashes = Hashes::of(element);
         if self.layers.iter().rev().any(|layer| layer.has(hashes)) {
@@ -253,7 +253,7 @@ impl Bloom {
         Ok(true)
     }
 
-    /// Bits of an element are about to be set in the newest layer.
+    /// Announces that bits of an element will be set in the newest layer.
     #[inline]
     fn touch_newest(&mut self, hashes: Hashes) {
         if self.cut.is_open()
@@ -267,28 +267,28 @@ impl Bloom {
         }
     }
 
-    /// Elements added.
+    /// Returns the number of elements added.
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// Whether nothing was added.
+    /// True if no element was added.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Elements that all layers together were made for.
+    /// Returns the total capacity of all layers.
     pub fn capacity(&self) -> u64 {
         let capacities = self.layers.iter().map(|layer| layer.capacity);
         capacities.fold(0, u64::saturating_add)
     }
 
-    /// How many layers there are.
+    /// Returns the number of layers.
     pub fn layers(&self) -> usize {
         self.layers.len()
     }
 
-    /// Each layer in a line, as Redis's module describes it.
+    /// Describes each layer in a line, in the form of Redis's module.
     pub fn describe_layers(&self) -> impl ExactSizeIterator<Item = String> {
         self.layers.iter().map(|layer| {
             let bytes = layer.bits.len();
@@ -303,7 +303,7 @@ impl Bloom {
         })
     }
 
-    /// How many times more elements the next layer takes; `None` if there will be none.
+    /// Returns the growth factor of the next layer; `None` if there will be none.
     pub fn growth(&self) -> Option<u32> {
         self.scales.then_some(self.growth)
     }
@@ -315,12 +315,12 @@ impl Bloom {
             .sum()
     }
 
-    /// Bytes that it takes, counted as Redis's module does.
+    /// Returns its size in bytes, computed as in Redis's module.
     pub fn memory_bytes(&self) -> u64 {
         32 + 64 * self.layers.len() as u64 + self.bits_bytes()
     }
 
-    /// What a dump begins with.
+    /// Returns the header of a dump.
     pub fn header(&self) -> Vec<u8> {
         let mut header = Vec::with_capacity(HEADER_BYTES + LAYER_HEADER_BYTES * self.layers.len());
         let options = NO_ROUND | FORCE_64 | if self.scales { 0 } else { NO_SCALING };
@@ -342,14 +342,14 @@ impl Bloom {
         header
     }
 
-    /// The piece of the bits at a cursor, which counts from 1; `None` at the end.
+    /// Returns the piece of the bits at a cursor, which counts from 1; `None` at the end.
     pub fn chunk(&self, cursor: u64) -> Option<&[u8]> {
         let (layer, at) = locate(self.layers.iter().map(|layer| layer.bits.len()), cursor)?;
         let rest = self.layers.get(layer)?.bits.get(at..)?;
         rest.get(..rest.len().min(CHUNK_BYTES_MAX))
     }
 
-    /// Puts a piece back where it came from; false if it fits nowhere.
+    /// Restores a piece at its cursor. Returns false if it does not fit.
     pub fn load_chunk(&mut self, cursor: u64, chunk: &[u8]) -> bool {
         let lengths = self.layers.iter().map(|layer| layer.bits.len());
         let Some((layer, at)) = locate(lengths, cursor) else {
@@ -438,7 +438,7 @@ mod tests {
             }
             assert_eq!(filter.len() + refused, count);
             assert!((0..count).all(|number| filter.has(format!("element-{number}").as_bytes())));
-            // A binomial count strays by its own root; three of them are allowed for.
+            // A binomial count deviates by its square root; three of them are allowed for.
             let tries = if cfg!(miri) { 100 } else { 40_000 };
             let slack = 3.0 * (error_rate / tries as f64).sqrt();
             let measured = false_positives(&filter, tries);
@@ -478,7 +478,7 @@ mod tests {
         assert_eq!(filters.map(|filter| filter.layers()), [23, 5, 4]);
     }
 
-    /// Which elements are taken for others that were added depends on every bit of every hash.
+    /// Collisions with added elements depend on every bit of every hash.
     #[test]
     fn elements_collide_as_in_redis() {
         for (capacity, error_rate, count, len, layers) in [

@@ -1,8 +1,8 @@
-//! A count-min sketch: how often elements were added, never too low.
+//! A count-min sketch: counts of elements, never too low.
 //!
-//! `depth` rows of `width` counters. An element adds to one counter of each row; the lowest of them is the estimate.
-//! With a width of 2/e and a depth of log2(1/p) it is too high by more than e times the sum of all counts with a
-//! probability below p. Counters stop at their highest value. Which counter is an element's is as in Redis.
+//! `depth` rows of `width` counters. An element adds to one counter of each row; the lowest of them is the
+//! estimate. With a width of 2/e and a depth of log2(1/p) it is too high by more than e times the sum of all counts
+//! with a probability below p. Counters saturate. The counters of an element are the same as in Redis.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use super::cut::things_in;
 use super::{COUNTERS_BYTES_MAX, Cut, Parts, Reader, is_available};
 use crate::structures::murmur::murmur32;
 
-/// A sketch that may be made.
+/// The parameters of a sketch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
     width: u64,
@@ -18,14 +18,14 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// A plan of `depth` rows of `width` counters. `None` if they would take too much memory.
+    /// Plans `depth` rows of `width` counters. Returns `None` if they would take too much memory.
     pub fn new(width: u64, depth: u64) -> Option<Plan> {
         let bytes = width.checked_mul(depth)?.checked_mul(4)?;
         (bytes > 0 && bytes <= COUNTERS_BYTES_MAX && is_available(bytes))
             .then_some(Plan { width, depth })
     }
 
-    /// Makes it.
+    /// Creates the sketch.
     pub fn build(&self) -> CountMin {
         CountMin {
             width: self.width,
@@ -37,7 +37,7 @@ impl Plan {
     }
 }
 
-/// Width and depth for an error rate and a probability, both between 0 and 1.
+/// Returns width and depth for an error rate and a probability, both between 0 and 1.
 pub fn dimensions(error_rate: f64, probability: f64) -> (u64, u64) {
     let width = (2.0 / error_rate).ceil();
     // In single precision, as Redis computes it.
@@ -47,13 +47,13 @@ pub fn dimensions(error_rate: f64, probability: f64) -> (u64, u64) {
 
 const COUNTER_BYTES: usize = size_of::<u32>();
 
-/// Where counters lie as they are written down.
+/// Returns the range of bytes of counters in serialized form.
 fn bytes_of(counters: Range<usize>) -> Range<u64> {
     let at = |counter: usize| (counter * COUNTER_BYTES) as u64;
     at(counters.start)..at(counters.end)
 }
 
-/// See the module.
+/// A count-min sketch, see the module.
 #[derive(Clone)]
 pub struct CountMin {
     width: u64,
@@ -72,7 +72,7 @@ impl CountMin {
         })
     }
 
-    /// Adds to an element's count; the estimate after.
+    /// Adds to an element's count. Returns the new estimate.
     pub fn add(&mut self, element: &[u8], count: u64) -> u32 {
         let mut lowest = u32::MAX;
         let step = u32::try_from(count).unwrap_or(u32::MAX);
@@ -87,7 +87,7 @@ impl CountMin {
         lowest
     }
 
-    /// How often an element was added, or a higher number.
+    /// Returns how often an element was added, or a higher number.
     pub fn estimate(&self, element: &[u8]) -> u32 {
         let counters = self
             .places(element)
@@ -95,22 +95,22 @@ impl CountMin {
         counters.min().copied().unwrap_or(0)
     }
 
-    /// Counters in a row.
+    /// Returns the number of counters per row.
     pub fn width(&self) -> u64 {
         self.width
     }
 
-    /// Rows.
+    /// Returns the number of rows.
     pub fn depth(&self) -> u64 {
         self.depth
     }
 
-    /// All counts together.
+    /// Returns the sum of all counts.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// Puts the sum of others of the same size in the place of what it counted. False, and nothing changes, if the
+    /// Replaces the counters by the sum of other sketches of the same size. Returns false, without a change, if the
     /// sum does not fit.
     pub fn replace(&mut self, sum: &Sum) -> bool {
         let fits = sum.counters.len() == self.counters.len()
@@ -130,14 +130,14 @@ impl CountMin {
     }
 }
 
-/// What several sketches come to together.
+/// The sum of several sketches.
 pub struct Sum {
     counters: Vec<i64>,
     count: i64,
 }
 
 impl Sum {
-    /// Nothing yet, for sketches of the size of this one.
+    /// Creates an empty sum, for sketches of the size of this one.
     pub fn new(like: &CountMin) -> Sum {
         Sum {
             counters: vec![0; like.counters.len()],
@@ -145,7 +145,7 @@ impl Sum {
         }
     }
 
-    /// Adds a sketch so many times; false on overflow, or if its size is another.
+    /// Adds a sketch multiplied by `weight`. Returns false on overflow, or if its size differs.
     pub fn add(&mut self, sketch: &CountMin, weight: i64) -> bool {
         if sketch.counters.len() != self.counters.len() {
             return false;
@@ -219,7 +219,7 @@ mod tests {
         Plan::new(width, depth).expect("small").build()
     }
 
-    /// Names with counts of a few frequent and many rare ones.
+    /// Adds random names, a few frequent and many rare ones. Returns their exact counts.
     fn fill(sketch: &mut CountMin, seed: u64, count: u64) -> HashMap<u64, u64> {
         let mut random = Random::new(seed);
         let mut exact = HashMap::new();

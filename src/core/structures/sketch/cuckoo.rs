@@ -1,15 +1,16 @@
 //! A cuckoo filter: one byte for each element, in one of two buckets, so that elements can be removed again.
 //!
-//! An element's fingerprint, 1 to 255, may lie in the bucket that its hash names or in another, which follows from
+//! An element's fingerprint, 1 to 255, may be in the bucket selected by its hash or in another, which follows from
 //! that bucket and the fingerprint alone; so a fingerprint can be moved without knowing its element:
 //!
 //! ```text
 //! other bucket = bucket ^ fingerprint * 0x5bd1e995        (both modulo the number of buckets, a power of two)
 //! ```
 //!
-//! When both are full some fingerprints are moved on, up to a limit, and when that finds no place the moves are taken
-//! back and a further layer of buckets is added. Removing many elements moves what is in the last layer back into
-//! earlier ones, and frees it when it is empty. Hash, buckets and the layout of dumps are those of Redis's filters.
+//! When both are full some fingerprints are moved on, up to a limit, and when that finds no free slot the moves are
+//! reverted and a further layer of buckets is added. Removing many elements moves the fingerprints of the last
+//! layer back into earlier ones, and frees it when it is empty. Hash, buckets and the layout of dumps are those of
+//! Redis's filters.
 
 use std::ops::Range;
 
@@ -17,7 +18,7 @@ use super::cut::part_of;
 use super::{BYTES_MAX, CHUNK_BYTES_MAX, Cut, Parts, Reader, is_available, locate};
 use crate::structures::murmur::murmur64a;
 
-/// Layers that a filter can have.
+/// Maximum number of layers of a filter.
 const LAYERS_MAX: usize = u16::MAX as usize;
 
 /// Highest number of fingerprints in a bucket of a plan, which fits the field of a dump.
@@ -27,14 +28,14 @@ pub const EXPANSION_MAX: u16 = 32_768;
 
 const HEADER_BYTES: usize = 38;
 
-/// A filter that may be made.
+/// The parameters of a filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// Of the first layer: a power of two.
+    /// Number of buckets of the first layer: a power of two.
     buckets: u64,
     bucket_size: u16,
     moves_max: u16,
-    /// Of each further layer against the one before: zero for none, or a power of two.
+    /// Growth factor of each further layer: zero for none, or a power of two.
     expansion: u16,
     layers: u16,
     len: u64,
@@ -42,7 +43,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// A filter for so many elements. `None` if it would take too much memory.
+    /// Plans a filter for `capacity` elements. Returns `None` if it would take too much memory.
     pub fn new(capacity: u64, bucket_size: u16, moves_max: u16, expansion: u16) -> Option<Plan> {
         if bucket_size == 0 || bucket_size > BUCKET_SIZE_MAX || expansion > EXPANSION_MAX {
             return None;
@@ -63,7 +64,7 @@ impl Plan {
         .checked()
     }
 
-    /// The filter whose header somebody dumped; `None` if it makes no sense or takes too much.
+    /// Plans the filter of a dumped header; `None` if it is invalid or takes too much memory.
     pub fn from_header(header: &[u8]) -> Option<Plan> {
         let mut reader = Reader { rest: header };
         let (len, buckets, removed) = (reader.u64()?, reader.u64()?, reader.u64()?);
@@ -104,7 +105,7 @@ impl Plan {
         buckets.checked_mul(u64::from(self.bucket_size))
     }
 
-    /// Makes it.
+    /// Creates the filter.
     pub fn build(&self) -> Cuckoo {
         let layers = 0..usize::from(self.layers);
         let bytes = |layer| self.layer_bytes(layer).unwrap_or(0) as usize;
@@ -118,20 +119,20 @@ impl Plan {
     }
 }
 
-/// What became of an element that was to be added.
+/// The result of adding an element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Added {
     /// The element was added.
     Yes,
-    /// The element seems to have been there already.
+    /// The element seems to exist already.
     Exists,
-    /// There is no place, and the filter does not grow.
+    /// There is no free slot, and the filter does not grow.
     Full,
-    /// The filter would grow beyond what it may take.
+    /// The filter would grow beyond its memory limit.
     NoMemory,
 }
 
-/// An element as the filter sees it.
+/// The hash and the fingerprint of an element.
 #[derive(Clone, Copy)]
 struct Element {
     hash: u64,
@@ -152,7 +153,7 @@ fn other(fingerprint: u8, bucket: u64) -> u64 {
     bucket ^ u64::from(fingerprint).wrapping_mul(0x5bd1_e995)
 }
 
-/// See the module.
+/// A cuckoo filter, see the module.
 #[derive(Clone)]
 pub struct Cuckoo {
     layers: Vec<Vec<u8>>,
@@ -162,14 +163,14 @@ pub struct Cuckoo {
     cut: Cut,
 }
 
-/// The places of a bucket in a layer.
+/// Returns the positions of a bucket in a layer.
 fn bucket_at(layer: &[u8], bucket_size: usize, bucket: u64) -> std::ops::Range<usize> {
     let buckets = (layer.len() / bucket_size).max(1) as u64;
     let from = (bucket % buckets) as usize * bucket_size;
     from..from + bucket_size
 }
 
-/// Where in the two buckets of an element a byte lies.
+/// Returns the position of a byte in the two buckets of an element.
 fn find(layer: &[u8], bucket_size: usize, element: Element, wanted: u8) -> Option<usize> {
     [element.hash, other(element.fingerprint, element.hash)]
         .into_iter()
@@ -188,7 +189,7 @@ impl Cuckoo {
         usize::from(self.plan.bucket_size)
     }
 
-    /// Whether an element may be there; when false it is not.
+    /// True if an element may be present; when false it is not.
     pub fn has(&self, element: &[u8]) -> bool {
         self.has_fingerprint(Element::of(element))
     }
@@ -200,7 +201,7 @@ impl Cuckoo {
             .any(|layer| find(layer, bucket_size, element, element.fingerprint).is_some())
     }
 
-    /// How often an element may have been added: at least as often as it was.
+    /// Returns how often an element may have been added: at least as often as it was.
     pub fn count(&self, element: &[u8]) -> u64 {
         let element = Element::of(element);
         let bucket_size = self.bucket_size();
@@ -221,12 +222,12 @@ impl Cuckoo {
         count
     }
 
-    /// Adds an element, once more if it is there already.
+    /// Adds an element, once more if it exists already.
     pub fn add(&mut self, element: &[u8]) -> Added {
         self.add_fingerprint(Element::of(element))
     }
 
-    /// Adds an element unless it seems to be there.
+    /// Adds an element unless it seems to exist.
     pub fn add_new(&mut self, element: &[u8]) -> Added {
         let element = Element::of(element);
         if self.has_fingerprint(element) {
@@ -252,7 +253,7 @@ impl Cuckoo {
         Added::Yes
     }
 
-    /// Puts a fingerprint into a free place of its buckets, in the newest layer that has one.
+    /// Puts a fingerprint into a free slot of its buckets, in the newest layer that has one.
     fn put(&mut self, element: Element) -> bool {
         let bucket_size = self.bucket_size();
         for layer in (0..self.layers.len()).rev() {
@@ -265,8 +266,8 @@ impl Cuckoo {
         false
     }
 
-    /// Makes room in the newest layer by moving fingerprints to their other buckets. False, and everything is as it
-    /// was, if the last one moved finds no place either.
+    /// Frees a slot in the newest layer by moving fingerprints to their other buckets. Returns false, and reverts
+    /// everything, if the last one moved finds no slot either.
     fn displace(&mut self, element: Element) -> bool {
         let bucket_size = self.bucket_size();
         let moves_max = self.plan.moves_max;
@@ -312,7 +313,8 @@ impl Cuckoo {
         bytes.is_some()
     }
 
-    /// Removes an element once; false if it is not there. Removing what was never added may remove something else.
+    /// Removes an element once. Returns false if it does not exist. Removing an element that was never added may
+    /// remove another one.
     pub fn remove(&mut self, element: &[u8]) -> bool {
         let element = Element::of(element);
         let bucket_size = self.bucket_size();
@@ -332,12 +334,12 @@ impl Cuckoo {
         false
     }
 
-    /// Moves fingerprints of the last layers into earlier ones, as far as they empty.
+    /// Moves fingerprints of the last layers into earlier ones, as far as these layers become empty.
     fn compact(&mut self) {
         let bucket_size = self.bucket_size();
         while self.layers.len() > 1 {
             let last = self.layers.len() - 1;
-            // What follows takes longer than a copy.
+            // The following takes longer than a copy.
             self.touch(self.first_byte(last)..self.data_bytes());
             let mut is_empty = true;
             for at in 0..self.layers[last].len() {
@@ -345,8 +347,8 @@ impl Cuckoo {
                 if fingerprint == 0 {
                     continue;
                 }
-                // The number of buckets of an earlier layer divides that of the last one, so that the bucket's
-                // number says enough of the hash.
+                // The number of buckets of an earlier layer divides that of the last one, so the bucket's number
+                // contains enough of the hash.
                 let element = Element {
                     hash: (at / bucket_size) as u64,
                     fingerprint,
@@ -372,13 +374,13 @@ impl Cuckoo {
         self.removed = 0;
     }
 
-    /// Bytes of all layers before this one.
+    /// Returns the bytes of all layers before this one.
     fn first_byte(&self, layer: usize) -> u64 {
         let before = self.layers[..layer].iter();
         before.map(|layer| layer.len() as u64).sum()
     }
 
-    /// A place of a layer is about to change.
+    /// Announces a change of a slot in a layer.
     #[inline]
     fn touch_place(&mut self, layer: usize, at: usize) {
         if self.cut.is_open() {
@@ -387,32 +389,33 @@ impl Cuckoo {
         }
     }
 
-    /// Elements in it.
+    /// Returns the number of elements.
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// Whether there is none.
+    /// True if there is no element.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Elements removed since it was last made smaller.
+    /// Returns the number of elements removed since it was last compacted.
     pub fn removed(&self) -> u64 {
         self.removed
     }
 
-    /// How many layers there are.
+    /// Returns the number of layers.
     pub fn layers(&self) -> usize {
         self.layers.len()
     }
 
-    /// Buckets of the first layer.
+    /// Returns the number of buckets of the first layer.
     pub fn buckets(&self) -> u64 {
         self.plan.buckets
     }
 
-    /// Fingerprints in a bucket; moves until a filter counts as full; how many times larger each layer is.
+    /// Returns the fingerprints per bucket, the moves until a filter counts as full, and the growth factor of
+    /// layers.
     pub fn settings(&self) -> (u16, u16, u16) {
         (
             self.plan.bucket_size,
@@ -421,7 +424,7 @@ impl Cuckoo {
         )
     }
 
-    /// Bytes that it takes, counted as Redis's module does.
+    /// Returns its size in bytes, computed as in Redis's module.
     pub fn memory_bytes(&self) -> u64 {
         let layers: u64 = self
             .layers
@@ -431,7 +434,7 @@ impl Cuckoo {
         40 + layers
     }
 
-    /// What a dump begins with.
+    /// Returns the header of a dump.
     pub fn header(&self) -> Vec<u8> {
         let mut header = Vec::with_capacity(HEADER_BYTES);
         let (bucket_size, moves_max, expansion) = self.settings();
@@ -449,14 +452,14 @@ impl Cuckoo {
         header
     }
 
-    /// The piece of the buckets at a cursor, which counts from 1; `None` at the end.
+    /// Returns the piece of the buckets at a cursor, which counts from 1; `None` at the end.
     pub fn chunk(&self, cursor: u64) -> Option<&[u8]> {
         let (layer, at) = locate(self.layers.iter().map(Vec::len), cursor)?;
         let rest = self.layers.get(layer)?.get(at..)?;
         rest.get(..rest.len().min(CHUNK_BYTES_MAX))
     }
 
-    /// Puts a piece back where it came from; false if it fits nowhere.
+    /// Restores a piece at its cursor. Returns false if it does not fit.
     pub fn load_chunk(&mut self, cursor: u64, chunk: &[u8]) -> bool {
         let Some((layer, at)) = locate(self.layers.iter().map(Vec::len), cursor) else {
             return false;
@@ -493,7 +496,8 @@ impl Parts for Cuckoo {
         let bytes = (0..usize::from(plan.layers)).try_fold(0_u64, |sum, layer| {
             sum.checked_add(plan.layer_bytes(layer)?)
         })?;
-        // How many are there is what the head says: a filter whose pieces are being loaded has not got them all.
+        // The number of elements is that of the header: a filter whose pieces are being loaded does not contain all
+        // of them.
         if bytes != data.len() as u64 {
             return None;
         }
@@ -551,7 +555,7 @@ mod tests {
             for number in 0..count {
                 assert!(filter.remove(&name(number)), "{number} was there");
                 check_invariants(&filter);
-                // What was not removed yet is there, wherever it was moved to.
+                // Every element not removed yet is found, wherever it was moved to.
                 assert!(
                     (number + 1..count)
                         .step_by(37)
@@ -565,7 +569,7 @@ mod tests {
 
     #[test]
     fn errors_are_as_rare_as_a_byte_allows() {
-        // With two buckets of `b` places at load 1 the rate is about 2 b / 255.
+        // With two buckets of `b` slots at load 1 the rate is about 2 b / 255.
         for (bucket_size, limit) in [(1, 0.012), (2, 0.022), (4, 0.04)] {
             let mut filter = make(4_096, bucket_size, 1);
             for number in 0..if cfg!(miri) { 100 } else { 3_000 } {

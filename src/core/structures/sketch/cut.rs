@@ -1,8 +1,8 @@
-//! What a sketch was at one moment, the cut, shown page by page while it goes on counting.
+//! The state of a sketch at one moment, the cut, delivered page by page while it goes on counting.
 //!
-//! What a sketch counted are bytes in one row, whatever buffers they lie in. Pages are shown in their order; who is
-//! about to change bytes says so ([`Parts::touch`]), and pages that were not shown yet are kept as they were. What
-//! comes behind the last byte of the cut is not kept. Copies are charged to no account ([`account::apart`]).
+//! The data of a sketch is a single row of bytes, whatever buffers it is in. Pages are shown in order; changes of
+//! bytes are announced ([`Parts::touch`]), and pages that were not shown yet are kept as they were. Bytes behind
+//! the last one of the cut are not kept. Copies are charged to no account ([`account::apart`]).
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -17,13 +17,13 @@ fn page_bytes() -> u64 {
 }
 
 struct State {
-    /// Bytes of the row at the cut.
+    /// Number of bytes in the row at the cut.
     len: u64,
     /// The first page that was not shown.
     next: u64,
-    /// Pages that have changed since.
+    /// The previous state of pages that have changed since.
     kept: BTreeMap<u64, Box<[u8]>>,
-    /// Bytes of pages that were copied.
+    /// Bytes of copied pages.
     copied_bytes: usize,
 }
 
@@ -33,7 +33,7 @@ impl State {
     }
 }
 
-/// What a sketch keeps of the cut, if there is one. A copy of a sketch has none.
+/// A sketch's state of a cut, if there is one. A copy of a sketch has none.
 #[derive(Default)]
 pub struct Cut(Option<Box<State>>);
 
@@ -52,19 +52,19 @@ impl Drop for Cut {
 }
 
 impl Cut {
-    /// Whether something of what the sketch was is still to be shown.
+    /// True if a part of the cut is still to be shown.
     #[inline]
     pub(super) fn is_open(&self) -> bool {
         self.0.is_some()
     }
 }
 
-/// How many pages so many bytes are.
+/// Returns the number of pages for a number of bytes.
 pub(super) fn pages(bytes: u64) -> u64 {
     bytes.div_ceil(page_bytes())
 }
 
-/// See [`Parts::begin_cut`].
+/// Makes a cut, see [`Parts::begin_cut`].
 pub(super) fn begin<S: Parts>(sketch: &mut S) {
     let len = sketch.data_bytes();
     let state = account::apart(|| {
@@ -78,7 +78,7 @@ pub(super) fn begin<S: Parts>(sketch: &mut S) {
     *sketch.cut() = Cut(Some(state));
 }
 
-/// See [`Parts::touch`].
+/// Keeps pages that are about to change, see [`Parts::touch`].
 #[cold]
 #[inline(never)]
 pub(super) fn touch<S: Parts>(sketch: &mut S, bytes: Range<u64>) {
@@ -99,7 +99,7 @@ pub(super) fn touch<S: Parts>(sketch: &mut S, bytes: Range<u64>) {
     sketch.cut().0 = Some(state);
 }
 
-/// See [`Parts::show_cut`].
+/// Shows pages, see [`Parts::show_cut`].
 pub(super) fn show<S: Parts>(sketch: &mut S, count: usize, show: &mut dyn FnMut(&[u8])) -> bool {
     let Some(mut state) = sketch.cut().0.take() else {
         return false;
@@ -123,13 +123,13 @@ pub(super) fn show<S: Parts>(sketch: &mut S, count: usize, show: &mut dyn FnMut(
     sketch.cut().is_open()
 }
 
-/// See [`Parts::take_copied`].
+/// Returns the bytes copied, see [`Parts::take_copied`].
 pub(super) fn take_copied<S: Parts>(sketch: &mut S) -> usize {
     let state = sketch.cut().0.as_deref_mut();
     state.map_or(0, |state| std::mem::take(&mut state.copied_bytes))
 }
 
-/// See [`Parts::forget_cut`].
+/// Drops the cut, see [`Parts::forget_cut`].
 pub(super) fn forget<S: Parts>(sketch: &mut S, budget: usize) -> bool {
     let cut = sketch.cut();
     account::apart(|| {
@@ -147,7 +147,7 @@ pub(super) fn forget<S: Parts>(sketch: &mut S, budget: usize) -> bool {
     cut.is_open()
 }
 
-/// The bytes of a range of buffers that are one row.
+/// Returns the bytes in a range of buffers that form one row.
 pub(super) fn part_of<'a>(
     buffers: impl Iterator<Item = &'a [u8]>,
     mut range: Range<u64>,
@@ -162,7 +162,7 @@ pub(super) fn part_of<'a>(
     part
 }
 
-/// Which of so many things of `size` bytes each lie in a range of bytes, which begins and ends at one of them.
+/// Returns the indexes of items of `size` bytes in a range of bytes, which begins and ends at item boundaries.
 pub(super) fn things_in(range: Range<u64>, size: usize) -> Range<usize> {
     let size = size as u64;
     debug_assert!(range.start.is_multiple_of(size) && range.end.is_multiple_of(size));
@@ -179,7 +179,7 @@ mod tests {
     use super::*;
     use crate::base::random::Random;
 
-    /// Changes a sketch in the ways that there are.
+    /// Changes a sketch in all ways that `change` provides.
     fn goes_on<S: Parts + Clone>(
         seed: u64,
         mut sketch: S,
@@ -239,7 +239,7 @@ mod tests {
             });
             let cuckoo = cuckoo::Plan::new(64, 2, 20, 1).expect("small").build();
             goes_on(seed, cuckoo, |filter: &mut Cuckoo, random, number| {
-                // Layers come, and go.
+                // Layers are added, and removed.
                 match number / 400 % 2 {
                     0 => assert!(filter.add(&name(random, 500)) != cuckoo::Added::Full),
                     _ => {

@@ -1,15 +1,15 @@
-//! Sketches: answers about many elements that are nearly right, in memory that does not grow with them.
+//! Sketches: approximate statistics of many elements, in memory that does not grow with them.
 //!
 //! ```text
 //! bloom      whether an element was added; grows by layers
 //! cuckoo     the same, and elements can be removed
 //! count_min  how often an element was added
 //! top_k      which elements were added most often
-//! t_digest   how numbers are distributed
+//! t_digest   the distribution of numbers
 //! ```
 //!
-//! They know neither keys nor replies. What a client asks for in memory is checked before anything is allocated:
-//! planning a sketch says whether it may be made, building it then can not fail.
+//! Independent of keys and replies. A client's request for memory is checked before anything is allocated: planning
+//! a sketch tells whether it may be made, building it then cannot fail.
 
 pub mod bloom;
 pub mod count_min;
@@ -22,18 +22,18 @@ use std::ops::Range;
 
 pub use cut::Cut;
 
-/// A sketch takes no more than this: 2 GiB, more than any that is useful.
+/// Maximum size of a sketch: 2 GiB, more than any useful one needs.
 pub const BYTES_MAX: u64 = 1 << 31;
 
-/// Counters whose number the client names take no more than this: as much as the longest string.
+/// Maximum size of counters whose number is chosen by the client: the maximum length of a string.
 pub const COUNTERS_BYTES_MAX: u64 = 1 << 29;
 
-/// Longest piece in which a sketch is handed out: small enough that copying it keeps no client waiting.
+/// Maximum size of a piece of a dump: small enough that copying it delays no client.
 pub const CHUNK_BYTES_MAX: usize = 1 << 20;
 
-/// Whether so many bytes may be taken and are there to be had.
+/// True if this many bytes are permitted and available.
 ///
-/// The answer is got by asking the allocator, which for sizes that matter maps pages and touches none.
+/// This is determined by an allocation, which for relevant sizes maps pages and touches none.
 pub(super) fn is_available(bytes: u64) -> bool {
     let Some(bytes) = usize::try_from(bytes).ok().filter(|_| bytes <= BYTES_MAX) else {
         return false;
@@ -41,55 +41,55 @@ pub(super) fn is_available(bytes: u64) -> bool {
     Vec::<u8>::new().try_reserve_exact(bytes).is_ok()
 }
 
-/// How a sketch is written down, whole or by the page, and read again.
+/// The serialization of a sketch, whole or by the page, and its inverse.
 pub trait Parts: Sized {
-    /// What it is made of, small.
+    /// Returns its parameters, which are small.
     fn head(&self) -> Vec<u8>;
 
-    /// How many bytes [`Parts::data`] has.
+    /// Returns the number of bytes of [`Parts::data`].
     fn data_bytes(&self) -> u64;
 
-    /// Some of [`Parts::data`].
+    /// Returns a range of [`Parts::data`].
     fn part(&self, bytes: Range<u64>) -> Vec<u8>;
 
-    /// All that it counted.
+    /// Returns all its data.
     fn data(&self) -> Vec<u8> {
         self.part(0..self.data_bytes())
     }
 
-    /// What it keeps of a cut.
+    /// Returns its state of a cut.
     fn cut(&mut self) -> &mut Cut;
 
-    /// The sketch of which somebody says that these are the parts; nothing if they do not fit together. No more memory
-    /// is taken than they take themselves.
+    /// Creates a sketch from alleged parts; None if they do not fit together. Allocates no more memory than the
+    /// parts themselves take.
     fn from_parts(head: &[u8], data: &[u8]) -> Option<Self>;
 
-    /// How many pages it is shown in.
+    /// Returns the number of pages in which it is shown.
     fn pages(&self) -> u64 {
         cut::pages(self.data_bytes())
     }
 
-    /// What it counted by now is to be shown by [`Parts::show_cut`], whatever it counts from now on.
+    /// Makes a cut: [`Parts::show_cut`] will show the current data, regardless of later changes.
     fn begin_cut(&mut self) {
         cut::begin(self);
     }
 
-    /// Shows so many pages of [`Parts::data`] as it was at the cut; true while more are left.
+    /// Shows `count` pages of [`Parts::data`] in their state at the cut. Returns true while more are left.
     fn show_cut(&mut self, count: usize, show: &mut dyn FnMut(&[u8])) -> bool {
         cut::show(self, count, show)
     }
 
-    /// Bytes that were copied for the cut since this was asked last.
+    /// Returns the bytes copied for the cut since the last call.
     fn take_copied(&mut self) -> usize {
         cut::take_copied(self)
     }
 
-    /// Forgets the cut, and some `budget` pages that were kept for it; true while more are left.
+    /// Drops the cut, and about `budget` pages that were kept for it. Returns true while more are left.
     fn forget_cut(&mut self, budget: usize) -> bool {
         cut::forget(self, budget)
     }
 
-    /// Bytes of [`Parts::data`] are about to change, or to go.
+    /// Announces that bytes of [`Parts::data`] will be changed, or removed.
     #[inline]
     fn touch(&mut self, bytes: Range<u64>) {
         if self.cut().is_open() {
@@ -98,7 +98,7 @@ pub trait Parts: Sized {
     }
 }
 
-/// Takes numbers from the front of bytes that somebody else wrote.
+/// Reads numbers from the front of foreign bytes.
 struct Reader<'a> {
     rest: &'a [u8],
 }
@@ -127,8 +127,8 @@ impl Reader<'_> {
     }
 }
 
-/// A part of several buffers that are numbered through as if they were one, the first byte being 1, as the cursors
-/// of dumps count: the buffer and the position in it.
+/// Returns the buffer and the position in it for a cursor into several buffers that are numbered as one, the first
+/// byte being 1, as in the cursors of dumps.
 fn locate(lengths: impl Iterator<Item = usize>, cursor: u64) -> Option<(usize, usize)> {
     let mut offset = cursor.checked_sub(1)?;
     for (index, len) in lengths.enumerate() {
@@ -140,7 +140,7 @@ fn locate(lengths: impl Iterator<Item = usize>, cursor: u64) -> Option<(usize, u
     None
 }
 
-/// A copy of a dump's header with some bytes changed, or the end missing.
+/// Returns a copy of a dump's header with some bytes changed, or the end missing.
 #[cfg(test)]
 fn damaged(header: &[u8], random: &mut crate::base::random::Random) -> Vec<u8> {
     let mut damaged = header.to_vec();

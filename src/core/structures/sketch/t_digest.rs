@@ -1,11 +1,11 @@
-//! A t-digest: how numbers are distributed, most exactly at both ends, after Dunning and Ertl, "Computing Extremely
+//! A t-digest: the distribution of numbers, most exact at both ends, after Dunning and Ertl, "Computing Extremely
 //! Accurate Quantiles Using t-Digests" (arXiv:1902.04023), in its merging form.
 //!
-//! Numbers are gathered; when there are many they are sorted together with the centroids, and neighbours are merged as
-//! long as a centroid stays small enough for its place: at quantile q its weight may be about
-//! `n log(n) q (1 - q) 2 pi / compression`. So the first and the last centroid are single numbers, and the fat ones
-//! lie in the middle. Between centroids quantiles are interpolated, with half of each one's weight on either side;
-//! numbers that stand alone are not spread.
+//! Numbers are buffered; when there are many they are sorted together with the centroids, and neighbors are merged
+//! as long as a centroid stays small enough for its position. At quantile q its weight may be at most about
+//! `n log(n) q (1 - q) 2 pi / compression`. So the first and the last centroid are single numbers, and the heavy
+//! ones are in the middle. Quantiles are interpolated between centroids, with half of each one's weight on either
+//! side; centroids of a single number are not spread.
 
 use std::f64::consts::PI;
 use std::ops::Range;
@@ -13,10 +13,10 @@ use std::ops::Range;
 use super::cut::things_in;
 use super::{Cut, Parts, Reader};
 
-/// The highest compression: with it a digest has some 50 MiB at most, and merging takes well below a second.
+/// The maximum compression: with it a digest has at most some 50 MiB, and merging takes well below a second.
 pub const COMPRESSION_MAX: u64 = 1 << 19;
 
-/// The weight of all numbers would not fit.
+/// Error: the total weight would overflow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Overflow;
 
@@ -26,11 +26,11 @@ struct Centroid {
     weight: u64,
 }
 
-/// See the module.
+/// A t-digest, see the module.
 #[derive(Clone)]
 pub struct TDigest {
     compression: u64,
-    /// First those merged, sorted; then numbers as they came.
+    /// First the merged ones, sorted; then numbers in order of addition.
     centroids: Vec<Centroid>,
     merged: usize,
     merged_weight: u64,
@@ -41,14 +41,14 @@ pub struct TDigest {
     cut: Cut,
 }
 
-/// Of a centroid that is written down.
+/// Bytes of a serialized centroid.
 const CENTROID_BYTES: usize = 16;
 
-/// The highest weight of all numbers together.
+/// The maximum total weight.
 const WEIGHT_MAX: u64 = i64::MAX as u64;
 
 impl TDigest {
-    /// An empty one; the compression is about the number of centroids, from 1 to [`COMPRESSION_MAX`].
+    /// Creates an empty one; the compression is about the number of centroids, from 1 to [`COMPRESSION_MAX`].
     pub fn new(compression: u64) -> TDigest {
         TDigest {
             compression: compression.clamp(1, COMPRESSION_MAX),
@@ -63,12 +63,12 @@ impl TDigest {
         }
     }
 
-    /// Forgets all numbers.
+    /// Removes all numbers.
     pub fn reset(&mut self) {
         self.replace(&TDigest::new(self.compression));
     }
 
-    /// Becomes a copy of another one.
+    /// Replaces it by a copy of another one.
     pub fn replace(&mut self, other: &TDigest) {
         self.touch(0..self.data_bytes());
         let cut = std::mem::take(&mut self.cut);
@@ -78,52 +78,52 @@ impl TDigest {
         };
     }
 
-    /// As given.
+    /// Returns the compression, as given.
     pub fn compression(&self) -> u64 {
         self.compression
     }
 
-    /// Centroids and numbers that it holds at most before it merges.
+    /// Returns the maximum number of centroids and numbers before it merges.
     pub fn capacity(&self) -> usize {
         6 * self.compression as usize + 10
     }
 
-    /// Centroids, and numbers that wait to be merged into them.
+    /// Returns the numbers of centroids and of buffered numbers.
     pub fn nodes(&self) -> (usize, usize) {
         (self.merged, self.centroids.len() - self.merged)
     }
 
-    /// The weight of both.
+    /// Returns the weights of both.
     pub fn weights(&self) -> (u64, u64) {
         (self.merged_weight, self.weight - self.merged_weight)
     }
 
-    /// How often it merged.
+    /// Returns how often it merged.
     pub fn merges(&self) -> u64 {
         self.merges
     }
 
-    /// Bytes that it takes.
+    /// Returns its size in bytes.
     pub fn memory_bytes(&self) -> usize {
         size_of::<TDigest>() + self.centroids.capacity() * size_of::<Centroid>()
     }
 
-    /// How many numbers were added.
+    /// Returns how many numbers were added.
     pub fn count(&self) -> u64 {
         self.weight
     }
 
-    /// The lowest number; not a number if there is none.
+    /// Returns the lowest number; NaN if there is none.
     pub fn min(&self) -> f64 {
         if self.weight == 0 { f64::NAN } else { self.min }
     }
 
-    /// The highest number; not a number if there is none.
+    /// Returns the highest number; NaN if there is none.
     pub fn max(&self) -> f64 {
         if self.weight == 0 { f64::NAN } else { self.max }
     }
 
-    /// Adds a finite number; others are passed over.
+    /// Adds a finite number; others are ignored.
     pub fn add(&mut self, number: f64) -> Result<(), Overflow> {
         self.add_weighted(number, 1)
     }
@@ -146,7 +146,7 @@ impl TDigest {
         Ok(())
     }
 
-    /// Adds what another digest was given. On an error some may be added.
+    /// Adds the contents of another digest. On an error some may be added.
     pub fn add_all(&mut self, other: &TDigest) -> Result<(), Overflow> {
         self.merge();
         let mut other = other.clone();
@@ -154,7 +154,7 @@ impl TDigest {
         for centroid in &other.centroids {
             self.add_weighted(centroid.mean, centroid.weight)?;
         }
-        // The ends of the other lie in centroids of their own, but a merged one's mean may have been rounded.
+        // The extremes of the other are in centroids of their own, but a merged one's mean may have been rounded.
         if other.weight > 0 {
             self.min = self.min.min(other.min);
             self.max = self.max.max(other.max);
@@ -162,17 +162,17 @@ impl TDigest {
         Ok(())
     }
 
-    /// Whether numbers wait to be merged.
+    /// True if no numbers wait to be merged.
     pub fn is_merged(&self) -> bool {
         self.merged == self.centroids.len()
     }
 
-    /// Merges what was gathered into the centroids.
+    /// Merges the buffered numbers into the centroids.
     pub fn merge(&mut self) {
         if self.is_merged() {
             return;
         }
-        // What follows takes longer than a copy.
+        // The following takes longer than a copy.
         self.touch(0..self.data_bytes());
         self.centroids
             .sort_unstable_by(|first, second| first.mean.total_cmp(&second.mean));
@@ -205,8 +205,8 @@ impl TDigest {
         self.merges += 1;
     }
 
-    /// The number below which a share of all numbers lies; not a number if there is none. Waiting numbers are not
-    /// looked at: merge before.
+    /// Returns the number below which a share of all numbers lies; NaN if there are none. Buffered numbers are
+    /// ignored: merge before.
     pub fn quantile(&self, share: f64) -> f64 {
         let (Some(first), Some(last)) = (self.centroids.first(), self.centroids.last()) else {
             return f64::NAN;
@@ -245,8 +245,8 @@ impl TDigest {
         weighted(last.mean, last_weight / 2.0 - behind, self.max, behind)
     }
 
-    /// The share of all numbers that lie at or below one, numbers equal to it counted half. Waiting numbers are not
-    /// looked at: merge before.
+    /// Returns the share of all numbers at or below one, counting numbers equal to it half. Buffered numbers are
+    /// ignored: merge before.
     pub fn share_below(&self, number: f64) -> f64 {
         let (Some(first), Some(last)) = (self.centroids.first(), self.centroids.last()) else {
             return f64::NAN;
@@ -262,7 +262,7 @@ impl TDigest {
             return 1.0;
         }
         if self.centroids.len() == 1 {
-            // All numbers are the same, or so near each other that nothing lies between.
+            // All numbers are equal, or so close that nothing lies between.
             return 0.5;
         }
         if number < first.mean {
@@ -303,7 +303,7 @@ impl TDigest {
         1.0 - 0.5 / total
     }
 
-    /// The mean of the numbers between two shares; not a number if there are none. Waiting numbers are not looked at:
+    /// Returns the mean of the numbers between two shares; NaN if there are none. Buffered numbers are ignored:
     /// merge before.
     pub fn trimmed_mean(&self, low: f64, high: f64) -> f64 {
         if let [only] = self.centroids[..] {
@@ -327,18 +327,18 @@ impl TDigest {
     }
 }
 
-/// The mean of two centroids together, which lies between theirs.
+/// Returns the mean of two centroids together, which lies between theirs.
 fn mean_of(first: Centroid, second: Centroid) -> f64 {
     let (weight, total) = (second.weight as f64, (first.weight + second.weight) as f64);
     let step = (second.mean - first.mean) * weight / total;
     if step.is_finite() {
         return first.mean + step;
     }
-    // The ends of what a double can hold: their distance does not fit.
+    // Extremes of the range of doubles, whose distance overflows.
     first.mean * (first.weight as f64 / total) + second.mean * (weight / total)
 }
 
-/// A number between two centroids, so far behind the left and so far before the right one.
+/// Returns a number between two centroids, `behind` the left and `before` the right one.
 fn between_centroids(left: Centroid, right: Centroid, behind: f64, before: f64) -> f64 {
     let mut spread = (behind, before);
     if left.weight == 1 {
@@ -356,8 +356,8 @@ fn between_centroids(left: Centroid, right: Centroid, behind: f64, before: f64) 
     weighted(left.mean, spread.1, right.mean, spread.0)
 }
 
-/// How much of the weight of two centroids, the whole left one and half of the right one at most, lies below a number
-/// between them.
+/// Returns how much of the weight of two centroids, at most the whole left one and half of the right one, lies
+/// below a number between them.
 fn part_below(left: Centroid, right: Centroid, number: f64) -> f64 {
     let between = (left.weight as f64 + right.weight as f64) / 2.0;
     let width = right.mean - left.mean;
@@ -371,7 +371,7 @@ fn part_below(left: Centroid, right: Centroid, number: f64) -> f64 {
     left.weight as f64 / 2.0 + left_alone + spread * ((number - left.mean) / width)
 }
 
-/// The mean of two numbers with weights, between them whatever the weights are.
+/// Returns the weighted mean of two numbers, between them whatever the weights are.
 fn weighted(first: f64, first_weight: f64, second: f64, second_weight: f64) -> f64 {
     let mean = (first * first_weight + second * second_weight) / (first_weight + second_weight);
     let (low, high) = (first.min(second), first.max(second));

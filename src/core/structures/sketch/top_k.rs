@@ -1,14 +1,15 @@
-//! HeavyKeeper: the elements that were added most often, after Yang et al., "HeavyKeeper: An Accurate Algorithm for
+//! HeavyKeeper: the most frequently added elements, after Yang et al., "HeavyKeeper: An Accurate Algorithm for
 //! Finding Top-k Elephant Flows" (USENIX ATC 2018).
 //!
-//! `depth` rows of `width` counters, each with the fingerprint of the element that it counts for. An element that
-//! meets another's counter lowers it with a probability of `decay` to the power of the count, so that rare elements
-//! fade and frequent ones stay; at zero the counter changes hands. Beside the rows a heap, lowest count first, keeps
-//! the names of the `k` best. It has `k` places from the start, those without a name at a count of zero, and names sink
-//! in it as in Redis's module, where of names with one count those in the root go first.
+//! `depth` rows of `width` counters, each with the fingerprint of the element that it counts. An element that meets
+//! another's counter lowers it with a probability of `decay` to the power of the count, so that rare elements fade
+//! and frequent ones stay; at zero the counter changes its owner. Beside the rows a heap, lowest count first, keeps
+//! the names of the `k` best. It has `k` slots from the start, those without a name at a count of zero, and names
+//! sink in it as in Redis's module, which removes the one in the root first among names with one count.
 //!
-//! Instead of throwing a die for each single one of an increment, the number of throws until the next hit is drawn
-//! from its geometric distribution: a large count costs no more than the hits. Randomness is handed in.
+//! Instead of a random decision for each unit of an increment, the number of decisions until the next hit is
+//! sampled from its geometric distribution: a large count costs no more than the hits. The caller passes in
+//! randomness.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -18,10 +19,10 @@ use super::{COUNTERS_BYTES_MAX, Cut, Parts, Reader, is_available};
 use crate::base::random::Random;
 use crate::structures::murmur::murmur32;
 
-/// Seed of the fingerprints; rows hash with their number.
+/// Seed of the fingerprints; rows use their number.
 const FINGERPRINT_SEED: u32 = 1919;
 
-/// A sketch that may be made.
+/// The parameters of a sketch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Plan {
     k: u32,
@@ -31,7 +32,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The `k` best, by so many counters. `None` if they would take too much memory.
+    /// Plans a sketch of the `k` best, with `depth` rows of `width` counters. Returns `None` if they would take too
+    /// much memory.
     pub fn new(k: u32, width: u32, depth: u32, decay: f64) -> Option<Plan> {
         const NAME_BYTES: u64 = 24;
         let counters = u64::from(width) * u64::from(depth);
@@ -47,7 +49,7 @@ impl Plan {
         })
     }
 
-    /// Makes it.
+    /// Creates the sketch.
     pub fn build(&self) -> TopK {
         TopK {
             plan: *self,
@@ -65,24 +67,24 @@ impl Plan {
     }
 }
 
-/// Whom it counts for, and how often. Numbers only: memory full of zeros is had from the system without touching it.
+/// Fingerprint of the owner, and count. Numbers only: the system provides zeroed memory without touching it.
 type Counter = [u32; 2];
 const FINGERPRINT: usize = 0;
 const COUNT: usize = 1;
 
-/// A place of the heap; an empty one has a count of zero.
+/// A slot of the heap; an empty one has a count of zero.
 #[derive(Clone)]
 struct Name {
     count: u32,
     element: Box<[u8]>,
 }
 
-/// See the module.
+/// The most frequent elements, see the module.
 #[derive(Clone)]
 pub struct TopK {
     plan: Plan,
     counters: Vec<Counter>,
-    /// Of the names, in their order, apart from them so that a search runs over few bytes.
+    /// Fingerprints of the names, in their order; separate so that a search reads few bytes.
     fingerprints: Vec<u32>,
     /// A heap: no name has a lower count than the one at half its position.
     names: Vec<Name>,
@@ -94,7 +96,7 @@ fn fingerprint(element: &[u8]) -> u32 {
 }
 
 impl TopK {
-    /// How many are kept, the counters, and the decay.
+    /// Returns the number of names, width and depth of the counters, and the decay.
     pub fn settings(&self) -> (u32, u32, u32, f64) {
         let Plan {
             k,
@@ -112,7 +114,7 @@ impl TopK {
         })
     }
 
-    /// Adds an element some times; the name that had to go for it.
+    /// Adds an element `times` times. Returns the name removed in its favor.
     pub fn add(&mut self, element: &[u8], times: u32, random: &mut Random) -> Option<Box<[u8]>> {
         let fingerprint = fingerprint(element);
         let mut best = 0;
@@ -139,7 +141,7 @@ impl TopK {
         self.keep(element, fingerprint, best)
     }
 
-    /// The count that a new name must reach.
+    /// Returns the count that a new name must reach.
     fn lowest(&self) -> u32 {
         self.names.first().map_or(0, |name| name.count)
     }
@@ -157,7 +159,7 @@ impl TopK {
 
     fn keep(&mut self, element: &[u8], fingerprint: u32, count: u32) -> Option<Box<[u8]>> {
         if let Some(at) = self.position(element, fingerprint) {
-            // Not the larger of both: the counters may have been worn down meanwhile.
+            // Not the larger of both: the counters may have been lowered meanwhile.
             self.names[at].count = count;
             self.sift_down(at);
             self.sift_up(at);
@@ -189,7 +191,7 @@ impl TopK {
         }
     }
 
-    /// Sinks a name below those of lower counts, and at first below one of its own count.
+    /// Moves a name down behind those of lower counts, and initially behind one of its own count.
     fn sift_down(&mut self, mut at: usize) {
         let mut is_first = true;
         loop {
@@ -206,12 +208,12 @@ impl TopK {
         }
     }
 
-    /// Whether an element is among the best.
+    /// True if an element is among the best.
     pub fn has(&self, element: &[u8]) -> bool {
         self.position(element, fingerprint(element)).is_some()
     }
 
-    /// How often an element was added, as far as the counters know.
+    /// Returns how often an element was added, as far as the counters show.
     pub fn count(&self, element: &[u8]) -> u32 {
         let fingerprint = fingerprint(element);
         let counters = self
@@ -221,7 +223,7 @@ impl TopK {
         own.map(|counter| counter[COUNT]).max().unwrap_or(0)
     }
 
-    /// The best, highest count first, then in the order of the heap.
+    /// Returns the best, highest count first, then in the order of the heap.
     pub fn list(&self) -> Vec<(&[u8], u32)> {
         let mut list: Vec<(&[u8], u32)> = self
             .names
@@ -229,12 +231,12 @@ impl TopK {
             .filter(|name| name.count > 0)
             .map(|name| (&*name.element, name.count))
             .collect();
-        // Stable: of one count, those nearer to the root come first.
+        // Stable: among equal counts, those nearer to the root come first.
         list.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
         list
     }
 
-    /// Frees some names; true while more are left.
+    /// Frees some names. Returns true while more are left.
     pub fn free_some(&mut self, budget: usize) -> bool {
         self.fingerprints.clear();
         self.names.truncate(self.names.len().saturating_sub(budget));
@@ -242,7 +244,8 @@ impl TopK {
     }
 }
 
-/// Lets an element lower another's counter some times; how many of the times are left when it is at zero.
+/// Lets an element lower another's counter up to `times` times. Returns how many times are left when it reaches
+/// zero.
 fn wear_down(counter: &mut Counter, times: u32, decay: f64, random: &mut Random) -> Option<u32> {
     let mut left = times;
     while left > 0 {
@@ -254,7 +257,7 @@ fn wear_down(counter: &mut Counter, times: u32, decay: f64, random: &mut Random)
         left -= misses as u32;
         counter[COUNT] -= 1;
         if counter[COUNT] == 0 {
-            // The throw that brought it to zero counts for the new owner.
+            // The decision that brought it to zero counts for the new owner.
             return Some(left);
         }
         left -= 1;
@@ -270,12 +273,13 @@ fn wear_down(counter: &mut Counter, times: u32, decay: f64, random: &mut Random)
     None
 }
 
-/// How often a die with this chance misses before it hits.
+/// Samples the number of misses before a hit that has this probability.
 fn misses_before_hit(chance: f64, random: &mut Random) -> u64 {
     if chance >= 1.0 {
         return 0;
     }
-    // From 0 up to but not 1, so the logarithm is finite; a chance too small for the quotient gives infinity.
+    // From 0 up to but not including 1, so the logarithm is finite; a probability too small for the quotient gives
+    // infinity.
     let misses = (-random.unit()).ln_1p() / (-chance).ln_1p();
     if misses.is_nan() {
         u64::MAX
@@ -285,7 +289,7 @@ fn misses_before_hit(chance: f64, random: &mut Random) -> u64 {
 }
 
 impl Parts for TopK {
-    /// The plan, then the names in the order of their heap, with its places that have none.
+    /// The parameters, then the names in the order of their heap, including empty slots.
     fn head(&self) -> Vec<u8> {
         let mut head = Vec::new();
         let (k, width, depth, decay) = self.settings();
@@ -346,7 +350,7 @@ impl Parts for TopK {
             return None;
         }
         for (at, (count, element)) in names.iter().enumerate().filter(|(_, name)| name.0 > 0) {
-            // What was written without empty places is a heap anew.
+            // A dump without empty slots is turned into a heap again.
             let at = if is_whole { at } else { 0 };
             sketch.fingerprints[at] = fingerprint(element);
             sketch.names[at] = Name {
@@ -394,7 +398,7 @@ mod tests {
         let mut sketch = make(20, 500, 5, 0.9);
         let mut exact: HashMap<u64, u32> = HashMap::new();
         for _ in 0..60_000 {
-            // Element n comes about 1/n as often as the first.
+            // Element n occurs about 1/n as often as the first.
             let element = (random.unit() * 8.0).exp() as u64;
             sketch.add(&element.to_le_bytes(), 1, &mut random);
             *exact.entry(element).or_default() += 1;
@@ -474,8 +478,8 @@ mod tests {
     #[cfg(not(miri))]
     #[test]
     fn counters_change_hands_as_often_as_single_throws_would() {
-        // Each throw lowers by one with the chance decay^count; the expected number from 3 down to 0 is the sum of
-        // the inverses.
+        // Each decision lowers by one with the probability decay^count; the expected number from 3 down to 0 is the
+        // sum of the inverses.
         let mut random = Random::new(9);
         let decay = 0.5_f64;
         let expected: f64 = (1..=3).map(|count| decay.powi(-count)).sum();

@@ -1,32 +1,31 @@
-//! The directory of a table, the pool that directories come from, and the published word that lets another
-//! thread prefetch through them.
+//! The directory of a table, the pool of directories, and the published word through which another thread can
+//! prefetch.
 //!
 //! # Why another thread may look at a directory that it does not own
 //!
-//! A table is used by one thread at a time, the holder of its owner's token. But the best time to fetch a bucket from
-//! memory is before the token is taken, so a connection wants to prefetch the lines of a whole batch of keys from
-//! outside. For that it needs the directory word of each key:
+//! A table is used by one thread at a time, the holder of its owner's token. But the best time to prefetch a bucket
+//! is before the token is taken, so a connection wants to prefetch the lines of a whole batch of keys from outside.
+//! For that it needs the directory word of each key:
 //!
 //! ```text
-//!   published word, read by anybody           directory (2^depth words)
+//!   published word, read by any thread        directory (2^depth words)
 //!   [ depth:8 | address of directory:48 ] ──▶ [ word | word | word | … ] ──▶ segment, never read
 //! ```
 //!
 //! Three properties make it safe without locks, epochs or the token:
 //!
-//! 1. The published word names a directory *and its size* at once, so an index computed from it is
+//! 1. The published word contains the address of a directory *and its size*, so an index computed from it is
 //!    within bounds of exactly that directory, however stale the pair is.
-//! 2. The memory of a directory that is published is never unmapped (that of tables which publish none is freed
-//!    as any other). It comes from a pool of leaked allocations, one list
-//!    for each power of two, and goes back there; the pool is bounded by the most that were ever in
-//!    use together, about 0.1 byte per key. Reading a word of a directory that belongs to
-//!    another table by now yields some other word, or a link of the pool's own list: any number.
-//! 3. That number is only ever handed to a prefetch instruction, which does nothing at all for an
-//!    address that is not mapped. It is never dereferenced.
+//! 2. The memory of a published directory is never unmapped (that of tables without a published word is freed as
+//!    usual). It comes from a pool of leaked allocations, one list for each power of two, and returns there; the pool
+//!    is bounded by the most that were ever in use together, about 0.1 byte per key. Reading a word of a directory
+//!    that meanwhile belongs to another table yields some other word, or a link of the pool's own list: any number.
+//! 3. That number is only ever passed to a prefetch instruction, which does nothing at all for an unmapped address.
+//!    It is never dereferenced.
 //!
-//! So the worst outcome of a race is one useless prefetch. Words are atomics with relaxed accesses
-//! (plain moves on every machine of interest); the published word is written with release and read with
-//! acquire, so that a directory's words were written before its address can be seen.
+//! So the worst outcome of a race is one useless prefetch. Words are atomics with relaxed accesses (plain moves on
+//! every relevant machine); the published word is written with release and read with acquire, so that a directory's
+//! words are written before its address can be seen.
 
 use std::alloc::{self, Layout};
 use std::ptr::{self, NonNull};
@@ -36,44 +35,45 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::segment::Segment;
 use crate::alloc::account;
 
-/// The most bits of hash that a directory is indexed by. 2^26 segments hold some 2^34 entries.
+/// Maximum number of hash bits that index a directory. 2^26 segments hold some 2^34 entries.
 pub(super) const DEPTH_MAX: u32 = 26;
 
 const ADDRESS_BITS: u32 = 48;
 const ADDRESS: u64 = (1 << ADDRESS_BITS) - 1;
 
-/// A directory in the pool holds the address of the next one in its first word. The head carries a
-/// bit above the address while a thread takes a directory out, and no other one does meanwhile: so the
-/// first, whose next was read, can not leave and come back with another one behind it. Directories are
-/// put in at any time; the worst that comes of waiting for the bit is a directory more.
+/// A directory in the pool holds the address of the next one in its first word. The head has a bit above the
+/// address set while a thread takes a directory out, and no other thread does meanwhile: so the first, whose next
+/// was read, cannot leave and come back with another one behind it. Directories are put in at any time; the worst
+/// consequence of waiting for the bit is one more directory.
 ///
-/// The holder of a directory pays for it, from the pool or from the allocator: what lies in the pool counts as freed.
+/// The holder of a directory is charged for it, whether it came from the pool or the allocator: memory in the pool
+/// counts as freed.
 static POOL: [AtomicU64; DEPTH_MAX as usize + 1] =
     [const { AtomicU64::new(0) }; DEPTH_MAX as usize + 1];
 
 /// Set in a head while a directory is taken out.
 const TAKING: u64 = 1 << 63;
 
-/// How often the head is looked at while another thread takes a directory out, which is a matter of some loads. If that
-/// one has lost its core, a new directory is made.
+/// Maximum number of checks of the head while another thread takes a directory out, which takes only a few loads.
+/// If that thread was preempted, a new directory is allocated.
 const LOOKS_MAX: u32 = 1_000;
 
-/// What an empty table points at: one word that names no segment.
+/// The directory of an empty table: one word without a segment.
 static NOTHING: [AtomicU64; 1] = [AtomicU64::new(Segment::NONE.word())];
 
-/// 2^depth words, each naming the segment for one prefix of the hash.
+/// 2^depth words, each referring to the segment for one prefix of the hash.
 pub(super) struct Directory {
     words: NonNull<AtomicU64>,
-    /// 63 less the depth: what is to be shifted out of half a hash.
+    /// 63 less the depth: the shift for half a hash.
     shift: u32,
-    /// The directory belongs to the pool, because it is published, or was.
+    /// True if the directory belongs to the pool, because it is published, or was.
     is_pooled: bool,
 }
 
 const _: () = assert!(size_of::<Directory>() == 16);
 
 impl Directory {
-    /// The directory of an empty table; takes no memory.
+    /// Returns the directory of an empty table; takes no memory.
     pub(super) fn nothing() -> Self {
         Self {
             words: NonNull::from(&NOTHING[0]),
@@ -82,7 +82,7 @@ impl Directory {
         }
     }
 
-    /// A directory of 2^depth words of unspecified content: all must be set before one is read. It may be
+    /// Returns a directory of 2^depth words of unspecified content: all must be set before one is read. It may be
     /// published only if it is pooled; else its memory is freed with it.
     pub(super) fn take(depth: u32, is_pooled: bool) -> Self {
         assert!(
@@ -116,7 +116,7 @@ impl Directory {
         63 - self.shift
     }
 
-    /// How many words there are.
+    /// Returns the number of words.
     #[inline]
     pub(super) fn len(&self) -> usize {
         1 << self.depth()
@@ -126,7 +126,7 @@ impl Directory {
         ptr::eq(self.words.as_ptr(), &NOTHING[0])
     }
 
-    /// What the words occupy.
+    /// Returns the bytes of the words.
     pub(super) fn memory_bytes(&self) -> usize {
         if self.is_nothing() {
             0
@@ -135,13 +135,13 @@ impl Directory {
         }
     }
 
-    /// The index of the segment for `hash`: its top `depth` bits.
+    /// Returns the index of the segment for `hash`: its top `depth` bits.
     #[inline(always)]
     pub(super) fn index(&self, hash: u64) -> usize {
         index(hash, self.shift)
     }
 
-    /// The segment for `hash`.
+    /// Returns the segment for `hash`.
     #[inline(always)]
     pub(super) fn of(&self, hash: u64) -> Segment {
         // SAFETY: the index of any hash is below the number of words.
@@ -149,7 +149,7 @@ impl Directory {
         Segment::from_word(word.load(Ordering::Relaxed))
     }
 
-    /// The word at `index`, which wraps around at the end.
+    /// Returns the word at `index`, which wraps around at the end.
     #[inline(always)]
     pub(super) fn get(&self, index: usize) -> Segment {
         // SAFETY: the mask keeps the index below the number of words.
@@ -157,7 +157,7 @@ impl Directory {
         Segment::from_word(word.load(Ordering::Relaxed))
     }
 
-    /// The segments that it names, each once. They may be freed on the way: only words are read.
+    /// Returns its segments, each once. They may be freed on the way: only words are read.
     pub(super) fn segments(&self) -> impl Iterator<Item = Segment> {
         let mut index = 0;
         std::iter::from_fn(move || {
@@ -181,7 +181,7 @@ impl Directory {
         word.store(segment.word(), Ordering::Relaxed);
     }
 
-    /// Writes which directory this is, or that there is none, into `published`.
+    /// Writes the reference to this directory, or to none, into `published`.
     pub(super) fn publish(&self, published: Option<&Arc<AtomicU64>>) {
         if let Some(published) = published {
             debug_assert!(self.is_pooled || self.is_nothing());
@@ -207,18 +207,18 @@ impl Drop for Directory {
             push(self.words, self.depth());
             account::count_freed(layout);
         } else {
-            // SAFETY: allocated by `take` with this layout, never shown to anybody, and not used any more.
+            // SAFETY: allocated by `take` with this layout, never published, and not used any more.
             unsafe { alloc::dealloc(self.words.as_ptr().cast(), layout) };
         }
     }
 }
 
-// SAFETY: a directory owns its words; others only read them, atomically.
+// SAFETY: a directory owns its words; other threads only read them, atomically.
 unsafe impl Send for Directory {}
 
 #[inline(always)]
 fn index(hash: u64, shift: u32) -> usize {
-    // In two steps, as all 64 bits go when the depth is 0.
+    // In two steps, as all 64 bits are shifted out when the depth is 0.
     (hash >> 1 >> shift) as usize
 }
 
@@ -226,7 +226,7 @@ fn pop(depth: u32) -> Option<NonNull<AtomicU64>> {
     pop_with(depth, || ())
 }
 
-/// Takes a directory out; tests do something between its steps.
+/// Takes a directory out; tests intervene between its steps.
 #[inline(always)]
 fn pop_with(depth: u32, mut between: impl FnMut()) -> Option<NonNull<AtomicU64>> {
     let head = &POOL[depth as usize];
@@ -282,7 +282,7 @@ fn push(words: NonNull<AtomicU64>, depth: u32) {
     }
 }
 
-/// Prefetches the bucket line, and the next, where the table that wrote `published` would look for `hash`.
+/// Prefetches the bucket line, and the next, where the table that wrote `published` would search for `hash`.
 ///
 /// Callable on any thread at any time; see the head of this file.
 #[inline]
@@ -302,13 +302,13 @@ pub fn prefetch_line(published: &AtomicU64, hash: u64) {
 mod tests {
     use super::*;
 
-    /// A depth that no other test uses.
+    /// A depth used by no other test.
     const DEPTH: u32 = 17;
 
     fn fresh() -> NonNull<AtomicU64> {
         let mut directory = Directory::take(DEPTH, true);
         let words = directory.words;
-        // Without going to the pool.
+        // Without returning to the pool.
         directory.words = NonNull::from(&NOTHING[0]);
         directory.shift = 63;
         words

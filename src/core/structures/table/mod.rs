@@ -1,18 +1,17 @@
-//! A hash table of owned thin pointers that never stops the world: extendible hashing over segments
-//! of cache-line buckets.
+//! A hash table of owned thin pointers without long pauses: extendible hashing over segments of cache-line buckets.
 //!
-//! A directory indexed by the top bits of the hash names segments; several words name the same
-//! segment when it is shallower than the directory. A segment that fills grows in steps without any
-//! key being read, and at its largest splits in two; so an insert touches a few KiB at worst. The
-//! directory's doubling, the only step that grows with the table, is prepared a little at each split.
-//! A search reads one directory word, one bucket line (seldom two), and the entry itself.
+//! A directory indexed by the top bits of the hash refers to segments; several words refer to the same segment when
+//! it is shallower than the directory. A segment that fills grows in steps without reading any key, and at its
+//! largest splits in two; so an insertion touches a few KiB at worst. The directory's doubling, the only step that
+//! grows with the table, is prepared a little at each split. A search reads one directory word, one bucket line
+//! (seldom two), and the entry itself.
 //!
-//! The table does not hash: callers hand the hash in, except that a split must hash the keys anew, for
-//! which the table keeps the seed. It knows nothing of what entries hold beyond their key, nor
-//! what the seven bits beside each address mean (save the counter in the lowest two, see `touch`).
+//! The table does not hash: callers pass in the hash, except that a split must hash the keys anew, for which the
+//! table keeps the seed. It is independent of the contents of entries beyond their key, and of the meaning of the
+//! seven bits beside each address (except the counter in the lowest two, see `touch`).
 //!
-//! Invariants: a word names a segment whose entries share the word's top `depth` bits; all words of
-//! one segment are equal; an empty table has no memory; those of `segment` and `directory`.
+//! Invariants: a word refers to a segment whose entries share the word's top `depth` bits; all words of one segment
+//! are equal; an empty table has no memory; those of `segment` and `directory`.
 
 #![expect(unsafe_code, reason = "entries are owned through tagged addresses")]
 
@@ -43,15 +42,15 @@ pub use directory::prefetch_line;
 /// An owned value behind one thin pointer, with a key inside. Dropping it frees it.
 ///
 /// # Safety
-/// `into_raw` and `from_raw` are inverse and pass ownership through an address below 2^48; `borrow`
-/// reads through that address without taking ownership, and moves of the owner do not disturb it.
+/// `into_raw` and `from_raw` are inverse and pass ownership through an address below 2^48; `borrow` reads through
+/// that address without taking ownership, and moves of the owner do not affect it.
 pub unsafe trait Stored: Sized + Send {
     /// A borrowed view of the value.
     type Ref<'a>: Copy
     where
         Self: 'a;
 
-    /// Gives the ownership away as an address.
+    /// Converts the value to an address, which carries the ownership.
     fn into_raw(self) -> NonNull<u8>;
 
     /// Takes the ownership back.
@@ -60,7 +59,7 @@ pub unsafe trait Stored: Sized + Send {
     /// `raw` came from `into_raw` and has not been taken back since.
     unsafe fn from_raw(raw: NonNull<u8>) -> Self;
 
-    /// Looks at a value that stays where it is.
+    /// Borrows a value in place.
     ///
     /// # Safety
     /// `raw` came from `into_raw`, and for `'a` no caller takes it back or changes the value.
@@ -68,23 +67,23 @@ pub unsafe trait Stored: Sized + Send {
     where
         Self: 'a;
 
-    /// Whether the table alone keeps the address, so that the value may move.
+    /// True if only the table keeps the address, so that the value may move.
     const CAN_MOVE: bool = false;
 
-    /// The value in fresh memory, if it can move.
+    /// Returns the value in newly allocated memory, if it can move.
     #[must_use]
     fn moved(self) -> Self {
         self
     }
 
-    /// The key that the value is found by.
+    /// Returns the key of the value.
     fn key<'a>(view: Self::Ref<'a>) -> &'a [u8]
     where
         Self: 'a;
 }
 
-/// Where an entry is. Good until the next insertion or removal; afterwards it may name another entry,
-/// or none, which panics when used.
+/// Position of an entry. Valid until the next insertion or removal; afterwards it may refer to another entry, or to
+/// none, which panics when used.
 ///
 /// One word, so that finding one returns it in a register:
 ///
@@ -100,9 +99,9 @@ const _: () = assert!(size_of::<Option<Place>>() == 8);
 pub struct Table<T: Stored> {
     directory: Directory,
     len: usize,
-    /// How many segments are as deep as the directory.
+    /// Number of segments that are as deep as the directory.
     deepest: usize,
-    /// The directory to come, its words below twice `prepared` already set.
+    /// The next directory, whose words below twice `prepared` are already set.
     successor: Option<Directory>,
     prepared: usize,
     /// Words at and above this index have been drained.
@@ -110,13 +109,13 @@ pub struct Table<T: Stored> {
     parity: bool,
     seed: Seed,
     published: Option<Arc<AtomicU64>>,
-    /// The table's directories may be published.
+    /// True if the table's directories may be published.
     is_public: bool,
     _owns: PhantomData<T>,
 }
 
 impl<T: Stored> Table<T> {
-    /// An empty table, which takes no memory.
+    /// Creates an empty table, which takes no memory.
     #[must_use]
     pub fn new(seed: Seed) -> Self {
         Self {
@@ -134,7 +133,7 @@ impl<T: Stored> Table<T> {
         }
     }
 
-    /// An empty table that publishes its directory in a word, for [`prefetch_line`].
+    /// Creates an empty table that publishes its directory in a word, for [`prefetch_line`].
     #[must_use]
     pub fn with_published(seed: Seed, published: Arc<AtomicU64>) -> Self {
         let mut table = Self::new(seed);
@@ -143,7 +142,7 @@ impl<T: Stored> Table<T> {
         table
     }
 
-    /// A table of copies that `copy` makes of the entries, under the same keys.
+    /// Creates a table with copies of the entries made by `copy`, under the same keys.
     pub fn duplicate(&self, mut copy: impl FnMut(T::Ref<'_>) -> T) -> Table<T> {
         let mut table = Table::new(self.seed);
         self.for_each(|entry| {
@@ -154,7 +153,7 @@ impl<T: Stored> Table<T> {
 
     /// Publishes the directory in another word, or in none. The former word is cleared.
     ///
-    /// For tables that began with one: directories of others are not made to be published.
+    /// Only for tables created with a published word: directories of others cannot be published.
     pub fn set_published(&mut self, published: Option<Arc<AtomicU64>>) {
         assert!(self.is_public, "the table began without a published word");
         Directory::nothing().publish(self.published.as_ref());
@@ -162,35 +161,35 @@ impl<T: Stored> Table<T> {
         self.directory.publish(self.published.as_ref());
     }
 
-    /// The number of entries.
+    /// Returns the number of entries.
     #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is no entry.
+    /// True if there is no entry.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The hash that this table expects for `key`.
+    /// Returns the hash that this table expects for `key`.
     #[inline]
     #[must_use]
     pub fn hash(&self, key: &[u8]) -> u64 {
         self.seed.hash(key)
     }
 
-    /// How many of the highest bits of a hash say in which segment its entry lies.
+    /// Returns how many of the highest bits of a hash select the segment of its entry.
     #[inline]
     #[must_use]
     pub fn depth(&self) -> u32 {
         self.directory.depth()
     }
 
-    /// What the table occupies, without its entries.
+    /// Returns the bytes allocated for the table, without its entries.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         let mut bytes = self.directory.memory_bytes();
@@ -201,7 +200,7 @@ impl<T: Stored> Table<T> {
 
     // ---- Finding ----------------------------------------------------------------------------
 
-    /// The entry with this key.
+    /// Returns the entry with this key.
     #[inline]
     #[must_use]
     pub fn get(&self, hash: u64, key: &[u8]) -> Option<T::Ref<'_>> {
@@ -213,7 +212,7 @@ impl<T: Stored> Table<T> {
         }
     }
 
-    /// Where the entry with this key is.
+    /// Returns the place of the entry with this key.
     #[inline]
     #[must_use]
     pub fn find(&self, hash: u64, key: &[u8]) -> Option<Place> {
@@ -227,7 +226,7 @@ impl<T: Stored> Table<T> {
         }
     }
 
-    /// The entry with this key, with its slot at hand.
+    /// Returns the entry with this key, with access to its slot.
     #[inline(always)]
     pub fn find_mut(&mut self, hash: u64, key: &[u8]) -> Option<Found<'_, T>> {
         let (place, slot) = match self.probe(hash, key) {
@@ -250,8 +249,8 @@ impl<T: Stored> Table<T> {
         })
     }
 
-    /// The first entry of this hash, or of one that cannot be told apart from it, that `accept` takes.
-    /// It is shown every entry with this hash.
+    /// Returns the first entry with this hash, or with one that is indistinguishable from it, that `accept`
+    /// accepts. Every entry with this hash is passed to it.
     #[inline]
     pub fn find_by_hash(&self, hash: u64, accept: impl FnMut(T::Ref<'_>) -> bool) -> Option<Place> {
         let (segment, link, hit) = self.search(hash, accept)?;
@@ -262,15 +261,15 @@ impl<T: Stored> Table<T> {
         ))
     }
 
-    /// A first look, complete for all but a few. What is likely is certain here.
+    /// Makes a first look, sufficient for all but a few searches. A likely hit is confirmed here.
     #[inline(always)]
     fn probe(&self, hash: u64, key: &[u8]) -> Probe {
         let segment = self.directory.of(hash);
         if segment.is_unusual() {
             return Probe::Unsure;
         }
-        // SAFETY: the directory names live segments, and slots own their entries, which no thread changes while `self`
-        // is borrowed.
+        // SAFETY: the directory contains live segments, and slots own their entries, which no thread changes while
+        // `self` is borrowed.
         let probe = unsafe { segment.probe(hash) };
         if let Probe::Likely(hit) = &probe
             // SAFETY: as above.
@@ -331,8 +330,7 @@ impl<T: Stored> Table<T> {
             .prefetch_home(hash);
     }
 
-    /// Prefetches the line of a key, but of a table that was in use just now only if it is too large for a cache near
-    /// by.
+    /// Prefetches the line of a key; of a table that was just used only if it is too large for a near cache.
     #[inline]
     pub fn prefetch_if_far(&self, key: &[u8], is_in_use: bool) {
         const NEAR_LEN_MAX: usize = 4_096;
@@ -341,8 +339,8 @@ impl<T: Stored> Table<T> {
         }
     }
 
-    /// Prefetches the first two lines of every entry that may have this hash, without reading any. If there is none,
-    /// what an insertion will look at is prefetched instead, and the answer is false.
+    /// Prefetches the first two lines of every entry that may have this hash, without reading any. If there is
+    /// none, it prefetches the memory needed for an insertion instead, and returns false.
     #[inline]
     pub fn prefetch_matches(&self, hash: u64) -> bool {
         let segment = self.directory.of(hash);
@@ -364,7 +362,7 @@ impl<T: Stored> Table<T> {
         is_any
     }
 
-    /// Prefetches what a removal touches: the entries, and what is written in their segment when one goes.
+    /// Prefetches the memory touched by a removal: the entries, and the part of their segment that is written.
     #[inline]
     pub fn prefetch_removal(&self, hash: u64) {
         if self.prefetch_matches(hash) {
@@ -382,7 +380,7 @@ impl<T: Stored> Table<T> {
 
     // ---- At a place -------------------------------------------------------------------------
 
-    /// The entry at `place`.
+    /// Returns the entry at `place`.
     #[inline]
     #[must_use]
     pub fn at(&self, place: Place) -> T::Ref<'_> {
@@ -393,29 +391,30 @@ impl<T: Stored> Table<T> {
         unsafe { T::borrow(entry) }
     }
 
-    /// The entry at `place`, for changes. It must keep its key's hash.
+    /// Returns the entry at `place`, for changes. It must keep its key's hash.
     #[inline]
     pub fn edit(&mut self, place: Place) -> Edit<'_, T> {
         let slot = self.slot_mut(place);
         let Some(entry) = slot.entry() else {
             nothing_there()
         };
-        // The slot names nothing meanwhile: an edit that is forgotten leaks its entry, rather than
-        // leaving an address behind that may have been freed.
+        // The slot is empty meanwhile: a forgotten edit leaks its entry, rather than leaving an address behind that
+        // may have been freed.
         *slot = slot.with_entry(None);
-        // SAFETY: the slot owned it and has just let it go.
+        // SAFETY: the slot owned it and has just released it.
         let value = ManuallyDrop::new(unsafe { T::from_raw(entry) });
         Edit { slot, value }
     }
 
-    /// The second lowest byte of the hash of the entry at `place`: the slot has it, so the entry is not read.
+    /// Returns the second lowest byte of the hash of the entry at `place`, which is in the slot, so the entry is
+    /// not read.
     #[inline]
     #[must_use]
     pub fn hash_byte(&self, place: Place) -> u8 {
         self.slot(place).hash_byte() as u8
     }
 
-    /// The seven bits kept beside the entry's address; zero for a new entry.
+    /// Returns the seven bits kept beside the entry's address; zero for a new entry.
     #[inline]
     #[must_use]
     pub fn bits(&self, place: Place) -> u8 {
@@ -429,7 +428,7 @@ impl<T: Stored> Table<T> {
         *slot = slot.with_bits(bits);
     }
 
-    /// The table's parity: entries of the other parity have not been saved since the last flip.
+    /// Returns the table's parity: entries of the other parity have not been saved since the last flip.
     #[must_use]
     pub fn parity(&self) -> bool {
         self.parity
@@ -442,7 +441,7 @@ impl<T: Stored> Table<T> {
         self.parity = !self.parity;
     }
 
-    /// Whether the entry has been marked, or inserted, since the last flip.
+    /// True if the entry has been marked, or inserted, since the last flip.
     #[inline]
     #[must_use]
     pub fn saved(&self, place: Place) -> bool {
@@ -476,7 +475,7 @@ impl<T: Stored> Table<T> {
 
     #[inline]
     fn slot(&self, place: Place) -> Slot {
-        // SAFETY: the directory names live segments; a missing one has no buckets and so no slots.
+        // SAFETY: the directory contains live segments; a missing one has no buckets and so no slots.
         match unsafe { self.segment_at(place).slot(place.spot()) } {
             // SAFETY: a slot in use of a live segment, read while the table is borrowed.
             Some(slot) => unsafe { *slot },
@@ -496,14 +495,14 @@ impl<T: Stored> Table<T> {
 
     // ---- Changing ---------------------------------------------------------------------------
 
-    /// Adds an entry. The caller knows that its key is absent, and that `hash` is its key's.
+    /// Adds an entry. The caller ensures that its key is absent, and that `hash` is its key's.
     #[inline]
     pub fn insert_new(&mut self, hash: u64, value: T) -> Place {
         let slot = Slot::new(value.into_raw(), hash, self.parity);
         self.len += 1;
         let index = self.directory.index(hash);
         let segment = self.directory.of(hash);
-        // SAFETY: a live segment with room.
+        // SAFETY: a live segment with a free slot.
         unsafe {
             if !segment.is_unusual() && segment.count() < Segment::room(segment.buckets()) {
                 return Place::new(index, 0, segment.insert(slot, hash & 0xff));
@@ -512,13 +511,12 @@ impl<T: Stored> Table<T> {
         self.insert_making_room(hash, slot)
     }
 
-    /// Puts `value`, which has the same key, in the place of another entry. The bits beside the
-    /// address stay as they are.
+    /// Replaces an entry by `value`, which has the same key. The bits beside the address stay as they are.
     pub fn replace(&mut self, place: Place, value: T) -> T {
         mem::replace(&mut *self.edit(place), value)
     }
 
-    /// Takes an entry out. Other places are void afterwards.
+    /// Removes an entry. Other places become invalid.
     pub fn remove(&mut self, place: Place) -> T {
         let segment = self.segment_at(place);
         // SAFETY: live segments; the spot was found in use; the slot's ownership passes to the caller.
@@ -581,14 +579,14 @@ pub struct Found<'t, T> {
 }
 
 impl<T: Stored> Found<'_, T> {
-    /// Where it is.
+    /// Returns its place.
     #[inline]
     #[must_use]
     pub fn place(&self) -> Place {
         self.place
     }
 
-    /// The entry.
+    /// Returns the entry.
     #[inline]
     #[must_use]
     pub fn view(&self) -> T::Ref<'_> {
@@ -599,8 +597,8 @@ impl<T: Stored> Found<'_, T> {
         unsafe { T::borrow(entry) }
     }
 
-    /// Counts a use in the lowest two of the seven bits, which stay at three. Then nothing is written, so that the
-    /// line of a hot entry is not dirtied.
+    /// Counts a use in the lowest two of the seven bits, which saturate at three. Then nothing is written, so that
+    /// the line of a hot entry is not dirtied.
     #[inline]
     pub fn touch(&mut self) {
         let bits = self.slot.bits();
@@ -610,7 +608,7 @@ impl<T: Stored> Found<'_, T> {
     }
 }
 
-/// An entry taken out of its slot for changes; dropping this puts it back, wherever it is by then.
+/// An entry taken out of its slot for changes; dropping this puts it back, at its current address.
 pub struct Edit<'t, T: Stored> {
     slot: &'t mut Slot,
     value: ManuallyDrop<T>,
@@ -635,7 +633,7 @@ impl<T: Stored> DerefMut for Edit<'_, T> {
 impl<T: Stored> Drop for Edit<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: taken once, as the guard is going.
+        // SAFETY: taken once, as the guard is being dropped.
         let value = unsafe { ManuallyDrop::take(&mut self.value) };
         *self.slot = self.slot.with_entry(Some(value.into_raw()));
     }
@@ -647,8 +645,8 @@ fn prefetch_two_lines(entry: NonNull<u8>) {
     segment::prefetch(entry.as_ptr().wrapping_add(64));
 }
 
-/// Whether two keys of 4 to 32 bytes are equal; false for others. Two loads from either end, which may
-/// overlap, take fewer instructions than calling the library, and leave no call on the way.
+/// True if two keys of 4 to 32 bytes are equal; false for other lengths. Two loads from either end, which may
+/// overlap, take fewer instructions than a library call, and avoid a call on the path.
 #[inline(always)]
 fn same_short_bytes(one: &[u8], two: &[u8]) -> bool {
     /// # Safety

@@ -1,4 +1,4 @@
-//! A table laid out anew for another number of entries.
+//! Rebuilding a table for another number of entries.
 
 use std::mem;
 
@@ -7,9 +7,9 @@ use super::segment::{self, Segment};
 use super::{Stored, Table};
 
 impl<T: Stored> Table<T> {
-    /// Lays the table out for so many entries, or for those that it has if they are more, as
-    /// [`reserve_all`](Table::reserve_all) does for an empty one. Takes as long as to insert all that are there; not
-    /// while the table is drained. Places are void afterwards.
+    /// Rebuilds the table for `count` entries, or for the existing ones if they are more, as
+    /// [`reserve_all`](Table::reserve_all) does for an empty one. Takes as long as inserting all entries; does
+    /// nothing while the table is drained. Places become invalid.
     pub fn refit(&mut self, count: usize) {
         if self.drained != usize::MAX {
             return;
@@ -21,15 +21,15 @@ impl<T: Stored> Table<T> {
         for segment in former.segments() {
             self.move_in(segment);
         }
-        // Published until now, if nothing was made in its place.
+        // The former one was published until now, if nothing has replaced it.
         self.directory.publish(self.published.as_ref());
     }
 
-    /// Moves the entries of a segment, and of the chain behind it, to where they belong, and frees it.
+    /// Moves the entries of a segment, and of the chain behind it, to their new positions, and frees it.
     fn move_in(&mut self, segment: Segment) {
         let mut next = segment;
         while !next.is_none() {
-            // SAFETY: live, and named by no word of the table; slots own their entries, and each moves to one segment;
+            // SAFETY: live, and in no word of the table; slots own their entries, and each moves to one segment;
             // the old one is freed when all have moved, and never used again.
             unsafe {
                 next.each(|_, slot, _| {
@@ -38,7 +38,7 @@ impl<T: Stored> Table<T> {
                     }
                 });
                 next.each(|_, slot, t16| {
-                    // An entry that is lost to a forgotten edit moves with nothing to hash.
+                    // An entry lost to a forgotten edit moves without a key to hash.
                     let hash = slot
                         .entry()
                         .map_or(t16 & 0xff, |entry| self.seed.hash(T::key(T::borrow(entry))));

@@ -1,5 +1,5 @@
-//! One segment of a table: a header line and a run of buckets, with nothing known about hashing
-//! beyond the sixteen bits kept beside each address, nor about what the addresses mean.
+//! One segment of a table: a header line and a run of buckets, independent of hashing beyond the sixteen bits kept
+//! beside each address, and of the meaning of the addresses.
 //!
 //! ```text
 //! segment   [ header 64 B ][ bucket 64 B ] × nb
@@ -8,40 +8,39 @@
 //! word      56-63 local depth | 55 chained | 48-54 bucket count nb | 0-47 address of the segment
 //! ```
 //!
-//! The sixteen bits `t16 = hash byte << 8 | fingerprint` are the low bits of the hash, while the
-//! directory takes the high ones. They say in which bucket an entry is at home, for any number of
-//! buckets, `home = t16 * nb >> 16`, so a segment can be laid out anew without reading a key, and
-//! homes follow hash order. An entry whose home is full goes to the next bucket that is not,
-//! cyclically.
+//! The sixteen bits `t16 = hash byte << 8 | fingerprint` are the low bits of the hash, while the directory uses the
+//! high ones. They determine the home bucket of an entry, for any number of buckets, `home = t16 * nb >> 16`, so a
+//! segment can be resized without reading a key, and homes follow hash order. An entry whose home is full goes to
+//! the next bucket that is not, cyclically.
 //!
-//! Invariants: an entry found `k` buckets after its home has passed over `k` full buckets with the
-//! overflow bit set; a bucket has the overflow bit if and only if an entry has passed over it; so a
-//! search stops at the first bucket without the bit, and removal refills what it empties. An address
-//! of zero in a slot in use is an entry being edited: searches do not see it.
+//! Invariants: an entry found `k` buckets after its home has passed over `k` full buckets with the overflow bit
+//! set; a bucket has the overflow bit if and only if an entry has passed over it; so a search stops at the first
+//! bucket without the bit, and removal refills the slot that it empties. An address of zero in a slot in use is an
+//! entry being edited: searches do not see it.
 
 use std::alloc::{self, Layout};
 use std::ptr::{self, NonNull};
 
 pub(super) use crate::structures::prefetch::line_at as prefetch;
 
-/// Entries in one bucket.
+/// Number of entries in one bucket.
 pub(super) const WIDTH: usize = 7;
 
-/// The numbers of buckets that a segment grows through. The last four fill 2560, 3072, 3584 and
-/// 4096 bytes with the header; the ones before serve tables that are still small, and their sizes
-/// are allocator classes too (128, 192, 256, 384, 512, 768, 1024, 1536, 2048). Miri, to which each entry is
-/// long work, stops at fifteen: all that happens to segments happens to small ones too.
+/// The numbers of buckets that a segment grows through. The last four fill 2560, 3072, 3584 and 4096 bytes with the
+/// header; the ones before are for tables that are still small, and their sizes are allocator classes too (128,
+/// 192, 256, 384, 512, 768, 1024, 1536, 2048). Miri, for which each entry is long work, stops at fifteen:
+/// everything that happens to segments happens to small ones too.
 pub(super) const STEPS: &[usize] = if cfg!(miri) {
     &[1, 2, 3, 5, 7, 11, 15]
 } else {
     &[1, 2, 3, 5, 7, 11, 15, 23, 31, 39, 47, 55, 63]
 };
 
-/// Buckets of a segment fresh from a split.
+/// Buckets of a new segment after a split.
 pub(super) const BUCKETS_MIN: usize = if cfg!(miri) { 11 } else { 39 };
 /// Buckets of a segment that must split.
 pub(super) const BUCKETS_MAX: usize = if cfg!(miri) { 15 } else { 63 };
-/// How many entries a segment usually has, more or less.
+/// Typical number of entries of a segment.
 pub(super) const ENTRIES_USUAL: usize = if cfg!(miri) { 64 } else { 256 };
 
 const ADDRESS_BITS: u32 = 48;
@@ -52,7 +51,7 @@ const USED: u64 = 0x7f << 56;
 const OVERFLOW: u64 = 1 << 63;
 const LOW_BITS: u64 = 0x0001_0101_0101_0101;
 
-/// What the table keeps in one word for each entry.
+/// The table's word for each entry.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Slot(pub(super) u64);
 
@@ -61,7 +60,7 @@ impl Slot {
     const EVICTION: u64 = 0x7f << Self::EVICTION_SHIFT;
     const PARITY: u64 = 1 << 63;
 
-    /// A slot for the entry at `address` with this hash; eviction byte zero.
+    /// Creates a slot for the entry at `address` with this hash; eviction byte zero.
     #[inline]
     pub(super) fn new(address: NonNull<u8>, hash: u64, parity: bool) -> Self {
         let address = address.as_ptr().expose_provenance() as u64;
@@ -69,7 +68,7 @@ impl Slot {
         Self(address | (hash >> 8 & 0xff) << ADDRESS_BITS | u64::from(parity) << 63)
     }
 
-    /// The entry, unless it is being edited.
+    /// Returns the entry, unless it is being edited.
     #[inline(always)]
     pub(super) fn entry(self) -> Option<NonNull<u8>> {
         NonNull::new(ptr::with_exposed_provenance_mut(
@@ -77,7 +76,7 @@ impl Slot {
         ))
     }
 
-    /// The slot naming another entry, or none while it is edited.
+    /// Returns the slot with another entry, or with none while it is edited.
     #[inline]
     pub(super) fn with_entry(self, entry: Option<NonNull<u8>>) -> Self {
         let address = entry.map_or(0, |entry| entry.as_ptr().expose_provenance() as u64);
@@ -114,7 +113,7 @@ impl Slot {
 
 #[repr(C, align(64))]
 struct Header {
-    /// Slots in use.
+    /// Number of slots in use.
     count: usize,
     /// The next segment of an overflow chain, or zero.
     next: u64,
@@ -128,21 +127,21 @@ struct Bucket {
 
 const _: () = assert!(size_of::<Bucket>() == 64 && size_of::<Header>() == 64);
 
-/// A directory word: where a segment is and what must be known to search it.
+/// A directory word: the address of a segment and the data needed to search it.
 ///
-/// A copy does not own the segment; a use of one after the segment is freed breaks the contract of the `unsafe`
-/// methods, all of which want a live segment and no other access to it meanwhile.
+/// A copy does not own the segment; using one after the segment is freed violates the contract of the `unsafe`
+/// methods, all of which require a live segment and no other access to it meanwhile.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Segment(u64);
 
-/// Where an entry sits within a segment.
+/// Position of an entry within a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Spot {
     pub(super) bucket: usize,
     pub(super) slot: usize,
 }
 
-/// What a search has found: fewer words to keep at hand than a [`Spot`] needs.
+/// The result of a search, in fewer words than a [`Spot`] needs.
 pub(super) struct Hit {
     line: *mut Bucket,
     slot: usize,
@@ -150,15 +149,15 @@ pub(super) struct Hit {
 }
 
 impl Hit {
-    /// The slot that names the entry.
+    /// Returns the slot of the entry.
     #[inline(always)]
     pub(super) fn slot(&self) -> *mut Slot {
-        // SAFETY: found by a search, which counts slots within their line.
+        // SAFETY: returned by a search, which counts slots within their line.
         unsafe { (&raw mut (*self.line).slots).cast::<Slot>().add(self.slot) }
     }
 }
 
-/// What a first look at a segment tells.
+/// The result of a first look at a segment.
 pub(super) enum Probe {
     /// An entry with the same sixteen bits; its key decides.
     Likely(Hit),
@@ -169,7 +168,7 @@ pub(super) enum Probe {
 }
 
 impl Segment {
-    /// No segment at all. It counts as chained, so that one test tells what is out of the ordinary.
+    /// No segment. It counts as chained, so that one test detects all unusual cases.
     pub(super) const NONE: Self = Self(CHAINED);
 
     #[inline(always)]
@@ -182,7 +181,7 @@ impl Segment {
         self.0
     }
 
-    /// Where its memory is.
+    /// Returns the address of its memory.
     pub(super) fn address(self) -> usize {
         (self.0 & ADDRESS) as usize
     }
@@ -192,25 +191,25 @@ impl Segment {
         self.0 & ADDRESS == 0
     }
 
-    /// The number of buckets.
+    /// Returns the number of buckets.
     #[inline(always)]
     pub(super) fn buckets(self) -> usize {
         (self.0 >> ADDRESS_BITS & 0x7f) as usize
     }
 
-    /// How many top bits of the hash its entries have in common.
+    /// Returns how many top bits of the hash its entries have in common.
     #[inline]
     pub(super) fn depth(self) -> u32 {
         (self.0 >> DEPTH_SHIFT) as u32
     }
 
-    /// Whether more segments hang on this one.
+    /// True if more segments are chained to this one.
     #[inline]
     pub(super) fn is_chained(self) -> bool {
         self.is_unusual() && !self.is_none()
     }
 
-    /// Whether this is none, or chained.
+    /// True if this is none, or chained.
     #[inline(always)]
     pub(super) fn is_unusual(self) -> bool {
         self.0 & CHAINED != 0
@@ -226,8 +225,8 @@ impl Segment {
         Self(self.0 & !CHAINED | if chained { CHAINED } else { 0 })
     }
 
-    /// How many entries may be in `buckets` buckets: nine tenths of the slots, all of a single
-    /// bucket's. One slot at least stays free elsewhere, which ends every search.
+    /// Returns the maximum number of entries in `buckets` buckets: nine tenths of the slots, all of a single
+    /// bucket's. Otherwise at least one slot stays free, which ends every search.
     pub(super) const fn room(buckets: usize) -> usize {
         if buckets == 1 {
             WIDTH
@@ -240,12 +239,12 @@ impl Segment {
         Layout::from_size_align(64 * (1 + buckets), 64).expect("a few KiB")
     }
 
-    /// What a segment of that many buckets occupies.
+    /// Returns the bytes of a segment with `buckets` buckets.
     pub(super) const fn memory_bytes(buckets: usize) -> usize {
         64 * (1 + buckets)
     }
 
-    /// A new segment without entries, which the caller frees.
+    /// Allocates a segment without entries, which the caller frees.
     pub(super) fn allocate(buckets: usize, depth: u32) -> Self {
         debug_assert!(STEPS.contains(&buckets));
         let layout = Self::layout(buckets);
@@ -259,7 +258,7 @@ impl Segment {
         Self(address | (buckets as u64) << ADDRESS_BITS).with_depth(depth)
     }
 
-    /// Frees the segment; entries still inside are forgotten.
+    /// Frees the segment; entries still inside are leaked.
     ///
     /// # Safety
     /// A live segment, and no copy of the word is used afterwards.
@@ -273,7 +272,7 @@ impl Segment {
         ptr::with_exposed_provenance_mut((self.0 & ADDRESS) as usize)
     }
 
-    /// Fetches the line into the cache in which entries are counted.
+    /// Prefetches the line with the entry count.
     #[inline(always)]
     pub(super) fn prefetch_header(self) {
         prefetch(self.header().cast());
@@ -285,13 +284,13 @@ impl Segment {
         self.header().cast::<Bucket>().wrapping_add(1 + bucket)
     }
 
-    /// The bucket in which entries with these low sixteen bits are at home.
+    /// Returns the home bucket of entries with these low sixteen bits.
     #[inline(always)]
     pub(super) fn home(self, t16: u64) -> usize {
         ((t16 * (self.0 >> ADDRESS_BITS & 0x7f)) >> 16) as usize
     }
 
-    /// The least `t16` whose home is `bucket` or later.
+    /// Returns the least `t16` whose home is `bucket` or later.
     #[inline]
     pub(super) fn first_t16(self, bucket: usize) -> u64 {
         ((bucket as u64) << 16).div_ceil(self.buckets() as u64)
@@ -315,7 +314,7 @@ impl Segment {
         }
     }
 
-    /// How many buckets lie from `from` to `to`, going forward.
+    /// Returns how many buckets lie from `from` to `to`, going forward.
     #[inline]
     fn distance(self, from: usize, to: usize) -> usize {
         if to >= from {
@@ -325,8 +324,8 @@ impl Segment {
         }
     }
 
-    /// Prefetches the home line of `hash` and the line after it. For any word at all, even one that
-    /// names no live segment: nothing is read.
+    /// Prefetches the home line of `hash` and the line after it. Allowed for any word at all, even one without a
+    /// live segment: nothing is read.
     #[inline(always)]
     pub(super) fn prefetch_home(self, hash: u64) {
         let line = self
@@ -337,7 +336,7 @@ impl Segment {
         prefetch(line.wrapping_add(1).cast());
     }
 
-    /// The number of entries.
+    /// Returns the number of entries.
     ///
     /// # Safety
     /// A live segment.
@@ -347,7 +346,7 @@ impl Segment {
         unsafe { (*self.header()).count }
     }
 
-    /// The next segment of the chain, or none.
+    /// Returns the next segment of the chain, or none.
     ///
     /// # Safety
     /// A live segment.
@@ -363,9 +362,9 @@ impl Segment {
         unsafe { (*self.header()).next = next.0 }
     }
 
-    /// The entry that a search for `hash` nearly always ends at: the first that has its sixteen bits,
-    /// if it is found in the home bucket right away. Straight-line code, as it stands inline wherever
-    /// a key is looked up; what it is unsure of is for `find`.
+    /// Returns the entry that a search for `hash` nearly always ends at: the first with its sixteen bits, if it is
+    /// found directly in the home bucket. Straight-line code, as it is inlined wherever a key is looked up;
+    /// uncertain cases are left to `find`.
     ///
     /// # Safety
     /// A live segment.
@@ -431,7 +430,7 @@ impl Segment {
         }
     }
 
-    /// The spot of something found in this segment.
+    /// Returns the spot of a hit in this segment.
     #[inline(always)]
     pub(super) fn spot(self, hit: &Hit) -> Spot {
         let bytes = hit.line as usize - self.bucket(0) as usize;
@@ -441,7 +440,7 @@ impl Segment {
         }
     }
 
-    /// The slot at `spot`, if there is such a one and it is in use.
+    /// Returns the slot at `spot`, if it exists and is in use.
     ///
     /// # Safety
     /// A live segment.
@@ -458,7 +457,7 @@ impl Segment {
         }
     }
 
-    /// The sixteen hash bits of the slot at `spot`.
+    /// Returns the sixteen hash bits of the slot at `spot`.
     ///
     /// # Safety
     /// A live segment, and a spot within it.
@@ -472,8 +471,8 @@ impl Segment {
         }
     }
 
-    /// Puts `slot` into the first bucket with room from its home on. `fingerprint` is the low byte of
-    /// the hash.
+    /// Puts `slot` into the first bucket with a free slot from its home on. `fingerprint` is the low byte of the
+    /// hash.
     ///
     /// # Safety
     /// A live segment with fewer entries than `room`.
@@ -503,8 +502,8 @@ impl Segment {
         }
     }
 
-    /// Takes the entry at `spot` out, and moves entries that had passed over its bucket closer to
-    /// their homes, so that what the head of this file says of overflow bits stays true.
+    /// Removes the entry at `spot`, and moves entries that had passed over its bucket closer to their homes, so
+    /// that the invariant of overflow bits at the head of this file is maintained.
     ///
     /// # Safety
     /// A live segment, and a spot in use.
@@ -539,7 +538,7 @@ impl Segment {
         }
     }
 
-    /// An entry that found `bucket` full and sits beyond it.
+    /// Returns an entry that found `bucket` full and is beyond it.
     ///
     /// # Safety
     /// A live segment.
@@ -577,7 +576,7 @@ impl Segment {
         }
     }
 
-    /// The spots in use within one bucket.
+    /// Returns the spots in use within one bucket.
     ///
     /// # Safety
     /// A live segment, and a bucket of it.
@@ -641,7 +640,7 @@ impl Segment {
         }
     }
 
-    /// Panics unless everything that the head of this file says is so. Returns the number of entries.
+    /// Panics unless all invariants at the head of this file hold. Returns the number of entries.
     ///
     /// # Safety
     /// A live segment.
@@ -681,8 +680,8 @@ impl Segment {
     }
 }
 
-/// Marks, by its top bit, each of the seven low bytes that is zero. Above a byte that is, one that is 1
-/// may be marked as well: what a mark leads to is compared in full anyway.
+/// Marks, by its top bit, each of the seven low bytes that is zero. Above a zero byte, a byte of 1 may be marked as
+/// well: the entry of a mark is compared in full anyway.
 #[inline(always)]
 fn zero_bytes(word: u64) -> u64 {
     word.wrapping_sub(LOW_BITS) & !word & (0x80 * LOW_BITS)

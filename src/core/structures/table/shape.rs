@@ -1,8 +1,8 @@
-//! How a table grows and shrinks: segments in steps, splits, merges and chains; the directory by
-//! doubling and halving; and how it is freed.
+//! Growth and shrinkage of a table: segments in steps, splits, merges and chains; the directory by doubling and
+//! halving; and freeing.
 //!
-//! Invariants: all words that name a segment change together; a segment is freed only once no word
-//! names it; an entry is owned by exactly one slot of a named segment, or by the caller.
+//! Invariants: all words of a segment change together; a segment is freed only once no word refers to it; an entry
+//! is owned by exactly one slot of a referenced segment, or by the caller.
 
 use std::mem;
 
@@ -12,12 +12,12 @@ use super::{Place, Stored, Table};
 use crate::alloc::slabs::Mover;
 use crate::base::sizes::usual_or_small;
 
-/// Buddies with fewer entries together than this become one: three fifths of the smallest segment,
-/// so that the result is far from splitting again.
+/// Buddies with fewer entries together than this are merged: three fifths of the smallest segment, so that the
+/// result is far from splitting again.
 const MERGE_BELOW: usize = BUCKETS_MIN * WIDTH * 6 / 10;
 
-/// Directories from this depth on are prepared in slices before they are needed; smaller ones are
-/// copied at once, in a microsecond.
+/// Directories from this depth on are prepared in slices before they are needed; smaller ones are copied at once,
+/// in a microsecond.
 pub(super) fn prepare_from_depth() -> u32 {
     if cfg!(miri) {
         return 1;
@@ -25,33 +25,33 @@ pub(super) fn prepare_from_depth() -> u32 {
     usual_or_small(9, 3) as u32
 }
 
-/// Words prepared at each split. Preparation starts when a quarter of the words are as deep as the
-/// directory; a quarter as many splits again, or more, come before one of those segments is full, so
-/// there is time for many times the words. Should it be short after all, doubling does the rest.
+/// Words prepared at each split. Preparation starts when a quarter of the words are as deep as the directory; at
+/// least a quarter as many splits again come before one of those segments is full, so there is time for many times
+/// the words. Should it not suffice after all, doubling does the rest.
 fn prepared_words() -> usize {
     usual_or_small(64, 3)
 }
 
-/// Entries for which a segment is made at most, where many are expected: as many as one has before it splits, less what
-/// chance adds.
+/// Maximum number of expected entries for which a segment is reserved: as many as one has before it splits, less
+/// the random variation.
 const RESERVED_FILL: usize = BUCKETS_MAX * WIDTH * 7 / 10;
 
-/// The depth of the directory up to which segments are made ahead: 256 of them.
+/// The depth of the directory up to which segments are reserved: 256 of them.
 const RESERVED_DEPTH_MAX: u32 = 8;
 
-/// How many times deeper than the average a segment may be before it grows a chain instead of
-/// splitting. Honest hashes stay within two levels: only a flood that aims at one prefix, which
-/// takes knowledge of the seed, gets here, and its directory stays within half a byte per entry.
+/// Levels by which a segment may be deeper than the average before it grows a chain instead of splitting. Honest
+/// hashes stay within two levels: only a flood that aims at one prefix, which takes knowledge of the seed, gets
+/// here, and its directory stays within half a byte per entry.
 const DEPTH_GUARD: u32 = if cfg!(miri) { 1 } else { 4 };
 
 impl<T: Stored> Table<T> {
-    /// The words that name `segment`, one of which is `index`: the first, and how many.
+    /// Returns the words of `segment`, one of which is `index`: the first, and their number.
     pub(super) fn span(&self, index: usize, segment: Segment) -> (usize, usize) {
         let words = 1 << (self.directory.depth() - segment.depth());
         (index & !(words - 1), words)
     }
 
-    /// The segments that one word stands for: one, unless the word is chained.
+    /// Returns the segments of one word: one, unless the word is chained.
     pub(super) fn chain(&self, index: usize) -> impl Iterator<Item = Segment> {
         let mut next = self.directory.get(index);
         std::iter::from_fn(move || {
@@ -81,7 +81,7 @@ impl<T: Stored> Table<T> {
         }
     }
 
-    /// Makes all words that named the segment around `index` name `segment`, of the same depth.
+    /// Changes all words of the segment around `index` to `segment`, of the same depth.
     fn rename(&mut self, index: usize, segment: Segment) {
         let (first, words) = self.span(index, segment);
         for index in first..first + words {
@@ -95,13 +95,14 @@ impl<T: Stored> Table<T> {
         }
     }
 
-    /// Makes segments for so many entries in an empty table, as far as that takes no more than a moment, so that fewer
-    /// of them grow and split while it is filled.
+    /// Reserves segments for `count` entries in an empty table, as far as that takes no more than a moment, so that
+    /// fewer of them grow and split while it is filled.
     pub fn reserve(&mut self, count: usize) {
         self.reserve_to_depth(count, RESERVED_DEPTH_MAX);
     }
 
-    /// Makes segments for so many entries in an empty table, however long that takes: milliseconds for a million.
+    /// Reserves segments for `count` entries in an empty table, however long that takes: milliseconds for a
+    /// million.
     pub fn reserve_all(&mut self, count: usize) {
         self.reserve_to_depth(count, DEPTH_MAX);
     }
@@ -118,7 +119,7 @@ impl<T: Stored> Table<T> {
         let expected = count >> depth;
         let (least, expected) = match depth {
             0 => (STEPS[0], expected),
-            // Honest hashes stay within three deviations.
+            // Honest hashes stay within three standard deviations.
             _ => (BUCKETS_MIN, expected + 3 * expected.isqrt()),
         };
         let fits = |step: &&usize| **step >= least && Segment::room(**step) >= expected;
@@ -148,7 +149,7 @@ impl<T: Stored> Table<T> {
                 continue;
             }
             for (link, segment) in self.chain(index).enumerate() {
-                // SAFETY: a live segment with room.
+                // SAFETY: a live segment with a free slot.
                 unsafe {
                     if segment.count() < Segment::room(segment.buckets()) {
                         return Place::new(index, link, segment.insert(slot, hash & 0xff));
@@ -165,16 +166,16 @@ impl<T: Stored> Table<T> {
         }
     }
 
-    /// The depth at which segments no longer split.
+    /// Returns the depth at which segments no longer split.
     fn depth_limit(&self) -> u32 {
         ((self.len / ENTRIES_USUAL).max(1).ilog2() + DEPTH_GUARD).min(DEPTH_MAX)
     }
 
-    /// Lays the entries of an unchained segment out in another number of buckets.
+    /// Moves the entries of an unchained segment to one with another number of buckets.
     fn resize(&mut self, index: usize, segment: Segment, buckets: usize) {
         let resized = Segment::allocate(buckets, segment.depth());
-        // SAFETY: live segments; the new one has room for all, as steps and thresholds have it; the
-        // old one is freed once no word names it.
+        // SAFETY: live segments; the new one has space for all, by the choice of steps and thresholds; the old one
+        // is freed once no word refers to it.
         unsafe {
             move_all(segment, resized);
             self.rename(index, resized);
@@ -182,7 +183,7 @@ impl<T: Stored> Table<T> {
         }
     }
 
-    /// Deals the entries of a segment out to two that are one bit deeper.
+    /// Distributes the entries of a segment to two that are one bit deeper.
     fn split(&mut self, index: usize, segment: Segment) {
         if segment.depth() < self.directory.depth() {
             self.split_shallow(index, segment);
@@ -194,7 +195,7 @@ impl<T: Stored> Table<T> {
 
     fn split_shallow(&mut self, index: usize, segment: Segment) {
         let depth = segment.depth() + 1;
-        // Keys must be read to be hashed: ask for all of them before waiting for the first.
+        // Keys must be read to be hashed: prefetch all of them before waiting for the first.
         let chained = segment.is_chained();
         // SAFETY: live; nothing is read through the addresses.
         unsafe {
@@ -207,11 +208,11 @@ impl<T: Stored> Table<T> {
         let mut halves = [(); 2].map(|()| Half(Segment::allocate(BUCKETS_MIN, depth)));
         let mut next = segment;
         while !next.is_none() {
-            // SAFETY: live; slots own their entries, and each slot moves to exactly one half; the old
-            // segment is freed when all have moved and never used again (its words are set below).
+            // SAFETY: live; slots own their entries, and each slot moves to exactly one half; the old segment is
+            // freed when all have moved and never used again (its words are set below).
             unsafe {
                 next.each(|_, slot, t16| {
-                    // An entry that is lost to a forgotten edit moves with nothing to hash.
+                    // An entry lost to a forgotten edit moves without a key to hash.
                     let hash = slot
                         .entry()
                         .map_or(0, |entry| self.seed.hash(T::key(T::borrow(entry))));
@@ -233,7 +234,7 @@ impl<T: Stored> Table<T> {
         self.prepare();
     }
 
-    /// Copies a slice of the directory into the one that will succeed it, if it is time.
+    /// Copies a slice of the directory into its successor, if it is time.
     fn prepare(&mut self) {
         let depth = self.directory.depth();
         if self.successor.is_none() {
@@ -317,7 +318,7 @@ impl<T: Stored> Table<T> {
         self.rename(index, segment.with_chained(true));
     }
 
-    /// After a removal: makes the segment smaller, or one with its buddy, when it has become sparse.
+    /// Shrinks the segment after a removal, or merges it with its buddy, when it has become sparse.
     #[inline]
     pub(super) fn shrink(&mut self, index: usize) {
         let segment = self.directory.get(index);
@@ -326,7 +327,7 @@ impl<T: Stored> Table<T> {
         }
         // SAFETY: live.
         let count = unsafe { segment.count() };
-        // A merge needs a look at the buddy, so it is only tried now and then.
+        // A merge needs a look at the buddy, so it is only tried occasionally.
         let deep = segment.depth() > 0;
         let mergeable = deep && count < MERGE_BELOW && count.is_multiple_of(16);
         let sparse = count * 2 < segment.buckets() * WIDTH;
@@ -369,8 +370,8 @@ impl<T: Stored> Table<T> {
         }
     }
 
-    /// Makes a segment one with its buddy, the other half of their common prefix, if both are sparse
-    /// enough. Returns an index of the result.
+    /// Merges a segment with its buddy, the other half of their common prefix, if both are sparse enough. Returns
+    /// an index of the result.
     fn merge(&mut self, index: usize, segment: Segment) -> Option<usize> {
         let (first, words) = self.span(index, segment);
         let buddy = self.directory.get(first ^ words);
@@ -382,7 +383,7 @@ impl<T: Stored> Table<T> {
             return None;
         }
         let merged = Segment::allocate(BUCKETS_MIN, segment.depth() - 1);
-        // SAFETY: live segments; the new one has room for both; they are freed once unnamed.
+        // SAFETY: live segments; the new one has space for both; they are freed once no word refers to them.
         unsafe {
             move_all(segment, merged);
             move_all(buddy, merged);
@@ -402,7 +403,7 @@ impl<T: Stored> Table<T> {
     #[cold]
     fn shorten_chain(&mut self, index: usize, segment: Segment) {
         let mut before = segment;
-        // SAFETY: live; an empty link is freed once its predecessor names its successor.
+        // SAFETY: live; an empty link is freed once its predecessor refers to its successor.
         unsafe {
             while !before.next().is_none() {
                 let link = before.next();
@@ -422,9 +423,8 @@ impl<T: Stored> Table<T> {
         }
     }
 
-    /// Drops the entries of up to `segments` segments; says whether any are left. The table can be used
-    /// as any other meanwhile, but that entries keep vanishing; one drains it to free a large table in
-    /// slices.
+    /// Drops the entries of up to `segments` segments. Returns whether any are left. The table can be used as usual
+    /// meanwhile, except that entries keep vanishing; this serves to free a large table in slices.
     pub fn drain_some(&mut self, segments: usize) -> bool {
         let mut budget = segments;
         self.drained = self.drained.min(self.directory.len());
@@ -446,7 +446,7 @@ impl<T: Stored> Table<T> {
             budget -= 1;
         }
         if self.drained == 0 {
-            // What came in behind the drain goes with the next round.
+            // Entries added behind the drain are dropped in the next round.
             self.drained = usize::MAX;
             if self.len == 0 {
                 self.release();
@@ -455,11 +455,11 @@ impl<T: Stored> Table<T> {
         !self.directory.is_nothing()
     }
 
-    /// Moves what lies in sparse slabs, entries and segments, in some segments, `budget` entries or a few more, from
-    /// where the call that returned `position` stopped; returns where this one stops, 0 at the end. A walk begins with
-    /// 0. `seen` is shown every entry that the walk has come by.
+    /// Moves entries and segments out of sparse slabs, in some segments, `budget` entries or slightly more, from
+    /// `position` on, where the previous call stopped. Returns where this one stops, 0 at the end. A walk begins
+    /// with 0. `seen` gets every entry that the walk has visited.
     ///
-    /// Places are void afterwards.
+    /// Places become invalid.
     pub fn relocate_some(
         &mut self,
         position: u64,
@@ -500,7 +500,7 @@ impl<T: Stored> Table<T> {
         0
     }
 
-    /// Moves what lies in sparse slabs of one link; how many entries it has.
+    /// Moves the contents of one link out of sparse slabs. Returns its number of entries.
     fn relocate_entries(
         &mut self,
         link: Segment,
@@ -509,8 +509,8 @@ impl<T: Stored> Table<T> {
     ) -> usize {
         let mut count = 0;
         mover.begin();
-        // SAFETY: a live segment of this table, which is borrowed for writing; each slot gets back the ownership that
-        // was taken out of it.
+        // SAFETY: a live segment of this table, which is borrowed for writing; each slot gets back the ownership
+        // that was taken out of it.
         unsafe {
             link.each(|_, slot, _| {
                 if let Some(entry) = slot.entry() {
@@ -538,11 +538,11 @@ impl<T: Stored> Table<T> {
         count
     }
 
-    /// Drops the entries of `segment` and of the chain behind it, and frees it. No word names it.
+    /// Drops the entries of `segment` and of the chain behind it, and frees it. No word refers to it.
     fn drop_segments(&mut self, segment: Segment) {
         let mut next = segment;
         while !next.is_none() {
-            // SAFETY: live and unnamed; slots own their entries, each is dropped once.
+            // SAFETY: live and unreferenced; slots own their entries, each is dropped once.
             unsafe {
                 let mut dropped = 0;
                 next.each(|_, slot, _| {
@@ -564,7 +564,7 @@ impl<T: Stored> Table<T> {
         }
     }
 
-    /// Gives everything back: the table is as new but for its parity.
+    /// Frees everything: the table is as new except for its parity.
     pub(super) fn release(&mut self) {
         self.forget_successor();
         Directory::nothing().publish(self.published.as_ref());
@@ -577,16 +577,16 @@ impl<T: Stored> Table<T> {
     }
 }
 
-/// One side of a split: the segment that entries are dealt to, which grows as need be, with a chain
-/// behind it in the unlikely case that all entries of a chain go to one side.
+/// One side of a split: the segment that receives entries, which grows as needed, with a chain behind it in the
+/// unlikely case that all entries of a chain go to one side.
 struct Half(Segment);
 
 impl Half {
     /// # Safety
-    /// The half's segments are live and named by no other directory word.
+    /// The half's segments are live and in no other directory word.
     #[inline]
     unsafe fn insert(&mut self, slot: Slot, t16: u64) {
-        // SAFETY: the caller's promise; `make_room` leaves room in the first segment.
+        // SAFETY: the caller's promise; `make_room` provides a free slot in the first segment.
         unsafe {
             if self.0.count() == Segment::room(self.0.buckets()) {
                 self.make_room();
@@ -596,7 +596,7 @@ impl Half {
     }
 
     /// # Safety
-    /// As `insert`.
+    /// As for `insert`.
     #[cold]
     unsafe fn make_room(&mut self) {
         let full = self.0;
@@ -616,12 +616,12 @@ impl Half {
     }
 }
 
-/// The next larger number of buckets.
+/// Returns the next larger number of buckets.
 fn step_above(buckets: usize) -> usize {
     STEPS[STEPS.partition_point(|&step| step <= buckets)]
 }
 
-/// Copies the slots of one segment into another with room for them, by the hash bits that they keep.
+/// Copies the slots of one segment into another that has space for them, by the hash bits that they keep.
 ///
 /// # Safety
 /// Two live segments; the entries belong to the second from now on.

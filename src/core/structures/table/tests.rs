@@ -1,4 +1,4 @@
-//! The table against a hash map, with crafted hashes, and its walks across changes.
+//! The table compared with a hash map, with crafted hashes, and its walks across changes.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
@@ -58,7 +58,7 @@ fn take(table: &mut Numbers, key: &[u8]) -> Option<i64> {
     Some(number(table.remove(place).view()))
 }
 
-/// Keys whose hashes agree in the top `bits` bits.
+/// Returns keys whose hashes agree in the top `bits` bits.
 fn colliding(bits: u32, count: usize) -> Vec<Vec<u8>> {
     (0..)
         .map(key)
@@ -176,7 +176,7 @@ fn chains_are_laid_out_anew_too() {
 
 #[test]
 fn any_sequence_of_changes_leaves_what_a_map_would_hold() {
-    // Each seed draws how large its table gets and how its operations are weighted.
+    // Each seed chooses how large its table gets and how its operations are weighted.
     for seed in 0..if cfg!(miri) { 2 } else { 12 } {
         let mut draw = Draw(seed);
         let keys = if cfg!(miri) {
@@ -221,7 +221,7 @@ fn any_sequence_of_changes_leaves_what_a_map_would_hold() {
             }
             check(&table, &model, keys);
             if phase % 2 == 0 {
-                // Whatever is unsaved must be marked before the next flip.
+                // Everything unsaved must be marked before the next flip.
                 let mut places = Vec::new();
                 table.walk(0, usize::MAX, |place, _, _| places.push(place));
                 places.into_iter().for_each(|place| table.mark_saved(place));
@@ -397,7 +397,7 @@ fn a_flood_of_one_prefix_chains_segments_instead_of_doubling_the_directory() {
             Some(number_ as i64)
         );
     }
-    // Walks, draws and drains know of chains too.
+    // Walks, random draws and drains handle chains too.
     let mut seen = HashSet::new();
     let mut cursor = 0;
     loop {
@@ -429,7 +429,7 @@ fn a_flood_of_one_prefix_chains_segments_instead_of_doubling_the_directory() {
 
 #[test]
 fn entries_of_one_and_the_same_hash_are_all_kept_and_all_shown() {
-    // The hash is handed in, so equal ones need no search; nothing may split them then.
+    // The hash is passed in, so equal ones need no search; nothing may split them then.
     const KEYS: usize = if cfg!(miri) { 80 } else { 300 };
     let mut table = Numbers::new(SEED);
     for number in 0..KEYS {
@@ -489,7 +489,7 @@ fn draining_frees_a_table_in_slices_while_it_stays_usable() {
         slices += 1;
         table.check_invariants();
         if slices < if cfg!(miri) { 4 } else { 40 } {
-            // New entries may go to what has been drained, and old ones still be found.
+            // New entries may go to drained segments, and old ones must still be found.
             for number in 0..20 {
                 put(&mut table, &key(100_000 + 20 * slices + number), 0);
             }

@@ -1,18 +1,18 @@
-//! Walks over a table: all of it, a slice after a cursor, one entry at random.
+//! Walks over a table: all of it, a slice after a cursor, one random entry.
 //!
-//! Invariants: a walk changes nothing; its cursor means the same whatever the table does between two
-//! slices (see `visit`).
+//! Invariants: a walk changes nothing; its cursor keeps its meaning whatever the table does between two slices (see
+//! `visit`).
 
 use std::ops::Range;
 
 use super::segment::{self, BUCKETS_MAX, Segment, Slot, Spot, WIDTH};
 use super::{Place, Stored, Table};
 
-/// Where a walk stands, as the cursor says it (see `visit`).
+/// The position of a walk, as encoded in the cursor (see `visit`).
 #[derive(Clone, Copy)]
 struct Position {
     prefix: u64,
-    /// Bits of the prefix.
+    /// Number of bits of the prefix.
     depth: u32,
     t16: u64,
 }
@@ -33,14 +33,14 @@ impl Position {
         self.prefix << 21 | u64::from(self.depth) << 16 | self.t16
     }
 
-    /// Whether the prefix has passed the last one.
+    /// True if the prefix has passed the last one.
     #[inline(always)]
     fn is_end(self) -> bool {
         self.prefix == 1 << self.depth
     }
 }
 
-/// The buckets of a segment, from the one that is home to a t16 on.
+/// Returns the buckets of a segment, from the home of a t16 on.
 #[inline(always)]
 fn homes(segment: Segment, t16: u64) -> Range<usize> {
     match segment.is_none() {
@@ -55,7 +55,7 @@ impl<T: Stored> Table<T> {
         self.each_link(|_, segment| {
             // SAFETY: live; slots own their entries, unchanged while `self` is borrowed.
             unsafe {
-                // All entries of a segment are on their way before the first is looked at.
+                // All entries of a segment are prefetched before the first is read.
                 segment.each(|_, slot, _| {
                     if let Some(entry) = slot.entry() {
                         segment::prefetch(entry.as_ptr());
@@ -70,12 +70,12 @@ impl<T: Stored> Table<T> {
         });
     }
 
-    /// Calls `f` with some `budget` entries from where the call that returned `cursor` stopped, and
-    /// returns where this one stops: 0 at the end. A walk begins with 0.
+    /// Calls `f` with about `budget` entries from `cursor` on, where the previous call stopped. Returns where this
+    /// one stops: 0 at the end. A walk begins with 0.
     ///
-    /// Every entry that is present from the first call to the last is seen at least once, whatever
-    /// happens between calls; an entry is seen twice only when its segment has split or merged. Any
-    /// number is safe as a cursor. Cursors take 48 bits.
+    /// Every entry that is present from the first call to the last is seen at least once, whatever happens between
+    /// calls; an entry is seen twice only when its segment has split or merged. Any number is safe as a cursor.
+    /// Cursors take 48 bits.
     pub fn scan(&self, cursor: u64, budget: usize, mut f: impl FnMut(T::Ref<'_>)) -> u64 {
         self.visit(cursor, budget, |_, slot| {
             if let Some(entry) = slot.entry() {
@@ -85,21 +85,22 @@ impl<T: Stored> Table<T> {
         })
     }
 
-    /// Calls `f` with the entries of some whole segments, `budget` entries or a few more, from where the call that
-    /// returned `position` stopped, and returns where this one stops: 0 at the end. A walk begins with 0.
+    /// Calls `f` with the entries of some whole segments, `budget` entries or slightly more, from `position` on,
+    /// where the previous call stopped. Returns where this one stops: 0 at the end. A walk begins with 0.
     ///
-    /// Every entry that is present from the first call to the last is seen exactly once, whatever happens between the
-    /// calls. The position is the least hash that has not been seen, so that nothing needs to be remembered of the
-    /// segments: one that has merged with what was seen before is told apart by the hashes of its keys.
+    /// Every entry that is present from the first call to the last is seen exactly once, whatever happens between
+    /// the calls. The position is the least hash that has not been seen, so that no state of the segments is
+    /// needed: entries of one that has merged with a part already seen are distinguished by the hashes of their
+    /// keys.
     pub fn scan_once(&self, position: u64, budget: usize, mut f: impl FnMut(T::Ref<'_>)) -> u64 {
         if self.directory.is_nothing() {
             return 0;
         }
         let depth = self.directory.depth();
-        // The first hash of a word; that of the word behind the last one is no hash any more.
+        // The first hash of a word; that of the word behind the last one is beyond all hashes.
         let hash_of = |index: usize| (index as u128) << (64 - depth);
         let mut index = self.directory.index(position);
-        // Empty stretches cost time too.
+        // Empty stretches take time too.
         let mut left = budget.max(1);
         while index < self.directory.len() {
             let segment = self.directory.get(index);
@@ -140,7 +141,7 @@ impl<T: Stored> Table<T> {
         0
     }
 
-    /// As `scan`, without touching the entries: `f` gets the place, the seven bits and whether the
+    /// Does the same as `scan`, without touching the entries: `f` gets the place, the seven bits and whether the
     /// entry is saved.
     pub fn walk(&self, cursor: u64, budget: usize, mut f: impl FnMut(Place, u8, bool)) -> u64 {
         let parity = self.parity;
@@ -151,7 +152,8 @@ impl<T: Stored> Table<T> {
         })
     }
 
-    /// The word of the directory that holds a position, and its segment, whose depth the position takes on.
+    /// Returns the word of the directory that contains a position, and its segment, whose depth the position takes
+    /// on.
     #[inline(always)]
     fn settle(&self, at: &mut Position) -> (usize, Segment) {
         let depth = self.directory.depth();
@@ -172,26 +174,26 @@ impl<T: Stored> Table<T> {
 
     /// The walk behind `scan`, in hash order.
     ///
-    /// A cursor says "every entry whose hash starts with a lesser prefix has been seen, and of those
-    /// that start with this very prefix, the ones with a lesser t16":
+    /// A cursor means "every entry whose hash starts with a lesser prefix has been seen, and of those that start
+    /// with this very prefix, the ones with a lesser t16":
     ///
     /// ```text
     /// bits 21-47 prefix | 16-20 its length (the depth of the segment it was taken from) | 0-15 t16
     /// ```
     ///
-    /// Segments cover contiguous ranges of prefixes and are walked by rising home, so this is an exact
-    /// position, and remains one however the table changes: a segment that has split is several with
-    /// longer prefixes, all of which have been seen below t16, and we go on in the first; one that has
-    /// merged covers more than the prefix and is begun anew, which repeats entries but misses none.
-    /// Example: a walk stopped at prefix 101, t16 0x4000; the segment splits; the walk goes on in 1010
-    /// at 0x4000 and repeats nothing there, then sees 1011 from the start and repeats its first quarter.
+    /// Segments cover contiguous ranges of prefixes and are walked by rising home, so this is an exact position,
+    /// and remains one however the table changes: a segment that has split is several with longer prefixes, all of
+    /// which have been seen below t16, and the walk continues in the first; one that has merged covers more than
+    /// the prefix and is restarted, which repeats entries but misses none. Example: a walk stopped at prefix 101,
+    /// t16 0x4000; the segment splits; the walk continues in 1010 at 0x4000 and repeats nothing there, then sees
+    /// 1011 from the start and repeats its first quarter.
     fn visit(&self, cursor: u64, budget: usize, mut f: impl FnMut(Place, Slot)) -> u64 {
         if self.directory.is_nothing() {
             return 0;
         }
         let mut at = Position::of(cursor);
         let mut left = budget.max(1);
-        // Empty stretches cost time too.
+        // Empty stretches take time too.
         let mut homes_left = left.saturating_mul(8).saturating_add(BUCKETS_MAX);
         loop {
             let depth = at.depth;
@@ -227,7 +229,7 @@ impl<T: Stored> Table<T> {
         }
     }
 
-    /// Where a [`sweep`](Table::sweep) begins that starts at a hash.
+    /// Returns the cursor with which a [`sweep`](Table::sweep) begins at a hash.
     #[must_use]
     pub fn cursor_at(&self, hash: u64) -> u64 {
         let depth = self.depth();
@@ -236,12 +238,12 @@ impl<T: Stored> Table<T> {
         Position { prefix, depth, t16 }.cursor()
     }
 
-    /// A clock's hand: goes on from where the call that returned `cursor` stopped, in hash order and round and round,
-    /// over `slots` entries or so. For each, `judge` sees its place and its seven bits and says what these are from now
-    /// on, and whether to stop behind it.
+    /// Advances a clock hand: continues from `cursor`, where the previous call stopped, in hash order and
+    /// cyclically, over about `slots` entries. For each, `judge` gets its place and its seven bits and returns
+    /// their new value, and whether to stop behind it.
     ///
-    /// As a `scan` it means the same position whatever happens to the table in between; but it goes by where entries
-    /// lie and not by where they are at home, as it need not see each entry exactly once.
+    /// As in a `scan`, the cursor means the same position whatever happens to the table in between; but it follows
+    /// the slots of entries and not their homes, as it need not see each entry exactly once.
     ///
     /// ```text
     /// bits 48-50 slot | 21-47 prefix | 16-20 its length | 0-15 t16 of the first home in the bucket
@@ -266,8 +268,8 @@ impl<T: Stored> Table<T> {
                 for (link, segment) in self.chain(index).enumerate() {
                     for slot in first_slot..WIDTH {
                         let spot = Spot { bucket, slot };
-                        // SAFETY: a live segment, which knows no slot beyond its own; no other reference to the slot
-                        // exists.
+                        // SAFETY: a live segment, which returns no slot beyond its own; no other reference to the
+                        // slot exists.
                         let Some(word) = (unsafe { segment.slot(spot).map(|slot| &mut *slot) })
                         else {
                             continue;
@@ -313,24 +315,24 @@ impl<T: Stored> Table<T> {
         }
     }
 
-    /// An entry drawn at random, each as likely as any other, but for those in overflow chains.
+    /// Returns a uniformly random entry, except that entries in overflow chains are not equally likely.
     #[must_use]
     pub fn random(&self, draw: &mut dyn FnMut() -> u64) -> Option<Place> {
         if self.is_empty() {
             return None;
         }
-        // Among several segments each counts as one of the largest, of which the smaller ones fill a part.
+        // With several segments, each counts as one of maximum size, which smaller ones fill partly.
         let slots = if self.directory.len() == 1 {
             self.directory.get(0).buckets()
         } else {
             BUCKETS_MAX
         } * WIDTH;
-        // Three or four tries on average; only a table that was drained needs more than a few dozen.
+        // Three or four tries on average; only a drained table needs more than a few dozen.
         for _ in 0..256 {
             let number = draw();
             let index = self.directory.index(number);
             let segment = self.directory.get(index);
-            // A segment that several words name must not be drawn as many times as often.
+            // A segment with several words must not be chosen proportionally more often.
             if segment.is_none() || self.span(index, segment).0 != index {
                 continue;
             }
@@ -348,7 +350,7 @@ impl<T: Stored> Table<T> {
                 slot: drawn % WIDTH,
             };
             let place = Place::new(index, link, spot);
-            // SAFETY: a live segment, which knows no slot beyond its own.
+            // SAFETY: a live segment, which returns no slot beyond its own.
             if let Some(slot) = unsafe { segment.slot(spot) }
                 // SAFETY: a slot in use, read while the table is borrowed.
                 && unsafe { *slot }.entry().is_some()
@@ -359,7 +361,7 @@ impl<T: Stored> Table<T> {
         self.first_from(self.directory.index(draw()))
     }
 
-    /// Some entry, for tables so sparse that drawing at random finds none.
+    /// Returns any entry, for tables so sparse that random sampling finds none.
     #[cold]
     fn first_from(&self, start: usize) -> Option<Place> {
         for index in start..start + self.directory.len() {

@@ -1,4 +1,4 @@
-//! A timer wheel: which of many items are due, in bounded slices, at eight bytes an item.
+//! A timer wheel: finds which of many items are due, in bounded slices, at eight bytes per item.
 //!
 //! ```text
 //! level 0    512 slots of 16 ms     the next 8 s
@@ -7,24 +7,24 @@
 //! beyond     a map of slots of 70 min
 //! ```
 //!
-//! A slot of a higher level is dealt out to the levels below when its time begins, so every item ends
-//! in a slot of 16 ms. To know where an item goes then, its last 18 bits of deadline (in slots of level
-//! 0) must be kept. They replace bits 16-33 of the item: an item is a hash that a table looks up by its
-//! top and its lowest bits, and what is left of it finds the same entries; see [`ITEM`].
+//! A slot of a higher level is distributed to the levels below when its time begins, so every item ends in a slot
+//! of 16 ms. For that distribution, the last 18 bits of its deadline (in slots of level 0) must be kept. They
+//! replace bits 16-33 of the item: an item is a hash that a table looks up by its top and its lowest bits, and the
+//! remaining bits find the same entries; see [`ITEM`].
 //!
-//! The wheel knows no clock. No item has to be cancelled, as its receiver finds out whether an item still stands for
-//! anything; where memory is scarce, one that does not any more can be taken out, see [`Wheel::cancel`].
+//! The wheel is independent of a clock. No item has to be cancelled, as its receiver checks whether it is still
+//! valid; where memory is scarce, an obsolete one can be removed, see [`Wheel::cancel`].
 //!
-//! Invariants: items never fire before their deadline, and at most one slot of level 0 after it if the
-//! wheel is advanced in time; a slot has its bit set if and only if it holds items; an empty wheel has
-//! no memory. `now_ms` must not go backwards for long: while it does, nothing fires.
+//! Invariants: items never fire before their deadline, and at most one slot of level 0 after it if the wheel is
+//! advanced in time; a slot has its bit set if and only if it holds items; an empty wheel has no memory. `now_ms`
+//! must not go backwards for long: while it does, nothing fires.
 
 use std::collections::BTreeMap;
 
 use crate::alloc::account::size_class;
 use crate::structures::parted::{PART_BITS, PARTS, Parted, Word};
 
-/// The bits of an item that the wheel gives back; the others come back as zero.
+/// The bits of an item that the wheel returns; the others are returned as zero.
 pub const ITEM: u64 = !(OFFSET_MASK << OFFSET_SHIFT);
 
 const OFFSET_SHIFT: u32 = 16;
@@ -37,13 +37,13 @@ const SLOT_BITS: u32 = 9;
 const SLOTS: u64 = 1 << SLOT_BITS;
 const LEVELS: usize = 3;
 
-/// Moving an item to a lower level costs this part of firing one.
+/// Moving an item to a lower level costs this fraction of firing one.
 const MOVES_FOR_ONE: usize = 8;
 
 /// The items of one slot of the wheel.
 type Slot = Parted<u64>;
 
-/// The lowest of the bits that part the items of a slot: those above are bits of the item too.
+/// The lowest of the bits that partition the items of a slot: those above are bits of the item too.
 const PARTING_SHIFT: u32 = OFFSET_SHIFT + 2 * SLOT_BITS;
 
 impl Word for u64 {
@@ -54,25 +54,25 @@ impl Word for u64 {
     }
 }
 
-/// See the head of this file.
+/// A timer wheel, see the module.
 pub struct Wheel {
-    /// The first tick that has not been dealt with. Tick `n` is due from `n * TICK_MS` on.
+    /// The first tick that has not been processed. Tick `n` is due from `n * TICK_MS` on.
     next: u64,
     len: usize,
     levels: [Level; LEVELS],
-    /// By number of slots of level 2 since time began.
+    /// Keyed by the number of slots of level 2 since time zero.
     beyond: BTreeMap<u64, Slot>,
 }
 
-/// An item that [`Wheel::take_soonest`] took out.
+/// An item removed by [`Wheel::take_soonest`].
 pub struct Taken {
     /// The item.
     pub item: u64,
-    /// The last bits of the tick that it would have fired at.
+    /// The last bits of the tick at which it would have fired.
     offset: u64,
 }
 
-/// 512 slots; the memory for 64 of them comes and goes with their items.
+/// 512 slots; the memory for 64 of them is allocated and freed with their items.
 #[derive(Default)]
 struct Level {
     used: [u64; 8],
@@ -80,7 +80,7 @@ struct Level {
 }
 
 impl Wheel {
-    /// An empty wheel, for deadlines after `now_ms`.
+    /// Creates an empty wheel, for deadlines after `now_ms`.
     #[must_use]
     pub fn new(now_ms: u64) -> Self {
         Self {
@@ -91,13 +91,13 @@ impl Wheel {
         }
     }
 
-    /// The number of items.
+    /// Returns the number of items.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is no item.
+    /// True if there is no item.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
@@ -111,7 +111,7 @@ impl Wheel {
         self.place(tick, item);
     }
 
-    /// Fires what is due at `now_ms`, `budget` items at most; says whether more is due.
+    /// Fires items that are due at `now_ms`, at most `budget`. Returns whether more are due.
     pub fn advance(&mut self, now_ms: u64, budget: usize, mut fire: impl FnMut(u64)) -> bool {
         let mut left = budget.saturating_mul(MOVES_FOR_ONE);
         let end = now_ms / TICK_MS + 1;
@@ -139,15 +139,15 @@ impl Wheel {
         false
     }
 
-    /// A moment before which nothing is due, if there is any item. The wheel need not be advanced
-    /// earlier, and should be then, though possibly nothing fires.
+    /// Returns a time before which nothing is due, if there is any item. The wheel need not be advanced earlier,
+    /// and should be then, though possibly nothing fires.
     #[must_use]
     pub fn next_due_ms(&self) -> Option<u64> {
         self.next_event().map(|tick| tick.max(self.next) * TICK_MS)
     }
 
-    /// Takes out an item that fires no later than any other, as exactly as a look at `looks` items of one slot tells;
-    /// `draw` gives a number below its argument.
+    /// Removes an item that fires no later than any other, approximately, from a sample of `looks` items of one
+    /// slot; `draw` returns a number below its argument.
     pub fn take_soonest(
         &mut self,
         looks: usize,
@@ -160,7 +160,7 @@ impl Wheel {
         })
     }
 
-    /// Whether an item that was taken out was armed for a deadline. One in 2^18 of other deadlines seems to be it too.
+    /// True if a removed item was armed for this deadline. False positives are one in 2^18 other deadlines.
     #[must_use]
     pub fn was_armed_for(&self, taken: &Taken, deadline_ms: u64) -> bool {
         let tick = deadline_ms.div_ceil(TICK_MS).max(self.next);
@@ -187,15 +187,15 @@ impl Wheel {
         Some(item)
     }
 
-    /// Takes out an item that was armed for a deadline; false if there is none, as it has fired or was armed for
-    /// another one.
+    /// Removes an item that was armed for a deadline. Returns false if there is none, as it has fired or was armed
+    /// for another deadline.
     pub fn cancel(&mut self, deadline_ms: u64, item: u64) -> bool {
         let tick = deadline_ms.div_ceil(TICK_MS);
         if tick < self.next {
             return false;
         }
         let item = with_offset(item, tick);
-        // It may still lie higher than where it would be put today.
+        // It may still be on a higher level than it would be put on today.
         let is_found = self.levels.iter_mut().enumerate().any(|(level, slots)| {
             let shift = SLOT_BITS * level as u32;
             let is_within = (tick >> shift) - (self.next >> shift) < SLOTS;
@@ -225,7 +225,7 @@ impl Wheel {
         self.len = 0;
     }
 
-    /// What the wheel occupies beyond itself.
+    /// Returns the bytes allocated beyond the wheel itself.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         let pages = self
@@ -238,7 +238,7 @@ impl Wheel {
                     + page.iter().map(Slot::memory_bytes).sum::<usize>()
             })
             .sum();
-        // A map's node holds eleven pairs and is two thirds full on the average.
+        // A map's node holds eleven pairs and is two thirds full on average.
         let far: usize = self
             .beyond
             .values()
@@ -247,10 +247,10 @@ impl Wheel {
         near + far
     }
 
-    /// Puts an item where its tick belongs as seen from `next`.
+    /// Puts an item into the slot of its tick as seen from `next`.
     fn place(&mut self, tick: u64, item: u64) {
         let item = with_offset(item, tick);
-        // Each level holds what is fewer than 512 of its slots ahead.
+        // Each level holds items fewer than 512 of its slots ahead.
         for (level, slots) in self.levels.iter_mut().enumerate() {
             let shift = SLOT_BITS * level as u32;
             if (tick >> shift) - (self.next >> shift) < SLOTS {
@@ -261,8 +261,8 @@ impl Wheel {
         slot.or_insert(Slot::EMPTY).push(item);
     }
 
-    /// Deals the slots of higher levels that begin with tick `next` out to lower ones. Says whether
-    /// that is complete.
+    /// Distributes the slots of higher levels that begin with tick `next` to lower ones. Returns whether that is
+    /// complete.
     fn deal_out(&mut self, left: &mut usize) -> bool {
         let next = self.next;
         if next.is_multiple_of(SLOTS * SLOTS) {
@@ -304,7 +304,7 @@ impl Wheel {
         item
     }
 
-    /// The first tick at which there is something to fire or to deal out.
+    /// Returns the first tick at which there is something to fire or to distribute.
     fn next_event(&self) -> Option<u64> {
         let near = self.levels.iter().enumerate().filter_map(|(level, slots)| {
             let shift = SLOT_BITS * level as u32;
@@ -323,7 +323,7 @@ fn offset(item: u64) -> u64 {
     item >> OFFSET_SHIFT & OFFSET_MASK
 }
 
-/// An item as it lies in its slot.
+/// Returns an item in its stored form.
 fn with_offset(item: u64, tick: u64) -> u64 {
     item & ITEM | (tick & OFFSET_MASK) << OFFSET_SHIFT
 }
@@ -344,7 +344,7 @@ impl Level {
         self.change(slot, Slot::pop)?
     }
 
-    /// Has something taken out of a slot, if it has memory.
+    /// Changes a slot, if it has memory.
     fn change<R>(&mut self, slot: u64, change: impl FnOnce(&mut Slot) -> R) -> Option<R> {
         let (page, slot) = (slot as usize / 64, slot as usize % 64);
         let slots = self.pages[page].as_mut()?;
@@ -358,10 +358,10 @@ impl Level {
         Some(result)
     }
 
-    /// How many slots after `start` the first used one is, going round.
+    /// Returns how many slots after `start` the first used one is, cyclically.
     fn first_from(&self, start: u64) -> Option<u64> {
         let (word, bit) = (start as usize / 64, start % 64);
-        // The word of the start comes twice: from its bit on first, and at last below it.
+        // The word of the start is visited twice: first from its bit on, and last below it.
         for step in 0..=8_usize {
             let mask = match step {
                 0 => u64::MAX << bit,
@@ -401,14 +401,14 @@ mod tests {
         assert_eq!(wheel.len, len);
     }
 
-    /// An item that names itself: the bits that come back are the number.
+    /// Returns an item from which the number can be recovered: the bits that are returned are the number.
     fn item(number: u64) -> u64 {
         number << 34
     }
 
     #[test]
     fn every_item_fires_in_its_slot_and_never_before_its_deadline() {
-        // Each seed draws how far ahead deadlines lie and how coarsely time passes.
+        // Each seed chooses how far ahead deadlines lie and how coarsely time passes.
         for seed in 1..=if cfg!(miri) { 4 } else { 40 } {
             let mut draw = Draw(seed * 7919);
             let reach = [
@@ -429,7 +429,7 @@ mod tests {
                 for _ in 0..draw.below(6) {
                     let deadline = (now + draw.below(reach)).saturating_sub(draw.below(50));
                     wheel.arm(deadline, item(number));
-                    // Armed late, an item is late through no fault of the wheel.
+                    // An item armed late fires late through no fault of the wheel.
                     model.insert(number, deadline.max(now));
                     number += 1;
                 }
@@ -484,7 +484,7 @@ mod tests {
             let mut wheel = Wheel::new(now);
             let mut model: BTreeMap<u64, u64> = BTreeMap::new();
             for number in 0..if cfg!(miri) { 200 } else { 20_000 } {
-                // Many share a few moments, as those do that live equally long.
+                // Many share a few times, as keys with equal lifetimes do.
                 let deadline = now + 1 + draw.below(reach) / 64 * 64;
                 wheel.arm(deadline, item(number));
                 model.insert(number, deadline);

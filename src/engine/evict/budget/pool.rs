@@ -1,10 +1,10 @@
-//! Memory that shards share out among themselves: all that there is for data, or the share of one database.
+//! Memory that shards divide among themselves: all memory for data, or the share of one database.
 //!
 //! ```text
 //! limit = granted to shard 0 + granted to shard 1 + … + free
 //! ```
 //!
-//! See [`Budget`](super::Budget) for how it is drawn, traded and asked back.
+//! See [`Budget`](super::Budget) for how it is drawn, traded and reclaimed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
@@ -12,76 +12,76 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed, Ord
 use super::super::Policy;
 use crate::published::{Account, Published};
 
-/// The most that a shard draws at once beyond what it needs.
+/// Maximum bytes that a shard draws at once beyond what it needs.
 const CHUNK_BYTES_MAX: i64 = 256 * 1024;
 
-/// A shard draws one part in so many of what is free, divided by the number of shards.
+/// Divisor of the free bytes per shard for one draw.
 const CHUNK_PARTS: i64 = 4;
 
-/// Below this part of the limit what is free is scarce: shards give back what they do not use, and begin to remember in
-/// which order keys came.
+/// Below this fraction of the limit, free memory is scarce: shards return what they do not use, and begin to record
+/// the order in which keys arrive.
 const SCARCE_PARTS: i64 = 8;
 
-/// What two shards exchange in one trade, at most.
+/// Maximum bytes exchanged by two shards in one trade.
 const TRADE_BYTES_MAX: i64 = 64 * 1024;
 
-/// What two shards exchange in one trade, at least, but for limits too small for anything.
+/// Minimum bytes exchanged by two shards in one trade, except for tiny limits.
 const TRADE_BYTES_MIN: i64 = 512;
 
-/// Parts of an even share of the limit that are exchanged in one trade.
+/// Divisor of an even share of the limit for the size of a trade.
 const TRADE_PARTS: i64 = 256;
 
-/// The most that a shard frees ahead of its need.
+/// Maximum bytes that a shard frees ahead of its need.
 const AHEAD_BYTES_MAX: i64 = 1024;
-/// A shard frees one part in so many of a trade ahead of its need.
+/// Divisor of a trade for the bytes that a shard frees ahead of its need.
 const AHEAD_PARTS: i64 = 4;
 
-/// A limit below this is kept to the byte, if there are at most [`EXACT_SHARDS_MAX`] shards.
+/// A limit below this is enforced to the byte, if there are at most [`EXACT_SHARDS_MAX`] shards.
 const EXACT_BELOW_BYTES: i64 = 16 * 1024 * 1024;
-/// The most shards for a limit that is kept to the byte, as each is asked each time.
+/// Maximum number of shards for a limit that is enforced to the byte, as each is asked each time.
 const EXACT_SHARDS_MAX: usize = 128;
 
-/// A shortage is asked of as few shards as have to give up so much each.
+/// Minimum bytes asked of each shard in a shortage; determines how many shards are asked.
 const PART_BYTES_MIN: i64 = 4 * 1024;
 
 /// A shard that owes this many trades is not asked for more.
 const DEBT_TRADES_MAX: i64 = 4;
 
-/// While all shards together owe more than one part in so many of the limit, a command that may add to it pays first.
+/// While all shards together owe more than this fraction of the limit, commands that may allocate pay first.
 const BEHIND_PARTS: i64 = 64;
 
-/// The golden ratio as a part of 2^64: its multiples lie evenly, however many there are.
+/// The golden ratio as a fraction of 2^64: its multiples are evenly distributed, however many there are.
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Whose memory a pool is: all databases', or one's, by its number.
+/// The owner of a pool: all databases, or one, by its number.
 pub(crate) type Whose = Option<usize>;
 
-/// Whether so many bytes are more than trades are for.
+/// True if an amount of bytes is too large for trades.
 pub(in crate::evict) fn is_beyond_trades(bytes: i64, trade: i64) -> bool {
     bytes > DEBT_TRADES_MAX * trade
 }
 
-/// On a line of its own, because all shards write it.
+/// A counter on a line of its own, because all shards write it.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Shared(AtomicI64);
 
-/// See the module.
+/// A pool of memory, see the module.
 #[derive(Debug, Default)]
 pub(in crate::evict) struct Pool {
     whose: Whose,
     all_published: Arc<[Arc<Published>]>,
     free: Shared,
-    /// 0: none.
+    /// Limit in bytes; 0: none.
     limit: AtomicI64,
-    /// The shards owe so much that a command that may add to it pays first.
+    /// True if the shards owe so much that commands that may allocate pay first.
     is_behind: AtomicBool,
-    /// Whom the next shortage is asked of first.
+    /// Determines the shard that is asked first in the next shortage.
     asked_first: AtomicU64,
 }
 
 impl Pool {
-    /// A pool of these shards, with no limit yet.
+    /// Creates a pool of these shards, with no limit yet.
     pub(super) fn of(whose: Whose, all_published: Arc<[Arc<Published>]>) -> Pool {
         Pool {
             whose,
@@ -94,7 +94,7 @@ impl Pool {
         &self.all_published
     }
 
-    /// What a shard takes of the pool, and what it may take.
+    /// Returns a shard's usage and grant in this pool.
     pub(in crate::evict) fn account<'p>(&self, published: &'p Published) -> &'p Account {
         published.account(self.whose)
     }
@@ -103,7 +103,8 @@ impl Pool {
         self.account(published).debt_bytes()
     }
 
-    /// Gives the pool another limit, in bytes; 0: none. So much of it is taken outside of the shards.
+    /// Sets the pool's limit, in bytes; 0: none. `measure_elsewhere` returns the part of it used outside of the
+    /// shards.
     pub(super) fn configure(&self, limit: i64, measure_elsewhere: impl FnOnce() -> i64) {
         let before = self.limit.swap(limit, SeqCst);
         if limit == 0 {
@@ -115,7 +116,7 @@ impl Pool {
         } else if before != 0 {
             self.free.0.fetch_add(limit - before, SeqCst);
         } else {
-            // What is free is known before anybody has a part that could be used up.
+            // The free bytes are known before any shard has a grant that could be used up.
             let used = self.used_bytes();
             let elsewhere = measure_elsewhere();
             self.free.0.store(limit - elsewhere - used, SeqCst);
@@ -139,7 +140,7 @@ impl Pool {
         self.limit.load(Relaxed)
     }
 
-    /// Whether so little is free that the order in which keys come begins to matter.
+    /// True if so little is free that the order in which keys arrive begins to matter.
     pub(super) fn is_scarce(&self) -> bool {
         self.is_limited() && self.free.0.load(Relaxed) < self.limit_bytes() / SCARCE_PARTS
     }
@@ -148,24 +149,24 @@ impl Pool {
         self.free.0.load(Relaxed)
     }
 
-    /// Adds to what is free, or takes from it, when negative, as less or more is taken outside of the shards.
+    /// Adds to the free bytes, or subtracts if negative, as less or more is used outside of the shards.
     pub(super) fn add_free(&self, bytes: i64) {
         self.free.0.fetch_add(bytes, Relaxed);
     }
 
-    /// Bytes charged to all shards.
+    /// Returns the bytes charged to all shards.
     pub(super) fn used_bytes(&self) -> i64 {
         let all = self.all_published().iter();
         all.map(|published| self.account(published).used_bytes())
             .sum()
     }
 
-    /// Whether the limit is kept to the byte.
+    /// True if the limit is enforced to the byte.
     pub(in crate::evict) fn is_exact(&self) -> bool {
         self.limit_bytes() < EXACT_BELOW_BYTES && self.all_published().len() <= EXACT_SHARDS_MAX
     }
 
-    /// Takes a part of what is free for a shard that needs so many bytes more; less if there is less.
+    /// Moves free bytes to a shard that needs `needed` bytes more; fewer if there are fewer.
     pub(in crate::evict) fn draw(&self, published: &Published, needed: i64) {
         let free = self.free.0.load(Relaxed);
         if free <= 0 {
@@ -179,15 +180,14 @@ impl Pool {
         granted.fetch_add(drawn, Relaxed);
     }
 
-    /// Grants a shard what it has taken already, though nothing is free.
+    /// Grants a shard what it has used already, though nothing is free.
     pub(super) fn overdraw(&self, published: &Published, needed: i64) {
         self.free.0.fetch_sub(needed, Relaxed);
         let granted = self.account(published).granted();
         granted.fetch_add(needed, Relaxed);
     }
 
-    /// Takes back what a shard has freed far beyond what it owed: a shard that owes something finds it before it
-    /// evicts.
+    /// Takes back what a shard has freed far beyond its debt: a shard in debt draws it before it evicts.
     pub(in crate::evict) fn give_back(&self, published: &Published, trade: i64) {
         let unused = -self.debt(published);
         if is_beyond_trades(unused, trade) {
@@ -201,7 +201,7 @@ impl Pool {
         self.free.0.fetch_add(unused, Relaxed);
     }
 
-    /// Looks how much all shards owe; whether it is too much.
+    /// Sums up the debts of all shards. Returns whether they are too large.
     pub(super) fn note_debts(&self) -> bool {
         let is_behind = self.is_limited() && self.debt_bytes() > self.limit_bytes() / BEHIND_PARTS;
         if is_behind != self.is_behind.load(Relaxed) {
@@ -218,13 +218,13 @@ impl Pool {
         self.is_behind.store(false, Relaxed);
     }
 
-    /// With which shard to begin where all are asked: a different one each time.
+    /// Returns the shard with which to begin when all are asked: a different one each time.
     pub(super) fn next_asked(&self) -> usize {
         self.asked_first.fetch_add(1, Relaxed) as usize
     }
 
-    /// Takes back what shards do not use if it is scarce, and, if more is taken than there is and keys may go for it,
-    /// lowers the parts of all shards alike.
+    /// Takes back unused grants if memory is scarce, and, if more is used than the limit and keys may be evicted
+    /// for it, lowers the grants of all shards alike.
     pub(super) fn assess(&self, policy: Policy, may_ask: bool) {
         let limit = self.limit_bytes();
         if limit == 0 {
@@ -252,10 +252,10 @@ impl Pool {
         }
     }
 
-    /// Asks shards by their size for what is short; for how much.
+    /// Asks shards, by their size, for the missing bytes. Returns how many were obtained.
     ///
-    /// As a shard that owes a byte gives up a key, a small shortage is asked of a few shards: of each as much as a key
-    /// takes. With which to begin is drawn by size, so that all keys compete.
+    /// As a shard that owes a byte evicts a key, a small shortage is asked of a few shards: of each as much as a
+    /// key takes. The first one is chosen at random by size, so that all keys compete.
     fn ask(&self, short: i64, used: i64) -> i64 {
         let all_published = self.all_published();
         let keys: u64 = all_published
@@ -288,9 +288,10 @@ impl Pool {
         returned
     }
 
-    /// What is free goes to shards that owe first, where no shard has anything to give up: if any shard could draw it,
-    /// then each buffer of a client that comes and goes would leave room for as much again, without end. Where keys can
-    /// go, it is left to the shards that are written to, or else some shards would grow at the cost of others.
+    /// Gives free bytes first to shards in debt, if no shard has anything to evict: if any shard could draw them,
+    /// each client buffer that comes and goes would leave capacity for as much data again, without end. Where keys
+    /// can be evicted, free bytes are left to the shards that are written to, or else some shards would grow at the
+    /// cost of others.
     fn forgive(&self) {
         for published in self.all_published() {
             let part = self.debt(published).min(self.free_bytes());
@@ -300,14 +301,14 @@ impl Pool {
         }
     }
 
-    /// Bytes of all debts, in which the shortage is that no shard could be asked to pay.
+    /// Returns the sum of all debts, including a shortage that no shard could be asked to pay.
     pub(super) fn debt_bytes(&self) -> i64 {
         let all = self.all_published().iter();
         let debts = all.map(|published| self.debt(published).max(0));
         debts.sum::<i64>() + (-self.free_bytes()).max(0)
     }
 
-    /// Whether any shard has a key that the policy lets go.
+    /// True if any shard has a key that the policy may evict.
     pub(super) fn is_any_evictable(&self, policy: Policy) -> bool {
         policy.evicts() && {
             let volatile_only = policy.is_volatile_only();
@@ -316,14 +317,14 @@ impl Pool {
         }
     }
 
-    /// What two shards exchange at once.
+    /// Returns the bytes that two shards exchange at once.
     pub(in crate::evict) fn trade_bytes(&self) -> i64 {
         let shards = self.all_published().len().max(1) as i64;
         let even = self.limit_bytes() / (shards * TRADE_PARTS);
         even.clamp(TRADE_BYTES_MIN, TRADE_BYTES_MAX)
     }
 
-    /// What a shard that evicts frees ahead of its need.
+    /// Returns the bytes that an evicting shard frees ahead of its need.
     pub(in crate::evict) fn ahead_bytes(&self, trade: i64) -> i64 {
         if self.is_exact() {
             return 0;
@@ -331,7 +332,8 @@ impl Pool {
         (trade / AHEAD_PARTS).min(AHEAD_BYTES_MAX)
     }
 
-    /// Moves a trade's worth from another shard, drawn as likely as it is large, to this one.
+    /// Moves a trade's worth to this shard from another one, chosen at random with a probability proportional to
+    /// its size.
     pub(in crate::evict) fn trade(
         &self,
         published: &Published,
@@ -362,7 +364,7 @@ impl Pool {
         to.granted().fetch_add(bytes, Relaxed);
     }
 
-    /// Moves what a shard without evictable keys needs from shards that have some; what it got.
+    /// Moves what a shard without evictable keys needs from shards that have some. Returns the bytes obtained.
     pub(in crate::evict) fn beg(
         &self,
         published: &Published,
@@ -413,12 +415,12 @@ mod tests {
             assert_eq!((pool.debt_bytes(), pool.free_bytes()), (0, 0));
             pool.account(&pool.all_published()[2]).add_used(100_000);
             for round in 1..=2 {
-                // A buffer that was there is gone.
+                // A client buffer has been freed.
                 pool.add_free(40_000);
                 pool.assess(Policy::VolatileLru, true);
                 assert_eq!(pool.debt_bytes(), 100_000 - 40_000 * round);
                 assert_eq!(pool.free_bytes(), 0);
-                // All others are as they were: no shard can draw anything.
+                // All others are unchanged: no shard can draw anything.
                 let debts = pool.all_published().iter();
                 let debts: Vec<i64> = debts.map(|published| pool.debt(published)).collect();
                 assert_eq!(debts, [0, 0, pool.debt_bytes(), 0]);

@@ -1,13 +1,13 @@
-//! The age at which keys are evicted: none goes that came within the last hundredth of what the cache holds.
+//! The age at which keys are evicted: no key added within the last hundredth of the cache's turnover is evicted.
 //!
-//! Ages are counted in keys that came since, so that they do not depend on how fast the test runs.
+//! Ages are counted in keys added since, so that they do not depend on the speed of the test.
 
 use std::collections::{HashMap, VecDeque};
 
 use super::*;
 use basalt_core::base::random::Random;
 
-/// No policy that draws keys by chance: these may draw any.
+/// The policies without random sampling, which may evict any key.
 const BY_AGE: [Policy; 5] = [
     Policy::AllkeysLru,
     Policy::AllkeysLfu,
@@ -16,30 +16,30 @@ const BY_AGE: [Policy; 5] = [
     Policy::VolatileTtl,
 ];
 
-/// The part of all keys that must not be evicted yet.
+/// Fraction of all keys that must not be evicted yet.
 const YOUNG_PART: usize = 100;
 
-/// What is done beside setting new keys.
+/// Operations beside setting new keys.
 #[derive(Clone, Copy, Debug, Default)]
 struct Workload {
     /// Some names are deleted and written again.
     rewrites: bool,
-    /// Some names expire and are written again, and some keys get their deadline later than their value.
+    /// Some names expire and are written again, and some keys get their deadline after their value.
     deadlines: bool,
-    /// Many names are written and deleted at once, and never come again.
+    /// Many names are written and deleted at once, and never written again.
     passing: bool,
-    /// Names that were evicted come again, and some are read.
+    /// Evicted names are written again, and some are read.
     returning: bool,
-    /// Out of a hundred keys, those that have a deadline at all.
+    /// Percentage of keys with a deadline.
     volatile_percent: u64,
 }
 
 struct Cache {
     server: Server,
     policy: Policy,
-    /// When each name came last, in keys that came.
+    /// The time of each name's last addition, counted in added keys.
     born: HashMap<String, usize>,
-    /// Names in the order in which they came.
+    /// Names in the order in which they were added.
     young: VecDeque<(usize, String)>,
     clock: usize,
     turnover: usize,
@@ -57,9 +57,9 @@ impl Cache {
         db.is_some_and(|db| db.find(&key).is_some())
     }
 
-    /// A key comes that is not there.
+    /// Adds a key that does not exist.
     fn come(&mut self, name: &str, is_volatile: bool, has_expired: bool) {
-        // A moment later for each, as if time went by.
+        // A moment later for each, as if time passed.
         let at_ms = match has_expired {
             true => NOW.unix_ms - 10,
             false => NOW.unix_ms + 10_000_000 + 20 * self.clock as u64,
@@ -93,7 +93,7 @@ impl Cache {
         }
     }
 
-    /// Young keys are all there.
+    /// Checks that all young keys exist.
     fn check(&mut self, what: &str) {
         let young_from = self.clock.saturating_sub(self.turnover / YOUNG_PART);
         while self
@@ -131,7 +131,7 @@ fn run(policy: Policy, shards: usize, workload: Workload) {
         let is_volatile = random.below(100) < workload.volatile_percent;
         let name = match is_volatile {
             true => format!("new:{step}"),
-            // Policies for keys with deadlines never let them go.
+            // Policies for keys with deadlines never evict them.
             false => format!("kept:{}", random.below(1_200)),
         };
         if !cache.is_there(&name) {
@@ -166,12 +166,12 @@ fn run(policy: Policy, shards: usize, workload: Workload) {
                 false => cache.come(&name, true, false),
             }
         }
-        // The background: what the wheel remembers of keys that are gone takes memory, too.
+        // The background work: the wheel's items of keys that are gone use memory, too.
         for engine in &mut cache.server.engines {
             engine.expire_slice(NOW);
             engine.deferred.settle();
         }
-        // Where few keys have deadlines these turn over, and not all.
+        // If few keys have deadlines, only these turn over.
         cache.turnover = cache.server.budget.evictable_keys() as usize;
         match cache.server.evicted() {
             0 => cache.young.clear(),

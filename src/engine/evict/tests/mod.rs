@@ -84,7 +84,7 @@ impl Server {
         self.engines[shard].deferred.settle();
     }
 
-    /// What the background does once, beginning with this shard.
+    /// Runs the background's work once, beginning with this shard.
     fn tick(&mut self, first: usize) {
         self.budget.assess();
         let shards = self.engines.len();
@@ -95,7 +95,7 @@ impl Server {
         }
     }
 
-    /// What the background does, until there is nothing left to do.
+    /// Runs the background's work until nothing is left to do.
     fn rest(&mut self) {
         self.budget.assess();
         for _ in 0..100_000 {
@@ -104,7 +104,7 @@ impl Server {
                 more |= engine.evict_slice(NOW);
                 engine.deferred.settle();
             }
-            // A trade may have put those in debt that were asked before.
+            // A trade may have put shards in debt that were asked before.
             let mut all = self.engines.iter();
             if !more && !all.any(|engine| engine.published().owes()) {
                 return;
@@ -133,12 +133,12 @@ impl Server {
 }
 
 impl Server {
-    /// What sessions do before a command that may grow, while much is owed.
+    /// Acts as sessions do before a command that may allocate, while much is owed.
     fn hold_back(&mut self) {
         self.hold_back_from(0);
     }
 
-    /// What they do before it adds to a database.
+    /// Acts as sessions do before a command adds to a database.
     fn hold_back_from(&mut self, db: usize) {
         for _ in 0..100_000 {
             if !self.budget.is_behind() || !self.budget.holds_back(db) {
@@ -178,7 +178,7 @@ fn large_values_in_many_shards_do_not_add_up_where_nothing_can_be_evicted() {
     for policy in volatile.chain([Policy::NoEviction]) {
         let limit = 8 << 20;
         let mut server = Server::new(64, limit, policy);
-        // Parts that were granted and not used, in all shards.
+        // Grants that are not used, in all shards.
         for index in 0..6_400 {
             assert!(server.set(index % 64, &format!("small{index}"), 500, Deadline::Clear));
         }
@@ -253,7 +253,7 @@ fn a_large_value_for_which_there_is_room_evicts_nothing() {
             assert!(server.set(shard, &format!("small{number}"), 500, deadline));
             number += 1;
         }
-        // What is free does not suffice, but the shards have some that they do not use.
+        // The free bytes do not suffice, but the shards have unused grants.
         let room = limit as i64 - server.budget.used_bytes();
         assert!(room > 49 << 19, "{policy:?}: {room}");
         server.budget.assess_at(NOW.unix_ms);
@@ -270,7 +270,7 @@ fn values_of_which_there_are_few_in_a_shard_leave_the_limit_in_use() {
         for values in [25, 100] {
             let limit = values << 20;
             let mut server = Server::new(64, limit, policy);
-            // With what belongs to it as much as the allocator hands out.
+            // With its overhead it fills an allocation.
             let len = (1 << 20) - 200;
             let held = values as i64 - 1;
             let mut fresh = 0;
@@ -295,7 +295,7 @@ fn values_of_which_there_are_few_in_a_shard_leave_the_limit_in_use() {
             }
             server.rest();
             assert!(server.budget.used_bytes() <= limit as i64, "{policy:?}");
-            // One value goes for each that comes, and it is seldom the one that came.
+            // One value is evicted for each new one, and it is seldom the new one.
             let evicted = server.evicted() as i64;
             assert!(
                 (600 - held..600 - held + 20).contains(&evicted),
@@ -393,13 +393,13 @@ fn a_limit_that_is_lowered_is_reached_and_one_that_is_lifted_is_forgotten() {
     server.budget.configure(1, Policy::AllkeysLru, false);
     server.rest();
     assert_eq!(server.keys(), 0);
-    // The one byte that is granted lets an empty shard begin; what it puts in does not stay.
+    // The one byte that is granted lets an empty shard begin; its data does not stay.
     for shard in 0..8 {
         server.set(shard, "any", 1, Deadline::Clear);
         server.rest();
         assert_eq!(server.keys(), 0);
     }
-    // What is taken by something else than keys.
+    // Memory used by something other than keys.
     server.engines[3].published().add_used(1_000);
     server.rest();
     assert!(
@@ -431,7 +431,8 @@ fn volatile_policies_leave_other_keys_alone() {
                 "{policy:?}"
             );
         }
-        // Only what stays is written from now on: it pushes out all that may go, then there is no room.
+        // From now on only keys that stay are written: they push out all evictable ones, then there is no memory
+        // left.
         let mut number = 2_000;
         while server.set(number % 4, &format!("stays:{number}"), 50, Deadline::Clear) {
             number += 1;
@@ -445,7 +446,8 @@ fn volatile_policies_leave_other_keys_alone() {
     }
 }
 
-/// Keys in the millisecond of their deadline are not over yet: they go as others do, and count as evicted.
+/// Keys in the millisecond of their deadline have not expired yet: they are evicted like others, and count as
+/// evicted.
 #[test]
 fn keys_in_the_millisecond_of_their_deadline_are_evicted() {
     for policy in EVICTING {
@@ -536,7 +538,7 @@ fn evicted_keys_are_told_counted_and_expired_ones_are_not_among_them() {
     };
     assert_eq!(of("evicted") as u64, evicted);
     assert!(evicted > 0 && of("expired") == 0);
-    // Their time comes: the next command that needs room finds them.
+    // They expire: the next command that needs memory finds them.
     let later = Now {
         unix_ms: NOW.unix_ms + 10_000,
     };

@@ -1,7 +1,7 @@
-//! S3-FIFO over a map, as plainly as it can be said, and the table's version of it compared with it key for key.
+//! A plain S3-FIFO over a map, compared key for key with the version of the table.
 //!
-//! The reference is fed with the same hashes. The order in which the hand goes round is the table's own matter: the
-//! reference asks for the keys ahead of the hand, and says which of them goes and how far the hand gets.
+//! The reference gets the same hashes. The order in which the hand goes round is determined by the table: the
+//! reference gets the keys ahead of the hand, and returns which of them is evicted and how far the hand moves.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -27,7 +27,7 @@ struct Reference {
     rules: (bool, usize, bool),
     keys: HashMap<u64, State>,
     queue: VecDeque<u64>,
-    /// The newest in front, 0 for none.
+    /// The newest first, 0 for none.
     ghosts: Vec<[u8; 8]>,
 }
 
@@ -72,7 +72,7 @@ impl Reference {
         }
     }
 
-    /// Another value is put there by RENAME or its kin.
+    /// Replaces the value as RENAME and its kin do.
     fn renew(&mut self, hash: u64) {
         let mut state = self.keys[&hash];
         self.go(hash);
@@ -170,7 +170,7 @@ impl Reference {
         None
     }
 
-    /// Which key goes, and how many of those `ahead` the hand has passed.
+    /// Returns the key to evict, and how many of those `ahead` the hand has passed.
     fn choose(&mut self, ahead: &[u64]) -> (Option<u64>, usize) {
         self.fit_ghosts();
         let (volatile_only, share, _) = self.rules;
@@ -211,10 +211,10 @@ impl Reference {
     }
 }
 
-/// Commands in each comparison.
+/// Number of commands in each comparison.
 const STEPS: u64 = 4_000;
 
-/// The hashes of all keys, from the hand on.
+/// Returns the hashes of all keys, from the hand on.
 fn ahead(db: &mut Db) -> Vec<u64> {
     let (cursor, len) = (db.order.as_ref().expect("ordered").hand(), db.len());
     let mut places = Vec::new();
@@ -240,7 +240,7 @@ fn compare(policy: Policy, by_size: bool, capacity: usize, seed: u64) {
     let mut random = Random::new(seed);
     let mut evictions = 0;
     for step in 0..STEPS {
-        // Small numbers are asked for more often, and what is popular moves.
+        // Small numbers are accessed more often, and the popular range moves.
         let rank = random.below(random_bound(&mut Random::new(seed ^ step)));
         let name = format!("key:{}", rank + step / (STEPS / 3) * 300);
         let key = Key::new(name.as_bytes(), SEED);

@@ -1,10 +1,11 @@
-//! Databases that have a share of memory, beside others.
+//! Databases with a share of memory, beside others.
 
 use super::*;
 
 const SHARE: u64 = 1 << 20;
 
-/// What a share may be exceeded by, beside what the commands under way add: see [`budget`](super::super::budget).
+/// Bytes by which a share may be exceeded, beside what commands in flight add: see
+/// [`budget`](super::super::budget).
 const TOLERANCE: i64 = SHARE as i64 / 32;
 
 fn server(shards: usize, limit: u64, policy: Policy) -> Server {
@@ -28,7 +29,7 @@ impl Server {
             .sum()
     }
 
-    /// As a session does it: what is owed is paid first, and then the command runs.
+    /// Acts as a session: debts are paid first, and then the command runs.
     fn put(&mut self, shard: usize, db: usize, name: &str, len: usize) -> bool {
         self.hold_back_from(db);
         let deadline = Deadline::At(NOW.unix_ms + 1_000_000);
@@ -40,7 +41,7 @@ impl Server {
 fn a_database_over_its_share_loses_keys_and_the_others_none() {
     for policy in EVICTING {
         for shards in [1, 16] {
-            // With a limit for all, without any, and with one that is used up.
+            // With a limit for all, and without any.
             for limit in [64 << 20, 0] {
                 let mut server = server(shards, limit, policy);
                 let mut most = 0;
@@ -93,7 +94,7 @@ fn without_eviction_the_database_is_refused_and_no_other() {
         assert_eq!(engine.check_share(1), Err(Full::Share(1)));
         assert_eq!(engine.check_share(2), Ok(()));
     }
-    // What is deleted makes room, also for other shards.
+    // Deletions free memory, also for other shards.
     for number in 0..taken {
         let key = Key::new(format!("key:{number}").into_bytes().leak(), SEED);
         let mut keyspace = server.engines[number % 4].keyspace(1, NOW);
@@ -105,7 +106,7 @@ fn without_eviction_the_database_is_refused_and_no_other() {
     }
     server.budget.assess();
     assert!(server.put(3, 1, "there is room again", 1_000));
-    // The share goes, and with it every bound.
+    // The share is removed, and every bound with it.
     server.budget.share_out(&[]);
     assert!((0..2_000).all(|number| server.put(number % 4, 1, &format!("more:{number}"), 1_000)));
 }
@@ -145,7 +146,7 @@ fn a_share_belongs_to_the_number_and_what_comes_to_it_has_to_fit() {
     assert_eq!(server.used(1), large);
     server.rest();
     assert!(server.used(1) <= SHARE as i64, "{}", server.used(1));
-    // Flushed, it has all of its share again.
+    // Once flushed, it has its whole share again.
     for engine in &mut server.engines {
         engine.flush_db(1);
     }
@@ -155,7 +156,7 @@ fn a_share_belongs_to_the_number_and_what_comes_to_it_has_to_fit() {
         assert!(server.put(number % 4, 1, &format!("new:{number}"), 200));
     }
     assert_eq!(server.evicted_from(1), evicted);
-    // A smaller share is a shortage that all shards pay.
+    // A smaller share is a shortage that all shards pay for.
     server.budget.share_out(&[(1, SHARE / 4)]);
     server.rest();
     assert!(server.used(1) <= SHARE as i64 / 4, "{}", server.used(1));

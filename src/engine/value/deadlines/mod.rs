@@ -1,11 +1,11 @@
-//! Elements that expire by themselves: the fields of hashes and the members of sets.
+//! Elements with their own deadlines: the fields of hashes and the members of sets.
 //!
 //! A large collection is a table whose records may have deadlines, with an index of these, soonest first
-//! (`ElementDeadlines`); how a small one keeps them is its own affair. An element whose deadline has passed is not
-//! there for readers; the engine deletes it a little later, see [`lapse`](super::lapse).
+//! (`ElementDeadlines`); small collections keep them in their own way. An element whose deadline has passed is
+//! invisible to readers; the engine deletes it a little later, see [`lapse`](super::lapse).
 //!
-//! Invariant: the index names exactly the records that have deadlines. Two of one deadline and nearly equal hashes have
-//! one item in common, see [`pages`].
+//! Invariant: the index contains exactly the records that have deadlines. Two with one deadline and nearly equal
+//! hashes share one item, see [`pages`].
 
 pub(super) mod pages;
 
@@ -17,7 +17,7 @@ use pages::{Deadlines, Due};
 /// The latest deadline of an element, as in Redis.
 pub const ELEMENT_DEADLINE_MAX: u64 = pages::DEADLINE_MAX;
 
-/// Whether the time of a record has not come.
+/// True if a record has not expired.
 #[inline]
 pub(super) fn is_live<O>(record: EntryRef<'_, O>, now_ms: u64) -> bool {
     record
@@ -25,13 +25,13 @@ pub(super) fn is_live<O>(record: EntryRef<'_, O>, now_ms: u64) -> bool {
         .is_none_or(|deadline_ms| deadline_ms > now_ms)
 }
 
-/// Which records of a table have deadlines, and when.
+/// Index of the deadlines of a table's records.
 #[derive(Clone)]
 pub(super) struct ElementDeadlines {
     index: Deadlines,
-    /// The soonest of them, `u64::MAX` when there is none.
+    /// The soonest deadline, `u64::MAX` if there is none.
     next_ms: u64,
-    /// Records with a deadline.
+    /// Number of records with a deadline.
     count: usize,
 }
 
@@ -46,19 +46,19 @@ impl Default for ElementDeadlines {
 }
 
 impl ElementDeadlines {
-    /// How many records have one.
+    /// Returns the number of records with a deadline.
     #[inline]
     pub(super) fn count(&self) -> usize {
         self.count
     }
 
-    /// The soonest.
+    /// Returns the soonest deadline.
     #[inline]
     pub(super) fn next(&self) -> Option<u64> {
         (self.next_ms != u64::MAX).then_some(self.next_ms)
     }
 
-    /// How many are due at a moment.
+    /// Returns the number of records that are expired at a time.
     #[inline]
     pub(super) fn due(&self, now_ms: u64) -> usize {
         match self.next_ms > now_ms {
@@ -67,13 +67,13 @@ impl ElementDeadlines {
         }
     }
 
-    /// Whether all of so many records are due.
+    /// True if all `total` records are expired.
     pub(super) fn is_over(&self, total: usize, now_ms: u64) -> bool {
         let last = self.index.last();
         self.count == total && last.is_none_or(|due| due.deadline_ms() <= now_ms)
     }
 
-    /// Gives a record another deadline, or none.
+    /// Sets or removes the deadline of a record.
     pub(super) fn change<O: Send + 'static>(
         &mut self,
         table: &mut Table<Entry<O>>,
@@ -94,14 +94,14 @@ impl ElementDeadlines {
         }
     }
 
-    /// A record has this deadline now.
+    /// Adds a record's new deadline.
     pub(super) fn note(&mut self, deadline_ms: u64, hash: u64) {
         self.count += 1;
         self.index.insert(Due::new(deadline_ms, hash));
         self.next_ms = self.next_ms.min(deadline_ms);
     }
 
-    /// A record no longer has this deadline, or is gone.
+    /// Removes a deadline that a record no longer has, or whose record is gone.
     pub(super) fn forget<O: Send + 'static>(
         &mut self,
         table: &Table<Entry<O>>,
@@ -111,7 +111,7 @@ impl ElementDeadlines {
         self.count -= 1;
         let due = Due::new(deadline_ms, hash);
         if find(table, due).is_some() {
-            // Another record has the item too.
+            // Another record shares the item.
             return;
         }
         self.index.remove(due);
@@ -124,7 +124,7 @@ impl ElementDeadlines {
         self.next_ms = self.index.first().map_or(u64::MAX, Due::deadline_ms);
     }
 
-    /// Deletes some of the records that are due, `budget` at most, and shows each before it goes; says how many.
+    /// Deletes expired records, `budget` at most, and shows each before its deletion. Returns their number.
     pub(super) fn expire_some<O: Send + 'static>(
         &mut self,
         table: &mut Table<Entry<O>>,
@@ -137,7 +137,7 @@ impl ElementDeadlines {
             && let Some(due) = self.index.first()
             && due.deadline_ms() <= now_ms
         {
-            // Several records may have the item in common.
+            // Several records may share the item.
             while let Some(place) = find(table, due) {
                 goes(table.at(place));
                 drop(table.remove(place));
@@ -155,7 +155,7 @@ impl ElementDeadlines {
         self.index.relocate_some(from, budget, mover)
     }
 
-    /// Frees a bounded part of the index; false if nothing of it was left. What is left is none any more.
+    /// Frees a bounded part of the index. Returns false if nothing was left. The rest is no valid index.
     pub(super) fn free_some(&mut self, budget: usize) -> bool {
         if self.index.is_empty() {
             return false;
@@ -166,12 +166,12 @@ impl ElementDeadlines {
         true
     }
 
-    /// Whether no item is there.
+    /// True if there is no item.
     pub(super) fn is_empty(&self) -> bool {
         self.index.is_empty()
     }
 
-    /// Panics unless the index names exactly the records that have deadlines. For tests; reads everything.
+    /// Panics unless the index contains exactly the records that have deadlines. For tests; reads everything.
     #[cfg(test)]
     pub(super) fn check_invariants<O: Send + 'static>(&self, table: &Table<Entry<O>>) {
         table.check_invariants();
@@ -190,7 +190,7 @@ impl ElementDeadlines {
     }
 }
 
-/// A record that an item of the index stands for.
+/// Returns a record that an item of the index refers to.
 fn find<O: Send + 'static>(table: &Table<Entry<O>>, due: Due) -> Option<Place> {
     table.find_by_hash(due.hash(), |record| {
         record.deadline() == Some(due.deadline_ms()) && due.is_of(table.hash(record.key()))

@@ -1,11 +1,11 @@
-//! Which elements of a large collection expire when, soonest first.
+//! Index of the deadlines in a large collection, soonest first.
 //!
-//! An item is a deadline with most of a name's hash, in 12 bytes; items lie sorted in pages, so that one costs 14 to 16
-//! bytes with all that is around it. What an item leaves out of the hash is what a table does not look at when it is
-//! asked for all entries of a hash; two elements may therefore have one item in common, which is kept once.
+//! An item is a deadline with most of a name's hash, in 12 bytes; items are kept sorted in pages, so that one costs
+//! 14 to 16 bytes with all overhead. An item leaves out those bits of the hash that a table ignores when it is
+//! searched for all entries with a hash; two elements may therefore share one item, which is kept once.
 //!
-//! Invariants: items are sorted within a page and from page to page; no page is empty; a page's name in the map is not
-//! above its first item and above all items of the pages before.
+//! Invariants: items are sorted within a page and from page to page; no page is empty; a page's key in the map is
+//! not above its first item and above all items of the pages before.
 
 use std::collections::BTreeMap;
 
@@ -14,38 +14,38 @@ use basalt_core::alloc::slabs::Mover;
 /// Items of a full page. Moving half of them takes some ten nanoseconds.
 const PAGE_ITEMS_MAX: usize = 128;
 
-/// By how many items a page grows.
+/// Number of items by which a page grows.
 const PAGE_ITEMS_STEP: usize = 8;
 
-/// Pages with fewer items are joined to the next one if both fit half a page.
+/// Pages with fewer items are merged with the next one if both fit half a page.
 const PAGE_ITEMS_MIN: usize = PAGE_ITEMS_MAX / 8;
 
-/// Pages are moved together if one in so many of their pieces lies in a sparse slab.
+/// Pages are moved together if at least this fraction of their allocations is in sparse slabs.
 const SPARSE_PART: usize = 4;
 
 /// The latest deadline that is kept.
 pub(in crate::value) const DEADLINE_MAX: u64 = (1 << 46) - 1;
 
-/// The bits of a hash that an item keeps.
+/// The bits of a hash that are stored in an item.
 const HASH: u64 = !(0x3_ffff << 16);
 
-/// A deadline and a hash; compares by the deadline first.
+/// A deadline and a hash, ordered by the deadline first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::value) struct Due([u32; 3]);
 
 impl Due {
-    /// A number by which it is found again.
+    /// Returns a number from which the item can be recovered.
     fn position(self) -> u128 {
         let [high, middle, low] = self.0.map(u128::from);
         high << 64 | middle << 32 | low
     }
 
-    /// The item of such a number.
+    /// Returns the item with this number.
     fn at(position: u128) -> Due {
         Due([64, 32, 0].map(|shift| (position >> shift) as u32))
     }
 
-    /// An item of a deadline of at most [`DEADLINE_MAX`].
+    /// Creates an item; the deadline is limited to [`DEADLINE_MAX`].
     pub(in crate::value) fn new(deadline_ms: u64, hash: u64) -> Due {
         let kept = u128::from(hash >> 34 << 16 | hash & 0xffff);
         let all = u128::from(deadline_ms.min(DEADLINE_MAX)) << 46 | kept;
@@ -57,24 +57,24 @@ impl Due {
         high << 64 | middle << 32 | low
     }
 
-    /// The deadline, in Unix milliseconds.
+    /// Returns the deadline, in Unix milliseconds.
     pub(in crate::value) fn deadline_ms(self) -> u64 {
         (self.all() >> 46) as u64
     }
 
-    /// The hash; bits that are not kept are zero.
+    /// Returns the hash; bits that are not stored are zero.
     pub(in crate::value) fn hash(self) -> u64 {
         let kept = self.all() as u64 & ((1 << 46) - 1);
         kept >> 16 << 34 | kept & 0xffff
     }
 
-    /// Whether an item of this hash would look alike.
+    /// True if an item of this hash would be equal in its hash bits.
     pub(in crate::value) fn is_of(self, hash: u64) -> bool {
         self.hash() == hash & HASH
     }
 }
 
-/// See the module.
+/// Index of deadlines, see the module.
 #[derive(Clone, Default)]
 pub(in crate::value) struct Deadlines {
     pages: BTreeMap<Due, Vec<Due>>,
@@ -82,28 +82,28 @@ pub(in crate::value) struct Deadlines {
 }
 
 impl Deadlines {
-    /// Items.
+    /// Returns the number of items.
     #[cfg(test)]
     pub(in crate::value) fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is none.
+    /// True if there are no items.
     pub(in crate::value) fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The soonest item.
+    /// Returns the soonest item.
     pub(in crate::value) fn first(&self) -> Option<Due> {
         self.pages.values().next()?.first().copied()
     }
 
-    /// The last item.
+    /// Returns the last item.
     pub(in crate::value) fn last(&self) -> Option<Due> {
         self.pages.values().next_back()?.last().copied()
     }
 
-    /// Items that are due at a moment.
+    /// Returns the number of items that are due at a time.
     pub(in crate::value) fn due(&self, now_ms: u64) -> usize {
         let mut count = 0;
         for page in self.pages.values() {
@@ -116,11 +116,11 @@ impl Deadlines {
         count
     }
 
-    /// Adds an item, unless it is there.
+    /// Adds an item, unless it exists.
     pub(in crate::value) fn insert(&mut self, due: Due) {
         let before = self.pages.range(..=due).next_back().map(|(name, _)| *name);
         let name = before.unwrap_or_else(|| {
-            // It comes before all, so the first page takes its name.
+            // It precedes all others, so the first page takes it as its key.
             let first = self.pages.pop_first().map(|(_, page)| page);
             self.pages.insert(due, first.unwrap_or_default());
             due
@@ -153,8 +153,8 @@ impl Deadlines {
         }
     }
 
-    /// Moves some pages, and the places where they stand, out of sparse slabs of the allocator, from a position on: 0,
-    /// or where the last call said to go on; 0 again at the end.
+    /// Moves some pages, and the tree nodes that hold them, out of sparse slabs of the allocator, from a position
+    /// on: 0, or the result of the last call. Returns 0 at the end.
     pub(in crate::value) fn relocate_some(
         &mut self,
         from: u128,
@@ -176,7 +176,7 @@ impl Deadlines {
                 .iter()
                 .filter_map(|name| self.pages.remove_entry(name));
             let taken: Vec<(Due, Vec<Due>)> = taken.collect();
-            // An empty tree keeps its last node, which goes once there is a new one.
+            // An empty tree keeps its last node, which is freed once there is a new one.
             let emptied = self
                 .pages
                 .is_empty()
@@ -190,7 +190,7 @@ impl Deadlines {
         next
     }
 
-    /// Takes an item out, if it is there.
+    /// Removes an item, if it exists.
     pub(in crate::value) fn remove(&mut self, due: Due) {
         let Some((&name, page)) = self.pages.range_mut(..=due).next_back() else {
             return;
@@ -203,7 +203,7 @@ impl Deadlines {
         self.tidy(name);
     }
 
-    /// Takes the soonest item out.
+    /// Removes and returns the soonest item.
     pub(in crate::value) fn pop_first(&mut self) -> Option<Due> {
         let (&name, page) = self.pages.iter_mut().next()?;
         let due = page.remove(0);
@@ -214,7 +214,7 @@ impl Deadlines {
         Some(due)
     }
 
-    /// Frees a page that lost its last item, and joins one with few of them to the next.
+    /// Frees a page that lost its last item, and merges a nearly empty one with the next.
     fn tidy(&mut self, name: Due) {
         let Some(page) = self.pages.get_mut(&name) else {
             return;
@@ -260,7 +260,7 @@ impl Deadlines {
         assert_eq!(len, self.len);
     }
 
-    /// All items in order. For tests.
+    /// Returns all items in order. For tests.
     #[cfg(test)]
     pub(in crate::value) fn iter(&self) -> impl Iterator<Item = Due> {
         self.pages.values().flatten().copied()
@@ -324,7 +324,7 @@ mod tests {
         }
         assert_eq!(slices, before.len().div_ceil(10));
         assert_eq!(mover.moved, before.len() as u64);
-        // Nearly all: a page may get the place that another one had.
+        // Nearly all: a page may get the address that another one had.
         let moved = before.iter().zip(places(&deadlines));
         let stayed = moved.filter(|(before, now)| **before == *now).count();
         assert!(stayed * 10 < before.len(), "{stayed} of {}", before.len());
@@ -353,7 +353,7 @@ mod tests {
             let mut random = Random::new(spread);
             let (mut ours, mut model) = (Deadlines::default(), BTreeSet::new());
             for step in 0..20_000_u64 {
-                // It grows, then shrinks; deadlines rise in one part of it.
+                // The index grows, then shrinks; deadlines rise for a part of the time.
                 let grows = random.below(100) < if step % 8_000 < 5_000 { 80 } else { 20 };
                 if grows {
                     let start = if step % 3_000 < 1_000 { step } else { 0 };

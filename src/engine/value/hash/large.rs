@@ -1,5 +1,5 @@
-//! A hash that outgrew its entry: a table of fields, each with its value and perhaps a deadline, and an index of the
-//! deadlines.
+//! A hash that outgrew its entry: a table of fields, each with its value and an optional deadline, and an index of
+//! the deadlines.
 
 use crate::value::body::{Body, ElementRef, Journal, ShowBefore, Standing};
 use crate::value::deadlines::{ELEMENT_DEADLINE_MAX, ElementDeadlines, is_live};
@@ -21,21 +21,21 @@ pub(super) type RecordRef<'a> = EntryRef<'a, Kept>;
 /// Records have no kinds.
 const KIND: u8 = 0;
 
-/// See the module.
+/// A large hash, see the module.
 pub struct HashTable {
     fields: Table<Record>,
     deadlines: ElementDeadlines,
-    /// What undoes its changes, while somebody wants to know: for each field, what there was of it.
+    /// Undo log, while changes are recorded: for each field, its previous state.
     changes: Option<UndoLog>,
 }
 
-/// There was no such field.
+/// The field did not exist.
 const ABSENT: u8 = 0;
 
-/// There was one, with a deadline or [`NO_DEADLINE`], and its value is the record before.
+/// The field existed, with a deadline or [`NO_DEADLINE`], and the preceding record holds its value.
 const PRESENT: u8 = 1;
 
-/// Above all deadlines.
+/// Larger than all deadlines.
 const NO_DEADLINE: u64 = u64::MAX;
 
 #[cold]
@@ -50,16 +50,16 @@ fn keep_record(changes: &mut UndoLog, record: RecordRef<'_>) {
     changes.keep(record.key(), deadline_ms, PRESENT);
 }
 
-/// What becomes of a field's deadline when its value is replaced.
+/// The treatment of a field's deadline when its value is replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldDeadline {
-    /// None from now on.
+    /// Removes the deadline.
     Clear,
-    /// Stays as it is.
+    /// Keeps the deadline.
     Keep,
 }
 
-/// The value of a record.
+/// Returns the value of a record.
 pub(super) fn record_value(record: RecordRef<'_>) -> Item<'_> {
     match record.value() {
         Value::Bytes(bytes) => Item::bytes(bytes),
@@ -83,12 +83,12 @@ fn set_value(record: &mut Record, value: Content<'_>) {
 }
 
 impl HashTable {
-    /// A hash without fields.
+    /// Creates a hash without fields.
     pub fn new(seed: Seed) -> HashTable {
         HashTable::with_room(seed, 0)
     }
 
-    /// An empty one that has room for about so many fields.
+    /// Creates an empty hash with capacity for about `count` fields.
     pub fn with_room(seed: Seed, count: usize) -> HashTable {
         let mut fields = Table::new(seed);
         fields.reserve(count);
@@ -99,32 +99,32 @@ impl HashTable {
         }
     }
 
-    /// All fields, with those that are due and not deleted yet.
+    /// Returns the number of fields, including expired ones not deleted yet.
     pub fn total(&self) -> usize {
         self.fields.len()
     }
 
-    /// Fields whose time has not come.
+    /// Returns the number of unexpired fields.
     pub fn len(&self, now_ms: u64) -> usize {
         self.total() - self.deadlines.due(now_ms)
     }
 
-    /// Whether no field is left that is not due.
+    /// True if no unexpired field is left.
     pub fn is_over(&self, now_ms: u64) -> bool {
         self.deadlines.is_over(self.total(), now_ms)
     }
 
-    /// The soonest deadline of any field.
+    /// Returns the soonest deadline of any field.
     pub fn next_deadline(&self) -> Option<u64> {
         self.deadlines.next()
     }
 
-    /// How many fields have a deadline.
+    /// Returns the number of fields with a deadline.
     pub fn deadline_count(&self) -> usize {
         self.deadlines.count()
     }
 
-    /// The record of a field that is not due.
+    /// Returns the record of an unexpired field.
     #[inline]
     pub fn get(&self, field: &[u8], now_ms: u64) -> Option<RecordRef<'_>> {
         self.fields
@@ -132,7 +132,7 @@ impl HashTable {
             .filter(|record| is_live(*record, now_ms))
     }
 
-    /// Sets a field; true when it is a new one.
+    /// Sets a field. Returns true if it is new.
     #[inline]
     pub fn set(
         &mut self,
@@ -160,7 +160,7 @@ impl HashTable {
         !was_live
     }
 
-    /// Adds a field of which is known that there is none of its name.
+    /// Inserts a field that is known to be absent.
     pub fn push(&mut self, field: &[u8], value: &[u8], deadline: Option<u64>) {
         let hash = self.fields.hash(field);
         let deadline = deadline.map(|deadline_ms| deadline_ms.min(ELEMENT_DEADLINE_MAX));
@@ -174,7 +174,7 @@ impl HashTable {
         }
     }
 
-    /// Makes a field what it was.
+    /// Restores the previous state of a field.
     fn put_back(&mut self, field: &[u8], value: &[u8], deadline: Option<u64>) {
         let hash = self.fields.hash(field);
         let Some(place) = self.fields.find(hash, field) else {
@@ -185,7 +185,7 @@ impl HashTable {
         set_value(&mut self.fields.edit(place), value.into());
     }
 
-    /// Deletes a field; true if it was there and not due.
+    /// Deletes a field. Returns true if it existed and was not expired.
     pub fn remove(&mut self, field: &[u8], now_ms: u64) -> bool {
         let hash = self.fields.hash(field);
         let Some(place) = self.fields.find(hash, field) else {
@@ -202,7 +202,7 @@ impl HashTable {
         is_live(record, now_ms)
     }
 
-    /// Gives a field another deadline, or none; false if there is no such field or it is due.
+    /// Sets or removes the deadline of a field. Returns false if there is no such field or it is expired.
     pub fn set_deadline(&mut self, field: &[u8], deadline: Option<u64>, now_ms: u64) -> bool {
         let hash = self.fields.hash(field);
         let Some(place) = self.fields.find(hash, field) else {
@@ -221,8 +221,7 @@ impl HashTable {
         true
     }
 
-    /// Deletes some of the fields that are due, `budget` at most, and shows the name and the deadline of each; says how
-    /// many.
+    /// Deletes expired fields, `budget` at most, and shows the name and the deadline of each. Returns their number.
     pub fn expire_some(
         &mut self,
         now_ms: u64,
@@ -243,7 +242,7 @@ impl HashTable {
         })
     }
 
-    /// Shows every field that is not due.
+    /// Visits every unexpired field.
     pub fn for_each(&self, now_ms: u64, mut visit: impl FnMut(RecordRef<'_>)) {
         self.fields.for_each(|record| {
             if is_live(record, now_ms) {
@@ -252,7 +251,7 @@ impl HashTable {
         });
     }
 
-    /// Shows some `budget` fields after a cursor, without those that are due; the next cursor, 0 at the end.
+    /// Visits about `budget` fields after a cursor, without expired ones. Returns the next cursor, 0 at the end.
     pub fn scan(
         &self,
         cursor: u64,
@@ -267,12 +266,12 @@ impl HashTable {
         })
     }
 
-    /// A field drawn at random; it may be due.
+    /// Returns a random field, which may be expired.
     pub fn random(&self, draw: &mut dyn FnMut() -> u64) -> Option<RecordRef<'_>> {
         self.fields.random(draw).map(|place| self.fields.at(place))
     }
 
-    /// Panics unless the index names exactly the fields that have deadlines. For tests; reads everything.
+    /// Panics unless the index contains exactly the fields that have deadlines. For tests; reads everything.
     #[cfg(test)]
     pub(super) fn check_invariants(&self) {
         self.deadlines.check_invariants(&self.fields);

@@ -1,4 +1,4 @@
-//! Hashes: named fields with values, each of which may have a deadline of its own.
+//! Hashes: named fields with values, each with an optional deadline of its own.
 //!
 //! ```text
 //! small   pairs or triples in a listpack beside the key     few and short fields
@@ -6,10 +6,10 @@
 //! ```
 //!
 //! A hash becomes large when it has more fields, or a longer one, than [`HashRules`] allow, and never becomes small
-//! again. A field whose deadline has passed is not there, for readers that look through [`HashRef`] or [`HashMut`]; the
+//! again. A field whose deadline has passed is invisible to readers, which use [`HashRef`] or [`HashMut`]; the
 //! engine deletes it a little later, see [`lapse`](super::lapse).
 //!
-//! Invariant: a hash in the keyspace has at least one field, if only one that is due.
+//! Invariant: a hash in the keyspace has at least one field, even if only an expired one.
 
 pub(super) mod large;
 mod small;
@@ -32,21 +32,21 @@ use small::Form;
 
 /// A small hash without deadlines.
 pub const LISTPACK: Kind = Kind::new(DataType::Hash, Encoding::Listpack);
-/// A small hash of which fields have, or had, deadlines.
+/// A small hash whose fields have, or had, deadlines.
 pub const LISTPACKEX: Kind = Kind::new(DataType::Hash, Encoding::Listpackex);
 /// A large hash.
 pub const HASHTABLE: Kind = Kind::new(DataType::Hash, Encoding::Hashtable);
 
-/// Up to where a hash stays small, and what a change needs to know besides.
+/// The limits of small hashes, and the context of a change.
 #[derive(Clone, Copy)]
 pub struct HashRules {
     /// `hash-max-listpack-entries`.
     pub fields_max: usize,
-    /// `hash-max-listpack-value`: bytes of a field's name or value.
+    /// `hash-max-listpack-value`: maximum bytes of a field's name or value.
     pub element_bytes_max: usize,
-    /// For tables.
+    /// Hash key for tables.
     pub seed: Seed,
-    /// The moment.
+    /// Time of the command, in Unix milliseconds.
     pub now_ms: u64,
 }
 
@@ -55,20 +55,20 @@ impl HashRules {
         field.len() <= self.element_bytes_max && value.len() <= self.element_bytes_max
     }
 
-    /// Whether a hash of one field with a short value begins as a small one.
+    /// True if a hash with one field and a short value begins as a small one.
     pub fn makes_small(&self, field: &[u8]) -> bool {
         self.fields_max > 0 && self.fits(field, b"1")
     }
 }
 
-/// A field as one sees it.
+/// A field in either representation.
 #[derive(Clone, Copy, Debug)]
 pub struct Field<'a> {
     /// Name of the field.
     pub name: Element<'a>,
     /// Value of the field.
     pub value: Item<'a>,
-    /// When it expires, in Unix milliseconds.
+    /// Time of expiry, in Unix milliseconds.
     pub deadline: Option<u64>,
 }
 
@@ -118,7 +118,7 @@ impl<'a> Layout<'a> {
     }
 }
 
-/// The soonest deadline of a field of an entry, if it is a hash with such.
+/// Returns the soonest deadline of a field, if the entry is a hash with deadlines.
 #[inline]
 pub(super) fn next_field_deadline(entry: EntryRef<'_, Object>) -> Option<u64> {
     match Layout::of(entry)? {
@@ -128,7 +128,7 @@ pub(super) fn next_field_deadline(entry: EntryRef<'_, Object>) -> Option<u64> {
     }
 }
 
-/// If an entry is a hash without any field that is not due: how many due ones there are.
+/// Returns the number of expired fields, if the entry is a hash without any unexpired field.
 pub(super) fn is_empty_or_over(entry: EntryRef<'_, Object>, now_ms: u64) -> Option<usize> {
     match Layout::of(entry)? {
         Layout::Small(pack, Form::Pairs) => pack.is_empty().then_some(0),
@@ -140,8 +140,8 @@ pub(super) fn is_empty_or_over(entry: EntryRef<'_, Object>, now_ms: u64) -> Opti
     }
 }
 
-/// Deletes some of the fields of a hash that are due, `budget` at most if it is large, and shows the name and the
-/// deadline of each; says how many. The hash may be empty afterwards.
+/// Deletes expired fields of a hash, `budget` at most if it is large, and shows the name and the deadline of each.
+/// Returns their number. The hash may be empty afterwards.
 pub(super) fn expire_some(
     entry: &mut Entry<Object>,
     now_ms: u64,
@@ -172,7 +172,7 @@ fn large_mut(entry: &mut Entry<Object>) -> Option<&mut HashTable> {
     }
 }
 
-/// A hash to look at, at one moment.
+/// A hash for reading, at one time.
 #[derive(Clone, Copy)]
 pub struct HashRef<'a> {
     layout: Layout<'a>,
@@ -180,14 +180,14 @@ pub struct HashRef<'a> {
 }
 
 impl<'a> HashRef<'a> {
-    /// The hash of an entry; `None` if that holds something else.
+    /// Returns the hash of an entry; `None` if the entry holds another type.
     #[inline]
     pub fn of(entry: EntryRef<'a, Object>, now_ms: u64) -> Option<HashRef<'a>> {
         let layout = Layout::of(entry)?;
         Some(HashRef { layout, now_ms })
     }
 
-    /// Fields.
+    /// Returns the number of fields.
     pub fn len(self) -> usize {
         match self.layout {
             Layout::Small(pack, Form::Pairs) => pack.len() / 2,
@@ -196,12 +196,12 @@ impl<'a> HashRef<'a> {
         }
     }
 
-    /// Whether no field is left.
+    /// True if no field is left.
     pub fn is_empty(self) -> bool {
         self.len() == 0
     }
 
-    /// A field by its name.
+    /// Returns a field by its name.
     #[inline]
     pub fn get(self, name: &[u8]) -> Option<Field<'a>> {
         match self.layout {
@@ -215,7 +215,7 @@ impl<'a> HashRef<'a> {
         }
     }
 
-    /// Shows every field: a small hash in the order of its listpack, a large one in none.
+    /// Visits every field: a small hash in the order of its listpack, a large one in no order.
     pub fn for_each(self, mut visit: impl FnMut(Field<'_>)) {
         match self.layout {
             Layout::Small(pack, form) => small::fields(pack, form)
@@ -227,7 +227,7 @@ impl<'a> HashRef<'a> {
         }
     }
 
-    /// Shows some `budget` fields after a cursor, all of a small hash; the next cursor, 0 at the end.
+    /// Visits about `budget` fields after a cursor, all of a small hash. Returns the next cursor, 0 at the end.
     pub fn scan(self, cursor: u64, budget: usize, mut visit: impl FnMut(Field<'_>)) -> u64 {
         match self.layout {
             Layout::Small(..) => {
@@ -240,7 +240,7 @@ impl<'a> HashRef<'a> {
         }
     }
 
-    /// Shows `count` fields drawn at random, the same one perhaps more than once; stops when `visit` says so.
+    /// Visits `count` random fields, possibly with repetitions; stops when `visit` returns false.
     pub fn draw(self, random: &mut Random, count: usize, mut visit: impl FnMut(Field<'_>) -> bool) {
         let len = self.len();
         if len == 0 {
@@ -248,7 +248,7 @@ impl<'a> HashRef<'a> {
         }
         match self.layout {
             Layout::Small(pack, form) => {
-                // Places in a listpack are found by walking; for more than a few they are found once.
+                // Positions in a listpack are found by walking; for more than one they are collected first.
                 let live = small::fields(pack, form).filter(|field| field.is_live(self.now_ms));
                 if count == 1 {
                     if let Some(field) = { live }.nth(random.index(len)) {
@@ -276,14 +276,14 @@ impl<'a> HashRef<'a> {
         }
     }
 
-    /// Shows `count` different fields drawn at random, or all if there are no more.
+    /// Visits `count` different random fields, or all if there are no more.
     pub fn draw_distinct(
         self,
         random: &mut Random,
         count: usize,
         mut visit: impl FnMut(Field<'_>),
     ) {
-        /// From this share of a hash on, a walk over all of it is cheaper than drawing until enough differ.
+        /// From this share of a hash on, a walk over all of it is cheaper than sampling until enough differ.
         const WALK_SHARE: usize = 3;
         let len = self.len();
         if count < len / WALK_SHARE
@@ -300,7 +300,7 @@ impl<'a> HashRef<'a> {
             }
             return;
         }
-        // Each field is taken with the share of those wanted among those left.
+        // Selection sampling: each field is taken with a probability of the wanted divided by the remaining ones.
         let (mut wanted, mut left) = (count.min(len), len);
         self.for_each(|field| {
             if wanted > 0 && random.index(left) < wanted {
@@ -311,7 +311,7 @@ impl<'a> HashRef<'a> {
         });
     }
 
-    /// Draws until one is found that is not due.
+    /// Samples until an unexpired field is found.
     fn draw_record(self, table: &'a HashTable, random: &mut Random) -> Option<RecordRef<'a>> {
         const TRIES_MAX: usize = 1000;
         for _ in 0..TRIES_MAX {
@@ -325,7 +325,7 @@ impl<'a> HashRef<'a> {
     }
 }
 
-/// A new hash of these fields, later values counting; at least one.
+/// Creates a hash with these fields, of which there is at least one; the last value of a name counts.
 pub fn new_hash<'f, V: Into<Content<'f>>>(
     key: &[u8],
     fields: impl Iterator<Item = (&'f [u8], V)> + Clone,
@@ -359,20 +359,20 @@ pub fn new_hash<'f, V: Into<Content<'f>>>(
     )
 }
 
-/// A hash to change.
+/// A hash for writing.
 pub struct HashMut<'e> {
     entry: &'e mut Entry<Object>,
     rules: &'e HashRules,
 }
 
 impl<'e> HashMut<'e> {
-    /// Takes an entry that holds a hash.
+    /// Wraps an entry that holds a hash.
     pub fn new(entry: &'e mut Entry<Object>, rules: &'e HashRules) -> HashMut<'e> {
         debug_assert!(Layout::of(entry.view()).is_some(), "it is a hash");
         HashMut { entry, rules }
     }
 
-    /// Looks at it.
+    /// Returns the hash for reading.
     pub fn view(&self) -> Option<HashRef<'_>> {
         HashRef::of(self.entry.view(), self.rules.now_ms)
     }
@@ -385,7 +385,7 @@ impl<'e> HashMut<'e> {
         }
     }
 
-    /// Makes it large if fields that are about to be set would do so one after the other.
+    /// Makes the hash large if setting these fields one after the other would do so.
     pub fn expect<'f>(&mut self, fields: impl ExactSizeIterator<Item = (&'f [u8], Content<'f>)>) {
         if fields.len() > self.rules.fields_max || { fields }
             .any(|(name, value)| !self.rules.fits(name, &value))
@@ -394,7 +394,7 @@ impl<'e> HashMut<'e> {
         }
     }
 
-    /// Sets a field; true when it is a new one.
+    /// Sets a field. Returns true if it is new.
     #[inline]
     pub fn set<'v>(
         &mut self,
@@ -439,7 +439,7 @@ impl<'e> HashMut<'e> {
         !was_live
     }
 
-    /// Deletes a field; true if it was there. The hash may be empty afterwards: its key must be deleted then.
+    /// Deletes a field. Returns true if it existed. If the hash is empty afterwards, its key must be deleted.
     pub fn remove(&mut self, name: &[u8]) -> bool {
         let now_ms = self.rules.now_ms;
         if let Some(table) = large_mut(self.entry) {
@@ -454,7 +454,7 @@ impl<'e> HashMut<'e> {
         was_live
     }
 
-    /// Gives a field another deadline, or none; false if there is no such field.
+    /// Sets or removes the deadline of a field. Returns false if there is no such field.
     pub fn set_deadline(&mut self, name: &[u8], deadline: Option<u64>) -> bool {
         let now_ms = self.rules.now_ms;
         let deadline = deadline.map(|deadline_ms| deadline_ms.min(ELEMENT_DEADLINE_MAX));
@@ -482,7 +482,7 @@ impl<'e> HashMut<'e> {
         true
     }
 
-    /// The listpack of a small hash.
+    /// Returns the listpack of a small hash.
     fn pack(&self) -> Listpack<'_> {
         match Layout::of(self.entry.view()) {
             Some(Layout::Small(pack, _)) => pack,
@@ -513,5 +513,5 @@ impl<'e> HashMut<'e> {
     }
 }
 
-/// What a deadline takes at most in a listpack.
+/// Maximum bytes of a deadline in a listpack.
 const TRIPLE_BYTES: usize = 10;

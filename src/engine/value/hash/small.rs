@@ -1,17 +1,18 @@
-//! A small hash: a listpack that lies in its entry.
+//! A small hash: a listpack inside its entry.
 //!
 //! ```text
 //! pairs    field value field value …                       OBJECT ENCODING listpack
 //! triples  field value deadline field value deadline …     OBJECT ENCODING listpackex
 //! ```
 //!
-//! A hash becomes triples when the first of its fields gets a deadline, and stays so. Deadlines are Unix milliseconds,
-//! 0 for none; the soonest come first and fields without one last, so what is due is a beginning of the listpack.
+//! A hash changes to triples when the first of its fields gets a deadline, and stays so. Deadlines are Unix
+//! milliseconds, 0 for none; the soonest come first and fields without one last, so the expired fields are a prefix
+//! of the listpack.
 
 use basalt_core::structures::listpack::{At, EMPTY, Element, Listpack, ListpackMut};
 use basalt_core::structures::splice::Splice;
 
-/// How many elements belong to a field.
+/// Number of elements per field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
     Pairs = 2,
@@ -24,7 +25,7 @@ impl Form {
     }
 }
 
-/// A field as it lies in a listpack.
+/// A field in a listpack.
 #[derive(Clone, Copy)]
 pub(super) struct Packed<'a> {
     pub(super) name: Element<'a>,
@@ -47,7 +48,7 @@ fn element_of(deadline: Option<u64>) -> Element<'static> {
     Element::Integer(deadline.map_or(0, |deadline_ms| deadline_ms as i64))
 }
 
-/// All fields, in the order of the listpack.
+/// Returns all fields, in the order of the listpack.
 pub(super) fn fields(pack: Listpack<'_>, form: Form) -> impl Iterator<Item = Packed<'_>> {
     let mut elements = pack.iter();
     std::iter::from_fn(move || {
@@ -64,7 +65,7 @@ pub(super) fn fields(pack: Listpack<'_>, form: Form) -> impl Iterator<Item = Pac
     })
 }
 
-/// The field that begins at a place.
+/// Returns the field that begins at a position.
 pub(super) fn field_at(pack: Listpack<'_>, form: Form, at: At) -> Option<Packed<'_>> {
     let value_at = pack.next(at)?;
     let deadline = match form {
@@ -78,12 +79,12 @@ pub(super) fn field_at(pack: Listpack<'_>, form: Form, at: At) -> Option<Packed<
     })
 }
 
-/// The soonest deadline.
+/// Returns the soonest deadline.
 pub(super) fn next_deadline(triples: Listpack<'_>) -> Option<u64> {
     field_at(triples, Form::Triples, triples.first()?)?.deadline
 }
 
-/// Sets a field of pairs; true when it is a new one. One search and one splice.
+/// Sets a field of pairs. Returns true if it is new. Takes one search and one splice.
 #[inline]
 pub(super) fn set_pair<B: Splice>(
     pairs: &mut ListpackMut<'_, B>,
@@ -106,7 +107,7 @@ pub(super) fn set_pair<B: Splice>(
     }
 }
 
-/// Adds a field of which is known that there is none of its name, where its deadline belongs.
+/// Inserts a field that is known to be absent, at the position of its deadline.
 pub(super) fn push_triple<B: Splice>(
     triples: &mut ListpackMut<'_, B>,
     name: Element<'_>,
@@ -119,7 +120,7 @@ pub(super) fn push_triple<B: Splice>(
     };
     match place_for(triples.as_listpack(), deadline_ms) {
         Some(before) => {
-            // The last element first: each goes where the one before it stood.
+            // The last element first: each goes in front of the one before it.
             for element in field.into_iter().rev() {
                 triples.insert_element_before(before, element);
             }
@@ -128,7 +129,7 @@ pub(super) fn push_triple<B: Splice>(
     }
 }
 
-/// The first field that expires later than this.
+/// Returns the first field with a later deadline.
 fn place_for(triples: Listpack<'_>, deadline_ms: u64) -> Option<At> {
     let mut at = triples.first();
     while let Some(place) = at {
@@ -141,12 +142,12 @@ fn place_for(triples: Listpack<'_>, deadline_ms: u64) -> Option<At> {
     None
 }
 
-/// Takes a field out.
+/// Removes a field.
 pub(super) fn remove<B: Splice>(pack: &mut ListpackMut<'_, B>, form: Form, at: At) {
     pack.remove_range(at, form.step());
 }
 
-/// Gives the field at a place another deadline, or none, and moves it where that belongs.
+/// Sets or removes the deadline of the field at a position, and moves the field to the position of its deadline.
 pub(super) fn move_triple<B: Splice>(
     triples: &mut ListpackMut<'_, B>,
     at: At,
@@ -162,14 +163,14 @@ pub(super) fn move_triple<B: Splice>(
     push_triple(triples, Element::of(&name), Element::of(&value), deadline);
 }
 
-/// How many fields, from the first on, are due.
+/// Returns the number of expired fields, which come first.
 pub(super) fn due(triples: Listpack<'_>, now_ms: u64) -> usize {
     fields(triples, Form::Triples)
         .take_while(|field| !field.is_live(now_ms))
         .count()
 }
 
-/// The fields of pairs as triples without deadlines.
+/// Converts the fields of pairs to triples without deadlines.
 pub(super) fn triples_of(pairs: Listpack<'_>) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(pairs.bytes().len() + 2 * pairs.len());
     bytes.extend_from_slice(&EMPTY);

@@ -121,8 +121,9 @@ proptest! {
                     prop_assert_eq!(lags, count);
                     prop_assert!(count <= due);
                     prop_assert!(count == due || count == budget);
-                    // Which ones went is not said; nothing that is due can be seen. Where the last one that went had
-                    // the deadline of one that stayed, the model could not tell which it was: then all go.
+                    // Which ones were deleted is not reported; no expired field is visible. If the last deleted one
+                    // had the deadline of a remaining one, the model could not tell which it was: then all are
+                    // deleted.
                     let mut deadlines: Vec<_> = model.values().map(|field| field.1).collect();
                     deadlines.retain(|deadline| !is_live(*deadline, now_ms));
                     deadlines.sort_unstable();
@@ -254,7 +255,7 @@ fn set(
 
 fn total(engine: &mut Engine, key: &str) -> Option<usize> {
     let key = Key::new(key.as_bytes(), SEED);
-    // At the beginning of time nothing is due.
+    // At time zero nothing is expired.
     let mut keyspace = engine.keyspace(0, Now { unix_ms: 0 });
     let place = keyspace.find_write(&key)?;
     HashRef::of(keyspace.entry(place), 0).map(HashRef::len)

@@ -1,4 +1,4 @@
-//! Members by chance: every member, or every choice of several, is as likely as any other.
+//! Random sampling of members: every member, and every combination of several, is equally likely.
 
 use std::collections::HashSet;
 
@@ -9,14 +9,14 @@ use basalt_core::structures::entry::{Entry, EntryRef};
 use basalt_core::structures::intset::{self, IntsetMut};
 use basalt_core::structures::listpack::{self, Element, ListpackMut};
 
-/// Chooses so many out of so many, told one after the other.
+/// Chooses `wanted` out of `unseen` items, which are presented one after the other.
 struct Choice {
     unseen: usize,
     wanted: usize,
 }
 
 impl Choice {
-    /// Whether the next one is chosen.
+    /// Returns whether the next item is chosen.
     fn takes(&mut self, random: &mut Random) -> bool {
         let takes = random.index(self.unseen) < self.wanted;
         self.unseen = self.unseen.saturating_sub(1);
@@ -25,7 +25,7 @@ impl Choice {
     }
 }
 
-/// A member of a set that is not empty.
+/// Returns a random member of a set that is not empty.
 pub fn random_member<'a>(set: SetRef<'a>, random: &mut Random) -> Option<Element<'a>> {
     match set {
         SetRef::Intset(numbers) => numbers
@@ -39,7 +39,7 @@ pub fn random_member<'a>(set: SetRef<'a>, random: &mut Random) -> Option<Element
     }
 }
 
-/// Calls `f` with `count` members, each drawn anew.
+/// Calls `f` with `count` random members, with repetitions.
 pub fn random_many(
     set: SetRef<'_>,
     count: usize,
@@ -50,7 +50,7 @@ pub fn random_many(
         && count > 1
         && !pack.is_empty()
     {
-        // Walking to each one would take as long as walking over all once.
+        // Walking to each one separately would take as long as walking over all.
         let all: Vec<Element<'_>> = pack.iter().collect();
         for _ in 0..count {
             f(all[random.index(all.len())]);
@@ -64,9 +64,9 @@ pub fn random_many(
     }
 }
 
-/// Calls `f` with `count` different members, or with all if there are no more.
+/// Calls `f` with `count` different random members, or with all if there are no more.
 pub fn sample(set: SetRef<'_>, count: usize, random: &mut Random, mut f: impl FnMut(Element<'_>)) {
-    /// A walk over all costs about as much as so many draws for each third member, some of them in vain.
+    /// A walk over all members costs about as much as randomly sampling one in this many, including repeated draws.
     const WALK_COSTS_DRAWS: usize = 3;
     let len = set.len();
     if count >= len {
@@ -97,9 +97,9 @@ pub fn sample(set: SetRef<'_>, count: usize, random: &mut Random, mut f: impl Fn
     });
 }
 
-/// Whether taking `count` members leaves so few of a table that moving these is cheaper than drawing the others.
+/// True if taking `count` members leaves so few in a table that moving these is cheaper than removing the others.
 pub fn leaves_few(set: SetRef<'_>, count: usize) -> bool {
-    /// Taken members for each one left.
+    /// Taken members per remaining one.
     const TAKEN_PER_LEFT_MAX: usize = 5;
     let left = set.len().saturating_sub(count);
     // A new set would have no deadlines.
@@ -107,8 +107,8 @@ pub fn leaves_few(set: SetRef<'_>, count: usize) -> bool {
     can_move && left.saturating_mul(TAKEN_PER_LEFT_MAX) <= count
 }
 
-/// A set of all but `count` members of another one, with its key and deadline, in the encoding of a new one. Calls `f`
-/// with each of the others.
+/// Returns a set of all but `count` random members of another one, with its key and deadline, in the encoding of a
+/// new one. Calls `f` with each of the others.
 pub fn left_of(
     entry: EntryRef<'_, Object>,
     count: usize,
@@ -133,7 +133,7 @@ pub fn left_of(
     left
 }
 
-/// Takes `count` members out, fewer than there are, and calls `f` with each.
+/// Removes `count` random members, fewer than there are, and calls `f` with each.
 pub fn take_many(
     entry: &mut Entry<Object>,
     count: usize,
@@ -174,7 +174,7 @@ pub fn take_many(
                 }
                 return;
             }
-            // Draws would hit members that are due, perhaps most of the time.
+            // Random draws would hit expired members, perhaps most of the time.
             let mut chosen = Vec::with_capacity(count);
             members.for_each(now_ms, |member| {
                 if choice.takes(random) {

@@ -1,5 +1,5 @@
-//! The members of a large set: a table of one allocation each, and an index of their deadlines. Knows nothing of
-//! entries, limits or smaller encodings.
+//! The members of a large set: a table with one allocation per member, and an index of their deadlines. Independent
+//! of entries, limits and smaller encodings.
 
 use crate::value::deadlines::{ELEMENT_DEADLINE_MAX, ElementDeadlines, is_live};
 use crate::value::{Body, ElementRef, Journal, ShowBefore, Standing};
@@ -11,28 +11,28 @@ use basalt_core::structures::listpack::Element;
 use basalt_core::structures::table::{Place, Table};
 use basalt_core::structures::undo_log::UndoLog;
 
-/// See the module.
+/// The members of a large set, see the module.
 pub struct Members {
     table: Table<Entry<()>>,
     deadlines: ElementDeadlines,
-    /// What undoes its changes, while somebody wants to know.
+    /// Undo log, while changes are recorded.
     changes: Option<UndoLog>,
 }
 
-/// There was no such member.
+/// The member did not exist.
 const ABSENT: u8 = 0;
 
-/// There was one, with a deadline or [`NO_DEADLINE`].
+/// The member existed, with a deadline or [`NO_DEADLINE`].
 const PRESENT: u8 = 1;
 
-/// Above all deadlines.
+/// Larger than all deadlines.
 const NO_DEADLINE: u64 = u64::MAX;
 
-/// Members that are freed in the time of one segment of the table.
+/// Members freed in the time of one segment of the table.
 const MEMBERS_PER_SEGMENT: usize = 256;
 
 impl Members {
-    /// No members; takes no memory until there is one.
+    /// Creates an empty set of members; takes no memory until there is one.
     pub fn new(seed: Seed) -> Members {
         Members {
             table: Table::new(seed),
@@ -41,52 +41,52 @@ impl Members {
         }
     }
 
-    /// Makes room for so many, if there are none yet.
+    /// Reserves capacity for `count` members, if there are none yet.
     pub fn reserve(&mut self, count: usize) {
         self.table.reserve(count);
     }
 
-    /// All members, with those that are due and not deleted yet.
+    /// Returns the number of members, including expired ones not deleted yet.
     pub fn total(&self) -> usize {
         self.table.len()
     }
 
-    /// Members whose time has not come.
+    /// Returns the number of unexpired members.
     pub fn len(&self, now_ms: u64) -> usize {
         self.total() - self.deadlines.due(now_ms)
     }
 
-    /// Whether no member is left that is not due.
+    /// True if no unexpired member is left.
     pub fn is_over(&self, now_ms: u64) -> bool {
         self.deadlines.is_over(self.total(), now_ms)
     }
 
-    /// The soonest deadline of any member.
+    /// Returns the soonest deadline of any member.
     #[inline]
     pub fn next_deadline(&self) -> Option<u64> {
         self.deadlines.next()
     }
 
-    /// How many members have a deadline.
+    /// Returns the number of members with a deadline.
     pub fn deadline_count(&self) -> usize {
         self.deadlines.count()
     }
 
-    /// Whether this is one of them.
+    /// True if this is an unexpired member.
     #[inline]
     pub fn contains(&self, member: &[u8], now_ms: u64) -> bool {
         let place = self.table.find(self.table.hash(member), member);
         place.is_some_and(|place| is_live(self.table.at(place), now_ms))
     }
 
-    /// The deadline of a member, if it has one, if there is one.
+    /// Returns the optional deadline of a member; None if there is no such member.
     pub fn deadline(&self, member: &[u8], now_ms: u64) -> Option<Option<u64>> {
         let place = self.table.find(self.table.hash(member), member)?;
         let record = self.table.at(place);
         is_live(record, now_ms).then(|| record.deadline())
     }
 
-    /// Adds a member, unless it is there already. One that is due is there no more, and leaves no deadline behind.
+    /// Adds a member, unless it exists already. An expired one counts as absent, and loses its deadline.
     #[inline]
     pub fn insert(&mut self, member: &[u8], now_ms: u64) -> bool {
         let hash = self.table.hash(member);
@@ -107,7 +107,7 @@ impl Members {
         }
     }
 
-    /// Makes a member what it was.
+    /// Restores the previous state of a member.
     fn put_back(&mut self, member: &[u8], deadline: Option<u64>) {
         let hash = self.table.hash(member);
         match self.table.find(hash, member) {
@@ -123,7 +123,7 @@ impl Members {
         }
     }
 
-    /// Gives a member another deadline, or none; false if there is no such member or it is due.
+    /// Sets or removes the deadline of a member. Returns false if there is no such member or it is expired.
     pub fn set_deadline(&mut self, member: &[u8], deadline: Option<u64>, now_ms: u64) -> bool {
         let hash = self.table.hash(member);
         let Some(place) = self.table.find(hash, member) else {
@@ -140,7 +140,7 @@ impl Members {
         true
     }
 
-    /// Takes a member out, if it is there. One that is due stays until it expires, which is logged.
+    /// Removes a member, if it exists. An expired one stays until its expiry is logged.
     #[inline]
     pub fn remove(&mut self, member: &[u8], now_ms: u64) -> bool {
         let place = self.table.find(self.table.hash(member), member);
@@ -151,7 +151,7 @@ impl Members {
         place.is_some()
     }
 
-    /// Takes the member at a place out, and shows it to `f`.
+    /// Removes the member at `place`, and shows it to `f`.
     #[inline]
     fn take(&mut self, place: Place, f: impl FnOnce(&[u8])) {
         let taken = self.table.remove(place);
@@ -166,7 +166,7 @@ impl Members {
         f(taken.key());
     }
 
-    /// Writes down what a member was before it changes, if somebody wants to know.
+    /// Records the previous state of a member, if changes are recorded.
     #[cold]
     fn keep(&mut self, member: &[u8], deadline: Option<u64>, change: u8) {
         if let Some(changes) = &mut self.changes {
@@ -174,7 +174,7 @@ impl Members {
         }
     }
 
-    /// Deletes some of the members that are due, `budget` at most, and shows each and its deadline; says how many.
+    /// Deletes expired members, `budget` at most, and shows each and its deadline. Returns their number.
     pub fn expire_some(
         &mut self,
         now_ms: u64,
@@ -209,7 +209,7 @@ impl Members {
         });
     }
 
-    /// Calls `f` with some `budget` members from a cursor on, and returns the next cursor, as [`Table::scan`] does.
+    /// Calls `f` with about `budget` members from a cursor on. Returns the next cursor, as [`Table::scan`] does.
     pub fn scan(&self, cursor: u64, budget: usize, now_ms: u64, mut f: impl FnMut(&[u8])) -> u64 {
         self.table.scan(cursor, budget, |member| {
             if is_live(member, now_ms) {
@@ -218,27 +218,27 @@ impl Members {
         })
     }
 
-    /// A member drawn at random, each as likely.
+    /// Returns a uniformly random member.
     pub fn random(&self, random: &mut Random, now_ms: u64) -> Option<&[u8]> {
         let place = self.place(random, now_ms)?;
         Some(self.table.at(place).key())
     }
 
-    /// Takes a member out that is drawn at random, and shows it to `f`.
+    /// Removes a random member, and shows it to `f`.
     pub fn take_random(&mut self, random: &mut Random, now_ms: u64, f: impl FnOnce(&[u8])) {
         if let Some(place) = self.place(random, now_ms) {
             self.take(place, f);
         }
     }
 
-    /// Where a member is that is not due, each as likely.
+    /// Returns the place of a uniformly random unexpired member.
     fn place(&self, random: &mut Random, now_ms: u64) -> Option<Place> {
         let (total, live) = (self.total(), self.len(now_ms));
         if live == total {
             return self.table.random(&mut || random.next_u64());
         }
         if live > total / 2 {
-            // Every second draw hits, or more.
+            // At least every second draw hits.
             loop {
                 let place = self.table.random(&mut || random.next_u64())?;
                 if is_live(self.table.at(place), now_ms) {

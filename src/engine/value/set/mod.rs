@@ -1,4 +1,4 @@
-//! Sets as handlers see them: their members, never how they lie.
+//! Sets as handlers access them, independent of the encoding.
 //!
 //! ```text
 //! intset     integers only, sorted, as narrow as the widest needs    inside the entry
@@ -6,10 +6,10 @@
 //! hashtable  a table of members                                      an object
 //! ```
 //!
-//! A set begins as the first of these that its first member and the number of members to come allow, and moves down
-//! the list when it breaks a limit, or when a member gets a deadline, which only a table can keep; taking members out
-//! never moves it back. The limits are handed in: this module does
-//! not know where they come from. Where Redis changed its mind about limits, version 7.2 is followed.
+//! A set begins in the first of these encodings that its first member and the expected number of members allow, and
+//! moves down the list when it exceeds a limit, or when a member gets a deadline, which only a table can store;
+//! removals never move it back. The caller passes in the limits. Where versions of Redis differ in their limits,
+//! version 7.2 is followed.
 //!
 //! Invariants: a listpack holds no member twice, and integers in it are packed as such; no key keeps an empty set.
 
@@ -32,34 +32,34 @@ const INTSET: Kind = Kind::new(DataType::Set, Encoding::Intset);
 const LISTPACK: Kind = Kind::new(DataType::Set, Encoding::Listpack);
 pub(super) const HASHTABLE: Kind = Kind::new(DataType::Set, Encoding::Hashtable);
 
-/// Up to where sets stay small, and the key of the hashes of those that do not.
+/// The limits of small sets, and the hash key of large ones.
 #[derive(Clone, Copy)]
 pub struct Limits {
-    /// Members of an intset.
+    /// Maximum members of an intset.
     pub intset_entries: usize,
-    /// Members of a listpack.
+    /// Maximum members of a listpack.
     pub listpack_entries: usize,
-    /// Bytes of a member of a listpack.
+    /// Maximum bytes of a member of a listpack.
     pub listpack_value: usize,
-    /// For the tables of large sets.
+    /// Hash key for the tables of large sets.
     pub seed: Seed,
-    /// The moment: members whose deadline has passed are not there.
+    /// Time of the command: members whose deadline has passed are absent.
     pub now_ms: u64,
 }
 
-/// The soonest deadline of a member of a large set, if any has one.
+/// Returns the soonest deadline of a member of a large set, if any has one.
 #[inline]
 pub(super) fn next_member_deadline(entry: EntryRef<'_, Object>) -> Option<u64> {
     members_of(entry)?.next_deadline()
 }
 
-/// If a large set has no member that is not due: how many due ones there are.
+/// Returns the number of expired members, if a large set has no unexpired one.
 pub(super) fn is_empty_or_over(entry: EntryRef<'_, Object>, now_ms: u64) -> Option<usize> {
     let members = members_of(entry)?;
     members.is_over(now_ms).then(|| members.total())
 }
 
-/// See [`lapse::expire_some`](super::lapse::expire_some).
+/// Deletes expired members, see [`lapse::expire_some`](super::lapse::expire_some).
 pub(super) fn expire_some(
     entry: &mut Entry<Object>,
     now_ms: u64,
@@ -79,19 +79,19 @@ fn members_of<'a>(entry: EntryRef<'a, Object>) -> Option<&'a Members> {
     }
 }
 
-/// A set to be read, at one moment.
+/// A set for reading, at one time.
 #[derive(Clone, Copy)]
 pub enum SetRef<'a> {
     /// Integers, ascending.
     Intset(Intset<'a>),
     /// Few and short members.
     Listpack(Listpack<'a>),
-    /// All others, and the moment.
+    /// All others, and the time.
     Table(&'a Members, u64),
 }
 
 impl<'a> SetRef<'a> {
-    /// The set in an entry, whose type has been checked, at a moment.
+    /// Returns the set in an entry, whose type has been checked, at a time.
     #[inline]
     pub fn of(entry: EntryRef<'a, Object>, now_ms: u64) -> SetRef<'a> {
         match entry.value() {
@@ -107,7 +107,7 @@ impl<'a> SetRef<'a> {
         }
     }
 
-    /// How many members there are.
+    /// Returns the number of members.
     #[inline]
     pub fn len(self) -> usize {
         match self {
@@ -117,12 +117,12 @@ impl<'a> SetRef<'a> {
         }
     }
 
-    /// Whether there are none.
+    /// True if there are no members.
     pub fn is_empty(self) -> bool {
         self.len() == 0
     }
 
-    /// Whether this is a member.
+    /// True if this is a member.
     #[inline]
     pub fn contains(self, member: &[u8]) -> bool {
         match self {
@@ -134,7 +134,7 @@ impl<'a> SetRef<'a> {
         }
     }
 
-    /// Whether a member of another set is one of this, too.
+    /// True if a member of another set is also in this one.
     #[inline]
     pub fn has(self, member: Element<'_>) -> bool {
         match (self, member) {
@@ -143,7 +143,7 @@ impl<'a> SetRef<'a> {
         }
     }
 
-    /// The deadline of a member, if it has one, if there is one.
+    /// Returns the optional deadline of a member; None if there is no such member.
     pub fn deadline(self, member: &[u8]) -> Option<Option<u64>> {
         match self {
             SetRef::Table(members, now_ms) => members.deadline(member, now_ms),
@@ -162,7 +162,7 @@ impl<'a> SetRef<'a> {
         }
     }
 
-    /// The soonest deadline of any member.
+    /// Returns the soonest deadline of any member.
     pub fn next_deadline(self) -> Option<u64> {
         match self {
             SetRef::Table(members, _) => members.next_deadline(),
@@ -207,7 +207,7 @@ impl<'a> SetRef<'a> {
         }
     }
 
-    /// Calls `f` with some `budget` members from a cursor on, and returns the next cursor; small sets are shown whole.
+    /// Calls `f` with about `budget` members from a cursor on, with all of a small set. Returns the next cursor.
     pub fn scan(self, cursor: u64, budget: usize, mut f: impl FnMut(Element<'_>)) -> u64 {
         match self {
             SetRef::Table(members, now_ms) => {
@@ -221,7 +221,7 @@ impl<'a> SetRef<'a> {
     }
 }
 
-/// An empty set in the encoding that suits its first member and a guess at how many there will be.
+/// Creates an empty set in the encoding that suits its first member and an estimate of their number.
 pub fn new_entry(key: &[u8], first: &[u8], count: usize, limits: &Limits) -> Entry<Object> {
     if count <= limits.intset_entries && number::parse_i64(first).is_some() {
         empty_intset(key)
@@ -232,12 +232,12 @@ pub fn new_entry(key: &[u8], first: &[u8], count: usize, limits: &Limits) -> Ent
     }
 }
 
-/// An empty set to which anything may be added: it takes the smallest encoding that holds what comes.
+/// Creates an empty set to which anything may be added: it uses the smallest encoding that can hold its members.
 pub fn empty_intset(key: &[u8]) -> Entry<Object> {
     Entry::bytes(INTSET.0, key, &intset::EMPTY, None)
 }
 
-/// Makes a set ready for `count` members that are about to be added.
+/// Prepares a set for `count` members that are about to be added.
 pub fn expect_members(entry: &mut Entry<Object>, count: usize, limits: &Limits) {
     let count_max = match Kind(entry.view().kind()) {
         INTSET => limits.intset_entries,
@@ -249,14 +249,14 @@ pub fn expect_members(entry: &mut Entry<Object>, count: usize, limits: &Limits) 
     }
 }
 
-/// Makes room for so many members in an empty set that is large by its kind.
+/// Reserves capacity for `count` members in an empty set that is large by its kind.
 pub fn reserve(entry: &mut Entry<Object>, count: usize) {
     if Kind(entry.view().kind()) == HASHTABLE {
         members_mut(entry).reserve(count);
     }
 }
 
-/// Adds a member, unless it is there already.
+/// Adds a member, unless it exists already. Returns whether it was added.
 #[inline]
 pub fn add(entry: &mut Entry<Object>, member: &[u8], limits: &Limits) -> bool {
     match Kind(entry.view().kind()) {
@@ -289,7 +289,7 @@ fn add_to_intset(entry: &mut Entry<Object>, member: &[u8], limits: &Limits) -> b
     is_new
 }
 
-/// Digits of the longest number in an intset.
+/// Returns the digits of the longest number in an intset.
 fn widest(numbers: SetRef<'_>) -> usize {
     let SetRef::Intset(numbers) = numbers else {
         return 0;
@@ -315,7 +315,8 @@ fn add_to_listpack(entry: &mut Entry<Object>, member: &[u8], limits: &Limits) ->
     true
 }
 
-/// Gives a member another deadline, or none; false if there is no such member. A set with a deadline is large.
+/// Sets or removes the deadline of a member. Returns false if there is no such member. A deadline makes the set
+/// large.
 pub fn set_deadline(
     entry: &mut Entry<Object>,
     member: &[u8],
@@ -332,7 +333,7 @@ pub fn set_deadline(
     members_mut(entry).set_deadline(member, deadline, limits.now_ms)
 }
 
-/// A large set without members.
+/// Creates a large set without members.
 pub fn empty_table(key: &[u8], seed: Seed) -> Entry<Object> {
     let members = Members::new(seed);
     Entry::object(
@@ -343,7 +344,7 @@ pub fn empty_table(key: &[u8], seed: Seed) -> Entry<Object> {
     )
 }
 
-/// Takes a member out, if it is there.
+/// Removes a member, if it exists.
 pub fn remove(entry: &mut Entry<Object>, member: &[u8], now_ms: u64) -> bool {
     match Kind(entry.view().kind()) {
         INTSET => {
@@ -361,7 +362,7 @@ pub fn remove(entry: &mut Entry<Object>, member: &[u8], now_ms: u64) -> bool {
     }
 }
 
-/// Makes a small set a large one.
+/// Converts a small set to a large one.
 #[cold]
 fn to_table<'e>(entry: &'e mut Entry<Object>, limits: &Limits) -> &'e mut Members {
     let mut members = Members::new(limits.seed);

@@ -1,4 +1,4 @@
-//! A set against one of the standard library, over every encoding and limit.
+//! A set compared with one of the standard library, over every encoding and limit.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -207,7 +207,7 @@ enum Timed {
     Take(usize),
     Delete(usize),
     Wait(u64),
-    /// The next so many steps are undone.
+    /// The given number of following steps is undone.
     Attempt(usize),
 }
 

@@ -9,34 +9,34 @@ use basalt_core::structures::ordered::Direction;
 use basalt_core::structures::ordered::ranking::Ranking;
 use basalt_core::structures::splice::Splice;
 
-/// A sorted set to change.
+/// A sorted set for writing.
 pub struct SortedSetMut<'e> {
     entry: &'e mut Entry<Object>,
     limits: Limits,
 }
 
-/// Members with scores of a set to be, each member once, in any order.
+/// Members with scores for a new set, each member once, in any order.
 pub type Members = Vec<(Vec<u8>, f64)>;
 
 impl<'e> SortedSetMut<'e> {
-    /// The sorted set of an entry that was looked up as one.
+    /// Wraps an entry that was looked up as a sorted set.
     pub fn new(entry: &'e mut Entry<Object>, limits: Limits) -> SortedSetMut<'e> {
         SortedSetMut { entry, limits }
     }
 
-    /// An empty set, which must not stay empty.
+    /// Creates an empty set, which must not stay empty.
     pub fn empty_entry(key: &[u8]) -> Entry<Object> {
         Entry::bytes(LISTPACK.0, key, &listpack::EMPTY, None)
     }
 
-    /// A set of these members.
+    /// Creates a set of these members.
     pub fn entry_of<M: AsRef<[u8]>>(
         key: &[u8],
         members: &mut [(M, f64)],
         limits: Limits,
     ) -> Entry<Object> {
         let by_name = |one: &M, two: &M| one.as_ref().cmp(two.as_ref());
-        // Minus zero is zero, in the order that the set has.
+        // Minus zero equals zero in the order of the set.
         let by_score = |one: f64, two: f64| (one + 0.0).total_cmp(&(two + 0.0));
         members.sort_by(|one, two| by_score(one.1, two.1).then_with(|| by_name(&one.0, &two.0)));
         let mut entry = SortedSetMut::empty_entry(key);
@@ -59,13 +59,13 @@ impl<'e> SortedSetMut<'e> {
         entry
     }
 
-    /// The set as it is now.
+    /// Returns the set for reading.
     pub fn view(&self) -> SortedSet<'_> {
         SortedSet::of(self.entry.view())
     }
 
-    /// Gives a member the score that `decide` makes of the one that it has, or adds it when it has none; `decide` may
-    /// leave everything as it is. A score of NaN is not taken. `likely` is a guess at the score.
+    /// Sets a member's score to the result of `decide`, which gets the current score; adds the member if it is
+    /// absent. If `decide` returns None, or NaN, nothing changes. `likely` is a guess at the score.
     pub fn update(
         &mut self,
         member: &[u8],
@@ -101,7 +101,7 @@ impl<'e> SortedSetMut<'e> {
         }
     }
 
-    /// Takes a member out; its score.
+    /// Removes a member. Returns its score.
     pub fn remove(&mut self, member: &[u8]) -> Option<f64> {
         match large_mut(self.entry) {
             Some(ranking) => {
@@ -118,7 +118,7 @@ impl<'e> SortedSetMut<'e> {
         }
     }
 
-    /// Takes out `count` members from a rank on.
+    /// Removes `count` members from a rank on.
     pub fn remove_range(&mut self, from: usize, count: usize) {
         match large_mut(self.entry) {
             Some(ranking) => ranking.remove_range(from, count, |_, _| {}),
@@ -131,17 +131,17 @@ impl<'e> SortedSetMut<'e> {
         }
     }
 
-    /// Puts a member that is not there where it belongs in a listpack.
+    /// Inserts an absent member at its position in a listpack.
     fn insert_packed(&mut self, member: &[u8], score: f64) {
         let mut buffer = F64Buffer::default();
-        // Whole numbers are kept as integers, among which there is no -0.
+        // Whole numbers are stored as integers, among which there is no -0.
         let text = buffer.format(if score == 0.0 { 0.0 } else { score });
         let pack = Listpack::new(Splice::bytes(self.entry));
         let is_behind = |other: Element<'_>, other_score: f64| {
             other_score < score
                 || (other_score == score && other.with_bytes(|other| other < member))
         };
-        // Scores that grow with time are common: then the last member says that all are before the new one.
+        // Scores that grow with time are common: then comparing with the last member suffices.
         let set = SortedSet::Small(pack);
         let mut last = set.range(0, usize::MAX, Direction::Descending);
         let rank = match last.next() {
@@ -165,7 +165,7 @@ impl<'e> SortedSetMut<'e> {
         }
     }
 
-    /// Makes the set large.
+    /// Converts the set to a large one.
     fn promote(&mut self) {
         let mut ranking = Ranking::new(self.limits.form, self.limits.seed);
         for (member, score) in SortedSet::of(self.entry.view()).iter() {
@@ -180,7 +180,7 @@ fn become_large(entry: &mut Entry<Object>, ranking: Ranking) {
     entry.set_kind(SKIPLIST.0);
 }
 
-/// What a score, and what surrounds two elements, takes at most.
+/// Maximum bytes of a score and of the overhead of two elements.
 const PAIR_BYTES_MAX: usize = 64;
 
 fn large_mut(entry: &mut Entry<Object>) -> Option<&mut Ranking> {

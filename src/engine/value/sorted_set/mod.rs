@@ -1,16 +1,16 @@
-//! Sorted sets: a listpack of members and scores in their order while small, then a ranking.
+//! Sorted sets: a listpack of members and scores in order while small, then a ranking.
 //!
 //! ```text
 //! small   listpack    member score member score …    bytes of the entry, as in Redis's dumps
-//! large   skiplist    structures/ordered             what OBJECT ENCODING calls so, whatever the index is
+//! large   skiplist    structures/ordered             OBJECT ENCODING reports this name, whatever the index is
 //! ```
 //!
-//! Members are ordered by score, then by bytes. Ranks count from 0. A small set is made large by an insertion that
-//! passes a limit, and never goes back. What a range of scores or members means is the commands' affair: here
-//! everything is asked by rank, and ranks are found with a question that is true up to some point of the order.
+//! Members are ordered by score, then by bytes. Ranks count from 0. An insertion that exceeds a limit makes a small
+//! set large, and it never goes back. Ranges of scores or members are interpreted by the commands: here everything
+//! is accessed by rank, and ranks are found with a predicate that is true up to some point of the order.
 //!
-//! Invariants: a listpack has a score behind each member, and is ascending; scores are never NaN. A set that became
-//! empty is deleted by the command that emptied it.
+//! Invariants: a listpack has a score behind each member, and is ascending; scores are never NaN. The command that
+//! empties a set deletes it.
 
 mod edit;
 #[cfg(test)]
@@ -35,16 +35,16 @@ pub const LISTPACK: Kind = Kind::new(DataType::SortedSet, Encoding::Listpack);
 /// A sorted set that is a ranking.
 pub const SKIPLIST: Kind = Kind::new(DataType::SortedSet, Encoding::Skiplist);
 
-/// Up to where a set stays small, and what it becomes then.
+/// The limits of small sets, and the parameters of large ones.
 #[derive(Clone, Copy)]
 pub struct Limits {
-    /// Members of a small set.
+    /// Maximum members of a small set.
     pub members: usize,
-    /// Bytes of a small set's members.
+    /// Maximum bytes of a small set's member.
     pub member_bytes: usize,
-    /// The index of a large one.
+    /// The index type of a large one.
     pub form: Form,
-    /// The key of its hashes.
+    /// Hash key of a large one.
     pub seed: Seed,
 }
 
@@ -108,17 +108,17 @@ impl Body for Ranking {
     }
 }
 
-/// A sorted set to read.
+/// A sorted set for reading.
 #[derive(Clone, Copy)]
 pub enum SortedSet<'a> {
-    /// A small one.
+    /// A small set.
     Small(Listpack<'a>),
-    /// A large one.
+    /// A large set.
     Large(&'a Ranking),
 }
 
 impl<'a> SortedSet<'a> {
-    /// The sorted set of an entry that was looked up as one.
+    /// Returns the sorted set of an entry that was looked up as one.
     pub fn of(entry: EntryRef<'a, Object>) -> SortedSet<'a> {
         match entry.value() {
             Value::Bytes(bytes) => SortedSet::Small(Listpack::new(bytes)),
@@ -130,7 +130,7 @@ impl<'a> SortedSet<'a> {
         }
     }
 
-    /// How many members there are.
+    /// Returns the number of members.
     pub fn len(self) -> usize {
         match self {
             SortedSet::Small(pack) => pack.len() / 2,
@@ -138,12 +138,12 @@ impl<'a> SortedSet<'a> {
         }
     }
 
-    /// Whether there are none.
+    /// True if there are no members.
     pub fn is_empty(self) -> bool {
         self.len() == 0
     }
 
-    /// The score of a member.
+    /// Returns the score of a member.
     pub fn score(self, member: &[u8]) -> Option<f64> {
         match self {
             SortedSet::Small(pack) => pack.find(member, 2).map(|at| score_behind(pack, at)),
@@ -151,7 +151,7 @@ impl<'a> SortedSet<'a> {
         }
     }
 
-    /// The rank and the score of a member.
+    /// Returns the rank and the score of a member.
     pub fn rank(self, member: &[u8]) -> Option<(usize, f64)> {
         match self {
             SortedSet::Small(_) => self
@@ -166,7 +166,7 @@ impl<'a> SortedSet<'a> {
         }
     }
 
-    /// How many members have a score that `before` is true for, from the least on.
+    /// Returns the number of members, from the least on, whose score satisfies `before`.
     pub fn rank_by_score(self, before: impl Fn(f64) -> bool) -> usize {
         match self {
             SortedSet::Small(pack) => {
@@ -177,7 +177,7 @@ impl<'a> SortedSet<'a> {
         }
     }
 
-    /// How many members `before` is true for, from the least on.
+    /// Returns the number of members, from the least on, that satisfy `before`.
     pub fn rank_by_member(self, before: impl Fn(&[u8]) -> bool) -> usize {
         match self {
             SortedSet::Small(pack) => {
@@ -189,7 +189,7 @@ impl<'a> SortedSet<'a> {
         }
     }
 
-    /// The members with ranks from `from` up to but not including `to`, with their scores.
+    /// Returns the members with ranks from `from` up to but not including `to`, with their scores.
     pub fn range(self, from: usize, to: usize, direction: Direction) -> Range<'a> {
         match self {
             SortedSet::Small(pack) => Range::of_listpack(pack, from, to, direction),
@@ -197,12 +197,12 @@ impl<'a> SortedSet<'a> {
         }
     }
 
-    /// All members in their order.
+    /// Returns all members in order.
     pub fn iter(self) -> Range<'a> {
         self.range(0, self.len(), Direction::Ascending)
     }
 
-    /// The member with a rank.
+    /// Returns the member at a rank.
     pub fn get(self, rank: usize) -> Option<(Element<'a>, f64)> {
         match self {
             SortedSet::Small(_) => self.range(rank, rank + 1, Direction::Ascending).next(),
@@ -213,7 +213,7 @@ impl<'a> SortedSet<'a> {
         }
     }
 
-    /// A member drawn at random.
+    /// Returns a random member.
     pub fn random(self, random: &mut Random) -> Option<(Element<'a>, f64)> {
         match self.len() {
             0 => None,
@@ -221,8 +221,8 @@ impl<'a> SortedSet<'a> {
         }
     }
 
-    /// Shows some members from a cursor on, and returns the next one; a walk begins and ends with 0. A small set is
-    /// shown whole.
+    /// Visits some members from a cursor on. Returns the next cursor; a walk begins and ends with 0. A small set is
+    /// visited whole.
     pub fn scan(self, cursor: u64, budget: usize, mut f: impl FnMut(Element<'_>, f64)) -> u64 {
         match self {
             SortedSet::Small(_) => {
@@ -236,20 +236,20 @@ impl<'a> SortedSet<'a> {
     }
 }
 
-/// A walk over a range of a sorted set.
+/// An iterator over a range of a sorted set.
 pub enum Range<'a> {
-    /// Of a small one.
+    /// Over a small set.
     Small {
-        /// The set.
+        /// The listpack of the set.
         pack: Listpack<'a>,
         /// The next member.
         at: Option<At>,
         /// Members left.
         left: usize,
-        /// Which way.
+        /// Direction of the walk.
         direction: Direction,
     },
-    /// Of a large one.
+    /// Over a large set.
     Large(ranking::Range<'a>),
 }
 
@@ -313,7 +313,7 @@ impl<'a> Iterator for Range<'a> {
 
 impl ExactSizeIterator for Range<'_> {}
 
-/// The score that an element of a listpack is.
+/// Returns the score stored in an element of a listpack.
 fn score_of(element: Element<'_>) -> f64 {
     match element {
         Element::Integer(score) => score as f64,
@@ -321,12 +321,12 @@ fn score_of(element: Element<'_>) -> f64 {
     }
 }
 
-/// The score behind a member of a listpack.
+/// Returns the score behind a member of a listpack.
 fn score_behind(pack: Listpack<'_>, member: At) -> f64 {
     pack.next(member).map_or(0.0, |at| score_of(pack.get(at)))
 }
 
-/// Whether bytes from elsewhere are a listpack of members and scores in order, as a dump must hold.
+/// True if bytes from elsewhere are a listpack of members and scores in order, as required in a dump.
 pub fn check_listpack(bytes: &[u8]) -> bool {
     let Some(pack) = Listpack::check(bytes) else {
         return false;

@@ -1,8 +1,9 @@
-//! What a stream was before it changed, as far as it did: copies of the nodes that changed, the facts, the groups if
-//! one of them changed, and the steps by which what it remembers of its producers did.
+//! The undo state of a stream: copies of the nodes that changed, the facts, the groups if one of them changed, and
+//! the steps by which the producer records changed.
 //!
-//! A change is at either end mostly, so that one node is copied for many changes. Groups are copied all together: a
-//! caller that minds the copy asks for [`Body::copied_bytes`] first. Everything here is charged to no account.
+//! Changes are mostly at the ends, so that one copied node serves many changes. Groups are copied all together: a
+//! caller for which the copy may be too large checks [`Body::copied_bytes`] first. Everything here is charged to no
+//! account.
 
 use std::collections::BTreeMap;
 
@@ -19,20 +20,20 @@ use basalt_core::alloc::slabs::Mover;
 /// The groups of a stream by name.
 pub(super) type ByName = BTreeMap<Box<[u8]>, Group>;
 
-/// Whether a copy of the groups is wanted before they change.
+/// Whether the groups must be copied before they change.
 #[derive(Default)]
 pub(super) enum Kept {
-    /// No.
+    /// Not requested.
     #[default]
     Unasked,
-    /// Yes, and they did not change so far.
+    /// Requested, and they have not changed so far.
     Asked,
-    /// The groups copied their entries.
+    /// The copy of the groups.
     Copied(ByName),
 }
 
 impl Kept {
-    /// The groups are about to change.
+    /// Copies the groups if requested, as they are about to change.
     pub(super) fn note(&mut self, groups: &ByName) {
         if let Kept::Asked = self {
             *self = Kept::Copied(account::apart(|| groups.clone()));
@@ -40,28 +41,28 @@ impl Kept {
     }
 }
 
-/// See the module.
+/// The undo state of a stream, see the module.
 pub struct Before {
     facts: Facts,
     groups: Option<ByName>,
-    /// Of a node that was there more than once, the first copy counts. Those without a copy were not there.
+    /// If a node occurs more than once, the first copy counts. Nodes without a copy did not exist.
     nodes: Vec<(StreamId, Option<Node>)>,
     producers: Option<ProducerFacts>,
-    /// What happened to the ids of producers, in order.
+    /// Changes of the producers' ids, in order.
     steps: Vec<Step>,
     bytes: usize,
 }
 
-/// Among so many nodes that changed last it is looked for one that changes again.
+/// The most recently changed nodes, among which a node that changes again is searched.
 const LOOKED_AT_MAX: usize = 4;
 
 impl Before {
-    /// Bytes of the copied nodes, roughly.
+    /// Returns the approximate bytes of the copied nodes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// A node is about to change or to go, or to come where there was none.
+    /// Copies a node that is about to change or to be removed; `node` is None if it is about to be created.
     #[cold]
     pub(super) fn keep(&mut self, master: StreamId, node: Option<&Node>) {
         let mut last = self.nodes.iter().rev().take(LOOKED_AT_MAX);
@@ -72,7 +73,7 @@ impl Before {
         self.bytes += size_of::<(StreamId, Node)>() + node.map_or(0, |node| node.bytes().len());
     }
 
-    /// An id of a producer came or went.
+    /// Records that an id of a producer was added or removed.
     #[cold]
     pub(super) fn keep_step(&mut self, step: impl FnOnce() -> Step) {
         let step = account::apart(step);
@@ -136,7 +137,7 @@ impl Body for Box<Stream> {
         if let Some(groups) = &before.groups {
             let undone = std::mem::replace(&mut self.groups.by_name, groups.clone());
             for (name, mut group) in undone {
-                // What a group was at a cut it still was.
+                // The group keeps its state for a cut in progress.
                 if let Some(cut) = group.cut.take()
                     && let Some(restored) = self.groups.by_name.get_mut(&name)
                 {
@@ -147,7 +148,7 @@ impl Body for Box<Stream> {
     }
 
     fn copied_bytes(&self, part: Part) -> Option<usize> {
-        /// What a pending entry, or a consumer, takes at most as a rule.
+        /// Typical maximum bytes of a pending entry, or a consumer.
         const PENDING_BYTES: usize = 100;
         let pending = |group: &Group| group.pending_count() + group.consumers().len() + 1;
         Some(match part {

@@ -1,12 +1,12 @@
-//! What a stream was at one moment, the cut, shown piece by piece while the stream goes on changing.
+//! The state of a stream at one moment, the cut, delivered in pieces while the stream continues to change.
 //!
-//! Nodes are shown in their order, then what the stream knew of itself, then one group after the other. Who is about to
-//! change a node that was there at the cut and has not been shown says so, and a copy is kept; a node that goes is kept
-//! itself. Groups see to themselves ([`group::cut`](super::group)); one that is destroyed is kept until it was
-//! shown. Producers come last; of one that is about to change a copy is kept.
+//! Nodes come first, in order, then the facts, then one group after the other. Before a node changes that existed
+//! at the cut and has not been shown, it is reported here, and a copy is kept; a removed node is kept itself.
+//! Groups do the same on their own ([`group::cut`](super::group)); a destroyed group is kept until it was shown.
+//! Producers come last; one that is about to change is copied.
 //!
-//! Copies are charged to no account (see [`account::apart`]). What left the stream is charged where it was until it was
-//! shown.
+//! Copies are charged to no account (see [`account::apart`]). Parts that left the stream stay charged to its
+//! account until they were shown.
 
 use std::collections::BTreeMap;
 
@@ -18,43 +18,43 @@ use super::producers::{Producer, ProducerFacts, Producers};
 use super::{Facts, Groups, Stream};
 use basalt_core::alloc::account;
 
-/// Where showing stands.
+/// The next part to show.
 enum Stage {
-    /// The next node is the first from here on.
+    /// The next node is the first from this ID on.
     Nodes(StreamId),
     Facts,
     /// The next group is the first of this name, or behind it.
     Groups(Box<[u8]>),
-    /// What producers have in common.
+    /// The facts common to all producers.
     Producers,
     /// The next producer is the first of this name, or behind it.
     Producer(Box<[u8]>),
-    /// All was shown; what was kept is freed.
+    /// Everything was shown; the kept parts are freed.
     Over,
 }
 
-/// A node as it was.
+/// The previous state of a node.
 enum Before {
-    /// There was none.
+    /// The node did not exist.
     Absent,
     Copied(Node),
     Moved(Node),
 }
 
-/// See the module.
+/// A cut in progress, see the module.
 pub(super) struct Cut {
     stage: Stage,
     facts: Facts,
     groups: usize,
-    /// The first ID of the last node; what comes behind it was not there.
+    /// The first ID of the last node; nodes behind it did not exist.
     last: StreamId,
-    /// What nodes were that changed.
+    /// The previous states of changed nodes.
     nodes: BTreeMap<StreamId, Before>,
-    /// What was known of producers, and how many they were.
+    /// The facts and the number of producers.
     producers: Option<(ProducerFacts, usize)>,
-    /// What producers were that changed.
+    /// The previous states of changed producers.
     changed: BTreeMap<Box<[u8]>, Option<Producer>>,
-    /// Bytes of nodes and producers that were copied.
+    /// Bytes of copied nodes and producers.
     copied_bytes: usize,
 }
 
@@ -67,7 +67,7 @@ impl Cut {
         !is_shown && master <= self.last && !self.nodes.contains_key(&master)
     }
 
-    /// A node is about to change, or to come where there was none.
+    /// Keeps a copy of a node that is about to change, or notes its absence if it is about to be created.
     #[cold]
     #[inline(never)]
     pub(super) fn note(&mut self, master: StreamId, node: Option<&Node>) {
@@ -80,7 +80,7 @@ impl Cut {
         }
     }
 
-    /// A node has left the stream.
+    /// Keeps a node that has left the stream.
     #[cold]
     #[inline(never)]
     pub(super) fn take(&mut self, master: StreamId, node: Node) {
@@ -89,7 +89,7 @@ impl Cut {
         }
     }
 
-    /// A producer is about to change, or to come where there was none.
+    /// Keeps a copy of a producer that is about to change, or notes its absence if it is about to be created.
     #[cold]
     #[inline(never)]
     pub(super) fn note_producer(&mut self, name: &[u8], producer: Option<&Producer>) {
@@ -105,7 +105,7 @@ impl Cut {
         account::apart(|| self.changed.insert(name.into(), producer.cloned()));
     }
 
-    /// Shows the next producer; false if there are no more.
+    /// Shows the next producer. Returns false if there are no more.
     fn show_producer(
         &mut self,
         producers: Option<&Producers>,
@@ -149,7 +149,7 @@ impl Cut {
         true
     }
 
-    /// Shows the next node; false if there are no more.
+    /// Shows the next node. Returns false if there are no more.
     fn show_node(
         &mut self,
         nodes: &BTreeMap<StreamId, Node>,
@@ -199,11 +199,11 @@ impl Cut {
     }
 }
 
-/// Bytes of a node that cost as much as a small piece.
+/// Bytes of a node that take as long as a small piece.
 const BYTES_PER_PIECE: usize = 64;
 
 impl Stream {
-    /// What it is now is to be shown by [`Stream::show_cut`], whatever becomes of it.
+    /// Makes a cut: [`Stream::show_cut`] will show the current state, regardless of later changes.
     pub fn begin_cut(&mut self) {
         account::apart(|| {
             let last = self.nodes.last_key_value().map(|(master, _)| *master);
@@ -223,7 +223,7 @@ impl Stream {
         });
     }
 
-    /// Shows pieces as they were at the cut, some `budget` of small ones; true while more are left.
+    /// Shows about `budget` small pieces in their state at the cut. Returns true while more are left.
     pub fn show_cut(&mut self, budget: usize, show: &mut ShowPiece<'_>) -> bool {
         let Stream {
             nodes,
@@ -278,7 +278,7 @@ impl Stream {
         true
     }
 
-    /// Forgets the cut, and some `budget` pieces that were kept for it; true while more are left.
+    /// Drops the cut, and about `budget` pieces that were kept for it. Returns true while more are left.
     pub fn forget_cut(&mut self, budget: usize) -> bool {
         let Stream { groups, cut, .. } = self;
         let Some(cut) = cut else { return false };
@@ -308,18 +308,18 @@ impl Stream {
         false
     }
 
-    /// Bytes of nodes that were copied since this was asked last.
+    /// Returns the bytes of nodes copied since the last call.
     pub fn take_copied(&mut self) -> usize {
         let cut = self.cut.as_deref_mut();
         cut.map_or(0, |cut| std::mem::take(&mut cut.copied_bytes))
     }
 
-    /// Whether something of what it was has not been shown yet.
+    /// True if a part of the cut has not been shown yet.
     pub fn is_cut(&self) -> bool {
         self.cut.is_some()
     }
 
-    /// Entries that are pending in any of its groups.
+    /// Returns the number of entries that are pending in any of its groups.
     pub fn pending_count(&self) -> usize {
         let groups = self.groups.iter();
         groups.map(|(_, group)| group.pending_count()).sum()
@@ -334,7 +334,7 @@ impl Groups {
         self.gone = Some(Box::default());
     }
 
-    /// Keeps a group that was destroyed, if it was there at the cut and was not shown yet.
+    /// Keeps a group that was destroyed, if it existed at the cut and was not shown yet.
     pub(super) fn keep_gone(&mut self, name: &[u8], group: Group) {
         if let Some(gone) = &mut self.gone
             && group.is_cut()
@@ -343,7 +343,7 @@ impl Groups {
         }
     }
 
-    /// Goes on with the first group from a name on; the name to go on from, nothing behind the last.
+    /// Continues with the first group from a name on. Returns the name to continue from, None after the last.
     fn show_cut(
         &mut self,
         from: &[u8],
@@ -363,7 +363,7 @@ impl Groups {
                 here = Some((name, group));
                 break;
             }
-            // One that came later.
+            // It was created after the cut.
             *left = left.saturating_sub(1);
             if *left == 0 {
                 return Some(account::apart(|| behind(name)));
@@ -381,7 +381,7 @@ impl Groups {
         if group.show_cut(&name, left, show) {
             return Some(name);
         }
-        // Freed by the piece, too.
+        // Freed in pieces, too.
         if is_gone && group.free_some(left) {
             return Some(name);
         }
@@ -391,14 +391,14 @@ impl Groups {
                 drop(group);
                 account::apart(|| drop(key));
             }
-            // One of the same name may be there that came later.
+            // A later group of the same name may exist.
         }
         let next = account::apart(|| behind(&name));
         account::apart(|| drop(name));
         Some(next)
     }
 
-    /// Forgets what was kept for the cut; true while more is left.
+    /// Drops the state kept for the cut. Returns true while more is left.
     fn forget_cut(&mut self, left: &mut usize) -> bool {
         for group in self.by_name.values_mut() {
             if *left == 0 || group.forget_cut(left) {
@@ -422,7 +422,7 @@ impl Groups {
     }
 }
 
-/// The first name behind another one.
+/// Returns the first name behind another one.
 fn behind(name: &[u8]) -> Box<[u8]> {
     let mut next = Vec::with_capacity(name.len() + 1);
     next.extend_from_slice(name);

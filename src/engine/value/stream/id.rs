@@ -1,31 +1,31 @@
 //! IDs of stream entries: a time in milliseconds and a sequence number, ordered as one number of 128 bits.
 //!
-//! No arithmetic on them wraps: what has no successor or predecessor says so.
+//! Arithmetic on them never wraps: without a successor or predecessor the result is None.
 
-/// See the module.
+/// The ID of a stream entry, see the module.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId {
-    /// Milliseconds of the Unix epoch, on the clock of the server that added the entry.
+    /// Milliseconds since the Unix epoch, on the clock of the server that added the entry.
     pub ms: u64,
-    /// Tells entries of one millisecond apart.
+    /// Distinguishes entries of one millisecond.
     pub seq: u64,
 }
 
 impl StreamId {
-    /// No entry ever has this one.
+    /// The least ID, which no entry ever has.
     pub const MIN: StreamId = StreamId { ms: 0, seq: 0 };
-    /// The last that there can be.
+    /// The greatest possible ID.
     pub const MAX: StreamId = StreamId {
         ms: u64::MAX,
         seq: u64::MAX,
     };
 
-    /// From both parts.
+    /// Creates an ID from both parts.
     pub const fn new(ms: u64, seq: u64) -> StreamId {
         StreamId { ms, seq }
     }
 
-    /// The next greater one.
+    /// Returns the next greater ID.
     pub fn next(self) -> Option<StreamId> {
         match self.seq.checked_add(1) {
             Some(seq) => Some(StreamId { seq, ..self }),
@@ -33,7 +33,7 @@ impl StreamId {
         }
     }
 
-    /// The next smaller one.
+    /// Returns the next smaller ID.
     pub fn previous(self) -> Option<StreamId> {
         match self.seq.checked_sub(1) {
             Some(seq) => Some(StreamId { seq, ..self }),
@@ -41,7 +41,7 @@ impl StreamId {
         }
     }
 
-    /// The ID with both parts moved by signed distances, as a node writes them down.
+    /// Returns the ID with both parts moved by signed distances, as stored in a node.
     pub(super) fn moved(self, ms: i64, seq: i64) -> StreamId {
         StreamId {
             ms: self.ms.wrapping_add_signed(ms),
@@ -49,7 +49,7 @@ impl StreamId {
         }
     }
 
-    /// What [`StreamId::moved`] needs to come from `origin` to this one.
+    /// Returns the distances with which [`StreamId::moved`] leads from `origin` to this ID.
     pub(super) fn distance_from(self, origin: StreamId) -> (i64, i64) {
         (
             self.ms.wrapping_sub(origin.ms) as i64,
@@ -57,7 +57,7 @@ impl StreamId {
         )
     }
 
-    /// `ms-seq`, or `ms` alone, where `seq_missing` takes the place of the rest.
+    /// Parses `ms-seq`, or `ms` alone, which `seq_missing` completes.
     pub fn parse(text: &[u8], seq_missing: u64) -> Option<StreamId> {
         match ParsedId::parse(text)? {
             ParsedId::Whole(id) => Some(id),
@@ -66,7 +66,7 @@ impl StreamId {
         }
     }
 
-    /// As it is shown: `ms-seq`.
+    /// Returns the ID as text: `ms-seq`.
     pub fn text(self) -> IdText {
         let mut bytes = [0; ID_TEXT_MAX];
         let mut buffer = itoa::Buffer::new();
@@ -85,7 +85,7 @@ impl StreamId {
     }
 }
 
-/// What a client wrote where an ID is expected.
+/// An ID as given by a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParsedId {
     /// `ms-seq`
@@ -97,7 +97,7 @@ pub enum ParsedId {
 }
 
 impl ParsedId {
-    /// Reads an ID in any of its forms.
+    /// Parses an ID in any of its forms.
     pub fn parse(text: &[u8]) -> Option<ParsedId> {
         if text.len() > GIVEN_ID_MAX {
             return None;
@@ -117,7 +117,7 @@ impl ParsedId {
 /// Longer texts are no IDs, as in Redis.
 const GIVEN_ID_MAX: usize = 127;
 
-/// Digits; Redis reads them with the C library, so blanks, a plus and zeros in front are no offence.
+/// Parses digits. Redis uses the C library for that, so leading blanks, zeros and a plus are accepted.
 fn parse_part(text: &[u8]) -> Option<u64> {
     let start = text
         .iter()
@@ -133,7 +133,7 @@ fn parse_part(text: &[u8]) -> Option<u64> {
     })
 }
 
-/// Two numbers of 20 digits and a dash.
+/// Maximum length: two numbers of 20 digits and a dash.
 const ID_TEXT_MAX: usize = 41;
 
 /// The text of an ID.
@@ -144,7 +144,7 @@ pub struct IdText {
 }
 
 impl IdText {
-    /// The text.
+    /// Returns the text.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len)]
     }

@@ -1,22 +1,22 @@
 //! Streams: entries in the order of their IDs, in packed nodes, and the consumer groups that read them.
 //!
 //! ```text
-//! this file  the stream itself: adding, deleting, reading ranges, and what it says of itself
-//! id         IDs
-//! node       one packed node, byte for byte as Redis has it
-//! trim       trimming
-//! group      consumer groups
-//! producers  what producers added under ids of their own; remembering how that comes to be known
-//! before     what it was before it changed
-//! cut        what it was at a moment, shown by the piece
-//! piece      what is shown of it; consumer who reads in a group, and what is pending
-//! relocate      moving it to other places in memory
-//! radix      what XINFO says of a tree that is not here
+//! this file    the stream itself: adding, deleting, reading ranges, and its facts
+//! id           IDs
+//! node         one packed node, byte for byte as in Redis
+//! trim         trimming
+//! group        consumer groups
+//! producers    the ids under which producers added entries; remembering keeps them up to date
+//! before       the undo state
+//! cut          the state at a moment, delivered in pieces
+//! piece        the pieces; consumer the consumers of a group, and their pending entries
+//! relocate     moving to other addresses in memory
+//! radix        the figures that XINFO reports for a tree that does not exist here
 //! ```
 //!
-//! Invariants: nodes are in the order of their IDs and do not overlap; `length` counts the entries that are not
-//! deleted, but in a stream that came with another length; `first_id` is the first of these entries, 0-0 if there is
-//! none; no entry is greater than `last_id`.
+//! Invariants: nodes are in the order of their IDs and do not overlap; `length` is the number of entries that are
+//! not deleted, except in a stream that was restored with another length; `first_id` is the first of these entries,
+//! 0-0 if there is none; no entry is greater than `last_id`.
 
 mod before;
 pub mod consumer;
@@ -46,12 +46,13 @@ use id::StreamId;
 use node::{Item, Items, Node};
 use producers::Producers;
 
-/// What a stream knows of itself, beside its entries and groups.
+/// The metadata of a stream, beside its entries and groups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// Entries that are not deleted; where a restored stream said otherwise, what it said, and each that comes or goes.
+    /// Entries that are not deleted; if a stream was restored with another length, that length, adjusted by each
+    /// change.
     pub length: u64,
-    /// The first of them, 0-0 if there is none.
+    /// The first entry that is not deleted, 0-0 if there is none.
     pub first_id: StreamId,
     /// The greatest ID that was ever added, or set.
     pub last_id: StreamId,
@@ -62,7 +63,7 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// The ID of an entry that is added now, if there are any left.
+    /// Returns the ID of an entry that is added now, if there are any left.
     pub fn next_id(&self, now_ms: u64) -> Option<StreamId> {
         if now_ms > self.last_id.ms {
             Some(StreamId::new(now_ms, 0))
@@ -71,7 +72,7 @@ impl Facts {
         }
     }
 
-    /// Whether an entry from `start` on was deleted by name, so that counting no longer tells how far one has read.
+    /// True if an entry from `start` on was deleted by name, so that counting cannot tell how far a group has read.
     fn has_deleted_from(&self, start: StreamId) -> bool {
         self.first_id != StreamId::MIN
             && self.max_deleted_id != StreamId::MIN
@@ -79,8 +80,8 @@ impl Facts {
             && start <= self.max_deleted_id
     }
 
-    /// How many entries were ever added up to this ID, where that can be told without looking: at the ends of the
-    /// stream, if nothing between was deleted.
+    /// Returns how many entries were ever added up to this ID, where that is known without a search: at the ends of
+    /// the stream, if no entry between was deleted.
     pub fn entries_before(&self, id: StreamId) -> Option<i64> {
         let added = self.entries_added as i64;
         if self.entries_added == 0 {
@@ -102,16 +103,16 @@ impl Facts {
     }
 }
 
-/// When a node is full.
+/// The limits of a node.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeLimits {
-    /// Bytes; 0 for no limit.
+    /// Maximum bytes; 0 for no limit.
     pub bytes_max: u64,
-    /// Entries, deleted ones too; 0 for no limit.
+    /// Maximum entries, including deleted ones; 0 for no limit.
     pub entries_max: u64,
 }
 
-/// What an entry's names and values may take together, and a node at most.
+/// Maximum bytes of an entry's names and values together, and of a node.
 pub const ENTRY_BYTES_MAX: u64 = 1 << 30;
 
 /// The groups of a stream, by name.
@@ -119,7 +120,7 @@ pub const ENTRY_BYTES_MAX: u64 = 1 << 30;
 pub struct Groups {
     by_name: ByName,
     kept: Kept,
-    /// Groups of a cut that were destroyed and not shown yet, while one is being shown.
+    /// Groups of a cut that were destroyed and not shown yet; None if no cut is in progress.
     gone: Option<Box<ByName>>,
 }
 
@@ -134,22 +135,22 @@ impl Clone for Groups {
 }
 
 impl Groups {
-    /// How many there are.
+    /// Returns the number of groups.
     pub fn len(&self) -> usize {
         self.by_name.len()
     }
 
-    /// Whether there are none.
+    /// True if there are no groups.
     pub fn is_empty(&self) -> bool {
         self.by_name.is_empty()
     }
 
-    /// A group by name.
+    /// Returns a group by name.
     pub fn get(&self, name: &[u8]) -> Option<&Group> {
         self.by_name.get(name)
     }
 
-    /// A group by name, for changing it.
+    /// Returns a group by name, for changing it.
     pub fn get_mut(&mut self, name: &[u8]) -> Option<&mut Group> {
         self.kept.note(&self.by_name);
         let group = self.by_name.get_mut(name)?;
@@ -164,7 +165,7 @@ impl Groups {
         self.by_name.insert(name.into(), group);
     }
 
-    /// Destroys a group; says whether it was there.
+    /// Destroys a group. Returns whether it existed.
     pub fn remove(&mut self, name: &[u8]) -> bool {
         self.kept.note(&self.by_name);
         let Some(mut group) = self.by_name.remove(name) else {
@@ -177,12 +178,12 @@ impl Groups {
         true
     }
 
-    /// The groups with their names, in the order of the names.
+    /// Returns the groups with their names, in the order of the names.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&[u8], &Group)> {
         self.by_name.iter().map(|(name, group)| (&**name, group))
     }
 
-    /// Makes an entry pending in no group.
+    /// Removes an entry from the pending entries of all groups.
     pub fn forget(&mut self, id: StreamId) {
         if self.by_name.is_empty() {
             return;
@@ -196,12 +197,12 @@ impl Groups {
         }
     }
 
-    /// Entries behind this one were not yet read by every group.
+    /// Returns the ID behind which entries were not yet read by every group.
     pub fn needed_from(&self) -> Option<StreamId> {
         self.by_name.values().map(|group| group.last_id).min()
     }
 
-    /// Whether any group has yet to read or to acknowledge an entry, given [`Groups::needed_from`].
+    /// True if any group has yet to read or to acknowledge an entry, given [`Groups::needed_from`].
     pub fn need(&self, id: StreamId, needed_from: Option<StreamId>) -> bool {
         needed_from.is_some_and(|last| id > last)
             || self
@@ -211,20 +212,20 @@ impl Groups {
     }
 }
 
-/// See the module.
+/// A stream, see the module.
 #[derive(Default)]
 pub struct Stream {
     nodes: BTreeMap<StreamId, Node>,
     facts: Facts,
     /// Consumer groups of the stream.
     pub groups: Groups,
-    /// What it remembers of its producers, once one has named itself.
+    /// Records of its producers, once one has identified itself.
     producers: Option<Box<Producers>>,
-    /// What it was, while somebody wants to know.
+    /// The undo state, while changes are recorded.
     before: Option<Box<Before>>,
-    /// What it was at a moment of which not all was shown yet.
+    /// The state at a cut that was not completely shown yet.
     cut: Option<Box<Cut>>,
-    /// Whether the stream came with another length than that of its entries.
+    /// True if the stream was restored with another length than the number of its entries.
     has_claimed_length: bool,
 }
 
@@ -243,29 +244,30 @@ impl Clone for Stream {
 }
 
 impl Stream {
-    /// What it knows of itself.
+    /// Returns the metadata.
     pub fn facts(&self) -> Facts {
         self.facts
     }
 
-    /// Whether it came with another length than that of its entries.
+    /// True if it was restored with another length than the number of its entries.
     pub fn has_claimed_length(&self) -> bool {
         self.has_claimed_length
     }
 
-    /// For RESTORE: it claims to have another length than it has.
+    /// For RESTORE: notes that the claimed length differs from the number of entries.
     pub fn note_claimed_length(&mut self) {
         self.has_claimed_length = true;
     }
 
-    /// For XSETID and RESTORE. What does not agree with the entries breaks the invariants; the caller checks.
+    /// Sets the metadata, for XSETID and RESTORE. Values that contradict the entries break the invariants; the
+    /// caller checks.
     pub fn set_facts(&mut self, facts: Facts) {
         self.facts = facts;
     }
 
     // Adding and deleting ------------------------------------------------------------------------------
 
-    /// Adds an entry, whose ID is greater than the last one's. `part` reads its names and values in turn.
+    /// Adds an entry, whose ID is greater than the last one's. `part` returns its names and values in turn.
     pub fn append<'p>(
         &mut self,
         id: StreamId,
@@ -314,7 +316,7 @@ impl Stream {
         }
     }
 
-    /// Deletes an entry; says whether it was there. The groups are not told.
+    /// Deletes an entry. Returns whether it existed. The groups are not notified.
     pub fn delete(&mut self, id: StreamId) -> bool {
         let Some((&master, node)) = self.nodes.range_mut(..=id).next_back() else {
             return false;
@@ -352,31 +354,31 @@ impl Stream {
 
     // Reading ------------------------------------------------------------------------------------------
 
-    /// Whether an entry is there.
+    /// True if an entry exists.
     pub fn contains(&self, id: StreamId) -> bool {
         self.range(id, id).next().is_some()
     }
 
-    /// All entries, ascending.
+    /// Returns all entries, ascending.
     pub fn all(&self) -> Range<'_> {
         self.range(StreamId::MIN, StreamId::MAX)
     }
 
-    /// The entries with IDs in a range, ascending.
+    /// Returns the entries with IDs in a range, ascending.
     pub fn range(&self, start: StreamId, end: StreamId) -> Range<'_> {
         let before = self.nodes.range(..=start).next_back();
         let from = before.map_or(start, |(master, _)| *master);
         Range::new(&self.nodes, from, start, end, false)
     }
 
-    /// The entries with IDs in a range, descending.
+    /// Returns the entries with IDs in a range, descending.
     pub fn range_reverse(&self, start: StreamId, end: StreamId) -> Range<'_> {
         let before = self.nodes.range(..=start).next_back();
         let from = before.map_or(start, |(master, _)| *master);
         Range::new(&self.nodes, from, start, end, true)
     }
 
-    /// The last entry that is there.
+    /// Returns the ID of the last existing entry.
     pub fn last_entry_id(&self) -> Option<StreamId> {
         let mut entries = self.range_reverse(StreamId::MIN, StreamId::MAX);
         entries.next().map(|item| item.id)
@@ -384,13 +386,13 @@ impl Stream {
 
     // Nodes --------------------------------------------------------------------------------------------
 
-    /// The nodes with their first IDs, for DUMP.
+    /// Returns the nodes with their first IDs, for DUMP.
     pub fn nodes(&self) -> impl ExactSizeIterator<Item = (StreamId, &Node)> {
         self.nodes.iter().map(|(master, node)| (*master, node))
     }
 
-    /// Adds a node behind all others, for RESTORE; refuses one that is not behind them. The facts are not touched:
-    /// see [`Stream::set_facts`] and [`Stream::counted_facts`].
+    /// Adds a node behind all others, for RESTORE. Returns false if it does not belong behind them. The metadata is
+    /// not changed: see [`Stream::set_facts`] and [`Stream::counted_facts`].
     pub fn push_node(&mut self, master: StreamId, node: Node) -> bool {
         let is_behind = self.last_written_id().is_none_or(|last| last < master);
         if is_behind {
@@ -399,14 +401,14 @@ impl Stream {
         is_behind
     }
 
-    /// The last entry in the nodes, be it deleted or not.
+    /// Returns the last entry in the nodes, whether or not it is deleted.
     pub fn last_written_id(&self) -> Option<StreamId> {
         let (master, node) = self.nodes.last_key_value()?;
         let last = node.items(*master, true).next();
         Some(last.map_or(*master, |item| item.id))
     }
 
-    /// Length, first and last ID as the nodes have them, for RESTORE of older forms; the rest as it was set.
+    /// Returns the metadata with length, first and last ID taken from the nodes, for RESTORE of older forms.
     pub fn counted_facts(&self) -> Facts {
         Facts {
             length: self.nodes.values().map(|node| node.counts().0).sum(),
@@ -416,12 +418,13 @@ impl Stream {
         }
     }
 
-    /// How many nodes there are.
+    /// Returns the number of nodes.
     pub fn node_count(&self) -> usize {
         self.nodes.len()
     }
 
-    /// How many nodes Redis's tree of them would have. Beyond some thousand nodes it is estimated from the first.
+    /// Returns the number of nodes that Redis's tree would have. Beyond some thousand nodes it is extrapolated from
+    /// the first.
     pub fn tree_node_count(&self) -> u64 {
         const EXACT_MAX: usize = 8192;
         let counted = self.nodes.len().min(EXACT_MAX);
@@ -462,7 +465,7 @@ impl<'a> Range<'a> {
         end: StreamId,
         is_reverse: bool,
     ) -> Range<'a> {
-        // An empty range of the map: its bounds must not cross.
+        // An empty range of the map, as its bounds must not cross.
         let nodes = if start <= end {
             nodes.range(from..=end)
         } else {
@@ -515,13 +518,13 @@ impl<'a> Iterator for Range<'a> {
 /// Type and encoding of every stream.
 pub const KIND: Kind = Kind::new(DataType::Stream, Encoding::Stream);
 
-/// An entry of the keyspace that holds a stream, without a deadline.
+/// Creates an entry of the keyspace that holds a stream, without a deadline.
 pub fn stream_entry(key: &[u8], stream: Stream) -> Entry<Object> {
     let body = Collection::Stream(Box::new(stream));
     Entry::object(KIND.0, key, Object::boxed(body), None)
 }
 
-/// The stream in an entry of the keyspace.
+/// Returns the stream in an entry of the keyspace.
 pub fn stream_of(entry: EntryRef<'_, Object>) -> Option<&Stream> {
     match entry.value() {
         Value::Object(object) => match &object.body {
@@ -532,7 +535,7 @@ pub fn stream_of(entry: EntryRef<'_, Object>) -> Option<&Stream> {
     }
 }
 
-/// The stream in an entry of the keyspace, for changing it.
+/// Returns the stream in an entry of the keyspace, for changing it.
 pub fn stream_of_mut(entry: &mut Entry<Object>) -> Option<&mut Stream> {
     match &mut entry.object_mut()?.body {
         Collection::Stream(stream) => Some(stream),

@@ -1,5 +1,5 @@
-//! One node of a stream: up to some hundred entries packed into one buffer, as Redis packs them, so that DUMP copies
-//! a node as it is.
+//! One node of a stream: up to some hundred entries packed into one buffer in the format of Redis, so that DUMP
+//! copies a node as it is.
 //!
 //! ```text
 //! live | deleted | fields | name … | 0 |  entry | entry | …              the first line: the master
@@ -7,11 +7,12 @@
 //! flags | ms | seq | fields | name | value | … | count                   an entry with names of its own
 //! ```
 //!
-//! `ms` and `seq` are distances from the node's ID, which is its first entry's. `count` says of how many elements the
-//! entry consists before it, so that one can walk backwards; the zero behind the master ends such a walk. A deleted
-//! entry stays, with a flag, until its node goes. It knows neither the other nodes nor consumer groups.
+//! `ms` and `seq` are distances from the node's ID, which is its first entry's. `count` is the number of the
+//! entry's elements in front of it, for walking backwards; the zero behind the master ends such a walk. A deleted
+//! entry stays, with a flag, until its node is removed. A node is independent of other nodes and of consumer
+//! groups.
 //!
-//! A node from outside is taken only after [`Node::check`]; all the same, nothing here panics over a wrong one.
+//! A node from outside is accepted only after [`Node::check`]; all the same, nothing here panics on an invalid one.
 
 use super::id::StreamId;
 use basalt_core::structures::listpack::{At, EMPTY, Element, Listpack, ListpackMut};
@@ -21,18 +22,18 @@ const DELETED: i64 = 1;
 /// The entry has the master's names.
 const SAME_FIELDS: i64 = 2;
 
-/// See the module.
+/// A packed node, see the module.
 #[derive(Clone)]
 pub struct Node {
     bytes: Vec<u8>,
 }
 
-/// What stands before the entries of a node.
+/// The parsed head of a node, in front of its entries.
 #[derive(Clone, Copy)]
 struct Head {
     live: i64,
     deleted: i64,
-    /// How many names the master has, and where they begin.
+    /// The number of the master's names, and their position.
     field_count: usize,
     names: At,
     first: Option<At>,
@@ -47,24 +48,24 @@ pub struct Item<'a> {
     flags_at: At,
     flags: i64,
     field_count: usize,
-    /// Where the first name stands, if it is the master's.
+    /// The position of the first name, if the names are the master's.
     names: Option<At>,
-    /// Where the first value stands, or the first name of its own.
+    /// The position of the first value, or of the first name of its own.
     body: At,
 }
 
 impl<'a> Item<'a> {
-    /// How many fields it has.
+    /// Returns the number of fields.
     pub fn field_count(&self) -> usize {
         self.field_count
     }
 
-    /// Whether it is only still there because its node is.
+    /// True if it is deleted and remains only until its node is removed.
     pub(super) fn is_deleted(&self) -> bool {
         self.flags & DELETED != 0
     }
 
-    /// Names and values.
+    /// Returns names and values.
     pub fn fields(&self) -> Fields<'a> {
         Fields {
             pack: self.pack,
@@ -74,7 +75,7 @@ impl<'a> Item<'a> {
         }
     }
 
-    /// What [`Node::delete`] needs.
+    /// Returns the argument of [`Node::delete`].
     pub(super) fn mark(&self) -> Mark {
         Mark {
             flags_at: self.flags_at,
@@ -82,7 +83,7 @@ impl<'a> Item<'a> {
         }
     }
 
-    /// Where its `count` stands.
+    /// Returns the position of its `count`.
     fn count_at(&self) -> Option<At> {
         let elements = match self.names {
             Some(_) => self.field_count,
@@ -96,7 +97,7 @@ impl<'a> Item<'a> {
     }
 }
 
-/// Where an entry's flags stand, and what they are.
+/// The position and the value of an entry's flags.
 #[derive(Clone, Copy)]
 pub(super) struct Mark {
     flags_at: At,
@@ -133,13 +134,13 @@ impl<'a> Iterator for Fields<'a> {
     }
 }
 
-/// The entries of a node in one direction, deleted ones too.
+/// The entries of a node in one direction, including deleted ones.
 #[derive(Clone)]
 pub(super) struct Items<'a> {
     pack: Listpack<'a>,
     master: StreamId,
     head: Option<Head>,
-    /// Forwards the next entry's flags, backwards the `count` behind it.
+    /// Forwards the position of the next entry's flags, backwards that of the `count` behind it.
     at: Option<At>,
     is_reverse: bool,
 }
@@ -200,8 +201,8 @@ fn integer(pack: Listpack<'_>, at: At) -> Option<i64> {
 }
 
 impl Node {
-    /// A node without entries, whose master has the names of the entry that comes next. `part` reads the names and
-    /// values of that entry: even ones are names.
+    /// Creates a node without entries, whose master has the names of the first entry to come. `part` returns the
+    /// names and values of that entry: even indexes are names.
     pub(super) fn new<'p>(field_count: usize, part: &impl Fn(usize) -> &'p [u8]) -> Node {
         let mut node = Node {
             bytes: EMPTY.to_vec(),
@@ -213,19 +214,19 @@ impl Node {
         node
     }
 
-    /// Moves into fresh memory of the same size.
+    /// Moves into newly allocated memory of the same size.
     pub(super) fn relocate(&mut self) {
         let mut fresh = Vec::with_capacity(self.bytes.capacity());
         fresh.extend_from_slice(&self.bytes);
         self.bytes = fresh;
     }
 
-    /// The packed bytes, as DUMP writes them.
+    /// Returns the packed bytes, as DUMP writes them.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Takes over packed bytes that came from outside, if they are a node whose first ID is `master`.
+    /// Creates a node from packed bytes that came from outside, if they are a node whose first ID is `master`.
     pub fn check(bytes: Vec<u8>, master: StreamId) -> Option<Node> {
         Listpack::check(&bytes)?;
         let node = Node { bytes };
@@ -280,7 +281,7 @@ impl Node {
         })
     }
 
-    /// Entries that are live, and those that are deleted.
+    /// Returns the numbers of live and of deleted entries.
     pub(super) fn counts(&self) -> (u64, u64) {
         let pack = self.pack();
         let number = |at: Option<At>| {
@@ -295,13 +296,13 @@ impl Node {
         )
     }
 
-    /// The entries that are not deleted.
+    /// Returns the entries that are not deleted.
     pub fn entries(&self, master: StreamId) -> impl Iterator<Item = Item<'_>> {
         let items = self.items(master, false);
         items.filter(|item| !item.is_deleted())
     }
 
-    /// The entries, deleted ones too.
+    /// Returns the entries, including deleted ones.
     pub(super) fn items(&self, master: StreamId, is_reverse: bool) -> Items<'_> {
         let (pack, head) = (self.pack(), self.head());
         let at = match (head, is_reverse) {
@@ -318,7 +319,7 @@ impl Node {
         }
     }
 
-    /// Adds an entry behind all others. `part` reads its names and values.
+    /// Adds an entry behind all others. `part` returns its names and values.
     pub(super) fn append<'p>(
         &mut self,
         master: StreamId,
@@ -344,7 +345,7 @@ impl Node {
         self.add_to_counts(1, 0);
     }
 
-    /// Whether these are the master's names.
+    /// True if these are the master's names.
     fn has_names<'p>(&self, field_count: usize, part: &impl Fn(usize) -> &'p [u8]) -> bool {
         let pack = self.pack();
         let Some(head) = self.head() else {
@@ -362,10 +363,10 @@ impl Node {
         })
     }
 
-    /// Marks entries as deleted that are live, given in the order in which they stand.
+    /// Marks live entries as deleted, given in the order of their positions.
     pub(super) fn delete(&mut self, marks: &[Mark]) {
         let mut pack = ListpackMut::new(&mut self.bytes);
-        // From the last to the first: places behind a change would no longer be good.
+        // From the last to the first: a change invalidates the positions behind it.
         for mark in marks.iter().rev() {
             pack.replace_element(mark.flags_at, Element::Integer(mark.flags | DELETED));
         }
@@ -389,7 +390,7 @@ impl Node {
         }
     }
 
-    /// Gives back what it does not use: nothing will be added any more.
+    /// Frees unused capacity, as nothing will be added any more.
     pub(super) fn close(&mut self) {
         self.bytes.shrink_to_fit();
     }
@@ -533,7 +534,7 @@ mod tests {
             .expect("not empty")
     }
 
-    /// Whatever the bytes say, reading ends.
+    /// Reading ends, whatever the bytes are.
     #[test]
     fn any_bytes_can_be_read() {
         let good = sample();

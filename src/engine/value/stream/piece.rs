@@ -1,4 +1,4 @@
-//! The pieces in which a stream is shown and saved.
+//! The pieces in which a stream is delivered and saved.
 
 use super::Facts;
 use super::consumer::{Consumer, Pending};
@@ -6,63 +6,63 @@ use super::id::StreamId;
 use super::node::Node;
 use super::producers::{Producer, ProducerFacts};
 
-/// A piece of a stream, in the order in which they are shown: nodes; facts; for each group its head, what is pending,
-/// the count of its consumers; for each of these its head and what it owns; what the group was given back; of a stream
-/// that knows producers what they have in common, each of them, and the end of them.
+/// A piece of a stream, in order of delivery: nodes; metadata; for each group its head, its pending entries, the
+/// number of its consumers; for each of these its head and the entries that it owns; the entries returned to the
+/// group; if the stream tracks producers, their common facts, each of them, and an end marker.
 #[derive(Clone, Copy)]
 pub enum StreamPiece<'a> {
     /// A node with its first ID.
     Node(StreamId, &'a Node),
-    /// What the stream knew of itself, and how many groups follow.
+    /// The metadata of the stream, and the number of groups that follow.
     Facts(Facts, usize),
     /// A group.
     Group(&'a GroupHead),
     /// An entry pending in the group.
     Pending(StreamId, Pending),
-    /// As many consumers of the group follow.
+    /// The number of the group's consumers that follow.
     Consumers(usize),
-    /// A consumer of a group, which is named first.
+    /// A consumer, with its group first.
     Consumer(&'a GroupHead, &'a ConsumerHead),
-    /// An entry that the consumer owns, or that the group was given back.
+    /// An entry that the consumer owns, or that was returned to the group.
     Owned(StreamId),
-    /// As many entries follow that the group was given back, in the order in which it was.
+    /// The number of following entries that were returned to the group, in the order of their return.
     Returned(usize),
-    /// What is known of producers together, and how many of them follow.
+    /// The facts common to all producers, and the number of producers that follow.
     Producers(ProducerFacts, usize),
     /// A producer with its name.
     Producer(&'a [u8], &'a Producer),
-    /// All producers were shown.
+    /// The end of the producers.
     ProducersEnd(ProducerFacts),
 }
 
-/// What a group says of itself.
+/// The metadata of a group.
 #[derive(Debug)]
 pub struct GroupHead {
     /// Name of the group.
     pub name: Box<[u8]>,
-    /// The last entry delivered.
+    /// The last delivered entry.
     pub last_id: StreamId,
-    /// Entries read.
+    /// Number of entries read.
     pub entries_read: i64,
-    /// Entries pending.
+    /// Number of pending entries.
     pub pending_count: usize,
 }
 
-/// What a consumer says of itself.
+/// The metadata of a consumer.
 #[derive(Debug)]
 pub struct ConsumerHead {
     /// Name of the consumer.
     pub name: Box<[u8]>,
-    /// When it last asked for anything.
+    /// Time of its last request.
     pub seen_ms: i64,
-    /// When it last got anything.
+    /// Time of its last successful delivery.
     pub active_ms: i64,
-    /// Entries that it owns.
+    /// Number of entries that it owns.
     pub pending_count: usize,
 }
 
 impl ConsumerHead {
-    /// Of a consumer.
+    /// Returns the metadata of a consumer.
     pub fn of(consumer: &Consumer) -> ConsumerHead {
         ConsumerHead {
             name: consumer.name.clone(),
@@ -73,5 +73,5 @@ impl ConsumerHead {
     }
 }
 
-/// What pieces are shown to.
+/// A callback that receives pieces.
 pub type ShowPiece<'f> = dyn for<'a> FnMut(StreamPiece<'a>) + 'f;

@@ -1,33 +1,33 @@
-//! What a stream remembers of its producers: which entries they added under which ids of their own, so that what is
-//! sent twice is added once.
+//! Deduplication of producers: the stream remembers which entries were added under which ids of their producers, so
+//! that an entry sent twice is added once.
 //!
-//! An id is remembered for some seconds, counted from the time in the entry's ID, and only the newest ids of a producer
-//! are. One that is too old is not found any more. The memory of such ids is freed when a producer adds an entry: its
-//! own go, and those of the next producers in turn. A stream to which none adds any more keeps them.
+//! An id is remembered for some seconds, counted from the time in the entry's ID, and only the newest ids of a
+//! producer are. An older id is not found any more. The memory of expired ids is freed when a producer adds an
+//! entry: its own go, and those of the next producers in turn. A stream without additions keeps them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::id::StreamId;
 use basalt_core::base::hash;
 
-/// How long ids are remembered, and how many.
+/// The time for which ids are remembered, and their maximum number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
     /// Seconds since the entry was added.
     pub seconds: u64,
-    /// Ids of each producer at most.
+    /// Maximum number of ids per producer.
     pub each_max: u64,
 }
 
 impl Rules {
-    /// What Redis has where nothing was configured.
+    /// The default of Redis.
     pub const USUAL: Rules = Rules {
         seconds: 100,
         each_max: 100,
     };
-    /// Seconds that can be asked for.
+    /// Valid range of `seconds`.
     pub const SECONDS: std::ops::RangeInclusive<u64> = 1..=86_400;
-    /// Ids of each producer that can be asked for.
+    /// Valid range of `each_max`.
     pub const EACH_MAX: std::ops::RangeInclusive<u64> = 1..=10_000;
 
     pub(super) fn are_over(self, entry: StreamId, now_ms: u64) -> bool {
@@ -35,19 +35,19 @@ impl Rules {
     }
 }
 
-/// What a stream knows of all its producers together.
+/// Facts common to all producers of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProducerFacts {
-    /// How long ids are remembered, and how many.
+    /// The time for which ids are remembered, and their maximum number.
     pub rules: Rules,
-    /// Ids ever added.
+    /// Number of ids ever added.
     pub added: u64,
-    /// Entries that were not added, as their ids were remembered.
+    /// Number of entries that were not added, as their ids were remembered.
     pub duplicates: u64,
 }
 
 impl ProducerFacts {
-    /// Nothing so far, under some rules.
+    /// Returns initial facts under some rules.
     pub fn under(rules: Rules) -> ProducerFacts {
         ProducerFacts {
             rules,
@@ -57,12 +57,12 @@ impl ProducerFacts {
     }
 }
 
-/// See the module.
+/// The producers of a stream, see the module.
 #[derive(Clone, Debug)]
 pub struct Producers {
     pub(super) facts: ProducerFacts,
     pub(super) by_name: BTreeMap<Box<[u8]>, Producer>,
-    /// The producer that was looked at last for what is over.
+    /// The producer last examined for expired ids.
     swept: Box<[u8]>,
 }
 
@@ -70,29 +70,29 @@ pub struct Producers {
 #[derive(Clone, Debug, Default)]
 pub struct Producer {
     ids: VecDeque<(Box<[u8]>, StreamId)>,
-    /// The number of the first; they are numbered as they come.
+    /// The sequence number of the first id; ids are numbered in order of addition.
     first: u64,
     /// The hash of each id with its number.
     numbers: BTreeSet<(u64, u64)>,
 }
 
 impl Producer {
-    /// How many ids are remembered.
+    /// Returns the number of remembered ids.
     pub fn len(&self) -> usize {
         self.ids.len()
     }
 
-    /// Whether none is.
+    /// True if no id is remembered.
     pub fn is_empty(&self) -> bool {
         self.ids.is_empty()
     }
 
-    /// The ids with their entries, the oldest first.
+    /// Returns the ids with their entries, the oldest first.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&[u8], StreamId)> {
         self.ids.iter().map(|(id, entry)| (&**id, *entry))
     }
 
-    /// Bytes of the ids, roughly.
+    /// Returns the approximate bytes of the ids.
     pub(super) fn bytes(&self) -> usize {
         const BESIDE_ID: usize = size_of::<(Box<[u8]>, StreamId)>() + size_of::<(u64, u64)>();
         self.ids.iter().map(|(id, _)| id.len() + BESIDE_ID).sum()
@@ -134,19 +134,19 @@ impl Producer {
     }
 }
 
-/// A change of what is remembered, as it is undone.
+/// A change of the remembered ids, for undo.
 #[derive(Debug)]
 pub(super) enum Step {
-    /// The producer's newest id came.
+    /// The producer's newest id was added.
     Added(Box<[u8]>),
-    /// The producer's oldest id went.
+    /// The producer's oldest id was dropped.
     Dropped(Box<[u8]>, Box<[u8]>, StreamId),
-    /// All went.
+    /// All ids were dropped.
     Cleared(BTreeMap<Box<[u8]>, Producer>),
 }
 
 impl Step {
-    /// Bytes beside the step itself, roughly.
+    /// Returns the approximate bytes beside the step itself.
     pub(super) fn bytes(&self) -> usize {
         match self {
             Step::Added(name) => name.len(),
@@ -156,16 +156,16 @@ impl Step {
     }
 }
 
-/// Who learns of changes.
+/// A receiver of changes.
 pub(super) trait Watch {
-    /// The producer is about to change, or to come.
+    /// Called before a producer changes, or is added.
     fn changes(&mut self, name: &[u8], producer: Option<&Producer>);
-    /// A change was made.
+    /// Called after a change.
     fn step(&mut self, step: impl FnOnce() -> Step);
 }
 
 impl Producer {
-    /// Drops what is over, and its oldest ids until it has at most so many.
+    /// Drops expired ids, and the oldest ones until at most `count_max` are left.
     pub(super) fn drop_old(
         &mut self,
         name: &[u8],
@@ -181,7 +181,7 @@ impl Producer {
         }
     }
 
-    /// Drops its oldest id.
+    /// Drops the oldest id.
     pub(super) fn drop_oldest(&mut self, name: &[u8], watch: &mut impl Watch) {
         if let Some((id, entry)) = self.pop_oldest() {
             watch.step(|| Step::Dropped(name.into(), id.clone(), entry));
@@ -198,17 +198,17 @@ impl Producers {
         }
     }
 
-    /// What it knows of all of them together.
+    /// Returns the facts common to all producers.
     pub fn facts(&self) -> ProducerFacts {
         self.facts
     }
 
-    /// The producers with their names, in the order of the names.
+    /// Returns the producers with their names, in the order of the names.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&[u8], &Producer)> {
         self.by_name.iter().map(|(name, one)| (&**name, one))
     }
 
-    /// How many producers and how many ids are remembered at a moment.
+    /// Returns how many producers and how many ids are remembered at a time.
     pub fn counts(&self, now_ms: u64) -> (usize, usize) {
         let live = self.by_name.values().map(|producer| {
             let is_live =
@@ -219,9 +219,9 @@ impl Producers {
             .fold((0, 0), |(names, ids), count| (names + 1, ids + count))
     }
 
-    /// Drops what is over of the next producers in turn.
+    /// Drops expired ids of the next producers in turn.
     pub(super) fn sweep(&mut self, watch: &mut impl Watch, now_ms: u64) {
-        /// More than come, so that in the end all are looked at.
+        /// More than are added, so that all are examined in the end.
         const PRODUCERS_EACH: usize = 2;
         use std::ops::Bound::{Excluded, Unbounded};
         for _ in 0..PRODUCERS_EACH {
@@ -245,7 +245,7 @@ impl Producers {
         }
     }
 
-    /// Undoes a change that was the last.
+    /// Undoes the last change.
     pub(super) fn undo(&mut self, step: &Step) {
         match step {
             Step::Added(name) => {

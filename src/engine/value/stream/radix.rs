@@ -1,14 +1,14 @@
-//! How many nodes Redis's radix tree would have over the same keys: XINFO STREAM shows it, and clients read it as a
-//! measure of memory. There is no such tree here.
+//! The number of nodes that Redis's radix tree would have over the same keys: XINFO STREAM reports it, and clients
+//! use it as a measure of memory. There is no such tree here.
 //!
-//! In that tree the keys are 16 bytes, big end first. Every branching is a node, so is every key's end, and so is each
+//! In that tree the keys are 16 bytes, big-endian. Every branching is a node, so is every key's end, and so is each
 //! stretch of bytes without a branching between two of them.
 
 use super::id::StreamId;
 
 const KEY_BYTES: usize = 16;
 
-/// Nodes of the tree over keys in ascending order.
+/// Returns the number of nodes of the tree over keys in ascending order.
 pub(super) fn node_count(keys: impl Iterator<Item = StreamId>) -> u64 {
     let mut nodes = 0;
     // Depths of the branchings above the last key, the deepest last.
@@ -43,7 +43,7 @@ pub(super) fn node_count(keys: impl Iterator<Item = StreamId>) -> u64 {
     nodes + 1 + u64::from(depth > 0)
 }
 
-/// A node at `depth` under a branching at `above`, with the stretch between them.
+/// Counts a node at `depth` under a branching at `above`, with the stretch between them.
 fn node_below(depth: usize, above: usize) -> u64 {
     1 + u64::from(depth > above + 1)
 }

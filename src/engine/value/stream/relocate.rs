@@ -1,8 +1,9 @@
-//! Moving what a stream consists of out of sparse slabs of the allocator: its nodes, and what its groups have pending.
+//! Moves a stream's allocations out of sparse slabs of the allocator: its nodes, and the pending entries of its
+//! groups.
 //!
-//! Trees do not say where their own nodes lie, nor can these be moved one by one. But the address of a key is one
-//! inside the node that holds it, and the allocator knows the slab around any address. Where many keys of a stretch lie
-//! in sparse slabs, the stretch is taken out and put back, which makes its nodes anew.
+//! Trees do not reveal the addresses of their own nodes, nor can these be moved one by one. But the address of a
+//! key is inside the node that holds it, and the allocator knows the slab around any address. Where many keys of a
+//! stretch lie in sparse slabs, the stretch is taken out and put back, which allocates its nodes anew.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,13 +13,14 @@ use super::id::StreamId;
 use crate::value::body::Standing;
 use basalt_core::alloc::slabs::Mover;
 
-/// Keys of a tree that lie in one of its nodes, roughly.
+/// Approximate number of keys in one node of a tree.
 const KEYS_PER_NODE: usize = 6;
 
-/// A stretch is made anew when one in so many of its keys lies in a sparse slab.
+/// A stretch is rebuilt when at least this fraction of its keys lies in sparse slabs.
 const SPARSE_PART: usize = 3;
 
-/// Part 0 of a [`Standing`] is the stream's own tree. Behind it comes each group's, followed by those of its consumers.
+/// Part 0 of a [`Standing`] is the stream's own tree. Behind it comes each group's, followed by those of its
+/// consumers.
 const FIRST_GROUP: u64 = 1;
 
 fn number(id: StreamId) -> u128 {
@@ -29,7 +31,7 @@ fn id(number: u128) -> StreamId {
     StreamId::new((number >> 64) as u64, number as u64)
 }
 
-/// Keys of a tree that stand together, where the next one stands, and whether they should be put anew.
+/// Adjacent keys of a tree, the key behind them, and whether the stretch should be rebuilt.
 struct Stretch {
     keys: Vec<StreamId>,
     next: Option<u128>,
@@ -102,7 +104,7 @@ fn relocate_set(
 }
 
 impl Stream {
-    /// See [`Body::relocate_some`](crate::value::Body::relocate_some).
+    /// Moves some allocations, see [`Body::relocate_some`](crate::value::Body::relocate_some).
     pub(super) fn relocate_some(
         &mut self,
         from: Standing,
@@ -133,7 +135,7 @@ impl Stream {
         }
     }
 
-    /// The memory of the nodes, not the tree that they are found by.
+    /// Moves the memory of the nodes, not of the tree that holds them.
     fn relocate_nodes(&mut self, from: u128, budget: usize, mover: &mut Mover) {
         mover.begin();
         for (_, node) in self.nodes.range(id(from)..).take(budget) {
@@ -148,7 +150,7 @@ impl Stream {
         }
     }
 
-    /// The group, or its consumer, that a part is.
+    /// Returns the group, or its consumer, that a part refers to.
     fn part_mut(&mut self, part: u64) -> Option<(&mut Group, Option<usize>)> {
         let mut left = usize::try_from(part).ok()?;
         for group in self.groups.by_name.values_mut() {

@@ -1,4 +1,4 @@
-//! How a stream comes to remember what its producers added, while what it was has to be known.
+//! Updates of a stream's producer records, including the upkeep of undo state and cuts.
 
 use super::Stream;
 use super::before::Before;
@@ -6,7 +6,7 @@ use super::cut::Cut;
 use super::id::StreamId;
 use super::producers::{Producer, ProducerFacts, Producers, Rules, Step, Watch};
 
-/// What is kept of how the stream was.
+/// The parts that must be notified of changes.
 struct Watching<'a> {
     before: Option<&'a mut Box<Before>>,
     cut: Option<&'a mut Box<Cut>>,
@@ -27,12 +27,12 @@ impl Watch for Watching<'_> {
 }
 
 impl Stream {
-    /// What it remembers of its producers, if any has ever named itself or rules were set.
+    /// Returns its producer records, if any producer ever identified itself or rules were set.
     pub fn producers(&self) -> Option<&Producers> {
         self.producers.as_deref()
     }
 
-    /// The entry that a producer added under an id, if that is remembered.
+    /// Returns the entry that a producer added under an id, if that is remembered.
     pub fn added_before(&self, producer: &[u8], id: &[u8], now_ms: u64) -> Option<StreamId> {
         let producers = self.producers.as_deref()?;
         let found = producers.by_name.get(producer)?.find(id);
@@ -46,8 +46,8 @@ impl Stream {
         }
     }
 
-    /// Remembers that a producer added an entry under an id that is not remembered; `usual` are the rules of a stream
-    /// that has none yet.
+    /// Records that a producer added an entry under an id that is not remembered; `usual` are the rules for a
+    /// stream that has none yet.
     pub fn remember(
         &mut self,
         producer: &[u8],
@@ -65,7 +65,7 @@ impl Stream {
         };
         let beside_max = usize::try_from(rules.each_max.saturating_sub(1)).unwrap_or(usize::MAX);
         one.drop_old(producer, rules, beside_max, now_ms, &mut watching);
-        // One that is over but not the oldest, as records may come in any order.
+        // An expired one that is not the oldest, as records may come in any order.
         while one.find(id).is_some() {
             one.drop_oldest(producer, &mut watching);
         }
@@ -75,7 +75,7 @@ impl Stream {
         producers.sweep(&mut watching, now_ms);
     }
 
-    /// What it remembers of its producers, to be changed, and what has to know how that was.
+    /// Returns the producer records for changing them, and the parts to notify.
     fn watched_producers(&mut self, usual: Rules) -> (&mut Producers, Watching<'_>) {
         let producers = self
             .producers
@@ -87,7 +87,7 @@ impl Stream {
         (producers, watching)
     }
 
-    /// Sets the rules; if they are others than before, nothing is remembered any more. Says whether they are.
+    /// Sets the rules; if they differ from the current ones, all ids are dropped. Returns whether they differ.
     pub fn set_rules(&mut self, rules: Rules, usual: Rules) -> bool {
         let known = self.producers.as_deref();
         if known.map_or(usual, |producers| producers.facts.rules) == rules {
@@ -103,7 +103,7 @@ impl Stream {
         true
     }
 
-    /// For RESTORE: what it remembers of its producers together.
+    /// For RESTORE: sets the facts common to all producers.
     pub fn restore_producers(&mut self, facts: Option<ProducerFacts>) {
         match (facts, &mut self.producers) {
             (Some(facts), Some(producers)) => producers.facts = facts,
@@ -116,7 +116,7 @@ impl Stream {
         }
     }
 
-    /// For RESTORE: an id of a producer, behind its older ones; refuses one that it knows already.
+    /// For RESTORE: adds an id of a producer, behind its older ones. Returns false if it is known already.
     pub fn restore_id(&mut self, producer: &[u8], id: &[u8], entry: StreamId) -> bool {
         let Some(producers) = &mut self.producers else {
             return false;

@@ -1,4 +1,4 @@
-//! The stream against a plain model: a map of what is there, and counting.
+//! The stream compared with a plain model: a map of the existing entries, and counts.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ type Fields = Vec<(Vec<u8>, Vec<u8>)>;
 type Model = BTreeMap<StreamId, Fields>;
 
 impl Stream {
-    /// What the module promises.
+    /// Checks the invariants of the module.
     fn check_invariants(&self) {
         let mut last = None;
         let (mut live, mut first) = (0, None);
@@ -105,7 +105,7 @@ fn draw_bound(random: &mut Random, model: &Model) -> StreamId {
     }
 }
 
-/// Every way to read agrees with the model.
+/// Checks that every way to read agrees with the model.
 fn compare(stream: &Stream, model: &Model, random: &mut Random) {
     stream.check_invariants();
     assert_eq!(stream.facts().length, model.len() as u64);
@@ -147,7 +147,7 @@ fn a_stream_is_a_map_of_what_was_added_and_not_deleted() {
                         2 => id(top.ms + 1 + (random.next_u64() >> 24), u64::MAX - 9),
                         _ => id(top.ms + 1, 0),
                     };
-                    // Sequences never run out here.
+                    // Sequence numbers never run out here.
                     if top.seq > u64::MAX - 5 {
                         top = id(top.ms + 1, 0);
                     }
@@ -227,7 +227,7 @@ fn trim_roughly(stream: &mut Stream, model: &mut Model, random: &mut Random) {
     }
 }
 
-/// What DUMP writes makes the same stream again.
+/// Checks that DUMP's output recreates the same stream.
 fn rebuild(stream: &Stream, model: &Model, random: &mut Random) {
     let mut again = Stream::default();
     for (master, node) in stream.nodes() {
@@ -275,7 +275,7 @@ fn pending_entries_have_one_owner() {
         let mut random = Random::new(seed);
         let mut group = Group::new(StreamId::MIN, UNKNOWN_READ);
         let mut model: BTreeMap<StreamId, (u8, i64)> = BTreeMap::new();
-        // What no consumer owns, in the order of giving back.
+        // Entries that no consumer owns, in the order of their return.
         let mut returned: Vec<StreamId> = Vec::new();
         for now_ms in 0..400 {
             let one = id(random.below(30), 0);
@@ -455,7 +455,7 @@ fn what_is_undone_leaves_nodes_facts_and_groups_as_they_were() {
     }
 }
 
-/// Some changes of entries and groups.
+/// Makes some changes of entries and groups.
 fn change(stream: &mut Stream, random: &mut Random, top: &mut u64, limits: NodeLimits, count: u64) {
     for _ in 0..count {
         let any = id(random.below(*top + 2), 0);
@@ -506,7 +506,7 @@ fn change(stream: &mut Stream, random: &mut Random, top: &mut u64, limits: NodeL
     }
 }
 
-/// Some change of what is remembered of producers, under rules by which ids come and go fast.
+/// Changes the producer records, under rules by which ids are added and dropped fast.
 fn change_producers(stream: &mut Stream, random: &mut Random, entry: StreamId) {
     let usual = Rules {
         seconds: 20,
@@ -550,11 +550,11 @@ fn ids_of_producers_are_remembered_for_their_time_and_no_more_than_asked_for() {
     assert_eq!(found(&stream, b"one", 11_000), None);
     assert_eq!(found(&stream, b"two", 11_000), Some(id(2_000, 0)));
     assert_eq!(stream.added_before(b"q", b"two", 0), None);
-    // The oldest of two makes room for a third.
+    // The oldest of two is dropped for a third.
     stream.remember(b"p", b"three", id(3_000, 0), usual, 3_000);
     assert_eq!(found(&stream, b"one", 3_000), None);
     assert_eq!(found(&stream, b"two", 3_000), Some(id(2_000, 0)));
-    // What others add frees what is over.
+    // Additions of other producers free expired ids.
     for number in 0..4 {
         let name = format!("q{number}");
         let now_ms = 60_000 * (number + 1);
@@ -591,7 +591,7 @@ fn a_stream_of_which_everything_moves_is_what_it_was() {
         for number in 0..40 {
             group.add_consumer(format!("consumer {number}").as_bytes(), 1);
         }
-        // A place that is free.
+        // A free slot.
         let gone = group.find_consumer(b"consumer 7").expect("added above");
         group.remove_consumer(gone);
         for number in 1..=3_000 {
@@ -638,7 +638,7 @@ fn a_stream_of_which_everything_moves_is_what_it_was() {
     }
 }
 
-/// A stream as pieces.
+/// Returns a stream as pieces.
 fn pieces(stream: &Stream) -> Vec<String> {
     let mut all = Vec::new();
     let mut show = |piece: StreamPiece<'_>| all.push(text_of(piece));
@@ -700,7 +700,7 @@ fn text_of(piece: StreamPiece<'_>) -> String {
     }
 }
 
-/// Some changes of who has read what.
+/// Changes the read state of groups.
 fn change_groups(stream: &mut Stream, random: &mut Random, top: u64, count: u64) {
     for _ in 0..count {
         let name = random.below(3).to_string();

@@ -1,13 +1,13 @@
-//! Trimming: old entries go, whole nodes at a time where that will do.
+//! Trimming: removes old entries, by whole nodes where possible.
 //!
 //! Exact trimming marks the entries of the last node that it reaches as deleted; approximate trimming stops before
-//! that node. It knows nothing of the commands that ask for it.
+//! that node. It is independent of the commands that use it.
 
 use super::id::StreamId;
 use super::node::{Mark, Node};
 use super::{Groups, Stream};
 
-/// Down to what a stream is trimmed.
+/// The bound to which a stream is trimmed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bound {
     /// At most this many entries stay.
@@ -16,33 +16,33 @@ pub enum Bound {
     Id(StreamId),
 }
 
-/// What becomes of pending entries whose entries are deleted.
+/// The treatment of pending entries whose entries are deleted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum References {
-    /// References stay pending.
+    /// They stay pending.
     #[default]
     Keep,
-    /// Entries are no longer pending in any group.
+    /// They are no longer pending in any group.
     Delete,
     /// Only entries that every group has read and acknowledged are deleted.
     Acknowledged,
 }
 
-/// How to trim.
+/// The parameters of trimming.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trimming {
-    /// Down to what.
+    /// Bound of the trimmed stream.
     pub bound: Bound,
-    /// Only whole nodes go.
+    /// True if only whole nodes are removed.
     pub is_approximate: bool,
-    /// Entries to delete at most; 0 for any number.
+    /// Maximum number of entries to delete; 0 for any number.
     pub limit: u64,
-    /// What becomes of pending entries.
+    /// Treatment of pending entries.
     pub references: References,
 }
 
 impl Stream {
-    /// Trims; says how many entries went.
+    /// Trims. Returns the number of deleted entries.
     pub fn trim(&mut self, trimming: Trimming) -> u64 {
         let mut deleted = 0;
         let mut from = StreamId::MIN;
@@ -100,14 +100,14 @@ impl Stream {
     }
 }
 
-/// The last entry of a node, deleted or not.
+/// Returns the last entry of a node, deleted or not.
 fn last_id(node: &Node, master: StreamId) -> StreamId {
     node.items(master, true)
         .next()
         .map_or(StreamId::MIN, |item| item.id)
 }
 
-/// Deletes entries of one node, at most `left` of them; says how many.
+/// Deletes entries of one node, at most `left` of them. Returns their number.
 fn trim_node(
     node: &mut Node,
     master: StreamId,

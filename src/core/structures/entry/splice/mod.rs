@@ -1,5 +1,5 @@
-//! An entry whose value is bytes, as a buffer that grows and shrinks anywhere: a small collection then
-//! lies beside its key. A change within the allocator's size class moves only what follows it.
+//! Splicing of an entry whose value is bytes, as a buffer that grows and shrinks anywhere: a small collection is
+//! then stored beside its key. A change within the allocator's size class moves only the bytes behind it.
 
 #[cfg(test)]
 mod tests;
@@ -8,7 +8,7 @@ use crate::structures::entry::{Entry, FORM, FORM_BYTES, Shape, Value};
 use crate::structures::splice::Splice;
 
 impl<O> Splice for Entry<O> {
-    /// The value; nothing if it is not bytes.
+    /// Returns the value; nothing if it is not bytes.
     #[inline]
     fn bytes(&self) -> &[u8] {
         match self.view().value() {

@@ -1,4 +1,4 @@
-//! Splicing the value of an entry against splicing a vector.
+//! Splicing the value of an entry compared with splicing a vector.
 
 use proptest::prelude::*;
 
@@ -6,7 +6,7 @@ use super::*;
 
 type Bytes = Entry<String>;
 
-/// Lengths around both borders that matter: the long length, and the size classes.
+/// Lengths around both important borders: the long length, and the size classes.
 fn piece() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         3 => prop::collection::vec(any::<u8>(), 0..12),

@@ -1,19 +1,19 @@
-//! A counted B+tree: each inner node knows how many items lie below each child, so a rank costs one
-//! descent, and so does the item at a rank.
+//! A counted B+tree: each inner node knows how many items are below each child, so a rank costs one descent, and so
+//! does the item at a rank.
 //!
 //! ```text
 //! leaf   len | 31 items                                                512 bytes for items of 16
 //! inner  len | 27 least items | 27 counts | 27 children                768 bytes
 //! ```
 //!
-//! A full node splits in the middle, but at the right edge of the tree, where it keeps nine tenths, so
-//! that ascending insertions leave full nodes behind. A node below a quarter becomes one with its
-//! neighbour, or takes half of what that has. There are no links between leaves: a walk descends anew
-//! for each leaf, which costs less than keeping links would.
+//! A full node splits in the middle, except at the right edge of the tree, where it keeps nine tenths, so that
+//! ascending insertions leave full nodes behind. A node below a quarter is merged with its neighbor, or takes half
+//! of the neighbor's contents. There are no links between leaves: a walk descends anew for each leaf, which costs
+//! less than maintaining links would.
 //!
-//! Invariants: all leaves are equally deep; no node but the root is empty; an inner root has two
-//! children or more; `heads` are the least items below the children and `counts` how many lie there, of
-//! which there are less than 2^32; what lies in a node beyond its length means nothing.
+//! Invariants: all leaves are equally deep; no node but the root is empty; an inner root has at least two children;
+//! `heads` are the least items below the children and `counts` their numbers of items, less than 2^32; the contents
+//! of a node beyond its length are meaningless.
 
 mod node;
 
@@ -23,14 +23,14 @@ use node::{Fork, Inner, LEAF_ITEMS, Leaf, Node, Root, Wanted, relocated};
 
 use super::{Direction, Item, Movers, Ordered};
 
-/// See the head of this file.
+/// A counted B+tree, see the module.
 pub struct Tree<T> {
     root: Root<T>,
     len: usize,
 }
 
 impl<T: Item> Tree<T> {
-    /// An empty tree, which takes no memory.
+    /// Creates an empty tree, which takes no memory.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -39,7 +39,7 @@ impl<T: Item> Tree<T> {
         }
     }
 
-    /// A tree of items that ascend strictly. Its nodes are as full as those that ascending insertions leave.
+    /// Creates a tree of strictly ascending items. Its nodes are as full as those left by ascending insertions.
     #[must_use]
     pub fn of_ascending(items: &[T]) -> Self {
         Self {
@@ -48,8 +48,8 @@ impl<T: Item> Tree<T> {
         }
     }
 
-    /// Fetches the leaf that the end of the items lies in which `before` is true for, so that the way there and the
-    /// leaf are at hand when they are needed.
+    /// Prefetches the leaf at the end of the items that satisfy `before`, so that the way there and the leaf are
+    /// cached when needed.
     pub fn prefetch(&self, before: impl Fn(&T) -> bool) {
         match &self.root {
             Root::Empty => {}
@@ -222,10 +222,10 @@ impl<T: Item> Ordered<T> for Tree<T> {
     }
 }
 
-/// A walk over some ranks of a tree.
+/// An iterator over some ranks of a tree.
 pub struct TreeItems<'a, T: Item> {
     tree: &'a Tree<T>,
-    /// Ranks not yet seen, some of which `leaf` holds at its front, or its end.
+    /// Ranks not yet visited, some of which `leaf` holds at its front, or its end.
     from: usize,
     to: usize,
     leaf: &'a [T],

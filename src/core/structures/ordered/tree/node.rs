@@ -1,4 +1,4 @@
-//! Leaves and inner nodes, and what both know to do.
+//! Leaves and inner nodes, and their common operations.
 
 use std::array;
 use std::cmp::Ordering;
@@ -10,7 +10,7 @@ use crate::structures::prefetch;
 pub(super) const LEAF_ITEMS: usize = 31;
 const INNER_CHILDREN: usize = 27;
 
-/// What a tree begins with.
+/// The root of a tree.
 pub(super) enum Root<T> {
     Empty,
     Leaf(Box<Leaf<T>>),
@@ -18,7 +18,7 @@ pub(super) enum Root<T> {
 }
 
 impl<T: Item> Root<T> {
-    /// The root above items that ascend strictly.
+    /// Creates the root above strictly ascending items.
     pub(super) fn of_ascending(items: &[T]) -> Self {
         let mut leaves: Vec<_> = shares(items.len(), Leaf::<T>::cut(true))
             .map(|share| Box::new(Leaf::of(&items[share])))
@@ -34,13 +34,13 @@ impl<T: Item> Root<T> {
     }
 }
 
-/// Ranges of about equal length, at most `most` long, that make up `len`.
+/// Divides `len` into ranges of about equal length, at most `most` long.
 fn shares(len: usize, most: usize) -> impl Iterator<Item = Range<usize>> {
     let count = len.div_ceil(most);
     (0..count).map(move |at| len * at / count..len * (at + 1) / count)
 }
 
-/// Nodes above others, which are two at least.
+/// Creates the nodes above others, of which there are at least two.
 fn above<C: Node<T>, T: Item>(
     children: Vec<Box<C>>,
     inner: impl Fn(Fork<C, T>) -> Inner<T>,
@@ -73,64 +73,64 @@ pub(super) struct Fork<C, T> {
 const _: () = assert!(size_of::<Leaf<[u64; 2]>>() <= 512);
 const _: () = assert!(size_of::<Inner<[u64; 2]>>() <= 768);
 
-/// What to take out.
+/// The items to remove.
 #[derive(Clone, Copy)]
 pub(super) enum Wanted<T> {
     /// One item.
     Item(T),
-    /// From this rank on, at most so many.
+    /// At most `limit` from this rank on.
     Rank { rank: usize, limit: usize },
-    /// The first, unless the second belongs in the same place of its leaf: then it is overwritten, and
-    /// nothing taken out. Only places between two others of one leaf are tried.
+    /// The first, unless the second belongs at the same position of its leaf: then it is overwritten, and nothing
+    /// is removed. Only positions between two others of one leaf are tried.
     Replaced(T, T),
 }
 
-/// What leaves and inner nodes have in common.
+/// The common interface of leaves and inner nodes.
 pub(super) trait Node<T: Item>: Sized {
-    /// How many items or children fit.
+    /// Maximum number of items or children.
     const ROOM: usize;
 
-    /// Items or children in use.
+    /// Returns the number of items or children in use.
     fn width(&self) -> usize;
 
-    /// The least item.
+    /// Returns the least item.
     fn head(&self) -> T;
 
-    /// The items below.
+    /// Returns the number of items below.
     fn count(&self) -> usize;
 
-    /// Adds an item; a node that was full hands out its right part as a new one.
+    /// Adds an item. A full node returns its right part as a new one.
     fn insert(&mut self, item: T, is_rightmost: bool) -> Option<Box<Self>>;
 
-    /// Takes items out of one leaf, which may leave the node empty.
+    /// Removes items from one leaf, which may leave the node empty.
     fn take(&mut self, wanted: Wanted<T>, taken: &mut impl FnMut(&[T]));
 
-    /// A new node with everything from `at` on.
+    /// Moves everything from `at` on to a new node.
     fn split_off(&mut self, at: usize) -> Box<Self>;
 
-    /// Moves the first `count` elements of the right neighbour to the own end.
+    /// Moves the first `count` elements of the right neighbor to the own end.
     fn pull(&mut self, right: &mut Self, count: usize);
 
-    /// Moves the last `count` elements of the left neighbour to the own front.
+    /// Moves the last `count` elements of the left neighbor to the own front.
     fn pull_back(&mut self, left: &mut Self, count: usize);
 
-    /// How many items `before` is true for.
+    /// Returns the number of items that satisfy `before`.
     fn rank_by(&self, before: &impl Fn(&T) -> bool) -> usize;
 
-    /// Fetches the leaf that the end of the items lies in which `before` is true for.
+    /// Prefetches the leaf at the end of the items that satisfy `before`.
     fn prefetch(&self, before: &impl Fn(&T) -> bool);
 
-    /// The leaf around a rank, and where in it the rank is.
+    /// Returns the leaf around a rank, and the position of the rank in it.
     fn leaf_at(&self, rank: usize) -> Option<(&[T], usize)>;
 
-    /// Shows the items of the leaf around a rank, and the nodes below this one that begin there, to somebody who may
-    /// move them; returns how many items of the leaf are behind the rank.
+    /// Passes the items of the leaf around a rank, and the nodes below this one that begin there, to `movers`.
+    /// Returns how many items of the leaf are behind the rank.
     fn relocate(&mut self, rank: usize, movers: &mut impl Movers<T>) -> usize;
 
-    /// Checks the node and what is below; returns its depth.
+    /// Checks the node and everything below. Returns its depth.
     fn check(&self, is_root: bool) -> usize;
 
-    /// Where a full node is cut.
+    /// Returns the position at which a full node is split.
     fn cut(is_rightmost: bool) -> usize {
         if is_rightmost {
             Self::ROOM - Self::ROOM / 10
@@ -166,7 +166,7 @@ impl<T: Item> Leaf<T> {
         }
     }
 
-    /// With one item at least, and no more than there is room for.
+    /// Creates a leaf with at least one item, and no more than fit.
     fn of(items: &[T]) -> Self {
         let mut leaf = Self::new(items[0]);
         leaf.items[..items.len()].copy_from_slice(items);
@@ -185,7 +185,7 @@ impl<T: Item> Leaf<T> {
         self.len += 1;
     }
 
-    /// Whether an item belongs at a place that another one leaves.
+    /// True if an item belongs at a position that another one leaves.
     fn may_overwrite(&self, at: usize, item: T) -> bool {
         at > 0
             && at + 1 < self.len as usize
@@ -202,10 +202,10 @@ impl<T: Item> Leaf<T> {
     }
 }
 
-/// A node, in another place in memory if that is wanted.
+/// Returns a node, moved to newly allocated memory if that is wanted.
 pub(super) fn relocated<C, T>(node: Box<C>, movers: &mut impl Movers<T>) -> Box<C> {
     match movers.moves_node(std::ptr::from_ref::<C>(&node).addr()) {
-        // The old place is given back when the new one is taken.
+        // The old memory is freed after the new one is allocated.
         true => Box::new(*node),
         false => node,
     }
@@ -321,7 +321,7 @@ impl<C: Node<T>, T: Item> Fork<C, T> {
         Self::of([left, right].into_iter())
     }
 
-    /// With one child at least, and no more than there is room for.
+    /// Creates a fork with at least one child, and no more than fit.
     fn of(mut children: impl Iterator<Item = Box<C>>) -> Self {
         let first = children.next().expect("no node is empty");
         let mut fork = Self {
@@ -351,12 +351,12 @@ impl<C: Node<T>, T: Item> Fork<C, T> {
             .expect("children below the length are there")
     }
 
-    /// The child in whose range an item lies.
+    /// Returns the child in whose range an item lies.
     fn child_of(&self, item: &T) -> usize {
         count_before(self.heads(), item, true).saturating_sub(1)
     }
 
-    /// The child around a rank, and the rank within it; behind the end, it is behind the last one's end.
+    /// Returns the child around a rank, and the rank within it; beyond the end, it is behind the last one's end.
     fn child_at(&self, rank: usize) -> (usize, usize) {
         let mut left = rank;
         let last = self.len as usize - 1;
@@ -390,14 +390,13 @@ impl<C: Node<T>, T: Item> Fork<C, T> {
         self.len -= 1;
     }
 
-    /// Notes what a child has become.
+    /// Updates the data about a child.
     fn note(&mut self, at: usize) {
         let child = self.child(at);
         (self.heads[at], self.counts[at]) = (child.head(), child.count() as u32);
     }
 
-    /// After a removal from a child: drops it if it is empty, and evens it out with a neighbour if it is
-    /// nearly so.
+    /// Handles a removal from a child: drops it if it is empty, and balances it with a neighbor if it is nearly so.
     fn settle(&mut self, at: usize) {
         let width = self.child(at).width();
         if width == 0 {
@@ -571,7 +570,7 @@ impl<C: Node<T>, T: Item> Node<T> for Fork<C, T> {
     }
 }
 
-/// Makes one call on either kind of inner node.
+/// Dispatches a call to either kind of inner node.
 macro_rules! either {
     ($node:expr, $fork:ident => $call:expr) => {
         match $node {
@@ -582,7 +581,7 @@ macro_rules! either {
 }
 
 impl<T: Item> Inner<T> {
-    /// The only child, if there is but one.
+    /// Returns the only child, if there is just one.
     pub(super) fn only_child(&mut self) -> Option<Root<T>> {
         match self {
             Self::Low(fork) if fork.len == 1 => fork.children[0].take().map(Root::Leaf),

@@ -1,8 +1,8 @@
-//! What a consumer group was at one moment, the cut, shown piece by piece while the group goes on changing.
+//! The state of a consumer group at one moment, the cut, delivered in pieces while the group continues to change.
 //!
-//! What the group and its consumers say of themselves is copied when the group first changes, or is first shown. What
-//! is pending is not: of an entry that changes it is kept how it was pending, if it was. As consumers are known by
-//! their places, a place that another consumer has taken does no harm: all that it owns has changed.
+//! The heads of the group and its consumers are copied when the group first changes, or is first shown. Pending
+//! entries are not: when one changes, its previous state is kept, if it was pending. As consumers are identified by
+//! slot, a slot reused by another consumer does no harm: all its owned entries have changed.
 //!
 //! Everything here is charged to no account.
 
@@ -14,20 +14,20 @@ use crate::value::stream::id::StreamId;
 use crate::value::stream::piece::{ConsumerHead, GroupHead, ShowPiece, StreamPiece};
 use basalt_core::alloc::account;
 
-/// Where showing stands.
+/// The next part to show.
 #[derive(Clone, Copy, Debug, Default)]
 enum Stage {
     #[default]
     Head,
     /// Pending entries from this one on.
     Pending(StreamId),
-    /// The head of a consumer, by its number.
+    /// The head of a consumer, by its index.
     Consumer(usize),
-    /// What it owns, from this entry on.
+    /// The entries owned by a consumer, from this one on.
     Owned(usize, StreamId),
-    /// What no consumer owns, from this one on.
+    /// The entries owned by no consumer, from this one on.
     Returned(usize),
-    /// All was shown; what was kept is freed.
+    /// Everything was shown; the kept parts are freed.
     Over,
 }
 
@@ -38,7 +38,8 @@ struct Heads {
 }
 
 impl Heads {
-    /// Shows a consumer by its number, or how many entries follow that no consumer owns; what comes next.
+    /// Shows a consumer by its index, or the number of following entries that no consumer owns. Returns the next
+    /// stage.
     fn show_consumer(
         &self,
         number: usize,
@@ -55,23 +56,23 @@ impl Heads {
     }
 }
 
-/// See the module.
+/// A cut of a group in progress, see the module.
 #[derive(Debug, Default)]
 pub(in crate::value::stream) struct GroupCut {
     heads: Option<Heads>,
     stage: Stage,
-    /// How entries were pending that changed.
+    /// The previous pending states of changed entries.
     before: BTreeMap<StreamId, Option<Pending>>,
-    /// Entries of `before` that were pending, by the places of their owners.
+    /// Entries of `before` that were pending, by the slots of their owners.
     owned: BTreeSet<(ConsumerId, StreamId)>,
-    /// What was shown as pending and no consumer owns, with when it was given back.
+    /// Entries shown as pending that no consumer owns, with the times of their return.
     returned: Vec<(i64, StreamId)>,
-    /// Entries shown as pending, or as owned by the consumer whose turn it is.
+    /// Entries shown as pending, or as owned by the current consumer.
     shown: usize,
 }
 
 impl GroupCut {
-    /// An entry is about to be pending in another way.
+    /// Keeps the pending state of an entry that is about to change.
     #[cold]
     pub(in crate::value::stream) fn note(&mut self, id: StreamId, pending: Option<Pending>) {
         if matches!(self.stage, Stage::Over) || self.before.contains_key(&id) {
@@ -87,7 +88,7 @@ impl GroupCut {
 }
 
 impl GroupCut {
-    /// Forgets some of what was kept; true while more is left.
+    /// Drops some of the kept state. Returns true while more is left.
     fn forget_some(&mut self, left: &mut usize) -> bool {
         self.stage = Stage::Over;
         while *left > 0 {
@@ -100,7 +101,7 @@ impl GroupCut {
     }
 }
 
-/// The first of two entries in order; both are taken if they are the same.
+/// Returns the lesser of two entries; if they are equal, both count as one.
 fn first_of(here: Option<StreamId>, kept: Option<StreamId>) -> Option<StreamId> {
     match (here, kept) {
         (Some(here), Some(kept)) => Some(here.min(kept)),
@@ -109,17 +110,17 @@ fn first_of(here: Option<StreamId>, kept: Option<StreamId>) -> Option<StreamId> 
 }
 
 impl Group {
-    /// What it is now is to be shown by [`Group::show_cut`], whatever becomes of it.
+    /// Makes a cut: [`Group::show_cut`] will show the current state, regardless of later changes.
     pub(in crate::value::stream) fn begin_cut(&mut self) {
         self.cut = Some(account::apart(Box::default));
     }
 
-    /// Whether something of what it was has not been shown yet.
+    /// True if a part of the cut has not been shown yet.
     pub(in crate::value::stream) fn is_cut(&self) -> bool {
         self.cut.is_some()
     }
 
-    /// Copies what the group named so and its consumers say of themselves, unless that was done: the group changes.
+    /// Copies the heads of the group, named `name`, and its consumers, unless that was done, as the group changes.
     pub(in crate::value::stream) fn keep_heads(&mut self, name: &[u8]) {
         if self.cut.as_ref().is_some_and(|cut| cut.heads.is_none()) {
             let heads = account::apart(|| self.heads(name));
@@ -129,7 +130,7 @@ impl Group {
         }
     }
 
-    /// What the group, which is named so, says of itself.
+    /// Returns the head of the group, which is named `name`.
     pub fn head(&self, name: &[u8]) -> GroupHead {
         GroupHead {
             name: name.into(),
@@ -150,7 +151,7 @@ impl Group {
         }
     }
 
-    /// Shows pieces as they were at the cut; true while more are left.
+    /// Shows pieces in their state at the cut. Returns true while more are left.
     pub(in crate::value::stream) fn show_cut(
         &mut self,
         name: &[u8],
@@ -169,7 +170,8 @@ impl Group {
         more
     }
 
-    /// The first entry from one on that is pending, or was, and how it was pending at the cut, if it was.
+    /// Returns the first entry from one on that is or was pending, and its state at the cut, if it was pending
+    /// then.
     fn pending_at_cut(
         &self,
         before: &BTreeMap<StreamId, Option<Pending>>,
@@ -262,7 +264,7 @@ impl Group {
         true
     }
 
-    /// Forgets what was kept; true while more is left.
+    /// Drops the kept state. Returns true while more is left.
     pub(in crate::value::stream) fn forget_cut(&mut self, left: &mut usize) -> bool {
         let Some(cut) = &mut self.cut else {
             return false;

@@ -1,8 +1,8 @@
-//! Consumer groups: how far a group has read, what was delivered and not acknowledged yet, and to whom.
+//! Consumer groups: how far a group has read, which entries were delivered and not acknowledged yet, and to whom.
 //!
-//! A pending entry stands once in its group, with the consumer that owns it, and once in that consumer's own list;
-//! both always agree. One that the group was given back has no owner. It does not know whether the entries are still in
-//! the stream.
+//! A pending entry is recorded once in its group, with the consumer that owns it, and once in that consumer's own
+//! list; both always agree. An entry returned to the group has no owner. A group does not know whether the entries
+//! still exist in the stream.
 
 mod cut;
 
@@ -13,24 +13,24 @@ use super::consumer::{Consumer, ConsumerId, NEVER, Pending};
 use super::id::StreamId;
 use cut::GroupCut;
 
-/// A group's count of entries read, where it is not known.
+/// The value of `entries_read` if it is not known.
 pub const UNKNOWN_READ: i64 = -1;
 
-/// See the module.
+/// A consumer group, see the module.
 #[derive(Debug)]
 pub struct Group {
     /// The last entry delivered to any of its consumers.
     pub last_id: StreamId,
-    /// Entries read since the stream began, or [`UNKNOWN_READ`].
+    /// Number of entries read since the stream began, or [`UNKNOWN_READ`].
     pub entries_read: i64,
     pending: BTreeMap<StreamId, Pending>,
     consumers: Vec<Option<Consumer>>,
     by_name: BTreeMap<Box<[u8]>, ConsumerId>,
-    /// Pending entries that no consumer owns.
+    /// Number of pending entries that no consumer owns.
     returned: usize,
-    /// The number of the next one that is given back.
+    /// The sequence number of the next returned entry.
     returned_next: u64,
-    /// What it was at a moment of which not all was shown yet.
+    /// The state at a cut that was not completely shown yet.
     pub(super) cut: Option<Box<GroupCut>>,
 }
 
@@ -47,7 +47,7 @@ impl Clone for Group {
 }
 
 impl Group {
-    /// A group without consumers.
+    /// Creates a group without consumers.
     pub fn new(last_id: StreamId, entries_read: i64) -> Group {
         Group {
             last_id,
@@ -61,7 +61,7 @@ impl Group {
         }
     }
 
-    /// An entry is about to be pending in another way, or not any more.
+    /// Keeps the pending state of an entry for the cut, as it is about to change.
     #[inline]
     fn keep(&mut self, id: StreamId) {
         if let Some(cut) = &mut self.cut {
@@ -71,42 +71,42 @@ impl Group {
 
     // Consumers ----------------------------------------------------------------------------------------
 
-    /// A consumer by name.
+    /// Returns a consumer by name.
     pub fn find_consumer(&self, name: &[u8]) -> Option<ConsumerId> {
         self.by_name.get(name).copied()
     }
 
-    /// A consumer by its place.
+    /// Returns a consumer by its slot.
     pub fn consumer(&self, id: ConsumerId) -> &Consumer {
         self.consumers[id.0 as usize]
             .as_ref()
             .expect("ids of deleted consumers are not kept")
     }
 
-    /// A consumer, for changing its times.
+    /// Returns a consumer, for changing its times.
     pub fn consumer_mut(&mut self, id: ConsumerId) -> &mut Consumer {
         self.consumers[id.0 as usize]
             .as_mut()
             .expect("ids of deleted consumers are not kept")
     }
 
-    /// The consumers, by name.
+    /// Returns the consumers, by name.
     pub fn consumers(&self) -> impl ExactSizeIterator<Item = &Consumer> {
         self.by_name.values().map(|id| self.consumer(*id))
     }
 
-    /// The consumers with their places, by name.
+    /// Returns the consumers with their slots, by name.
     pub(super) fn consumers_with_ids(&self) -> impl Iterator<Item = (ConsumerId, &Consumer)> {
         self.by_name.values().map(|id| (*id, self.consumer(*id)))
     }
 
-    /// The first entry from one on that the consumer at a place owns now, if there is one.
+    /// Returns the first entry from one on that the consumer in a slot owns now, if there is one.
     pub(super) fn owned_from(&self, place: ConsumerId, from: StreamId) -> Option<StreamId> {
         let consumer = self.consumers.get(place.0 as usize)?.as_ref()?;
         consumer.pending.range(from..).next().copied()
     }
 
-    /// The name of who owns a pending entry; empty, if no consumer does.
+    /// Returns the name of the owner of a pending entry; empty, if no consumer owns it.
     pub fn owner_name(&self, pending: Pending) -> &[u8] {
         match pending.consumer {
             ConsumerId::NOBODY => b"",
@@ -114,7 +114,7 @@ impl Group {
         }
     }
 
-    /// Adds a consumer that is not there yet.
+    /// Adds a consumer that does not exist yet.
     pub fn add_consumer(&mut self, name: &[u8], now_ms: i64) -> ConsumerId {
         let consumer = Consumer {
             name: name.into(),
@@ -122,7 +122,7 @@ impl Group {
             active_ms: NEVER,
             pending: BTreeSet::new(),
         };
-        // Most groups have no free places; then none is looked for, however many consumers there are.
+        // Most groups have no free slots; then none is searched for, however many consumers there are.
         let free = if self.by_name.len() == self.consumers.len() {
             None
         } else {
@@ -138,7 +138,7 @@ impl Group {
         id
     }
 
-    /// Deletes a consumer with the entries that it owns; says how many those were.
+    /// Deletes a consumer with the entries that it owns. Returns their number.
     pub fn remove_consumer(&mut self, id: ConsumerId) -> usize {
         let Some(consumer) = self.consumers[id.0 as usize].take() else {
             return 0;
@@ -153,17 +153,17 @@ impl Group {
 
     // Pending entries ----------------------------------------------------------------------------------
 
-    /// Entries delivered and not acknowledged.
+    /// Returns the number of entries delivered and not acknowledged.
     pub fn pending_count(&self) -> usize {
         self.pending.len()
     }
 
-    /// How many of them no consumer owns.
+    /// Returns how many of the pending entries no consumer owns.
     pub fn returned_count(&self) -> usize {
         self.returned
     }
 
-    /// What no consumer owns of them, in the order in which it was given back.
+    /// Returns the pending entries that no consumer owns, in the order of their return.
     pub fn returned(&self) -> Vec<(StreamId, Pending)> {
         if self.returned == 0 {
             return Vec::new();
@@ -174,26 +174,26 @@ impl Group {
         returned
     }
 
-    /// Makes an entry pending that no consumer owns, behind all of these.
+    /// Returns an entry to the group: makes it pending without an owner, behind all other returned ones.
     pub fn give_back(&mut self, id: StreamId, deliveries: u64) {
         let pending = Pending::returned(self.returned_next, deliveries);
         self.returned_next += 1;
         self.set_pending(id, pending);
     }
 
-    /// One pending entry.
+    /// Returns the pending state of an entry.
     pub fn pending(&self, id: StreamId) -> Option<Pending> {
         self.pending.get(&id).copied()
     }
 
-    /// The first and the last of them.
+    /// Returns the first and the last pending entry.
     pub fn pending_ends(&self) -> Option<(StreamId, StreamId)> {
         let (first, _) = self.pending.first_key_value()?;
         let (last, _) = self.pending.last_key_value()?;
         Some((*first, *last))
     }
 
-    /// Pending entries with IDs in a range, ascending.
+    /// Returns the pending entries with IDs in a range, ascending.
     pub fn pending_between(
         &self,
         start: StreamId,
@@ -203,7 +203,7 @@ impl Group {
         found.into_iter().flatten().map(|(id, one)| (*id, *one))
     }
 
-    /// As [`Group::pending_between`], only those of one consumer.
+    /// Returns the pending entries of one consumer with IDs in a range, see [`Group::pending_between`].
     pub fn pending_of(
         &self,
         consumer: ConsumerId,
@@ -245,7 +245,7 @@ impl Group {
         }
     }
 
-    /// Acknowledges an entry; says whether it was pending.
+    /// Acknowledges an entry. Returns whether it was pending.
     pub fn acknowledge(&mut self, id: StreamId) -> bool {
         self.keep(id);
         let Some(pending) = self.pending.remove(&id) else {
@@ -255,7 +255,8 @@ impl Group {
         true
     }
 
-    /// Notes that a consumer asked for entries; makes it if there is none of this name, and says so.
+    /// Notes that a consumer requested entries; creates it if there is none of this name. Returns whether it is
+    /// new.
     pub fn see_consumer(&mut self, name: &[u8], now_ms: i64) -> (ConsumerId, bool) {
         match self.find_consumer(name) {
             Some(id) => {
@@ -266,7 +267,7 @@ impl Group {
         }
     }
 
-    /// Notes that the owner of a pending entry got it once more.
+    /// Notes that a pending entry was delivered to its owner again.
     pub fn deliver_again(&mut self, id: StreamId, now_ms: i64) {
         self.keep(id);
         if let Some(pending) = self.pending.get_mut(&id) {
@@ -275,7 +276,7 @@ impl Group {
         }
     }
 
-    /// Notes that a consumer got entries behind the last one that the group read.
+    /// Notes that a consumer received entries behind the last one that the group read.
     pub fn deliver(
         &mut self,
         facts: Facts,
@@ -306,7 +307,7 @@ impl Group {
         }
     }
 
-    /// How many entries the group has not read yet, if that can be told.
+    /// Returns how many entries the group has not read yet, if that is known.
     pub fn lag(&self, facts: Facts) -> Option<i64> {
         if facts.entries_added == 0 {
             return Some(0);
@@ -319,22 +320,22 @@ impl Group {
         Some((facts.entries_added as i64).wrapping_sub(read))
     }
 
-    /// Places of consumers, those that are free too.
+    /// Returns the number of consumer slots, including free ones.
     pub(super) fn consumer_places(&self) -> usize {
         self.consumers.len()
     }
 
-    /// What is pending, for moving it.
+    /// Returns the pending entries, for relocation.
     pub(super) fn pending_mut(&mut self) -> &mut BTreeMap<StreamId, Pending> {
         &mut self.pending
     }
 
-    /// The consumer at a place, if there is one.
+    /// Returns the consumer in a slot, if there is one.
     pub(super) fn consumer_at_mut(&mut self, place: usize) -> Option<&mut Consumer> {
         self.consumers.get_mut(place)?.as_mut()
     }
 
-    /// Frees some of what it holds; true while more is left.
+    /// Frees some of its contents. Returns true while more is left.
     pub(super) fn free_some(&mut self, budget: &mut usize) -> bool {
         while *budget > 0 {
             *budget -= 1;
@@ -354,7 +355,7 @@ impl Group {
         true
     }
 
-    /// Both lists of pending entries agree.
+    /// Checks that both lists of pending entries agree.
     #[cfg(test)]
     pub(super) fn check_invariants(&self) {
         let mut total = 0;
