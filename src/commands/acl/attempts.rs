@@ -1,36 +1,36 @@
-//! Attempts to sign in that failed: an address that tries many passwords is answered slowly. A right password is always
-//! answered at once.
+//! Failed attempts to authenticate: an address that tries many passwords gets slow replies. A correct password always
+//! gets an immediate reply.
 
 use std::collections::HashMap;
 
-/// Failures of an address in [`WINDOW_MS`] that are answered at once.
+/// Failures of an address in [`WINDOW_MS`] with an immediate reply.
 const FREE: u32 = 32;
 
-/// After so many milliseconds without a failure an address begins anew.
+/// Milliseconds without a failure after which an address is forgotten.
 const WINDOW_MS: u64 = 60_000;
 
-/// Milliseconds between two answers to an address, whatever connections it has.
+/// Milliseconds between two replies to an address, over all its connections.
 const PAUSE_MS: u64 = 50;
 
-/// An answer is never put off for more than so many milliseconds.
+/// Maximum milliseconds that a reply is delayed.
 const DELAY_MS_MAX: u64 = 5_000;
 
-/// Addresses that are remembered.
+/// Maximum number of addresses remembered.
 const ADDRESSES_MAX: usize = 4_096;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Address {
     failures: u32,
-    /// When the latest answer leaves, or left.
+    /// When the latest reply is or was sent.
     answered_ms: u64,
 }
 
-/// See the module.
+/// Failed attempts by address, see the module.
 #[derive(Debug, Default)]
 pub struct Attempts(HashMap<Box<str>, Address>);
 
 impl Attempts {
-    /// Notes a failure; when it is to be answered, in Unix milliseconds.
+    /// Records a failure; returns when to reply, in Unix milliseconds.
     pub fn fail(&mut self, host: &str, now_ms: u64) -> u64 {
         if self.0.len() >= ADDRESSES_MAX && !self.0.contains_key(host) {
             self.0

@@ -1,24 +1,24 @@
-//! What can be refused to a user.
+//! Kinds of denials.
 
-/// What is refused.
+/// The kind of a denial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Denied {
-    /// The database that it would use.
+    /// A database that the command would use.
     Database,
     /// The command.
     Command,
     /// One of its keys.
     Key,
-    /// To sign in.
+    /// Authentication.
     Auth,
     /// One of its channels.
     Channel,
-    /// To be the user that its certificate names.
+    /// Authentication as the user named in a certificate.
     Certificate,
 }
 
 impl Denied {
-    /// The word that ACL LOG has for it.
+    /// Returns the name in ACL LOG.
     pub fn name(self) -> &'static str {
         match self {
             Denied::Database => "database",

@@ -1,4 +1,4 @@
-//! Files of users: one `user NAME RULES` a line, read whole or not at all.
+//! Files of users: one `user NAME RULES` per line, accepted as a whole or not at all.
 
 use std::collections::HashSet;
 
@@ -7,7 +7,7 @@ use super::rule_error::RuleError;
 use super::rules;
 use super::user::User;
 
-/// The users of a file's text; if anything is wrong with it, all that is, in one line. `name` is the file's.
+/// Parses the users of a file; the error lists everything that is wrong, in one line. `name` is that of the file.
 pub fn parse(
     name: &str,
     text: &[u8],
@@ -47,7 +47,7 @@ pub fn parse(
         for word in &merged {
             match user.apply(word.trim_ascii(), catalogue) {
                 Ok(()) => {}
-                // What is only unknown is no secret.
+                // An unknown word is not a secret.
                 Err(RuleError::Unknown) => {
                     let (word, text) = (String::from_utf8_lossy(word), RuleError::Unknown.text());
                     errors +=
@@ -69,7 +69,7 @@ pub fn parse(
     }
 }
 
-/// The text of a file of these users.
+/// Returns the text of a file of these users.
 pub fn text<'u>(users: impl IntoIterator<Item = &'u User>) -> Vec<u8> {
     let mut text = Vec::new();
     for user in users {

@@ -1,19 +1,19 @@
-//! ACL LOG: what was refused to whom, the latest first.
+//! ACL LOG: denials, the latest first.
 
 use std::collections::VecDeque;
 
 use super::denied::Denied;
 
-/// Entries of one kind become one if no more milliseconds lie between them.
+/// Maximum milliseconds between denials of the same kind that share an entry.
 const SAME_MS: u64 = 60_000;
 
-/// How many of the latest entries are compared with a new one.
+/// Number of latest entries that are compared with a new one.
 const LOOKED_AT: usize = 10;
 
-/// Bytes of a name that are kept, so that the log stays small whatever clients send.
+/// Maximum bytes kept of a name, so that the log stays small whatever clients send.
 const NAME_BYTES_MAX: usize = 4096;
 
-/// Where something was refused.
+/// The context of a denial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// A request.
@@ -25,7 +25,7 @@ pub enum Place {
 }
 
 impl Place {
-    /// The word that ACL LOG has for it.
+    /// Returns the name in ACL LOG.
     pub fn name(self) -> &'static str {
         match self {
             Place::TopLevel => "toplevel",
@@ -35,30 +35,30 @@ impl Place {
     }
 }
 
-/// What was refused, once or several times.
+/// A denial, once or several times.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// How often.
+    /// Number of times.
     pub count: u64,
-    /// What was refused.
+    /// The kind of denial.
     pub denied: Denied,
-    /// Where it was refused.
+    /// The context.
     pub place: Place,
     /// The command, key or channel.
     pub object: Vec<u8>,
     /// The user's name.
     pub user: Vec<u8>,
-    /// The client that was the last to try, as CLIENT LIST describes it.
+    /// The last client that was denied, as CLIENT LIST describes it.
     pub client: String,
-    /// Ever-growing number.
+    /// Monotonic ID.
     pub id: u64,
-    /// When it was refused first, in Unix milliseconds.
+    /// Time of the first denial, in Unix milliseconds.
     pub created_ms: u64,
-    /// When it was refused last, in Unix milliseconds.
+    /// Time of the last denial, in Unix milliseconds.
     pub updated_ms: u64,
 }
 
-/// See the module.
+/// The log of denials, see the module.
 #[derive(Debug, Default)]
 pub struct Log {
     entries: VecDeque<Entry>,
@@ -66,7 +66,7 @@ pub struct Log {
 }
 
 impl Log {
-    /// Adds something that was refused once; no more than `entries_max` are kept. The id of the entry is given here.
+    /// Adds a denial; at most `entries_max` entries are kept. The ID of the entry is assigned here.
     pub fn add(&mut self, mut entry: Entry, entries_max: usize) {
         entry.object.truncate(NAME_BYTES_MAX);
         entry.user.truncate(NAME_BYTES_MAX);
@@ -95,12 +95,12 @@ impl Log {
         self.entries.truncate(entries_max);
     }
 
-    /// The latest entries.
+    /// Returns the latest entries.
     pub fn latest(&self, count: usize) -> Vec<Entry> {
         self.entries.iter().take(count).cloned().collect()
     }
 
-    /// Forgets all entries.
+    /// Removes all entries.
     pub fn clear(&mut self) {
         self.entries.clear();
     }

@@ -1,20 +1,20 @@
-//! Access control lists: users, what each may do, and what was refused.
+//! Access control lists: users, their permissions, and denials.
 //!
 //! ```text
-//! catalogue   commands as rules name them
-//! denied      what can be refused
-//! rules       the words of ACL SETUSER, of `user` lines and of ACL files; what a user is like in such words again
-//! rule_error  what can be wrong with them
+//! catalogue   commands, as named in rules
+//! denied      kinds of denials
+//! rules       the words of ACL SETUSER, of `user` lines and of ACL files: parsing and formatting
+//! rule_error  errors in rules
 //! selector    one set of permissions: commands, keys, channels
-//! user        a user: passwords and selectors; what it is refused
-//! users       all users of a server, and which of them a connection is
-//! file        ACL files, which are read and written whole
-//! attempts    who fails to sign in again and again is answered slowly
-//! log         ACL LOG: what was refused to whom
+//! user        a user: passwords and selectors; permission checks
+//! users       all users of a server, and their handles for connections
+//! file        ACL files, which are read and written as a whole
+//! attempts    slow replies after repeated failures to authenticate
+//! log         ACL LOG: denials
 //! ```
 //!
-//! Knows no command: what it needs of them it asks of a [`Catalogue`], and commands are their numbers. A user who may
-//! do everything is never asked for: connections keep a flag for that (`client::Shared::is_checked`).
+//! Knows no command: what it needs to know of them comes from a [`Catalogue`], and commands are represented by their
+//! IDs. An unrestricted user is never checked: connections keep a flag for that (`client::Shared::is_checked`).
 
 pub mod attempts;
 pub mod catalogue;

@@ -1,28 +1,28 @@
-//! What can be wrong with the rules of a user.
+//! Errors in the rules of a user.
 
-/// What is wrong with a word.
+/// The error in a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuleError {
-    /// No rule begins like this, or a pattern has blanks or zero bytes.
+    /// No rule begins like this, or a pattern contains blanks or zero bytes.
     Syntax,
-    /// A command or a category that is not there.
+    /// An unknown command or category.
     Unknown,
-    /// A pattern of keys where all keys are allowed.
+    /// A key pattern although all keys are allowed.
     AllKeys,
-    /// A pattern of channels where all channels are allowed.
+    /// A channel pattern although all channels are allowed.
     AllChannels,
-    /// A password that is to go is not there.
+    /// A password to be removed does not exist.
     NoSuchPassword,
-    /// A hash that is none.
+    /// An invalid hash.
     BadHash,
-    /// The number of a database is negative, or too large for any server.
+    /// A database index that is negative, or too large for any server.
     DatabaseRange,
     /// `container|sub|argument`.
     FirstArgumentOfSubcommand,
 }
 
 impl RuleError {
-    /// In Redis's words.
+    /// Returns Redis's text of the error.
     pub fn text(self) -> &'static str {
         match self {
             RuleError::Syntax => "Syntax error",

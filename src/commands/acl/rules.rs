@@ -1,4 +1,4 @@
-//! The words that say what a user is like: read, and written again.
+//! The words that define a user: parsing and formatting.
 
 use super::catalogue::Catalogue;
 use super::rule_error::RuleError;
@@ -6,13 +6,13 @@ use super::selector::{Access, KeyPattern, Pattern, Selector};
 use super::user::{Hash, User, hash};
 use basalt_core::base::{hex, lossless, text};
 
-/// Whether a name, or a pattern, has what would not come back from a file.
+/// Whether a name, or a pattern, contains characters that would not survive in a file.
 pub fn has_blanks(text: &[u8]) -> bool {
     let is_blank = |byte: &u8| matches!(byte, b' ' | b'\t' | b'\n' | b'\r' | 0x0b | 0x0c | 0);
     text.iter().any(is_blank)
 }
 
-/// The words with those in between parentheses put together into one; the opening word where no other closes it.
+/// Merges words in parentheses into one; the error is an opening word without a closing one.
 pub fn merge<'w>(words: &[&'w [u8]]) -> Result<Vec<Vec<u8>>, &'w [u8]> {
     let mut merged: Vec<Vec<u8>> = Vec::with_capacity(words.len());
     let mut opening: Option<&'w [u8]> = None;
@@ -39,7 +39,7 @@ pub fn merge<'w>(words: &[&'w [u8]]) -> Result<Vec<Vec<u8>>, &'w [u8]> {
 }
 
 impl User {
-    /// Follows all words, or none: then what is wrong is said as ACL SETUSER says it.
+    /// Applies all words, or none: then the error is formatted for ACL SETUSER.
     pub fn with(&self, words: &[&[u8]], catalogue: &dyn Catalogue) -> Result<User, Vec<u8>> {
         let merged = merge(words).map_err(|word| {
             let start = b"Unmatched parenthesis in acl selector starting at '";
@@ -56,12 +56,12 @@ impl User {
         Ok(user)
     }
 
-    /// Follows one word.
+    /// Applies one word.
     pub fn apply(&mut self, word: &[u8], catalogue: &dyn Catalogue) -> Result<(), RuleError> {
         let Some(first) = word.first() else {
             return Ok(());
         };
-        // Redis compares texts that end at a byte of zero.
+        // Redis compares texts up to a zero byte.
         let plain = lossless::until_zero(word);
         let is = |name: &str| plain.eq_ignore_ascii_case(name.as_bytes());
         match first {
@@ -84,7 +84,7 @@ impl User {
             b'(' if word.len() > 1 && word.ends_with(b")") => {
                 let mut selector = Selector::new(self.opens_channels);
                 let inner = &word[1..word.len() - 1];
-                // Quotes that do not end leave nothing to follow, as in Redis.
+                // Unbalanced quotes leave nothing to apply, as in Redis.
                 for word in split(inner) {
                     selector.apply(&word, catalogue)?;
                 }
@@ -110,7 +110,7 @@ impl User {
         Ok(())
     }
 
-    /// The words that are no rules, as ACL GETUSER names them.
+    /// Returns the words that are not rules, as ACL GETUSER names them.
     pub fn flags(&self) -> impl Iterator<Item = &'static str> {
         let on = if self.is_on { "on" } else { "off" };
         let sanitizing = match self.skips_sanitizing {
@@ -121,22 +121,22 @@ impl User {
         [Some(on), nopass, Some(sanitizing)].into_iter().flatten()
     }
 
-    /// The hashes of its passwords, in hexadecimal.
+    /// Returns the hashes of its passwords, in hexadecimal.
     pub fn password_hashes(&self) -> impl Iterator<Item = String> {
         self.passwords.iter().map(|hash| hex::text(hash))
     }
 
-    /// The permissions that apply without parentheses.
+    /// Returns the permissions that apply without parentheses.
     pub fn root(&self) -> &Selector {
         &self.root
     }
 
-    /// The permissions in parentheses.
+    /// Returns the permissions in parentheses.
     pub fn selectors(&self) -> &[Selector] {
         &self.selectors
     }
 
-    /// All words that make it, so that a new user follows them to what this one is.
+    /// Returns all words that define it: applied to a new user, they yield this one.
     pub fn describe(&self) -> Vec<u8> {
         let mut words = Vec::new();
         for flag in self.flags() {
@@ -157,7 +157,7 @@ impl User {
         words
     }
 
-    /// The line of a configuration file, or of a file of users, that makes it.
+    /// Returns the line of a configuration file, or of a file of users, that defines it.
     pub fn line(&self) -> Vec<u8> {
         [b"user ", &self.name[..], b" ", &self.describe()].concat()
     }
@@ -165,7 +165,7 @@ impl User {
 
 impl Selector {
     fn apply(&mut self, word: &[u8], catalogue: &dyn Catalogue) -> Result<(), RuleError> {
-        // Redis compares texts that end at a byte of zero.
+        // Redis compares texts up to a zero byte.
         let plain = lossless::until_zero(word);
         let is = |name: &str| plain.eq_ignore_ascii_case(name.as_bytes());
         if is("allkeys") || is("~*") {
@@ -236,7 +236,7 @@ impl Selector {
         Ok(())
     }
 
-    /// What it says of keys: one word for each pattern.
+    /// Returns its rules on keys: one word for each pattern.
     pub fn key_words(&self) -> Vec<u8> {
         if self.all_keys {
             return b"~*".to_vec();
@@ -253,7 +253,7 @@ impl Selector {
         words.join(&b' ')
     }
 
-    /// What it says of channels: one word for each pattern.
+    /// Returns its rules on channels: one word for each pattern.
     pub fn channel_words(&self) -> Vec<u8> {
         if self.all_channels {
             return b"&*".to_vec();
@@ -263,7 +263,7 @@ impl Selector {
         words.join(&b' ')
     }
 
-    /// What it says of databases: nothing where all may be used.
+    /// Returns its rules on databases: empty if all may be used.
     pub fn database_words(&self) -> String {
         match self.databases.as_deref() {
             None => String::new(),
@@ -275,7 +275,7 @@ impl Selector {
         }
     }
 
-    /// What it says of commands: one word for each rule, in the order in which they apply.
+    /// Returns its rules on commands: one word for each rule, in the order in which they apply.
     pub fn command_words(&self) -> String {
         let mut words = if self.is_open { "+@all" } else { "-@all" }.to_owned();
         for rule in &self.rules {
@@ -307,7 +307,7 @@ impl Selector {
     }
 }
 
-/// The numbers of databases, parted by commas: in order, each once.
+/// Parses database indexes separated by commas; returns each once, in order.
 fn database_numbers(text: &[u8]) -> Result<Vec<u32>, RuleError> {
     let mut numbers = Vec::new();
     for part in text.split(|byte| *byte == b',') {
@@ -329,7 +329,7 @@ fn database_numbers(text: &[u8]) -> Result<Vec<u32>, RuleError> {
     Ok(numbers)
 }
 
-/// The words of a line with quotes.
+/// Splits a line with quotes into words.
 fn split(line: &[u8]) -> Vec<Vec<u8>> {
     let (mut bytes, mut ranges) = (Vec::new(), Vec::new());
     match text::split_arguments(line, &mut bytes, |range| ranges.push(range)) {
@@ -341,7 +341,7 @@ fn split(line: &[u8]) -> Vec<Vec<u8>> {
     }
 }
 
-/// The letters between `%` and `~`, and what is behind.
+/// Parses the letters between `%` and `~`; returns the access and the rest.
 fn key_access(letters: &[u8]) -> Option<(Access, &[u8])> {
     let mut access = Access::default();
     for (at, byte) in letters.iter().enumerate() {
@@ -352,11 +352,11 @@ fn key_access(letters: &[u8]) -> Option<(Access, &[u8])> {
             _ => return None,
         }
     }
-    // Letters without a tilde are a pattern that is empty, as in Redis.
+    // Letters without a tilde are followed by an empty pattern, as in Redis.
     (access != Access::default()).then_some((access, &[]))
 }
 
-/// A hash from 64 lower-case digits.
+/// Parses a hash from 64 lower-case digits.
 fn hash_of(digits: &[u8]) -> Result<Hash, RuleError> {
     if digits.iter().any(u8::is_ascii_uppercase) {
         return Err(RuleError::BadHash);

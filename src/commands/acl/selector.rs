@@ -1,4 +1,4 @@
-//! One set of permissions: which commands, on which keys, in which channels.
+//! One set of permissions: commands, keys and channels.
 
 use std::collections::BTreeMap;
 
@@ -7,27 +7,27 @@ use super::denied::Denied;
 use super::rule_error::RuleError;
 use basalt_core::base::glob::{self, Case};
 
-/// What a command does with a key.
+/// The use of a key by a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Access {
-    /// Uses its value.
+    /// Reads its value.
     pub reads: bool,
-    /// Changes it.
+    /// Changes its value.
     pub writes: bool,
 }
 
 impl Access {
-    /// The first.
+    /// Reading only.
     pub const READ: Access = Access {
         reads: true,
         writes: false,
     };
-    /// The second.
+    /// Writing only.
     pub const WRITE: Access = Access {
         reads: false,
         writes: true,
     };
-    /// Both.
+    /// Reading and writing.
     pub const ALL: Access = Access {
         reads: true,
         writes: true,
@@ -38,7 +38,7 @@ impl Access {
     }
 }
 
-/// A pattern, compiled as far as it is a plain text.
+/// A pattern, precompiled if it is a plain text or a prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pattern {
     pub(super) text: Vec<u8>,
@@ -47,9 +47,9 @@ pub(super) struct Pattern {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// No byte of it is special.
+    /// No byte is special.
     Literal,
-    /// Only its last byte is, which is a star; the first bytes of what matches are these, under the mask.
+    /// Only the last byte is special, which is a star; matching texts begin with these bytes, under the mask.
     Prefix {
         start: u64,
         mask: u64,
@@ -57,13 +57,13 @@ enum Kind {
     Glob,
 }
 
-/// The first eight bytes of a text as a number, with zeros behind a shorter one.
+/// Returns the first eight bytes of a text as a number; a shorter one is padded with zeros.
 #[inline]
 fn start_of(text: &[u8]) -> u64 {
     if let Some(first) = text.first_chunk::<8>() {
         return u64::from_le_bytes(*first);
     }
-    // Two parts that overlap, as no call is wanted for so few bytes.
+    // Two overlapping parts, as a call would be too expensive for so few bytes.
     if let (Some(first), Some(last)) = (text.first_chunk::<4>(), text.last_chunk::<4>()) {
         let last = u64::from(u32::from_le_bytes(*last));
         return u64::from(u32::from_le_bytes(*first)) | last << (8 * (text.len() - 4));
@@ -95,14 +95,14 @@ impl Pattern {
         self.matches_with(text, start_of(text))
     }
 
-    /// Whether a text matches, which begins as `first` says, see [`start_of`].
+    /// Whether a text matches; `first` is its [`start_of`].
     #[inline]
     fn matches_with(&self, text: &[u8], first: u64) -> bool {
         match self.kind {
             Kind::Literal => self.text == text,
             Kind::Prefix { start, mask } => {
                 let len = self.text.len() - 1;
-                // A pattern of a star alone does not match the empty text either, in Redis.
+                // In Redis a pattern of a single star does not match the empty text either.
                 first & mask == start
                     && text.len() >= len.max(1)
                     && (len <= 8 || text.starts_with(&self.text[..len]))
@@ -112,7 +112,7 @@ impl Pattern {
     }
 }
 
-/// The patterns of keys that are prefixes of up to eight bytes, for each kind of access: what most keys are found by.
+/// The key patterns that are prefixes of up to eight bytes, by kind of access: most keys are matched by these.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Prefixes {
     read: Vec<Prefix>,
@@ -120,7 +120,7 @@ struct Prefixes {
     both: Vec<Prefix>,
 }
 
-/// What the first bytes of a key are, under a mask.
+/// The first bytes of a key, under a mask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Prefix {
     start: u64,
@@ -148,8 +148,8 @@ impl Prefixes {
         }
     }
 
-    /// Whether a key has one of them that gives this access. Patterns have no zero bytes, so a key that is shorter than
-    /// a prefix does not have it; an empty key is left to the patterns.
+    /// Whether a key has one of the prefixes with this access. Patterns have no zero bytes, so a key shorter than a
+    /// prefix does not match it; an empty key is left to the patterns.
     #[inline]
     fn have(&self, key: &[u8], first: u64, access: Access) -> bool {
         let prefixes = match (access.reads, access.writes) {
@@ -169,22 +169,22 @@ pub(super) struct KeyPattern {
     pub(super) access: Access,
 }
 
-/// A rule about commands as it was given, in lower case, without its sign: a command, a subcommand, a command with its
-/// first argument, or a category with its `@`.
+/// A rule on commands as given, in lower case, without its sign: a command, a subcommand, a command with its first
+/// argument, or a category with its `@`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct CommandRule {
     pub(super) allows: bool,
     pub(super) text: String,
 }
 
-/// See the module.
+/// One set of permissions, see the module.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selector {
-    /// Commands may be run that were unknown when the rules were given.
+    /// Whether commands may be run that were unknown when the rules were given.
     pub(super) is_open: bool,
-    /// A bit for each command.
+    /// One bit per command.
     allowed: Vec<u64>,
-    /// First arguments with which commands may be run that may not be run else, by their numbers.
+    /// First arguments with which otherwise forbidden commands may be run, by command ID.
     first_arguments: BTreeMap<usize, Vec<Vec<u8>>>,
     pub(super) rules: Vec<CommandRule>,
     pub(super) all_keys: bool,
@@ -192,33 +192,33 @@ pub struct Selector {
     prefixes: Prefixes,
     pub(super) all_channels: bool,
     pub(super) channels: Vec<Pattern>,
-    /// The numbers of the databases that may be used, in order; all of them if it is none.
+    /// The indexes of the databases that may be used, in order; none: all of them.
     pub(super) databases: Option<Vec<u32>>,
 }
 
 /// The databases that a command uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Used {
-    /// The one with this number.
+    /// The one with this index.
     One(u32),
     /// Every one.
     All,
 }
 
 impl Used {
-    /// The one with this number.
+    /// Returns the one with this index.
     pub fn number(number: usize) -> Used {
         Used::One(u32::try_from(number).unwrap_or(u32::MAX))
     }
 }
 
-/// A command that somebody wants to run.
+/// A command that a user wants to run.
 pub struct Wanted<'w, 'a> {
-    /// The command's number.
+    /// The command's ID.
     pub id: usize,
-    /// Everybody may run it, whatever the rules say.
+    /// Whether all users may run it, regardless of the rules.
     pub is_free: bool,
-    /// The argument behind its name, or behind its subcommand's.
+    /// The argument after its name, or after its subcommand's.
     pub first_argument: Option<&'a [u8]>,
     /// The command's keys in order, with the positions of their arguments.
     pub keys: &'w [(usize, &'a [u8], Access)],
@@ -226,12 +226,12 @@ pub struct Wanted<'w, 'a> {
     pub channels: &'w [(usize, &'a [u8])],
     /// The channels are patterns.
     pub are_patterns: bool,
-    /// The databases that it uses, with the positions of the arguments that say so.
+    /// The databases that it uses, with the positions of the arguments that name them.
     pub databases: &'w [(usize, Used)],
 }
 
 impl Selector {
-    /// A selector as new users have it: nothing is allowed, but for channels if the configuration says so.
+    /// Creates the selector of a new user: nothing is allowed, except channels if the configuration says so.
     pub(super) fn new(all_channels: bool) -> Selector {
         Selector {
             all_channels,
@@ -239,13 +239,13 @@ impl Selector {
         }
     }
 
-    /// Whether nothing is refused.
+    /// Whether everything is allowed.
     pub(super) fn is_unrestricted(&self, commands: usize) -> bool {
         let all_patterns = self.all_keys && self.all_channels;
         all_patterns && self.databases.is_none() && (0..commands).all(|id| self.has(id))
     }
 
-    /// Whether a command is allowed, whatever its first argument.
+    /// Whether a command is allowed with any first argument.
     #[inline]
     pub(super) fn has(&self, id: usize) -> bool {
         match self.allowed.get(id / 64) {
@@ -283,7 +283,7 @@ impl Selector {
         }
     }
 
-    /// A later rule about the same command, or about the command of a subcommand, takes the place of earlier ones.
+    /// Adds a rule. It replaces earlier ones on the same command, or on subcommands of it.
     fn add_rule(&mut self, allows: bool, text: &str) {
         self.rules.retain(|rule| {
             let rest = rule.text.strip_prefix(text);
@@ -344,7 +344,7 @@ impl Selector {
         Ok(())
     }
 
-    /// What it refuses of a command, and the position of the argument that it is about.
+    /// Returns the denial of a command, if it is denied, and the position of the argument concerned.
     #[inline]
     pub(super) fn refusal(&self, wanted: &Wanted<'_, '_>) -> Option<(Denied, usize)> {
         let mut used = wanted.databases.iter();
@@ -371,7 +371,7 @@ impl Selector {
         None
     }
 
-    /// Whether a command with one key and no channel is allowed for certain: whatever its first argument and its
+    /// Whether a command with one key and no channel is certainly allowed: with any first argument and in any
     /// database.
     #[inline]
     pub(super) fn has_plainly(&self, id: usize, key: &[u8], access: Access) -> bool {
@@ -427,7 +427,7 @@ impl Selector {
         self.keys.iter().for_each(|one| self.prefixes.add(one));
     }
 
-    /// Whether a channel may be used; a pattern of channels is compared with patterns as it stands.
+    /// Whether a channel may be used; a pattern of channels must be equal to a pattern of the rules.
     pub(super) fn has_channel(&self, channel: &[u8], is_pattern: bool) -> bool {
         self.all_channels
             || self.channels.iter().any(|one| match is_pattern {
@@ -444,7 +444,7 @@ impl Selector {
         })
     }
 
-    /// Whether a key of a database, or of whichever, may be read, by whatever command.
+    /// Whether a key in a database, or in any if none is given, may be read by some command.
     pub(super) fn reads_key(&self, key: &[u8], db: Option<usize>) -> bool {
         let used = db.map_or(Used::All, Used::number);
         self.has_database(used) && (self.all_keys || self.has_key(key, Access::READ))

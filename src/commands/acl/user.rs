@@ -1,4 +1,4 @@
-//! A user: how it signs in, and what it may do.
+//! A user: its authentication and permissions.
 
 use sha2::{Digest, Sha256};
 
@@ -6,29 +6,29 @@ use super::catalogue::Catalogue;
 use super::denied::Denied;
 use super::selector::{Access, Pattern, Selector, Wanted};
 
-/// The name of the user that connections are which name none.
+/// The name of the user of connections that name none.
 pub const DEFAULT: &[u8] = b"default";
 
 /// SHA-256 of a password.
 pub type Hash = [u8; 32];
 
-/// See the module.
+/// A user, see the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
     pub(super) name: Vec<u8>,
     pub(super) is_on: bool,
-    /// Any password will do.
+    /// Whether any password is accepted.
     pub(super) is_nopass: bool,
     pub(super) skips_sanitizing: bool,
     pub(super) passwords: Vec<Hash>,
     pub(super) root: Selector,
     pub(super) selectors: Vec<Selector>,
-    /// New selectors allow all channels (`acl-pubsub-default`).
+    /// Whether new selectors allow all channels (`acl-pubsub-default`).
     pub(super) opens_channels: bool,
 }
 
 impl User {
-    /// A user who may do nothing, and cannot sign in.
+    /// Creates a user without permissions, which cannot authenticate.
     pub fn new(name: &[u8], opens_channels: bool) -> User {
         User {
             name: name.to_vec(),
@@ -42,7 +42,7 @@ impl User {
         }
     }
 
-    /// The user of connections that name none, who may do everything.
+    /// Creates the user of connections that name none, which is unrestricted.
     pub fn default_user() -> User {
         let mut user = User::new(DEFAULT, true);
         user.is_on = true;
@@ -52,22 +52,22 @@ impl User {
         user
     }
 
-    /// The user's name.
+    /// Returns the user's name.
     pub fn name(&self) -> &[u8] {
         &self.name
     }
 
-    /// Whether a connection that names no user is this one without a password.
+    /// Whether a connection that names no user becomes this one without a password.
     pub fn needs_no_password(&self) -> bool {
         self.is_on && self.is_nopass
     }
 
-    /// Whether it may sign in at all.
+    /// Whether it may authenticate at all.
     pub fn is_on(&self) -> bool {
         self.is_on
     }
 
-    /// A copy with this password alone, or with any if it is empty.
+    /// Returns a copy with only this password, or with any if it is empty.
     pub fn with_password(&self, password: &[u8]) -> User {
         let mut user = self.clone();
         user.is_nopass = password.is_empty();
@@ -78,7 +78,7 @@ impl User {
         user
     }
 
-    /// Whether there are channels that it may not have any more.
+    /// Whether some channels that were allowed `before` no longer are.
     pub fn loses_channels_of(&self, before: &User) -> bool {
         if self.all_selectors().any(|selector| selector.all_channels) {
             return false;
@@ -92,12 +92,12 @@ impl User {
             .any(|selector| selector.all_channels || !selector.channels.iter().all(has))
     }
 
-    /// Whether any password will do.
+    /// Whether any password is accepted.
     pub fn is_nopass(&self) -> bool {
         self.is_nopass
     }
 
-    /// Whether it may sign in with a password. Takes as long whichever byte of whichever hash differs.
+    /// Whether it may authenticate with a password. The time does not depend on which byte of which hash differs.
     pub fn signs_in(&self, password: &[u8]) -> bool {
         let given = hash(password);
         let mut is_known = false;
@@ -114,14 +114,14 @@ impl User {
         std::iter::once(&self.root).chain(&self.selectors)
     }
 
-    /// Whether nothing is refused to it.
+    /// Whether everything is allowed.
     pub fn is_unrestricted(&self, catalogue: &dyn Catalogue) -> bool {
         self.all_selectors()
             .any(|selector| selector.is_unrestricted(catalogue.count()))
     }
 
-    /// What is refused of a command, and the position of the argument that it is about: of all selectors, what comes
-    /// closest to being allowed.
+    /// Returns the denial of a command, if it is denied, and the position of the argument concerned: of all
+    /// selectors, from the one that comes closest to allowing it.
     #[inline]
     pub fn refusal(&self, wanted: &Wanted<'_, '_>) -> Option<(Denied, usize)> {
         let mut closest = (Denied::Database, 0);
@@ -131,41 +131,41 @@ impl User {
         Some(closest)
     }
 
-    /// Whether there are databases that some of its permissions are not for.
+    /// Whether some of its permissions are limited to certain databases.
     #[inline]
     pub fn has_database_rules(&self) -> bool {
         let mut all = self.all_selectors();
         all.any(|selector| selector.databases.is_some())
     }
 
-    /// Whether its permissions without parentheses allow a command with one key and no channel for certain. What is not
-    /// allowed so may be allowed otherwise, as [`User::refusal`] says.
+    /// Whether its permissions without parentheses certainly allow a command with one key and no channel. Otherwise
+    /// it may still be allowed, see [`User::refusal`].
     #[inline]
     pub fn has_plainly(&self, id: usize, key: &[u8], access: Access) -> bool {
         self.root.has_plainly(id, key, access)
     }
 
-    /// Whether it may run a command and read whatever keys that makes up.
+    /// Whether it may run a command and read any keys that this derives.
     pub fn reads_all_keys(&self, wanted: &Wanted<'_, '_>) -> bool {
         self.all_selectors()
             .any(|selector| selector.refusal(wanted).is_none() && selector.reads_all_keys())
     }
 
-    /// Whether it may read a key of a database, by whatever command. Where the database is not known it has to be one
-    /// that may be read in all.
+    /// Whether it may read a key in a database by some command. If the database is unknown the key must be readable
+    /// in all.
     pub fn reads_key(&self, key: &[u8], db: Option<usize>) -> bool {
         self.all_selectors()
             .any(|selector| selector.reads_key(key, db))
     }
 
-    /// Whether it may be subscribed to a channel, or to a pattern of channels.
+    /// Whether it may subscribe to a channel, or to a pattern of channels.
     pub fn has_channel(&self, channel: &[u8], is_pattern: bool) -> bool {
         self.all_selectors()
             .any(|selector| selector.has_channel(channel, is_pattern))
     }
 }
 
-/// What is kept of a password.
+/// Returns the stored hash of a password.
 pub(super) fn hash(password: &[u8]) -> Hash {
     Sha256::digest(password).into()
 }

@@ -1,4 +1,4 @@
-//! All users of a server, and which of them a connection is.
+//! All users of a server, and the handles that connections have of them.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -15,7 +15,7 @@ use super::denied::Denied;
 use super::log::{self, Log};
 use super::user::{DEFAULT, User};
 
-/// A user as connections hold it: what it may do changes under them.
+/// A connection's reference to a user, whose permissions may change at any time.
 #[derive(Debug)]
 pub struct Handle {
     user: ArcSwap<User>,
@@ -31,18 +31,18 @@ impl Handle {
         }
     }
 
-    /// The user as it is now.
+    /// Returns the current user.
     pub fn user(&self) -> Arc<User> {
         self.user.load_full()
     }
 
-    /// The user as it is now, for a moment: cheaper than [`Handle::user`].
+    /// Returns the current user, for a short use: cheaper than [`Handle::user`].
     #[inline]
     pub fn peek(&self) -> impl Deref<Target = Arc<User>> {
         self.user.load()
     }
 
-    /// Whether anything may be refused to it.
+    /// Whether anything may be denied to it.
     pub fn is_restricted(&self) -> bool {
         self.is_restricted.load(Relaxed)
     }
@@ -54,32 +54,32 @@ impl Handle {
     }
 }
 
-/// How often something was refused since the start.
+/// Numbers of denials since the start.
 #[derive(Debug, Default)]
 pub struct Figures {
     counts: [AtomicU64; 6],
 }
 
 impl Figures {
-    /// How often this was refused.
+    /// Returns the number of denials of this kind.
     pub fn of(&self, denied: Denied) -> u64 {
         self.counts[denied as usize].load(Relaxed)
     }
 }
 
-/// See the module.
+/// All users, see the module.
 pub struct Users {
     catalogue: &'static dyn Catalogue,
     all: RwLock<BTreeMap<Vec<u8>, Arc<Handle>>>,
     default: Arc<Handle>,
     log: Mutex<Log>,
     attempts: Mutex<Attempts>,
-    /// What was refused.
+    /// Numbers of denials.
     pub figures: Figures,
 }
 
 impl Users {
-    /// The default user alone, who may do everything.
+    /// Creates the set with only the default user, which is unrestricted.
     pub fn new(catalogue: &'static dyn Catalogue) -> Users {
         let default = Arc::new(Handle::new(User::default_user(), catalogue));
         let all = BTreeMap::from([(DEFAULT.to_vec(), Arc::clone(&default))]);
@@ -93,22 +93,22 @@ impl Users {
         }
     }
 
-    /// What rules may name.
+    /// Returns the commands that rules can name.
     pub fn catalogue(&self) -> &'static dyn Catalogue {
         self.catalogue
     }
 
-    /// The user that connections are which name none.
+    /// Returns the user of connections that name none.
     pub fn default(&self) -> &Arc<Handle> {
         &self.default
     }
 
-    /// A user by name.
+    /// Finds a user by name.
     pub fn find(&self, name: &[u8]) -> Option<Arc<Handle>> {
         self.all.read().get(name).cloned()
     }
 
-    /// All users by their names, ascending.
+    /// Returns all users ordered by name.
     pub fn all(&self) -> Vec<Arc<User>> {
         self.all
             .read()
@@ -117,8 +117,7 @@ impl Users {
             .collect()
     }
 
-    /// Changes a user, or makes it: what it is like by then, and what it was like before if there was one. One change
-    /// comes after the other.
+    /// Changes or creates a user; returns it, and its previous state if there was one. Changes are serialized.
     pub fn change<E>(
         &self,
         name: &[u8],
@@ -151,7 +150,7 @@ impl Users {
         }
     }
 
-    /// Deletes a user, which is not the default one.
+    /// Deletes a user other than the default one.
     pub fn remove(&self, name: &[u8]) -> Option<Arc<Handle>> {
         match name == DEFAULT {
             true => None,
@@ -159,8 +158,8 @@ impl Users {
         }
     }
 
-    /// Puts users in place of all that there are. The default user stays, as it is named or as it was made; the handles
-    /// of all others are given back, whose connections are to end.
+    /// Replaces all users. The default user stays, with the given or the initial definition; returns the handles of
+    /// all deleted users, whose connections are to be closed.
     pub fn replace(&self, users: Vec<User>) -> Vec<Arc<Handle>> {
         let mut next = BTreeMap::from([(DEFAULT.to_vec(), Arc::clone(&self.default))]);
         let mut default = User::default_user();
@@ -178,18 +177,18 @@ impl Users {
         before.into_values().filter(is_gone).collect()
     }
 
-    /// Counts something that was refused, and notes it in the log.
+    /// Counts a denial and adds it to the log.
     pub fn note(&self, entry: log::Entry, entries_max: usize) {
         self.figures.counts[entry.denied as usize].fetch_add(1, Relaxed);
         self.log.lock().add(entry, entries_max);
     }
 
-    /// Notes that somebody at this address failed to sign in; when that is to be answered, in Unix milliseconds.
+    /// Records a failed authentication from this address; returns when to reply, in Unix milliseconds.
     pub fn failed(&self, host: &str, now_ms: u64) -> u64 {
         self.attempts.lock().fail(host, now_ms)
     }
 
-    /// The latest of what was refused.
+    /// Returns the latest denials.
     pub fn log(&self, count: usize) -> Vec<log::Entry> {
         self.log.lock().latest(count)
     }
@@ -206,10 +205,10 @@ impl std::fmt::Debug for Users {
     }
 }
 
-/// A user that was changed.
+/// A change of a user.
 pub struct Change {
     /// The user.
     pub handle: Arc<Handle>,
-    /// What it was before.
+    /// The previous state.
     pub before: Option<Arc<User>>,
 }

@@ -1,32 +1,32 @@
-//! What a connection says of itself that is about to follow this server (REPLCONF).
+//! Properties that a connection announces before it follows this server (REPLCONF).
 
-/// See the module.
+/// Properties announced by a replica, see the module.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Announced {
     /// The port on which the replica listens.
     pub port: u16,
-    /// The address by which it wants to be known; empty: the one that it comes from.
+    /// The address that it announces; empty: the one that it connects from.
     pub ip: String,
-    /// The replica finds the end of a snapshot of unknown length by a mark (`capa eof`).
+    /// The replica recognizes the end of a snapshot of unknown length by a marker (`capa eof`).
     pub takes_end_mark: bool,
-    /// The replica can go on under another id (`capa psync2`).
+    /// The replica can continue under another stream ID (`capa psync2`).
     pub changes_ids: bool,
-    /// The version of the server. Valkey says one since 8.0, redis-server none.
+    /// The version of the server. Valkey announces one since 8.0, redis-server none.
     pub version: String,
-    /// The replica is of this server's kind (`capa basalt`), which reads all that it writes.
+    /// The replica is a basalt server (`capa basalt`), which can read everything that this one writes.
     pub is_basalt: bool,
     /// The replica wants a snapshot and no stream (`rdb-only`).
     pub wants_snapshot_only: bool,
-    /// The replica can take the stream while the snapshot comes through another connection, as Valkey says it
+    /// The replica can receive the stream while the snapshot is sent over another connection, with Valkey's protocol
     /// (`capa dual-channel`).
     pub takes_dual_channel: bool,
-    /// As [`Announced::takes_dual_channel`], as Redis says it (`capa rdb-channel-repl`).
+    /// Like [`Announced::takes_dual_channel`], with Redis's protocol (`capa rdb-channel-repl`).
     pub takes_rdb_channel: bool,
-    /// The connection is for the snapshot of a replica that has another one for the stream (`rdb-channel`).
+    /// The connection is for the snapshot of a replica that has another connection for the stream (`rdb-channel`).
     pub is_rdb_channel: bool,
-    /// The client id of the replica's connection for the stream (`main-ch-client-id`).
+    /// The ID of the replica's connection for the stream (`main-ch-client-id`).
     pub main_client: Option<u64>,
-    /// The client id of the replica's connection for the snapshot (`set-rdb-client-id`).
+    /// The ID of the replica's connection for the snapshot (`set-rdb-client-id`).
     pub rdb_client: Option<u64>,
     /// The replica wants a snapshot without keys (`rdb-filter-only`).
     pub lacks_data: bool,
@@ -35,12 +35,12 @@ pub struct Announced {
 }
 
 impl Announced {
-    /// Whether it wants a snapshot that others do not want.
+    /// Whether it wants a snapshot with only a part of the data.
     pub fn is_filtered(&self) -> bool {
         self.lacks_data || self.lacks_functions
     }
 
-    /// Whether it is a Valkey that reads deadlines of fields of hashes, in its own form alone.
+    /// Whether it is a Valkey that reads deadlines of hash fields, but only in its own format.
     pub fn reads_valkey_form(&self) -> bool {
         let major = self.version.split('.').next();
         let major = major.and_then(|digits| digits.parse::<u32>().ok());

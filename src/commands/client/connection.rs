@@ -1,4 +1,4 @@
-//! One connection's state as commands see and change it. No socket.
+//! One connection's state as seen and changed by commands. No socket.
 
 use std::sync::Arc;
 
@@ -8,22 +8,23 @@ use super::shared::tracking::Options;
 use crate::acl::Handle;
 use basalt_core::resp::reply::Protocol;
 
-/// The sender of a connection's commands.
+/// The origin of a connection's commands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Origin {
     /// A client.
     #[default]
     Client,
-    /// A file that is loaded: the commands were admitted and logged once.
+    /// A file that is loaded: the commands have already been admitted and logged.
     File,
     /// The primary, which has run the commands and sends them to its replicas.
     Primary,
-    /// Another node, which moves slots here. A command that fails ends the move.
+    /// Another node, which moves slots here. A failed command ends the move.
     SlotImport,
 }
 
 impl Origin {
-    /// Whether the commands were admitted before, so that nothing is refused for want of rights, memory or replicas.
+    /// Whether the commands were admitted before, so that nothing is refused for lack of permissions, memory or
+    /// replicas.
     #[inline]
     pub fn replays(self) -> bool {
         matches!(self, Origin::File | Origin::Primary)
@@ -36,68 +37,68 @@ impl Origin {
     }
 }
 
-/// CLIENT REPLY. Where no client is to be answered, it is off.
+/// CLIENT REPLY. Off for origins other than clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReplyMode {
-    /// Every command is answered.
+    /// Every command has a reply.
     #[default]
     On,
-    /// None is.
+    /// No command has a reply.
     Off,
-    /// The next one is not.
+    /// The next command has no reply.
     SkipNext,
-    /// The command that runs now is not answered, those behind it are.
+    /// The current command has no reply, later ones have.
     SkipThis,
-    /// The command that runs now is answered, those behind it are not.
+    /// The current command has a reply, later ones have none.
     OnlyThis,
 }
 
-/// See the module.
+/// One connection's state, see the module.
 #[derive(Clone)]
 pub struct Connection {
-    /// What others may see and ask of it.
+    /// The state that others can see and change.
     pub shared: Arc<Shared>,
     /// Selected database.
     pub db: usize,
     /// RESP2 or RESP3.
     pub protocol: Protocol,
-    /// The user that it is; none where commands are replayed.
+    /// The connection's user; none for replayed commands.
     pub user: Option<Arc<Handle>>,
     /// Whether AUTH succeeded or was not needed.
     pub authenticated: bool,
     /// CLIENT NO-TOUCH.
     pub no_touch: bool,
-    /// The sender of its commands.
+    /// The origin of its commands.
     pub origin: Origin,
     /// CLIENT REPLY.
     pub reply_mode: ReplyMode,
-    /// What it reads now is remembered, see [`Connection::set_tracking`].
+    /// Whether keys read now are remembered, see [`Connection::set_tracking`].
     pub tracks: bool,
     /// CLIENT CACHING: the next command or transaction is an exception.
     pub is_caching: bool,
     /// CLIENT TRACKING.
     pub tracking: Options,
-    /// A script of this client is running, and what runs now is what the script called.
+    /// Whether a script of this client is running, which called the current command.
     pub is_in_script: bool,
-    /// Stamp of the last effect it knows of.
+    /// Stamp of the last effect it has seen.
     pub stamp: u64,
-    /// The position before which all has to be delivered to others when its replies leave (`pubsub::events`).
+    /// The position up to which all events must be delivered to others before its replies leave (`pubsub::events`).
     pub position: u64,
-    /// What READONLY and ASKING said, and whether the connection is encrypted, in the bits of `cluster::route::Manner`.
+    /// The effects of READONLY and ASKING, and whether the connection uses TLS, as bits of `cluster::route::Manner`.
     pub manner: u8,
-    /// What remains of that after RESET.
+    /// The part of that which remains after RESET.
     pub own_manner: u8,
-    /// What HIMPORT PREPARE put down; of a script while one runs.
+    /// Fieldsets registered by HIMPORT PREPARE; those of a script while one runs.
     pub fieldsets: Option<Arc<Fieldsets>>,
-    /// Who reads what its commands leave in the log, in bits: all, but for scripts that chose otherwise.
+    /// The audience of its commands' log records, in bits: all, except for scripts that chose otherwise.
     pub log_audience: u8,
 }
 
-/// The file and the replicas read what commands leave in the log.
+/// All readers of log records: the file and the replicas.
 pub const ALL_READERS: u8 = 3;
 
 impl Connection {
-    /// A fresh connection.
+    /// Creates the state of a fresh connection.
     pub fn new(shared: Arc<Shared>, authenticated: bool) -> Connection {
         Connection {
             shared,
@@ -121,57 +122,57 @@ impl Connection {
         }
     }
 
-    /// The client is this user, and has signed in or needs not.
+    /// Sets the user, who has authenticated or needs not.
     pub fn set_user(&mut self, user: &Arc<Handle>, authenticated: bool) {
         self.authenticated = authenticated;
         self.user = Some(Arc::clone(user));
         self.shared.set_user(user, authenticated);
     }
 
-    /// As CLIENT ID says.
+    /// Returns the ID of CLIENT ID.
     pub fn id(&self) -> u64 {
         self.shared.id
     }
 
-    /// Changes who sends the commands to something else than a client: none of them is answered.
+    /// Sets an origin other than a client: no command has a reply.
     pub fn of(mut self, origin: Origin) -> Connection {
         self.origin = origin;
         self.reply_mode = ReplyMode::Off;
         self
     }
 
-    /// Changes which commands are answered, as a client asks for; no other source may.
+    /// Changes the reply mode at a client's request; other origins cannot.
     pub fn set_reply_mode(&mut self, mode: ReplyMode) {
         if self.origin == Origin::Client {
             self.reply_mode = mode;
         }
     }
 
-    /// The client is a node that moves slots here, and stays one. The command that runs now is answered.
+    /// Marks the client as a node that moves slots here, for good. The current command still has a reply.
     pub fn begin_slot_import(&mut self) {
         self.origin = Origin::SlotImport;
         self.reply_mode = ReplyMode::OnlyThis;
     }
 
-    /// Changes what CLIENT TRACKING and CLIENT CACHING said, and with it whether reads are remembered.
+    /// Applies CLIENT TRACKING and CLIENT CACHING, and with them whether reads are remembered.
     pub fn set_tracking(&mut self, tracking: Options, is_caching: bool) {
         self.tracking = tracking;
         self.is_caching = is_caching;
         self.tracks = tracking.remembers(is_caching);
     }
 
-    /// The fieldset that a command names.
+    /// Returns the fieldset that a command names.
     pub fn fieldset(&self, name: &[u8]) -> Option<Arc<Fieldset>> {
         self.fieldsets.as_ref()?.get(name).map(Arc::clone)
     }
 
-    /// Whether what it is told of keys stands behind the reply of the very request that brought it about.
+    /// Whether invalidations follow the reply of the very request that caused them.
     #[inline]
     pub fn hears_between_replies(&self) -> bool {
         self.tracking != Options::OFF && self.protocol == Protocol::Resp3
     }
 
-    /// RESET: back to the state of a fresh connection, which is the default user.
+    /// RESET: restores the state of a fresh connection, with the default user.
     pub fn reset(&mut self, default: &Arc<Handle>) {
         self.db = 0;
         self.protocol = Protocol::Resp2;

@@ -1,23 +1,23 @@
-//! Fieldsets: names of fields that a connection has put down by HIMPORT PREPARE, so that its HIMPORT SETs send the
-//! values alone.
+//! Fieldsets: names of fields that a connection has registered by HIMPORT PREPARE, so that its HIMPORT SETs send only
+//! the values.
 //!
-//! The session, and each step of a unit, looks a fieldset up before any shard is in hand (`command::prepared`):
-//! commands on keys know nothing of connections. What a transaction puts down goes again if that is rolled back, as the
-//! connection that it began with is put back; scripts have fieldsets of their own, and leave none.
+//! The session, and each step of a transaction, looks up a fieldset before any shard is locked (`command::prepared`):
+//! commands on keys know nothing of connections. Fieldsets registered in a transaction disappear if that is rolled
+//! back, as the connection's initial state is restored; scripts have fieldsets of their own, which end with them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::shared::Shared;
 
-/// About what a name, or a fieldset, takes beside its bytes.
+/// Approximate bytes of a name, or a fieldset, beside its text.
 const ENTRY_BYTES: usize = 64;
 
-/// Names of fields, in the order in which hashes are made of them: shorter ones first, as Redis has it.
+/// Names of fields, in the order in which hashes are built from them: shorter ones first, as in Redis.
 pub struct Fieldset(Vec<(Box<[u8]>, usize)>);
 
 impl Fieldset {
-    /// A fieldset of these names; none if one of them comes twice.
+    /// Creates a fieldset of these names; none if one of them is repeated.
     pub fn new<'n>(names: impl Iterator<Item = &'n [u8]>) -> Option<Fieldset> {
         let mut fields: Vec<(Box<[u8]>, usize)> = names
             .enumerate()
@@ -28,17 +28,17 @@ impl Fieldset {
         is_unique.then_some(Fieldset(fields))
     }
 
-    /// How many names there are.
+    /// Returns the number of names.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Never true: HIMPORT PREPARE wants a name.
+    /// Always false: HIMPORT PREPARE requires a name.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The names, and for each the position of its value among those that are sent.
+    /// Returns the names, and for each the position of its value among those that are sent.
     pub fn fields(&self) -> impl ExactSizeIterator<Item = (&[u8], usize)> + Clone {
         self.0.iter().map(|(name, position)| (&**name, *position))
     }
@@ -49,7 +49,7 @@ impl Fieldset {
     }
 }
 
-/// The fieldsets of a connection, or of a script, by their names. What they take counts as the client's.
+/// The fieldsets of a connection, or of a script, by their names. Their memory is charged to the client.
 pub struct Fieldsets {
     sets: HashMap<Box<[u8]>, Arc<Fieldset>>,
     bytes: usize,
@@ -57,7 +57,7 @@ pub struct Fieldsets {
 }
 
 impl Fieldsets {
-    /// None yet.
+    /// Creates an empty set.
     pub fn new(shared: &Arc<Shared>) -> Fieldsets {
         Fieldsets {
             sets: HashMap::new(),
@@ -66,29 +66,29 @@ impl Fieldsets {
         }
     }
 
-    /// The fieldset of a name.
+    /// Returns the fieldset of a name.
     pub fn get(&self, name: &[u8]) -> Option<&Arc<Fieldset>> {
         self.sets.get(name)
     }
 
-    /// How many there are.
+    /// Returns the number of fieldsets.
     pub fn len(&self) -> usize {
         self.sets.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no fieldsets.
     pub fn is_empty(&self) -> bool {
         self.sets.is_empty()
     }
 
-    /// Puts a fieldset down, in place of one of the same name.
+    /// Registers a fieldset, replacing one of the same name.
     pub fn put(&mut self, name: &[u8], fieldset: Fieldset) {
         self.remove(name);
         self.count(bytes_of(name, &fieldset) as isize);
         self.sets.insert(name.into(), Arc::new(fieldset));
     }
 
-    /// Forgets a fieldset; false if there is none of this name.
+    /// Removes a fieldset; false if there is none of this name.
     pub fn remove(&mut self, name: &[u8]) -> bool {
         let Some(fieldset) = self.sets.remove(name) else {
             return false;

@@ -1,56 +1,56 @@
-//! What all clients take together, and the limit of that: `maxmemory-clients`.
+//! The memory of all clients together, and its limit: `maxmemory-clients`.
 //!
-//! A change of what a client takes is noted here, by its own task at the end of a turn or by the thread that writes
-//! into its mailbox; in the usual turn little changes, and then nothing is written that other threads read. Clients
-//! that may not be evicted count as nothing (`Shared::note_memory`). Which client goes is up to the registry.
+//! A change of a client's memory is reported here, by its own task at the end of a batch or by the thread that writes
+//! into its mailbox; in the usual batch little changes, and then nothing is written that other threads read. Clients
+//! that may not be evicted count as 0 (`Shared::note_memory`). The registry chooses the client to evict.
 //!
-//! What is known of a client is one word of the client, which says at last that it was removed: threads that note what
-//! it takes while another one removes it, or after that, change nothing. So the sum is that of the clients there are,
-//! however they end.
+//! A client's reported memory is one word of the client, which finally marks the client as removed: threads that
+//! report its memory while another one removes it, or after that, change nothing. So the sum is that of the existing
+//! clients, however they end.
 
 use std::sync::atomic::{
     AtomicBool, AtomicI64, AtomicU64, AtomicUsize,
     Ordering::{Relaxed, SeqCst},
 };
 
-/// The one of this process.
+/// The instance of this process.
 pub static CLIENT_MEMORY: ClientMemory = ClientMemory::new();
 
-/// Connections whose clients have yet to sign in, where a password is needed.
+/// Number of connections that have yet to authenticate, if a password is needed.
 pub static UNAUTHENTICATED: AtomicUsize = AtomicUsize::new(0);
 
-/// A limit below this would keep everybody out, the one who could raise it included.
+/// Minimum limit: a lower one would keep out all clients, including the one that could raise it.
 const LIMIT_BYTES_MIN: usize = 128 * 1024;
 
-/// Bytes by which a client may take more or less than what is counted of it: small messages come and go, and for each
-/// of them all threads would write to the one sum.
+/// Bytes by which a client's memory may differ from the reported value: small messages come and go, and for each of
+/// them all threads would write to the single sum.
 const UNNOTED_BYTES_MAX: usize = 1024;
 
-/// In place of the bytes of a client that was removed.
+/// Marks a removed client, in place of its bytes.
 const REMOVED: usize = usize::MAX;
 
-/// See the module.
+/// The memory of all clients, see the module.
 pub struct ClientMemory {
-    /// Differences arrive in any order, so that this may be too little, and less than nothing, for a moment.
+    /// Differences arrive in any order, so that this may be too low, and even negative, for a moment.
     total: AtomicI64,
-    /// 0: none.
+    /// Limit in bytes; 0: none.
     limit: AtomicUsize,
     is_over: Line,
-    /// Clients closed to save memory, since the start.
+    /// Number of clients closed to save memory, since the start.
     pub evicted: AtomicU64,
 }
 
-/// What is counted of one client; see the module.
+/// Reported memory of one client, see the module.
 #[derive(Default)]
 pub struct CountedBytes(AtomicUsize);
 
 impl CountedBytes {
-    /// Nothing is counted yet.
+    /// Creates a count of 0.
     pub const fn new() -> CountedBytes {
         CountedBytes(AtomicUsize::new(0))
     }
 
-    /// The bytes that are counted.
+    /// Returns the reported bytes.
     pub fn bytes(&self) -> usize {
         match self.0.load(Relaxed) {
             REMOVED => 0,
@@ -59,7 +59,7 @@ impl CountedBytes {
     }
 }
 
-/// Apart from the sums, as every turn reads it and hardly anybody writes it.
+/// On its own cache line, as it is read in every batch and rarely written.
 #[repr(align(128))]
 struct Line(AtomicBool);
 
@@ -73,7 +73,7 @@ impl ClientMemory {
         }
     }
 
-    /// What clients that can be evicted take together.
+    /// Returns the bytes of all clients that can be evicted.
     pub fn total_bytes(&self) -> usize {
         usize::try_from(self.total.load(SeqCst)).unwrap_or(0)
     }
@@ -88,13 +88,13 @@ impl ClientMemory {
         self.look();
     }
 
-    /// Whether clients take more than they may.
+    /// Whether the clients' memory exceeds the limit.
     #[inline]
     pub fn is_over(&self) -> bool {
         self.is_over.0.load(Relaxed)
     }
 
-    /// Compares the sum with the limit.
+    /// Compares the sum with the limit; returns whether it is exceeded.
     pub fn look(&self) -> bool {
         loop {
             let limit = self.limit.load(SeqCst);
@@ -102,12 +102,13 @@ impl ClientMemory {
             if self.is_over.0.load(SeqCst) == is_over {
                 return is_over;
             }
-            // The sum may change between the look and this, and its changer look before this: so there is another look.
+            // The sum may change between the comparison and this store, and the changing thread may compare before
+            // the store: so it is compared again.
             self.is_over.0.store(is_over, SeqCst);
         }
     }
 
-    /// Notes what a client takes now.
+    /// Reports a client's current memory.
     #[inline]
     pub fn note(&self, counted: &CountedBytes, bytes: usize) {
         let before = counted.0.load(Relaxed);
@@ -116,7 +117,7 @@ impl ClientMemory {
         }
     }
 
-    /// The client counts for nothing any more, even if a thread notes other bytes of it from now on.
+    /// Removes a client's memory for good, even if a thread reports other bytes of it from now on.
     pub fn remove(&self, counted: &CountedBytes) {
         let before = counted.0.swap(REMOVED, Relaxed);
         if before != REMOVED {
@@ -148,7 +149,7 @@ mod tests {
         all.note(&counted, 1000);
         assert_eq!((all.total_bytes(), counted.bytes()), (1000, 1000));
         all.remove(&counted);
-        // A publisher that found it before, or its own task at the end of a turn.
+        // Reported by a publisher that found it before, or by its own task at the end of a batch.
         all.note(&counted, 1 << 20);
         assert_eq!((all.total_bytes(), counted.bytes()), (0, 0));
     }
@@ -181,7 +182,7 @@ mod tests {
                     scope.spawn(move || {
                         for bytes in 0..50 {
                             all.note(counted, 1024 + bytes * step * 1_000);
-                            // Less than nothing would be more than anything.
+                            // A negative sum would count as huge.
                             assert!(!all.is_over());
                         }
                         if step == 2 {

@@ -1,4 +1,4 @@
-//! What the server knows of one connection, as plain data, and the registry behind CLIENT LIST and KILL.
+//! The state of one connection, as plain data, and the registry behind CLIENT LIST and KILL.
 
 pub mod announced;
 pub mod connection;

@@ -1,4 +1,4 @@
-//! All connections, as CLIENT LIST, CLIENT KILL and the metrics find them.
+//! All connections, for CLIENT LIST, CLIENT KILL and the metrics.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use super::memory::{CLIENT_MEMORY, UNAUTHENTICATED};
 use super::shared::{Peer, Shared};
 
-/// See the module.
+/// All connections, see the module.
 #[derive(Default)]
 pub struct Registry {
     clients: DashMap<u64, Arc<Shared>>,
@@ -19,26 +19,26 @@ pub struct Registry {
     pub accepted: AtomicU64,
     /// Connections refused because of `maxclients`.
     pub rejected: AtomicU64,
-    /// Connections closed because a request or a transaction took more than `client-query-buffer-limit`.
+    /// Connections closed because a request or a transaction exceeded `client-query-buffer-limit`.
     pub overfed: AtomicU64,
     count: AtomicUsize,
     evicting: Mutex<()>,
-    /// Connections that came without having signed in, in the order of coming; most of them have signed in since.
+    /// Connections that arrived unauthenticated, in the order of arrival; most of them have authenticated since.
     unauthenticated: Mutex<VecDeque<Weak<Shared>>>,
-    /// Connections closed because their clients did not sign in.
+    /// Connections closed because their clients did not authenticate.
     pub unauthenticated_closed: AtomicU64,
 }
 
-/// Entries of the list of connections that have not signed in, beyond those that there are, until it is looked through.
+/// Entries of the list of unauthenticated connections, beyond the number of these, at which the list is cleaned.
 const SIGNED_IN_MAX: usize = 1024;
 
 impl Registry {
-    /// An empty registry.
+    /// Creates an empty registry.
     pub fn new() -> Registry {
         Registry::default()
     }
 
-    /// The number for the next connection.
+    /// Returns the ID for the next connection.
     pub fn next_id(&self) -> u64 {
         self.next_id.fetch_add(1, Relaxed) + 1
     }
@@ -60,13 +60,13 @@ impl Registry {
         self.clients.insert(client.id, client);
     }
 
-    /// Connections that have not signed in.
+    /// Returns the number of unauthenticated connections.
     pub fn unauthenticated(&self) -> usize {
         UNAUTHENTICATED.load(Relaxed)
     }
 
-    /// Closes the connection that has taken longest to sign in, if there is one: a new one is as likely to have a
-    /// password.
+    /// Closes the connection that has been unauthenticated for the longest, if there is one: a new one is as likely
+    /// to have a password.
     #[cold]
     pub fn close_unauthenticated(&self) -> bool {
         loop {
@@ -84,7 +84,7 @@ impl Registry {
         }
     }
 
-    /// Closes all connections with somebody at the other end.
+    /// Closes all connections with this kind of peer.
     pub fn kill_all(&self, peer: Peer) {
         for client in self.all() {
             if client.peer() == peer {
@@ -109,7 +109,7 @@ impl Registry {
         if !CLIENT_MEMORY.look() {
             return;
         }
-        // Looked at once each: what they take goes on changing.
+        // Each is read only once: their memory keeps changing.
         let clients = self.all().into_iter();
         let mut clients: Vec<_> = clients
             .map(|client| (client.counted.bytes(), client))
@@ -125,24 +125,24 @@ impl Registry {
         }
     }
 
-    /// Closes a connection. A look-up does not find it any more when this returns, though its task may end a moment
+    /// Closes a connection. When this returns, look-ups do not find it any more, though its task may end a moment
     /// later.
     pub fn kill(&self, client: &Shared) {
         client.kill();
         self.remove(client.id);
     }
 
-    /// How many there are.
+    /// Returns the number of connections.
     pub fn count(&self) -> usize {
         self.count.load(Relaxed)
     }
 
-    /// One connection.
+    /// Finds a connection by ID.
     pub fn get(&self, id: u64) -> Option<Arc<Shared>> {
         self.clients.get(&id).map(|client| Arc::clone(&client))
     }
 
-    /// All connections, by number.
+    /// Returns all connections, ordered by ID.
     pub fn all(&self) -> Vec<Arc<Shared>> {
         let mut all: Vec<_> = self
             .clients
@@ -153,7 +153,7 @@ impl Registry {
         all
     }
 
-    /// Has all connections that wait look again.
+    /// Makes all waiting connections check again.
     pub fn nudge_all(&self) {
         self.all().iter().for_each(|client| client.nudge());
     }
@@ -190,7 +190,7 @@ mod tests {
         let is_killed: Vec<bool> = clients.iter().map(|client| client.is_killed()).collect();
         assert_eq!(is_killed, [false, false, false, true, false]);
         assert!(!CLIENT_MEMORY.is_over() && registry.count() == 4);
-        // It is on its way out, and does not count however its figures change.
+        // The client is being closed, and does not count however its figures change.
         clients[3].note_memory();
         clients[1].no_evict.store(false, Relaxed);
         clients[1].note_memory();

@@ -1,28 +1,28 @@
-//! Periods (epochs) of what runs or is queued: a caller that has to know when all of it has ended begins a new period,
-//! and is called when nothing holds an earlier one.
+//! Periods (epochs) of running or queued work: a caller that must know when all of it has ended starts a new period,
+//! and is called when nothing belongs to an earlier one any more.
 
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
-/// What is called at the end of a period.
+/// Callback for the end of a period.
 type WhenOver = Box<dyn FnOnce() + Send>;
 
-/// A period. Each turn of a connection and each job holds the one in which it began.
+/// A period. Each batch of a connection and each job holds the one in which it began.
 #[derive(Default)]
 pub struct UnderWay(Mutex<Ended>);
 
-/// What is called at the end of a period.
+/// The action at the end of a period.
 #[derive(Default)]
 struct Ended {
     done: Option<WhenOver>,
-    /// The next period, which does not end before this one.
+    /// The next period, which must not end before this one.
     _next: Option<Arc<UnderWay>>,
 }
 
 impl UnderWay {
-    /// Calls `done` once all has ended that began before.
+    /// Calls `done` once everything has ended that began before.
     pub fn when_over(current: &ArcSwap<UnderWay>, done: impl FnOnce() + Send + 'static) {
         let next = Arc::<UnderWay>::default();
         let ended = current.swap(Arc::clone(&next));

@@ -1,18 +1,19 @@
-//! What CLUSTER asks for.
+//! Changes of the cluster that CLUSTER requests.
 
 use super::node_id::NodeId;
 use super::slot_set::SlotSet;
 
-/// A change of the cluster that a client asks for; arguments have been looked at as far as that needs no cluster.
+/// A change of the cluster that a client requests; arguments have been checked as far as that is possible without the
+/// cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// `CLUSTER MEET`: a node to get to know.
+    /// `CLUSTER MEET`: introduces a node.
     Meet {
-        /// Address of it, a number.
+        /// Numeric address of the node.
         ip: String,
         /// Port for clients.
         port: u16,
-        /// Port of the bus; 0: the other one plus 10000.
+        /// Port of the bus; 0: `port` plus 10000.
         bus_port: u16,
     },
     /// `CLUSTER FORGET`.
@@ -27,10 +28,10 @@ pub enum Change {
     SetSlot {
         /// The slot.
         slot: u16,
-        /// What becomes of it.
+        /// The new state of the slot.
         to: SlotChange,
     },
-    /// Slots have come from their owner with all their keys, and it waits for this node to own them.
+    /// Slots were received from their owner with all their keys, and it waits for this node to own them.
     TakeSlots {
         /// The slots.
         slots: SlotSet,
@@ -43,7 +44,7 @@ pub enum Change {
     Failover(Failover),
     /// `CLUSTER RESET`.
     Reset {
-        /// Whether epochs go back to 0 and the name is drawn again too.
+        /// Whether epochs are also reset to 0 and a new ID is generated.
         is_hard: bool,
     },
     /// `CLUSTER SAVECONFIG`.
@@ -54,12 +55,12 @@ pub enum Change {
     SetConfigEpoch(u64),
 }
 
-/// What becomes of a slot.
+/// The new state of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlotChange {
-    /// Keys of it go to a node.
+    /// Keys of the slot are being moved to a node.
     Migrating(NodeId),
-    /// Keys of it come from a node.
+    /// Keys of the slot are being moved from a node.
     Importing(NodeId),
     /// Neither.
     Stable,
@@ -67,13 +68,13 @@ pub enum SlotChange {
     Node(NodeId),
 }
 
-/// How a replica is to take its primary's place.
+/// The way in which a replica is promoted in place of its primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failover {
-    /// In agreement with the primary, which loses nothing.
+    /// Graceful failover: in agreement with the primary, without data loss.
     Agreed,
-    /// By the votes of the other primaries, without asking it.
+    /// By the votes of the other primaries, without asking the current one.
     Force,
-    /// Without anybody's vote.
+    /// Without any votes.
     Takeover,
 }

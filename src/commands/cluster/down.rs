@@ -1,39 +1,39 @@
-//! Why a node does not serve, as the log and the views of the cluster give it.
+//! The reason why a node does not serve, as shown in the log and the views of the cluster.
 
 use std::fmt;
 
 use super::Millis;
 use super::slot_set::SlotSet;
 
-/// Ranges of slots that a text names; the others are counted.
+/// Maximum number of slot ranges listed in a text; the others are only counted.
 const NAMED_RANGES: usize = 8;
 
-/// See the module.
+/// The reason why a node does not serve, see the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Down {
-    /// The node has just started: others may have its slots by now.
+    /// The node has just started: others may own its slots by now.
     Starting,
-    /// The node did nothing for longer than the node timeout, and has not heard of the majority since.
+    /// The node was stopped for longer than the node timeout, and has not heard from the majority since.
     Slept {
-        /// For how long.
+        /// Milliseconds for which it was stopped.
         millis: Millis,
-        /// Primaries that have answered since, this one among them.
+        /// Primaries that have replied since, including this one.
         heard: usize,
-        /// Primaries that have to.
+        /// Number of primaries required.
         needed: usize,
     },
-    /// Fewer primaries than the majority can be reached.
+    /// Fewer primaries than the majority are reachable.
     Minority {
-        /// Primaries that can, this one among them.
+        /// Number of reachable primaries, including this one.
         reachable: usize,
-        /// Primaries that have to.
+        /// Number of primaries required.
         needed: usize,
     },
-    /// As that, because the file of what is kept can not be written: until it can, this node says nothing.
+    /// Like `Minority`, because the state file cannot be written: until it can, this node sends nothing.
     Unsaved,
-    /// The majority is heard of again; a primary waits a little for what it may have to say.
+    /// The majority is reachable again; a primary waits a little for newer claims.
     Rejoining,
-    /// Slots whose primary has failed, or that have none.
+    /// Slots without an owner, or whose primary has failed.
     Uncovered(SlotSet),
 }
 

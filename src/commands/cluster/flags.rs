@@ -1,8 +1,8 @@
-//! What nodes say of each other, in sixteen bits as the bus and nodes.conf have them.
+//! Flags of nodes, in sixteen bits as used by the bus and nodes.conf.
 
 use std::fmt;
 
-/// Flags of a node. The numbers are those of the bus.
+/// Flags of a node. The values are those of the bus.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct NodeFlags(pub u16);
 
@@ -13,32 +13,32 @@ impl NodeFlags {
     pub const PRIMARY: NodeFlags = NodeFlags(1);
     /// The node follows a primary.
     pub const REPLICA: NodeFlags = NodeFlags(2);
-    /// The node did not answer this one for the node timeout.
+    /// The node has not replied to this one for the node timeout.
     pub const MAYBE_FAILED: NodeFlags = NodeFlags(4);
-    /// The majority of primaries has not.
+    /// The node has not replied to the majority of primaries.
     pub const FAILED: NodeFlags = NodeFlags(8);
     /// The node is this one.
     pub const MYSELF: NodeFlags = NodeFlags(16);
-    /// The name of the node is not known yet: it has one of our own making until it answers.
+    /// The node's ID is not known yet: it has a temporary one until it replies.
     pub const HANDSHAKE: NodeFlags = NodeFlags(32);
-    /// There is no address of the node.
+    /// The node's address is unknown.
     pub const NO_ADDRESS: NodeFlags = NodeFlags(64);
-    /// The first packet to it is a MEET, so that it takes this node in.
+    /// The first packet to the node is a MEET, so that it accepts this node.
     pub const MEET: NodeFlags = NodeFlags(128);
-    /// A primary that may be given a replica of another one.
+    /// The primary may receive a replica of another one.
     pub const MIGRATE_TO: NodeFlags = NodeFlags(256);
-    /// A replica that does not want to be voted for.
+    /// The replica does not stand for election.
     pub const NO_FAILOVER: NodeFlags = NodeFlags(512);
-    /// The node understands extensions of pings.
+    /// The node supports extensions of pings.
     pub const EXTENSIONS: NodeFlags = NodeFlags(1024);
 
-    /// Both.
+    /// Returns the union of both.
     #[must_use]
     pub const fn or(self, other: NodeFlags) -> NodeFlags {
         NodeFlags(self.0 | other.0)
     }
 
-    /// Flags but for others.
+    /// Returns these flags except `other`.
     #[must_use]
     pub const fn without(self, other: NodeFlags) -> NodeFlags {
         NodeFlags(self.0 & !other.0)
@@ -69,7 +69,7 @@ impl NodeFlags {
         }
     }
 
-    /// Flags by the words of CLUSTER NODES and nodes.conf, in their order there.
+    /// Flags and their words in CLUSTER NODES and nodes.conf, in the order used there.
     const WORDS: [(NodeFlags, &'static str); 8] = [
         (NodeFlags::MYSELF, "myself"),
         (NodeFlags::PRIMARY, "master"),
@@ -81,7 +81,7 @@ impl NodeFlags {
         (NodeFlags::NO_FAILOVER, "nofailover"),
     ];
 
-    /// The flag of a word of nodes.conf; `noflags` is none.
+    /// Returns the flag of a word of nodes.conf; `noflags` is none.
     #[must_use]
     pub fn from_word(word: &[u8]) -> Option<NodeFlags> {
         let mut words = NodeFlags::WORDS.iter();
@@ -93,7 +93,7 @@ impl NodeFlags {
 }
 
 impl fmt::Display for NodeFlags {
-    /// As CLUSTER NODES has them: words with commas, or `noflags`.
+    /// Formats flags as in CLUSTER NODES: words with commas, or `noflags`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut written = false;
         for (flag, word) in NodeFlags::WORDS {

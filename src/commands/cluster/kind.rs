@@ -1,8 +1,8 @@
-//! Which messages there are.
+//! Kinds of messages.
 
 use crate::cluster::packet::Body;
 
-/// Kinds of messages; each one's number is its place on the wire.
+/// Kinds of messages; each one's discriminant is its number on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// [`Body::Ping`].
@@ -29,11 +29,11 @@ pub enum Kind {
     PublishShard,
 }
 
-/// How many kinds there are.
+/// Number of kinds.
 pub const KINDS: usize = 11;
 
 impl Kind {
-    /// All, by their numbers.
+    /// All kinds, ordered by number.
     pub const ALL: [Kind; KINDS] = [
         Kind::Ping,
         Kind::Pong,
@@ -48,19 +48,19 @@ impl Kind {
         Kind::PublishShard,
     ];
 
-    /// The kind of a number, if there is one.
+    /// Returns the kind of a number, if there is one.
     #[must_use]
     pub fn from_number(number: u16) -> Option<Kind> {
         Kind::ALL.get(usize::from(number)).copied()
     }
 
-    /// The number of it on the wire.
+    /// Returns the number of the kind on the wire.
     #[must_use]
     pub fn number(self) -> u16 {
         self as u16
     }
 
-    /// The words that CLUSTER INFO has for all, by their numbers.
+    /// The words of CLUSTER INFO for all kinds, ordered by number.
     pub const NAMES: [&str; KINDS] = [
         "ping",
         "pong",
@@ -75,7 +75,7 @@ impl Kind {
         "publishshard",
     ];
 
-    /// The word that CLUSTER INFO has for it.
+    /// Returns the kind's word in CLUSTER INFO.
     #[must_use]
     pub fn name(self) -> &'static str {
         Kind::NAMES[self as usize]
@@ -83,7 +83,7 @@ impl Kind {
 }
 
 impl Body {
-    /// The kind of it.
+    /// Returns the kind of the message.
     #[must_use]
     pub fn kind(&self) -> Kind {
         match self {

@@ -1,5 +1,4 @@
-//! Who owns which slot, and who the nodes are: what commands see of the cluster. A value that does not change; the
-//! next one takes its place.
+//! Slot ownership and nodes: the cluster as commands see it. The value is immutable; a change produces the next one.
 
 use std::collections::BTreeMap;
 
@@ -10,31 +9,31 @@ use super::node_id::NodeId;
 use super::slot_set::SlotSet;
 use basalt_core::base::hash::SLOTS;
 
-/// Says that a slot has no owner, where a node's place in [`ClusterMap::nodes`] is expected.
+/// Marks a slot without an owner, in place of a node's index in [`ClusterMap::nodes`].
 pub const UNOWNED: u16 = u16::MAX;
 
-/// See the module.
+/// Slot ownership and nodes, see the module.
 #[derive(Clone, Debug)]
 pub struct ClusterMap {
-    /// The owner of each slot, by its place in `nodes`; [`UNOWNED`] if it has none.
+    /// The owner of each slot, by its index in `nodes`; [`UNOWNED`] if it has none.
     pub owners: Box<[u16]>,
-    /// All nodes that this one knows, itself among them, in the order of their names.
+    /// All nodes that this one knows, including itself, ordered by ID.
     pub nodes: Vec<NodeView>,
-    /// The place of this node.
+    /// The index of this node.
     pub myself: u16,
-    /// Slots whose keys go to another node, by its place.
+    /// Slots whose keys are being moved to another node, with its index.
     pub migrating: BTreeMap<u16, u16>,
-    /// Slots whose keys come from another node, by its place.
+    /// Slots whose keys are being moved from another node, with its index.
     pub importing: BTreeMap<u16, u16>,
     /// Whether the cluster serves commands.
     pub is_up: bool,
-    /// Why it does not, if it does not.
+    /// The reason why it does not serve, if so.
     pub down: Option<Down>,
-    /// The highest epoch that was seen.
+    /// The highest epoch seen so far.
     pub current_epoch: u64,
-    /// Primaries with slots, those that may vote.
+    /// Number of primaries with slots, which may vote.
     pub size: usize,
-    /// Slots whose owner may have failed, and has by the majority.
+    /// Slots whose owner may have failed, without a verdict of the majority.
     pub slots_maybe_failed: u16,
     /// Slots whose owner has failed.
     pub slots_failed: u16,
@@ -43,9 +42,9 @@ pub struct ClusterMap {
 /// A node as others see it.
 #[derive(Clone, Debug)]
 pub struct NodeView {
-    /// Name of the node.
+    /// ID of the node.
     pub id: NodeId,
-    /// Name of the shard, which a primary and its replicas have in common.
+    /// ID of the shard, which a primary and its replicas share.
     pub shard_id: NodeId,
     /// Address for clients and for the bus; empty if it is not known.
     pub ip: String,
@@ -57,32 +56,32 @@ pub struct NodeView {
     pub bus_port: u16,
     /// Host name that it announces; may be empty.
     pub hostname: String,
-    /// Name for people; may be empty.
+    /// Human-readable name; may be empty.
     pub human_name: String,
-    /// Flags of it.
+    /// Flags of the node.
     pub flags: NodeFlags,
-    /// The primary that it follows, by its place among the nodes, if that is known.
+    /// The primary that it follows, by its index in the map, if it is known.
     pub primary: Option<u16>,
-    /// The name of the primary, known or not.
+    /// The ID of the primary, known or not.
     pub primary_id: Option<NodeId>,
     /// Slots that it owns.
     pub slots: SlotSet,
-    /// Epoch of the slots that it serves: of a replica, its primary's own, even if that is a replica as well.
+    /// Epoch of the slots that it serves: for a replica the primary's own, even if that is a replica as well.
     pub config_epoch: u64,
-    /// Where it is in the stream of replication.
+    /// The node's offset in the replication stream.
     pub offset: u64,
-    /// When a ping was sent that has no answer yet; 0: there is none.
+    /// When a ping was sent that has no reply yet; 0: there is none.
     pub ping_sent: Millis,
-    /// When the last pong came; 0: never.
+    /// When the last pong was received; 0: never.
     pub pong_received: Millis,
     /// Whether the link to it is up; this node is linked to itself.
     pub is_linked: bool,
-    /// Nodes that report it as failing.
+    /// Number of nodes that report it as failing.
     pub failure_reports: usize,
 }
 
 impl ClusterMap {
-    /// The owner of a slot.
+    /// Returns the owner of a slot.
     #[inline]
     #[must_use]
     pub fn owner(&self, slot: u16) -> Option<&NodeView> {
@@ -90,20 +89,20 @@ impl ClusterMap {
         self.nodes.get(usize::from(self.owners[usize::from(slot)]))
     }
 
-    /// What others see of this node.
+    /// Returns this node.
     #[must_use]
     pub fn me(&self) -> &NodeView {
         &self.nodes[usize::from(self.myself)]
     }
 
-    /// Whether a slot is this node's, or its primary's.
+    /// Whether a slot is owned by this node, or by its primary.
     #[must_use]
     pub fn is_of_my_shard(&self, slot: u16) -> bool {
         let owner = self.owners[usize::from(slot)];
         owner == self.myself || (owner != UNOWNED && self.me().primary == Some(owner))
     }
 
-    /// The node of a name.
+    /// Finds a node by its ID.
     #[must_use]
     pub fn find(&self, id: &[u8]) -> Option<&NodeView> {
         let found = self
@@ -120,7 +119,7 @@ impl NodeView {
         self.flags.any(NodeFlags::PRIMARY)
     }
 
-    /// The port for clients whose connections are encrypted, or for others; 0: none.
+    /// Returns the port for clients over TLS, or for others; 0: none.
     #[must_use]
     pub fn client_port(&self, is_tls: bool) -> u16 {
         if is_tls { self.tls_port } else { self.port }

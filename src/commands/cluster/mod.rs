@@ -1,27 +1,27 @@
-//! Redis Cluster's bus as a pure state machine: what one node knows of the others, and what it does about it.
+//! Redis Cluster's bus as a pure state machine: one node's knowledge of the others, and its reactions.
 //!
-//! There is no socket, clock or file here, so that a simulation runs a thousand nodes in one thread. The driver
-//! (`server/node`) hands in packets, ticks and commands together with the time, and carries out in order what comes
-//! out: packets to send, links to open, state to save before what follows leaves, a primary to follow.
+//! There is no socket, clock or file here, so that a simulation can run a thousand nodes in one thread. The driver
+//! (`server/node`) passes in packets, ticks and commands together with the time, and carries out the outputs in
+//! order: packets to send, links to open, state to save before later outputs leave, a primary to follow.
 //!
 //! ```text
-//! node_id    names of nodes and shards
+//! node_id    IDs of nodes and shards
 //! slot_set   sets of hash slots
-//! slot_note  slots whose keys may have to go, in the log and in snapshots
-//! flags      what nodes say of each other
-//! kind       which messages there are, by number and name
+//! slot_note  slots whose keys may have to be deleted, in the log and in snapshots
+//! flags      flags of nodes
+//! kind       kinds of messages, by number and name
 //! packet     one message of the bus as a value
-//! machine    the machine
-//! map        who owns which slot, as commands see it
+//! machine    the state machine
+//! map        slot ownership, as commands see it
 //! route      whether this node serves a request, by the slot of its keys
-//! change     what CLUSTER asks for
-//! down       why a node does not serve
-//! nodes_conf the file of what is kept over a restart, and CLUSTER NODES
-//! output     what the machine wants done
-//! saved      what is kept over a restart
-//! settings   what the configuration and the server tell the machine
-//! text       which texts of other nodes are taken
-//! wire       the bytes of packets
+//! change     changes that CLUSTER requests
+//! down       the reason why a node does not serve
+//! nodes_conf the file of the saved state, and CLUSTER NODES
+//! output     outputs of the machine
+//! saved      the state kept over a restart
+//! settings   inputs from the configuration and the server
+//! text       validation of texts from other nodes
+//! wire       the encoding of packets
 //! ```
 
 pub mod change;

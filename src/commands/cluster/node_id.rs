@@ -1,16 +1,16 @@
-//! Names of nodes and shards.
+//! IDs of nodes and shards.
 
 use std::fmt;
 
-/// Bytes of a name.
+/// Bytes of an ID.
 pub const NODE_ID_BYTES: usize = 40;
 
-/// The name of a node or of a shard: forty hexadecimal digits in lower case, drawn at random.
+/// The ID of a node or of a shard: forty random hexadecimal digits in lower case.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId([u8; NODE_ID_BYTES]);
 
 impl NodeId {
-    /// A name from its text; nothing if that is not one.
+    /// Parses an ID; none if the text is not one.
     #[must_use]
     pub fn from_text(text: &[u8]) -> Option<NodeId> {
         let bytes = <[u8; NODE_ID_BYTES]>::try_from(text).ok()?;
@@ -18,7 +18,7 @@ impl NodeId {
         bytes.iter().all(is_digit).then_some(NodeId(bytes))
     }
 
-    /// A name from 20 random bytes.
+    /// Makes an ID from 20 random bytes.
     #[must_use]
     pub fn from_random(random: [u8; 20]) -> NodeId {
         let digit = |half: u8| b"0123456789abcdef"[usize::from(half & 15)];
@@ -28,13 +28,13 @@ impl NodeId {
         }))
     }
 
-    /// The digits.
+    /// Returns the digits as bytes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8; NODE_ID_BYTES] {
         &self.0
     }
 
-    /// The digits as text.
+    /// Returns the digits as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         std::str::from_utf8(&self.0).unwrap_or_default()

@@ -1,79 +1,79 @@
-//! One message of the bus as a value. `wire` has the bytes of it.
+//! One message of the bus as a value. `wire` encodes it.
 
 use super::Millis;
 use super::flags::NodeFlags;
 use super::node_id::NodeId;
 use super::slot_set::SlotSet;
 
-/// A message: what every packet says of its sender, and what it is about.
+/// A message: the header about its sender, and the body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packet {
-    /// Of the sender.
+    /// The header.
     pub header: Header,
-    /// Of the message.
+    /// The body.
     pub body: Body,
 }
 
-/// What every packet says of its sender.
+/// The fields of every packet, about its sender.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
     /// The sender.
     pub sender: NodeId,
     /// Ports of the sender.
     pub ports: WirePorts,
-    /// The address that the sender announces; empty: the one that the packet comes from. At most 45 bytes.
+    /// The address that the sender announces; empty: the source address of the packet. At most 45 bytes.
     pub ip: String,
     /// The highest epoch that the sender has seen.
     pub current_epoch: u64,
     /// The epoch of the sender's slots; a replica sends its primary's.
     pub config_epoch: u64,
-    /// Where the sender is in the stream of replication.
+    /// The sender's offset in the replication stream.
     pub offset: u64,
-    /// Slots of the sender; of its primary if it is a replica.
+    /// Slots of the sender; for a replica those of its primary.
     pub slots: SlotSet,
     /// The primary that the sender follows.
     pub primary: Option<NodeId>,
-    /// Flags of the sender, by itself.
+    /// Flags of the sender, as it sees itself.
     pub flags: NodeFlags,
-    /// Whether the sender holds the cluster to be up.
+    /// Whether the sender considers the cluster to be up.
     pub is_up: bool,
     /// Whether the sender, a primary, has paused its clients for a manual failover, so that `offset` is final.
     pub is_paused: bool,
-    /// Whether a vote is to be given although the primary has not failed: a manual failover.
+    /// Whether a vote is requested although the primary has not failed: a manual failover.
     pub is_forced: bool,
 }
 
-/// Ports as a packet has them.
+/// The ports in a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WirePorts {
-    /// For clients: with TLS if the bus has it, plain otherwise.
+    /// Port for clients: with TLS if the bus uses TLS, plain otherwise.
     pub main: u16,
-    /// For clients, of the other kind; 0: none.
+    /// Port for clients of the other kind; 0: none.
     pub other: u16,
-    /// Of the bus; 0: `main` plus 10000.
+    /// Port of the bus; 0: `main` plus 10000.
     pub bus: u16,
 }
 
-/// What a message is about.
+/// The content of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {
-    /// Are you there? With news of others.
+    /// A request for a sign of life, with gossip.
     Ping(News),
-    /// I am. With news of others.
+    /// The reply to a ping, with gossip.
     Pong(News),
-    /// As a ping, and: take me in.
+    /// Like a ping, and a request to be accepted into the cluster.
     Meet(News),
-    /// A node has failed, by the majority.
+    /// A node has failed, according to the majority.
     Fail(NodeId),
-    /// A message for the subscribers of a channel, everywhere.
+    /// A message for the subscribers of a channel, on all nodes.
     Publish(Message),
     /// A message for the subscribers of a channel of one shard.
     PublishShard(Message),
     /// A replica asks for a vote.
     VoteRequest,
-    /// A primary gives it.
+    /// A primary votes for it.
     Vote,
-    /// Somebody else owns slots that the receiver claims.
+    /// Another node owns slots that the receiver claims.
     Update {
         /// The owner.
         node: NodeId,
@@ -84,48 +84,48 @@ pub enum Body {
     },
     /// A replica asks its primary to pause clients for a manual failover.
     ManualFailoverStart,
-    /// A message between modules, which this server has none of.
+    /// A message between modules, which this server does not have.
     Module,
 }
 
-/// What pings, pongs and MEETs carry.
+/// The body of pings, pongs and MEETs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct News {
-    /// What the sender knows of others.
+    /// The sender's knowledge of others.
     pub gossip: Vec<Gossip>,
-    /// More of the sender. Unknown ones are skipped when they are read.
+    /// Further properties of the sender. Unknown ones are skipped when parsing.
     pub extensions: Vec<Extension>,
 }
 
-/// What the sender knows of one other node.
+/// The sender's knowledge of one other node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gossip {
     /// The node.
     pub node: NodeId,
-    /// When the sender has last pinged it and had no answer yet, in seconds; 0: nothing is due.
+    /// When the sender last sent it a ping that has no reply yet, in seconds; 0: there is none.
     pub ping_sent_s: u32,
-    /// When the sender has last had a pong of it, in seconds.
+    /// When the sender last received a pong from it, in seconds.
     pub pong_received_s: u32,
-    /// Where it is. At most 45 bytes.
+    /// Address of the node. At most 45 bytes.
     pub ip: String,
-    /// Ports of it.
+    /// Ports of the node.
     pub ports: WirePorts,
-    /// Flags of it.
+    /// Flags of the node.
     pub flags: NodeFlags,
 }
 
 /// A part of a ping that older servers do not know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Extension {
-    /// The sender's announced host name; empty: none any more.
+    /// The sender's announced host name; empty: removed.
     Hostname(String),
-    /// The sender's name for people; empty: none any more.
+    /// The sender's human-readable name; empty: removed.
     HumanName(String),
-    /// A node that was forgotten, and for how much longer it is not to be taken in again.
+    /// A node that was forgotten, and for how long it must not be accepted again.
     Forgotten {
         /// The node.
         node: NodeId,
-        /// Milliseconds that are left, as seconds on the wire.
+        /// Remaining milliseconds; seconds on the wire.
         ttl_ms: Millis,
     },
     /// The sender's shard.
@@ -135,8 +135,8 @@ pub enum Extension {
 /// A published message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// Where to.
+    /// The channel.
     pub channel: Vec<u8>,
-    /// What.
+    /// The message itself.
     pub payload: Vec<u8>,
 }

@@ -1,7 +1,7 @@
-//! Whether this node serves a request, by the slot of its keys; if not, where the client is sent.
+//! Whether this node serves a request, by the slot of its keys; if not, the redirection or error.
 //!
-//! A pure decision over one map. Whether the keys are there matters for slots that are on the move only: such a request
-//! is first told to look ([`Verdict::Look`]), and is decided with what was found.
+//! A pure decision based on one map. The existence of the keys only matters for slots that are being moved: for such
+//! a request the first verdict is to look ([`Verdict::Look`]), and the second one depends on what was found.
 
 use super::map::ClusterMap;
 use basalt_core::base::hash::SLOTS;
@@ -17,13 +17,13 @@ impl Default for SlotOf {
 }
 
 impl SlotOf {
-    /// The request names no key.
+    /// For a request without keys.
     pub const NONE: SlotOf = SlotOf(u16::MAX);
 
-    /// Set beside the slot of the first key where another key has another one.
+    /// Set in addition to the slot of the first key if another key has another slot.
     const CROSS: u16 = 0x8000;
 
-    /// All keys are in a slot.
+    /// Makes the value for keys of a single slot.
     #[inline]
     #[must_use]
     pub const fn of(slot: u16) -> SlotOf {
@@ -31,20 +31,20 @@ impl SlotOf {
         SlotOf(slot)
     }
 
-    /// Whether there is no key.
+    /// Whether there are no keys.
     #[inline]
     #[must_use]
     pub const fn is_none(self) -> bool {
         self.0 == SlotOf::NONE.0
     }
 
-    /// Whether keys are in several slots.
+    /// Whether the keys are in several slots.
     #[must_use]
     pub const fn is_cross(self) -> bool {
         !self.is_none() && self.0 & SlotOf::CROSS != 0
     }
 
-    /// The slot of the first key.
+    /// Returns the slot of the first key.
     #[must_use]
     pub const fn first(self) -> Option<u16> {
         match self.is_none() {
@@ -53,14 +53,14 @@ impl SlotOf {
         }
     }
 
-    /// The slot as a place in a table; beyond its end unless all keys are in one slot.
+    /// Returns the slot as an index into a table; out of range unless all keys are in one slot.
     #[inline]
     #[must_use]
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 
-    /// Of the keys of this and of others.
+    /// Combines the slots of these keys and of others.
     #[inline]
     #[must_use]
     pub const fn with(self, other: SlotOf) -> SlotOf {
@@ -74,7 +74,7 @@ impl SlotOf {
     }
 }
 
-/// How a request comes: what its connection has said, and what its command does.
+/// Properties of a request: its connection's state, and what its command does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Manner(pub u8);
 
@@ -83,28 +83,28 @@ impl Manner {
     pub const READS_HERE: Manner = Manner(1);
     /// The request follows an ASK redirection.
     pub const ASKS: Manner = Manner(2);
-    /// The next request will: ASKING was sent.
+    /// The next request is to be treated as `ASKS`: ASKING was sent.
     pub const WILL_ASK: Manner = Manner(4);
-    /// The connection is encrypted, so that it is told of ports that are.
+    /// The connection uses TLS, so that it gets TLS ports.
     pub const TLS: Manner = Manner(8);
     /// The request may change data.
     pub const WRITES: Manner = Manner(16);
-    /// Names are channels, and no keys.
+    /// Names are channels, not keys.
     pub const CHANNEL: Manner = Manner(32);
-    /// The request moves keys from here to elsewhere.
+    /// The request moves keys from here to another server.
     pub const MOVES: Manner = Manner(64);
 
-    /// The client goes to the primary where a replica tells it to, outside of clusters too: CLIENT CAPA redirect.
+    /// The client follows a replica's redirection to the primary, even without a cluster: CLIENT CAPA redirect.
     pub const TAKES_REDIRECTS: Manner = Manner(128);
 
-    /// Both.
+    /// Returns the union of both.
     #[inline]
     #[must_use]
     pub const fn or(self, other: Manner) -> Manner {
         Manner(self.0 | other.0)
     }
 
-    /// The manner with a flag, or without it.
+    /// Returns the manner with a flag set or cleared.
     #[must_use]
     pub const fn put(self, flag: Manner, is_set: bool) -> Manner {
         match is_set {
@@ -113,7 +113,7 @@ impl Manner {
         }
     }
 
-    /// Whether any of these is set.
+    /// Whether any of these flags is set.
     #[inline]
     #[must_use]
     pub const fn any(self, of: Manner) -> bool {
@@ -121,7 +121,7 @@ impl Manner {
     }
 }
 
-/// What is served while the cluster is down.
+/// The requests served while the cluster is down.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WhenDown {
     /// `cluster-allow-reads-when-down`.
@@ -130,48 +130,49 @@ pub struct WhenDown {
     pub channels: bool,
 }
 
-/// How many of a request's keys there are here.
+/// The numbers of a request's keys that exist here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Presence {
-    /// Keys that are not here.
+    /// Keys that do not exist here.
     pub missing: usize,
-    /// Keys that are.
+    /// Keys that exist here.
     pub existing: usize,
     /// Whether the request names different keys.
     pub is_several: bool,
 }
 
-/// What becomes of a request.
+/// The decision on a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The request runs here.
     Serve,
-    /// The request runs here, or not, depending on which of its keys are here.
+    /// The decision depends on which of the keys exist here.
     Look,
     /// The request does not run here.
     Refuse(Refusal),
 }
 
-/// Why a request does not run here.
+/// The reason why a request does not run here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// The keys are in several slots.
     CrossSlot,
-    /// Some keys are here and some are not, as their slot is on the move.
+    /// Some keys exist here and some do not, as their slot is being moved.
     TryAgain,
     /// The cluster is down.
     Down,
-    /// The cluster is down, and takes reads only.
+    /// The cluster is down, and only reads are served.
     DownForWrites,
     /// No node owns the slot.
     Unbound,
-    /// Another node owns the slot, by its place in the map.
+    /// Another node owns the slot; its index in the map.
     Moved(u16, u16),
-    /// The slot is this node's, but the keys, if anywhere, are with the node that it moves to, by its place in the map.
+    /// The slot is this node's, but the keys, if they exist, are on the node to which it is being moved; its index in
+    /// the map.
     Ask(u16, u16),
 }
 
-/// Decides without having looked for the keys (no `presence`), or after that.
+/// Decides before looking up the keys (no `presence`), or after that.
 #[must_use]
 pub fn decide(
     map: &ClusterMap,
@@ -249,14 +250,16 @@ fn reads_of_primary(map: &ClusterMap, owner: u16, manner: Manner) -> bool {
         && map.me().primary == Some(owner)
 }
 
-/// Whether a shard channel of a slot is served here: the slot is this node's, or its primary's, or on the way here.
+/// Whether a shard channel of a slot is served here: the slot is owned by this node, or by its primary, or being
+/// moved here.
 #[must_use]
 pub fn serves_channel(map: &ClusterMap, slot: u16) -> bool {
     let owner = map.owners[usize::from(slot)];
     owner == map.myself || map.me().primary == Some(owner) || map.importing.contains_key(&slot)
 }
 
-/// Whether a client goes on waiting for a key: this node owns its slot or gets it, or follows the owner.
+/// Returns the error if a client must not continue to wait for a key: it may if this node owns or imports the slot,
+/// or follows the owner.
 #[must_use]
 pub fn while_waiting(map: &ClusterMap, slot: u16, manner: Manner) -> Option<Refusal> {
     if !map.is_up {
@@ -304,7 +307,7 @@ mod tests {
         assert!(both.index() >= usize::from(SLOTS) && SlotOf::NONE.index() >= usize::from(SLOTS));
     }
 
-    /// Each line: what is changed of the map, the slot, the manner, what was found, and the decision.
+    /// Each line: the change of the map, the slot, the manner, the keys' presence, and the decision.
     #[test]
     fn requests_go_where_redis_sends_them() {
         use Refusal::{Ask, CrossSlot, Down, DownForWrites, Moved, TryAgain, Unbound};

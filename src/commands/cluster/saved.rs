@@ -1,4 +1,4 @@
-//! What a node keeps over a restart, which `nodes_conf` has the text of.
+//! The state of a node kept over a restart; `nodes_conf` defines its text.
 
 use std::collections::BTreeMap;
 
@@ -7,25 +7,25 @@ use super::flags::NodeFlags;
 use super::node_id::NodeId;
 use super::slot_set::SlotSet;
 
-/// A node's memory of the cluster.
+/// A node's saved state of the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Saved {
-    /// All nodes but those in handshake; one of them has the flag [`NodeFlags::MYSELF`].
+    /// All nodes except those in handshake; one of them has the flag [`NodeFlags::MYSELF`].
     pub nodes: Vec<SavedNode>,
-    /// The highest epoch that was seen.
+    /// The highest epoch seen so far.
     pub current_epoch: u64,
-    /// The epoch of the last vote that was given.
+    /// The epoch of the last vote given.
     pub last_vote_epoch: u64,
-    /// Slots whose keys go to another node.
+    /// Slots whose keys are being moved to another node.
     pub migrating: BTreeMap<u16, NodeId>,
-    /// Slots whose keys come from another node.
+    /// Slots whose keys are being moved from another node.
     pub importing: BTreeMap<u16, NodeId>,
 }
 
-/// One node, as a line of nodes.conf has it.
+/// One node, as a line of nodes.conf.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SavedNode {
-    /// Name of the node.
+    /// ID of the node.
     pub id: NodeId,
     /// Address; empty if it is not known.
     pub ip: String,
@@ -37,17 +37,17 @@ pub struct SavedNode {
     pub bus_port: u16,
     /// Host name that it announces; may be empty.
     pub hostname: String,
-    /// Name for people; may be empty.
+    /// Human-readable name; may be empty.
     pub human_name: String,
-    /// Name of the shard; nothing in files of servers before 7.2.
+    /// ID of the shard; none in files of servers before 7.2.
     pub shard_id: Option<NodeId>,
-    /// Flags of it.
+    /// Flags of the node.
     pub flags: NodeFlags,
     /// The primary that it follows.
     pub primary: Option<NodeId>,
-    /// When a ping was sent that has no answer yet; 0: there is none.
+    /// When a ping was sent that has no reply yet; 0: there is none.
     pub ping_sent: Millis,
-    /// When the last pong came; 0: never.
+    /// When the last pong was received; 0: never.
     pub pong_received: Millis,
     /// Epoch of the slots.
     pub config_epoch: u64,

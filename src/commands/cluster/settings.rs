@@ -1,43 +1,44 @@
-//! What the configuration and the server tell the machine.
+//! Inputs of the machine from the configuration and the server.
 
 use super::Millis;
 
-/// Directives as the machine needs them. The driver hands in new ones after CONFIG SET.
+/// Directives as needed by the machine. The driver passes in new ones after CONFIG SET.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
     /// `cluster-node-timeout`.
     pub node_timeout: Millis,
     /// `cluster-ping-interval`; 0: half of the node timeout.
     pub ping_interval: Millis,
-    /// `cluster-migration-barrier`: replicas that a primary keeps when one of its own goes to another primary.
+    /// `cluster-migration-barrier`: replicas that a primary must keep when one of its own moves to another primary.
     pub migration_barrier: u32,
     /// `cluster-allow-replica-migration`.
     pub allow_replica_migration: bool,
-    /// `cluster-replica-validity-factor`: node timeouts that a replica may have been without its primary; 0: any.
+    /// `cluster-replica-validity-factor`: node timeouts that a replica may have been without its primary; 0: no
+    /// limit.
     pub replica_validity_factor: u32,
     /// `cluster-replica-no-failover`.
     pub replica_no_failover: bool,
     /// `cluster-require-full-coverage`.
     pub require_full_coverage: bool,
-    /// `cluster-blacklist-ttl`, in milliseconds: how long a forgotten node is not taken in again.
+    /// `cluster-blacklist-ttl`, in milliseconds: how long a forgotten node is not accepted again.
     pub forgotten_for: Millis,
     /// `cluster-manual-failover-timeout`.
     pub manual_failover_timeout: Millis,
-    /// `cluster-message-gossip-perc`: percent of the nodes that a ping tells of.
+    /// `cluster-message-gossip-perc`: percentage of the nodes in the gossip of a ping.
     pub gossip_percent: u32,
     /// `repl-ping-replica-period`, in milliseconds.
     pub replica_ping_period: Millis,
-    /// Address that the node announces; empty: others take the one that they see.
+    /// Address that the node announces; empty: others use the one that they see.
     pub announce_ip: String,
-    /// Plain port for clients, announced or own; 0: none.
+    /// Plain port for clients, announced or actual; 0: none.
     pub port: u16,
-    /// TLS port for clients, announced or own; 0: none.
+    /// TLS port for clients, announced or actual; 0: none.
     pub tls_port: u16,
-    /// Port of the bus, announced or own.
+    /// Port of the bus, announced or actual.
     pub bus_port: u16,
-    /// Whether the bus is encrypted, so that its packets name the TLS port first.
+    /// Whether the bus uses TLS, so that its packets contain the TLS port first.
     pub tls_cluster: bool,
-    /// Whether replicas follow over TLS.
+    /// Whether replicas connect over TLS.
     pub tls_replication: bool,
     /// `cluster-announce-hostname`.
     pub hostname: String,
@@ -45,23 +46,23 @@ pub struct Settings {
     pub human_name: String,
 }
 
-/// What the rest of the server knows, asked at the moment.
+/// Current state of the rest of the server.
 pub trait Local {
-    /// Where this server is in the stream of replication.
+    /// Returns this server's offset in the replication stream.
     fn offset(&self) -> u64;
-    /// Keys of a slot, in the first database.
+    /// Returns the number of keys of a slot, in the first database.
     fn keys_in_slot(&self, slot: u16) -> u64;
     /// Whether there is a key in any database.
     fn has_keys(&self) -> bool;
-    /// How the link to the primary does; nothing: this server follows none.
+    /// Returns the state of the link to the primary; none: this server follows none.
     fn primary_link(&self) -> Option<PrimaryLink>;
 }
 
-/// How a replica's link to its primary does.
+/// State of a replica's link to its primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PrimaryLink {
     /// Whether it is up.
     pub is_up: bool,
-    /// Milliseconds since the primary was last heard over it, or since the link broke.
+    /// Milliseconds since the primary was last heard from over it, or since the link broke.
     pub silent_ms: Millis,
 }

@@ -1,10 +1,10 @@
-//! Slots whose keys may have to go from here, as the log and snapshots have them until that is settled: a server that
-//! is killed meanwhile, or a replica that takes its place, deletes what is not its own.
+//! Slots whose keys may have to be deleted here, as recorded in the log and snapshots until that is settled: a server
+//! that is killed meanwhile, or a replica that is promoted, deletes the keys that are not its own.
 //!
 //! ```text
-//! COMING name slot|first-last …    keys come by a move that is not over: they stay if the slots do
-//! GOING name slot|first-last …     the slots are another node's, or about to be: what is left of the keys goes
-//! OVER name                        of either
+//! COMING name slot|first-last …    keys arrive by an unfinished move: they stay if the slots do
+//! GOING name slot|first-last …     the slots belong to another node, or are about to: remaining keys are deleted
+//! OVER name                        the end of either
 //! ```
 
 use super::node_id::NodeId;
@@ -12,19 +12,19 @@ use super::slot_set::SlotSet;
 use basalt_core::base::hash::SLOTS;
 use basalt_core::base::number;
 
-/// See the module.
+/// Slots whose keys may have to be deleted, see the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlotNote {
     /// Name of the move, or of the deletion.
     pub name: NodeId,
-    /// Whether keys come, and do not go.
+    /// Whether the keys are arriving, rather than leaving.
     pub is_coming: bool,
     /// The slots.
     pub slots: SlotSet,
 }
 
 impl SlotNote {
-    /// The words of it.
+    /// Returns the words of the note.
     #[must_use]
     pub fn words(&self) -> Vec<Vec<u8>> {
         let kind: &[u8] = if self.is_coming { b"COMING" } else { b"GOING" };
@@ -37,13 +37,13 @@ impl SlotNote {
         words
     }
 
-    /// The words by spaces.
+    /// Returns the words separated by spaces.
     #[must_use]
     pub fn text(&self) -> Vec<u8> {
         self.words().join(&b' ')
     }
 
-    /// A note from its words.
+    /// Parses a note from its words.
     pub fn parse<'w>(mut words: impl Iterator<Item = &'w [u8]>) -> Option<SlotNote> {
         let is_coming = match words.next()? {
             b"COMING" => true,
@@ -91,7 +91,7 @@ mod tests {
             };
             assert_eq!(parsed(&note.text()), Some(note));
         }
-        // An aux field of a snapshot has to hold the longest one.
+        // An aux field of a snapshot must be able to hold the longest one.
         let longest = SlotNote {
             name: NodeId::from_random([7; 20]),
             is_coming: true,

@@ -31,13 +31,13 @@ impl PartialEq for SlotSet {
 impl Eq for SlotSet {}
 
 impl SlotSet {
-    /// All slots.
+    /// Returns the set of all slots.
     #[must_use]
     pub fn all() -> SlotSet {
         SlotSet(Arc::new([u64::MAX; WORDS]))
     }
 
-    /// From the wire: slot `n` is bit `n % 8` of byte `n / 8`.
+    /// Decodes a set: slot `n` is bit `n % 8` of byte `n / 8`.
     #[must_use]
     pub fn from_bytes(bytes: &[u8; SLOT_SET_BYTES]) -> SlotSet {
         let (words, _) = bytes.as_chunks::<8>();
@@ -46,7 +46,7 @@ impl SlotSet {
         })))
     }
 
-    /// As the wire has it: slot `n` is bit `n % 8` of byte `n / 8`.
+    /// Encodes the set: slot `n` is bit `n % 8` of byte `n / 8`.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; SLOT_SET_BYTES] {
         let mut bytes = [0; SLOT_SET_BYTES];
@@ -64,7 +64,7 @@ impl SlotSet {
         self.0[usize::from(slot) / 64] >> (slot % 64) & 1 == 1
     }
 
-    /// Whether a slot is in the set that may be none, being too large.
+    /// Whether a slot is in the set; false for an index out of range.
     #[inline]
     #[must_use]
     pub fn contains_at(&self, index: usize) -> bool {
@@ -72,7 +72,7 @@ impl SlotSet {
         word.is_some_and(|word| word >> (index % 64) & 1 == 1)
     }
 
-    /// Adds a slot; whether it was not there.
+    /// Adds a slot; returns whether it was absent.
     pub fn insert(&mut self, slot: u16) -> bool {
         let was = self.contains(slot);
         if !was {
@@ -81,7 +81,7 @@ impl SlotSet {
         !was
     }
 
-    /// Takes a slot out; whether it was there.
+    /// Removes a slot; returns whether it was present.
     pub fn remove(&mut self, slot: u16) -> bool {
         let was = self.contains(slot);
         if was {
@@ -90,19 +90,19 @@ impl SlotSet {
         was
     }
 
-    /// Slots in the set.
+    /// Returns the number of slots in the set.
     #[must_use]
     pub fn len(&self) -> u16 {
         self.0.iter().map(|word| word.count_ones() as u16).sum()
     }
 
-    /// Whether no slot is in the set.
+    /// Whether the set is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.iter().all(|word| *word == 0)
     }
 
-    /// The slots in order.
+    /// Iterates over the slots in order.
     pub fn iter(&self) -> impl Iterator<Item = u16> + '_ {
         self.0.iter().enumerate().flat_map(|(at, word)| {
             let mut bits = *word;
@@ -114,7 +114,7 @@ impl SlotSet {
         })
     }
 
-    /// Runs of slots that follow each other, by their first and last slot, in order.
+    /// Iterates over runs of consecutive slots, by their first and last slot, in order.
     pub fn ranges(&self) -> impl Iterator<Item = (u16, u16)> + '_ {
         let mut slots = self.iter().peekable();
         std::iter::from_fn(move || {

@@ -1,4 +1,4 @@
-//! A map of four nodes, for tests of whatever asks one.
+//! A map of four nodes, for tests.
 
 use std::collections::BTreeMap;
 
@@ -7,14 +7,14 @@ use super::map::{ClusterMap, NodeView, UNOWNED};
 use super::node_id::NodeId;
 use basalt_core::base::hash::SLOTS;
 
-/// The places of the nodes of [`map`] beside this one, which is the first.
+/// The index of the second primary in [`map`]; this node is the first.
 pub const OTHER: u16 = 1;
 /// The second primary's replica.
 pub const REPLICA: u16 = 2;
 /// The third primary.
 pub const THIRD: u16 = 3;
 
-/// Three primaries, of which the second has a replica; this node has the first third of the slots.
+/// Returns a map of three primaries, of which the second has a replica; this node has the first third of the slots.
 pub fn map() -> ClusterMap {
     let bounds = [(0, 5460), (5461, 10922), (1, 0), (10923, SLOTS - 1)];
     let nodes: Vec<NodeView> = (0_u8..4)

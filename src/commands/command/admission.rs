@@ -1,15 +1,14 @@
-//! Which commands may run now: one ordered list of rules, for requests, for what MULTI queues, for EXEC, for scripts
-//! and for what scripts call.
+//! Admission of commands: one ordered list of rules, for requests, for what MULTI queues, for EXEC, for scripts and
+//! for what scripts call.
 //!
-//! A rule names the commands that it concerns by their flags, where it applies, when it refuses, and the error. Whether
-//! a shard has room for a command is asked with the shard in hand, where it runs.
+//! A rule names the commands that it concerns by their flags, where it applies, when it refuses, and the error.
+//! Whether a shard has memory for a command is checked under the shard's lock, where the command runs.
 
 use super::declaration::{Command, Flags, Run};
 use super::error::CommandError;
 use crate::config::Config;
 
-/// The client, script and server that the rules look at. A question that concerns only requests, or only scripts,
-/// refuses nothing elsewhere.
+/// The facts that rules depend on. Those that concern only scripts, or only requests, refuse nothing elsewhere.
 pub trait World {
     /// Limits and thresholds.
     fn config(&self) -> &Config;
@@ -37,7 +36,7 @@ pub trait World {
     fn redirection_to_primary(&mut self, _writes: bool) -> Option<CommandError> {
         None
     }
-    /// Whether the client speaks RESP2 and has subscriptions, so that it could not tell a reply from a message.
+    /// Whether the client uses RESP2 and has subscriptions, so that it could not tell a reply from a message.
     fn is_subscribed(&self) -> bool {
         false
     }
@@ -45,21 +44,22 @@ pub trait World {
     fn is_loading(&self) -> bool {
         false
     }
-    /// Whether data are being loaded that replace all others in the end.
+    /// Whether data are being loaded that will replace the current data once complete.
     fn is_loading_aside(&self) -> bool {
         false
     }
-    /// Whether limits on writes no longer apply: a script has written and must finish, or declares that it may.
+    /// Whether limits to writing no longer apply: a script has written and must be able to finish, or declares that
+    /// it may write anyway.
     fn is_exempt(&self) -> bool {
         false
     }
-    /// The error if writes are refused because they could not be saved.
+    /// Returns the error if writes are refused because they could not be saved.
     fn unsaved_text(&self) -> Option<&'static str> {
         None
     }
-    /// Whether fewer replicas are connected than `min-replicas-to-write`, where that is above zero.
+    /// Whether fewer replicas are connected than `min-replicas-to-write` demands, which is more than none.
     fn lacks_replicas(&self) -> bool;
-    /// Whether this server is a replica that takes writes from its primary only.
+    /// Whether this server is a replica that accepts writes from its primary only.
     fn is_read_only_replica(&self) -> bool {
         false
     }
@@ -77,18 +77,18 @@ pub trait World {
     fn is_read_only(&self) -> bool {
         false
     }
-    /// Whether scripts may call commands that are marked as not for scripts.
+    /// Whether scripts may call commands that are flagged NOSCRIPT.
     fn lifts_noscript(&self) -> bool {
         false
     }
 }
 
-/// Where commands are to be admitted.
+/// The stage at which commands are admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stage(u8);
 
 impl Stage {
-    /// A request, wherever it runs.
+    /// A request, on whatever shards it runs.
     pub const REQUEST: Stage = Stage(1);
     /// A request that runs on no shard.
     pub const SHARDLESS: Stage = Stage(2);
@@ -96,12 +96,12 @@ impl Stage {
     pub const QUEUED: Stage = Stage(4);
     /// All queued commands together, at EXEC.
     pub const EXEC: Stage = Stage(8);
-    /// A script when it begins, which is admitted as a request is that has the flags that it declares.
+    /// A script at its start, which is admitted like a request that has the flags the script declares.
     pub const SCRIPT: Stage = Stage(16);
     /// A command that a script calls.
     pub const CALL: Stage = Stage(32);
 
-    /// Both.
+    /// Combines two stages.
     pub const fn or(self, other: Stage) -> Stage {
         Stage(self.0 | other.0)
     }
@@ -111,18 +111,18 @@ impl Stage {
     }
 }
 
-/// What is to be admitted: a command, or several together.
+/// The command, or commands, to be admitted.
 #[derive(Clone, Copy)]
 pub struct Candidate<'c> {
-    /// The flags that any of them has.
+    /// The flags that any of the commands has.
     any: Flags,
-    /// The flags that all of them have.
+    /// The flags that all of the commands have.
     all: Flags,
     command: Option<&'c Command>,
 }
 
 impl<'c> Candidate<'c> {
-    /// Several commands by their flags.
+    /// Combines several commands by their flags.
     pub fn together(flags: impl IntoIterator<Item = Flags>) -> Candidate<'c> {
         let mut flags = flags.into_iter();
         let first = flags.next().unwrap_or(Flags::NONE);
@@ -138,7 +138,7 @@ impl<'c> Candidate<'c> {
         })
     }
 
-    /// A script's command, for a script that declares these flags of its own.
+    /// Adds the flags that a script declares to its command.
     pub fn declaring(self, flags: Flags) -> Candidate<'c> {
         Candidate {
             any: self.any.or(flags),
@@ -147,19 +147,19 @@ impl<'c> Candidate<'c> {
         }
     }
 
-    /// Whether any of them has any of these flags.
+    /// Whether any of the commands has any of these flags.
     #[inline(always)]
     fn having(&self, flags: Flags) -> bool {
         self.any.any(flags)
     }
 
-    /// Whether any of them lacks this flag.
+    /// Whether any of the commands lacks this flag.
     #[inline(always)]
     fn lacking(&self, flag: Flags) -> bool {
         !self.all.has(flag)
     }
 
-    /// Whatever the flags.
+    /// Always true: the rule applies whatever the flags.
     #[inline(always)]
     fn with_or_without(&self, _: Flags) -> bool {
         true
@@ -169,7 +169,7 @@ impl<'c> Candidate<'c> {
         self.command.map_or("", |command| command.full_name)
     }
 
-    /// Whether it is a command that starts or ends a unit.
+    /// Whether it is a command that starts or ends a unit (a script or a transaction).
     fn is_unit(&self) -> bool {
         let run = self.command.map(|command| &command.run);
         matches!(run, Some(Run::Script(_) | Run::Transaction(_)))
@@ -187,10 +187,10 @@ impl<'c> From<&'c Command> for Candidate<'c> {
     }
 }
 
-/// Makes one function of the list, so that few of the rules are left where the compiler knows the stage.
+/// Compiles the list to one function, so that few of the rules remain where the compiler knows the stage.
 macro_rules! rules {
     ($($concerned:ident($flags:expr), at $stage:expr, $rule:expr;)*) => {
-        /// Whether a command, or several together, may run at this stage; the error of the first rule that refuses it.
+        /// Returns the error if the candidate is not admitted.
         #[inline(always)]
         pub fn judge<'c, W: World>(
             world: &mut W,
@@ -357,7 +357,7 @@ mod tests {
         }
     }
 
-    /// Which of some commands are refused where such things hold.
+    /// Lists which of some commands are refused under the given facts.
     fn refused(stage: Stage, set: impl Fn(&mut Facing)) -> String {
         let mut facts = Facing {
             config: Config::default(),

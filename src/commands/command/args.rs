@@ -1,4 +1,4 @@
-//! The arguments of one request, in place in whatever buffer holds them, and its keys as routing prepared them.
+//! The arguments of one request, in place in the buffer that holds them, and its keys as prepared by routing.
 
 use super::error::CommandError;
 use super::prepared::Prepared;
@@ -12,15 +12,15 @@ use basalt_engine::Key;
 pub struct RoutedKey {
     /// Keyed hash of the whole key.
     pub hash: u64,
-    /// Which argument it is.
+    /// Index of the argument.
     pub argument: u32,
     /// The shard that owns it.
     pub shard: u16,
-    /// Position of that shard's engine among those of the request, which are ascending.
+    /// Index of that shard's engine among those of the request, which are in ascending order.
     pub engine_index: u16,
 }
 
-/// See the module.
+/// The arguments of one request, see the module.
 #[derive(Clone, Copy)]
 pub struct Args<'a> {
     buffer: &'a [u8],
@@ -31,7 +31,7 @@ pub struct Args<'a> {
 }
 
 impl<'a> Args<'a> {
-    /// Arguments in `buffer` or, if they lie elsewhere, in `arena`.
+    /// Creates arguments that lie in `buffer` or else in `arena`.
     pub fn new(
         buffer: &'a [u8],
         arena: &'a Arena,
@@ -47,43 +47,43 @@ impl<'a> Args<'a> {
         }
     }
 
-    /// Arguments that lie in `buffer`, all of them.
+    /// Creates arguments that all lie in `buffer`.
     pub fn in_buffer(buffer: &'a [u8], spans: &'a [Span], keys: &'a [RoutedKey]) -> Args<'a> {
         Args::new(buffer, &NOTHING_BESIDE, spans, keys)
     }
 
-    /// No arguments, for requests whose names are not looked at.
+    /// Returns empty arguments, for requests whose names are not looked at.
     pub fn none() -> Args<'static> {
         Args::in_buffer(&[], &[], &[])
     }
 
-    /// The arguments, with what was made of them before the shards were in hand.
+    /// Adds what was prepared from the arguments before the shards were locked.
     pub fn with_prepared(self, prepared: Option<&'a Prepared>) -> Args<'a> {
         Args { prepared, ..self }
     }
 
-    /// What was made of the arguments before the shards were in hand.
+    /// Returns the data prepared from the arguments before the shards were locked.
     #[inline]
     pub fn prepared(&self) -> Option<&'a Prepared> {
         self.prepared
     }
 
-    /// How many arguments there are, the command's name included.
+    /// Returns the number of arguments, including the command's name.
     pub fn len(&self) -> usize {
         self.spans.len()
     }
 
-    /// Never true: a request has at least its name.
+    /// Always false: a request has at least its name.
     pub fn is_empty(&self) -> bool {
         self.spans.is_empty()
     }
 
-    /// One argument; 0 is the command's name.
+    /// Returns one argument; 0 is the command's name.
     pub fn get(&self, index: usize) -> &'a [u8] {
         self.spans[index].bytes(self.buffer, self.arena)
     }
 
-    /// One argument that is to be stored: a long one may be a block, which can be kept as it is.
+    /// Returns an argument that is to be stored: a long one may be a block, which can be shared instead of copied.
     pub fn content(&self, index: usize) -> Content<'a> {
         self.spans[index].content(self.buffer, self.arena)
     }
@@ -94,7 +94,7 @@ impl<'a> Args<'a> {
         !self.arena.blocks.is_empty()
     }
 
-    /// What `read` makes of the arguments from one position on.
+    /// Applies `read` to the arguments from `index` on.
     fn map_from<T, F: Fn(Span, &'a [u8], &'a Arena) -> T>(
         &self,
         index: usize,
@@ -111,17 +111,17 @@ impl<'a> Args<'a> {
             .map(move |span| read(*span, buffer, arena))
     }
 
-    /// The arguments from one position on.
+    /// Returns the arguments from one position on.
     pub fn from(&self, index: usize) -> impl ExactSizeIterator<Item = &'a [u8]> + use<'a> {
         self.map_from(index, Span::bytes)
     }
 
-    /// The arguments from one position on, to be stored.
+    /// Returns the arguments from one position on, to be stored.
     pub fn contents(&self, index: usize) -> impl ExactSizeIterator<Item = Content<'a>> + use<'a> {
         self.map_from(index, Span::content)
     }
 
-    /// The key at an argument position.
+    /// Returns the key at an argument position.
     pub fn key(&self, index: usize) -> Key<'a> {
         let routed = self.routed(index);
         Key {
@@ -130,12 +130,12 @@ impl<'a> Args<'a> {
         }
     }
 
-    /// All routed keys, in the order of the key specifications.
+    /// Returns all routed keys, in the order of the key specifications.
     pub fn keys(&self) -> &'a [RoutedKey] {
         self.keys
     }
 
-    /// What routing knows of the key at an argument position.
+    /// Returns the routing result of the key at an argument position.
     pub fn routed(&self, index: usize) -> RoutedKey {
         let first = self.keys[0];
         if first.argument as usize == index {
@@ -148,7 +148,7 @@ impl<'a> Args<'a> {
             .expect("handlers touch declared keys only")
     }
 
-    /// A routed key with its bytes.
+    /// Adds its bytes to a routed key.
     pub fn key_of(&self, routed: &RoutedKey) -> Key<'a> {
         Key {
             bytes: self.get(routed.argument as usize),
@@ -156,29 +156,29 @@ impl<'a> Args<'a> {
         }
     }
 
-    /// An argument as a 64-bit integer.
+    /// Parses an argument as a 64-bit integer.
     pub fn integer(&self, index: usize) -> Result<i64, CommandError> {
         number::parse_i64(self.get(index)).ok_or(CommandError::NotInteger)
     }
 
-    /// Whether an argument is this word, in any case.
+    /// Whether an argument equals this word, ignoring case.
     #[inline]
     pub fn is(&self, index: usize, word: &str) -> bool {
         let text = self.get(index);
-        // Words are short and mostly known where this is compiled: byte by byte is cheaper than what the library does.
+        // Words are short and mostly known at compile time: comparing byte by byte is cheaper than the library's way.
         text.len() == word.len()
             && text.iter().zip(word.as_bytes()).all(|(byte, expected)| {
                 byte == expected || (byte ^ expected == 0x20 && expected.is_ascii_alphabetic())
             })
     }
 
-    /// All arguments, copied.
+    /// Returns all arguments, copied.
     pub fn to_vec(&self) -> Vec<Vec<u8>> {
         self.from(0).map(<[u8]>::to_vec).collect()
     }
 
-    /// Whether there are so many arguments, or so many bytes in them, that to run the command takes long. The length of
-    /// blocks does not count where the command keeps what stands there.
+    /// Whether the arguments are so many, or so long, that the command takes long. The length of blocks does not
+    /// count where the command shares them.
     pub fn are_long(&self, keeps: impl Fn(usize) -> bool) -> bool {
         let bytes = |(index, span): (usize, &Span)| match span.block() {
             Some(_) if keeps(index) => 0,
@@ -189,10 +189,10 @@ impl<'a> Args<'a> {
     }
 }
 
-/// Arguments that a command may have where others wait for its thread.
+/// Maximum number of arguments of a command that runs where others wait for its thread.
 pub const COUNT_HERE_MAX: usize = 8 * 1024;
 
-/// Bytes that they may have together.
+/// Maximum of the arguments' total bytes there.
 pub const BYTES_HERE_MAX: usize = 512 * 1024;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Commands as the rules of users name them: by their own names, whatever `rename-command` says.
+//! Commands as the users' rules name them: by their original names, regardless of `rename-command`.
 
 use super::declaration::{Categories, Command};
 use super::table::registry;

@@ -1,4 +1,4 @@
-//! The connection itself: who it is, which protocol it speaks, and whether it is still there.
+//! Commands on the connection itself: authentication, protocol, liveness.
 
 use super::acl::check::{self, Asker};
 use super::client;
@@ -60,7 +60,7 @@ fn auth(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
 
 const WRONG: &str = "WRONGPASS invalid username-password pair or user is disabled.";
 
-/// Refuses credentials, to addresses from which many were refused slowly.
+/// Refuses credentials; to addresses with many recent refusals, slowly.
 fn refuse(cx: &mut SessionCx<'_>, error: CommandError) -> CommandResult {
     let address = &cx.client.shared.address;
     let host = address
@@ -82,7 +82,7 @@ fn refuse(cx: &mut SessionCx<'_>, error: CommandError) -> CommandResult {
     Ok(())
 }
 
-/// A failure leaves the connection as it was.
+/// Authenticates; a failure leaves the connection as it was.
 fn authenticate(
     cx: &mut SessionCx<'_>,
     args: &Args<'_>,
@@ -215,7 +215,7 @@ static PING: Command = Command::new("ping", Group::Connection, -1)
     .on_session(ping);
 
 fn ping(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    // A client that waits for messages in RESP2 gets an answer of their shape.
+    // A RESP2 client with subscriptions gets a reply in the shape of a message.
     let is_subscribed = !out.is_resp3() && cx.client.shared.subscriptions() > 0;
     match args.len() {
         1 | 2 if is_subscribed => {

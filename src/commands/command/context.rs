@@ -1,4 +1,4 @@
-//! What a handler has in hand: the shards of its keys, or the connection and the server.
+//! The context of a handler: the shards of its keys, or the connection and the server.
 //!
 //! Handlers never learn how many shards there are or which thread they run on.
 
@@ -27,7 +27,7 @@ use basalt_engine::record::{Audience, Records};
 use basalt_engine::value::{DataType, Object};
 use basalt_engine::{Engine, Key, Now};
 
-/// The engines that a command runs on, ascending by shard.
+/// The engines that a command runs on, in ascending order of their shards.
 pub enum Engines<'a> {
     /// The usual case.
     One(&'a mut Engine),
@@ -36,7 +36,7 @@ pub enum Engines<'a> {
 }
 
 impl<'a> Engines<'a> {
-    /// Engines of different shards, in the order of their shards.
+    /// Wraps engines of different shards, in ascending order of their shards.
     pub fn of(engines: &'a mut [&mut Engine]) -> Engines<'a> {
         match engines {
             [only] => Engines::One(only),
@@ -44,7 +44,7 @@ impl<'a> Engines<'a> {
         }
     }
 
-    /// All of them, as a list.
+    /// Calls `work` with all engines as a slice.
     #[inline]
     pub fn with_all<R>(&mut self, work: impl FnOnce(&mut [&mut Engine]) -> R) -> R {
         match self {
@@ -53,7 +53,7 @@ impl<'a> Engines<'a> {
         }
     }
 
-    /// Does something with each of them.
+    /// Calls `work` for each engine.
     #[inline]
     pub fn each(&mut self, mut work: impl FnMut(&mut Engine)) {
         match self {
@@ -62,7 +62,7 @@ impl<'a> Engines<'a> {
         }
     }
 
-    /// Looks at each of them.
+    /// Calls `look` for each engine.
     #[inline]
     pub fn look_at_each(&self, mut look: impl FnMut(&Engine)) {
         match self {
@@ -71,7 +71,7 @@ impl<'a> Engines<'a> {
         }
     }
 
-    /// Whether something holds for all of them.
+    /// Whether `holds` is true for all engines.
     #[inline]
     pub fn all(&mut self, mut holds: impl FnMut(&mut Engine) -> bool) -> bool {
         match self {
@@ -80,7 +80,7 @@ impl<'a> Engines<'a> {
         }
     }
 
-    /// Whether something holds for any of them.
+    /// Whether `holds` is true for any engine.
     #[inline]
     pub fn any(&self, holds: impl Fn(&Engine) -> bool) -> bool {
         match self {
@@ -90,32 +90,32 @@ impl<'a> Engines<'a> {
     }
 }
 
-/// What a shard handler may know of its client.
+/// The state of the client that a shard handler can see.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ClientView {
-    /// As CLIENT ID says.
+    /// The ID, as CLIENT ID returns it.
     pub id: u64,
     /// CLIENT NO-TOUCH.
     pub no_touch: bool,
     /// A script called the command.
     pub is_in_script: bool,
-    /// What it reads now is remembered, for it to be told of changes (CLIENT TRACKING).
+    /// Keys read now are remembered, for invalidation messages (CLIENT TRACKING).
     pub tracks: bool,
-    /// Stamp of the last effect that the connection knows of.
+    /// Stamp of the last effect that the connection has seen.
     pub stamp: u64,
-    /// Selected database. It lies between two figures that a command leaves one by one and that the connection takes
-    /// over next: side by side both would be loaded at once, and such a load waits until all stores before it are done,
-    /// of which those to the shard may wait for another core.
+    /// Selected database. It lies between two figures that a command stores one by one and that the connection reads
+    /// next: side by side both would be loaded at once, and such a load stalls until all earlier stores are done, of
+    /// which those to the shard may wait for another core.
     pub db: usize,
-    /// Position before which the connection's replies know what others hear (`pubsub::events`).
+    /// Position up to which the connection's replies reflect published events (`pubsub::events`).
     pub position: u64,
-    /// The sender of its commands.
+    /// The origin of its commands.
     pub origin: Origin,
-    /// Who reads what its commands leave in the log; a script may choose.
+    /// The audience of its commands' log records; a script may choose.
     pub audience: Audience,
-    /// The position in the log behind what the command wrote, if it did.
+    /// The log position after the command's own records, if it wrote any.
     pub log_position: u64,
-    /// The position in the log behind all that its reply knows of; 0 while there is no log.
+    /// The log position after everything that its reply reflects; 0 while there is no log.
     pub log_seen: u64,
 }
 
@@ -131,7 +131,7 @@ const _: () = {
 };
 
 impl ClientView {
-    /// Tells the connection how far the log went that the command wrote, and that its reply knows of.
+    /// Reports to the connection the log positions of the command's own writes and of what its reply reflects.
     #[inline]
     pub fn tell_log(&self, shared: &Shared) {
         if self.log_seen != 0 {
@@ -139,7 +139,7 @@ impl ClientView {
         }
     }
 
-    /// What a connection shows of itself now.
+    /// Copies the connection's current state.
     #[inline]
     pub fn of(connection: &Connection) -> ClientView {
         ClientView {
@@ -158,18 +158,18 @@ impl ClientView {
     }
 }
 
-/// See the module.
+/// Context of a command that runs on shards, see the module.
 pub struct ShardCx<'a> {
     engines: Engines<'a>,
-    /// The client, as it was when it sent the command.
+    /// The client, as of when it sent the command.
     pub client: ClientView,
-    /// The moment, frozen while the command runs.
+    /// The time, frozen while the command runs.
     pub now: Now,
     /// Limits and thresholds.
     pub config: &'a Config,
     /// The row that is running.
     pub command: &'static Command,
-    /// The shard in hand (the first of them) and how many there are in the server, for cursors.
+    /// The locked shard (the first of them) and the server's shard count, for cursors.
     pub shard: ShardPlace,
     keys: &'a [RoutedKey],
     used_last: usize,
@@ -181,32 +181,32 @@ pub struct ShardCx<'a> {
     pub(super) statement: Statement,
 }
 
-/// What a request waits for that found nothing to answer with.
+/// The condition for which a request waits that found nothing to reply with.
 #[derive(Clone, Debug)]
 pub struct Wait {
-    /// The request is run again when one of its keys came to hold this type.
+    /// The request is run again when one of its keys receives a value of this type.
     pub data_type: DataType,
-    /// The request is run again when one of its keys went away or changed its type, too.
+    /// The request is also run again when one of its keys is deleted or changes its type.
     pub when_gone: bool,
-    /// The request waits for a key to be loaded, and is not run again while another client does.
+    /// The request waits for a key to be loaded, and is not run again while another client loads it.
     pub when_loaded: bool,
-    /// One request at a time can have what is waited for: where the first finds nothing, those behind it do not either.
+    /// Only one request at a time can be served: if the first finds nothing, those behind it do not either.
     pub in_turn: bool,
-    /// The request may set alarms, see [`look_again`](basalt_engine::waiting::Waiters::look_again).
+    /// The request may set timers to run again, see [`look_again`](basalt_engine::waiting::Waiters::look_again).
     pub looks_again: bool,
-    /// The request waits for the first of its keys and needs the shards of all; else it waits for all and is run with
-    /// those that are at hand, see [`ShardCx::holds`].
+    /// The request waits for its first key only and needs the shards of all keys; otherwise it waits for all keys and
+    /// is run with the shards that are locked, see [`ShardCx::holds`].
     pub needs_all: bool,
-    /// Until this Unix time in milliseconds; none: for ever.
+    /// Deadline as Unix time in milliseconds; none: for ever.
     pub until_ms: Option<u64>,
-    /// The reply when the time is over.
+    /// Writes the reply when the deadline has passed.
     pub on_timeout: fn(&mut super::Out),
-    /// Arguments that later runs see instead of what the client sent, by position.
+    /// Arguments that replace the client's own in later runs, by position.
     pub rewritten: Vec<(usize, Vec<u8>)>,
 }
 
 impl Wait {
-    /// A wait of the usual kind: for a type in any of the keys; the time's end answers null.
+    /// Returns a wait of the usual kind: for a type in any of the keys; on timeout the reply is null.
     pub fn new(data_type: DataType, until_ms: Option<u64>) -> Wait {
         Wait {
             data_type,
@@ -222,15 +222,16 @@ impl Wait {
     }
 }
 
-/// Whether a command may take long where it runs.
+/// Limits how much work a command may do on the thread where it runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Scales {
     may_leave: bool,
 }
 
 impl Scales {
-    /// For handlers about to go over so many elements, before they change or answer anything: too many of them are an
-    /// error that has the command run again, from its start, on a thread that no other client waits for.
+    /// Checks that going over `elements` elements is not too much for this thread, before the handler changes
+    /// anything or writes to the reply: the error makes the command run again, from its start, on a thread that no
+    /// other client waits for.
     #[inline]
     pub fn weigh(self, elements: usize) -> Result<(), CommandError> {
         match are_many(elements) && self.may_leave {
@@ -239,20 +240,20 @@ impl Scales {
         }
     }
 
-    /// Whether so many bytes of a value are too many where others wait.
+    /// Whether a value of `bytes` bytes is too large for a thread that other clients wait for.
     pub fn is_heavy(self, bytes: usize) -> bool {
         are_many(bytes / BYTES_PER_ELEMENT)
     }
 
-    /// As [`Scales::weigh`] for values of so many bytes.
+    /// Like [`Scales::weigh`], for values of `bytes` bytes.
     #[inline]
     pub fn weigh_bytes(self, bytes: usize) -> Result<(), CommandError> {
         self.weigh(bytes / BYTES_PER_ELEMENT)
     }
 }
 
-/// Elements that a command may go over on a thread that others wait for: about a millisecond. To go elsewhere costs
-/// some 50 µs.
+/// Elements that a command may go over on a thread that others wait for: about a millisecond. Moving to another
+/// thread costs some 50 µs.
 const ELEMENTS_HERE_MAX: usize = 8 * 1024;
 
 /// Bytes of a value that take about as long as an element.
@@ -262,20 +263,20 @@ const fn are_many(elements: usize) -> bool {
     elements > ELEMENTS_HERE_MAX
 }
 
-/// The engine index of a routed key whose shard is not in hand.
+/// The engine index of a routed key whose shard is not locked.
 pub const NOT_HELD: u16 = u16::MAX;
 
-/// Which shard out of how many.
+/// A shard's index and the shard count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ShardPlace {
     /// Number of the shard.
     pub index: u16,
-    /// How many shards the server has.
+    /// Number of shards in the server.
     pub count: u16,
 }
 
 impl<'a> ShardCx<'a> {
-    /// A context over engines in hand.
+    /// Creates a context over locked engines.
     #[inline]
     pub fn new(
         engines: Engines<'a>,
@@ -286,7 +287,7 @@ impl<'a> ShardCx<'a> {
         shard: ShardPlace,
         args: &Args<'a>,
     ) -> ShardCx<'a> {
-        // Where keys go by when they were changed, reads are no uses.
+        // If eviction goes by the time of modification, reads do not count as uses.
         client.no_touch |= config.maxmemory_policy.is_lrm() && command.flags.has(Flags::READONLY);
         ShardCx {
             engines,
@@ -306,32 +307,32 @@ impl<'a> ShardCx<'a> {
         }
     }
 
-    /// Says that the client can wait.
+    /// Allows the request to wait.
     pub fn allow_blocking(&mut self) {
         self.may_block = true;
     }
 
-    /// Whether the request may wait. In a transaction or a script it may not, and answers as if its time were over.
+    /// Whether the request may wait. In a transaction or a script it may not, and replies as if it had timed out.
     pub fn may_block(&self) -> bool {
         self.may_block
     }
 
-    /// Says that the request has waited, and that its turn has come.
+    /// Records that the request has waited, and that its turn has come.
     pub fn note_waited(&mut self) {
         self.has_waited = true;
     }
 
-    /// Whether it has. Else requests that wait in turn for the same come first.
+    /// Whether the request has waited. Otherwise requests that wait in turn for the same key go first.
     pub fn has_waited(&self) -> bool {
         self.has_waited
     }
 
-    /// Says that the command can be run again on a thread that serves no other client.
+    /// Allows the command to be run again on a thread that serves no other client.
     pub fn allow_leaving(&mut self) {
         self.may_leave = true;
     }
 
-    /// What a handler asks before it does something that may take long.
+    /// Returns the limits that a handler checks before it does something that may take long.
     #[inline]
     pub fn scales(&self) -> Scales {
         debug_assert!(
@@ -344,46 +345,46 @@ impl<'a> ShardCx<'a> {
         }
     }
 
-    /// Notes that the command is to be run elsewhere; whether it can.
+    /// Marks the command to be run on another thread, if it can be; returns whether it can.
     pub fn leave(&mut self) -> bool {
         self.leaves = self.may_leave;
         self.leaves
     }
 
-    /// Whether it is.
+    /// Whether the command is to be run on another thread.
     #[inline]
     pub fn leaves(&self) -> bool {
         self.leaves
     }
 
-    /// Answers nothing yet: the handler returns, and runs again from its start once it may find something.
+    /// Postpones the reply: the handler returns, and runs again from its start once it may find something.
     pub fn wait(&mut self, wait: Wait) {
         debug_assert!(self.may_block, "asked first");
         self.wait = Some(wait);
     }
 
-    /// What the handler asked to wait for.
+    /// Takes the wait that the handler asked for.
     pub fn take_wait(&mut self) -> Option<Wait> {
         self.wait.take()
     }
 
-    /// Whether the shard of a key is in hand. It always is but for requests that waited, see [`Wait::needs_all`].
+    /// Whether the shard of a key is locked. It always is except for requests that waited, see [`Wait::needs_all`].
     pub fn holds(&self, key: &RoutedKey) -> bool {
         key.engine_index != NOT_HELD
     }
 
-    /// The engines in hand.
+    /// Returns the locked engines.
     #[inline]
     pub(super) fn engines(&self) -> &Engines<'a> {
         &self.engines
     }
 
-    /// Looks at each of them.
+    /// Calls `look` for each locked engine.
     pub(super) fn look_at_engines(&self, look: impl FnMut(&Engine)) {
         self.engines.look_at_each(look);
     }
 
-    /// The first of them.
+    /// Returns the first locked engine.
     pub(super) fn first_engine_mut(&mut self) -> &mut Engine {
         match &mut self.engines {
             Engines::One(engine) => engine,
@@ -391,18 +392,18 @@ impl<'a> ShardCx<'a> {
         }
     }
 
-    /// Gives the engines back.
+    /// Returns the engines to the caller.
     #[inline]
     pub fn into_engines(self) -> Engines<'a> {
         self.engines
     }
 
-    /// The keyspace that owns a key, in the client's database.
+    /// Returns the keyspace that owns a key, in the client's database.
     pub fn at(&mut self, key: &Key<'_>) -> Keyspace<'_> {
         self.at_db(key, self.client.db)
     }
 
-    /// The keyspace that owns a key, in any database.
+    /// Returns the keyspace that owns a key, in any database.
     pub fn at_db(&mut self, key: &Key<'_>, db: usize) -> Keyspace<'_> {
         let (now, no_touch) = (self.now, self.client.no_touch);
         let index = match &self.engines {
@@ -422,8 +423,8 @@ impl<'a> ShardCx<'a> {
         }
     }
 
-    /// A key that the request does not name but makes of what it read, and its keyspace. All shards must be in hand,
-    /// see [`Command::on_all_shards_if`].
+    /// Returns the keyspace of a key that the request does not name but derives from what it read, and the key. All
+    /// shards must be locked, see [`Command::on_all_shards_if`].
     pub fn at_derived<'k>(&mut self, key: &'k [u8]) -> (Keyspace<'_>, Key<'k>) {
         let index = match &self.engines {
             Engines::One(_) => 0,
@@ -442,7 +443,7 @@ impl<'a> ShardCx<'a> {
         }
     }
 
-    /// The keyspace of a routed key.
+    /// Returns the keyspace of a routed key.
     pub fn at_routed(&mut self, key: &RoutedKey) -> Keyspace<'_> {
         let (db, now, no_touch) = (self.client.db, self.now, self.client.no_touch);
         let keyspace = self.engine(usize::from(key.engine_index)).keyspace(db, now);
@@ -453,8 +454,8 @@ impl<'a> ShardCx<'a> {
         }
     }
 
-    /// The entry of a key that was looked up before in this command, for reading several side by side. Nothing is
-    /// counted, touched or deleted.
+    /// Returns the entry of a key that this command has looked up before, for reading several side by side. Nothing
+    /// is counted, touched or deleted.
     pub fn peek(&self, routed: &RoutedKey, key: &Key<'_>) -> Option<EntryRef<'_, Object>> {
         let engine = match &self.engines {
             Engines::One(engine) => &**engine,
@@ -463,7 +464,7 @@ impl<'a> ShardCx<'a> {
         engine.peek(self.client.db, key)
     }
 
-    /// The key of all hashes.
+    /// Returns the seed of all key hashes.
     pub fn seed(&self) -> Seed {
         match &self.engines {
             Engines::One(engine) => engine.seed(),
@@ -471,7 +472,7 @@ impl<'a> ShardCx<'a> {
         }
     }
 
-    /// Elements of collections with deadlines up to this are not there any more, see
+    /// Returns the latest deadline of collection elements that have expired, see
     /// [`Keyspace::elements_due_ms`](basalt_engine::keyspace::Keyspace::elements_due_ms).
     pub fn elements_due_ms(&self) -> u64 {
         let engine = match &self.engines {
@@ -484,7 +485,7 @@ impl<'a> ShardCx<'a> {
         }
     }
 
-    /// Whether data are being loaded, so that nothing is due.
+    /// Whether data are being loaded, so that nothing expires.
     pub fn is_loading(&self) -> bool {
         match &self.engines {
             Engines::One(engine) => engine.rest.is_loading(),
@@ -492,8 +493,8 @@ impl<'a> ShardCx<'a> {
         }
     }
 
-    /// One of the engines in hand, by its position among them. It learns the stamp of the one used before, so that
-    /// the effects of one command are ordered across shards as the handler made them.
+    /// Returns one of the locked engines, by its index among them. It is given the stamp of the one used before, so
+    /// that the effects of one command are ordered across shards as the handler made them.
     pub fn engine(&mut self, index: usize) -> &mut Engine {
         match &mut self.engines {
             Engines::One(engine) => engine,
@@ -507,7 +508,7 @@ impl<'a> ShardCx<'a> {
         }
     }
 
-    /// How many engines are in hand.
+    /// Returns the number of locked engines.
     pub fn engine_count(&self) -> usize {
         match &self.engines {
             Engines::One(_) => 1,
@@ -515,7 +516,7 @@ impl<'a> ShardCx<'a> {
         }
     }
 
-    /// The keyspace of each engine in hand, for commands over whole databases.
+    /// Returns the keyspace of one locked engine, for commands over whole databases.
     pub fn keyspace(&mut self, index: usize, db: usize) -> Keyspace<'_> {
         let now = self.now;
         self.engine(index).keyspace(db, now)
@@ -533,40 +534,40 @@ impl From<WrongType> for CommandError {
     }
 }
 
-/// What the command that runs leaves in the log.
+/// The command's entry in the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Statement {
-    /// Nothing is asked for.
+    /// Nothing is logged.
     #[default]
     Off,
-    /// Itself, if it changed anything.
+    /// The command itself, if it changed anything.
     Itself,
-    /// Itself, whether it changed anything or not.
+    /// The command itself, whether it changed anything or not.
     ItselfAnyway,
-    /// What the handler said: something else, or nothing.
+    /// Whatever the handler logged: something else, or nothing.
     Said,
 }
 
-/// What the visits of an each-shard command bring together.
+/// The combined result of an each-shard command's visits.
 #[derive(Default)]
 pub struct Gather {
-    /// Elements counted so far.
+    /// Number of elements so far.
     pub count: i64,
-    /// Elements themselves.
+    /// The elements themselves.
     pub elements: Bulks,
-    /// What is to be put in order before it is an answer.
+    /// Rows that must be sorted before they are a reply.
     pub rows: Vec<Vec<u8>>,
-    /// Elements looked at, whether they fit or not.
+    /// Number of elements examined, whether they matched or not.
     pub visited: u64,
-    /// Where the next call goes on.
+    /// Cursor for the next call.
     pub cursor: u64,
     /// No more shards need to be visited.
     pub done: bool,
-    /// Where the next visit of the same shard goes on; 0 if nothing is left to do there.
+    /// Position at which the next visit to the same shard continues; 0 if the shard is done.
     pub position: u64,
-    /// Behind the last shard, the first one is visited again.
+    /// After the last shard, the first one is visited again.
     pub goes_around: bool,
-    /// In a cluster, whose which slot is.
+    /// Slot ownership, in a cluster.
     pub routes: Option<Arc<Routes>>,
 }
 
@@ -584,21 +585,21 @@ impl Gather {
     }
 }
 
-/// What the session does after a session handler returns.
+/// The session's action after a session handler returns.
 #[derive(Clone, Debug, Default)]
 pub enum After {
-    /// Go on with the next request.
+    /// Continue with the next request.
     #[default]
     Nothing,
-    /// Go on with the next request, under the configuration that has just changed.
+    /// Continue with the next request, under the configuration that has just changed.
     Configured,
     /// Send what is in the output, then close.
     Close,
-    /// Answer nothing yet, and run no further request of this connection, until something happens.
+    /// Withhold the reply, and run no further request of this connection, until the wait ends.
     Block(Block),
-    /// Answer nothing yet: the server does, when it has carried this out.
+    /// Withhold the reply: the server writes it when the migration is done.
     Migrate(Box<Migration>),
-    /// Answer nothing yet: others work on what the reply waits for.
+    /// Withhold the reply: it depends on work in progress elsewhere.
     Await(Awaited),
     /// Send what is in the output, and leave the connection to the task that serves replicas.
     Follow(Box<Follow>),
@@ -606,66 +607,66 @@ pub enum After {
     Shutdown,
 }
 
-/// What ends a wait beside its time.
+/// A condition besides the deadline that ends a wait.
 #[derive(Clone, Copy, Debug)]
 pub struct Look {
-    /// Whether what a connection waits for has come: asked when the wait begins and after each nudge. It writes the
-    /// reply then. When the time is over (the flag) it has to, in place of [`Block::on_timeout`].
+    /// Whether the condition holds: called when the wait begins and after each nudge. Writes the reply if so. On
+    /// timeout (the flag) it must write one, in place of [`Block::on_timeout`].
     pub has_come:
         fn(&dyn Server, &Connection, Wanted, bool, &mut super::Out) -> Option<CommandResult>,
-    /// How much of it is waited for.
+    /// The copies that are waited for.
     pub wanted: Wanted,
 }
 
-/// How many must have what a connection wrote.
+/// The copies that must have what a connection wrote.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
-    /// The append-only file here.
+    /// The local append-only file.
     pub local: bool,
-    /// Replicas.
+    /// Number of replicas.
     pub replicas: u64,
 }
 
-/// What a connection waits for that has no reply yet: its time, or CLIENT UNBLOCK.
+/// A wait of a connection without a reply yet; its deadline or CLIENT UNBLOCK ends it.
 #[derive(Clone, Copy, Debug)]
 pub struct Block {
     /// Unix milliseconds; none: for ever.
     pub until_ms: Option<u64>,
-    /// The reply when the time is over.
+    /// Writes the reply on timeout.
     pub on_timeout: fn(&mut super::Out),
-    /// What else ends the wait, if anything does.
+    /// Another condition that ends the wait.
     pub look: Option<Look>,
-    /// In a transaction, which waits for nothing, the time passes all the same (DEBUG SLEEP): the command is postponed,
-    /// see [`Command::is_postponed`]. In a script it passes with the script's shards in hand.
+    /// In a transaction, which waits for nothing, the time passes all the same (DEBUG SLEEP): the command is
+    /// postponed, see [`Command::is_postponed`]. In a script it passes while the script's shards stay locked.
     pub holds: bool,
 }
 
-/// What a session handler works on.
+/// The context of a session handler.
 pub struct SessionCx<'a> {
     /// The connection.
     pub client: &'a mut Connection,
     /// The server.
     pub server: &'a dyn Server,
-    /// The configuration as it is now.
+    /// The current configuration.
     pub config: &'a Arc<Config>,
-    /// The moment.
+    /// The current time.
     pub now: Now,
     /// The row that is running.
     pub command: &'static Command,
-    /// What happens next.
+    /// The session's next action.
     pub after: After,
-    /// Where that goes which is meant for others.
+    /// Destination of messages to other connections.
     pub outbox: Outbox<'a>,
 }
 
 impl SessionCx<'_> {
-    /// The user that the connection is.
+    /// Returns the connection's user.
     pub fn user(&self) -> Arc<Handle> {
         let user = self.client.shared.user();
         user.unwrap_or_else(|| Arc::clone(self.server.users().default()))
     }
 
-    /// Whether the bound of texts holds for what this connection loads.
+    /// Whether the size limit of texts applies to what this connection loads.
     pub(super) fn text_bound(&self) -> TextBound {
         match self.client.origin.replays() {
             true => TextBound::Lifted,
@@ -674,16 +675,17 @@ impl SessionCx<'_> {
     }
 }
 
-/// Where a command puts what is meant for other connections.
+/// Destination of messages that a command sends to other connections.
 pub enum Outbox<'a> {
-    /// No shard is in hand: it goes at once, or with what follows in the turn.
+    /// No shard is locked: messages go out at once, or with the rest of the batch.
     Open(&'a mut Outgoing),
-    /// Some are: it is kept until they are let go. What the client is sent itself comes behind the reply of EXEC.
+    /// Some shards are locked: messages are kept until they are released. Those for the client itself follow the
+    /// reply of EXEC.
     Pending(&'a mut Vec<Publication>, &'a mut Records),
 }
 
 impl Outbox<'_> {
-    /// Whether the command is one of a transaction's, or of a script's.
+    /// Whether the command is part of a transaction or of a script.
     pub fn is_of_transaction(&self) -> bool {
         !matches!(self, Outbox::Open(_))
     }

@@ -1,7 +1,7 @@
-//! Whole databases: choosing, counting, exchanging and emptying them.
+//! Whole databases: selecting, counting, swapping and emptying them.
 //!
-//! What concerns all keys at once takes all shards at once, so that no other command sees half of it; it only swaps
-//! handles there, and the memory of what was flushed is freed afterwards, in slices.
+//! Commands on all keys at once lock all shards at once, so that no other command sees half of their effect; under
+//! the locks they only swap handles, and the memory of flushed data is freed afterwards, in slices.
 
 use super::context::{SessionCx, ShardCx};
 use super::declaration::{Categories, Command, CommandResult, Databases, Flags, Group};
@@ -42,7 +42,7 @@ fn select(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResu
     Ok(())
 }
 
-/// A database's number among the arguments; `complaint` is the error for what is no 32-bit integer.
+/// Parses a database index from the arguments; `complaint` is the error for one that is not a 32-bit integer.
 pub(super) fn number(
     args: &Args<'_>,
     at: usize,
@@ -170,13 +170,14 @@ fn flushall(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResu
     check_flush_mode(args)?;
     let count = cx.config.databases as usize;
     flush(cx, 0..count);
-    // Counted once, for the rules of when to save a snapshot.
+    // Counted once, for the rules that decide when to save a snapshot.
     cx.engine(0).published().flushes.add(1);
     out.ok();
     Ok(())
 }
 
-/// Either mode detaches the data at once and frees it in slices: there is no slow way to offer.
+/// Checks the flush mode. Either mode detaches the data at once and frees it in slices: there is no slow mode to
+/// offer.
 fn check_flush_mode(args: &Args<'_>) -> CommandResult {
     match args.len() {
         1 => Ok(()),
@@ -190,16 +191,16 @@ fn flush(cx: &mut ShardCx<'_>, dbs: std::ops::Range<usize>) {
     for index in 0..cx.engine_count() {
         let engine = cx.engine(index);
         let of_shard: u64 = dbs.clone().map(|db| engine.flush_db(db) as u64).sum();
-        // In either mode, as Redis 7.4 frees what SYNC deletes in the background too.
+        // In either mode, as Redis 7.4 also frees in the background what SYNC deletes.
         engine.published().lazyfreed.add(of_shard);
         removed += of_shard;
     }
     record(cx, removed);
-    // As in Redis also where nothing was: a replica may have something.
+    // Logged even if nothing was deleted, as in Redis: a replica may still have keys.
     cx.log_anyway();
 }
 
-/// One shard carries a change of the whole database, so that it counts once.
+/// Accounts the change of a whole database to one shard, so that it counts once.
 fn record(cx: &mut ShardCx<'_>, count: u64) {
     let engine = cx.engine(0);
     engine.effects.changed(count);
@@ -344,7 +345,7 @@ mod tests {
             let held: i64 = cli.engines.iter().map(|engine| engine.used_bytes()).sum();
             assert!(held > empty + 500 * 20);
             cli.check("FLUSHALL", "OK");
-            // Directories of tables are pooled by the process and never given back: 8 bytes for 50 keys.
+            // Directories of tables are pooled process-wide and never freed: 8 bytes for 50 keys.
             let pooled = drain(cli) - empty;
             assert!((0..200).contains(&pooled), "{pooled}");
         });

@@ -1,4 +1,4 @@
-//! What the commands that let elements expire share: those on the fields of hashes, and those on the members of sets.
+//! Shared code of the commands that let elements expire: hash fields and set members.
 
 use super::context::ShardCx;
 use super::error::CommandError;
@@ -8,7 +8,7 @@ use basalt_core::base::number::parse_i64;
 use basalt_core::structures::block::Content;
 use basalt_engine::value::deadlines::ELEMENT_DEADLINE_MAX;
 
-/// The command that gives elements a deadline, and whether it has run before, on another server or on this one.
+/// A command that sets element deadlines, and whether it has run before, on another server or on this one.
 #[derive(Clone, Copy)]
 pub(super) struct Giver {
     command: &'static str,
@@ -24,8 +24,9 @@ impl Giver {
     }
 }
 
-/// The deadline that an argument gives to elements. The past is allowed: it deletes them. One that is too late to be
-/// kept is refused, as by Redis; where a server has taken it, as Valkey does, it becomes the latest one.
+/// Returns the deadline that an argument gives to elements. The past is allowed: it deletes them. One that is too
+/// late to be stored is refused, as by Redis; if a server has accepted it before, as Valkey does, it becomes the
+/// latest possible one.
 pub(super) fn given(
     args: &Args<'_>,
     time_at: usize,
@@ -47,7 +48,7 @@ pub(super) fn given(
     }
 }
 
-/// A deadline as commands answer it; seconds are rounded up, as Redis does for fields.
+/// Formats a deadline as commands return it; seconds are rounded up, as Redis does for fields.
 fn shown(at_ms: u64, form: TimeForm, now_ms: u64) -> i64 {
     let ms = if form.is_relative() {
         at_ms.saturating_sub(now_ms)
@@ -61,7 +62,7 @@ fn shown(at_ms: u64, form: TimeForm, now_ms: u64) -> i64 {
     shown as i64
 }
 
-/// Replies when elements expire, each; -2: there is no such element; -1: it has no deadline.
+/// Replies with the deadline of each element; -2: there is no such element; -1: it has no deadline.
 pub(super) fn reply_times<'a>(
     out: &mut Out,
     names: impl ExactSizeIterator<Item = &'a [u8]>,
@@ -78,7 +79,7 @@ pub(super) fn reply_times<'a>(
     }
 }
 
-/// On which deadline of before the new one depends.
+/// The condition on the previous deadline for setting the new one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Condition {
     Always,
@@ -99,7 +100,7 @@ impl Condition {
         }
     }
 
-    /// An element without deadline counts as one that expires never.
+    /// Whether the deadline may be set; an element without deadline counts as one that never expires.
     pub(super) fn allows(self, before: Option<u64>, at_ms: u64) -> bool {
         match self {
             Condition::Always => true,
@@ -111,7 +112,7 @@ impl Condition {
     }
 }
 
-/// The word in front of how many elements are named, and what is said where it, or the number, is wrong.
+/// The word before the count of named elements, and the errors if it or the count is wrong.
 pub(super) struct Named {
     pub(super) word: &'static str,
     pub(super) missing: &'static str,
@@ -119,7 +120,7 @@ pub(super) struct Named {
 }
 
 impl Named {
-    /// The names behind word and count, the word being expected at an argument. Nothing may follow them.
+    /// Returns the names after word and count; the word is expected at `word_at`. Nothing may follow the names.
     pub(super) fn read<'a>(
         &self,
         args: &Args<'a>,

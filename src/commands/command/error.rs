@@ -1,7 +1,7 @@
-//! The errors that commands answer with; their texts are exact and stand only here and where a family needs its own.
+//! The errors that commands return; their texts are exact and are defined only here and where a family needs its own.
 //!
-//! A sentence that quotes what a client sent is made with [`shown`], as any other text; on the way to the client the
-//! bytes become again what they were ([`lossless`]).
+//! A sentence that quotes what a client sent is made with [`shown`], like any other text; on the way to the client
+//! the quoted parts become the original bytes again ([`lossless`]).
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,10 +10,10 @@ use super::{Args, Out};
 use basalt_core::base::lossless;
 use basalt_engine::evict::Full;
 
-/// Bytes of a name that an error quotes, and of all arguments of an unknown command.
+/// Maximum bytes of a name that an error quotes, and of all arguments of an unknown command.
 const QUOTED_BYTES_MAX: usize = 128;
 
-/// HIMPORT SET names a fieldset that the connection has not put down; clients look for this very text.
+/// HIMPORT SET names a fieldset that the connection has not registered; clients look for this exact text.
 pub const NO_FIELDSET: &str = "ERR no such fieldset";
 
 /// An error reply, without the leading `-`.
@@ -27,7 +27,7 @@ pub enum CommandError {
     NotInteger,
     /// Not a valid float.
     NotFloat,
-    /// A count or index outside of what is possible.
+    /// A count or index out of range.
     OutOfRange,
     /// The key must exist.
     NoSuchKey,
@@ -35,30 +35,30 @@ pub enum CommandError {
     Overflow,
     /// A string would become longer than allowed.
     StringTooLong,
-    /// A database number that is none.
+    /// An invalid database index.
     DbIndex,
     /// Wrong number of arguments, for this command.
     Arity(&'static str),
-    /// A deadline that can not be kept, for this command.
+    /// A deadline that cannot be stored, for this command.
     InvalidExpire(&'static str),
     /// Memory is full, and nothing can be evicted.
     OutOfMemory,
     /// The database of this number has used up its share of memory, and nothing can be evicted from it.
     ShareUsedUp(usize),
-    /// The command takes too long for the thread that it was begun on; nothing has been done. Clients never see this:
-    /// the command is run again where no other client waits for the thread, see [`super::context::Scales`].
+    /// The command takes too long for the thread that it was started on; nothing has been done. Clients never see
+    /// this: the command is run again where no other client waits for the thread, see [`super::context::Scales`].
     TooLongHere,
-    /// Fewer replicas follow than writes ask for.
+    /// Fewer replicas are connected than writes demand.
     NoReplicas,
-    /// A replica takes writes from its primary only.
+    /// A replica accepts writes from its primary only.
     ReadOnly,
-    /// A replica without its primary's stream does not answer.
+    /// A replica without its primary's stream must not serve stale data.
     MasterDown,
     /// Data are being loaded.
     Loading,
-    /// A serialised value in this form is broken, and why: the log is told, and not the client.
+    /// A serialised value of this type is corrupt, and why: the reason is logged and not sent to the client.
     BadValue(u8, &'static str),
-    /// The command is not for this node of the cluster: MOVED and its kin, as a whole text.
+    /// Another node of the cluster must run the command: MOVED or another redirection, as a whole text.
     Elsewhere(String),
     /// Any other text.
     Text(Cow<'static, [u8]>),
@@ -86,7 +86,7 @@ impl From<String> for CommandError {
 }
 
 impl CommandError {
-    /// The text as it goes over the wire.
+    /// Returns the text as sent to clients.
     pub fn text(&self) -> ErrorText<'_> {
         let fixed: &str = match self {
             CommandError::WrongType => {
@@ -132,8 +132,8 @@ impl CommandError {
     }
 }
 
-/// The bytes of an error reply, without the leading `-`: a sentence, in which there may be anything that a client sent.
-/// Shown, it is the text that [`From<String>`](CommandError) makes an error of again.
+/// The bytes of an error reply, without the leading `-`: a sentence that may contain anything that a client sent.
+/// When displayed, it is the text from which [`From<String>`](CommandError) makes the same error again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ErrorText<'a>(Cow<'a, [u8]>);
 
@@ -144,12 +144,12 @@ impl ErrorText<'_> {
         ErrorText(Cow::Owned([&self.0, more.as_bytes()].concat()))
     }
 
-    /// What goes over the wire.
+    /// Returns the bytes as sent to clients.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// As a text.
+    /// Converts the error to a text.
     pub fn into_owned(self) -> String {
         lossless::text_of(&self.0).into_owned()
     }
@@ -173,24 +173,24 @@ impl PartialEq<&str> for ErrorText<'_> {
     }
 }
 
-/// What a client sent, as errors quote it: up to a byte of zero, as in Redis.
+/// Quotes what a client sent: up to a zero byte, as in Redis.
 pub fn shown(bytes: &[u8]) -> Cow<'_, str> {
     lossless::text_of(lossless::until_zero(bytes))
 }
 
-/// What a client sent in place of a name: no more than 128 bytes.
+/// Quotes what a client sent in place of a name: 128 bytes at most.
 pub fn shown_name(bytes: &[u8]) -> Cow<'_, str> {
     shown(&bytes[..bytes.len().min(QUOTED_BYTES_MAX)])
 }
 
-/// Commands of Redis 8 whose families are not here, by how their names begin.
+/// Commands of Redis 8 whose families are missing here, by the prefix of their names.
 const MISSING_FAMILIES: [(&[u8], &str); 3] = [
     (b"ft.", "search"),
     (b"json.", "JSON documents"),
     (b"ts.", "time series"),
 ];
 
-/// Commands of vector sets, whose names have nothing of their own in common.
+/// Commands of vector sets, whose names share no prefix of their own.
 const VECTOR_SETS: [&[u8]; 13] = [
     b"vadd",
     b"vcard",
@@ -207,7 +207,7 @@ const VECTOR_SETS: [&[u8]; 13] = [
     b"vsim",
 ];
 
-/// The family of a command that Redis has and this server has not.
+/// Returns the family of a command that Redis has and this server lacks.
 fn missing_family(name: &[u8]) -> Option<&'static str> {
     let name = name.to_ascii_lowercase();
     if VECTOR_SETS.contains(&name.as_slice()) {
@@ -218,8 +218,8 @@ fn missing_family(name: &[u8]) -> Option<&'static str> {
     found.map(|(_, family)| *family)
 }
 
-/// There is no such command: quotes the name, and of the arguments 128 bytes. Where all of its family are missing the
-/// error says so behind that, as clients look at how it begins.
+/// Returns the error for an unknown command: quotes the name, and 128 bytes of the arguments. If its whole family is
+/// missing the error says so at the end, as clients look at how it begins.
 #[cold]
 pub fn unknown_command(args: &Args<'_>) -> Vec<u8> {
     let short =
@@ -248,7 +248,7 @@ pub fn unknown_command(args: &Args<'_>) -> Vec<u8> {
     .concat()
 }
 
-/// Writes the error that a command ended with, if there is one; whether there is.
+/// Writes the error that a command ended with, if any; returns whether there was one.
 #[inline]
 pub fn write_failure(result: Result<(), CommandError>, out: &mut Out) -> bool {
     match result {
@@ -260,7 +260,7 @@ pub fn write_failure(result: Result<(), CommandError>, out: &mut Out) -> bool {
     }
 }
 
-/// There is no such subcommand of this command.
+/// Returns the error for an unknown subcommand of this command.
 #[cold]
 pub fn unknown_subcommand(args: &Args<'_>, command: &str) -> Vec<u8> {
     let (name, command) = (shown_name(args.get(1)), command.to_ascii_uppercase());

@@ -1,12 +1,12 @@
-//! The one function that finds a command's keys: routing, COMMAND GETKEYS, ACL, cluster and tracking all call it.
+//! The single function that finds a command's keys: routing, COMMAND GETKEYS, ACL, cluster and tracking all call it.
 
 use super::declaration::{BeginSearch, Command, FindKeys, KeyFlags, KeySpec, LoneKey};
 use basalt_core::base::number;
 
-/// Why a command's keys could not be found.
+/// The reason why a command's keys could not be found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeysError {
-    /// A count of keys that is none, or larger than what follows.
+    /// A count of keys that is invalid, or larger than the number of arguments that follow.
     InvalidCount,
 }
 
@@ -78,8 +78,8 @@ pub fn positions<'a>(
     Ok(())
 }
 
-/// The keys of a request in the order of the specifications, with the flags that its arguments give them; without names
-/// that are routed as keys and are none.
+/// Returns the keys of a request in the order of the specifications, with the flags that its arguments give them;
+/// without names that are routed as keys but are none.
 pub fn all<'a>(
     command: &Command,
     argument_count: usize,
@@ -94,7 +94,7 @@ pub fn all<'a>(
             ));
         }
     })?;
-    // Keys behind a word stand for those at a place, which then hold nothing (MIGRATE … KEYS).
+    // Keys after a keyword replace those at a fixed position, which then hold nothing (MIGRATE … KEYS).
     let is_instead = |flags: KeyFlags| flags.has(KeyFlags::INCOMPLETE);
     let is_behind_a_word = |spec: &KeySpec| matches!(spec.begin, BeginSearch::Keyword(..));
     if command.keys.iter().any(is_behind_a_word)
@@ -107,8 +107,9 @@ pub fn all<'a>(
     Ok(found)
 }
 
-/// Where the key of a request stands that has one, at the place where all requests of its command have one, and no
-/// other: further keys that some of them have stand behind a word that is not among the arguments of this one.
+/// Returns the position of the key of a request that has exactly one, at the position where all requests of its
+/// command have one: further keys that some of them have follow a keyword that is not among the arguments of this
+/// one.
 #[inline]
 pub fn only<'a>(
     command: &Command,
@@ -124,7 +125,7 @@ pub fn only<'a>(
     None
 }
 
-/// Whether a word stands among the arguments behind which a command has keys.
+/// Whether the arguments contain a keyword after which a command has keys.
 #[inline(never)]
 fn has_keyword<'a>(
     command: &Command,
@@ -138,7 +139,7 @@ fn has_keyword<'a>(
     })
 }
 
-/// The flags of a key, computed from the request where they depend on it.
+/// Returns the flags of a key, computed from the request if they depend on it.
 pub fn effective_flags<'a>(
     command: &Command,
     flags: KeyFlags,
@@ -166,7 +167,7 @@ fn begin<'a>(
             let known = command
                 .keyword_finder
                 .and_then(|find| find(argument_count, argument));
-            // What the command will refuse is searched as Redis searches it.
+            // Requests that the command will refuse are searched as Redis searches them.
             let at = if known.is_some() {
                 known
             } else if from > 0 {

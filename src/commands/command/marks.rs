@@ -1,6 +1,6 @@
-//! What SET and LFILL may say of a key beside its value and its deadline: for how long it counts as stale at the end of
-//! its life, and which tags it has. And how that is logged: as [notes](basalt_engine::note), since other servers have
-//! no such thing.
+//! The options of SET and LFILL on a key beside its value and its deadline: for how long it counts as stale at the
+//! end of its life, and its tags. They are logged as [notes](basalt_engine::note), since other servers have no such
+//! feature.
 
 use super::Args;
 use super::context::ShardCx;
@@ -14,14 +14,14 @@ use basalt_engine::note;
 /// `[STALE milliseconds] [TAGS numtags tag [tag ...]]`
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct MarkOptions {
-    /// Where the time stands.
+    /// Index of the stale window's argument.
     stale: Option<usize>,
-    /// Where the first tag stands, and how many there are.
+    /// Index of the first tag, and the number of tags.
     tags: Option<(usize, usize)>,
 }
 
 impl MarkOptions {
-    /// Reads the option at `at`, if it is one of these; the position of the next one.
+    /// Reads the option at `at`, if it is one of these; returns the position of the next one.
     pub(super) fn accept(
         &mut self,
         args: &Args<'_>,
@@ -46,13 +46,13 @@ impl MarkOptions {
         Ok(Some(first + count))
     }
 
-    /// Whether nothing was said.
+    /// Whether no option was given.
     #[inline]
     pub(super) fn are_unsaid(self) -> bool {
         self.stale.is_none() && self.tags.is_none()
     }
 
-    /// The deadline of a key that is to live for its stale window after its time, and that window.
+    /// Returns the deadline of a key that lives on for its stale window after its deadline, and that window.
     pub(super) fn stretch(
         self,
         args: &Args<'_>,
@@ -78,7 +78,7 @@ impl MarkOptions {
         Ok((Deadline::At(at_ms), window_ms))
     }
 
-    /// The tags.
+    /// Returns the tags.
     pub(super) fn tags<'a>(self, args: &Args<'a>) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let (first, count) = self.tags.unwrap_or((args.len(), 0));
         args.from(first).take(count)
@@ -89,7 +89,7 @@ fn invalid_window(command: &'static str) -> CommandError {
     format!("ERR invalid stale time in '{command}' command").into()
 }
 
-/// A stale window, 49 days at most.
+/// Parses a stale window, in milliseconds, 49 days at most.
 pub(super) fn window_ms(
     args: &Args<'_>,
     at: usize,
@@ -98,7 +98,7 @@ pub(super) fn window_ms(
     u32::try_from(args.integer(at)?).map_err(|_| invalid_window(command))
 }
 
-/// Whether so many tags, and these, may be given to a key.
+/// Checks that a key may have this many tags, and these.
 pub(super) fn check_tags<'t>(
     tags: impl ExactSizeIterator<Item = &'t [u8]>,
 ) -> Result<(), CommandError> {
@@ -108,7 +108,7 @@ pub(super) fn check_tags<'t>(
     check_lengths(tags)
 }
 
-/// Whether these can be tags.
+/// Checks the tags' lengths.
 pub(super) fn check_lengths<'t>(
     mut tags: impl Iterator<Item = &'t [u8]>,
 ) -> Result<(), CommandError> {
@@ -123,7 +123,7 @@ pub(super) fn too_many_tags() -> CommandError {
 }
 
 impl ShardCx<'_> {
-    /// Logs what a key was marked with, behind what was logged of its value.
+    /// Logs a key's marks, after its value was logged.
     pub(super) fn log_marks(&mut self, key: &[u8], marks: &Marks<'_>) {
         if marks.stale_ms > 0 {
             self.log_stale(key, marks.stale_ms);
@@ -133,8 +133,8 @@ impl ShardCx<'_> {
         }
     }
 
-    /// Logs that a key holds a string, in place of the command that edited it: SET takes away the marks that an edit
-    /// leaves, so they are logged behind it.
+    /// Logs that a key holds a string, in place of the command that edited it: SET removes the marks that an edit
+    /// leaves, so they are logged after it.
     pub(super) fn log_edited_string(
         &mut self,
         key: &Key<'_>,
@@ -162,12 +162,12 @@ impl ShardCx<'_> {
         self.log_note(&[b"LSTALE", key, digits]);
     }
 
-    /// Logs that a key got tags.
+    /// Logs that tags were added to a key.
     pub(super) fn log_tags<'t>(&mut self, key: &[u8], tags: impl Iterator<Item = &'t [u8]>) {
         self.log_each_piece(&[b"TAG", b"ADD", key], tags);
     }
 
-    /// Logs that tags were taken away from a key.
+    /// Logs that tags were removed from a key.
     pub(super) fn log_removed_tags<'t>(
         &mut self,
         key: &[u8],
@@ -181,7 +181,7 @@ impl ShardCx<'_> {
         self.log_each_piece(&[b"TAG", b"INVALIDATE"], tags);
     }
 
-    /// Logs notes about tags, of which one alone may be too many for a record.
+    /// Logs notes about tags, split into several as one may be too long for a record.
     fn log_each_piece<'t>(&mut self, head: &[&[u8]], tags: impl Iterator<Item = &'t [u8]>) {
         if !self.is_logged() {
             return;

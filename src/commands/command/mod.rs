@@ -1,45 +1,52 @@
-//! Binds the protocol to the engine: one declaration a command, one file a family.
+//! Binds the protocol to the engine: one declaration per command, one file per family.
 //!
-//! No sockets, no threads, no clock: handlers get what they need in a context and answer into an output.
+//! No sockets, threads or clocks: handlers get everything they need from a context and write their reply to an
+//! output.
 //!
 //! # Adding a command
 //!
-//! 1. **Row.** In its family's folder write a `static` row above its handler: name, group, arity with the name
-//!    (negative: at least), `reads` or `writes` with a [`KeySpec`](declaration::KeySpec) of where its keys stand and
-//!    what is done to them (ACCESS: the reply tells of the value; UPDATE, INSERT, DELETE: how the value changes),
-//!    `flags` (DENYOOM if a value may grow, FAST for O(1) and O(log N) alone), `doc` with the version of Redis that has
-//!    it (of Redis 8.6 for commands of our own), and how it meets the shards: `on_keys`, `on_all_shards`,
-//!    `on_each_shard`, `by_cursor` or `on_session`. Models: `string/edit.rs` (a change in place), `list/pop.rs` (a
-//!    count, an array in reply), `list/transfer.rs` (two keys), `string/set.rs` (options), MSETEX (younger than 7.0).
-//! 2. **Table.** List the row in the family's `TABLE`, in alphabetical order, and name it in the family's head.
-//!    Look-up, routing, admission, COMMAND, ACL categories, statistics and metrics derive from it.
+//! 1. **Row.** In its family's folder write a `static` row above its handler: name, group, arity including the name
+//!    (negative: at least), `reads` or `writes` with a [`KeySpec`](declaration::KeySpec) that says where its keys are
+//!    and what is done to them (ACCESS: the reply depends on the value; UPDATE, INSERT, DELETE: how the value
+//!    changes), `flags` (DENYOOM if a value may grow, FAST for O(1) and O(log N) only), `doc` with the version of
+//!    Redis that introduced it (Redis 8.6 for commands of our own), and how it uses the shards: `on_keys`,
+//!    `on_all_shards`, `on_each_shard`, `by_cursor` or `on_session`. Models: `string/edit.rs` (a change in place),
+//!    `list/pop.rs` (a count, an array in the reply), `list/transfer.rs` (two keys), `string/set.rs` (options),
+//!    MSETEX (newer than 7.0).
+//! 2. **Table.** List the row in the family's `TABLE`, in alphabetical order, and name it in the family's module
+//!    head. Look-up, routing, admission, COMMAND, ACL categories, statistics and metrics derive from it.
 //! 3. **Handler.** `args.key(1)`, `args.integer(3)?`, `args.is(4, "word")` read arguments; `cx.at(&key)` is the
 //!    keyspace of the key's shard, with the calls of [`engine::keyspace`](basalt_engine::keyspace); `out` takes the
-//!    reply, whose arrays begin with their length. A [`Place`](basalt_core::structures::table::Place) is valid until
-//!    something else is looked up or changed, as a look-up may delete what has expired: look up again then. One
-//!    `Keyspace::wrote` for each changed key feeds events, blocked clients, WATCH, tracking and snapshots. Memory is
+//!    reply; arrays in it begin with their length. A [`Place`](basalt_core::structures::table::Place) is valid until
+//!    something else is looked up or changed, as a look-up may delete an expired key: look up again then. One
+//!    `Keyspace::wrote` per changed key feeds events, blocked clients, WATCH, tracking and snapshots. Memory is
 //!    charged by the keyspace's own calls (`put_…`, `edit_…`).
 //! 4. **Long work.** If the work grows with a value, declare `takes_long` and call `cx.scales().weigh(elements)?`, or
-//!    `weigh_bytes`, before anything is changed or answered: it may end this run, and the command runs again on another
-//!    thread. An element counts as one that is answered; where it costs less, divide (LREM by 4, LPOS by 8). The test
-//!    belongs into `tests/blackbox/stalls.rs`, since in process no command leaves its thread.
+//!    `weigh_bytes`, before anything is changed or written to the reply: it may abort this run, and the command then
+//!    runs again on another thread. The unit is an element that is returned; where an element costs less, divide (LREM
+//!    by 4, LPOS by 8). The test belongs in `tests/blackbox/stalls.rs`, since in process no command leaves its
+//!    thread.
 //! 5. **Long arguments.** If an argument is stored, declare `keeps_block` and store `args.content(n)`: a long one is
 //!    shared, not copied.
-//! 6. **Log.** A request that changed something is logged as it stands, and other servers, perhaps of Redis 7.0,
-//!    execute it. If time, chance, floats or waiting decide what is written, or 7.0 lacks the command, say by
-//!    `cx.log_instead`, `log_string` or `log_deletion` what brings 7.0 to the same state (table in [`logging`]).
-//! 7. **Tests.** `cargo test --lib command::` runs all but the recording, and names rows that lack what is marked so.
-//!    - Requests go to `tests/transcripts/families/` (`format.rs` there explains the form); `BLESS=1 cargo test --test
-//!      blackbox transcripts` records the answers of redis-server 7.0. Answers that 7.0 cannot give are typed by hand,
-//!      each below a line `!since VERSION` or `!since basalt: why`; such requests are not sent to redis-server, so a
-//!      read behind a write of that kind is by hand too. Options and commands of later versions that several families
-//!      share stand in `tests/transcripts/later.txt`.
-//!    - Its row is compared with those of Redis and Valkey, as far as these have it: `BLESS=1 cargo test --test
-//!      blackbox command_rows`. What differs gets a reason in `tests/rows/differences.txt` (named).
-//!    - A command that writes gets a case in `logging/tests/cases` (named; of a key of `NEWER_SEED` if 7.0 lacks it).
+//! 6. **Log.** A request that changed something is logged as it was sent, and other servers, possibly Redis 7.0,
+//!    execute it. If time, chance, floats or waiting decide what is written, or 7.0 lacks the command, use
+//!    `cx.log_instead`, `log_string` or `log_deletion` to log what brings 7.0 to the same state (table in
+//!    [`logging`]).
+//! 7. **Tests.** `cargo test --lib command::` runs all but the recording, and names rows that lack one of the entries
+//!    marked "(named)".
+//!    - Requests go to `tests/transcripts/families/` (`format.rs` there explains the format);
+//!      `BLESS=1 cargo test --test blackbox transcripts` records the replies of redis-server 7.0. Replies that 7.0
+//!      cannot give are typed by hand, each below a line `!since VERSION` or `!since basalt: why`; such requests are
+//!      not sent to redis-server, so a read after such a write is by hand too. Options and commands of later versions
+//!      that several families share are in `tests/transcripts/later.txt`.
+//!    - Its row is compared with those of Redis and Valkey, if they have the command:
+//!      `BLESS=1 cargo test --test blackbox command_rows`. Each difference gets a reason in
+//!      `tests/rows/differences.txt` (named).
+//!    - A command that writes gets a case in `logging/tests/cases` (named; with a key of `NEWER_SEED` if 7.0 lacks
+//!      it).
 //!    - A command that writes gets a line in `TEMPLATES` of `generic/undone.rs` (named), and lines in the family's
 //!      tests of events, deadlines and encodings.
-//!    - `docs/compatibility.md` names what 7.0 has not.
+//!    - `docs/compatibility.md` lists what 7.0 lacks.
 
 pub mod acl;
 pub mod admission;

@@ -1,17 +1,17 @@
-//! The commands that [notes](basalt_engine::note) of the log hold.
+//! The commands contained in [notes](basalt_engine::note) of the log.
 
 use super::cluster::moves;
 use super::declaration::Command;
 use super::{lease, lock, tag};
 
-/// Commands of notes that clients do not have, each with the command whose rights it needs where it comes over a
-/// client's connection, with slots that move here.
+/// Commands of notes that clients do not have, each with the command whose permission it needs where it comes over a
+/// client's connection, when slots are moved here.
 pub(super) static OWN: &[(&Command, &Command)] = &[
     (&lock::FENCE, &lock::LOCK),
     (&moves::NOTE, &moves::SYNCSLOTS),
 ];
 
-/// The command that the words of a note hold, so many of them, of which each can be read; none if there is no such.
+/// Returns the command that a note of `count` words holds, each of which can be read with `word`; none if unknown.
 pub fn find<'a>(count: usize, word: impl Fn(usize) -> &'a [u8]) -> Option<&'static Command> {
     match word(0) {
         b"FENCE" => Some(&lock::FENCE),

@@ -1,6 +1,6 @@
-//! Options that several families share: when a key, or a field, expires, and how long a request waits.
+//! Options that several families share: expiry of keys and fields, and timeouts of blocking requests.
 //!
-//! Words are read first and values later, because Redis answers a syntax error before it looks at a number, and some
+//! Words are read first and values later, because Redis reports a syntax error before it looks at a number, and some
 //! commands look at the key in between.
 
 use super::Args;
@@ -9,7 +9,7 @@ use basalt_core::base::number;
 use basalt_engine::Now;
 use basalt_engine::keyspace::Deadline;
 
-/// The unit and the zero of a time.
+/// The unit and the zero point of a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimeForm {
     /// `EX`: seconds from now.
@@ -23,7 +23,7 @@ pub enum TimeForm {
 }
 
 impl TimeForm {
-    /// The form that an option word names.
+    /// Returns the form that an option word names.
     pub fn of(word: &[u8]) -> Option<TimeForm> {
         let named = |name: &str| word.eq_ignore_ascii_case(name.as_bytes());
         match word.len() {
@@ -35,12 +35,12 @@ impl TimeForm {
         }
     }
 
-    /// Whether the time counts from the moment of the command.
+    /// Whether the time is relative to the time of the command.
     pub fn is_relative(self) -> bool {
         matches!(self, TimeForm::Seconds | TimeForm::Millis)
     }
 
-    /// A positive time as Unix milliseconds; `command` is named in the error.
+    /// Converts a positive time to Unix milliseconds; `command` is named in the error.
     pub fn deadline_ms(
         self,
         value: i64,
@@ -65,25 +65,26 @@ impl TimeForm {
     }
 }
 
-/// What the options of a request say about the deadline.
+/// The expiry option of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Expiry {
-    /// Nothing.
+    /// None was given.
     #[default]
     Unsaid,
     /// `KEEPTTL`.
     Keep,
     /// `PERSIST`.
     Persist,
-    /// A time, which stands in this argument.
+    /// A time; the index of its argument.
     Given(TimeForm, usize),
 }
 
 impl Expiry {
-    /// Reads the option at `at`, if it is about expiry and agrees with those before it; the position of the next one.
+    /// Reads the option at `at`, if it is about expiry and agrees with earlier ones; returns the position of the next
+    /// one.
     ///
-    /// `bare` is the one word without a value that the command takes: `KEEPTTL` or `PERSIST`. As in Redis an option may
-    /// be repeated, and its last value counts, but two different ones do not go together.
+    /// `bare` is the one word without a value that the command takes: `KEEPTTL` or `PERSIST`. As in Redis an option
+    /// may be repeated, and its last value counts, but two different ones conflict.
     pub fn accept(&mut self, args: &Args<'_>, at: usize, bare: BareWord) -> Option<usize> {
         let word = args.get(at);
         if TimeForm::of(word).is_some() {
@@ -98,7 +99,7 @@ impl Expiry {
         Some(at + 1)
     }
 
-    /// As [`Expiry::accept`], for commands that take no bare word.
+    /// Like [`Expiry::accept`], for commands that take no bare word.
     pub fn accept_time(&mut self, args: &Args<'_>, at: usize) -> Option<usize> {
         let form = TimeForm::of(args.get(at))?;
         let fits = match self {
@@ -113,7 +114,7 @@ impl Expiry {
         Some(at + 2)
     }
 
-    /// The time that was given, if any, as Unix milliseconds.
+    /// Returns the given time, if any, as Unix milliseconds.
     pub fn deadline_ms(
         self,
         args: &Args<'_>,
@@ -126,7 +127,7 @@ impl Expiry {
         }
     }
 
-    /// What becomes of the deadline of a value that is replaced.
+    /// Returns what to do with the deadline when the value is replaced.
     pub fn on_replace(
         self,
         args: &Args<'_>,
@@ -148,24 +149,25 @@ pub struct BareWord {
     means: Expiry,
 }
 
-/// Of commands that write values.
+/// For commands that write values.
 pub const KEEPTTL: BareWord = BareWord {
     word: "keepttl",
     means: Expiry::Keep,
 };
 
-/// Of commands that read values.
+/// For commands that read values.
 pub const PERSIST: BareWord = BareWord {
     word: "persist",
     means: Expiry::Persist,
 };
 
-/// A timeout in seconds, whole or not, as the Unix time in milliseconds at which it ends; none when it is 0.
+/// Parses a timeout in seconds, possibly fractional, and returns the Unix time in milliseconds at which it ends; none
+/// for 0.
 pub fn blocking_timeout(args: &Args<'_>, at: usize, now: Now) -> Result<Option<u64>, CommandError> {
     let seconds =
         number::parse_f64(args.get(at)).ok_or("ERR timeout is not a float or out of range")?;
     let timeout_ms = (seconds * 1_000.0).ceil();
-    // The cast is exact below 2^63, and what lies above is refused.
+    // The cast is exact below 2^63, and larger values are refused.
     const MS_MAX: f64 = i64::MAX as f64;
     if timeout_ms >= MS_MAX {
         return Err("ERR timeout is out of range".into());
@@ -173,7 +175,7 @@ pub fn blocking_timeout(args: &Args<'_>, at: usize, now: Now) -> Result<Option<u
     until_ms(timeout_ms as i64, now)
 }
 
-/// A timeout in milliseconds, likewise.
+/// Parses a timeout in milliseconds, likewise.
 pub fn blocking_timeout_ms(
     args: &Args<'_>,
     at: usize,
@@ -185,8 +187,8 @@ pub fn blocking_timeout_ms(
     until_ms(timeout_ms, now)
 }
 
-/// What `WAIT milliseconds` says: the Unix time in milliseconds at which the wait ends; none where it is of no time at
-/// all, for which BLPOP and its like wait for ever.
+/// Returns the end of `WAIT milliseconds` as Unix time in milliseconds; none for a wait of 0, with which BLPOP and
+/// the like wait for ever.
 #[cold]
 pub fn wait_until_ms(args: &Args<'_>, at: usize, now_ms: u64) -> Result<Option<u64>, CommandError> {
     let wait_ms = args

@@ -1,4 +1,5 @@
-//! Arguments that outlive the buffer in which they came: of commands that wait, travel or are queued by MULTI.
+//! Arguments that outlive the buffer in which they came: of commands that wait, move to another thread or are queued
+//! by MULTI.
 
 use std::ops::Range;
 
@@ -7,7 +8,7 @@ use super::args::RoutedKey;
 use basalt_core::resp::request::{Arena, Span};
 use basalt_core::structures::block::{Block, Content, LONG_BYTES_MIN};
 
-/// Bytes of the arguments of a request that are copied.
+/// Returns the bytes of a request's arguments that are copied, not shared.
 pub fn short_bytes(args: &Args<'_>) -> usize {
     let lengths = args.from(0).map(<[u8]>::len);
     lengths.filter(|len| *len < LONG_BYTES_MIN).sum()
@@ -21,12 +22,13 @@ pub struct OwnedArgs {
     arena: Arena,
     spans: Vec<Span>,
     keys: Vec<RoutedKey>,
-    /// What the allocator has set aside for the blocks.
+    /// Bytes allocated for the blocks.
     blocks_bytes: usize,
 }
 
 impl OwnedArgs {
-    /// None yet, with room for so many bytes of short arguments, so many arguments and so many keys.
+    /// Creates an empty list with capacity for these bytes of short arguments, and these numbers of arguments and
+    /// keys.
     pub fn with_room(bytes: usize, arguments: usize, keys: usize) -> OwnedArgs {
         OwnedArgs {
             data: Vec::with_capacity(bytes),
@@ -36,12 +38,12 @@ impl OwnedArgs {
         }
     }
 
-    /// None yet, with room for those of a request.
+    /// Creates an empty list with capacity for the arguments of a request.
     pub fn with_room_for(args: &Args<'_>) -> OwnedArgs {
         OwnedArgs::with_room(short_bytes(args), args.len(), args.keys().len())
     }
 
-    /// A copy of some arguments, without keys.
+    /// Copies some arguments, without keys.
     pub fn of(arguments: &[Vec<u8>]) -> OwnedArgs {
         let mut owned = OwnedArgs::default();
         for argument in arguments {
@@ -50,14 +52,14 @@ impl OwnedArgs {
         owned
     }
 
-    /// A copy of the arguments of one request.
+    /// Copies the arguments of one request.
     pub fn copy_of(args: &Args<'_>) -> OwnedArgs {
         let mut copy = OwnedArgs::with_room_for(args);
         copy.push_all(args);
         copy
     }
 
-    /// Adds the arguments of another request behind those that there are.
+    /// Appends the arguments of another request.
     pub fn push_all(&mut self, args: &Args<'_>) {
         args.contents(0).for_each(|content| self.push(content));
         self.keys.extend_from_slice(args.keys());
@@ -88,43 +90,43 @@ impl OwnedArgs {
         self.keys.extend_from_slice(keys);
     }
 
-    /// All arguments.
+    /// Returns all arguments.
     pub fn args(&self) -> Args<'_> {
         Args::new(&self.data, &self.arena, &self.spans, &self.keys)
     }
 
-    /// All arguments, with other routed keys.
+    /// Returns all arguments, with `keys` as their routed keys.
     pub fn args_with<'a>(&'a self, keys: &'a [RoutedKey]) -> Args<'a> {
         Args::new(&self.data, &self.arena, &self.spans, keys)
     }
 
-    /// The arguments of one of several requests: ranges of all arguments, and of all keys.
+    /// Returns the arguments of one of several requests: ranges of all arguments, and of all keys.
     pub fn part(&self, arguments: Range<usize>, keys: Range<usize>) -> Args<'_> {
         let (spans, keys) = (&self.spans[arguments], &self.keys[keys]);
         Args::new(&self.data, &self.arena, spans, keys)
     }
 
-    /// All routed keys.
+    /// Returns all routed keys.
     pub fn keys(&self) -> &[RoutedKey] {
         &self.keys
     }
 
-    /// How many arguments there are.
+    /// Returns the number of arguments.
     pub fn len(&self) -> usize {
         self.spans.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no arguments.
     pub fn is_empty(&self) -> bool {
         self.spans.is_empty()
     }
 
-    /// Bytes of the short arguments: less than 2 GiB together.
+    /// Returns the bytes of the short arguments: less than 2 GiB together.
     pub fn short_bytes(&self) -> usize {
         self.data.len()
     }
 
-    /// What the allocator has set aside, with all of the blocks.
+    /// Returns the allocated bytes, including all of the blocks.
     pub fn memory_bytes(&self) -> usize {
         self.data.capacity()
             + self.arena.blocks.capacity() * size_of::<Block>()
@@ -138,7 +140,7 @@ impl OwnedArgs {
 mod tests {
     use super::*;
 
-    /// A request of these arguments, with a block for the last one.
+    /// Returns a request of these arguments, with a block for the last one.
     fn request(short: &[u8], last: &Block) -> (Vec<Span>, Arena) {
         let mut arena = Arena::default();
         let spans = vec![Span::in_buffer(0, short.len()), arena.push(last.clone())];

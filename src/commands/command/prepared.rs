@@ -1,5 +1,5 @@
-//! What is made of a command's arguments before its shards are in hand: the value that RESTORE stores, as to make it
-//! takes long, and the names of fields that HIMPORT SET means, as these are the connection's.
+//! Values derived from a command's arguments before its shards are locked: the value that RESTORE stores, as building
+//! it takes long, and the field names that HIMPORT SET refers to, as these belong to the connection.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -13,27 +13,27 @@ use basalt_core::structures::entry::Entry;
 use basalt_engine::Now;
 use basalt_engine::value::Object;
 
-/// A value that no shard pays for, or why there is none.
+/// A value that is not charged to any shard yet, or the error of building it.
 pub type Built = Result<Entry<Object>, CommandError>;
 
-/// Makes a value of nothing but the arguments.
+/// Builds a value from the arguments alone.
 pub type Builder = fn(&Args<'_>, &Config, Seed, Now) -> Built;
 
-/// See the module.
+/// Prepared data of a command, see the module.
 pub enum Prepared {
-    /// A value until its command takes it.
+    /// A value, until its command takes it.
     Value(Cell<Option<Built>>),
     /// Names of fields.
     Fieldset(Arc<Fieldset>),
 }
 
 impl Prepared {
-    /// Keeps a value for its command.
+    /// Stores a value for its command.
     pub fn new(built: Built) -> Prepared {
         Prepared::Value(Cell::new(Some(built)))
     }
 
-    /// Hands the value out, once.
+    /// Takes the value out, once.
     pub fn take(&self) -> Option<Built> {
         match self {
             Prepared::Value(built) => built.take(),
@@ -41,7 +41,7 @@ impl Prepared {
         }
     }
 
-    /// The names of fields.
+    /// Returns the names of fields.
     pub fn fieldset(&self) -> Option<&Fieldset> {
         match self {
             Prepared::Value(_) => None,

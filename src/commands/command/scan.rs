@@ -1,4 +1,4 @@
-//! What SCAN and the walks over one collection (HSCAN, SSCAN, ZSCAN) have in common: cursors, options, replies.
+//! Shared code of SCAN and the walks over one collection (HSCAN, SSCAN, ZSCAN): cursors, options, replies.
 
 use super::context::{Gather, ShardPlace};
 use super::declaration::CommandResult;
@@ -6,10 +6,10 @@ use super::error::CommandError;
 use super::{Args, Out};
 use basalt_core::base::glob::{self, Case};
 
-/// Elements that one call looks at, unless COUNT says otherwise.
+/// Elements that one call examines, unless COUNT says otherwise.
 pub const COUNT_DEFAULT: usize = 10;
 
-/// A cursor as C's `strtoul` reads it: empty text is 0, a sign is allowed and a negative number wraps around.
+/// Parses a cursor like C's `strtoul`: empty text is 0, a sign is allowed and a negative number wraps around.
 pub fn cursor(text: &[u8]) -> Result<u64, CommandError> {
     parse_cursor(text).ok_or_else(|| "ERR invalid cursor".into())
 }
@@ -40,16 +40,16 @@ fn parse_cursor(text: &[u8]) -> Option<u64> {
     })
 }
 
-/// Bits of a cursor over shards that say where in a shard it is; the shard stands above them.
+/// Bits of a cursor over shards for the position in the shard; the shard's index is above them.
 const POSITION_BITS: u32 = 48;
 
-/// The shard where a cursor goes on.
+/// Returns the shard where a cursor continues.
 pub fn shard_of(text: &[u8], shard_count: u16) -> Result<u16, CommandError> {
-    // Any number is safe: one of a server with more shards goes on somewhere.
+    // Any number is safe: a cursor of a server with more shards continues somewhere.
     Ok((cursor(text)? >> POSITION_BITS) as u16 % shard_count)
 }
 
-/// Where in a shard a cursor goes on: at its beginning, unless that is the first one that it comes to.
+/// Returns the position in a shard where a cursor continues: at its beginning, unless it is the cursor's own shard.
 pub fn position_in(text: &[u8], shard: ShardPlace) -> Result<u64, CommandError> {
     let is_first = shard_of(text, shard.count)? == shard.index;
     Ok(match is_first {
@@ -58,8 +58,8 @@ pub fn position_in(text: &[u8], shard: ShardPlace) -> Result<u64, CommandError> 
     })
 }
 
-/// Ends a visit behind which the shard goes on at `next`, 0 where it was walked to its end: the walk over all shards
-/// pauses there, or before the next shard once so many elements were looked at.
+/// Ends a visit after which the shard continues at `next`, 0 if it was walked to its end: the walk over all shards
+/// pauses there, or before the next shard once `count` elements were examined.
 pub fn end_visit(gather: &mut Gather, shard: ShardPlace, next: u64, count: u64) {
     let next_shard = u64::from(shard.index) + 1;
     if next != 0 {
@@ -71,7 +71,7 @@ pub fn end_visit(gather: &mut Gather, shard: ShardPlace, next: u64, count: u64) 
     }
 }
 
-/// The reply of a walk over shards: the cursor, and what was found.
+/// Writes the reply of a walk over shards: the cursor, and the elements.
 pub fn merge(_: &Args<'_>, gather: Gather, out: &mut Out) -> CommandResult {
     out.array(2);
     out.bulk(itoa::Buffer::new().format(gather.cursor).as_bytes());
@@ -79,25 +79,26 @@ pub fn merge(_: &Args<'_>, gather: Gather, out: &mut Out) -> CommandResult {
     Ok(())
 }
 
-/// `[MATCH pattern] [COUNT count]`, and a word for elements alone
+/// `[MATCH pattern] [COUNT count]`, and a word that omits values or scores
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options<'a> {
-    /// What elements must match; none where everything does.
+    /// Pattern that elements must match; none: all match.
     pub pattern: Option<&'a [u8]>,
-    /// How many elements to look at.
+    /// Number of elements to examine.
     pub count: usize,
     /// Fields without their values, members without their scores.
     pub is_bare: bool,
 }
 
 impl<'a> Options<'a> {
-    /// Reads the options from an argument on.
+    /// Parses the options from an argument on.
     pub fn parse(args: &Args<'a>, from: usize) -> Result<Options<'a>, CommandError> {
         Options::parse_with(args, from, None, |_| false)
     }
 
-    /// Reads the options from an argument on, among which there may be a word for elements alone, and others with one
-    /// argument behind each: `takes` is shown where such a word would stand, and says whether it is one.
+    /// Parses the options from an argument on, possibly including a word that omits values or scores, and other
+    /// options with one argument each: `takes` is called with the position of an unknown word, and returns whether it
+    /// is such an option.
     pub fn parse_with(
         args: &Args<'a>,
         from: usize,
@@ -136,14 +137,14 @@ impl<'a> Options<'a> {
         Ok(options)
     }
 
-    /// Whether an element is asked for.
+    /// Whether an element matches the pattern.
     pub fn fits(&self, element: &[u8]) -> bool {
         self.pattern
             .is_none_or(|pattern| glob::matches(pattern, element, Case::Sensitive))
     }
 }
 
-/// The reply: the next cursor, and an array of `count` replies that `elements` holds.
+/// Writes the reply: the next cursor, and an array of `count` replies that `elements` contains.
 pub fn reply(next: u64, count: usize, elements: &mut Out, out: &mut Out) {
     out.array(2);
     out.bulk(itoa::Buffer::new().format(next).as_bytes());
@@ -151,7 +152,7 @@ pub fn reply(next: u64, count: usize, elements: &mut Out, out: &mut Out) {
     out.append(elements);
 }
 
-/// The reply for a key that is not there.
+/// Writes the reply for a missing key.
 pub fn reply_nothing(out: &mut Out) {
     out.array(2);
     out.bulk(b"0");

@@ -1,14 +1,14 @@
-//! A row's syntax line, read into the tree of arguments that COMMAND DOCS answers.
+//! Parses a row's syntax line into the tree of arguments that COMMAND DOCS returns.
 //!
-//! The notation is the reference manual's: `[…]` may be left out, `<a | b>` is a choice, upper-case words are said as
-//! they stand, lower-case words are placeholders, and `x [x ...]` repeats what stands before it. A placeholder's type
-//! follows from its name; where it does not, the line says so: `value:integer`. Which key specification a placeholder
-//! belongs to follows from its position; where that is not expressible, the line says so: `pattern@1`. Brackets hold
-//! together what is one block although nothing shows it: `[TO <host port [FORCE]>]`. It knows nothing of replies.
+//! The notation is the reference manual's: `[…]` is optional, `<a | b>` is a choice, upper-case words are literal,
+//! lower-case words are placeholders, and `x [x ...]` repeats `x`. A placeholder's type follows from its name; where
+//! it does not, the line gives it: `value:integer`. A placeholder's key specification follows from its position;
+//! where that cannot be expressed, the line gives it: `pattern@1`. Brackets group what is one block although nothing
+//! else shows it: `[TO <host port [FORCE]>]`. This module knows nothing of replies.
 
 use super::declaration::{BeginSearch, Command, FindKeys, KeyFlags, KeySpec};
 
-/// What an argument is.
+/// The type of an argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are Redis's own")]
 pub enum Kind {
@@ -36,7 +36,7 @@ impl Kind {
         (Kind::Block, "block"),
     ];
 
-    /// As COMMAND DOCS answers.
+    /// Returns the name in COMMAND DOCS.
     pub fn name(self) -> &'static str {
         Self::ALL[self as usize].1
     }
@@ -48,7 +48,7 @@ impl Kind {
             .map(|(kind, _)| *kind)
     }
 
-    /// The type that a placeholder of this name has everywhere but where the line says otherwise.
+    /// Returns the type of placeholders of this name, unless the line gives another one.
     fn of_placeholder(name: &str) -> Kind {
         match name {
             "pattern" => Kind::Pattern,
@@ -68,22 +68,22 @@ impl Kind {
     }
 }
 
-/// One argument, with what it holds.
+/// One argument, with its parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Argument {
-    /// Placeholder of the argument, or what it is about.
+    /// Placeholder of the argument, or its topic.
     pub name: String,
-    /// What it is.
+    /// Type of the argument.
     pub kind: Kind,
-    /// A word that stands before it, or that it is.
+    /// The literal word before it, or the word itself.
     pub token: Option<&'static str>,
-    /// Which of the command's key specifications finds it.
+    /// Index of the key specification that finds it.
     pub key_spec: Option<usize>,
     /// May be left out.
     pub optional: bool,
     /// May be repeated.
     pub multiple: bool,
-    /// The word is repeated with it.
+    /// The word is repeated with each argument.
     pub multiple_token: bool,
     /// The choices, or the members of a block.
     pub parts: Vec<Argument>,
@@ -139,7 +139,7 @@ impl Argument {
         argument
     }
 
-    /// Several arguments as one.
+    /// Combines several arguments into a block.
     fn block(mut members: Vec<Argument>) -> Argument {
         if members.len() == 1 {
             return members.remove(0);
@@ -167,7 +167,7 @@ impl Argument {
         argument
     }
 
-    /// How many words it takes: the fewest, and the most if there is a limit.
+    /// Returns the number of words it takes: the minimum, and the maximum if there is one.
     pub fn width(&self) -> (usize, Option<usize>) {
         let token = usize::from(self.token.is_some());
         let (mut least, mut most) = match self.kind {
@@ -196,7 +196,7 @@ impl Argument {
     }
 }
 
-/// How many words a list of arguments takes.
+/// Returns the number of words that a list of arguments takes, likewise.
 pub fn width(arguments: &[Argument]) -> (usize, Option<usize>) {
     arguments
         .iter()
@@ -206,7 +206,7 @@ pub fn width(arguments: &[Argument]) -> (usize, Option<usize>) {
         })
 }
 
-/// The arguments of a command, with their key specifications.
+/// Returns the arguments of a command, with their key specifications.
 pub fn arguments(command: &Command) -> Result<Vec<Argument>, String> {
     let mut arguments = parse(command.syntax)?;
     let first = command.full_name.split('|').count();
@@ -216,7 +216,7 @@ pub fn arguments(command: &Command) -> Result<Vec<Argument>, String> {
     Ok(arguments)
 }
 
-/// The arguments of a syntax line.
+/// Parses the arguments of a syntax line.
 pub fn parse(syntax: &'static str) -> Result<Vec<Argument>, String> {
     let mut reader = Reader { rest: syntax };
     let (mut choices, end) = reader.choices()?;
@@ -227,11 +227,11 @@ pub fn parse(syntax: &'static str) -> Result<Vec<Argument>, String> {
     }
 }
 
-/// The notation as it is written.
+/// A node of the notation as written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Node {
     Word(&'static str),
-    /// Brackets, and what stands between the bars in them.
+    /// Brackets, and the alternatives between the bars in them.
     Group {
         optional: bool,
         repeated: bool,
@@ -245,7 +245,7 @@ struct Reader {
 }
 
 impl Reader {
-    /// The next bracket, bar or word.
+    /// Returns the next bracket, bar or word.
     fn next(&mut self) -> Option<&'static str> {
         const MARKS: [char; 5] = ['[', ']', '<', '>', '|'];
         self.rest = self.rest.trim_start();
@@ -261,7 +261,7 @@ impl Reader {
         Some(word)
     }
 
-    /// What stands between the bars, to the closing bracket or the end.
+    /// Returns the alternatives between the bars, up to the closing bracket or the end.
     fn choices(&mut self) -> Result<(Vec<Vec<Node>>, Option<&'static str>), String> {
         let mut choices = vec![Vec::new()];
         while let Some(word) = self.next() {
@@ -288,7 +288,7 @@ impl Reader {
     }
 }
 
-/// A group; `[x [x ...]]` is one that repeats.
+/// Makes a group; `[x [x ...]]` is one that repeats.
 fn group(optional: bool, mut choices: Vec<Vec<Node>>) -> Node {
     let repetition = choices
         .last()
@@ -309,7 +309,7 @@ fn group(optional: bool, mut choices: Vec<Vec<Node>>) -> Node {
     }
 }
 
-/// For `[x ...]`: what x is, as one text.
+/// Returns the x of `[x ...]` as a text.
 fn repeats(node: &Node) -> Option<String> {
     let Node::Group {
         optional: true,
@@ -324,7 +324,7 @@ fn repeats(node: &Node) -> Option<String> {
     (dots == Node::Dots).then(|| flat_choices(&once))
 }
 
-/// One text for the same notation; brackets that only hold together are left out.
+/// Returns the same text for the same notation; brackets that only group are left out.
 fn flat(nodes: &[Node]) -> String {
     let one = |node: &Node| match node {
         Node::Word(word) => (*word).to_owned(),
@@ -351,12 +351,12 @@ fn flat_choices(choices: &[Vec<Node>]) -> String {
     choices.join(" | ")
 }
 
-/// Whether a word is said as it stands.
+/// Whether a word is literal.
 fn is_token(word: &str) -> bool {
     !word.contains(|letter: char| letter.is_ascii_lowercase())
 }
 
-/// Nodes in a row, as arguments.
+/// Converts a sequence of nodes to arguments.
 fn sequence(nodes: &[Node]) -> Result<Vec<Argument>, String> {
     // Each argument with the position of its first node.
     let mut done: Vec<(usize, Argument)> = Vec::new();
@@ -383,7 +383,7 @@ fn sequence(nodes: &[Node]) -> Result<Vec<Argument>, String> {
     Ok(done.into_iter().map(|(_, argument)| argument).collect())
 }
 
-/// A token with what it introduces, and how many nodes that takes.
+/// Returns a token with the arguments that it introduces, and the number of nodes that they take.
 fn said(token: &'static str, after: &[Node]) -> Result<(Argument, usize), String> {
     match after.first() {
         Some(Node::Group {
@@ -431,7 +431,7 @@ fn said(token: &'static str, after: &[Node]) -> Result<(Argument, usize), String
     Ok((Argument::block(members).with_token(token), end + 1))
 }
 
-/// What stands in brackets, as one argument.
+/// Converts the contents of brackets to one argument.
 fn bracketed(optional: bool, repeated: bool, choices: &[Vec<Node>]) -> Result<Argument, String> {
     let mut all = choices
         .iter()
@@ -447,7 +447,7 @@ fn bracketed(optional: bool, repeated: bool, choices: &[Vec<Node>]) -> Result<Ar
     Ok(argument)
 }
 
-/// Marks what `[body ...]` at a node repeats: the argument before it, or several as a block.
+/// Marks as repeated what `[body ...]` at a node repeats: the argument before it, or several as a block.
 fn repeat(
     done: &mut Vec<(usize, Argument)>,
     nodes: &[Node],
@@ -475,8 +475,8 @@ fn repeat(
     ))
 }
 
-/// Gives the placeholders that a key specification finds its number and their type; what is routed as a key without
-/// being one (a shard channel) keeps its own.
+/// Gives the placeholders that a key specification finds its number and their type; a name that is routed as a key
+/// but is none (a shard channel) keeps its own type.
 fn assign(arguments: &mut [Argument], index: usize, spec: &KeySpec, first: usize) {
     if spec.flags.has(KeyFlags::NOT_KEY) {
         return;
@@ -513,7 +513,7 @@ fn assign(arguments: &mut [Argument], index: usize, spec: &KeySpec, first: usize
     );
 }
 
-/// Visits every placeholder with its position, where that is certain, and the token directly before it.
+/// Visits every placeholder with its position, where that is fixed, and the token directly before it.
 fn walk(
     arguments: &mut [Argument],
     at: &mut Option<usize>,
@@ -541,7 +541,7 @@ fn walk(
         if argument.kind != Kind::PureToken {
             before = None;
         }
-        // What follows stands at a certain place only if this always takes the same room.
+        // The position of what follows is fixed only if the argument always takes the same number of words.
         *at = match argument.width() {
             (least, Some(most)) if least == most => start.map(|start| start + least),
             _ => None,
@@ -553,7 +553,7 @@ fn walk(
 mod tests {
     use super::*;
 
-    /// The tree as one line: optional `?`, multiple `*`, the token repeated too `**`.
+    /// Returns the tree as one line: optional `?`, multiple `*`, the token repeated too `**`.
     fn show(arguments: &[Argument]) -> String {
         let one = |argument: &Argument| {
             let mut text = match argument.kind {

@@ -1,4 +1,4 @@
-//! All commands, and the look-up by name.
+//! All commands, and look-up by name.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -37,24 +37,24 @@ static FAMILIES: &[&[&Command]] = &[
     super::script::TABLE,
 ];
 
-/// Every command and subcommand; a command's id is its position in `all`.
+/// All commands and subcommands; a command's ID is its index in `all`.
 pub struct Registry {
-    /// All that clients have, and behind them those that only the log has.
+    /// Commands that clients have, followed by those that only the log has.
     all: Vec<&'static Command>,
-    /// How many clients have.
+    /// Number of commands that clients have.
     of_clients: usize,
-    /// With the first bytes of the name.
+    /// Hash table by name; each entry starts with the first bytes of the name.
     by_name: Box<[Option<(u64, &'static Command)>]>,
     by_full_name: HashMap<&'static str, &'static Command>,
-    /// Commands with names that `rename-command` gave them, in lower case.
+    /// Commands by the names that `rename-command` gave them, in lower case.
     renamed: HashMap<Vec<u8>, &'static Command>,
-    /// The own names of those that `rename-command` took away.
+    /// Original names of commands that `rename-command` removed.
     gone: Vec<&'static str>,
 }
 
 static REGISTRY: OnceLock<Registry> = OnceLock::new();
 
-/// The registry; built at the first call.
+/// Returns the registry; built at the first call.
 #[inline]
 pub fn registry() -> &'static Registry {
     REGISTRY.get_or_init(|| {
@@ -63,8 +63,8 @@ pub fn registry() -> &'static Registry {
     })
 }
 
-/// Has commands go by other names, as `rename-command` says: pairs of the old name and the new one, which takes the
-/// command away if it is empty. Only before anything has asked for the registry.
+/// Renames commands as `rename-command` asks: pairs of the old name and the new one, which removes the command if it
+/// is empty. Must be called before the first use of the registry.
 pub fn rename(pairs: &[(String, String)]) -> Result<(), String> {
     if pairs.is_empty() {
         return Ok(());
@@ -81,7 +81,7 @@ pub fn rename(pairs: &[(String, String)]) -> Result<(), String> {
             continue;
         }
         let is_taken = names.0.contains_key(new.as_str()) || renamed.contains_key(new.as_bytes());
-        // What is logged under this name is a note: no client's command may be.
+        // A record logged under this name is a note: no client's command may have it.
         if is_taken || new == "command" && command.name != "command" {
             return Err(format!("Target command name already exists: {new}"));
         }
@@ -97,7 +97,7 @@ pub fn rename(pairs: &[(String, String)]) -> Result<(), String> {
     Ok(())
 }
 
-/// Commands that go by their own names.
+/// Commands by their original names.
 struct Names(HashMap<&'static str, &'static Command>);
 
 impl Names {
@@ -128,7 +128,7 @@ impl Registry {
             for command in std::iter::once(holder).chain(holder.children().iter().copied()) {
                 let id = u16::try_from(all.len()).expect("fewer than 65,535 commands");
                 let is_holder = std::ptr::eq(command, holder);
-                // To Redis those of DEBUG are arguments, which come and go.
+                // Redis treats the subcommands of DEBUG as arguments, not as a fixed set.
                 let is_argument = !is_holder
                     && holder.flags.has(Flags::PROTECTED)
                     && !matches!(holder.run, Run::Container(_));
@@ -156,17 +156,17 @@ impl Registry {
         }
     }
 
-    /// Every command and subcommand.
+    /// Returns all commands and subcommands.
     pub fn all(&self) -> &[&'static Command] {
         &self.all
     }
 
-    /// Every command and subcommand that clients have, by whatever name or none.
+    /// Returns all commands and subcommands that clients have, whether renamed or removed.
     pub fn of_clients(&self) -> &[&'static Command] {
         &self.all[..self.of_clients]
     }
 
-    /// Commands and subcommands that can be called, by whatever name.
+    /// Returns the commands and subcommands that can be called, including renamed ones.
     pub fn callable(&self) -> impl Iterator<Item = &'static Command> {
         let is_gone = |command: &Command| {
             let mut words = command.full_name.split('|');
@@ -176,24 +176,24 @@ impl Registry {
         all.filter(move |command| !is_gone(command))
     }
 
-    /// Commands that can be called, without subcommands of containers.
+    /// Returns the commands that can be called, without subcommands of containers.
     pub fn top_level(&self) -> impl Iterator<Item = &'static Command> {
         self.callable()
             .filter(|command| command.name == command.full_name)
     }
 
-    /// A command by `name` or `container|sub`, lower case.
+    /// Finds a command by `name` or `container|sub`, in lower case.
     pub fn by_full_name(&self, name: &str) -> Option<&'static Command> {
         self.by_full_name.get(name).copied()
     }
 
-    /// A top-level command by name, in any case.
+    /// Finds a top-level command by name, ignoring case.
     #[inline]
     pub fn find(&self, name: &[u8]) -> Option<&'static Command> {
         let head = head(name);
         let mut at = place(name, head);
         loop {
-            // An empty place ends every search: there are far more places than commands.
+            // An empty slot ends every search: there are far more slots than commands.
             let Some((its_head, command)) = self.by_name[at] else {
                 return self.find_renamed(name);
             };
@@ -217,11 +217,11 @@ impl Registry {
     }
 }
 
-/// Places of the table of names: a power of two, several times the number of commands.
+/// Slots of the hash table of names: a power of two, several times the number of commands.
 const PLACES: usize = 2048;
 
-/// Where the search for a name begins: its [`head`], its last eight bytes and its length, mixed by one multiplication.
-/// The names are ours, so no client can aim for collisions that matter.
+/// Returns the slot where the search for a name begins: its [`head`], its last eight bytes and its length, mixed by
+/// one multiplication. The names are ours, so no client can provoke collisions that matter.
 #[inline]
 fn place(name: &[u8], head: u64) -> usize {
     let word = match name.last_chunk::<8>() {
@@ -232,7 +232,7 @@ fn place(name: &[u8], head: u64) -> usize {
     (mixed >> 40) as usize % PLACES
 }
 
-/// The first eight bytes of a name, or as many as there are, in lower case.
+/// Returns the first eight bytes of a name, or as many as there are, in lower case.
 #[inline]
 fn head(name: &[u8]) -> u64 {
     if let Some(first) = name.first_chunk::<8>() {
@@ -241,7 +241,7 @@ fn head(name: &[u8]) -> u64 {
     let byte = |at: usize| u64::from(name[at]) << (at * 8);
     let word = match (name.first_chunk::<4>(), name.last_chunk::<4>()) {
         (Some(first), Some(last)) => {
-            // They overlap, where they agree.
+            // They overlap in bytes that agree.
             let last = u64::from(u32::from_le_bytes(*last));
             u64::from(u32::from_le_bytes(*first)) | last << ((name.len() - 4) * 8)
         }
@@ -253,11 +253,11 @@ fn head(name: &[u8]) -> u64 {
     lower(word)
 }
 
-/// Eight bytes with their letters in lower case.
+/// Converts the letters in eight bytes to lower case.
 #[inline]
 fn lower(word: u64) -> u64 {
     const EACH: u64 = 0x0101_0101_0101_0101;
-    // The highest bit of each byte says so; what has it from the start is no letter.
+    // The highest bit of each byte marks an upper-case letter; a byte that has it from the start is no letter.
     let low_bits = word & (0x7F * EACH);
     let is_from_a = low_bits + (0x80 - b'A' as u64) * EACH;
     let is_beyond_z = low_bits + (0x7F - b'Z' as u64) * EACH;
@@ -265,7 +265,7 @@ fn lower(word: u64) -> u64 {
     word | is_upper >> 2
 }
 
-/// The subcommand that a request names, or the container itself when there is none.
+/// Returns the subcommand that a request names, or the container itself if it names none.
 pub fn resolve(command: &'static Command, subcommand: Option<&[u8]>) -> &'static Command {
     if let Some(name) = subcommand
         && let Some(child) = command
@@ -368,8 +368,8 @@ mod tests {
         }
     }
 
-    /// A request of each command that keeps long arguments as blocks, `@` being such an argument, behind what makes it
-    /// keep them.
+    /// A request of each command that keeps long arguments as blocks, `@` being such an argument, after the commands
+    /// that make it keep them.
     const KEEPS_BLOCKS: &[(&[&str], &str)] = &[
         (&[], "SET k @"),
         (&["SET k short"], "SET k @ EX 100"),
@@ -404,7 +404,7 @@ mod tests {
         (&["LGET k LEASE 1000"], "LFILL k {token} @"),
     ];
 
-    /// Bytes that the keys take, and those that they took before.
+    /// Returns the memory used by the keys, before and after the request.
     fn used_by(setup: &[&str], request: &[Content<'_>]) -> (i64, i64) {
         let mut cli = Terminal::new();
         cli.run("SET warm v");
@@ -419,7 +419,7 @@ mod tests {
         (used, cli.engines[0].used_bytes() - before)
     }
 
-    /// The words of a line, with a long argument in the places of `@`.
+    /// Splits a line into words, with a long argument in place of each `@`.
     fn request<'a>(line: &'a str, long: Content<'a>) -> Vec<Content<'a>> {
         let words = line.split(' ').map(|word| match word {
             "@" => long,
@@ -428,7 +428,7 @@ mod tests {
         words.collect()
     }
 
-    /// A line with the token of the lease that its setup gives: by the same chance each time.
+    /// Fills in the token of the lease that the setup grants: the randomness is the same each time.
     fn with_token(setup: &[&str], line: &str) -> String {
         let mut cli = Terminal::new();
         cli.run("SET warm v");
@@ -480,8 +480,8 @@ mod tests {
         }
     }
 
-    /// Commands that write without naming the keys that they write.
-    /// What they change is whole databases, or the library of functions.
+    /// Commands that write without naming the keys that they write. They change whole databases, or the library of
+    /// functions.
     const WRITES_WITHOUT_KEYS: &[&str] = &[
         "flushall",
         "flushdb",
@@ -497,7 +497,7 @@ mod tests {
     fn a_write_names_a_key_that_it_writes() {
         let writes = KeyFlags::RW.or(KeyFlags::OW).or(KeyFlags::RM);
         for command in all().filter(|command| command.is_write()) {
-            // What it changes is the group, which Redis does not call a write of the key.
+            // It changes the group, which Redis does not treat as a write to the key.
             if command.full_name == "xreadgroup" {
                 continue;
             }
@@ -512,7 +512,7 @@ mod tests {
         let writes = KeyFlags::RW.or(KeyFlags::OW).or(KeyFlags::RM);
         for command in all().filter(|command| command.flags.has(Flags::READONLY)) {
             if command.flags.has(Flags::MAY_REPLICATE) {
-                // PFCOUNT says so of itself, because it keeps its result inside the value.
+                // PFCOUNT has this flag because it caches its result inside the value.
                 continue;
             }
             for spec in command.keys {
@@ -521,8 +521,8 @@ mod tests {
         }
     }
 
-    /// Commands whose syntax names a database in which they neither read nor change a key.
-    /// MIGRATE's is one of another server; DEBUG HTSTATS shows sizes of tables alone.
+    /// Commands whose syntax names a database in which they neither read nor change a key. MIGRATE names one of
+    /// another server; DEBUG HTSTATS shows only sizes of tables.
     const TOUCHES_NO_KEY_THERE: &[&str] = &["migrate", "debug|htstats"];
 
     #[test]
@@ -542,7 +542,7 @@ mod tests {
                 Databases::Numbered(_) | Databases::SelectedAnd(_)
             );
             assert!(!names_one || says_so, "{name} takes a database");
-            // SELECT and SWAPDB call theirs an index.
+            // SELECT and SWAPDB call it an index.
             assert!(
                 names_one || !says_so || command.syntax.contains("index"),
                 "{name}"
@@ -550,7 +550,7 @@ mod tests {
         }
     }
 
-    /// Commands that read or write something else than keys: the libraries of functions, or nothing at all.
+    /// Commands that read or write something other than keys: the libraries of functions, or nothing at all.
     const IN_NO_DATABASE: &[&str] = &[
         "function|delete",
         "function|flush",
@@ -575,7 +575,7 @@ mod tests {
 
     #[test]
     fn a_command_that_takes_channels_says_so() {
-        /// Commands that end subscriptions, or count subscribers, which anybody may.
+        /// Commands that end subscriptions, or count subscribers, which any user may.
         const FREE: &[&str] = &["pubsub|numsub", "pubsub|shardnumsub"];
         let mut wrong = Vec::new();
         let is_judged = |command: &&Command| {
@@ -609,7 +609,7 @@ mod tests {
         }
     }
 
-    /// Commands whose arity lets more or fewer arguments in than their syntax; the handler refuses them, as in Redis.
+    /// Commands whose arity admits more or fewer arguments than their syntax; the handler refuses them, as in Redis.
     const LOOSE: &[&str] = &[
         "geosearch",
         "geosearchstore",
@@ -658,7 +658,7 @@ mod tests {
     fn keys_are_found_among_as_few_arguments_as_the_arity_allows() {
         for command in all().filter(|command| !command.keys.is_empty()) {
             let count = command.arity.unsigned_abs() as usize;
-            // Scripts may go without keys, and say how many there are by then.
+            // Scripts may have no keys, and give their number at this position.
             let number: &[u8] = match command.group {
                 Group::Scripting => b"0",
                 _ => b"1",

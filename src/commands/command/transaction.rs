@@ -1,5 +1,5 @@
-//! Transactions as clients ask for them. What the session does with them is its own affair: it queues, and runs what
-//! is queued with all shards in hand at once.
+//! Transactions as clients request them. The session implements them: it queues commands, and runs the queue with all
+//! shards locked at once.
 
 use super::connection::RESET;
 use super::context::ShardCx;
@@ -69,10 +69,10 @@ static WATCH: Command = Command::new("watch", Group::Transactions, -2)
     .complexity("O(1) for each key.")
     .on_keys(watch);
 
-/// EXEC, for what is shown under its name.
+/// The row of EXEC, for code that reports under its name.
 pub static EXEC_ROW: &Command = &EXEC;
 
-/// UNWATCH, for what is done in its name.
+/// The row of UNWATCH, for code that acts in its name.
 pub static UNWATCH_ROW: &Command = &UNWATCH;
 
 /// Whether a command is EXEC.
@@ -80,7 +80,7 @@ pub fn is_exec(command: &Command) -> bool {
     std::ptr::eq(command, &raw const EXEC)
 }
 
-/// What a command does to a transaction.
+/// A command's effect on a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Boundary {
     /// MULTI.
@@ -89,7 +89,7 @@ pub enum Boundary {
     Ends,
 }
 
-/// What the command of this name, in any case, does to a transaction; none if nothing.
+/// Returns the effect on a transaction of the command of this name, in any case; none if there is none.
 #[inline]
 pub fn boundary(name: &[u8]) -> Option<Boundary> {
     let is = |command: &Command| name.eq_ignore_ascii_case(command.name.as_bytes());
@@ -101,13 +101,13 @@ pub fn boundary(name: &[u8]) -> Option<Boundary> {
     }
 }
 
-/// The error of EXEC when the error `why` keeps a transaction from running.
+/// Returns the error of EXEC when the error `why` prevents a transaction from running.
 pub fn exec_abort(why: &[u8]) -> Vec<u8> {
     let why = why.strip_prefix(b"ERR ").unwrap_or(why);
     [b"EXECABORT Transaction discarded because of: ", why].concat()
 }
 
-/// Whether a command is WATCH, after which the session writes down what it watches.
+/// Whether a command is WATCH, after which the session records the watched keys.
 pub fn is_watch(command: &Command) -> bool {
     std::ptr::eq(command, &raw const WATCH)
 }
@@ -116,7 +116,7 @@ fn watch(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
     for routed in args.keys() {
         let key = args.key_of(routed);
         let mut keyspace = cx.at_routed(routed).untouched();
-        // What has expired already is not to count as a change later.
+        // A key that has already expired must not count as a change later.
         let _ = keyspace.find_write(&key);
         let db = keyspace.db_index();
         keyspace.engine().watches.add(db, key.bytes);

@@ -1,11 +1,11 @@
-//! `basalt completions SHELL`: what a shell reads to complete words of this program: its tools, and directives as
-//! arguments. Made of the table, so that a new directive is among them.
+//! `basalt completions SHELL`: the script with which a shell completes the words of this program: its tools, and
+//! directives as arguments. Generated from the table, so that it includes new directives.
 
 use std::fmt::Write;
 
 use crate::config::table::PARAMETERS;
 
-/// The tools, and what they are for.
+/// The tools, and their purpose.
 const TOOLS: [(&str, &str); 6] = [
     (
         "check-rdb",
@@ -18,14 +18,14 @@ const TOOLS: [(&str, &str); 6] = [
     ("completions", "Print what a shell completes words by"),
 ];
 
-/// Options of the server that are no directives.
+/// Options of the server other than directives.
 const OPTIONS: [(&str, &str); 3] = [
     ("check-config", "Only say whether the configuration is good"),
     ("version", "Print the version"),
     ("help", "Print the help"),
 ];
 
-/// What a shell is to read; or which shells there are.
+/// Returns the script for a shell; or an error that lists the supported shells.
 pub fn of_shell(shell: &str) -> Result<String, String> {
     match shell {
         "bash" => Ok(bash()),
@@ -35,7 +35,7 @@ pub fn of_shell(shell: &str) -> Result<String, String> {
     }
 }
 
-/// Options and directives, and what they are for.
+/// Returns options and directives, and their purpose.
 fn options() -> impl Iterator<Item = (&'static str, &'static str)> {
     let shown = PARAMETERS.iter().filter(|each| !each.traits.hidden);
     let directives = shown.map(|parameter| (parameter.name, parameter.summary));
@@ -85,7 +85,7 @@ fn fish() -> String {
     let mut text = String::new();
     let quoted = |about: &str| about.replace('\\', r"\\").replace('\'', r"\'");
     for (name, about) in TOOLS {
-        // Writing to a String can not fail.
+        // Writing to a String cannot fail.
         let _ = writeln!(
             text,
             "complete -c basalt -n __fish_use_subcommand -a {name} -d '{}'",

@@ -1,4 +1,4 @@
-//! What may be wrong with a configuration: where, which directive, why; and the block that the start prints for it.
+//! Errors of a configuration: location, directive, reason; and the block that is printed at the start.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,14 +6,14 @@ use std::path::PathBuf;
 use crate::config::table::Config;
 use crate::config::values;
 
-/// Where a directive stands.
+/// The location of a directive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
     /// A line of a file; standard input is the file `-`.
     File {
         /// The file's path.
         path: PathBuf,
-        /// The line's number from 1.
+        /// The line's number, starting with 1.
         line: usize,
     },
     /// The process's environment.
@@ -22,24 +22,24 @@ pub enum Place {
     Arguments,
 }
 
-/// A configuration that the server does not start with.
+/// A configuration with which the server does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// A directive that is unknown, has a bad value or asks for what is not built. Shown as redis-server shows it, so
-    /// that whatever watches for its block finds ours.
+    /// A directive that is unknown, has a bad value or requests an unsupported feature. Formatted as by redis-server,
+    /// so that tools that look for its block find ours.
     #[error("{header}{place}\n>>> '{text}'\n{reason}", header = Header)]
     Directive {
-        /// Where it stands.
+        /// Location of the directive.
         place: Place,
-        /// The line, without the blanks around it.
+        /// The line, without surrounding blanks.
         text: String,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
-    /// Several things are wrong.
+    /// Several errors.
     #[error("{}", several(.0))]
     Several(Vec<ConfigError>),
-    /// Something is wrong with the whole.
+    /// An error that concerns the configuration as a whole.
     #[error("{header}{0}", header = Header)]
     Whole(String),
     /// A file cannot be read.
@@ -47,16 +47,16 @@ pub enum ConfigError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// The system's words.
+        /// The system's error text.
         reason: String,
     },
-    /// An argument, or a name of the program, that redis-server knows and this server does not.
+    /// An argument, or a name of the program, that redis-server supports and this server does not.
     #[error("{0}")]
     Argument(String),
 }
 
 impl ConfigError {
-    /// All that is wrong as one error.
+    /// Combines several errors into one.
     pub(super) fn all(mut errors: Vec<ConfigError>) -> ConfigError {
         match errors.len() {
             1 => errors.remove(0),
@@ -70,7 +70,7 @@ fn several(errors: &[ConfigError]) -> String {
     errors.collect::<Vec<_>>().join("\n\n")
 }
 
-/// The error for a working directory that cannot be entered after all.
+/// Returns the error for a working directory that could not be entered after all.
 pub fn directory_failure(config: &Config, error: &std::io::Error) -> ConfigError {
     let reason = values::system_text(error);
     ConfigError::Whole(format!(

@@ -1,5 +1,5 @@
-//! Configuration files: reading them, telling TOML from redis.conf, TOML's values as directives, patterns in `include`,
-//! and the directives that only files have.
+//! Configuration files: reading them, distinguishing TOML from redis.conf, converting TOML's values to directives,
+//! patterns in `include`, and the directives that occur only in files.
 
 use std::path::{Path, PathBuf};
 
@@ -25,11 +25,11 @@ pub(super) fn read(path: &Path) -> Result<String, ConfigError> {
     }
 }
 
-/// The longest secret that is read from a file.
+/// Maximum length of a secret that is read from a file.
 const SECRET_BYTES_MAX: u64 = 1 << 20;
 
-/// The value that a file holds, without the end of its line; the error says why there is none. An empty one would turn
-/// a password off.
+/// Reads the value that a file contains, without its line end; the error gives the reason. An empty value is an
+/// error, as it would turn a password off.
 pub(super) fn secret(path: &Path) -> Result<String, String> {
     use std::io::Read;
     let shown = path.display();
@@ -45,7 +45,7 @@ pub(super) fn secret(path: &Path) -> Result<String, String> {
     }
 }
 
-/// Whether a text is TOML: by its file's ending, or by a first line that redis.conf cannot have.
+/// Whether a text is TOML: by its file extension, or by a first line that is invalid in redis.conf.
 pub(super) fn is_toml(path: &Path, text: &str) -> bool {
     match path.extension().and_then(|ending| ending.to_str()) {
         Some("toml") => return true,
@@ -57,7 +57,7 @@ pub(super) fn is_toml(path: &Path, text: &str) -> bool {
     first.is_some_and(|line| line.starts_with('[') || assigned_key(line).is_some())
 }
 
-/// The key of a line `key = …`.
+/// Returns the key of a line `key = …`.
 pub(super) fn assigned_key(line: &str) -> Option<&str> {
     let (key, _) = line.split_once('=')?;
     let key = key.trim().trim_matches(['"', '\'']);
@@ -65,7 +65,7 @@ pub(super) fn assigned_key(line: &str) -> Option<&str> {
     (!key.is_empty() && key.chars().all(plain)).then_some(key)
 }
 
-/// The directives that a TOML table stands for, in the order of their lines.
+/// Converts a TOML table to directives, in the order of their lines.
 pub(super) fn toml_directives(
     path: &Path,
     text: &str,
@@ -142,7 +142,7 @@ pub(super) fn toml_directives(
     Ok(found.into_iter().map(|(_, directive)| directive).collect())
 }
 
-/// The word that a plain TOML value stands for.
+/// Converts a scalar TOML value to a word.
 fn word_of(kind: ValueKind) -> Option<String> {
     match kind {
         ValueKind::Boolean(value) => Some(if value { "yes" } else { "no" }.to_owned()),
@@ -151,7 +151,7 @@ fn word_of(kind: ValueKind) -> Option<String> {
     }
 }
 
-/// The number and text of the line that gives `key` its value: the crate keeps no places.
+/// Returns the number and text of the line that assigns `key`: the crate does not keep positions.
 fn line_of<'a>(text: &'a str, key: &str) -> (usize, &'a str) {
     let mut lines = text.lines().enumerate();
     let found = lines.find(|(_, line)| {
@@ -162,7 +162,7 @@ fn line_of<'a>(text: &'a str, key: &str) -> (usize, &'a str) {
     found.map_or((1, ""), |(index, line)| (index + 1, line.trim()))
 }
 
-/// An error of the TOML parser, with the line that it names.
+/// Converts an error of the TOML parser, with the line that it names.
 pub(super) fn toml_error(
     path: &Path,
     text: &str,
@@ -189,7 +189,7 @@ pub(super) fn toml_error(
     }
 }
 
-/// The files that an `include` names: itself, or in order of their names all that match a pattern.
+/// Returns the files that an `include` names: one, or all that match a pattern, ordered by name.
 pub(super) fn matching(pattern: &str) -> Vec<PathBuf> {
     if !has_wildcards(pattern) {
         return vec![PathBuf::from(pattern)];
@@ -236,10 +236,10 @@ fn has_wildcards(text: &str) -> bool {
     text.contains(['*', '?', '['])
 }
 
-/// Directives that are not parameters: they stand in files and arguments only.
+/// Handles directives that are not parameters: they occur only in files and arguments.
 pub(super) fn only_in_files(config: &mut Config, directive: &Directive) -> Result<(), String> {
     match (directive.name.as_str(), directive.words.as_slice()) {
-        // Gone since before Redis 7, which reads over them.
+        // Removed before Redis 7, which ignores them.
         ("list-max-ziplist-entries" | "list-max-ziplist-value" | "lua-replicate-commands", [_]) => {
             Ok(())
         }

@@ -1,5 +1,5 @@
-//! Directives of other versions, and of Valkey, that have nothing to act on here: files that name them start the
-//! server, which says so. They are no parameters: CONFIG GET does not show them.
+//! Directives of other versions, and of Valkey, that have no effect here: the server starts with files that contain
+//! them, and reports them. They are not parameters: CONFIG GET does not show them.
 
 const ONE_ADDRESS: &str = "all clients are told one address of a node";
 const OWN_HANDOVER: &str = "the end of a slot's migration has limits of its own";
@@ -8,7 +8,7 @@ const NO_MODULE: &str = "the module that reads it is not here";
 const OTHER_DESIGN: &str = "it tunes something that this server does not have";
 const FOR_TESTS: &str = "it is there for the tests of another server";
 
-/// Names in order, and why each changes nothing.
+/// Names in alphabetical order, and the reasons why they have no effect.
 static DIRECTIVES: &[(&str, &str)] = &[
     ("active-defrag-cycle-us", OTHER_DESIGN),
     (
@@ -82,10 +82,10 @@ static DIRECTIVES: &[(&str, &str)] = &[
     ),
 ];
 
-/// How the names of parameters begin that modules of Redis 8 read.
+/// Prefixes of parameters of Redis 8 modules.
 const OF_MODULES: [&str; 3] = ["search-", "ts-", "vset-"];
 
-/// Why a directive changes nothing here, if it is one of these; the name in lower case.
+/// Returns the reason why a directive has no effect here, if it is one of these; the name in lower case.
 pub(super) fn reason(name: &str) -> Option<&'static str> {
     if OF_MODULES.iter().any(|start| name.starts_with(start)) {
         return Some(NO_MODULE);

@@ -7,13 +7,13 @@ use crate::config::parameter::{Parameter, Support};
 use crate::config::table::PARAMETERS;
 use crate::config::{find, similar};
 
-/// What `--version` prints.
+/// Returns the output of `--version`.
 pub fn version() -> String {
     let bits = usize::BITS;
     format!("basalt v={} bits={bits}", env!("CARGO_PKG_VERSION"))
 }
 
-/// What `--help` prints.
+/// Returns the output of `--help`.
 pub fn help() -> String {
     let option = |name: &'static str, about: &'static str| {
         Arg::new(name)
@@ -61,7 +61,8 @@ Between the two stands the environment: BASALT_MAXCLIENTS=1000 is `maxclients 10
 has the value, as orchestrators hand secrets out: BASALT_REQUIREPASS_FILE=/run/secrets/password.
 ";
 
-/// The text of `help WORD …`: the directives of these names, or which word is no directive.
+/// Returns the output of `help WORD …`: the directives of these names, or an error for a word that is not a
+/// directive.
 pub fn help_on(words: &[String]) -> Result<String, String> {
     let mut text = DIRECTIVES.to_owned();
     for word in words {

@@ -1,13 +1,12 @@
-//! Where a configuration comes from: defaults, then the file, the environment and the arguments, each over the one
-//! before.
+//! The layers of a configuration: defaults, then the file, the environment and the arguments, each overriding the
+//! previous one.
 //!
-//! Each layer is a `Source` of the `config` crate, whose builder merges them. A source here adds its directives behind
-//! those already collected rather than replacing them, because in Redis the command line continues the file: `save`
-//! given in both adds up, and anything else is decided by its last mention. When all is collected the directives are
-//! taken in order against the table. Refusals look at the final value, so that an argument can put right what a file
-//! asks for.
+//! Each layer is a `Source` of the `config` crate, whose builder merges them. A source here appends its directives to
+//! those already collected instead of replacing them, because in Redis the command line continues the file: `save`
+//! given in both accumulates, and for anything else the last mention wins. The collected directives are then applied
+//! in order to the table. Refusals check the final value, so that an argument can correct what a file requests.
 //!
-//! Knows nothing of what a parameter does. Reads files and the environment, changes nothing.
+//! This module knows nothing of a parameter's effect. It reads files and the environment, and changes nothing.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -25,29 +24,29 @@ use crate::config::table::{Config, PARAMETERS};
 use crate::config::{files, find, foreign, shares, similar, values, words};
 use basalt_core::base::{lossless, text};
 
-/// What the command line asks for, with the configuration to do it with.
+/// The parsed command line, with the configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Startup {
     /// All layers merged.
     pub config: Config,
-    /// The configuration file, absolute, which CONFIG REWRITE rewrites.
+    /// The absolute path of the configuration file, which CONFIG REWRITE rewrites.
     pub file: Option<PathBuf>,
-    /// What the log should say of the configuration once there is a log.
+    /// Warnings about the configuration, to be logged once there is a log.
     pub warnings: Vec<String>,
-    /// What to do.
+    /// The requested action.
     pub action: Action,
 }
 
-/// What the command line asks for.
+/// The action that the command line requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// Serve.
+    /// Run the server.
     Run,
     /// Print the version.
     Version,
     /// Print the help.
     Help,
-    /// Only say whether the configuration is good.
+    /// Only check the configuration.
     Check,
 }
 
@@ -57,7 +56,7 @@ pub fn load(arguments: &[OsString]) -> Result<Startup, ConfigError> {
     load_from(arguments, environment, &mut std::io::stdin().lock())
 }
 
-/// As [`load`], with everything that comes from outside handed in.
+/// Like [`load`], with all external inputs as arguments.
 pub fn load_from(
     arguments: &[OsString],
     environment: Vec<(OsString, OsString)>,
@@ -108,11 +107,11 @@ pub fn load_from(
     let applied = apply(&redis_conf::directives(map), &mut warnings);
     let mut config = applied.map_err(|errors| match request.action {
         Action::Check => ConfigError::all(errors),
-        // As redis-server says it, and what watches for its block expects.
+        // As redis-server does, and as tools that look for its block expect.
         _ => ConfigError::all(errors.into_iter().take(1).collect()),
     })?;
     if config.cluster_enabled == values::ClusterMode::Yes {
-        // Slots are moved by their keys in these, whatever a server on its own has.
+        // A cluster has `cluster-databases` instead: slots are moved with their keys in all of these.
         config.databases = config.cluster_databases;
         if config.replicaof.is_some() {
             let text = "replicaof directive not allowed in cluster mode";
@@ -130,7 +129,7 @@ pub fn load_from(
     })
 }
 
-/// The error for a file that can not be read, with a question if its name looks like that of a tool.
+/// Adds a question to the error for an unreadable file, if its name resembles that of a tool.
 fn question(error: ConfigError, named: Option<&Path>) -> ConfigError {
     match (error, named.and_then(Path::to_str)) {
         (ConfigError::Unreadable { path, mut reason }, Some(name)) => {
@@ -141,7 +140,7 @@ fn question(error: ConfigError, named: Option<&Path>) -> ConfigError {
     }
 }
 
-/// What the arguments say, before any of it is looked up.
+/// The parsed arguments, before any look-up.
 struct CommandLine {
     action: Action,
     file: Option<PathBuf>,
@@ -151,9 +150,9 @@ struct CommandLine {
 }
 
 impl CommandLine {
-    /// Takes arguments as redis-server does: a file first unless it begins with a dash, then directives, each with all
-    /// that follows up to the next `--`; the argument right after a directive's name is always its value, even when it
-    /// looks like a directive, but for `--save`, which may stand alone for "no save points".
+    /// Parses arguments as redis-server does: a file first unless it begins with a dash, then directives, each with
+    /// everything up to the next `--`; the argument right after a directive's name is always its value, even if it
+    /// looks like a directive, except that `--save` may be without one for "no save points".
     fn read(arguments: &[OsString]) -> Result<Self, ConfigError> {
         let mut request = Self {
             action: Action::Run,
@@ -231,7 +230,7 @@ impl CommandLine {
     }
 }
 
-/// Refuses what redis-server's command line has and this one does not.
+/// Refuses options of redis-server's command line that this one does not support.
 fn refuse_option(option: &str) -> Result<(), ConfigError> {
     let reason = match option {
         "test-memory" => "basalt does not test memory: use a memory tester such as memtest86+",
@@ -248,7 +247,7 @@ fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// The directives of a file and of what it includes.
+/// The directives of a file and of its includes.
 #[derive(Debug, Clone)]
 struct FileLayer {
     text: String,
@@ -272,10 +271,10 @@ impl Source for FileLayer {
     }
 }
 
-/// How deep files may include each other: a cycle ends here.
+/// Maximum depth of includes: it ends cycles.
 const INCLUDE_DEPTH_MAX: usize = 16;
 
-/// Adds the directives of a text to `found`, each `include` replaced by what it names.
+/// Adds the directives of a text to `found`, each `include` replaced by the contents of the named files.
 fn expand(
     path: &Path,
     text: &str,
@@ -298,7 +297,8 @@ fn expand(
                 place: directive.place,
             });
         }
-        // A pattern that matches nothing is fine, so that a conf.d directory may be empty; a name must exist.
+        // A pattern that matches nothing is allowed, so that a conf.d directory may be empty; a plain name must
+        // exist.
         for included in files::matching(pattern) {
             let text = files::read(&included)?;
             expand(&included, &text, depth + 1, found)?;
@@ -307,7 +307,7 @@ fn expand(
     Ok(())
 }
 
-/// The directives of one text, in order; TOML by its ending or by its looks, else redis.conf.
+/// Parses the directives of one text, in order; TOML by its extension or its content, otherwise redis.conf.
 fn parse(path: &Path, text: &str) -> Result<Vec<Directive>, ConfigError> {
     let uri = path.display().to_string();
     if files::is_toml(path, text) {
@@ -323,16 +323,16 @@ fn parse(path: &Path, text: &str) -> Result<Vec<Directive>, ConfigError> {
     Ok(redis_conf::directives(map))
 }
 
-/// The variables `BASALT_…`, one for each directive: `BASALT_MAXCLIENTS=100`. With `_FILE` behind it a variable names a
-/// file that holds the value, as orchestrators hand secrets out: `BASALT_REQUIREPASS_FILE=/run/secrets/password`.
+/// The variables `BASALT_…`, one per directive: `BASALT_MAXCLIENTS=100`. With the suffix `_FILE` a variable names a
+/// file that contains the value, as orchestrators provide secrets: `BASALT_REQUIREPASS_FILE=/run/secrets/password`.
 #[derive(Debug, Clone)]
 struct EnvironmentLayer {
     directives: Vec<Directive>,
 }
 
 impl EnvironmentLayer {
-    /// Takes the variables that name a directive; the warnings name those that look as if they did. Kubernetes sets
-    /// `BASALT_PORT=tcp://…` and more like it for a service called basalt: that is not for us.
+    /// Takes the variables that name a directive; the warnings name those that look like one. Kubernetes sets
+    /// `BASALT_PORT=tcp://…` and similar ones for a service called basalt: those are ignored.
     fn new(variables: Vec<(OsString, OsString)>) -> Result<(Self, Vec<String>), ConfigError> {
         let mut directives = Vec::new();
         let mut warnings = Vec::new();
@@ -344,7 +344,7 @@ impl EnvironmentLayer {
                 let mut parameters = PARAMETERS.iter();
                 parameters.find(|parameter| environment_name(parameter) == name)
             };
-            // A directive may be called so itself, as tls-cert-file is.
+            // A directive's own name may end so, as that of tls-cert-file.
             let direct = called(name).map(|parameter| (parameter, false));
             let of_file = || Some((called(name.strip_suffix("_FILE")?)?, true));
             let Some((parameter, is_file)) = direct.or_else(of_file) else {
@@ -394,7 +394,7 @@ impl EnvironmentLayer {
     }
 }
 
-/// The variable for a parameter, without `BASALT_`.
+/// Returns the variable for a parameter, without `BASALT_`.
 pub fn environment_name(parameter: &Parameter) -> String {
     parameter.name.to_ascii_uppercase().replace('-', "_")
 }
@@ -457,7 +457,7 @@ fn collected(found: &[Directive]) -> Map<String, Value> {
     map
 }
 
-/// Puts the directives of one layer behind those of the layers below.
+/// Appends the directives of one layer to those of the layers below.
 fn append(cache: &mut Value, layer: Map<String, Value>) {
     let ValueKind::Table(below) = std::mem::take(&mut cache.kind) else {
         unreachable!("the crate collects into a table");
@@ -481,10 +481,10 @@ fn unbox(error: config::ConfigError) -> ConfigError {
     }
 }
 
-/// Takes the directives in order, then looks at the outcome; or all that is wrong.
+/// Applies the directives in order, then checks the result; returns all errors.
 fn apply(directives: &[Directive], warnings: &mut Vec<String>) -> Result<Config, Vec<ConfigError>> {
     let mut errors = Vec::new();
-    // Where the start directory is gone, absolute paths still work.
+    // If the start directory does not exist any more, absolute paths still work.
     let here = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
     let mut config = Config {
         dir: here,
@@ -513,7 +513,7 @@ fn apply(directives: &[Directive], warnings: &mut Vec<String>) -> Result<Config,
             Some(_) => Mode::Append,
         };
         let set = match directive.words.as_slice() {
-            // One word that holds several, as in `--save "60 1 300 10"`.
+            // One word that contains several, as in `--save "60 1 300 10"`.
             [one] if parameter.takes_many() && !one.is_empty() => words::split_text(one)
                 .map_err(str::to_owned)
                 .and_then(|words| parameter.set(&mut config, &words, mode)),
@@ -562,7 +562,7 @@ fn apply(directives: &[Directive], warnings: &mut Vec<String>) -> Result<Config,
     }
 }
 
-/// Why a parameter's value does not go with those of others.
+/// Returns the reason why a parameter's value conflicts with those of others.
 fn refusal_together(parameter: &Parameter, config: &Config) -> Option<String> {
     let is_node = config.cluster_enabled == values::ClusterMode::Yes;
     match parameter.name {
@@ -574,12 +574,12 @@ fn refusal_together(parameter: &Parameter, config: &Config) -> Option<String> {
     }
 }
 
-/// Whether a mentioned parameter asks for something. Save points do even when they are the default ones, because the
-/// operator who wrote them down counts on them.
+/// Whether a mentioned parameter requests something. Save points do even if they are the default ones, because the
+/// operator who wrote them down relies on them.
 fn asks_for_something(parameter: &Parameter, config: &Config, default: &Config) -> bool {
     let shown = parameter.show(config);
     let is_off = match parameter.kind {
-        // Core 0 is a core.
+        // Core 0 is a valid core.
         Kind::Text { .. } => shown.is_empty(),
         _ => matches!(shown.as_str(), "" | "no" | "0"),
     };
@@ -587,7 +587,7 @@ fn asks_for_something(parameter: &Parameter, config: &Config, default: &Config) 
         && (matches!(parameter.kind, Kind::Special(_)) || !parameter.is_default(config, default))
 }
 
-/// A log file that cannot be opened is noticed at the start, not when the first line is lost.
+/// Checks at the start that the log file can be opened, and not only when the first line is lost.
 fn check_log_file(config: &Config) -> Result<(), ConfigError> {
     if config.logfile.is_empty() {
         return Ok(());

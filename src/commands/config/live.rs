@@ -1,8 +1,8 @@
-//! CONFIG GET and CONFIG SET as functions over a configuration and the table.
+//! CONFIG GET and CONFIG SET as functions on a configuration and the table.
 //!
-//! Texts stand for any bytes, as [`lossless`] has it. They know no connection and apply nothing: SET changes a
-//! `Config`, all pairs or none, and says which parameters now differ; the caller makes the change felt, and keeps the
-//! old `Config` to go back to.
+//! Texts can represent any bytes, see [`lossless`]. The functions know no connection and apply nothing: SET changes a
+//! `Config`, all pairs or none, and returns the parameters that now differ; the caller applies the change, and keeps
+//! the old `Config` for a rollback.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,20 +13,20 @@ use crate::config::values::Protected;
 use crate::config::{find, pattern, shares};
 use basalt_core::base::lossless;
 
-/// Why a parameter that is fixed at the start keeps its value.
+/// The error for a parameter that is fixed at the start.
 const IMMUTABLE: &str = "can't set immutable config";
 
-/// Where the client that sets a parameter is.
+/// The location of the client that sets a parameter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Peer {
     /// On this machine: the loopback address or the unix socket.
     Local,
-    /// Anywhere else.
+    /// Any other address.
     Remote,
 }
 
 impl Protected {
-    /// Whether a client there may use what this guards.
+    /// Whether a client at this location may use the protected facility.
     pub fn allows(self, peer: Peer) -> bool {
         match self {
             Self::No => false,
@@ -36,16 +36,16 @@ impl Protected {
     }
 }
 
-/// Why CONFIG SET changed nothing. Shown without the `ERR`.
+/// The reason why CONFIG SET changed nothing. Formatted without `ERR`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SetError {
-    /// There is no such parameter; the name is as it was given.
+    /// There is no such parameter; the name as given.
     Unknown(String),
-    /// A parameter cannot be set so.
+    /// A parameter cannot be set to the value.
     Failed {
-        /// The parameter's name, as Redis repeats it.
+        /// The parameter's name, as Redis quotes it.
         name: String,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
 }
@@ -69,8 +69,8 @@ impl fmt::Display for SetError {
     }
 }
 
-/// The names that the patterns match, aliases too, each once, with their values. A name without wildcards comes back
-/// spelled as it was asked for, as on Redis; hidden parameters answer to nothing else.
+/// Returns the names that the patterns match, including aliases, each once, with their values. A name without
+/// wildcards is returned with its spelling in the request, as in Redis; hidden parameters match nothing else.
 pub fn get<P: AsRef<[u8]>>(config: &Config, patterns: &[P]) -> Vec<(String, String)> {
     let mut found: Vec<(String, String)> = Vec::new();
     let mut add = |name: &str, parameter: &Parameter| {
@@ -93,7 +93,7 @@ pub fn get<P: AsRef<[u8]>>(config: &Config, patterns: &[P]) -> Vec<(String, Stri
             .iter()
             .filter(|parameter| !parameter.traits.hidden)
         {
-            // Spelt with other dashes it is the same name, which is listed once.
+            // An alias that differs only in its dashes is the same name, and is listed once.
             let alias = parameter
                 .traits
                 .alias
@@ -108,12 +108,12 @@ pub fn get<P: AsRef<[u8]>>(config: &Config, patterns: &[P]) -> Vec<(String, Stri
     found
 }
 
-/// Whether setting a parameter asks the system for something, which may take time and may fail.
+/// Whether setting a parameter makes a call to the operating system, which may take time and may fail.
 pub fn asks_system(name: &[u8]) -> bool {
     find(&parameter_name(name)).is_some_and(|parameter| parameter.traits.asks_system)
 }
 
-/// Whether a parameter's value is a secret, which no log may show.
+/// Whether a parameter's value is a secret, which must not be logged.
 pub fn is_sensitive(name: &[u8]) -> bool {
     let name = parameter_name(name);
     PARAMETERS
@@ -121,15 +121,15 @@ pub fn is_sensitive(name: &[u8]) -> bool {
         .any(|parameter| parameter.traits.sensitive && parameter.is_called(&name))
 }
 
-/// Parameters whose values may have a byte of zero in them.
+/// Parameters whose values may contain a zero byte.
 const WITH_ZEROS: [&str; 2] = ["masterauth", "requirepass"];
 
-/// A parameter's name as CONFIG SET takes it.
+/// Returns a parameter's name as interpreted by CONFIG SET.
 fn parameter_name(name: &[u8]) -> Cow<'_, str> {
     lossless::text_of(lossless::until_zero(name))
 }
 
-/// Sets all pairs, or none of them. Returns the names, as the table has them, whose values are now different.
+/// Sets all pairs, or none of them. Returns the table's names of the parameters whose values have changed.
 pub fn set<N: AsRef<[u8]>, V: AsRef<[u8]>>(
     config: &mut Config,
     pairs: &[(N, V)],
@@ -169,7 +169,7 @@ pub fn set<N: AsRef<[u8]>, V: AsRef<[u8]>>(
         let name = "maxmemory-db".to_owned();
         return Err(SetError::Failed { name, reason });
     }
-    // Redis takes any hz and brings it within bounds when it comes into force.
+    // Redis accepts any hz and clamps it when it takes effect.
     changed.hz = changed.hz.clamp(1, 500);
     let differing = rows.iter().map(|(parameter, _)| parameter);
     let names = differing
@@ -180,12 +180,13 @@ pub fn set<N: AsRef<[u8]>, V: AsRef<[u8]>>(
     Ok(names)
 }
 
-/// Whether a parameter keeps its value while data are loaded.
+/// Whether a parameter cannot be set while data are loaded.
 pub fn is_denied_while_loading(name: &[u8]) -> bool {
     find(&parameter_name(name)).is_some_and(|parameter| parameter.traits.denied_while_loading)
 }
 
-/// The rows that the names mean, with the table's spelling of each; the first name that may not be set is the error.
+/// Returns the rows of the names, with the table's spelling of each; the error is for the first name that may not be
+/// set.
 fn rows_of<N: AsRef<[u8]>, V>(
     config: &Config,
     pairs: &[(N, V)],
@@ -204,14 +205,15 @@ fn rows_of<N: AsRef<[u8]>, V>(
         let Some((parameter, spelling)) = row else {
             return Err(SetError::Unknown(name.into_owned()));
         };
-        // Tools set all that they were shown, but for what they know to be immutable; they cannot know of ours.
+        // Tools set everything that they were shown, except what they know to be immutable; they do not know our own
+        // parameters.
         if !parameter.traits.mutable && parameter.traits.since != "basalt" {
             return failure(IMMUTABLE);
         }
         if parameter.traits.protected && !config.enable_protected_configs.allows(peer) {
             return failure("can't set protected config");
         }
-        // A name and its alias pass as two: the later one wins, as on Redis.
+        // A name and its alias count as different: the later one wins, as in Redis.
         if rows.iter().any(|(_, known)| *known == spelling) {
             return failure("duplicate parameter");
         }

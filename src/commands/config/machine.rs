@@ -1,17 +1,17 @@
-//! How much memory there is for this process: the machine's, or less where a control group says so.
+//! The memory available to this process: that of the machine, or less if a control group limits it.
 
 use std::fs;
 
-/// Memory that the process may hope for.
+/// Memory available to the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memory {
-    /// Bytes in all.
+    /// Total bytes.
     pub bytes: u64,
-    /// Whether a control group, as containers have one, allows less than the machine has.
+    /// Whether a control group, such as a container's, allows less than the machine has.
     pub is_limited: bool,
 }
 
-/// How much memory there is.
+/// Returns the available memory.
 pub fn memory() -> Memory {
     let info = rustix::system::sysinfo();
     let machine = info.totalram * u64::from(info.mem_unit.max(1));
@@ -26,7 +26,7 @@ pub fn memory() -> Memory {
     }
 }
 
-/// The files that may hold a limit, for the groups that `/proc/self/cgroup` names and all above them. Inside a
+/// Returns the files that may contain a limit, for the groups in `/proc/self/cgroup` and all their parents. Inside a
 /// container the root is often the container's own group.
 fn paths(groups: &str) -> Vec<String> {
     let mut paths = Vec::new();

@@ -8,7 +8,7 @@
 //!
 //! Everything that handles parameters is a loop over the table, so a parameter is declared once. `Config` is plain
 //! data: it notifies nothing of a change; the caller that sets parameters applies them, from the names that changed.
-//! What a row calls refused is refused by name at the start and by CONFIG SET.
+//! Parameters that their row marks as refused are refused by name at the start and by CONFIG SET.
 
 pub mod completions;
 pub mod error;
@@ -36,14 +36,14 @@ pub use layers::{Action, Startup, load};
 pub use parameter::Parameter;
 pub use table::{Config, PARAMETERS};
 
-/// What clients may take of `maxmemory` unless something else is asked for; negative, as percents are here.
+/// Default share of `maxmemory` for clients, in percent; percentages are negative here.
 const CLIENTS_PERCENT: i64 = -25;
 
-/// Bytes that clients may take in any case then, as a quarter of little is less than one large request.
+/// Minimum bytes for clients with that default, as a quarter of a small `maxmemory` is less than one large request.
 const CLIENT_BYTES_MIN: u64 = 64 << 20;
 
 impl Config {
-    /// What clients are told of whether this is a node of a cluster.
+    /// Returns the server's mode as shown to clients: whether it is a node of a cluster.
     pub fn mode_name(&self) -> &'static str {
         match self.cluster_enabled {
             values::ClusterMode::No => "standalone",
@@ -51,8 +51,9 @@ impl Config {
         }
     }
 
-    /// How many shards to make on a machine with this many cores: a power of two from 1 to 1024. Left to us, it is
-    /// eight for each core and at least 64, because collisions fall as one over their number.
+    /// Returns the number of shards on a machine with this many cores: a power of two from 1 to 1024. The default is
+    /// eight per core and at least 64, because the probability of collisions is inversely proportional to their
+    /// number.
     pub fn shard_count(&self, cores: usize) -> usize {
         match self.shards {
             0 => (cores.max(1) * 8).next_power_of_two().clamp(64, 1024),
@@ -60,10 +61,10 @@ impl Config {
         }
     }
 
-    /// What all clients together may take, in bytes; 0 for no limit.
+    /// Returns the maximum bytes of all clients together; 0 for no limit.
     pub fn client_bytes_max(&self) -> u64 {
         match self.maxmemory_clients {
-            // Percent of nothing is no limit.
+            // A percentage of no limit is no limit.
             percent @ ..0 => {
                 let part = u128::from(self.maxmemory) * u128::from(percent.unsigned_abs()) / 100;
                 let part = u64::try_from(part).unwrap_or(u64::MAX);
@@ -76,8 +77,8 @@ impl Config {
         }
     }
 
-    /// Bytes of clients that data give way to at most: as much as clients may take, but no more than its percentage
-    /// where the limit of clients is larger than that because `maxmemory` is small. `None`: whatever clients take.
+    /// Returns the maximum bytes of clients for which data are evicted: the limit of clients, but not more than its
+    /// percentage if the limit exceeds that because `maxmemory` is small. `None`: all memory of clients.
     pub fn client_bytes_evicting(&self) -> Option<u64> {
         match (self.client_bytes_max(), self.maxmemory_clients) {
             (0, _) => None,
@@ -86,8 +87,8 @@ impl Config {
         }
     }
 
-    /// Says AUTH as this server does to its primary and to other nodes of its cluster; `None` where it has no password
-    /// for them.
+    /// Calls `say` with the AUTH request of this server to its primary and to other nodes of its cluster; `None` if
+    /// it has no password for them.
     pub fn sign_in<R>(&self, say: impl FnOnce(&[&[u8]]) -> R) -> Option<R> {
         let (user, password) = (
             lossless::bytes_of(&self.masteruser),
@@ -100,8 +101,8 @@ impl Config {
         }
     }
 
-    /// What may be remembered of which clients have cached which keys, in bytes: an eighth of `maxmemory`, within
-    /// bounds.
+    /// Returns the maximum bytes of the table that records which clients have cached which keys: an eighth of
+    /// `maxmemory`, within bounds.
     pub fn tracked_bytes_max(&self) -> u64 {
         const BYTES_MIN: u64 = 1024 * 1024;
         const BYTES_MAX: u64 = 1024 * 1024 * 1024;
@@ -111,18 +112,18 @@ impl Config {
         }
     }
 
-    /// Whether writes depend on how many replicas follow.
+    /// Whether writes depend on the number of connected replicas.
     #[inline]
     pub fn wants_replicas(&self) -> bool {
         self.min_replicas_to_write > 0 && self.min_replicas_max_lag > 0
     }
 
-    /// Whether this is a node of a cluster that has no other database than the first one.
+    /// Whether this is a node of a cluster with a single database.
     pub fn has_first_database_only(&self) -> bool {
         self.cluster_enabled == values::ClusterMode::Yes && self.cluster_databases == 1
     }
 
-    /// How many threads serve connections on a machine with this many cores.
+    /// Returns the number of threads that serve connections on a machine with this many cores.
     pub fn thread_count(&self, cores: usize) -> usize {
         if self.threads == 0 {
             cores.max(1)
@@ -132,7 +133,7 @@ impl Config {
     }
 }
 
-/// The row called this, by name or alias, in any case.
+/// Finds a row by name or alias, ignoring case.
 pub fn find(name: &str) -> Option<&'static Parameter> {
     PARAMETERS
         .iter()

@@ -1,21 +1,21 @@
-//! What a row of the parameter table is: a name, a kind with its default and bounds, traits, one sentence.
+//! A row of the parameter table: a name, a kind with its default and bounds, traits, one sentence.
 //!
 //! A row reads and writes its own field of `Config` through plain function pointers, so the table is a constant and
 //! everything that handles parameters (files, CONFIG GET, SET and REWRITE, help, tests) is a loop over rows. Nothing
-//! here knows a particular parameter, where a value came from, or what applying it takes.
+//! here knows a particular parameter, the origin of a value, or how it is applied.
 //!
-//! Invariant: a `set` that returns an error has left the configuration as it was.
+//! Invariant: a `set` that returns an error has left the configuration unchanged.
 
 use crate::config::Config;
 use crate::config::{machine, words};
 use basalt_core::base::{lossless, text};
 
-/// One parameter: all that is known of it.
+/// One parameter.
 #[derive(Debug)]
 pub struct Parameter {
     /// The name in files and commands, lower-case.
     pub name: &'static str,
-    /// What values it takes, and the field that holds them.
+    /// The values that it accepts, and the field that holds them.
     pub kind: Kind,
     /// Whether it may change while the server runs, and how it is shown.
     pub traits: Traits,
@@ -23,10 +23,10 @@ pub struct Parameter {
     pub summary: &'static str,
 }
 
-/// What is true of a parameter besides its values. Built as a constant: `MUTABLE.alias("old-name").since("7.2")`.
+/// Properties of a parameter besides its values. Built as a constant: `MUTABLE.alias("old-name").since("7.2")`.
 #[derive(Debug, Clone, Copy)]
 pub struct Traits {
-    /// A second name, kept for older files.
+    /// An alias, kept for older files.
     pub alias: Option<&'static str>,
     /// CONFIG SET may change it.
     pub mutable: bool,
@@ -36,32 +36,32 @@ pub struct Traits {
     pub sensitive: bool,
     /// CONFIG GET shows it only when named in full.
     pub hidden: bool,
-    /// CONFIG SET asks the system for something: a socket, a folder, descriptors.
+    /// CONFIG SET makes a call to the operating system: for a socket, a directory, descriptors.
     pub asks_system: bool,
-    /// CONFIG SET is not possible while data is loaded.
+    /// CONFIG SET is not possible while data are loaded.
     pub denied_while_loading: bool,
-    /// The version that brought it: `7.0` stands for that or any earlier one, `basalt` for what only we have.
+    /// The version that introduced it: `7.0` stands for that or any earlier one, `basalt` for our own parameters.
     pub since: &'static str,
-    /// What a value other than the default does here.
+    /// The effect of a value other than the default.
     pub support: Support,
 }
 
-/// How far a parameter is built.
+/// The degree to which a parameter is supported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Support {
-    /// The parameter does what its name says.
+    /// The parameter works.
     Works,
-    /// The parameter is kept and shown and changes nothing, harmlessly; the text says why, also at the start where a
-    /// file asks for another value than the default.
+    /// The parameter is stored and shown but harmlessly has no effect; the text is the reason, which is also reported
+    /// at the start if a file sets another value than the default.
     NoEffect(&'static str),
-    /// A value other than the default is kept, changes nothing, and is warned about at the start.
+    /// A value other than the default is stored, has no effect, and is warned about at the start.
     Warned(&'static str),
     /// A value other than the default is refused, with this reason.
     Refused(&'static str),
 }
 
 impl Support {
-    /// Why a value is refused, if it is.
+    /// Returns the reason why a value is refused, if it is.
     pub fn refusal(self, is_default: bool) -> Option<&'static str> {
         match self {
             Support::Refused(why) if !is_default => Some(why),
@@ -70,37 +70,37 @@ impl Support {
     }
 }
 
-/// How a number is written.
+/// The notation of a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
-    /// Digits, perhaps with a sign.
+    /// Digits, optionally with a sign.
     Plain,
-    /// Bytes, perhaps with a unit: `64mb`.
+    /// Bytes, optionally with a unit: `64mb`.
     Memory,
-    /// Bytes, or a share of maxmemory: `5%`. A share is kept as a negative number.
+    /// Bytes, or a share of maxmemory: `5%`. A share is stored as a negative number.
     MemoryOrPercent,
-    /// Bytes, or a share of the memory of the machine, which is kept in bytes: `50%`.
+    /// Bytes, or a share of the memory of the machine, which is stored in bytes: `50%`.
     MemoryOfMachine,
-    /// File modes: octal.
+    /// File modes, in octal.
     Octal,
 }
 
-/// Whether the words of a directive given again add to what an earlier one said.
+/// Whether the words of a repeated directive are added to those of an earlier one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// The first mention, or CONFIG SET: the old value goes.
+    /// The first mention, or CONFIG SET: the old value is replaced.
     Replace,
     /// A repeated directive.
     Append,
-    /// The table's own words: nothing outside the program is asked whether they hold.
+    /// The default words of the table: applied without checks outside of the program, such as for directories.
     Default,
 }
 
-/// The values that a parameter takes, and the way to its field.
+/// The values that a parameter accepts, and the access to its field.
 pub enum Kind {
     /// `yes` or `no`.
     Flag {
-        /// The value before any configuration.
+        /// The default value.
         default: bool,
         /// Reads the field.
         read: fn(&Config) -> bool,
@@ -109,13 +109,13 @@ pub enum Kind {
     },
     /// An integer within bounds. All of them fit `i128`, whatever the field's own type.
     Number {
-        /// The value before any configuration.
+        /// The default value.
         default: i128,
-        /// The least value allowed; for shares, the largest percentage, negated.
+        /// The minimum; for shares, the largest percentage, negated.
         lower: i128,
-        /// The largest value allowed.
+        /// The maximum.
         upper: i128,
-        /// How it is written.
+        /// Notation of the number.
         unit: Unit,
         /// Reads the field.
         read: fn(&Config) -> i128,
@@ -124,9 +124,9 @@ pub enum Kind {
     },
     /// Any text that passes the check.
     Text {
-        /// The value before any configuration.
+        /// The default value.
         default: &'static str,
-        /// What is wrong with a value, if something is.
+        /// Checks a value; the error is the reason for a refusal.
         check: fn(&str) -> Result<(), &'static str>,
         /// Reads the field.
         read: fn(&Config) -> &str,
@@ -135,40 +135,40 @@ pub enum Kind {
     },
     /// One of several words, or with `many` any set of them.
     Choice {
-        /// The words and their codes; of several with one code, the first is shown.
+        /// The words and their codes; of several with the same code, the first is shown.
         names: &'static [(&'static str, u32)],
         /// Several words may be given; codes are bits.
         many: bool,
-        /// The code before any configuration.
+        /// The default code.
         default: u32,
-        /// What is wrong with a code, if something is.
+        /// Checks a code; the error is the reason for a refusal.
         check: fn(u32) -> Result<(), &'static str>,
         /// Reads the field.
         read: fn(&Config) -> u32,
         /// Writes the field; the code is one of `names`, or a union of them.
         write: fn(&mut Config, u32),
     },
-    /// A value of its own shape.
+    /// A value with a syntax of its own.
     Special(Special),
 }
 
-/// The functions of a parameter with a shape of its own.
+/// The functions of a parameter with a syntax of its own.
 pub struct Special {
-    /// The words of the value before any configuration.
+    /// The words of the default value.
     pub default: &'static [&'static str],
     /// The directive takes several words; CONFIG SET splits its one argument at spaces.
     pub many: bool,
-    /// Takes the words of a directive.
+    /// Applies the words of a directive.
     pub set: fn(&mut Config, &[String], Mode) -> Result<(), String>,
-    /// The value as CONFIG GET shows it.
+    /// Returns the value as CONFIG GET shows it.
     pub show: fn(&Config) -> String,
-    /// What follows the name on each line of a file: what CONFIG REWRITE writes.
+    /// Returns the text after the name on each line of a file, as CONFIG REWRITE writes it.
     pub lines: fn(&Config) -> Vec<String>,
-    /// CONFIG REWRITE writes the lines even when the value is the default.
+    /// Whether CONFIG REWRITE writes the lines even if the value is the default.
     pub always_written: bool,
 }
 
-/// May change while the server runs.
+/// Traits of a parameter that may change while the server runs.
 pub const MUTABLE: Traits = Traits {
     alias: None,
     mutable: true,
@@ -181,74 +181,74 @@ pub const MUTABLE: Traits = Traits {
     support: Support::Works,
 };
 
-/// Is fixed at the start.
+/// Traits of a parameter that is fixed at the start.
 pub const IMMUTABLE: Traits = Traits {
     mutable: false,
     ..MUTABLE
 };
 
 impl Traits {
-    /// Gives it a second name.
+    /// Sets the alias.
     pub const fn alias(self, alias: &'static str) -> Self {
         Self {
             alias: Some(alias),
             ..self
         }
     }
-    /// CONFIG SET needs `enable-protected-configs`.
+    /// Makes CONFIG SET need `enable-protected-configs`.
     pub const fn protected(self) -> Self {
         Self {
             protected: true,
             ..self
         }
     }
-    /// The value is a secret.
+    /// Marks the value as a secret.
     pub const fn sensitive(self) -> Self {
         Self {
             sensitive: true,
             ..self
         }
     }
-    /// Patterns do not find it.
+    /// Hides it from patterns.
     pub const fn hidden(self) -> Self {
         Self {
             hidden: true,
             ..self
         }
     }
-    /// CONFIG SET asks the system for something, which may take time and may fail.
+    /// Declares that CONFIG SET makes a call to the operating system, which may take time and may fail.
     pub const fn asks_system(self) -> Self {
         Self {
             asks_system: true,
             ..self
         }
     }
-    /// Fixed while data is loaded.
+    /// Forbids changes while data are loaded.
     pub const fn denied_while_loading(self) -> Self {
         Self {
             denied_while_loading: true,
             ..self
         }
     }
-    /// The version that brought it.
+    /// Sets the version that introduced it.
     pub const fn since(self, since: &'static str) -> Self {
         Self { since, ..self }
     }
-    /// Kept and shown only.
+    /// Declares that it is only stored and shown.
     pub const fn no_effect(self, why: &'static str) -> Self {
         Self {
             support: Support::NoEffect(why),
             ..self
         }
     }
-    /// Warned about when not the default.
+    /// Declares that a value other than the default causes a warning.
     pub const fn warned(self, why: &'static str) -> Self {
         Self {
             support: Support::Warned(why),
             ..self
         }
     }
-    /// Refused when not the default.
+    /// Declares that a value other than the default is refused.
     pub const fn refused(self, why: &'static str) -> Self {
         Self {
             support: Support::Refused(why),
@@ -270,12 +270,12 @@ impl std::fmt::Debug for Kind {
 }
 
 impl Parameter {
-    /// Whether this is the parameter's name or its alias, in any case.
+    /// Whether this is the parameter's name or its alias, ignoring case.
     pub fn is_called(&self, name: &str) -> bool {
         self.spelling(name).is_some()
     }
 
-    /// The table's spelling of `name` when it is this parameter's name or alias.
+    /// Returns the table's spelling of `name` if it is this parameter's name or alias.
     pub fn spelling(&self, name: &str) -> Option<&'static str> {
         [Some(self.name), self.traits.alias]
             .into_iter()
@@ -292,7 +292,7 @@ impl Parameter {
         }
     }
 
-    /// The value as CONFIG GET shows it.
+    /// Returns the value as CONFIG GET shows it.
     pub fn show(&self, config: &Config) -> String {
         match &self.kind {
             Kind::Flag { read, .. } => yes_or_no(read(config)).to_owned(),
@@ -309,7 +309,7 @@ impl Parameter {
         }
     }
 
-    /// Takes the words of a directive; the error is the text that Redis gives.
+    /// Applies the words of a directive; the error is the text of Redis.
     pub fn set(&self, config: &mut Config, words: &[String], mode: Mode) -> Result<(), String> {
         if !self.takes_many() && words.len() != 1 {
             return Err("wrong number of arguments".to_owned());
@@ -354,7 +354,7 @@ impl Parameter {
         Ok(())
     }
 
-    /// Puts the default into the field.
+    /// Sets the field to the default.
     pub fn reset(&self, config: &mut Config) {
         match &self.kind {
             Kind::Flag { default, write, .. } => write(config, *default),
@@ -374,7 +374,7 @@ impl Parameter {
         self.show(config) == self.show(default)
     }
 
-    /// The lines that CONFIG REWRITE writes; empty when the parameter must not appear in a file.
+    /// Returns the lines that CONFIG REWRITE writes; empty if the parameter must not appear in a file.
     pub fn lines(&self, config: &Config) -> Vec<String> {
         match &self.kind {
             Kind::Flag { .. } | Kind::Choice { .. } => {
@@ -390,7 +390,7 @@ impl Parameter {
                 };
                 vec![format!("{} {value}", self.name)]
             }
-            // Empty and unset are one thing for most texts: the line would only say the default again.
+            // For most texts empty and unset are the same: the line would only repeat the default.
             Kind::Text { default, read, .. } => match read(config) {
                 "" if default.is_empty() => vec![],
                 text => vec![format!(
@@ -415,7 +415,7 @@ impl Parameter {
         always || !self.is_default(config, default)
     }
 
-    /// The default as it is written; the working directory is `.` until the server starts.
+    /// Returns the default as text; the working directory is `.` until the server starts.
     pub fn default_text(&self) -> String {
         match &self.kind {
             Kind::Special(special) => special.default.join(" "),
@@ -423,7 +423,7 @@ impl Parameter {
         }
     }
 
-    /// The values that it takes, in a few words, for `--help`.
+    /// Describes the values that it accepts, for `--help`.
     pub fn values(&self) -> String {
         match &self.kind {
             Kind::Flag { .. } => "yes|no".to_owned(),

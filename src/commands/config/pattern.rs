@@ -1,10 +1,10 @@
-//! Patterns of parameter and file names: `*`, `?`, `[a-z]`, `[^a]` and `\`, letters in any case.
+//! Patterns of parameter and file names: `*`, `?`, `[a-z]`, `[^a]` and `\`, ignoring case.
 
-/// Whether `text` matches `pattern`. Takes time in proportion to the product of their lengths at most.
+/// Whether `text` matches `pattern`. The time is at most proportional to the product of their lengths.
 pub(super) fn matches(pattern: &str, text: &str) -> bool {
     let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
     let (mut at, mut from) = (0, 0);
-    // Where to go on when what follows the last star does not match: one byte further.
+    // Where to continue if the part after the last star does not match: one byte further.
     let mut retry: Option<(usize, usize)> = None;
     while from < text.len() {
         if pattern.get(at) == Some(&b'*') {
@@ -32,7 +32,7 @@ pub(super) fn matches(pattern: &str, text: &str) -> bool {
         .all(|byte| *byte == b'*')
 }
 
-/// The length of the pattern's first element when it matches the byte.
+/// Returns the length of the pattern's first element if it matches the byte.
 fn one(pattern: &[u8], byte: u8) -> Option<usize> {
     let byte = byte.to_ascii_lowercase();
     match *pattern.first()? {
@@ -43,7 +43,7 @@ fn one(pattern: &[u8], byte: u8) -> Option<usize> {
     }
 }
 
-/// The length of a class, closing bracket included, when it holds the byte.
+/// Returns the length of a class, including the closing bracket, if it contains the byte.
 fn class(pattern: &[u8], byte: u8) -> Option<usize> {
     let negated = pattern.first() == Some(&b'^');
     let mut at = usize::from(negated);

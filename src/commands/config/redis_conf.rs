@@ -1,8 +1,9 @@
-//! The syntax of redis.conf as a format of the `config` crate: text to directives, with the place of each.
+//! The syntax of redis.conf as a format of the `config` crate: converts text to directives, with the location of
+//! each.
 //!
-//! Knows no parameter and opens no file: `include` comes out as a directive like any other. A key of the map that comes
-//! out is a directive's name, its value the list of its mentions (`Directive::to_value`), because in this format a
-//! directive may be repeated and some add up.
+//! This module knows no parameter and opens no file: `include` is a directive like any other. In the resulting map
+//! the key is a directive's name and the value the list of its mentions (`Directive::to_value`), because in this
+//! format a directive may be repeated, and some accumulate.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -16,16 +17,16 @@ use crate::config::words;
 #[derive(Debug, Clone, Copy)]
 pub struct RedisConf;
 
-/// One directive: a name, the words after it, and where it stands.
+/// One directive: a name, the words after it, and its location.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Directive {
     /// The name, lower-case.
     pub name: String,
     /// The words after the name.
     pub words: Vec<String>,
-    /// The line as it was written, for errors.
+    /// The original line, for errors.
     pub text: String,
-    /// Where it stands.
+    /// Location of the directive.
     pub place: Place,
 }
 
@@ -50,7 +51,7 @@ impl Format for RedisConf {
     }
 }
 
-/// Reads one line; nothing for a blank or a comment.
+/// Parses one line; none for a blank line or a comment.
 pub fn parse_line(line: &str, place: Place) -> Result<Option<Directive>, ConfigError> {
     let text = line.trim_matches([' ', '\t', '\r', '\n']);
     if text.is_empty() || text.starts_with('#') {
@@ -74,7 +75,7 @@ pub fn parse_line(line: &str, place: Place) -> Result<Option<Directive>, ConfigE
     }))
 }
 
-/// Adds a mention of a directive to the map that a layer collects into. `order` says which of two mentions came first.
+/// Adds a mention of a directive to the map of a layer. `order` determines which of two mentions came first.
 pub fn add(map: &mut Map<String, Value>, directive: &Directive, order: usize) {
     let value = directive.to_value(order);
     match map
@@ -88,7 +89,7 @@ pub fn add(map: &mut Map<String, Value>, directive: &Directive, order: usize) {
     }
 }
 
-/// All directives of a map, in the order in which they were written.
+/// Returns all directives of a map, in the order in which they were written.
 pub fn directives(map: Map<String, Value>) -> Vec<Directive> {
     let mut found: Vec<(i64, Directive)> = Vec::new();
     for mentions in map.into_values() {
@@ -100,7 +101,7 @@ pub fn directives(map: Map<String, Value>) -> Vec<Directive> {
 }
 
 impl Directive {
-    /// The key under which layers keep it: the crate reads dots and brackets in a key as a path.
+    /// Returns the key under which layers store it: the crate interprets dots and brackets in a key as a path.
     fn key(&self) -> String {
         let plain = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_');
         let key: String = self
@@ -137,7 +138,7 @@ impl Directive {
         Value::new(None, table)
     }
 
-    /// What `to_value` made, with its order; `None` for anything else.
+    /// Reverses `to_value`; returns the order too; `None` for any other value.
     fn from_value(value: Value) -> Option<(i64, Self)> {
         let mut table = value.into_table().ok()?;
         let mut take = |key: &str| table.remove(key);
@@ -170,6 +171,6 @@ impl Directive {
     }
 }
 
-/// Line numbers that stand for places without lines.
+/// Line numbers that represent locations without lines.
 const ENVIRONMENT: i64 = -1;
 const ARGUMENTS: i64 = -2;

@@ -1,10 +1,10 @@
-//! `cluster-seeds`: where a node finds others of its cluster.
+//! `cluster-seeds`: addresses of other nodes of the cluster.
 
 use std::fmt;
 
 use crate::config::parameter::Special;
 
-/// One place: a name or an address, and the ports there.
+/// One seed: a name or an address, and the ports there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seed {
     /// Name, or address without brackets.
@@ -15,10 +15,10 @@ pub struct Seed {
     pub bus_port: u16,
 }
 
-/// From the port for clients to that of the bus, unless it is named.
+/// Difference between the port for clients and that of the bus, unless the latter is given.
 const BUS_PORT_ABOVE: u16 = 10_000;
 
-/// Reads `host:port` or `host:port@bus-port`, an address of IPv6 in brackets.
+/// Parses `host:port` or `host:port@bus-port`, with an IPv6 address in brackets.
 fn read_one(word: &str) -> Option<Seed> {
     let (host, ports) = match word.strip_prefix('[') {
         Some(rest) => rest.split_once("]:")?,
@@ -64,7 +64,7 @@ fn show(seeds: &[Seed]) -> String {
     texts.join(" ")
 }
 
-/// Reads a place for each word; a single empty one stands for none.
+/// Parses one seed per word; a single empty word means none.
 pub fn read(words: &[String]) -> Result<Vec<Seed>, String> {
     if matches!(words, [one] if one.is_empty()) {
         return Ok(Vec::new());

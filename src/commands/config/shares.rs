@@ -1,28 +1,28 @@
-//! `maxmemory-db`: which databases have a share of memory, and how much.
+//! `maxmemory-db`: the databases' shares of memory.
 
 use super::Config;
 use super::parameter::{Mode, Special};
 use super::words;
 
-/// How much a database may take.
+/// The size of a database's share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Most {
     /// A number of bytes; 0 for no share.
     Bytes(u64),
-    /// Percent of `maxmemory`, which is no share where that is 0.
+    /// Percentage of `maxmemory`; no share if that is 0.
     Percent(u8),
 }
 
 /// One database's share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Share {
-    /// Number of the database.
+    /// Index of the database.
     pub db: usize,
     most: Most,
 }
 
 impl Share {
-    /// The share in bytes; 0 for none.
+    /// Returns the share in bytes; 0 for none.
     pub fn bytes_of(self, maxmemory: u64) -> u64 {
         match self.most {
             Most::Bytes(bytes) => bytes,
@@ -51,7 +51,7 @@ impl Share {
     }
 }
 
-/// See the module. The last word on a database counts, and a repeated directive adds to those before it.
+/// `maxmemory-db`. For each database the last mention counts; a repeated directive adds to earlier ones.
 pub const SHARES: Special = Special {
     default: &[""],
     many: true,
@@ -92,7 +92,7 @@ fn written(config: &Config, memory: impl Fn(u64) -> String) -> String {
     shares.collect::<Vec<_>>().join(" ")
 }
 
-/// Why the shares do not fit the other parameters, if so: known once all of these are.
+/// Returns the reason if the shares conflict with other parameters; to be called when all of these are known.
 pub(super) fn refusal(config: &Config) -> Option<String> {
     let shares = &config.maxmemory_db;
     let absent = shares

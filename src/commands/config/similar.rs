@@ -1,21 +1,21 @@
-//! The directive, tool or option that a misspelt word is closest to.
+//! Suggests the directive, tool or option that is closest to a misspelt word.
 
 use crate::config::table::PARAMETERS;
 
-/// Directives that are no parameters.
+/// Directives other than parameters.
 const ONLY_IN_FILES: [&str; 3] = ["include", "rename-command", "user"];
 
-/// Words are alike from here on: 1 is the same word.
+/// Minimum similarity of similar words: 1 is the same word.
 const ALIKE: f64 = 0.85;
 
-/// A question behind an error about a directive that is not known, where a known one is called almost so.
+/// Returns a question to append to an error about an unknown directive, if a known one has a similar name.
 pub(super) fn question(name: &str) -> String {
     let parameters = PARAMETERS.iter().filter(|known| !known.traits.hidden);
     let names = parameters.map(|known| known.name).chain(ONLY_IN_FILES);
     ask(name, names)
 }
 
-/// As [`question`], for a word with which a command line may begin.
+/// Like [`question`], for the first word of a command line.
 pub(super) fn question_about_tool(word: &str) -> String {
     ask(
         word,
@@ -25,7 +25,7 @@ pub(super) fn question_about_tool(word: &str) -> String {
 
 fn ask<'n>(word: &str, names: impl Iterator<Item = &'n str>) -> String {
     let likeness = |name: &str| {
-        // Words may be swapped, as in `size-max`, which edits do not find.
+        // Words may be swapped, as in `size-max`, which edit distances do not detect.
         let edits = strsim::normalized_damerau_levenshtein(word, name);
         edits.max(strsim::jaro_winkler(word, name) - 0.05)
     };
@@ -33,7 +33,7 @@ fn ask<'n>(word: &str, names: impl Iterator<Item = &'n str>) -> String {
         .map(|name| (likeness(name), name))
         .max_by(|one, other| one.0.total_cmp(&other.0));
     match closest {
-        // Where the name is right, something else is wrong.
+        // If the name is correct, the error is elsewhere.
         Some((likeness, name)) if (ALIKE..1.0).contains(&likeness) => {
             format!("; did you mean '{name}'?")
         }

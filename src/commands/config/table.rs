@@ -1,7 +1,7 @@
 //! The table of parameters and the struct that they fill: each row is one directive and one field.
 //!
-//! Names, defaults, bounds and mutability are those of Redis 7.2 (and of 7.4 for what it added), because files and
-//! clients rely on them; the sentences are ours. Rows stand in the order in which `--help` and CONFIG GET list them.
+//! Names, defaults, bounds and mutability are those of Redis 7.2 (and of 7.4 for its additions), because files and
+//! clients rely on them; the sentences are ours. Rows are in the order in which `--help` and CONFIG GET list them.
 
 use std::path::PathBuf;
 
@@ -81,15 +81,15 @@ macro_rules! kind {
 
 macro_rules! parameters {
     ($($field:ident: $kind:ident $values:tt, $name:literal, $traits:expr, $summary:literal;)*) => {
-        /// The configuration: a field for each row of [`PARAMETERS`], and what only files can say.
+        /// The configuration: a field for each row of [`PARAMETERS`], and directives that only files can contain.
         #[derive(Debug, Clone, PartialEq)]
         pub struct Config {
             $(#[doc = concat!("`", $name, "`: ", $summary)] pub $field: kind!(type $kind $values),)*
-            /// `rename-command`: old names and new ones; an empty new name removes the command.
+            /// `rename-command`: pairs of old and new name; an empty new name removes the command.
             pub renamed_commands: Vec<(String, String)>,
-            /// `user` lines: names, and the rules of each.
+            /// `user` lines: pairs of name and rules.
             pub users: Vec<(String, Vec<String>)>,
-            /// The `user` lines that a rewritten file has, where they are not kept as they are.
+            /// The `user` lines for a rewritten file, if they are not kept unchanged.
             pub user_lines: Option<Vec<String>>,
         }
 
@@ -252,7 +252,7 @@ parameters! {
     watchdog_period: number(u32, 0, 0, INT_MAX), "watchdog-period", MUTABLE.hidden(),
         "Milliseconds for which a shard may be held before the stacks of who holds shards are logged; 0: any time.";
 
-    // Access
+    // Access control
     requirepass: text(""), "requirepass", MUTABLE.sensitive(),
         "Password of the default user; empty for none.";
     aclfile: text(""), "aclfile", IMMUTABLE,
@@ -374,7 +374,7 @@ parameters! {
         MUTABLE.no_effect("serialised values are always checked in full"),
         "Whose serialised values are checked in full.";
 
-    // Watching
+    // Monitoring
     slowlog_log_slower_than: number(i64, 10_000, -1, LONG_MAX), "slowlog-log-slower-than",
         MUTABLE.alias("commandlog-execution-slower-than"),
         "Microseconds from which a command is slow; -1 logs none, 0 logs all.";

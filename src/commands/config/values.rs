@@ -1,6 +1,6 @@
-//! The values of parameters that are more than a number or a text: words from a list, and shapes of their own.
+//! Types of parameters beyond numbers and texts: words from a list, and values with a syntax of their own.
 //!
-//! Each type knows how it is written and read; none knows which parameter holds it except the `Special` rows at the
+//! Each type implements its own formatting and parsing; none knows its parameter except the `Special` rows at the
 //! end, which are the other half of their rows in the table.
 
 use std::fs;
@@ -17,9 +17,9 @@ use basalt_core::base::{lossless, text};
 pub trait Coded: Copy {
     /// The words and their codes, in the order in which errors list them.
     const NAMES: &'static [(&'static str, u32)];
-    /// The value's code.
+    /// Returns the value's code.
     fn code(self) -> u32;
-    /// The value with this code, which must be one of `NAMES` or, for sets of bits, a union of them.
+    /// Decodes a code, which must be one of `NAMES` or, for sets of bits, a union of them.
     fn decode(code: u32) -> Self;
 }
 
@@ -43,7 +43,7 @@ macro_rules! choices {
         }
 
         impl $name {
-            /// The word for this value.
+            /// Returns the word for this value.
             pub fn name(self) -> &'static str {
                 let named = Self::NAMES.iter().find(|(_, code)| *code == self.code());
                 named.map_or("", |(word, _)| word)
@@ -53,7 +53,7 @@ macro_rules! choices {
 }
 
 choices! {
-    /// Which keys may go when memory is full, and which go first.
+    /// The keys that may be evicted when memory is full, and their order.
     MaxmemoryPolicy {
         VolatileLru = "volatile-lru", VolatileLfu = "volatile-lfu", VolatileRandom = "volatile-random",
         VolatileTtl = "volatile-ttl", AllkeysLru = "allkeys-lru", AllkeysLfu = "allkeys-lfu",
@@ -63,7 +63,7 @@ choices! {
 }
 
 impl MaxmemoryPolicy {
-    /// Whether keys go that were not changed for long, however often they are read.
+    /// Whether keys are evicted by the time since their last modification, however often they are read.
     #[inline]
     #[must_use]
     pub fn is_lrm(self) -> bool {
@@ -74,15 +74,15 @@ impl MaxmemoryPolicy {
     }
 }
 choices! {
-    /// The least important messages that are still logged.
+    /// The lowest severity of messages that are logged.
     LogLevel { Debug = "debug", Verbose = "verbose", Notice = "notice", Warning = "warning", Nothing = "nothing" }
 }
 choices! {
-    /// The shape of the log's lines.
+    /// The format of the log's lines.
     LogFormat { Legacy = "legacy", Logfmt = "logfmt", Json = "json" }
 }
 choices! {
-    /// The form of times in the log.
+    /// The format of times in the log.
     LogTimestampFormat { Legacy = "legacy", Iso8601 = "iso8601", Milliseconds = "milliseconds" }
 }
 choices! {
@@ -93,15 +93,15 @@ choices! {
     }
 }
 choices! {
-    /// Who supervises the process.
+    /// The supervisor of the process.
     Supervised { Upstart = "upstart", Systemd = "systemd", Auto = "auto", No = "no" }
 }
 choices! {
-    /// When the append-only file reaches the disk.
+    /// When the append-only file is synced to disk.
     Appendfsync { Everysec = "everysec", Always = "always", No = "no" }
 }
 choices! {
-    /// How a replica loads a snapshot that comes over the network.
+    /// The loading of a snapshot that a replica receives over the network.
     DisklessLoad {
         Disabled = "disabled", OnEmptyDb = "on-empty-db", Swapdb = "swapdb", FlushBeforeLoad = "flush-before-load"
     }
@@ -115,7 +115,7 @@ choices! {
     TlsAuthClients { No = "no", Yes = "yes", Optional = "optional" }
 }
 choices! {
-    /// Which name in a client's certificate is that of its user.
+    /// The name in a client's certificate that identifies its user.
     TlsAuthClientsUser { Off = "off", CommonName = "CN", Uri = "URI" }
 }
 choices! {
@@ -127,46 +127,46 @@ choices! {
     AclPubsubDefault { Allchannels = "allchannels", Resetchannels = "resetchannels" }
 }
 choices! {
-    /// Whose serialised values are checked in full.
+    /// The senders whose serialised values are checked in full.
     SanitizeDumpPayload { No = "no", Yes = "yes", Clients = "clients" }
 }
 choices! {
-    /// Who may use a dangerous facility.
+    /// The clients that may use a dangerous facility.
     Protected { No = "no", Yes = "yes", Local = "local" }
 }
 choices! {
-    /// What cluster clients are told to connect to.
+    /// The kind of endpoint that cluster clients are given.
     EndpointType { Ip = "ip", Hostname = "hostname", UnknownEndpoint = "unknown-endpoint" }
 }
 choices! {
-    /// What happens when a propagated command fails.
+    /// The reaction to the failure of a propagated command.
     PropagationError { Ignore = "ignore", Panic = "panic", PanicOnReplicas = "panic-on-replicas" }
 }
 choices! {
-    /// What happens when a command of the append-only file fails.
+    /// The reaction to the failure of a command of the append-only file.
     LoadErrors { Stop = "stop", Continue = "continue" }
 }
 choices! {
-    /// How threads meet connections.
+    /// The distribution of connections over threads.
     Runtime { Shared = "shared", PerCore = "per-core" }
 }
 choices! {
-    /// Which ordered index large sorted sets have.
+    /// The ordered index of large sorted sets.
     ZsetIndex { Btree = "btree", Skiplist = "skiplist" }
 }
 
-/// What a signal makes of the shutdown: a set of words.
+/// The effect of a signal on the shutdown: a set of words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ShutdownOptions(u32);
 
 impl ShutdownOptions {
-    /// Save, whatever `save` says.
+    /// Save, regardless of `save`.
     pub const SAVE: Self = Self(1);
-    /// Do not save, whatever `save` says.
+    /// Do not save, regardless of `save`.
     pub const NOSAVE: Self = Self(2);
     /// Do not wait for replicas.
     pub const NOW: Self = Self(4);
-    /// Go on whatever fails.
+    /// Continue despite any failure.
     pub const FORCE: Self = Self(8);
 
     /// Whether all of `other` is in this set.
@@ -220,7 +220,7 @@ impl EventClasses {
         ('V', 1 << 20, false),
     ];
 
-    /// The bit of one class by its letter, `A` for all that it stands for; `None` for an unknown letter.
+    /// Returns the bit of one class by its letter, or for `A` all its classes; `None` for an unknown letter.
     pub fn of(letter: char) -> Option<Self> {
         if letter == 'A' {
             let all = Self::LETTERS.iter().filter(|(_, _, in_all)| *in_all);
@@ -232,7 +232,7 @@ impl EventClasses {
             .map(|(_, bit, _)| Self(*bit))
     }
 
-    /// The classes named by letters.
+    /// Parses the classes named by letters.
     pub fn parse(letters: &str) -> Option<Self> {
         letters.chars().try_fold(Self(0), |bits, letter| {
             Some(Self(bits.0 | Self::of(letter)?.0))
@@ -252,8 +252,8 @@ impl std::fmt::Display for EventClasses {
             f.write_str("A")?;
         }
         for (letter, bit, in_all) in Self::LETTERS {
-            // Redis shows `n` beside the letters that `A` hides, and loses it behind an `A`: a file written
-            // from that would forget it, so here it stays.
+            // Redis shows `n` beside the letters that `A` covers, and loses it after an `A`: a file written from that
+            // would drop it, so here it is kept.
             if self.0 & bit != 0 && !(all && *in_all) {
                 write!(f, "{letter}")?;
             }
@@ -262,7 +262,7 @@ impl std::fmt::Display for EventClasses {
     }
 }
 
-/// One save point: save after this many seconds if at least so many changes.
+/// One save point: save after this many seconds if there were at least this many changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SavePoint {
     /// Seconds since the last save.
@@ -271,14 +271,14 @@ pub struct SavePoint {
     pub changes: u64,
 }
 
-/// How much unsent output a client may have.
+/// The limit of a client's unsent output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OutputLimit {
     /// At this many bytes the client is closed at once; 0 is no limit.
     pub hard_bytes: u64,
     /// Above this many bytes for `soft_seconds` the client is closed; 0 is no limit.
     pub soft_bytes: u64,
-    /// How long the output may stay above the soft limit.
+    /// Seconds that the output may stay above the soft limit.
     pub soft_seconds: u64,
 }
 
@@ -293,7 +293,7 @@ pub struct OutputLimits {
     pub pubsub: OutputLimit,
 }
 
-/// A user and what he has to show, on the metrics port.
+/// Checks the credentials of the metrics port: a user and a secret.
 pub(super) fn metrics_auth(text: &str) -> Result<(), &'static str> {
     let shape = "it has to be user:password, or user:# and a SHA-256 of 64 hexadecimal digits";
     match text.split_once(':') {
@@ -313,7 +313,7 @@ pub(super) fn metrics_auth(text: &str) -> Result<(), &'static str> {
     }
 }
 
-/// Names of hosts, parted by spaces.
+/// Checks names of hosts, separated by spaces.
 pub(super) fn host_names(text: &str) -> Result<(), &'static str> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
     match text.bytes().all(|byte| is_plain(byte) || byte == b' ') {
@@ -332,7 +332,7 @@ pub fn any_code(_: u32) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// A shutdown either saves or does not.
+/// Checks that a shutdown is not asked both to save and not to save.
 pub fn shutdown_options(code: u32) -> Result<(), &'static str> {
     let options = ShutdownOptions(code);
     if options.contains(ShutdownOptions::SAVE) && options.contains(ShutdownOptions::NOSAVE) {
@@ -341,7 +341,7 @@ pub fn shutdown_options(code: u32) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// The snapshot's file has a name and no directory.
+/// Checks that the snapshot's file is a name without a directory.
 pub fn snapshot_name(text: &str) -> Result<(), &'static str> {
     if is_path(text) {
         Err("dbfilename can't be a path, just a filename")
@@ -350,7 +350,7 @@ pub fn snapshot_name(text: &str) -> Result<(), &'static str> {
     }
 }
 
-/// The append-only file has a name and no directory.
+/// Checks that the append-only file is a name without a directory.
 pub fn append_file_name(text: &str) -> Result<(), &'static str> {
     match text {
         "" => Err("appendfilename can't be empty"),
@@ -359,7 +359,7 @@ pub fn append_file_name(text: &str) -> Result<(), &'static str> {
     }
 }
 
-/// The append-only directory has a name and no parent.
+/// Checks that the append-only directory is a name without a parent.
 pub fn append_directory_name(text: &str) -> Result<(), &'static str> {
     match text {
         "" => Err("appenddirname can't be empty"),
@@ -368,7 +368,7 @@ pub fn append_directory_name(text: &str) -> Result<(), &'static str> {
     }
 }
 
-/// Letters, digits, hyphens and dots, up to 255 of them.
+/// Checks a host name: letters, digits, hyphens and dots, up to 255 of them.
 pub fn host_name(text: &str) -> Result<(), &'static str> {
     if text.len() >= 256 {
         return Err("Hostnames must be less than 256 characters");
@@ -382,7 +382,7 @@ pub fn host_name(text: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// A node's name must survive the cluster's own file.
+/// Checks a node's name, which must survive the cluster's own file.
 pub fn node_name(text: &str) -> Result<(), &'static str> {
     if text.contains(|letter| "!#$%&()*+:;<>?@[]^{|}~".contains(letter)) {
         return Err("Announced human node name contained invalid character");
@@ -390,7 +390,7 @@ pub fn node_name(text: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// A version as clients compare them, three numbers with dots between them; or nothing.
+/// Checks a version as clients compare them, three numbers separated by dots; or empty.
 pub fn version(text: &str) -> Result<(), &'static str> {
     let is_number = |part: &str| {
         part.parse::<u8>()
@@ -402,8 +402,8 @@ pub fn version(text: &str) -> Result<(), &'static str> {
     }
 }
 
-/// A process title: text with known variables in braces. What is empty where the title is not known is refused, as in
-/// Redis.
+/// Checks a process title: text with known variables in braces. As in Redis, a template is refused if it is empty
+/// while the title is unknown.
 pub fn title_template(text: &str) -> Result<(), &'static str> {
     const WRONG: &str = "template format is invalid or contains unknown variables";
     let filled = fill_title(text, |name| match name {
@@ -417,8 +417,8 @@ pub fn title_template(text: &str) -> Result<(), &'static str> {
     }
 }
 
-/// A process title with the `value` of each variable in its place, without blanks around it; `None` if a variable has
-/// no value or no end. Two opening braces are one.
+/// Fills in the `value` of each variable of a process title, and trims blanks; `None` if a variable has no value or
+/// no end. Two opening braces produce one.
 pub fn fill_title(template: &str, value: impl Fn(&str) -> Option<String>) -> Option<String> {
     let mut title = String::new();
     let mut rest = template;
@@ -444,8 +444,8 @@ fn is_path(text: &str) -> bool {
     text.contains(['/', '\\'])
 }
 
-/// `dir`: the working directory, kept absolute, because that is what CONFIG GET shows; `.` until a start looks where
-/// it is.
+/// `dir`: the working directory, stored as an absolute path, because CONFIG GET shows it so; `.` until the start
+/// resolves it.
 pub const DIR: Special = Special {
     default: &["."],
     many: false,
@@ -462,15 +462,15 @@ pub const DIR: Special = Special {
     always_written: true,
 };
 
-/// The directory at a path, absolute, if one is there.
+/// Returns the absolute path of a directory, if it exists.
 fn directory(path: &Path) -> io::Result<PathBuf> {
     let found = fs::canonicalize(path)?;
-    // A look behind a last slash fails for a file, and for a directory that may not be entered.
+    // A look-up after a trailing slash fails for a file, and for a directory that may not be entered.
     fs::metadata(found.join("."))?;
     Ok(found)
 }
 
-/// The system's own words for an error, as C's strerror has them.
+/// Returns the system's text for an error, like C's strerror.
 pub fn system_text(error: &io::Error) -> String {
     let text = error.to_string();
     match text.split_once(" (os error") {
@@ -479,7 +479,7 @@ pub fn system_text(error: &io::Error) -> String {
     }
 }
 
-/// `bind`: addresses to listen on; a `-` in front says that a missing one is no failure.
+/// `bind`: addresses to listen on; with a leading `-` a missing one is not an error.
 pub const BIND: Special = Special {
     default: &["*", "-::*"],
     many: true,
@@ -496,10 +496,10 @@ pub const BIND: Special = Special {
     always_written: false,
 };
 
-/// What `metrics-bind` says where it means the addresses of `bind`.
+/// The value of `metrics-bind` for the addresses of `bind`.
 pub const AS_BIND: &str = "bind";
 
-/// `metrics-bind`: where the metrics endpoint listens; the same shape as `bind`, or that word for its addresses.
+/// `metrics-bind`: addresses of the metrics endpoint; the same syntax as `bind`, or that word for its addresses.
 pub const METRICS_BIND: Special = Special {
     default: &[AS_BIND],
     many: true,
@@ -576,7 +576,7 @@ fn save_points(words: &[String]) -> Option<Vec<SavePoint>> {
     Some(points)
 }
 
-/// `client-output-buffer-limit`: class, hard limit, soft limit, seconds; several classes at once if wished.
+/// `client-output-buffer-limit`: class, hard limit, soft limit, seconds; optionally for several classes at once.
 pub const OUTPUT_LIMITS: Special = Special {
     default: &[
         "normal", "0", "0", "0", "replica", "256mb", "64mb", "60", "pubsub", "32mb", "8mb", "60",
@@ -727,7 +727,7 @@ pub const REPLICAOF: Special = Special {
         Some((host, port)) => format!("{host} {port}"),
         None => String::new(),
     },
-    // Whom a node of a cluster follows is in the file of the cluster.
+    // The primary of a cluster's node is stored in the cluster's file.
     lines: |config| match &config.replicaof {
         Some((host, port)) if config.cluster_enabled != ClusterMode::Yes => {
             vec![format!("{host} {port}")]
@@ -737,7 +737,7 @@ pub const REPLICAOF: Special = Special {
     always_written: false,
 };
 
-/// `bf-error-rate`: between 0 and 1, and no more than a quarter.
+/// `bf-error-rate`: between 0 and 1, and at most a quarter.
 pub const BF_ERROR_RATE: Special = Special {
     default: &["0.01"],
     many: false,
@@ -790,7 +790,7 @@ pub const PERCENTILES: Special = Special {
     always_written: true,
 };
 
-/// Six decimals at most, without the zeroes at the end.
+/// Formats with six decimals at most, without trailing zeroes.
 fn percentile_words(percentiles: &[f64]) -> String {
     let shown = percentiles.iter().map(|number| {
         let text = format!("{number:.6}");

@@ -1,10 +1,10 @@
 //! The words of a configuration line: quotes and escapes in both directions, sizes with units, whole numbers.
 //!
-//! Knows no parameter. How words are quoted is `base::text`'s matter; here they become texts and numbers.
+//! This module knows no parameter. Quoting is implemented in `base::text`; here words become texts and numbers.
 
 use basalt_core::base::{lossless, number, text};
 
-/// Splits a line into words; `None` when quotes do not balance or a word follows a closing quote at once.
+/// Splits a line into words; `None` if quotes are unbalanced or a word directly follows a closing quote.
 pub fn split(line: &[u8]) -> Option<Vec<Vec<u8>>> {
     let mut bytes = Vec::with_capacity(line.len());
     let mut ranges = Vec::new();
@@ -17,7 +17,7 @@ pub fn split(line: &[u8]) -> Option<Vec<Vec<u8>>> {
     )
 }
 
-/// Splits a line into words; texts stand for any bytes, as [`lossless`] has it.
+/// Splits a line into words; texts can represent any bytes, see [`lossless`].
 pub fn split_text(line: &str) -> Result<Vec<String>, &'static str> {
     let line = lossless::bytes_of(line);
     let found = split(&line).ok_or("Unbalanced quotes in configuration line")?;
@@ -27,7 +27,7 @@ pub fn split_text(line: &str) -> Result<Vec<String>, &'static str> {
     Ok(texts.collect())
 }
 
-/// Bytes with an optional unit: `k`, `m` and `g` count in thousands, `kb`, `mb` and `gb` in 1024s.
+/// Parses bytes with an optional unit: `k`, `m` and `g` are powers of 1000, `kb`, `mb` and `gb` of 1024.
 pub fn parse_memory(text: &str) -> Option<u64> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);
@@ -44,7 +44,7 @@ pub fn parse_memory(text: &str) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(factor)
 }
 
-/// Bytes with the largest unit that divides them.
+/// Formats bytes with the largest unit that divides them.
 pub fn memory(bytes: i128) -> String {
     for (factor, unit) in [(1 << 30, "gb"), (1 << 20, "mb"), (1 << 10, "kb")] {
         if bytes != 0 && bytes % factor == 0 {
@@ -54,7 +54,7 @@ pub fn memory(bytes: i128) -> String {
     bytes.to_string()
 }
 
-/// A whole number written the one way: no plus sign, no leading zero, no blank, no `-0`.
+/// Parses a whole number in its canonical form: no plus sign, no leading zero, no blank, no `-0`.
 pub fn parse_integer(text: &str) -> Option<i64> {
     number::parse_i64(text.as_bytes())
 }

@@ -1,7 +1,7 @@
-//! Names with their subscribers: channels, spread over locks, and patterns under one.
+//! Names with their subscribers: channels, distributed over several locks, and patterns under one.
 //!
-//! Subscribers stand in the order of their numbers, so that one of many is found and taken out quickly. The text of a
-//! name is shared with its subscribers, who know by it what they are subscribed to.
+//! Subscribers are ordered by their IDs, so that one of many is found and removed quickly. The text of a name is
+//! shared with its subscribers' lists of subscriptions.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub(super) fn take_out(subscribers: &mut Subscribers, id: u64) {
 struct Names(RwLock<HashMap<Arc<[u8]>, Subscribers>>);
 
 impl Names {
-    /// Adds a client to those of a name; the name, to be shared, and whether it is new.
+    /// Adds a subscriber to a name; returns the name, to be shared, and whether it is new.
     fn add(&self, name: &[u8], client: &Arc<Shared>) -> (Arc<[u8]>, bool) {
         let mut names = self.0.write();
         let known = names.get_key_value(name).map(|(name, _)| Arc::clone(name));
@@ -44,7 +44,7 @@ impl Names {
         (name, is_new)
     }
 
-    /// Takes a client out; whether it was the last one.
+    /// Removes a subscriber; returns whether it was the last one.
     fn remove(&self, name: &[u8], id: u64) -> bool {
         let mut names = self.0.write();
         let Some(clients) = names.get_mut(name) else {
@@ -59,8 +59,8 @@ impl Names {
         is_last
     }
 
-    /// Puts a name, and the list of its subscribers, into memory allocated now; the name and the subscribers, if there
-    /// are any. No look-up ever finds the name missing.
+    /// Moves a name, and the list of its subscribers, to newly allocated memory; returns the name and the
+    /// subscribers, if there are any. No look-up ever finds the name missing.
     fn relocate(&self, name: &[u8]) -> Option<(Arc<[u8]>, Subscribers)> {
         let mut names = self.0.write();
         let (old, clients) = names.remove_entry(name)?;
@@ -70,7 +70,7 @@ impl Names {
     }
 }
 
-/// Locks over which channels are spread.
+/// Number of locks over which channels are distributed.
 const PARTS: usize = 64;
 
 /// Channels.
@@ -89,7 +89,7 @@ impl Default for Channels {
 }
 
 impl Channels {
-    /// Names that differ in their last bytes, as most do, lie under different locks.
+    /// Returns the part of a name; names that differ in their last bytes, as most do, have different locks.
     fn part(&self, name: &[u8]) -> &Names {
         const LOOKED_AT: usize = 16;
         let tail = &name[name.len().saturating_sub(LOOKED_AT)..];
@@ -99,7 +99,7 @@ impl Channels {
         &self.parts[(mixed ^ (mixed >> 32)) as usize % PARTS]
     }
 
-    /// Adds a client to those of a channel; the channel's name, to be shared.
+    /// Adds a subscriber to a channel; returns the channel's name, to be shared.
     pub(super) fn add(&self, name: &[u8], client: &Arc<Shared>) -> Arc<[u8]> {
         let (name, is_new) = self.part(name).add(name, client);
         self.count.fetch_add(usize::from(is_new), Relaxed);
@@ -111,7 +111,7 @@ impl Channels {
         self.count.fetch_sub(usize::from(is_last), Relaxed);
     }
 
-    /// Shows the subscribers of a channel; how many there are.
+    /// Calls `show` with the subscribers of a channel; returns their number.
     pub(super) fn with(&self, name: &[u8], mut show: impl FnMut(&[Arc<Shared>])) -> usize {
         if self.is_empty() {
             return 0;

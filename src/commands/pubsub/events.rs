@@ -1,12 +1,12 @@
-//! What shards tell others: keyspace notifications, invalidations, and messages of transactions and scripts, in one
-//! order.
+//! Events from shards for other connections: keyspace notifications, invalidations, and messages of transactions and
+//! scripts, in a single order.
 //!
-//! A thread that changes shards appends what others want to hear of it to one sequence, while the shards are in hand
-//! ([`Follower::append`]), and delivers it once they are let go, or, with several holds in one go over a batch of
+//! A thread that changes shards appends its events to one sequence, while the shards are locked
+//! ([`Follower::append`]), and delivers them once they are released, or, with several locks taken during one batch of
 //! requests, at the end of that ([`PubSub::together`]). Delivering is a role that one thread has at a time, for a
-//! bounded number of records ([`Sequence::consume`]); no thread waits for another one's turn. What is left at the bound
-//! is for a task of its own ([`PubSub::poll_rest`]). A connection's replies leave when all is delivered that they know
-//! of ([`PubSub::poll_delivered`]), as on a server with one thread.
+//! limited number of records ([`Sequence::consume`]); no thread waits for another one to deliver. The rest beyond the
+//! limit is delivered by a task of its own ([`PubSub::poll_rest`]). A connection's replies leave when all events that
+//! they reflect are delivered ([`PubSub::poll_delivered`]), as on a server with one thread.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -27,35 +27,35 @@ use basalt_engine::tracking::{InvalidatedKey, Invalidations};
 /// Every class of events, by letter.
 const CLASSES: &[u8] = b"g$lshzxetdnmoc";
 
-/// The letters of channels that name the elements of keys.
+/// The letters of channels for the elements of keys.
 const OF_ELEMENTS: &[u8] = b"STIV";
 
-/// The bit of a class in the configuration.
+/// Returns the bit of a class in the configuration.
 fn configured(class: u8) -> u32 {
     EventClasses::of(char::from(class)).map_or(0, |classes| classes.0)
 }
 
-/// Which events are published, and those that are on their way.
+/// The published classes of events, and the events being delivered.
 #[derive(Default)]
 pub(super) struct Events {
     classes: AtomicU32,
-    /// Subscriptions that an event could reach: patterns, and channels named as those of events are.
+    /// Number of subscriptions that an event could reach: patterns, and channels with names like those of events.
     listeners: Mutex<usize>,
     pub(super) interest: Arc<Interest>,
     sequence: Sequence<News>,
-    /// Wakes the task that goes on where a thread has reached its bound.
+    /// Wakes the task that continues after a thread has reached its limit.
     rest: AtomicWaker,
 }
 
 impl Events {
-    /// Takes over `notify-keyspace-events`.
+    /// Applies `notify-keyspace-events`.
     pub(super) fn set_classes(&self, classes: EventClasses) {
         let listeners = self.listeners.lock();
         self.classes.store(classes.0, Relaxed);
         self.publish_interest(*listeners);
     }
 
-    /// A subscription came or went.
+    /// Records that a subscription was added or removed.
     pub(super) fn note_subscription(&self, topic: Topic, name: &[u8], is_new: bool) {
         let is_of_event = |name: &[u8]| name.starts_with(b"__key") || name.starts_with(b"__subkey");
         let hears = topic == Topic::Pattern || topic == Topic::Channel && is_of_event(name);
@@ -69,7 +69,7 @@ impl Events {
         }
     }
 
-    /// Shards record events only while they may reach somebody.
+    /// Makes shards record events only while they may reach a subscriber.
     fn publish_interest(&self, listeners: usize) {
         let classes = self.classes.load(Relaxed);
         let goes_out = classes & (configured(b'K') | configured(b'E')) != 0;
@@ -78,7 +78,7 @@ impl Events {
             .filter(|class| listeners > 0 && goes_out && classes & configured(**class) != 0);
         self.interest
             .set(wanted.fold(0, |bits, class| bits | Interest::bit(*class)));
-        // Only hashes have elements that are told of.
+        // Events of elements exist for hashes only.
         let of_elements = OF_ELEMENTS.iter();
         let of_elements = of_elements.fold(0, |bits, letter| bits | configured(*letter));
         let is_wanted = classes & configured(b'h') != 0 && classes & of_elements != 0;
@@ -87,22 +87,22 @@ impl Events {
 }
 
 thread_local! {
-    /// What this thread does with what its holds have appended.
+    /// The delivery mode of events that this thread appends while shards are locked.
     static DELIVERY: Cell<Delivery> = const { Cell::new(Delivery::AtOnce) };
 }
 
-/// When a thread delivers what it has appended.
+/// The time at which a thread delivers what it has appended.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Delivery {
-    /// At the end of each hold.
+    /// Each time shards are released.
     AtOnce,
-    /// At the end of a stretch of several holds, in which nothing was appended so far.
+    /// At the end of a batch, in which nothing has been appended so far.
     Together,
-    /// At the end of a stretch of several holds, in which something was appended.
+    /// At the end of a batch, in which something has been appended.
     Owed,
 }
 
-/// A stretch of a thread whose holds have what they appended delivered together, at its end.
+/// A batch of a thread, at whose end everything is delivered that was appended while shards were locked.
 pub struct Together<'p>(&'p PubSub);
 
 impl Drop for Together<'_> {
@@ -129,20 +129,20 @@ impl Follower for PubSub {
 }
 
 impl PubSub {
-    /// Begins a stretch of this thread: what its holds append is delivered at the end of it.
+    /// Begins a batch of this thread: everything appended while shards are locked is delivered at its end.
     pub fn together(&self) -> Together<'_> {
         DELIVERY.set(Delivery::Together);
         Together(self)
     }
 
-    /// Delivers what is due, up to a bound, and leaves the rest to the task. For callers that hold no shard.
+    /// Delivers pending events, up to a limit, and leaves the rest to the task. The caller must hold no shard.
     pub fn deliver_now(&self) {
         if self.consume() == Left::Some {
             self.events.rest.wake();
         }
     }
 
-    /// Delivers what is due, up to a bound.
+    /// Delivers pending events, up to a limit.
     fn consume(&self) -> Left {
         let mut wakes = Vec::new();
         let publisher = Publisher {
@@ -156,19 +156,20 @@ impl PubSub {
         left
     }
 
-    /// Whether all before a position is delivered.
+    /// Whether everything before a position is delivered.
     #[inline]
     pub fn has_delivered(&self, position: u64) -> bool {
         self.events.sequence.has_passed(position)
     }
 
-    /// Ready when all before a position is delivered. For callers that hold no shard.
+    /// Becomes ready when everything before a position is delivered. The caller must hold no shard.
     pub fn poll_delivered(&self, position: u64, cx: &mut Context<'_>) -> Poll<()> {
         self.deliver_now();
         self.events.sequence.poll_passed(position, cx)
     }
 
-    /// For the task that delivers what others have left at their bounds: ready when it has done a part of that.
+    /// Delivers a part of what others have left at their limits, and becomes ready when that is done; for the task of
+    /// this purpose.
     pub fn poll_rest(&self, cx: &mut Context<'_>) -> Poll<()> {
         self.events.rest.register(cx.waker());
         match self.consume() {
@@ -177,19 +178,19 @@ impl PubSub {
         }
     }
 
-    /// Whether so much is on its way that commands should wait before they add to it.
+    /// Whether so many events are pending that commands should wait before they add more.
     #[inline]
     pub fn is_crowded(&self) -> bool {
         self.events.sequence.is_crowded()
     }
 }
 
-/// Publishes news, one after the other. Events that follow each other in one channel are gathered to a run.
+/// Publishes records one after the other. Consecutive events for one channel are combined to a run.
 struct Publisher<'p> {
     pubsub: &'p PubSub,
     posting: Posting<'p>,
     run: Run,
-    /// The events of the run: their database and name.
+    /// The database and name of the run's events.
     run_of: Option<(usize, &'static str)>,
 }
 
@@ -253,8 +254,8 @@ impl Publisher<'_> {
         }
     }
 
-    /// Tells of the elements that something happened to, in each of the channels that are asked for. What could not be
-    /// told apart is left out, as Redis documents it.
+    /// Publishes the changed elements, in each of the requested kinds of channels. Ambiguous channels are left out,
+    /// as Redis documents it.
     fn publish_elements(&mut self, effect: &Effect, classes: u32) {
         let mut db = itoa::Buffer::new();
         let db = db.format(effect.db).as_bytes();
@@ -330,7 +331,7 @@ impl Publisher<'_> {
     }
 }
 
-/// Appends bytes behind their length and a colon.
+/// Appends bytes preceded by their length and a colon.
 fn push_with_length(bytes: &[u8], to: &mut Vec<u8>) {
     let mut length = itoa::Buffer::new();
     to.extend_from_slice(length.format(bytes.len()).as_bytes());
@@ -503,7 +504,7 @@ mod tests {
                 scope.spawn(move || {
                     for number in 0..EACH {
                         {
-                            // As if a shard were in hand.
+                            // As if a shard were locked.
                             let mut appended = appended.lock();
                             let key = format!("{thread}:{number}");
                             pubsub.append(news(&key));

@@ -1,5 +1,5 @@
-//! Messages as subscribers get them: written once, then copied to each; a large one is shared, and small ones of a
-//! channel that follow each other are copied together.
+//! Messages in the form for subscribers: encoded once, then copied to each; a large one is shared, and consecutive
+//! small ones of a channel are copied together.
 
 use std::ops::Range;
 
@@ -7,25 +7,25 @@ use bytes::Bytes;
 
 use basalt_core::resp::reply::{Out, Protocol, SHARED_LEN_MIN};
 
-/// Bytes of a run of messages, from which on it takes no more.
+/// Bytes at which a run of messages is full.
 const RUN_BYTES_MAX: usize = 32 * 1024;
 
-/// Bytes of a push beside its channel and payload, at most.
+/// Maximum bytes of a push beside its channel and payload.
 const FRAME_BYTES: usize = 80;
 
-/// See the module.
+/// An encoded message, see the module.
 pub(super) struct Message<'m> {
     channel: &'m [u8],
     payload: &'m [u8],
-    /// The whole push for clients that subscribed to the channel by name, as RESP2 has it; RESP3 differs in its first
+    /// The complete push for clients that subscribed to the channel by name, in RESP2; RESP3 differs in its first
     /// byte.
     whole: Out,
-    /// The payload, if it is worth sharing.
+    /// The payload, if it is large enough for sharing.
     shared: Option<Bytes>,
 }
 
 impl<'m> Message<'m> {
-    /// A message in a channel, or in a shard channel.
+    /// Encodes a message for a channel, or for a shard channel.
     pub(super) fn new(is_sharded: bool, channel: &'m [u8], payload: &'m [u8]) -> Message<'m> {
         let shared = (payload.len() >= SHARED_LEN_MIN).then(|| Bytes::copy_from_slice(payload));
         let own_bytes = channel.len() + if shared.is_none() { payload.len() } else { 0 };
@@ -44,12 +44,12 @@ impl<'m> Message<'m> {
         }
     }
 
-    /// Where it is published.
+    /// Returns the channel.
     pub(super) fn channel(&self) -> &[u8] {
         self.channel
     }
 
-    /// Writes it for somebody who subscribed to the channel.
+    /// Writes it for a subscriber to the channel.
     pub(super) fn write(&self, out: &mut Out) {
         if let Some([_, rest @ ..]) = self.whole.as_slice() {
             out.raw(if out.is_resp3() { b">" } else { b"*" });
@@ -60,7 +60,7 @@ impl<'m> Message<'m> {
         }
     }
 
-    /// Writes it for somebody who subscribed to a pattern.
+    /// Writes it for a subscriber to a pattern.
     pub(super) fn write_matched(&self, pattern: &[u8], out: &mut Out) {
         out.push(4);
         out.bulk(b"pmessage");
@@ -73,27 +73,27 @@ impl<'m> Message<'m> {
     }
 }
 
-/// Small messages of one channel that follow each other.
+/// Consecutive small messages of one channel.
 #[derive(Default)]
 pub(super) struct Run {
     is_sharded: bool,
     channel: Vec<u8>,
-    /// What each push begins with, up to the payload, as RESP2 has it; RESP3 differs in its first byte.
+    /// The beginning of each push, up to the payload, in RESP2; RESP3 differs in its first byte.
     head: Vec<u8>,
-    /// Whole pushes, as RESP2 has them.
+    /// Complete pushes, in RESP2.
     pushes: Vec<u8>,
-    /// Where in `pushes` each of them lies.
+    /// The positions of the pushes in `pushes`.
     places: Vec<Place>,
 }
 
-/// Where a push lies.
+/// The position of a push.
 struct Place {
     start: usize,
     payload: Range<usize>,
 }
 
 impl Run {
-    /// Begins a run in a channel, whose name is the parts put together. The run before must be empty.
+    /// Begins a run in a channel, whose name is the concatenation of the parts. The previous run must be empty.
     pub(super) fn begin(&mut self, is_sharded: bool, channel: &[&[u8]]) {
         self.is_sharded = is_sharded;
         self.channel.clear();
@@ -121,7 +121,7 @@ impl Run {
         channel.len() + payload.len() < SHARED_LEN_MIN
     }
 
-    /// Bytes of the messages, with one more.
+    /// Returns the bytes of the messages, including one more.
     pub(super) fn bytes_with(&self, payload: &[u8]) -> usize {
         self.pushes.len() + self.head.len() + payload.len()
     }
@@ -141,23 +141,23 @@ impl Run {
         self.is_sharded
     }
 
-    /// Name of the channel.
+    /// Returns the name of the channel.
     pub(super) fn channel(&self) -> &[u8] {
         &self.channel
     }
 
-    /// Number of messages.
+    /// Returns the number of messages.
     pub(super) fn len(&self) -> usize {
         self.places.len()
     }
 
-    /// The messages, one by one.
+    /// Iterates over the messages.
     pub(super) fn payloads(&self) -> impl Iterator<Item = &[u8]> {
         let places = self.places.iter();
         places.map(|place| &self.pushes[place.payload.clone()])
     }
 
-    /// Writes all messages for somebody who subscribed to the channel.
+    /// Writes all messages for a subscriber to the channel.
     pub(super) fn write(&self, out: &mut Out) {
         if !out.is_resp3() {
             return out.raw(&self.pushes);
@@ -170,14 +170,14 @@ impl Run {
         }
     }
 
-    /// Forgets the messages, and not the channel.
+    /// Removes the messages, but keeps the channel.
     pub(super) fn clear(&mut self) {
         self.pushes.clear();
         self.places.clear();
     }
 }
 
-/// What a push to those who subscribed to a channel by name begins with.
+/// Returns the first word of a push to those that subscribed to a channel by name.
 fn kind(is_sharded: bool) -> &'static [u8] {
     match is_sharded {
         true => b"smessage",
@@ -185,7 +185,7 @@ fn kind(is_sharded: bool) -> &'static [u8] {
     }
 }
 
-/// Writes a string as RESP has it; where its bytes lie.
+/// Writes a RESP bulk string; returns the position of its bytes.
 fn write_bulk(bytes: &[u8], to: &mut Vec<u8>) -> Range<usize> {
     to.push(b'$');
     to.extend_from_slice(itoa::Buffer::new().format(bytes.len()).as_bytes());

@@ -1,9 +1,9 @@
-//! Subscriptions to channels and to invalidations, and how a message gets to all subscribers.
+//! Subscriptions to channels and to invalidations, and the delivery of messages to all subscribers.
 //!
-//! A control-plane registry: channels, patterns and shard channels, each with its subscribers. A publisher writes a
-//! message into the queues of the subscribers ([`Shared::post`]) and then wakes those whose tasks do not know yet. It
-//! does so under the lock of the channel; unsubscribing takes that lock too, so that no message comes after the
-//! confirmation. Never to be called with a shard in hand. Knows no command and no socket.
+//! A registry of channels, patterns and shard channels, each with its subscribers. A publisher writes a message into
+//! the queues of the subscribers ([`Shared::post`]) and then wakes those whose tasks have not been woken yet. It does
+//! so under the lock of the channel; unsubscribing takes that lock too, so that no message follows the confirmation.
+//! Must never be called with a shard locked. Knows no command and no socket.
 
 mod channels;
 mod events;
@@ -33,7 +33,7 @@ use message::{Message, Run};
 use monitor::Monitors;
 use tracking::Caches;
 
-/// See the module.
+/// All subscriptions, see the module.
 #[derive(Default)]
 pub struct PubSub {
     channels: Channels,
@@ -43,32 +43,33 @@ pub struct PubSub {
     events: Events,
     monitors: Monitors,
     caches: Caches,
-    /// Takes what clients publish here to the other nodes of a cluster.
+    /// Forwards what clients publish here to the other nodes of a cluster.
     relay: OnceLock<Relay>,
 }
 
-/// Gets the channel and the payload of a message, and whether the channel is a shard channel. No shard is in hand.
+/// Callback with the channel and the payload of a message, and whether the channel is a shard channel. No shard is
+/// locked.
 pub type Relay = Box<dyn Fn(&[u8], &[u8], bool) + Send + Sync>;
 
-/// What is posted together: as much of the log as it tells of, and who is to be woken soon, when no lock and no shard
-/// is held.
+/// The context of posted data: the log position that they reflect, and the tasks to be woken soon, when no lock and
+/// no shard is held.
 pub struct Posting<'w> {
     log_seen: u64,
     wakes: &'w mut Vec<Waker>,
 }
 
 impl<'w> Posting<'w> {
-    /// Of what is known of the log before this position.
+    /// Creates a context for data that reflect the log before this position.
     pub fn new(log_seen: u64, wakes: &'w mut Vec<Waker>) -> Posting<'w> {
         Posting { log_seen, wakes }
     }
 
-    /// Posts something to a client. What leaves for that waits for the disk where replies that know as much would.
+    /// Posts something to a client. Sending it waits for the disk like replies that reflect the same position.
     fn post(&mut self, client: &Shared, bound: OutputBound, write: impl FnOnce(&mut Out)) {
         self.post_several(client, bound, 1, write);
     }
 
-    /// Posts so many pushes to a client as [`Posting::post`] does one.
+    /// Posts `count` pushes to a client, like [`Posting::post`].
     fn post_several(
         &mut self,
         client: &Shared,
@@ -90,20 +91,20 @@ pub struct Figures {
     pub patterns: usize,
     /// Shard channels with subscribers.
     pub shard_channels: usize,
-    /// Connections that cache on their side.
+    /// Connections with client-side caching.
     pub tracking_clients: usize,
-    /// Prefixes of which some of them want to hear.
+    /// Prefixes that some of these track.
     pub tracking_prefixes: usize,
-    /// Keys that some of them read.
+    /// Keys read by some of them.
     pub tracked_keys: u64,
-    /// Readers of all those keys.
+    /// Pairs of a key and a reader of it.
     pub tracked_items: u64,
-    /// Bytes that these take.
+    /// Bytes of these.
     pub tracked_bytes: u64,
 }
 
 impl PubSub {
-    /// Takes over what the configuration says.
+    /// Applies the configuration.
     pub fn configure(&self, config: &Config) {
         self.bounds.set(config);
         self.caches.tracked.bound_bytes(config.tracked_bytes_max());
@@ -112,17 +113,17 @@ impl PubSub {
         self.events.interest.set_unlinking(expired, evicted);
     }
 
-    /// Has what clients publish here taken to the other nodes of a cluster, from now on and for good.
+    /// Forwards what clients publish here to the other nodes of a cluster, from now on and permanently.
     pub fn relay_to(&self, relay: Relay) {
         self.relay.get_or_init(|| relay);
     }
 
-    /// Whether that is done.
+    /// Whether messages are forwarded to other nodes.
     pub fn is_relaying(&self) -> bool {
         self.relay.get().is_some()
     }
 
-    /// Takes a message of a client to the other nodes, if there are any.
+    /// Forwards a client's message to the other nodes, if there are any.
     #[inline]
     pub fn relay(&self, is_sharded: bool, channel: &[u8], payload: &[u8]) {
         if let Some(relay) = self.relay.get() {
@@ -130,7 +131,7 @@ impl PubSub {
         }
     }
 
-    /// Which events shards are to record.
+    /// Returns the events that shards must record.
     pub fn interest(&self) -> Arc<Interest> {
         Arc::clone(&self.events.interest)
     }
@@ -147,7 +148,7 @@ impl PubSub {
         self.events.interest.is_logging()
     }
 
-    /// Subscribes a client; how many subscriptions it has then, as the confirmation counts them.
+    /// Subscribes a client; returns its number of subscriptions, as the confirmation counts them.
     pub fn subscribe(&self, client: &Arc<Shared>, topic: Topic, name: &[u8]) -> usize {
         let mailbox = client.mailbox_or_new();
         {
@@ -168,7 +169,7 @@ impl PubSub {
         counted(client, topic)
     }
 
-    /// Ends a subscription; how many the client has then.
+    /// Ends a subscription; returns the client's remaining number.
     pub fn unsubscribe(&self, client: &Arc<Shared>, topic: Topic, name: &[u8]) -> usize {
         if let Some(mailbox) = client.mailbox() {
             let mut subscribed = mailbox.subscribed.lock();
@@ -183,7 +184,7 @@ impl PubSub {
         counted(client, topic)
     }
 
-    /// Ends all subscriptions of a kind; their names, and how many the client has after each.
+    /// Ends all subscriptions of a kind; returns their names, each with the remaining number after it.
     pub fn unsubscribe_all(&self, client: &Arc<Shared>, topic: Topic) -> Vec<(Arc<[u8]>, usize)> {
         let Some(mailbox) = client.mailbox() else {
             return Vec::new();
@@ -200,8 +201,8 @@ impl PubSub {
         ended.collect()
     }
 
-    /// Ends all subscriptions to shard channels that `is_over` says so of; each subscriber is told. No shard may be in
-    /// hand.
+    /// Ends all subscriptions to shard channels for which `is_over` is true; each subscriber is notified. No shard
+    /// may be locked.
     pub fn end_shard_channels(&self, is_over: impl Fn(&[u8]) -> bool) {
         if self.shard_channels.is_empty() {
             return;
@@ -218,7 +219,7 @@ impl PubSub {
         wakes.into_iter().for_each(Waker::wake);
     }
 
-    /// Ends a client's subscription to a shard channel, and tells it.
+    /// Ends a client's subscription to a shard channel, and notifies it.
     fn end_shard_channel(&self, client: &Shared, name: &[u8], wakes: &mut Vec<Waker>) {
         let Some(mailbox) = client.mailbox() else {
             return;
@@ -241,7 +242,7 @@ impl PubSub {
         });
     }
 
-    /// The client is gone, or begins anew.
+    /// Removes everything of a client that is gone, or is reset.
     pub fn forget(&self, client: &Arc<Shared>) {
         if client.mailbox().is_some() {
             for topic in Topic::ALL {
@@ -261,7 +262,7 @@ impl PubSub {
         }
     }
 
-    /// Sends a message to all who subscribed to its channel, or shard channel; to how many subscriptions.
+    /// Sends a message to all subscribers of its channel, or shard channel; returns the number of subscriptions.
     pub fn publish(
         &self,
         is_sharded: bool,
@@ -276,7 +277,7 @@ impl PubSub {
         self.post_to_all(&message, is_sharded, None, posting)
     }
 
-    /// Whether no client is subscribed to anything of the kind.
+    /// Whether there are no subscriptions of the kind.
     fn has_nobody(&self, is_sharded: bool) -> bool {
         match is_sharded {
             true => self.shard_channels.is_empty(),
@@ -284,7 +285,7 @@ impl PubSub {
         }
     }
 
-    /// Writes a message for all its subscribers, but for one client; for how many subscriptions.
+    /// Writes a message for all its subscribers, except one client; returns the number of subscriptions.
     fn post_to_all(
         &self,
         message: &Message<'_>,
@@ -320,7 +321,8 @@ impl PubSub {
     fn post_run(&self, run: &Run, posting: &mut Posting<'_>) {
         let is_sharded = run.is_sharded();
         if !is_sharded && !self.patterns.is_empty() {
-            // Who subscribed to the channel and to patterns gets each message by all of them before the next one.
+            // A client subscribed to the channel and to patterns gets each message by all of them before the next
+            // one.
             for payload in run.payloads() {
                 self.publish(is_sharded, run.channel(), payload, posting);
             }
@@ -334,7 +336,7 @@ impl PubSub {
         });
     }
 
-    /// The names of the channels, or shard channels, that match a pattern.
+    /// Returns the names of the channels, or shard channels, that match a pattern.
     pub fn names(&self, topic: Topic, pattern: Option<&[u8]>) -> Vec<Arc<[u8]>> {
         let is_wanted = |name: &[u8]| {
             pattern.is_none_or(|pattern| glob::matches(pattern, name, Case::Sensitive))
@@ -342,7 +344,7 @@ impl PubSub {
         self.channels(topic == Topic::ShardChannel).names(is_wanted)
     }
 
-    /// How many clients subscribed to a channel, or shard channel.
+    /// Returns the number of clients subscribed to a channel, or shard channel.
     pub fn subscribers(&self, topic: Topic, name: &[u8]) -> usize {
         self.channels(topic == Topic::ShardChannel)
             .with(name, |_| {})
@@ -355,7 +357,7 @@ impl PubSub {
         }
     }
 
-    /// How much there is.
+    /// Returns the current figures.
     pub fn figures(&self) -> Figures {
         Figures {
             channels: self.channels.len(),
@@ -369,7 +371,7 @@ impl PubSub {
         }
     }
 
-    /// How much may wait for a client.
+    /// Returns the limits of a client's queue.
     pub fn bound_of(&self, client: &Shared) -> OutputBound {
         match client.subscriptions() {
             0 => self.bounds.normal(),
@@ -378,7 +380,7 @@ impl PubSub {
     }
 }
 
-/// Confirmations count channels and patterns together, and shard channels by themselves.
+/// Returns the number for a confirmation: channels and patterns are counted together, shard channels separately.
 fn counted(client: &Shared, topic: Topic) -> usize {
     client.mailbox().map_or(0, |mailbox| match topic {
         Topic::ShardChannel => mailbox.count(topic),
@@ -388,7 +390,7 @@ fn counted(client: &Shared, topic: Topic) -> usize {
     })
 }
 
-/// `client-output-buffer-limit` for those to whom others write, where all can read it.
+/// `client-output-buffer-limit` for clients to which others write, readable by all threads.
 #[derive(Default)]
 struct Bounds {
     normal: Bound,
@@ -416,8 +418,8 @@ impl Bound {
 }
 
 impl Bounds {
-    /// Ordinary clients get pushes too (MONITOR, invalidations), and are without bound by default. They then share that
-    /// of subscribers: what others write for a client must end somewhere.
+    /// Sets the limits. Ordinary clients get pushes too (MONITOR, invalidations), and have no limit by default. Then
+    /// that of subscribers applies: data that others write for a client must be limited.
     fn set(&self, config: &Config) {
         let limits = config.client_output_buffer_limit;
         let normal = match limits.normal.hard_bytes {

@@ -19,22 +19,22 @@ pub(super) struct Monitors {
 
 /// A command that was run.
 pub struct Shown<'a> {
-    /// When, in microseconds since the epoch.
+    /// Time in microseconds since the epoch.
     pub unix_us: u64,
-    /// In which database.
+    /// The database.
     pub db: usize,
     /// The client that ran it; none for a script.
     pub client: Option<&'a Shared>,
 }
 
 impl PubSub {
-    /// Whether anybody looks on.
+    /// Whether any client is in MONITOR mode.
     #[inline]
     pub fn is_monitored(&self) -> bool {
         self.monitors.count.load(Relaxed) > 0
     }
 
-    /// A client looks on from now on.
+    /// Starts MONITOR for a client.
     pub fn add_monitor(&self, client: &Arc<Shared>) {
         let mut clients = self.monitors.clients.write();
         if !client.mailbox_or_new().monitors.swap(true, Relaxed) {
@@ -56,7 +56,7 @@ impl PubSub {
         self.monitors.count.store(clients.len(), Relaxed);
     }
 
-    /// Shows a command to all who look on. The arguments are those that they may see.
+    /// Sends a command to all clients in MONITOR mode. The arguments must contain no secrets.
     pub fn show<'a>(
         &self,
         shown: &Shown<'_>,

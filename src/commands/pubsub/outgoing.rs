@@ -1,10 +1,10 @@
-//! What a connection sends to others in one turn: messages of a channel that it publishes one after the other are
-//! posted together, so that each subscriber is visited once for all of them.
+//! Messages that a connection publishes in one batch: consecutive messages to one channel are posted together, so
+//! that each subscriber is visited once for all of them.
 //!
-//! Clients see one difference only: no reply to any of these requests has left, and before the connection does
-//! anything else the messages are posted ([`PubSub::post_gathered`]). The number of receivers in their replies is that
-//! of the first; a client that subscribes or unsubscribes while the others are gathered is counted as before. A message
-//! that no other follows is posted, and counted, at once.
+//! Clients see only one difference: no reply to any of these requests has been sent, and before the connection does
+//! anything else the messages are posted ([`PubSub::post_gathered`]). The number of receivers in their replies is
+//! that of the first; a client that subscribes or unsubscribes while the others are gathered is counted as before. A
+//! message that is not followed by another is posted, and counted, at once.
 
 use std::cell::Cell;
 use std::task::Waker;
@@ -12,37 +12,37 @@ use std::task::Waker;
 use super::message::Run;
 use super::{Posting, PubSub};
 
-/// See the module.
+/// Messages to others, see the module.
 #[derive(Default)]
 pub struct Outgoing {
-    /// Tasks that have messages of the turn, woken when it is over.
+    /// Tasks that have messages of the batch, woken at its end.
     pub wakes: Vec<Waker>,
-    /// The request behind the one that runs publishes too.
+    /// Whether the request after the current one publishes too.
     pub more_follow: bool,
     /// Messages that are not posted yet; none if there are none.
     gathered: Option<Box<Gathered>>,
 }
 
-/// Bytes that are posted together to all subscribers of a channel, at most: other connections wait that long, and
-/// memory is taken for all of them at once.
+/// Maximum bytes that are posted together to all subscribers of a channel: other connections wait that long, and
+/// memory is allocated for all of them at once.
 const POSTED_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 #[derive(Default)]
 struct Gathered {
     run: Run,
-    /// Subscribers to the channel when the first message was published.
+    /// Number of subscribers to the channel when the first message was published.
     receivers: usize,
-    /// What the publisher knew of the log, by position.
+    /// The log position that the publisher reflects.
     log_seen: u64,
 }
 
 thread_local! {
-    /// The buffers of the last messages that were gathered on this thread.
+    /// The buffers of the last messages gathered on this thread.
     static SPARE: Cell<Option<Box<Gathered>>> = const { Cell::new(None) };
 }
 
 impl Outgoing {
-    /// Whether messages wait to be posted.
+    /// Whether messages are waiting to be posted.
     #[inline]
     pub fn has_messages(&self) -> bool {
         self.gathered.is_some()
@@ -58,7 +58,7 @@ impl Outgoing {
 }
 
 impl Gathered {
-    /// Whether a message can follow those that there are.
+    /// Whether a message can be added.
     fn takes(&self, is_sharded: bool, channel: &[u8], payload: &[u8]) -> bool {
         self.run.is_of(is_sharded, channel)
             && self.run.has_room(payload)
@@ -73,8 +73,8 @@ impl Gathered {
 }
 
 impl PubSub {
-    /// Publishes a message, now or with others that follow it in its channel; to how many subscriptions. The publisher
-    /// knows of the log up to `log_seen`.
+    /// Publishes a message, now or together with later ones in its channel; returns the number of subscriptions. The
+    /// publisher reflects the log up to `log_seen`.
     pub fn gather(
         &self,
         is_sharded: bool,
@@ -90,7 +90,7 @@ impl PubSub {
         {
             let receivers = gathered.add(payload, log_seen);
             if !outgoing.more_follow {
-                // Here, where the time that it takes is counted as that of the command.
+                // Posted here, so that the time is charged to the command.
                 self.post_gathered(outgoing);
             }
             return receivers;
@@ -111,7 +111,7 @@ impl PubSub {
         receivers
     }
 
-    /// Posts the messages that wait for it. For callers that hold no shard.
+    /// Posts the waiting messages. The caller must hold no shard.
     #[inline]
     pub fn post_gathered(&self, outgoing: &mut Outgoing) {
         if let Some(mut gathered) = outgoing.gathered.take() {

@@ -1,8 +1,9 @@
-//! Messages of transactions and scripts: published when their step runs, on their way when the shards are let go.
+//! Messages of transactions and scripts: published when their step runs, delivered when the shards are released.
 //!
-//! Between the two, a later step may have the connection subscribe, unsubscribe, or speak another protocol. So what it
-//! is sent itself is settled when the step runs. All others get the message if they are subscribed when it goes out:
-//! they come and go meanwhile, and nothing may follow the confirmation that a subscription has ended.
+//! Between the two, a later step may have the connection subscribe, unsubscribe, or change its protocol. So the
+//! pushes to the connection itself are determined when the step runs. All others get the message if they are
+//! subscribed when it is delivered: they come and go meanwhile, and nothing may follow the confirmation that a
+//! subscription has ended.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -15,7 +16,7 @@ use crate::client::shared::mailbox::Topic;
 use basalt_core::base::glob::{self, Case};
 use basalt_core::resp::reply::Protocol;
 
-/// See the module.
+/// A message that is not delivered yet, see the module.
 pub struct PendingMessage {
     channel: Box<[u8]>,
     payload: Box<[u8]>,
@@ -24,7 +25,7 @@ pub struct PendingMessage {
     own: Own,
 }
 
-/// What the publisher is sent itself.
+/// The pushes to the publisher itself.
 struct Own {
     protocol: Protocol,
     by_name: bool,
@@ -64,7 +65,7 @@ impl Own {
 }
 
 impl PendingMessage {
-    /// A message that a connection publishes now.
+    /// Creates a message that a connection publishes now.
     pub fn new(
         client: &Connection,
         is_sharded: bool,
@@ -82,7 +83,7 @@ impl PendingMessage {
 }
 
 impl PubSub {
-    /// Sends a message that was held. For callers that hold no shard.
+    /// Sends a pending message. The caller must hold no shard.
     pub(super) fn send_pending(&self, held: &PendingMessage, posting: &mut Posting<'_>) {
         let PendingMessage {
             channel,
@@ -96,7 +97,7 @@ impl PubSub {
             return;
         }
         let message = Message::new(*is_sharded, channel, payload);
-        // What the publisher knew, which may be more than what it did together with this.
+        // The log position that the publisher reflects, which may be beyond the effects delivered with this message.
         let log_seen = posting.log_seen.max(publisher.log_seen.load(Relaxed));
         let posting = &mut Posting::new(log_seen, posting.wakes);
         let bound = self.bounds.pubsub();
@@ -115,7 +116,7 @@ impl PubSub {
         self.post_to_all(&message, *is_sharded, Some(publisher.id), posting);
     }
 
-    /// How many would get a message if it went out now.
+    /// Counts the receivers of a message if it were sent now.
     pub fn receivers_of(&self, held: &PendingMessage) -> usize {
         let is_other = |client: &Arc<Shared>| client.id != held.publisher.id;
         let count =

@@ -7,7 +7,7 @@ use crate::client::shared::mailbox::Topic;
 use basalt_core::alloc::slabs::Mover;
 
 impl PubSub {
-    /// All that somebody is subscribed to.
+    /// Returns the names of all subscriptions.
     pub fn all_names(&self) -> Vec<(Topic, Arc<[u8]>)> {
         let of =
             |topic: Topic, names: Vec<Arc<[u8]>>| names.into_iter().map(move |name| (topic, name));
@@ -37,7 +37,7 @@ impl PubSub {
             Topic::ShardChannel => self.shard_channels.relocate(name),
             Topic::Pattern => self.patterns.relocate(name),
         };
-        // Its subscribers have the text, too. Who ended the subscription meanwhile does not get it again.
+        // Its subscribers share the text. One that has unsubscribed meanwhile does not get it again.
         let Some((name, clients)) = relocated else {
             return;
         };

@@ -1,22 +1,21 @@
-//! One order for records of many threads: a ring whose places are drawn by one `fetch_add`.
+//! One order for records of many threads: a ring whose slots are allocated by one `fetch_add`.
 //!
-//! A producer draws a place and puts its record there; the order of places is the order in which records are consumed.
-//! There is one consumer at a time: a role that any thread takes by [`Sequence::consume`] if no other thread has it.
-//! A thread that finds it taken leaves a mark, and the consumer looks once more before it gives the role up, so that a
-//! record is consumed by its own producer or by the consumer of that moment. No producer waits for another one: a
-//! record whose place comes behind one that is drawn and not filled yet is consumed by the producer that fills that
-//! one.
+//! A producer allocates a slot and puts its record there; the order of slots is the order in which records are
+//! consumed. There is one consumer at a time: a role that any thread takes by [`Sequence::consume`] if no other
+//! thread has it. A thread that finds it taken sets a flag, and the consumer checks once more before it gives up the
+//! role, so that a record is consumed by its own producer or by the current consumer. No producer waits for another
+//! one: a record after a slot that is allocated and not filled yet is consumed by the producer that fills that slot.
 //!
 //! ```text
-//!  places   … | consumed | filled | drawn | filled | free …
-//!                        ^ head                    ^ tail
+//! slots    … | consumed | filled | allocated | filled | free …
+//!                       ^ head                        ^ tail
 //! ```
 //!
-//! Knows neither what records are nor what consuming them does. Waiting until a place is passed is for tasks
-//! ([`Sequence::poll_passed`]).
+//! Knows neither the contents of records nor the effect of consuming them. Waiting until a position is passed is for
+//! tasks ([`Sequence::poll_passed`]).
 //!
-//! Limits: a producer that finds the ring full makes room itself, which comes to an end as the oldest record that is
-//! missing always has room; producers should look at [`Sequence::is_crowded`] before they take what others wait for.
+//! Limits: a producer that finds the ring full consumes records itself, which terminates as the oldest missing record
+//! always has a slot; producers should check [`Sequence::is_crowded`] before they take locks that others wait for.
 
 use std::task::{Context, Poll, Waker};
 
@@ -38,7 +37,7 @@ mod sync {
     pub(super) use loom::hint::spin_loop;
     pub(super) use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, fence};
 
-    /// The cell of a place, as loom can watch it.
+    /// The cell of a slot, in a form that loom can check.
     pub(super) struct Cell<T>(loom::sync::Mutex<T>);
 
     impl<T: Default> Cell<T> {
@@ -56,39 +55,39 @@ mod sync {
     }
 }
 
-/// Places of the ring.
+/// Number of slots in the ring.
 #[cfg(not(loom))]
 const PLACES: u64 = 4 * 1024;
 
 #[cfg(loom)]
 const PLACES: u64 = 2;
 
-/// Records consumed by one call: who consumes has a client of its own.
+/// Maximum number of records consumed by one call: the consumer has a client of its own to serve.
 const CONSUMED_MAX: u64 = 128;
 
 /// The consumer's role.
 const FREE: u8 = 0;
 const TAKEN: u8 = 1;
-/// Taken, and another thread has come meanwhile.
+/// Taken, and another thread has tried to take it meanwhile.
 const AGAIN: u8 = 2;
 
-/// What a call of [`Sequence::consume`] left.
+/// The result of a call of [`Sequence::consume`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Left {
-    /// No record that could be consumed, or another thread consumes.
+    /// No record was left that could be consumed, or another thread consumes.
     Nothing,
-    /// Records, as the call has reached its bound. Somebody has to go on.
+    /// Records are left, as the call has reached its limit. Another call must continue.
     Some,
 }
 
 type Places<T> = Box<[Cell<Option<Box<T>>>]>;
 
-/// What consumes records: it may gather what several of them say.
+/// A consumer of records, which may combine several of them.
 pub trait Consumer<T> {
     /// Takes the next record.
     fn take(&mut self, record: Box<T>);
 
-    /// Completes what the records taken so far say: they count as consumed from then on.
+    /// Completes the records taken so far: they count as consumed from then on.
     fn complete(&mut self) {}
 }
 
@@ -98,13 +97,13 @@ impl<T, F: FnMut(Box<T>)> Consumer<T> for F {
     }
 }
 
-/// See the module.
+/// A sequence of records, see the module.
 pub struct Sequence<T> {
-    /// Made with the first record: a server in which no client listens has none.
+    /// Created with the first record: a server in which no client listens has none.
     places: std::sync::OnceLock<Places<T>>,
-    /// Places drawn so far.
+    /// Number of slots allocated so far.
     tail: CachePadded<AtomicU64>,
-    /// Records consumed so far.
+    /// Number of records consumed so far.
     head: CachePadded<AtomicU64>,
     role: AtomicU8,
     has_waiters: AtomicBool,
@@ -132,8 +131,8 @@ impl<T> Sequence<T> {
         &places[(number % PLACES) as usize]
     }
 
-    /// Puts a record behind all that were put before. The position behind it, which is passed once it is consumed.
-    /// `consume` makes room where there is none: it is to call [`Sequence::consume`].
+    /// Appends a record. Returns the position after it, which is passed once it is consumed. `consume` frees slots if
+    /// there are none: it must call [`Sequence::consume`].
     pub fn append(&self, record: Box<T>, consume: impl Fn()) -> u64 {
         // Relaxed: the record is published by its cell.
         let number = self.tail.fetch_add(1, Relaxed);
@@ -145,7 +144,7 @@ impl<T> Sequence<T> {
         number + 1
     }
 
-    /// Whether so many records wait that producers should hold back.
+    /// Whether so many records are pending that producers should hold back.
     #[inline]
     pub fn is_crowded(&self) -> bool {
         let head = self.head.load(Relaxed);
@@ -158,30 +157,32 @@ impl<T> Sequence<T> {
         self.head.load(Acquire) >= position
     }
 
-    /// Records that are not consumed yet, be they filled or not.
+    /// Returns the number of records not consumed yet, whether filled or not.
     pub fn len(&self) -> u64 {
         let head = self.head.load(Relaxed);
         self.tail.load(Relaxed).saturating_sub(head)
     }
 
-    /// Whether there are none.
+    /// Whether there are no such records.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Hands records to a consumer, in order, up to a bound, unless another thread does; then that one looks again.
+    /// Passes records to a consumer, in order, up to a limit, unless another thread is doing so; then that one checks
+    /// again.
     pub fn consume(&self, mut consumer: impl Consumer<T>) -> Left {
         if self.places.get().is_none() {
             return Left::Nothing;
         }
-        // Release and acquire: the thread that has the role sees the records of threads that came while it was taken.
+        // Release and acquire: the thread that has the role sees the records of threads that tried while it was
+        // taken.
         if self.role.swap(AGAIN, AcqRel) != FREE {
             return Left::Nothing;
         }
         let mut consumed = 0;
         loop {
             self.role.swap(TAKEN, AcqRel);
-            // Only the consumer writes it.
+            // Written only by the consumer.
             let mut head = self.head.load(Relaxed);
             while consumed < CONSUMED_MAX
                 && let Some(record) = self.place(head).take()
@@ -191,8 +192,8 @@ impl<T> Sequence<T> {
                 consumed += 1;
             }
             consumer.complete();
-            // Release pairs with the Acquire of `append` and `has_passed`: the cells are empty, and what the consumer
-            // did is seen.
+            // Release pairs with the Acquire of `append` and `has_passed`: the cells are empty, and the effects of
+            // consuming are visible.
             self.head.store(head, Release);
             let is_over = consumed >= CONSUMED_MAX;
             let freed = match is_over {
@@ -206,7 +207,7 @@ impl<T> Sequence<T> {
                     .is_ok(),
             };
             if freed {
-                // Threads that wait look for themselves: two of them must not wake each other again and again.
+                // Waiting threads check themselves: two of them must not wake each other again and again.
                 if consumed > 0 {
                     self.wake_waiters();
                 }
@@ -229,7 +230,8 @@ impl<T> Sequence<T> {
         }
     }
 
-    /// Ready once all records before the position are consumed; else the task is woken when more of them are.
+    /// Becomes ready once all records before the position are consumed; otherwise the task is woken when more of them
+    /// are.
     pub fn poll_passed(&self, position: u64, cx: &mut Context<'_>) -> Poll<()> {
         if self.has_passed(position) {
             return Poll::Ready(());
@@ -347,7 +349,7 @@ mod models {
         }
     }
 
-    /// Each thread appends and then consumes: all is consumed when both are done, in each thread's order.
+    /// Each thread appends and then consumes: everything is consumed when both are done, in each thread's order.
     fn explore(each: u64, preemptions: Option<usize>) {
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound = preemptions;

@@ -21,7 +21,7 @@ fn mail(client: &Shared) -> String {
     String::from_utf8_lossy(bytes).replace("\r\n", " ")
 }
 
-/// Of what knows nothing of the log.
+/// Publishes without reference to the log.
 fn publish(pubsub: &PubSub, channel: &[u8], payload: &[u8]) -> usize {
     pubsub.publish(
         false,
@@ -162,14 +162,14 @@ fn names_that_are_moved_are_those_that_clients_know() {
     };
     let before = pubsub.all_names();
     assert_eq!(before.len(), 4);
-    // Who ended a subscription does not get it again.
+    // A client that ended a subscription does not get it again.
     pubsub.unsubscribe(&two, Topic::Channel, b"news");
     let mut mover = Mover::of_everything();
     pubsub.relocate(&before, &mut mover);
     assert_eq!(mover.moved, 4);
     let after = places(&pubsub.all_names());
     assert!(places(&before).iter().all(|place| !after.contains(place)));
-    // Nothing keeps the old ones.
+    // Nothing refers to the old ones.
     assert!(before.iter().all(|(_, name)| Arc::strong_count(name) == 1));
     assert_eq!(publish(&pubsub, b"news", b"x"), 3);
     assert_eq!(
@@ -205,10 +205,10 @@ fn messages_of_one_channel_are_posted_together_and_are_not_told_from_single_ones
     assert_eq!(gather(false, b"news", b"", 3), (2, true));
     assert!(!one.has_mail(), "they are on their way");
     assert_eq!(one.log_seen.load(Relaxed), 0);
-    // Another channel comes behind them.
+    // A message to another channel follows them.
     assert_eq!(gather(true, b"news", b"z", 4), (1, true));
     assert_eq!(one.log_seen.load(Relaxed), 3);
-    // One that no client gets has them posted as well.
+    // A message without receivers also causes them to be posted.
     assert_eq!(gather(false, b"olds", b"y", 5), (0, false));
     assert_eq!(
         mail(&one),
@@ -218,7 +218,7 @@ fn messages_of_one_channel_are_posted_together_and_are_not_told_from_single_ones
         mail(&two),
         ">3 $7 message $4 news $1 x >3 $7 message $4 news $0  "
     );
-    // A client that hears by a pattern as well gets each message by both before the next one.
+    // A client that also matches by a pattern gets each message by both before the next one.
     assert_eq!(gather(false, b"news", b"a", 6), (2, true));
     assert_eq!(gather(false, b"news", b"b", 6), (2, true));
     pubsub.subscribe(&one, Topic::Pattern, b"n*");
@@ -228,7 +228,7 @@ fn messages_of_one_channel_are_posted_together_and_are_not_told_from_single_ones
     };
     assert_eq!(mail(&one), ["a", "b", "c"].map(both).concat());
     pubsub.unsubscribe(&one, Topic::Pattern, b"n*");
-    // Nothing is gathered for one who has gone, and nothing without end.
+    // Nothing is gathered for a client that is gone, and not an unlimited amount.
     assert_eq!(gather(false, b"news", b"d", 6), (2, true));
     pubsub.forget(&two);
     pubsub.subscribe(&three, Topic::Channel, b"many");

@@ -1,9 +1,9 @@
-//! Client-side caching (CLIENT TRACKING): which clients are sent an invalidation, and how.
+//! Client-side caching (CLIENT TRACKING): the receivers of invalidations, and their delivery.
 //!
-//! Shards say which keys are invalidated and which clients have read them (`engine::tracking::Invalidations`). Once the
-//! shards are released, invalidations are posted behind the replies that the client has by then ([`Shared::post`]).
-//! Prefixes of broadcast mode are matched here. Only tracking itself may be begun or ended with a shard in hand, as
-//! that takes no time.
+//! Shards report which keys are invalidated and which clients have read them (`engine::tracking::Invalidations`).
+//! Once the shards are released, invalidations are posted after the replies that the client has by then
+//! ([`Shared::post`]). Prefixes of broadcast mode are matched here. Only starting and stopping to track may be done
+//! with a shard locked, as that takes no time.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound::{Included, Unbounded};
@@ -19,15 +19,15 @@ use crate::client::shared::tracking::{Options, Tracking};
 use basalt_core::resp::reply::{Out, Protocol};
 use basalt_engine::tracking::{InvalidatedKey, TrackedCount, Written};
 
-/// The channel of invalidations for connections that speak RESP2, to which nothing can be pushed.
+/// The channel of invalidations for RESP2 connections, to which nothing can be pushed.
 const CHANNEL: &[u8] = b"__redis__:invalidate";
 
-/// The clients that cache.
+/// The clients with client-side caching.
 #[derive(Default)]
 pub(super) struct Caches {
-    /// By the low half of their numbers, as shards know them.
+    /// By the low half of their IDs, as shards know them.
     clients: RwLock<HashMap<u32, Arc<Shared>>>,
-    /// The clients that hear of all keys with a prefix.
+    /// The clients that track all keys with a prefix.
     prefixes: RwLock<BTreeMap<Box<[u8]>, Subscribers>>,
     client_count: AtomicUsize,
     prefix_count: AtomicUsize,
@@ -35,18 +35,18 @@ pub(super) struct Caches {
 }
 
 impl Caches {
-    /// Connections that track.
+    /// Returns the number of connections that track.
     pub(super) fn client_count(&self) -> usize {
         self.client_count.load(Relaxed)
     }
 
-    /// Prefixes of which somebody hears.
+    /// Returns the number of tracked prefixes.
     pub(super) fn prefix_count(&self) -> usize {
         self.prefix_count.load(Relaxed)
     }
 }
 
-/// What is void, as it stands in a push.
+/// The content of an invalidation push.
 #[derive(Clone, Copy)]
 enum Void<'a> {
     Everything,
@@ -66,12 +66,12 @@ fn write_keys<'k>(out: &mut Out, keys: impl ExactSizeIterator<Item = &'k [u8]>) 
 }
 
 impl PubSub {
-    /// How many keys all shards remember, counted together.
+    /// Returns the count of the keys that all shards remember together.
     pub fn tracked_count(&self) -> Arc<TrackedCount> {
         Arc::clone(&self.caches.tracked)
     }
 
-    /// Has a client be told of changes, or another one in its place. It may do so already, with other options.
+    /// Starts invalidations for a client, to itself or another one. It may already track, with other options.
     pub fn start_tracking(
         &self,
         client: &Arc<Shared>,
@@ -99,7 +99,7 @@ impl PubSub {
         self.note_prefixes(all.len());
     }
 
-    /// A client is told no more.
+    /// Stops invalidations for a client.
     pub fn stop_tracking(&self, client: &Shared) {
         let Some(tracking) = client.tracking() else {
             return;
@@ -129,14 +129,14 @@ impl PubSub {
         self.note_prefixes(all.len());
     }
 
-    /// Shards say which keys were written only while somebody may want to hear of them.
+    /// Makes shards report written keys only while there are tracked prefixes.
     fn note_prefixes(&self, count: usize) {
         self.caches.prefix_count.store(count, Relaxed);
         self.events.interest.set_all_keys(count > 0);
     }
 
-    /// Tells what is not told key by key: what was written, to clients that hear of prefixes, and that everything is
-    /// void.
+    /// Sends invalidations that are not for single readers: for written keys, to clients that track their prefixes,
+    /// and for everything.
     pub(super) fn tell_wide(&self, written: &[Written], all: bool, posting: &mut Posting<'_>) {
         if all {
             for client in self.caches.clients.read().values() {
@@ -166,7 +166,7 @@ impl PubSub {
             keys.clear();
             write_keys(&mut keys, [invalidated.key()].into_iter());
             for reader in invalidated.readers() {
-                // Others have gone, or track no more.
+                // The other readers are gone, or have stopped tracking.
                 let Some(client) = clients.get(&reader) else {
                     continue;
                 };
@@ -179,8 +179,8 @@ impl PubSub {
         }
     }
 
-    /// Tells what was written to clients that hear of its prefix, and may read it: one push for each prefix, with each
-    /// key once.
+    /// Sends invalidations of written keys to clients that track a prefix of them, and may read them: one push for
+    /// each prefix, with each key once.
     fn tell_prefixes(&self, written: &[Written], posting: &mut Posting<'_>) {
         // The last writer of a key counts.
         let by_key: BTreeMap<(&[u8], usize), u64> = written
@@ -196,14 +196,14 @@ impl PubSub {
             if matching.is_empty() {
                 continue;
             }
-            // A push names keys and no databases, and each name once.
+            // A push contains keys without databases, and each name once.
             let mut names: Vec<&[u8]> = matching.iter().map(|((key, _), _)| *key).collect();
             names.dedup();
             let mut all = Out::new(Protocol::Resp2);
             write_keys(&mut all, names.into_iter());
             for client in clients {
                 let skips_own = client.tracking_options().any(Options::NOLOOP);
-                // What its user may not read it has not cached, and is not to know of.
+                // A user cannot have cached keys that it may not read, and must not learn of them.
                 let user = client.user().filter(|_| client.is_checked());
                 let user = user.map(|user| user.user());
                 if !skips_own && user.is_none() {
@@ -260,7 +260,7 @@ impl PubSub {
         });
     }
 
-    /// Tells a client that the client to be told in its place is gone, so that it can drop what it has.
+    /// Notifies a client that its receiver of invalidations is gone, so that it can drop its cache.
     fn tell_broken(&self, client: &Shared, gone: u64, posting: &mut Posting<'_>) {
         if let Some(tracking) = client.tracking() {
             tracking.note_broken();

@@ -1,9 +1,8 @@
-//! What others have for a connection: messages, invalidations, lines for MONITOR; and what it is subscribed to.
+//! Data from others for a connection: messages, invalidations, lines for MONITOR; and its subscriptions.
 //!
-//! Others write into its queue, in the protocol that it speaks; its own task takes the queue when no request of its own
-//! is under way. So what is pushed stands behind the replies and never inside one. A task is woken once, and not again
-//! until it has taken what there was. A client that does not read is cut: what is queued for it never exceeds its
-//! limit.
+//! Others write into its queue, in the protocol that it speaks; its own task takes the queue when no request of its
+//! own is under way. So pushes follow the replies and are never inside one. A task is woken once, and not again until
+//! it has taken everything. A client that does not read is closed: its queue never exceeds its limit.
 
 use std::collections::HashSet;
 use std::sync::atomic::{
@@ -19,23 +18,23 @@ use super::Shared;
 use super::tracking::Tracking;
 use basalt_core::resp::reply::{Out, Protocol};
 
-/// Connections closed because they did not take what was sent, since the start.
+/// Number of connections closed because they did not read what was sent, since the start.
 pub static CUT: AtomicU64 = AtomicU64::new(0);
 
-/// Bytes of the queue itself for each push, beside the push.
+/// Bytes of the queue for each push, beside the push itself.
 const PUSH_BYTES: usize = 32;
 
-/// What a subscription takes beside its name: in the list of the client, and in that of all names.
+/// Bytes of a subscription beside its name: in the list of the client, and in that of all names.
 const SUBSCRIPTION_BYTES: usize = 192;
 
-/// How much may wait for a client.
+/// Limits of a client's queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OutputBound {
-    /// More than this is never kept; 0: no bound.
+    /// Maximum bytes; 0: no limit.
     pub hard_bytes: u64,
-    /// More than this only for some time; 0: no bound.
+    /// Maximum bytes for longer than `soft_ms`; 0: no limit.
     pub soft_bytes: u64,
-    /// How long more than `soft_bytes` may be queued, in milliseconds.
+    /// Milliseconds for which more than `soft_bytes` may be queued.
     pub soft_ms: u64,
 }
 
@@ -51,11 +50,11 @@ pub enum Topic {
 }
 
 impl Topic {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Topic; 3] = [Topic::Channel, Topic::Pattern, Topic::ShardChannel];
 }
 
-/// See the module. Made when a connection first needs it.
+/// Data from others, see the module. Created when a connection first needs it.
 #[derive(Default)]
 pub struct Mailbox {
     queue: Mutex<Queue>,
@@ -63,67 +62,67 @@ pub struct Mailbox {
     bytes: AtomicUsize,
     /// Pushes in the queue.
     pushes: AtomicUsize,
-    /// What it is subscribed to, for its own task; the registry has the same, the other way round.
+    /// The client's subscriptions, for its own task; the registry has the same by name.
     pub(crate) subscribed: Mutex<[HashSet<Arc<[u8]>>; 3]>,
     counts: [AtomicUsize; 3],
-    /// Gets every command that is run.
+    /// Whether it receives every command that is run (MONITOR).
     pub(crate) monitors: AtomicBool,
-    /// What it may have cached, if it ever asked to be told of changes.
+    /// The client's tracking state, if it ever requested invalidations.
     pub(super) tracking: OnceLock<Box<Tracking>>,
 }
 
 #[derive(Default)]
 struct Queue {
     out: Out,
-    /// The client's task was told of what is queued.
+    /// Whether the client's task was woken for the queued data.
     is_told: bool,
-    /// The queue was cut: nothing is queued any more.
+    /// Whether the client was closed for its queue: nothing is queued any more.
     is_cut: bool,
-    /// Since when more is queued than the soft bound allows, in Unix milliseconds; 0: it is not.
+    /// Since when the soft limit is exceeded, in Unix milliseconds; 0: it is not.
     above_soft_since_ms: u64,
 }
 
 impl Mailbox {
-    /// Bytes that wait to be taken.
+    /// Returns the bytes in the queue.
     pub fn bytes(&self) -> usize {
         self.bytes.load(Relaxed)
     }
 
-    /// Pushes that wait to be taken.
+    /// Returns the number of pushes in the queue.
     pub fn pushes(&self) -> usize {
         self.pushes.load(Relaxed)
     }
 
-    /// Subscriptions of one kind.
+    /// Returns the number of subscriptions of one kind.
     pub fn count(&self, topic: Topic) -> usize {
         self.counts[topic as usize].load(Relaxed)
     }
 
-    /// Subscriptions of all kinds.
+    /// Returns the number of subscriptions of all kinds.
     pub fn subscriptions(&self) -> usize {
         self.counts.iter().map(|count| count.load(Relaxed)).sum()
     }
 
-    /// Says how many subscriptions of a kind there are now.
+    /// Sets the number of subscriptions of a kind.
     pub(crate) fn set_count(&self, topic: Topic, count: usize) {
         self.counts[topic as usize].store(count, Relaxed);
     }
 }
 
-/// What a subscription to a channel, or to a pattern, takes. Each subscriber counts the name, though all share it: any
-/// of them may be the last.
+/// Returns the bytes of a subscription to a channel, or to a pattern. Each subscriber is charged for the name, though
+/// all share it: any of them may be the last.
 pub(crate) fn subscription_bytes(name: &[u8]) -> usize {
     name.len() + SUBSCRIPTION_BYTES
 }
 
 impl Shared {
-    /// Queues a push, unless nothing is written. The waker, if there is one, is for the caller to wake, once it holds
-    /// no lock and no shard.
+    /// Queues a push, unless nothing is written. The caller must wake the returned waker, if any, once it holds no
+    /// lock and no shard.
     pub fn post(&self, bound: OutputBound, write: impl FnOnce(&mut Out)) -> Option<Waker> {
         self.post_several(bound, 1, write)
     }
 
-    /// Queues so many pushes as [`Shared::post`] does one.
+    /// Queues `count` pushes, like [`Shared::post`].
     pub fn post_several(
         &self,
         bound: OutputBound,
@@ -159,7 +158,7 @@ impl Shared {
         is_first.then(|| self.waker.take()).flatten()
     }
 
-    /// Closes a client that does not read, and lets go of all that it would have got.
+    /// Closes a client that does not read, and drops everything queued for it.
     fn cut(&self, mailbox: &Mailbox, queue: &mut Queue) {
         queue.out = Out::default();
         queue.is_cut = true;
@@ -169,7 +168,7 @@ impl Shared {
         self.condemn();
     }
 
-    /// Cuts the client if more than the soft bound has waited for too long. To be called about once a second.
+    /// Closes the client if the soft limit has been exceeded for too long. To be called about once a second.
     pub fn check_output(&self, bound: OutputBound, now_ms: u64) {
         let unsent = self.output_bytes.load(Relaxed) as u64;
         if bound.soft_bytes == 0 || (self.mailbox().is_none() && unsent <= bound.soft_bytes) {
@@ -189,14 +188,14 @@ impl Shared {
         }
     }
 
-    /// Whether something waits to be taken.
+    /// Whether anything is queued.
     #[inline]
     pub fn has_mail(&self) -> bool {
         self.mailbox()
             .is_some_and(|mailbox| mailbox.bytes.load(Acquire) > 0)
     }
 
-    /// Takes all that waits.
+    /// Takes everything queued.
     pub fn take_mail(&self) -> Option<Out> {
         if !self.has_mail() {
             return None;
@@ -209,13 +208,13 @@ impl Shared {
         Some(std::mem::take(&mut queue.out))
     }
 
-    /// How many subscriptions it has.
+    /// Returns the number of subscriptions.
     #[inline]
     pub fn subscriptions(&self) -> usize {
         self.mailbox().map_or(0, Mailbox::subscriptions)
     }
 
-    /// Whether it gets every command that is run.
+    /// Whether it receives every command that is run.
     pub fn is_monitor(&self) -> bool {
         self.mailbox()
             .is_some_and(|mailbox| mailbox.monitors.load(Relaxed))

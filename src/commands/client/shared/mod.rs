@@ -1,7 +1,7 @@
-//! A connection as others see it: what CLIENT LIST and the metrics show, and how others reach it.
+//! A connection as others see it: for CLIENT LIST and the metrics, and to send to it or close it.
 //!
 //! A connection writes its own figures with relaxed stores. Others read them, write into its mailbox, or ask it to
-//! close by raising a flag and waking its task.
+//! close by setting a flag and waking its task.
 
 pub mod mailbox;
 pub mod tracking;
@@ -22,7 +22,7 @@ use crate::acl::Handle;
 use basalt_core::base::counter::Counter;
 use mailbox::{Mailbox, Topic};
 
-/// Who is at the other end of a connection.
+/// The peer at the other end of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Peer {
     /// A client.
@@ -34,7 +34,7 @@ pub enum Peer {
     Primary,
 }
 
-/// Texts that few clients set; boxed so that the others do not pay for them.
+/// Texts that few clients set; boxed so that the others do not use memory for them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Labels {
     /// CLIENT SETNAME.
@@ -54,7 +54,7 @@ impl Labels {
     }
 }
 
-/// What a connection has set for itself, to go back to.
+/// The settings of a connection, for a rollback.
 #[derive(Clone, Debug)]
 pub struct Settings {
     labels: Labels,
@@ -63,39 +63,39 @@ pub struct Settings {
     reads_here: bool,
 }
 
-/// How a blocked request ended without what it waited for.
+/// The reason why a blocked request ended without what it waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unblocked {
-    /// The timeout passed, or CLIENT UNBLOCK … TIMEOUT said so.
+    /// The timeout passed, or by CLIENT UNBLOCK … TIMEOUT.
     TimedOut,
     /// CLIENT UNBLOCK … ERROR.
     WithError,
     /// The server became a replica, on which no client may wait.
     RoleChanged,
-    /// Another node of the cluster has the slot of the key by now, or the cluster is down.
+    /// Another node of the cluster owns the slot of the key by now, or the cluster is down.
     Redirected,
 }
 
-/// The number of a wait: a connection waits many times, and what ends one wait must not end the next.
+/// The ID of a wait: a connection waits many times, and the end of one wait must not end the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitNumber(u64);
 
-/// Where a connection stands in its wait, see [`Shared::wait_state`].
+/// The state of a connection's wait, see [`Shared::wait_state`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitState {
     /// The connection does not wait.
     Running,
     /// The connection waits.
     Blocked,
-    /// Somebody runs its request again, with a shard in hand.
+    /// A thread runs its request again, with a shard locked.
     Serving,
-    /// As [`WaitState::Serving`], and a key of another shard has changed meanwhile.
+    /// Like [`WaitState::Serving`], and a key of another shard has changed meanwhile.
     Missed,
     /// The request is on its way to all shards that it needs, to be run again there.
     Called,
-    /// The reply is there.
+    /// The reply is ready.
     Served,
-    /// The wait ended without what was waited for.
+    /// The wait ended without what it waited for.
     Ended(Unblocked),
 }
 
@@ -131,16 +131,16 @@ impl WaitState {
     }
 }
 
-/// Bytes of our own that an idle connection takes, without buffers.
+/// Bytes of our own state of an idle connection, without buffers.
 pub const STATE_BYTES: usize = 1024;
 
-/// The bits of the state; the number of the wait stands above them.
+/// The bits of the state; the ID of the wait is above them.
 const WAIT_STATE: u64 = 15;
 const WAIT_STATE_BITS: u32 = 4;
 
 /// A connection as others see it.
 pub struct Shared {
-    /// Ever-growing number.
+    /// Monotonic ID.
     pub id: u64,
     /// Peer address as `ip:port`, or the path of the unix socket with `:0`.
     pub address: Box<str>,
@@ -156,8 +156,8 @@ pub struct Shared {
     pub db: AtomicU32,
     /// Protocol version.
     pub resp: AtomicU8,
-    /// Id of the last command that was sent, in the command registry, be it that it waits or was refused; the largest
-    /// number if there is no such command.
+    /// Registry ID of the last command received, even if it waits or was refused; the maximum value if there is no
+    /// such command.
     pub last_command: AtomicU16,
     peer: AtomicU8,
     /// Bytes of unprocessed input.
@@ -166,41 +166,41 @@ pub struct Shared {
     pub buffer_bytes: AtomicUsize,
     /// Bytes of unsent output.
     pub output_bytes: AtomicUsize,
-    /// What a transaction that is being queued, and the keys that are watched, take.
+    /// Bytes of a transaction that is being queued, and of the watched keys.
     pub queued_bytes: AtomicUsize,
-    /// Commands queued after MULTI; -1 outside of it.
+    /// Number of commands queued after MULTI; -1 outside of it.
     pub queued: AtomicI32,
-    /// Keys watched.
+    /// Number of watched keys.
     pub watched: AtomicUsize,
-    /// What `maxmemory-clients` counts of all this.
+    /// The memory reported for `maxmemory-clients`.
     pub(super) counted: CountedBytes,
-    /// Bytes received; the task that has the connection alone adds to it.
+    /// Bytes received; written only by the task that owns the connection.
     pub bytes_in: Counter,
-    /// Bytes sent; the task that has the connection alone adds to it.
+    /// Bytes sent; written only by the task that owns the connection.
     pub bytes_out: Counter,
-    /// Commands that ran, with those of its transactions and scripts.
+    /// Number of commands run, including those of its transactions and scripts.
     pub commands: AtomicU64,
     /// CLIENT NO-EVICT.
     pub no_evict: AtomicBool,
     /// See [`Shared::memory_bytes_beside_buffers`].
     beside_bytes: AtomicUsize,
-    /// Counted among those that have yet to sign in.
+    /// Counted among those that have yet to authenticate.
     unauthenticated: AtomicBool,
     /// See [`Shared::is_checked`].
     is_checked: AtomicBool,
-    /// Who it is; none: the default user.
+    /// The user; none: the default user.
     user: Mutex<Option<Arc<Handle>>>,
-    /// The position in the log behind its last write.
+    /// The log position after its last write.
     pub log_position: AtomicU64,
-    /// The position in the log behind all that it is sent knows of, be it its own or of others.
+    /// The log position after everything that was sent to it reflects, whether its own writes or those of others.
     pub log_seen: AtomicU64,
     /// CLIENT NO-TOUCH.
     pub no_touch: AtomicBool,
     /// READONLY.
     pub reads_here: AtomicBool,
-    /// CLIENT CAPA redirect, which RESET leaves.
+    /// CLIENT CAPA redirect, which RESET keeps.
     pub takes_redirects: AtomicBool,
-    /// Came through the unix socket.
+    /// Connected through the unix socket.
     pub unix_socket: bool,
     labels: Mutex<Option<Box<Labels>>>,
     mailbox: OnceLock<Box<Mailbox>>,
@@ -209,25 +209,25 @@ pub struct Shared {
     nudged: AtomicBool,
     buffer_requested: AtomicBool,
     sleeping: AtomicBool,
-    /// Number and state of the latest wait: the thread that ends it, or serves it, wins one CAS on this word.
+    /// ID and state of the latest wait: the thread that ends it, or serves it, wins one CAS on this word.
     wait: AtomicU64,
-    /// Wakes the connection's task for a kill, an unpause or a push.
+    /// Waker of the connection's task, for a kill, an unpause or a push.
     pub waker: AtomicWaker,
 }
 
 impl Shared {
-    /// A command of the connection left something in the log before the first position, or nothing (0), and knows of
-    /// what lies before the second.
+    /// Records that a command of the connection wrote to the log before the first position, or nothing (0), and
+    /// reflects what lies before the second.
     #[cold]
     pub fn note_log(&self, position: u64, seen: u64) {
-        // The look spares commands that only read a locked instruction.
+        // Checking first spares read-only commands an atomic read-modify-write.
         if self.log_position.load(Relaxed) < position {
             self.log_position.fetch_max(position, Relaxed);
         }
         self.see_log(seen.max(position));
     }
 
-    /// The connection is sent something that knows of what lies before a position in the log.
+    /// Records that the connection is sent something that reflects what lies before a log position.
     #[inline]
     pub fn see_log(&self, seen: u64) {
         if self.log_seen.load(Relaxed) < seen {
@@ -235,7 +235,7 @@ impl Shared {
         }
     }
 
-    /// A connection that just came in.
+    /// Creates the state of a new connection.
     pub fn new(
         id: u64,
         address: String,
@@ -288,20 +288,20 @@ impl Shared {
         }
     }
 
-    /// For the connection itself: so many more of its commands have run.
+    /// Counts commands that have run; only for the connection itself.
     #[inline]
     pub fn count_commands(&self, more: u64) {
-        // No other thread writes here, so that no locked instruction is needed.
+        // No other thread writes here, so that no atomic read-modify-write is needed.
         self.commands
             .store(self.commands.load(Relaxed) + more, Relaxed);
     }
 
-    /// Says who is at the other end.
+    /// Sets the peer.
     pub fn set_peer(&self, peer: Peer) {
         self.peer.store(peer as u8, Relaxed);
     }
 
-    /// Who is at the other end.
+    /// Returns the peer at the other end.
     pub fn peer(&self) -> Peer {
         match self.peer.load(Relaxed) {
             peer if peer == Peer::Replica as u8 => Peer::Replica,
@@ -310,18 +310,18 @@ impl Shared {
         }
     }
 
-    /// Asks the connection to close at its next occasion.
+    /// Asks the connection to close as soon as possible.
     pub fn kill(&self) {
         self.killed.store(true, Relaxed);
         self.waker.wake();
     }
 
-    /// As [`Shared::kill`], for callers that wake it themselves.
+    /// Like [`Shared::kill`], for callers that wake the task themselves.
     pub(super) fn condemn(&self) {
         self.killed.store(true, Relaxed);
     }
 
-    /// The connection ends: whatever is sent to it from now on is lost.
+    /// Marks the connection as ended: data sent to it from now on are lost.
     pub fn leave(&self) {
         self.gone.store(true, Release);
     }
@@ -331,12 +331,12 @@ impl Shared {
         self.gone.load(Acquire) || self.is_killed()
     }
 
-    /// What it takes in memory.
+    /// Returns the bytes of memory of the connection.
     #[inline]
     pub fn memory_bytes(&self) -> usize {
         let mailbox = self.mailbox().map_or(0, Mailbox::bytes);
         let input = self.query_bytes.load(Relaxed);
-        // What waits for a replica is the stream, which all replicas share.
+        // Output waiting for a replica is the stream, which all replicas share.
         let output = match self.peer() {
             Peer::Replica => 0,
             _ => self.output_bytes.load(Relaxed),
@@ -348,24 +348,24 @@ impl Shared {
             + mailbox
     }
 
-    /// What it has the server hold beside its buffers and its transaction: its state, its names, what it is subscribed
-    /// to, prefixes that it tracks, and the request and the keys that it waits for.
+    /// Returns the bytes that the server holds for it beside its buffers and its transaction: its state, its names,
+    /// its subscriptions, tracked prefixes, and the request and the keys of its wait.
     #[inline]
     pub fn memory_bytes_beside_buffers(&self) -> usize {
         self.beside_bytes.load(Relaxed)
     }
 
-    /// The server holds so many bytes more for it.
+    /// Adds to the bytes that the server holds for it.
     pub fn hold(&self, bytes: usize) {
         self.beside_bytes.fetch_add(bytes, Relaxed);
     }
 
-    /// The server holds so many bytes less for it, which it was said to hold before.
+    /// Deducts from the bytes that the server holds for it; they must have been added before.
     pub fn release(&self, bytes: usize) {
         self.beside_bytes.fetch_sub(bytes, Relaxed);
     }
 
-    /// Notes what the connection takes now, for `maxmemory-clients`.
+    /// Reports the connection's current memory, for `maxmemory-clients`.
     #[inline]
     pub fn note_memory(&self) {
         let is_counted = !self.no_evict.load(Relaxed)
@@ -376,13 +376,13 @@ impl Shared {
         CLIENT_MEMORY.note(&self.counted, bytes);
     }
 
-    /// Whether its client has yet to sign in. What it takes makes no data go and counts among no clients: it is bounded
-    /// for each such connection, and there are so many at most.
+    /// Whether its client has yet to authenticate. Its memory causes no eviction of data and does not count for
+    /// `maxmemory-clients`: it is limited for each such connection, and so is their number.
     pub fn is_unauthenticated(&self) -> bool {
         self.unauthenticated.load(Relaxed)
     }
 
-    /// Says whether its client has yet to sign in.
+    /// Sets whether its client has yet to authenticate.
     pub fn set_unauthenticated(&self, is_unauthenticated: bool) {
         if self.unauthenticated.swap(is_unauthenticated, SeqCst) == is_unauthenticated {
             return;
@@ -394,19 +394,18 @@ impl Shared {
         self.note_memory();
     }
 
-    /// Whether it may be refused what a client who may do everything is not: it has yet to sign in, or there are rules
-    /// for its user.
+    /// Whether requests need a permission check: it has yet to authenticate, or its user is restricted.
     #[inline]
     pub fn is_checked(&self) -> bool {
         self.is_checked.load(Relaxed)
     }
 
-    /// Who it is; none: the default user.
+    /// Returns the user; none: the default user.
     pub fn user(&self) -> Option<Arc<Handle>> {
         self.user.lock().clone()
     }
 
-    /// Says who it is, if it has signed in or needs not.
+    /// Sets the user, who has authenticated or needs not.
     pub fn set_user(&self, user: &Arc<Handle>, is_authenticated: bool) {
         let mut place = self.user.lock();
         *place = Some(Arc::clone(user));
@@ -414,8 +413,8 @@ impl Shared {
         self.check_for(user);
     }
 
-    /// What users may do has changed. Nothing is left to be told after what [`Shared::set_user`] does at the same time:
-    /// both look at the user as it is, one after the other.
+    /// Applies changed permissions of users. No update is lost when [`Shared::set_user`] runs concurrently: both look
+    /// at the current user, one after the other.
     pub fn follow_user(&self, default: &Arc<Handle>) {
         let place = self.user.lock();
         self.check_for(place.as_ref().unwrap_or(default));
@@ -426,7 +425,7 @@ impl Shared {
         self.is_checked.store(is_checked, SeqCst);
     }
 
-    /// Whether it is subscribed to anything that `may_have` does not allow: channels, or patterns of them.
+    /// Whether it has a subscription that `may_have` does not permit: to channels, or patterns of them.
     pub fn has_lost_channels(&self, may_have: impl Fn(&[u8], bool) -> bool) -> bool {
         let Some(mailbox) = self.mailbox() else {
             return false;
@@ -439,37 +438,36 @@ impl Shared {
         })
     }
 
-    /// What others have for it, and what it is subscribed to; most connections never need one.
+    /// Returns the connection's mailbox; most connections never need one.
     #[inline]
     pub fn mailbox(&self) -> Option<&Mailbox> {
         self.mailbox.get().map(|mailbox| &**mailbox)
     }
 
-    /// The mailbox of the client, made if there was none.
+    /// Returns the mailbox of the client, creating it if there is none.
     pub fn mailbox_or_new(&self) -> &Mailbox {
         self.mailbox.get_or_init(Box::default)
     }
 
-    /// Asks an idle connection to give its buffer back.
+    /// Asks an idle connection to release its buffer.
     pub fn request_buffer(&self) {
         self.buffer_requested.store(true, Release);
         self.waker.wake();
     }
 
-    /// Whether it was asked to since the last call.
+    /// Whether that was requested since the last call.
     pub fn take_buffer_request(&self) -> bool {
-        // A look first: the flag is on a line that others read.
+        // Read first: the flag is on a cache line that others read.
         self.buffer_requested.load(Acquire) && self.buffer_requested.swap(false, Acquire)
     }
 
-    /// Makes a sleeping connection look again at what it waits for. The flag outlives a wake that comes before the
-    /// sleep.
+    /// Makes a sleeping connection check its wait again. The flag persists if the wake comes before the sleep.
     pub fn nudge(&self) {
         self.nudged.store(true, Release);
         self.waker.wake();
     }
 
-    /// A waker that nudges it.
+    /// Returns a waker that nudges it.
     pub fn nudging(self: &Arc<Self>) -> Waker {
         struct Nudge(Arc<Shared>);
         impl Wake for Nudge {
@@ -480,18 +478,18 @@ impl Shared {
         Waker::from(Arc::new(Nudge(Arc::clone(self))))
     }
 
-    /// Whether someone nudged it since the last call.
+    /// Whether it was nudged since the last call.
     pub fn take_nudge(&self) -> bool {
         self.nudged.swap(false, Acquire)
     }
 
-    /// As [`Shared::nudge`], for callers that have a shard in hand: the waker is for later.
+    /// Like [`Shared::nudge`], for callers that have a shard locked: the waker is to be woken later.
     pub fn nudge_later(&self) -> Option<Waker> {
         self.nudged.store(true, Release);
         self.waker.take()
     }
 
-    /// The connection begins to wait for something that may not come.
+    /// Begins a wait of the connection for something that may never happen.
     pub fn block(&self) -> WaitNumber {
         let number = (self.wait.load(Relaxed) >> WAIT_STATE_BITS) + 1;
         self.wait.store(
@@ -501,12 +499,12 @@ impl Shared {
         WaitNumber(number)
     }
 
-    /// Where it stands in its latest wait.
+    /// Returns the state of its latest wait.
     pub fn wait_state(&self) -> WaitState {
         WaitState::of(self.wait.load(Acquire))
     }
 
-    /// Where it stands in one wait; running, if that is over.
+    /// Returns the state of one wait; running, if that is over.
     pub fn wait_state_of(&self, wait: WaitNumber) -> WaitState {
         let word = self.wait.load(Acquire);
         match word >> WAIT_STATE_BITS == wait.0 {
@@ -515,7 +513,7 @@ impl Shared {
         }
     }
 
-    /// Moves one wait from a state to another; false if it was not in that state.
+    /// Changes the state of one wait; false if it was not in the state `from`.
     pub fn change_wait(&self, wait: WaitNumber, from: WaitState, to: WaitState) -> bool {
         let number = wait.0 << WAIT_STATE_BITS;
         self.wait
@@ -523,12 +521,12 @@ impl Shared {
             .is_ok()
     }
 
-    /// Says that its task sleeps, for a blocked request or a pause, or does so no more.
+    /// Sets whether its task sleeps, for a blocked request or a pause.
     pub fn set_sleeping(&self, sleeping: bool) {
         self.sleeping.store(sleeping, Relaxed);
     }
 
-    /// Whether it waits so, or for the end of a pause.
+    /// Whether it is blocked, or waits for the end of a pause.
     pub fn is_blocked(&self) -> bool {
         matches!(
             self.wait_state(),
@@ -536,7 +534,7 @@ impl Shared {
         ) || self.sleeping.load(Relaxed)
     }
 
-    /// CLIENT UNBLOCK: ends the wait, unless somebody did so before or there is none; true if this call ended it.
+    /// CLIENT UNBLOCK: ends the wait, unless that was done before or there is none; true if this call ended it.
     pub fn unblock(&self, how: Unblocked) -> bool {
         let is_first = self.end_wait(how);
         if is_first {
@@ -545,7 +543,7 @@ impl Shared {
         is_first
     }
 
-    /// As [`Shared::unblock`] for one wait, for callers that have its shard in hand: the waker is for later.
+    /// Like [`Shared::unblock`] for one wait, for callers that have its shard locked: the waker is to be woken later.
     pub fn unblock_later(&self, wait: WaitNumber, how: Unblocked) -> Option<Waker> {
         use WaitState::{Blocked, Called, Ended, Missed, Serving};
         loop {
@@ -555,7 +553,7 @@ impl Shared {
                 return self.nudge_later();
             }
             match self.wait_state_of(wait) {
-                // A thread with another shard in hand looks whether there is something for it, which takes some µs.
+                // A thread with another shard locked checks whether it can serve the wait, which takes some µs.
                 Serving | Missed => std::thread::yield_now(),
                 Blocked | Called => {}
                 _ => return None,
@@ -577,16 +575,16 @@ impl Shared {
                         return true;
                     }
                 }
-                // A thread that waits for nothing looks whether there is something for it, which takes some µs; it may
-                // have lost its core.
+                // A thread that never blocks checks whether it can serve the wait, which takes some µs; it may have
+                // lost its core.
                 WaitState::Serving | WaitState::Missed => std::thread::yield_now(),
                 _ => return false,
             }
         }
     }
 
-    /// For the connection itself: whether its wait ended without what it waited for, and how; it has, if its time is
-    /// over and no thread serves it just now.
+    /// Returns the reason if the wait ended without what it waited for; only for the connection itself. With
+    /// `is_late`, it times out unless a thread is serving it just now.
     pub fn unblocked(&self, is_late: bool) -> Option<Unblocked> {
         if is_late {
             self.end_wait(Unblocked::TimedOut);
@@ -598,7 +596,7 @@ impl Shared {
         Some(how)
     }
 
-    /// For the connection itself: it waits no more, however that came.
+    /// Ends the wait in any case; only for the connection itself.
     pub fn end(&self) {
         self.wait
             .store(self.wait.load(Relaxed) & !WAIT_STATE, Release);
@@ -613,12 +611,12 @@ impl Shared {
                 .is_ok_and(|address| address.ip().to_canonical().is_loopback())
     }
 
-    /// Whether someone asked it to close.
+    /// Whether it was asked to close.
     pub fn is_killed(&self) -> bool {
         self.killed.load(Relaxed)
     }
 
-    /// Name and library.
+    /// Returns the name and library.
     pub fn labels(&self) -> Labels {
         self.labels.lock().as_deref().cloned().unwrap_or_default()
     }
@@ -634,7 +632,7 @@ impl Shared {
         self.release(before);
     }
 
-    /// What it says of itself as a replica.
+    /// Returns the properties that it announced as a replica.
     pub fn announced(&self) -> Announced {
         self.labels()
             .announced
@@ -642,7 +640,7 @@ impl Shared {
             .unwrap_or_default()
     }
 
-    /// What it has set for itself.
+    /// Returns its current settings.
     pub fn settings(&self) -> Settings {
         Settings {
             labels: self.labels(),
@@ -652,7 +650,7 @@ impl Shared {
         }
     }
 
-    /// Goes back to what was set before.
+    /// Restores earlier settings.
     pub fn restore_settings(&self, before: Settings) {
         self.set_labels(|labels| *labels = before.labels);
         self.no_evict.store(before.no_evict, Relaxed);
@@ -660,7 +658,7 @@ impl Shared {
         self.reads_here.store(before.reads_here, Relaxed);
     }
 
-    /// RESET: name, switches and database as in a fresh connection.
+    /// RESET: resets name, switches and database to those of a fresh connection.
     pub fn reset(&self) {
         self.set_labels(|labels| labels.name.clear());
         self.db.store(0, Relaxed);

@@ -1,6 +1,7 @@
-//! What a connection wants to be told of keys that it may have cached (CLIENT TRACKING), and who is told in its place.
+//! The invalidations that a connection requests for keys that it may have cached (CLIENT TRACKING), and the client
+//! that receives them in its place.
 //!
-//! The connection has a copy of the options for itself; this is what others see. Knows neither keys nor shards.
+//! The connection has its own copy of the options; this is the part that others see. Knows neither keys nor shards.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use parking_lot::Mutex;
 
 use super::Shared;
 
-/// The options of CLIENT TRACKING, together with whether it is on.
+/// The options of CLIENT TRACKING, and whether it is on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options(u8);
 
@@ -22,27 +23,27 @@ impl Options {
     pub const OFF: Options = Options(0);
     /// Tracking is on.
     pub const ON: Options = Options(1);
-    /// All keys with some prefixes count, read or not.
+    /// All keys with certain prefixes are tracked, whether read or not.
     pub const BCAST: Options = Options(2);
-    /// Reads count only after CLIENT CACHING YES.
+    /// Reads are tracked only after CLIENT CACHING YES.
     pub const OPTIN: Options = Options(4);
-    /// Reads do not count after CLIENT CACHING NO.
+    /// Reads are not tracked after CLIENT CACHING NO.
     pub const OPTOUT: Options = Options(8);
-    /// The client's own changes are not told.
+    /// The client's own changes are not reported.
     pub const NOLOOP: Options = Options(16);
 
-    /// Both.
+    /// Returns the union of both.
     #[must_use]
     pub const fn or(self, other: Options) -> Options {
         Options(self.0 | other.0)
     }
 
-    /// Whether any of these is among them.
+    /// Whether any of these options is set.
     pub const fn any(self, others: Options) -> bool {
         self.0 & others.0 != 0
     }
 
-    /// Whether what is read next is remembered; `is_caching`: CLIENT CACHING was just sent.
+    /// Whether keys read next are remembered; `is_caching`: CLIENT CACHING was just sent.
     pub fn remembers(self, is_caching: bool) -> bool {
         self.any(Options::ON)
             && !self.any(Options::BCAST)
@@ -51,7 +52,7 @@ impl Options {
     }
 }
 
-/// See the module. Made when a connection first tracks.
+/// The tracking state, see the module. Created when a connection first tracks.
 #[derive(Default)]
 pub struct Tracking {
     options: AtomicU8,
@@ -60,65 +61,65 @@ pub struct Tracking {
     prefixes: Mutex<BTreeSet<Box<[u8]>>>,
 }
 
-/// What a prefix takes beside its bytes, here and in the list of all prefixes.
+/// Bytes of a prefix beside its text, here and in the list of all prefixes.
 const PREFIX_BYTES: usize = 176;
 
-/// What a prefix takes, which stands here and in the list of all prefixes.
+/// Returns the bytes of a prefix, which is stored here and in the list of all prefixes.
 fn prefix_bytes(prefix: &[u8]) -> usize {
     2 * prefix.len() + PREFIX_BYTES
 }
 
 impl Tracking {
-    /// The options now.
+    /// Returns the current options.
     pub fn options(&self) -> Options {
         Options(self.options.load(Acquire))
     }
 
-    /// Begins anew with these options, and with who is told instead.
+    /// Starts anew with these options, and the client that receives the invalidations instead.
     pub fn set(&self, options: Options, redirect: Option<Arc<Shared>>) {
         *self.redirect.lock() = redirect;
         self.is_broken.store(false, Relaxed);
         self.options.store(options.0, Release);
     }
 
-    /// Who is told instead.
+    /// Returns the client that receives the invalidations instead.
     pub fn redirect(&self) -> Option<Arc<Shared>> {
         self.redirect.lock().clone()
     }
 
-    /// The id of the client that is told instead; 0 for none.
+    /// Returns the ID of the client that receives the invalidations instead; 0 for none.
     pub fn redirect_id(&self) -> u64 {
         self.redirect.lock().as_ref().map_or(0, |other| other.id)
     }
 
-    /// Who is told instead is gone.
+    /// Records that the client that receives the invalidations instead is gone.
     pub fn note_broken(&self) {
         self.is_broken.store(true, Relaxed);
     }
 
-    /// Whether that was noticed.
+    /// Whether the client that receives the invalidations instead is gone.
     pub fn is_broken(&self) -> bool {
         self.is_broken.load(Relaxed)
     }
 
-    /// The prefixes of the keys that it hears of, in order.
+    /// Returns the tracked prefixes, in order.
     pub fn prefixes(&self) -> Vec<Box<[u8]>> {
         self.prefixes.lock().iter().cloned().collect()
     }
 }
 
 impl Shared {
-    /// What it tracks, if it ever did.
+    /// Returns the client's tracking state, if it ever tracked.
     pub fn tracking(&self) -> Option<&Tracking> {
         self.mailbox()?.tracking.get().map(|tracking| &**tracking)
     }
 
-    /// What the client tracks, made if there was nothing.
+    /// Returns the client's tracking state, creating it if there is none.
     pub fn tracking_or_new(&self) -> &Tracking {
         self.mailbox_or_new().tracking.get_or_init(Box::default)
     }
 
-    /// Adds a prefix to those of which the client hears; true if it was not there.
+    /// Adds a tracked prefix; true if it is new.
     pub fn add_prefix(&self, prefix: &[u8]) -> bool {
         let tracking = self.tracking_or_new();
         let is_new = tracking.prefixes.lock().insert(prefix.into());
@@ -128,7 +129,7 @@ impl Shared {
         is_new
     }
 
-    /// Takes all prefixes away.
+    /// Removes and returns all prefixes.
     pub fn take_prefixes(&self) -> BTreeSet<Box<[u8]>> {
         let Some(tracking) = self.tracking() else {
             return BTreeSet::new();
@@ -138,7 +139,7 @@ impl Shared {
         prefixes
     }
 
-    /// The options of CLIENT TRACKING.
+    /// Returns the options of CLIENT TRACKING.
     pub fn tracking_options(&self) -> Options {
         self.tracking().map_or(Options::OFF, Tracking::options)
     }

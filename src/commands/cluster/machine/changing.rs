@@ -1,4 +1,4 @@
-//! What CLUSTER asks for. The errors are those of Redis, whole.
+//! Changes that CLUSTER requests. The errors are those of Redis, with their codes.
 
 use super::node::Address;
 use super::sending::To;
@@ -22,11 +22,11 @@ fn refuse(text: impl Into<String>) -> Answer {
 }
 
 impl Machine {
-    /// Changes the cluster: what the client is answered, or the error with its code.
+    /// Changes the cluster; returns the reply to the client, or the error with its code.
     ///
     /// # Errors
     ///
-    /// Redis's text of why it cannot be done; nothing has changed then.
+    /// Redis's text of why the change is impossible; nothing has changed then.
     pub fn change(&mut self, change: Change, now: Millis, local: &dyn Local) -> Answer {
         let answer = match change {
             Change::Meet { ip, port, bus_port } => self.meet(ip, port, bus_port, now),
@@ -53,15 +53,15 @@ impl Machine {
         answer
     }
 
-    /// Whether SETSLOT gives this node a slot that it imports, and with it an epoch of its own.
+    /// Whether SETSLOT makes this node the owner of a slot that it imports, with a new epoch of its own.
     #[must_use]
     pub fn takes_epoch(&self, slot: u16, to: SlotChange) -> bool {
         let is_own = matches!(to, SlotChange::Node(id) if id == self.id());
         is_own && self.importing.contains_key(&slot) && !self.has_greatest_epoch()
     }
 
-    /// The data that were there at the start are loaded. A primary takes responsibility for slots that have keys here
-    /// and no owner; keys of another node's slots are taken for those of a move that was under way.
+    /// Handles the end of loading at the start. A primary takes over slots that have keys here and no owner; keys of
+    /// another node's slots are assumed to come from a move that was under way.
     pub fn loaded(&mut self, now: Millis, local: &dyn Local) {
         if self.me().is_replica() {
             return;
@@ -107,7 +107,7 @@ impl Machine {
 
     fn forget_by_hand(&mut self, id: NodeId, now: Millis) -> Answer {
         let Some(node) = self.nodes.find(&id) else {
-            // Another node may have passed it on already.
+            // Another node may have announced already that it forgot this one.
             let is_forgotten = self.forgotten.get(&id).is_some_and(|until| *until > now);
             return if is_forgotten {
                 ok()
@@ -194,7 +194,7 @@ impl Machine {
         self.slots_changed()
     }
 
-    /// A primary by its name.
+    /// Finds a primary by its ID.
     fn target(&self, id: NodeId, unknown: &str) -> Result<NodeRef, String> {
         let Some(node) = self.nodes.find(&id) else {
             return Err(format!("ERR {unknown} {id}"));
@@ -223,7 +223,7 @@ impl Machine {
             self.replicate(node);
         }
         if node == self.me && self.importing.remove(&slot).is_some() {
-            // A slot that was moved by hand is claimed anew, so that all believe it.
+            // A slot that was moved by hand is claimed with a new epoch, so that all nodes accept it.
             if self.bump_epoch() {
                 self.log(
                     Level::Notice,
@@ -235,7 +235,7 @@ impl Machine {
         self.slots_changed()
     }
 
-    /// Slots of another node, which holds writes to them back, are this one's from here on, in an epoch of their own.
+    /// Takes over slots from another node, which has paused writes to them, with a new epoch of its own.
     fn take_slots(
         &mut self,
         slots: &SlotSet,

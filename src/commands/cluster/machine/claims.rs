@@ -1,4 +1,4 @@
-//! Slots that change hands, and the epochs that say whose claim is newer.
+//! Changes of slot ownership, and the epochs that decide whose claim is newer.
 
 use std::cmp::Ordering;
 
@@ -9,7 +9,7 @@ use crate::cluster::packet::{Body, Header};
 use crate::cluster::settings::Local;
 
 impl Machine {
-    /// Gives a slot an owner, or none. Who stopped to claim it before does not matter any more.
+    /// Sets or removes a slot's owner. Whether the previous owner had stopped claiming it no longer matters.
     pub(super) fn assign(&mut self, slot: u16, owner: Option<NodeRef>) {
         self.unclaimed.remove(slot);
         self.nodes.assign(slot, owner);
@@ -18,7 +18,7 @@ impl Machine {
         }
     }
 
-    /// Takes all slots from a node: they have no owner then.
+    /// Removes the owner of all of a node's slots.
     pub(super) fn take_all_slots(&mut self, node: NodeRef) {
         for slot in self.nodes.get(node).slots.clone().iter() {
             self.assign(slot, None);
@@ -29,7 +29,7 @@ impl Machine {
         self.nodes.owner(slot).is_none() || self.unclaimed.contains(slot)
     }
 
-    /// Whether a slot has an owner whose claim is newer than an epoch.
+    /// Returns a slot's owner whose claim is newer than an epoch, if there is one.
     pub(super) fn is_claimed_after(&self, slot: u16, epoch: u64) -> Option<NodeRef> {
         let owner = self
             .nodes
@@ -38,7 +38,7 @@ impl Machine {
         (self.nodes.get(owner).config_epoch > epoch).then_some(owner)
     }
 
-    /// Tells a node who has a slot that it claims in too old an epoch.
+    /// Sends a node the owner of a slot that it claims with too old an epoch.
     pub(super) fn tell_newer_claim(&mut self, sender: NodeRef, header: &Header, local: &dyn Local) {
         let owners = header
             .slots
@@ -62,8 +62,8 @@ impl Machine {
         }
     }
 
-    /// A primary claims slots in an epoch: those that no other claims in a later one are rebound to it. A node
-    /// that loses the last slot by that follows it.
+    /// Handles a primary's claim of slots in an epoch: slots that no other node claims in a later epoch are assigned
+    /// to it. A node that loses its last slot this way becomes its replica.
     pub(super) fn claim(
         &mut self,
         claimant: NodeRef,
@@ -78,7 +78,8 @@ impl Machine {
         let mut lost = SlotSet::default();
         let mut taken_from_mine: u16 = 0;
         for slot in self.nodes.get(claimant).slots.clone().iter() {
-            // Kept for now: redirected clients see where it is, and others have to say who owns it.
+            // The owner stays for now: clients can still be redirected to it, and the new owner has to claim the
+            // slot.
             if claimed.contains(slot) {
                 self.unclaimed.remove(slot);
             } else {
@@ -131,7 +132,7 @@ impl Machine {
         self.log(Level::Notice, text);
     }
 
-    /// The primary of this node's primary, which itself follows by now.
+    /// Returns the primary of this node's primary, if the latter has become a replica.
     fn grand_primary(&self) -> Option<NodeRef> {
         let primary = self.my_primary()?;
         self.nodes
@@ -140,7 +141,7 @@ impl Machine {
             .filter(|grand| *grand != self.me)
     }
 
-    /// Makes this node follow a primary; it has no slots.
+    /// Makes this node follow a primary; this node has no slots.
     pub(super) fn replicate(&mut self, primary: NodeRef) {
         let me = self.nodes.get_mut(self.me);
         if me.is_primary() {
@@ -157,7 +158,7 @@ impl Machine {
         self.due.state = true;
     }
 
-    /// Has the server follow a primary where it is now.
+    /// Makes the server follow a primary at its current address.
     pub(super) fn follow_primary(&mut self, primary: NodeRef) {
         let address = &self.nodes.get(primary).address;
         if address.ip.is_empty() {
@@ -172,7 +173,7 @@ impl Machine {
         self.outputs.push(Output::Follow { ip, port });
     }
 
-    /// A node that was held to be a replica is a primary.
+    /// Handles the promotion of a node that was known as a replica.
     pub(super) fn set_primary(&mut self, node: NodeRef) {
         if self.nodes.get(node).is_primary() {
             return;
@@ -190,7 +191,7 @@ impl Machine {
         self.due.state = true;
     }
 
-    /// Whether no other node has an epoch as great as this one's.
+    /// Whether this node has the greatest epoch.
     pub(super) fn has_greatest_epoch(&self) -> bool {
         let epochs = self.nodes.iter().map(|(_, node)| node.config_epoch);
         let greatest = epochs.max().unwrap_or(0).max(self.current_epoch);
@@ -198,7 +199,8 @@ impl Machine {
         own != 0 && own == greatest
     }
 
-    /// Gives this node a greater epoch than all others have, without asking them; whether it had not the greatest.
+    /// Gives this node a greater epoch than all others have, without asking them; returns whether it did not have the
+    /// greatest.
     pub(super) fn bump_epoch(&mut self) -> bool {
         if self.has_greatest_epoch() {
             return false;
@@ -215,13 +217,13 @@ impl Machine {
         self.log(Level::Notice, format!("New configEpoch set to {epoch}"));
     }
 
-    /// Another primary may have the epoch of this one: one of the two takes a later one then.
+    /// Resolves a collision with another primary that has the same epoch: one of the two takes a later one.
     ///
-    /// With Redis that is the one with the smaller name. Two primaries of one shard claim the same slots, though, and
-    /// the later epoch says whose data are kept: there the one with more of the stream goes first. The other one waits
-    /// for that, but goes by the names in the end, as the first may be a server that knows no other rule. Such a server
-    /// goes at once if it has the smaller name; so one that goes against the names leaves an epoch out, and is the
-    /// later one even if both go.
+    /// In Redis that is the one with the smaller ID. Two primaries of one shard claim the same slots, though, and the
+    /// later epoch decides whose data are kept: there the one with more of the stream goes first. The other one waits
+    /// for that, but falls back to the rule of IDs in the end, as the first may be a server that knows no other rule.
+    /// Such a server goes at once if it has the smaller ID; so a node that acts against the rule of IDs skips an
+    /// epoch, and has the later one even if both act.
     pub(super) fn settle_collision(
         &mut self,
         other: NodeRef,

@@ -1,5 +1,5 @@
-//! Replicas that take their primary's place: by election when it has failed, by hand in agreement with it, by force;
-//! and the votes that this node gives.
+//! Promotion of replicas: by election when their primary has failed, by graceful failover in agreement with it, by
+//! force; and the votes of this node.
 
 use std::collections::BTreeSet;
 
@@ -11,48 +11,50 @@ use crate::cluster::output::Output;
 use crate::cluster::packet::{Body, Header};
 use crate::cluster::settings::Local;
 
-/// A primary has its writes wait for longer than the failover may take by this factor: the new one's word has to come.
+/// Factor by which a primary pauses writes for longer than the failover may take, so that the new one's claim can
+/// arrive.
 const PAUSE_FACTOR: u64 = 2;
 
-/// Node timeouts that an election may take.
+/// Duration limit of an election, in node timeouts.
 const ELECTION_TIMEOUT: u64 = 2;
 
-/// Milliseconds that it may take at least.
+/// Minimum of that limit, in milliseconds.
 const ELECTION_MIN: Millis = 2_000;
 
-/// Times an election may take after which there is another.
+/// Number of such durations after which another election starts.
 const RETRY_FACTOR: u64 = 2;
 
-/// Milliseconds before an election, so that all have heard that the primary has failed; as much again at random.
+/// Delay before an election, in milliseconds, so that all nodes learn that the primary has failed; as much again at
+/// random.
 const ELECTION_DELAY: Millis = 500;
 
-/// Milliseconds more for each replica of the shard that has more of the stream.
+/// Additional milliseconds for each replica of the shard that has more of the stream.
 const RANK_DELAY: Millis = 1_000;
 
-/// Milliseconds more for each other shard without a primary that goes first, so that not all elections collide.
+/// Additional milliseconds for each other shard without a primary that goes first, so that not all elections collide.
 const SHARD_RANK_DELAY: Millis = 500;
 
-/// Milliseconds after which a failover by hand asks again for votes that have not come.
+/// Milliseconds after which a manual failover asks again for missing votes.
 const ASK_AGAIN: Millis = 250;
 
-/// Node timeouts before a vote is given for another replica of one primary.
+/// Node timeouts between votes for different replicas of one primary.
 const VOTE_INTERVAL: u64 = 2;
 
-/// Milliseconds after which the log says again why there is no failover.
+/// Milliseconds after which the reason against a failover is logged again.
 const RELOG_INTERVAL: Millis = 10_000;
 
-/// Milliseconds without a primary, besides the node timeout, before the log says why there is no failover.
+/// Milliseconds without a primary, besides the node timeout, before the reason against a failover is logged.
 const NO_FAILOVER_LOG_AFTER: Millis = 5_000;
 
 /// A candidacy of this node.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Election {
-    /// When votes are asked for.
+    /// The time at which votes are requested.
     at: Millis,
-    /// Who has voted for this node: a vote counts once, even if it comes twice.
+    /// The nodes that voted for this one: a vote counts once, even if it arrives twice.
     voters: BTreeSet<NodeRef>,
     is_begun: bool,
-    /// When votes were last asked for.
+    /// The time at which votes were last requested.
     asked_at: Millis,
     rank: u64,
     epoch: u64,
@@ -60,7 +62,7 @@ pub(super) struct Election {
     logged_at: Millis,
 }
 
-/// Why a replica does not take its failed primary's place.
+/// The reason why a replica is not promoted in place of its failed primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Hindrance {
     DataAge,
@@ -83,16 +85,16 @@ impl Hindrance {
     }
 }
 
-/// A failover by hand, seen from the replica or from the primary.
+/// State of a manual failover, on the replica or on the primary.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Manual {
-    /// When it is given up; nothing: there is none.
+    /// The time at which it is given up; none: there is no failover.
     pub(super) until: Option<Millis>,
-    /// The replica has all that there is, or need not.
+    /// Whether the replica has the whole stream, or need not have it.
     pub(super) may_start: bool,
-    /// The replica that the primary pauses for.
+    /// The replica for which the primary has paused writes.
     pub(super) replica: Option<NodeRef>,
-    /// Where the stream ends since the primary has paused.
+    /// The final offset of the stream, since the primary has paused writes.
     pub(super) final_offset: Option<u64>,
 }
 
@@ -107,7 +109,7 @@ impl Machine {
         }
     }
 
-    /// Gives a replica a vote, if it may have one. An epoch has one vote, which is saved before it leaves.
+    /// Votes for a replica, if that is permitted. There is one vote per epoch, and it is saved before it is sent.
     pub(super) fn consider_vote(
         &mut self,
         replica: NodeRef,
@@ -126,7 +128,7 @@ impl Machine {
                     Level::Warning,
                     format!("Failover auth denied to {title}: {why}"),
                 );
-                // It may ask again once it knows.
+                // The replica may ask again after it has learned the owner.
                 self.tell_newer_claim(replica, request, local);
             }
             None => {
@@ -182,7 +184,7 @@ impl Machine {
         ))
     }
 
-    /// Replicas of the shard that have more of the stream than this one.
+    /// Counts the replicas of the shard that have more of the stream than this one.
     fn rank(&self, offset: u64) -> u64 {
         let Some(primary) = self.my_primary() else {
             return 0;
@@ -198,7 +200,7 @@ impl Machine {
         ahead.count() as u64
     }
 
-    /// Other shards that have lost their primary and go first.
+    /// Counts the other shards that have lost their primary and go first.
     fn shard_rank(&self) -> u64 {
         let own = self.me().shard_id;
         let failed = self.nodes.iter().filter(|(_, node)| {
@@ -210,7 +212,7 @@ impl Machine {
         failed.count() as u64
     }
 
-    /// A failover goes on, if this node is a replica that should take its primary's place.
+    /// Continues a failover, if this node is a replica that should be promoted.
     pub(super) fn go_on_with_failover(&mut self, now: Millis, local: &dyn Local) {
         if let Some(primary) = self.my_primary() {
             self.compare_offsets(local);
@@ -284,9 +286,9 @@ impl Machine {
         }
     }
 
-    /// Asks for votes once more in a failover by hand: a primary that has refused because this node did not know of
-    /// newer claims may vote for it now. In the same epoch none votes twice; where another epoch has begun, those that
-    /// have not voted can not do so in this election any more.
+    /// Requests votes again in a manual failover: a primary that refused because this node did not know of newer
+    /// claims may vote for it now. Within one epoch no node votes twice; if another epoch has begun, nodes that have
+    /// not voted can no longer do so in this election.
     fn ask_again(&mut self, now: Millis, local: &dyn Local) {
         let is_due = now.saturating_sub(self.election.asked_at) >= ASK_AGAIN;
         if self.manual.until.is_none() || !is_due {
@@ -303,11 +305,11 @@ impl Machine {
     fn is_outdated(&self, local: &dyn Local) -> bool {
         let factor = u64::from(self.settings.replica_validity_factor);
         let timeout = self.settings.node_timeout;
-        // A replica that never had the stream is as old as can be.
+        // A replica that never had the stream has the maximum age.
         let silent = local
             .primary_link()
             .map_or(Millis::MAX, |link| link.silent_ms);
-        // A primary is silent for the node timeout before it is held to have failed.
+        // A primary is silent for the node timeout before it is considered failed.
         let age = if silent > timeout {
             silent - timeout
         } else {
@@ -349,7 +351,7 @@ impl Machine {
         }
     }
 
-    /// Says why there is no failover: once for each reason, then every ten seconds.
+    /// Logs the reason against a failover: once for each reason, then every ten seconds.
     fn hinder(&mut self, why: Hindrance, primary: NodeRef, now: Millis) {
         let is_said = self.election.hindrance == Some(why);
         if is_said && now.saturating_sub(self.election.logged_at) < RELOG_INTERVAL {
@@ -378,7 +380,7 @@ impl Machine {
         }
     }
 
-    /// Makes this node the primary of its primary's slots, and says so.
+    /// Makes this node the primary of its primary's slots, and announces it.
     pub(super) fn take_primarys_place(&mut self, now: Millis, local: &dyn Local) {
         let Some(old) = self.my_primary() else {
             return;
@@ -395,8 +397,8 @@ impl Machine {
         self.end_manual_failover();
     }
 
-    /// Tells all nodes that this primary has failed, as it is about to end: a replica takes its place without waiting
-    /// for the node timeout. Nothing is told if no replica could; whether it is.
+    /// Announces to all nodes that this primary has failed, as it is about to stop: a replica is promoted without
+    /// waiting for the node timeout. Nothing is sent if no replica is able; returns whether it was sent.
     pub fn leave(&mut self, now: Millis, local: &dyn Local) -> bool {
         let me = self.me();
         let could = |replica: &Node| {
@@ -418,9 +420,9 @@ impl Machine {
         is_wanted
     }
 
-    // By hand.
+    // Manual failover.
 
-    /// Begins a failover by hand: with agreement the primary is asked to pause.
+    /// Starts a manual failover: if agreement is needed, the primary is asked to pause writes.
     pub(super) fn begin_manual_failover(
         &mut self,
         needs_agreement: bool,
@@ -428,7 +430,7 @@ impl Machine {
         local: &dyn Local,
     ) {
         self.end_manual_failover();
-        // An election that was not won is not waited for.
+        // An election that was not won is discarded.
         self.election = Election::default();
         self.manual.until = Some(now + self.settings.manual_failover_timeout);
         if !needs_agreement {
@@ -439,7 +441,7 @@ impl Machine {
         }
     }
 
-    /// A replica wants this primary's place: writes wait, and the replica is told where the stream ends.
+    /// Handles the request of a replica to be promoted: writes are paused, and the replica is sent the final offset.
     pub(super) fn pause_for(
         &mut self,
         replica: NodeRef,
@@ -475,7 +477,7 @@ impl Machine {
         }
     }
 
-    /// Whether this replica has all that its paused primary had.
+    /// Checks whether this replica has the whole stream of its paused primary.
     fn compare_offsets(&mut self, local: &dyn Local) {
         let is_waiting = self.manual.until.is_some() && !self.manual.may_start;
         if is_waiting && self.manual.final_offset == Some(local.offset()) {

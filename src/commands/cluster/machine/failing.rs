@@ -1,4 +1,4 @@
-//! Nodes that do not answer: this node's suspicion, the majority's verdict, and whether the cluster can serve.
+//! Nodes that do not reply: this node's suspicion, the majority's verdict, and whether the cluster can serve.
 
 use super::{Level, Machine, Millis, NodeRef, SlotSet};
 use crate::cluster::down::Down;
@@ -7,19 +7,19 @@ use crate::cluster::packet::Body;
 use crate::cluster::settings::Local;
 use basalt_core::base::hash::SLOTS;
 
-/// Node timeouts that a report of a failure counts for.
+/// Node timeouts for which a failure report is valid.
 const REPORT_VALIDITY: u64 = 2;
 
-/// Node timeouts after which a primary that answers again has failed no longer, if its slots are still its own.
+/// Node timeouts after which a failed primary that replies again is considered alive, if its slots are still its own.
 const UNDO_AFTER: u64 = 2;
 
-/// A primary that has just started serves after so many milliseconds at the earliest: others may have its slots by now.
+/// Minimum milliseconds before a primary that has just started serves: others may own its slots by now.
 const WRITABLE_DELAY: Millis = 2_000;
 
-/// Milliseconds without a tick after which a node counts as stopped at the earliest.
+/// Minimum milliseconds without a tick after which a node is considered to have been stopped.
 const STOPPED_MIN: Millis = 1_000;
 
-/// Bounds of the time that a primary waits after it was in a minority, by milliseconds; the node timeout between.
+/// Minimum and maximum milliseconds that a primary waits after it was in a minority; the node timeout in between.
 const REJOIN_DELAY: (Millis, Millis) = (500, 5_000);
 
 impl Machine {
@@ -28,7 +28,7 @@ impl Machine {
         self.nodes.get_mut(node).failure_reports(now, validity)
     }
 
-    /// Holds a node to have failed if the majority of primaries cannot reach it, and tells everybody.
+    /// Marks a node as failed if the majority of primaries cannot reach it, and announces it to all nodes.
     pub(super) fn judge(&mut self, node: NodeRef, now: Millis, local: &dyn Local) {
         let suspect = self.nodes.get(node);
         if !suspect.is(NodeFlags::MAYBE_FAILED) || suspect.is(NodeFlags::FAILED) {
@@ -57,7 +57,8 @@ impl Machine {
         self.due.state = true;
     }
 
-    /// A node answers again. A replica is well at once; a primary is when its slots are still its own after a time.
+    /// Handles a node that replies again. A replica is considered alive at once; a primary if its slots are still its
+    /// own after some time.
     pub(super) fn forgive(&mut self, node: NodeRef, now: Millis) {
         let undo_after = self.settings.node_timeout.saturating_mul(UNDO_AFTER);
         let failed = self.nodes.get_mut(node);
@@ -81,13 +82,14 @@ impl Machine {
         self.due.state = true;
     }
 
-    /// Milliseconds without a tick after which this node counts as stopped. A thread may be late by some ticks.
+    /// Returns after how many milliseconds without a tick this node is considered to have been stopped. A thread may
+    /// be late by some ticks.
     pub fn stopped_after(&self) -> Millis {
         self.settings.node_timeout.max(STOPPED_MIN)
     }
 
-    /// Looks whether this node was stopped for longer than the node timeout, as by SIGSTOP or with its machine. A
-    /// primary that was does not serve until the majority has answered: it may have been replaced meanwhile.
+    /// Checks whether this node was stopped for longer than the node timeout, as by SIGSTOP or with its machine. If
+    /// so, a primary does not serve until the majority has replied: it may have been replaced meanwhile.
     pub(super) fn notice_stop(&mut self, now: Millis) {
         let millis = self
             .ran_at
@@ -103,14 +105,14 @@ impl Machine {
             ),
         );
         self.woken = Some((now, millis));
-        // What waits in old links was sent before: only what answers a ping of now counts.
+        // Data waiting in old links were sent before: only replies to pings sent from now on count.
         for node in self.nodes.refs() {
             self.drop_link(node);
         }
         self.judge_state(now);
     }
 
-    /// Looks at who can be reached, and says whether the cluster can serve.
+    /// Checks which nodes are reachable, and decides whether the cluster can serve.
     pub(super) fn judge_state(&mut self, now: Millis) {
         let voters = self.nodes.iter().filter(|(_, node)| node.is_voter());
         self.size = voters.count();
@@ -147,7 +149,7 @@ impl Machine {
         self.due.map = true;
     }
 
-    /// Why this node can not serve by what it knows of the others.
+    /// Returns the reason why this node cannot serve, as far as it knows the others.
     fn why_down(&mut self) -> Option<Down> {
         let needed = self.quorum();
         let woken_at = self.woken.map_or(0, |(at, _)| at);

@@ -1,18 +1,18 @@
-//! The machine: what it knows, and the calls that change it. After each call the driver does what
-//! [`Machine::outputs`] has.
+//! The state machine: its state, and the calls that change it. After each call the driver carries out
+//! [`Machine::outputs`].
 //!
 //! ```text
 //! node       one node
-//! nodes      all of them, and the owners of slots
-//! sending    packets that are built and sent, gossip among them
-//! receiving  what a packet changes
-//! claims     slots that change hands, and epochs
-//! failing    nodes that do not answer, and whether the cluster is up
-//! election   replicas that take their primary's place, and votes for them
-//! ticking    what happens every tenth of a second
-//! changing   what CLUSTER asks for
-//! promises   what has to be on disk before others hear of it
-//! views      what is told of all this: the map, what is saved
+//! nodes      all nodes, and the owners of slots
+//! sending    building and sending packets, including gossip
+//! receiving  handling received packets
+//! claims     changes of slot ownership, and epochs
+//! failing    nodes that do not reply, and whether the cluster is up
+//! election   promotion of replicas, and votes
+//! ticking    periodic work, every tenth of a second
+//! changing   changes that CLUSTER requests
+//! promises   state that must be on disk before others learn of it
+//! views      views of the state: the map, the saved state
 //! ```
 
 mod changing;
@@ -48,10 +48,10 @@ use super::settings::{Local, Settings};
 use super::slot_set::SlotSet;
 use basalt_core::base::random::Random;
 
-/// Nodes that are being got to know at once, at most: a stranger may name as many addresses as it likes.
+/// Maximum number of handshakes at once: a stranger may announce any number of addresses.
 const HANDSHAKES_MAX: usize = 1_024;
 
-/// See the module.
+/// One node's state of the cluster, see the module.
 pub struct Machine {
     settings: Settings,
     random: Random,
@@ -59,38 +59,38 @@ pub struct Machine {
     me: NodeRef,
     current_epoch: u64,
     last_vote_epoch: u64,
-    /// Slots whose owner has stopped to claim them, so that another one may without a greater epoch.
+    /// Slots whose owner has stopped claiming them, so that another node may without a greater epoch.
     unclaimed: SlotSet,
     migrating: BTreeMap<u16, NodeRef>,
     importing: BTreeMap<u16, NodeRef>,
-    /// Nodes that were forgotten, and until when they are not taken in again.
+    /// Forgotten nodes, and until when they are not accepted again.
     forgotten: BTreeMap<NodeId, Millis>,
     links: BTreeMap<LinkId, Link>,
     next_link: u64,
-    /// Why this node does not serve, if it does not.
+    /// The reason why this node does not serve, if so.
     down: Option<Down>,
     size: usize,
     first_look: Option<Millis>,
     in_minority_at: Option<Millis>,
-    /// What is kept can not be written: nothing leaves this node.
+    /// Since when the state cannot be saved: nothing leaves this node.
     unsaved_since: Option<Millis>,
-    /// Nothing could be saved, and so nothing be said, for longer than a node timeout.
+    /// Whether nothing could be saved, and so nothing be sent, for longer than a node timeout.
     is_missed: bool,
     /// When this node was last seen to run.
     ran_at: Option<Millis>,
-    /// Since when it runs again after it was stopped for longer than the node timeout, and how long that was; none once
-    /// the majority has answered since.
+    /// When it resumed after it was stopped for longer than the node timeout, and how long that was; none once the
+    /// majority has replied since.
     woken: Option<(Millis, Millis)>,
     election: Election,
     manual: Manual,
     ticks: u64,
-    /// Whether this server follows the primary that the machine says.
+    /// Whether the server follows the primary that the machine determined.
     is_following: bool,
     due: Due,
-    /// What comes out of the call that is under way.
+    /// Outputs of the call that is under way.
     outputs: Vec<Output>,
     promises: Promises,
-    /// What the driver is to do.
+    /// Outputs for the driver to carry out.
     ready: Vec<Output>,
     sent: [u64; KINDS],
     received: [u64; KINDS],
@@ -99,7 +99,7 @@ pub struct Machine {
 /// A connection of the bus.
 #[derive(Clone, Debug)]
 struct Link {
-    /// The other end, as far as that is known.
+    /// The node at the other end, if it is known.
     node: Option<NodeRef>,
     is_inbound: bool,
     is_open: bool,
@@ -110,7 +110,7 @@ struct Link {
     local_ip: String,
 }
 
-/// What is to be done at the end of a call, once.
+/// Work to be done at the end of a call, once.
 #[derive(Clone, Copy, Default)]
 struct Due {
     save: bool,
@@ -121,11 +121,11 @@ struct Due {
 }
 
 impl Machine {
-    /// A node that knows itself, or what it knew before; `seed` decides all that is random.
+    /// Creates a node without other nodes, or from its saved state; all randomness depends on `seed`.
     ///
     /// # Errors
     ///
-    /// What is wrong with `saved`: no node in it is this one.
+    /// The defect of `saved`: no node in it is this one.
     pub fn new(
         settings: Settings,
         saved: Option<Saved>,
@@ -192,19 +192,19 @@ impl Machine {
             .max();
         machine.current_epoch = machine.current_epoch.max(greatest.unwrap_or(0));
         machine.apply(settings);
-        // Its name must not be another one at the next start.
+        // The ID must stay the same at the next start.
         machine.due.save = is_new;
         machine.judge_state(now);
         machine.finish(now, None);
         Ok(machine)
     }
 
-    /// What is to be done since this was last asked, in order.
+    /// Returns the outputs since the last call, in order.
     pub fn outputs(&mut self) -> Vec<Output> {
         std::mem::take(&mut self.ready)
     }
 
-    /// New settings.
+    /// Applies new settings.
     pub fn settings(&mut self, settings: Settings, now: Millis, local: &dyn Local) {
         self.apply(settings);
         self.due.state = true;
@@ -224,7 +224,7 @@ impl Machine {
         if !settings.announce_ip.is_empty() {
             me.address.ip = settings.announce_ip;
         } else if !announced_before.is_empty() {
-            // What others see of it is found out again.
+            // The address that others see is determined anew.
             me.address.ip = String::new();
         }
         me.address.port = settings.port;
@@ -246,7 +246,7 @@ impl Machine {
         }
     }
 
-    /// A link that another node has opened: the address of its end, and of this one.
+    /// Registers a link that another node has opened: the addresses of its end, and of this one.
     pub fn accepted(&mut self, peer_ip: &str, local_ip: &str, now: Millis) -> LinkId {
         self.new_link(Link {
             node: None,
@@ -265,7 +265,7 @@ impl Machine {
         id
     }
 
-    /// A link that [`Output::Connect`] asked for is open.
+    /// Handles the opening of a link that [`Output::Connect`] requested.
     pub fn opened(
         &mut self,
         link: LinkId,
@@ -286,7 +286,7 @@ impl Machine {
         self.finish(now, Some(local));
     }
 
-    /// A link is closed, or could not be opened.
+    /// Handles a link that was closed, or could not be opened.
     pub fn closed(&mut self, link: LinkId) {
         let Some(Link {
             node: Some(node), ..
@@ -303,8 +303,8 @@ impl Machine {
         }
     }
 
-    /// Whether [`Output::Save`] fails, and with it all that would leave. After a node timeout of that the other nodes
-    /// count this one as failed, although it still hears them, so it serves no longer.
+    /// Records whether [`Output::Save`] fails, and with it everything that would be sent. After a node timeout the
+    /// other nodes consider this one failed, although it still hears from them, so it stops serving.
     pub fn note_unsaved(&mut self, is_unsaved: bool, now: Millis) {
         let since = is_unsaved.then(|| self.unsaved_since.unwrap_or(now));
         self.unsaved_since = since;
@@ -316,13 +316,13 @@ impl Machine {
         }
     }
 
-    /// Publishes a message to subscribers at other nodes: of this shard, or of all.
+    /// Publishes a message to subscribers on other nodes: of this shard, or of all.
     pub fn publish(&mut self, message: Message, is_shard: bool, local: &dyn Local) {
         self.send_message(message, is_shard, local);
         self.release(false);
     }
 
-    /// What is left over from a call is done, and what comes out of it is handed on.
+    /// Does the remaining work of a call, and releases its outputs.
     fn finish(&mut self, now: Millis, local: Option<&dyn Local>) {
         if let Some(local) = local {
             if std::mem::take(&mut self.due.failover) {
@@ -343,14 +343,15 @@ impl Machine {
         self.release(due.save);
     }
 
-    /// Something that others or a restart should see has changed. The file follows before long; what a crash makes this
-    /// node forget until then others know, or a client may ask for again.
+    /// Marks that something has changed that others or a restart should see. The file is written soon; what a crash
+    /// makes this node forget until then is known to others, or a client may request it again.
     fn changed(&mut self) {
         self.due.save_soon = true;
         self.due.map = true;
     }
 
-    /// A promise was made: a vote was given, or this node has a new epoch or name. The file has it before others do.
+    /// Marks that a promise was made: a vote was given, or this node has a new epoch or ID. The file is written
+    /// before others learn of it.
     fn changed_for_good(&mut self) {
         self.due.save = true;
         self.due.map = true;
@@ -360,7 +361,7 @@ impl Machine {
         self.outputs.push(Output::Log(level, text.into()));
     }
 
-    /// A line that another node can cause as often as it likes, and its kind.
+    /// Logs a line that another node can cause any number of times, with its kind.
     fn log_seldom(&mut self, kind: &'static str, level: Level, text: impl Into<String>) {
         self.outputs
             .push(Output::LogSeldom(kind, level, text.into()));
@@ -370,7 +371,7 @@ impl Machine {
         self.nodes.get(self.me)
     }
 
-    /// The primary that this node follows, if it is a replica and knows it.
+    /// Returns the primary that this node follows, if it is a replica and knows it.
     fn my_primary(&self) -> Option<NodeRef> {
         let me = self.me();
         me.primary.filter(|_| me.is_replica())
@@ -394,7 +395,7 @@ impl Machine {
         }
     }
 
-    /// Forgets a node and all that hangs on it.
+    /// Forgets a node and everything that refers to it.
     fn forget(&mut self, node: NodeRef) {
         self.take_all_slots(node);
         self.migrating.retain(|_, to| *to != node);
@@ -419,7 +420,7 @@ impl Machine {
         links.map(|(id, _)| *id).collect()
     }
 
-    /// Whether a node has never answered, and nothing that is known for sure hangs on it.
+    /// Whether a node has never replied, and no confirmed state refers to it.
     fn is_hearsay(&self, at: NodeRef) -> bool {
         let node = self.nodes.get(at);
         let is_needed = node.slot_count > 0
@@ -429,8 +430,8 @@ impl Machine {
         !node.is_heard && !is_needed
     }
 
-    /// Begins to get to know a node at an address; whether that was not under way already. Of too many such nodes the
-    /// one that has been silent for longest gives way.
+    /// Starts a handshake with a node at an address; returns false if one is already under way. If there are too
+    /// many, the one that has been silent for the longest is dropped.
     fn shake_hands(&mut self, address: Address, flags: NodeFlags, now: Millis) -> bool {
         let begun = || {
             let nodes = self.nodes.iter();
@@ -451,7 +452,7 @@ impl Machine {
     }
 }
 
-/// A random name.
+/// Generates a random ID.
 fn draw(random: &mut Random) -> NodeId {
     let mut bytes = [0; 20];
     for chunk in bytes.chunks_mut(4) {

@@ -1,4 +1,4 @@
-//! One node as this one knows it.
+//! The state of one node as known to this one.
 
 use std::collections::BTreeMap;
 
@@ -9,11 +9,11 @@ use crate::cluster::output::LinkId;
 use crate::cluster::packet::WirePorts;
 use crate::cluster::slot_set::SlotSet;
 
-/// A node by its place, which it keeps as long as it is known.
+/// A node by its index, which is stable as long as the node is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct NodeRef(pub(super) u16);
 
-/// See the module.
+/// The state of one node, see the module.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     pub(super) id: NodeId,
@@ -24,39 +24,40 @@ pub(super) struct Node {
     pub(super) hostname: String,
     /// Empty if it announces none.
     pub(super) human_name: String,
-    /// Whom it follows, if it is a replica and that is known. `Nodes::follow` changes it.
+    /// The primary that it follows, if it is a replica and that is known. Set by `Nodes::follow`.
     pub(super) primary: Option<NodeRef>,
-    /// Slots that it owns. `Nodes::assign` changes them.
+    /// Slots that it owns. Set by `Nodes::assign`.
     pub(super) slots: SlotSet,
     pub(super) slot_count: u16,
     pub(super) config_epoch: u64,
-    /// Where it is in the stream of replication.
+    /// The node's offset in the replication stream.
     pub(super) offset: u64,
     pub(super) created: Millis,
-    /// When a ping was sent that has no answer yet; 0: there is none.
+    /// When a ping was sent that has no reply yet; 0: there is none.
     pub(super) ping_sent: Millis,
-    /// When the last pong came, by this node or by what others say; 0: never.
+    /// When the last pong was received, by this node or according to others; 0: never.
     pub(super) pong_received: Millis,
-    /// When it last answered over the link that this node opens to it; 0: never.
+    /// When it last replied over the link that this node opens to it; 0: never.
     pub(super) answered_at: Millis,
-    /// When anything came from it last.
+    /// When anything was last received from it.
     pub(super) data_received: Millis,
-    /// Whether it has answered over a link that this node opened, in this life or before. `Nodes::hear` sets it.
-    /// Until then it is hearsay: neither saved nor told on, and forgotten when no other node tells of it any more.
+    /// Whether it has ever replied over a link that this node opened, even before a restart. Set by `Nodes::hear`.
+    /// Until then it is hearsay: neither saved nor announced to others, and forgotten when no other node mentions it
+    /// any more.
     pub(super) is_heard: bool,
-    /// When it was last told of by another node, or by itself.
+    /// When it was last mentioned by another node, or sent something itself.
     pub(super) told_at: Millis,
     /// When it was seen to have failed.
     pub(super) failed_at: Millis,
     /// When this node last voted for a replica of it.
     pub(super) voted_at: Option<Millis>,
-    /// Since when it is a primary without replicas that work.
+    /// Since when it is a primary without working replicas.
     pub(super) orphaned_since: Option<Millis>,
-    /// Since when it is seen to be a primary with the epoch of this one.
+    /// Since when it is known as a primary with the same epoch as this one.
     pub(super) collides_since: Option<Millis>,
-    /// Primaries that report it as failing, and when they last did.
+    /// Primaries that report it as failing, with the time of their last report.
     pub(super) reports: BTreeMap<NodeRef, Millis>,
-    /// Greetings of it without a shard's name since the last one with it.
+    /// Number of greetings from it without a shard ID since the last one with it.
     pub(super) nameless_greetings: u8,
     /// The link that this node opens to it.
     pub(super) link: Option<LinkId>,
@@ -64,7 +65,7 @@ pub(super) struct Node {
     pub(super) inbound: Option<LinkId>,
 }
 
-/// Where a node is.
+/// The address and ports of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Address {
     /// Empty if it is not known.
@@ -77,11 +78,11 @@ pub(super) struct Address {
     pub(super) bus_port: u16,
 }
 
-/// What is added to a port for clients to have that of the bus, if none is given.
+/// Difference between the port for clients and that of the bus, if the latter is not given.
 const BUS_PORT_OFFSET: u16 = 10_000;
 
 impl Address {
-    /// From what a packet says.
+    /// Converts from the fields of a packet.
     pub(super) fn of_wire(ip: &str, ports: WirePorts, is_tls: bool) -> Address {
         let (port, tls_port) = match is_tls {
             true => (ports.other, ports.main),
@@ -98,7 +99,7 @@ impl Address {
         }
     }
 
-    /// For a packet.
+    /// Converts the ports to the fields of a packet.
     pub(super) fn wire_ports(&self, is_tls: bool) -> WirePorts {
         let (main, other) = match is_tls {
             true => (self.tls_port, self.port),
@@ -113,7 +114,7 @@ impl Address {
 }
 
 impl Node {
-    /// A node of which nothing is known but what is given.
+    /// Creates a node of which nothing else is known.
     pub(super) fn new(id: NodeId, shard_id: NodeId, flags: NodeFlags, now: Millis) -> Node {
         Node {
             id,
@@ -162,7 +163,7 @@ impl Node {
         self.is(NodeFlags::REPLICA)
     }
 
-    /// Makes a replica of a primary.
+    /// Turns a primary into a replica.
     pub(super) fn demote(&mut self) {
         self.flags
             .clear(NodeFlags::PRIMARY.or(NodeFlags::MIGRATE_TO));
@@ -181,7 +182,7 @@ impl Node {
         self.reports.len()
     }
 
-    /// For the log: the name, and the one for people.
+    /// Returns the ID and the human-readable name, for the log.
     pub(super) fn title(&self) -> String {
         format!("{} ({})", self.id, self.human_name)
     }

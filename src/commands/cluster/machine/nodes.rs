@@ -1,4 +1,4 @@
-//! All nodes, and who owns which slot: what one says of the other stays true together here.
+//! All nodes, and slot ownership: this type keeps their references to each other consistent.
 
 use std::collections::BTreeMap;
 
@@ -8,23 +8,23 @@ use crate::cluster::node_id::NodeId;
 use basalt_core::base::hash::SLOTS;
 use basalt_core::base::random::Random;
 
-/// Nodes that are remembered at most. Redis Cluster is meant for a thousand; a stranger cannot fill memory.
+/// Maximum number of nodes. Redis Cluster is meant for a thousand; a stranger cannot fill memory.
 pub(super) const NODES_MAX: usize = 16_384;
 
 const NONE: NodeRef = NodeRef(u16::MAX);
 
-/// See the module.
+/// All nodes, and slot ownership, see the module.
 #[derive(Clone)]
 pub(super) struct Nodes {
     places: Vec<Option<Node>>,
     free: Vec<NodeRef>,
-    /// Nodes that are known, in no order that means anything.
+    /// Indexes of known nodes, in arbitrary order.
     known: Vec<NodeRef>,
     by_id: BTreeMap<NodeId, NodeRef>,
-    /// Known nodes that have never answered.
+    /// Number of known nodes that have never replied.
     unheard: usize,
     owners: Box<[NodeRef]>,
-    /// Who is known, who owns what or who follows whom has changed since [`Nodes::take_change`].
+    /// Whether the set of nodes, slot ownership or the roles have changed since [`Nodes::take_change`].
     has_changed: bool,
 }
 
@@ -41,7 +41,7 @@ impl Nodes {
         }
     }
 
-    /// Whether commands have to see another map, once for each change.
+    /// Returns whether commands need a new map, once for each change.
     pub(super) fn take_change(&mut self) -> bool {
         std::mem::take(&mut self.has_changed)
     }
@@ -50,12 +50,12 @@ impl Nodes {
         self.known.len()
     }
 
-    /// How many known nodes have never answered.
+    /// Returns the number of known nodes that have never replied.
     pub(super) fn unheard(&self) -> usize {
         self.unheard
     }
 
-    /// Notes that a node has answered.
+    /// Records that a node has replied.
     pub(super) fn hear(&mut self, node: NodeRef) {
         let node = self.get_mut(node);
         if !node.is_heard {
@@ -68,7 +68,7 @@ impl Nodes {
         self.by_id.get(id).copied()
     }
 
-    /// A node; the reference must be of one that is known.
+    /// Returns a node; the reference must be of a known one.
     pub(super) fn get(&self, node: NodeRef) -> &Node {
         self.places[usize::from(node.0)]
             .as_ref()
@@ -93,12 +93,12 @@ impl Nodes {
         self.known.iter().map(|node| (*node, self.get(*node)))
     }
 
-    /// All references, to change nodes while going over them.
+    /// Returns all references, to change nodes while iterating.
     pub(super) fn refs(&self) -> Vec<NodeRef> {
         self.known.clone()
     }
 
-    /// All references by the names of the nodes.
+    /// Returns all references ordered by the nodes' IDs.
     pub(super) fn in_order(&self) -> impl Iterator<Item = NodeRef> + '_ {
         self.by_id.values().copied()
     }
@@ -107,7 +107,7 @@ impl Nodes {
         self.known[random.index(self.known.len())]
     }
 
-    /// Adds a node whose name is new; nothing if that is taken, or if there are too many nodes.
+    /// Adds a node with a new ID; none if the ID exists, or if there are too many nodes.
     pub(super) fn add(&mut self, node: Node) -> Option<NodeRef> {
         if self.known.len() >= NODES_MAX || self.by_id.contains_key(&node.id) {
             return None;
@@ -125,7 +125,7 @@ impl Nodes {
         Some(place)
     }
 
-    /// Forgets a node that owns no slot: its replicas have no primary then, and what it reports does not count.
+    /// Forgets a node that owns no slot: its replicas then have no primary, and its reports do not count.
     pub(super) fn remove(&mut self, node: NodeRef) {
         debug_assert_eq!(
             self.get(node).slot_count,
@@ -149,7 +149,7 @@ impl Nodes {
         self.has_changed = true;
     }
 
-    /// Gives a node its true name, which must be new.
+    /// Gives a node its true ID, which must be new.
     pub(super) fn rename(&mut self, node: NodeRef, id: NodeId) {
         let old = std::mem::replace(&mut self.get_mut(node).id, id);
         self.by_id.remove(&old);
@@ -162,7 +162,7 @@ impl Nodes {
         (owner != NONE).then_some(owner)
     }
 
-    /// Gives a slot an owner, or none.
+    /// Sets or removes a slot's owner.
     pub(super) fn assign(&mut self, slot: u16, owner: Option<NodeRef>) {
         let before = self.owner(slot);
         if before == owner {
@@ -177,7 +177,7 @@ impl Nodes {
         self.owners[usize::from(slot)] = owner.unwrap_or(NONE);
         if let Some(owner) = owner {
             let is_first = self.get(owner).slot_count == 0;
-            // A primary that gets its first slot may have a replica of another one, if the cluster has replicas.
+            // A primary that gets its first slot may receive a replica of another one, if the cluster has replicas.
             let may_have_replica = is_first && self.iter().any(|(_, node)| node.primary.is_some());
             let node = self.get_mut(owner);
             node.slots.insert(slot);
@@ -188,7 +188,7 @@ impl Nodes {
         }
     }
 
-    /// Says whom a node follows. A primary that has had replicas may be given another one's.
+    /// Sets the primary of a node. A primary that has had replicas may receive another one's.
     pub(super) fn follow(&mut self, replica: NodeRef, primary: Option<NodeRef>) {
         let before = std::mem::replace(&mut self.get_mut(replica).primary, primary);
         if before == primary {
@@ -212,7 +212,7 @@ impl Nodes {
         replicas.map(|(at, _)| at).collect()
     }
 
-    /// The primary whose slots a node stands for: itself, or the one that it follows.
+    /// Returns the primary whose slots a node serves: itself, or the one that it follows.
     pub(super) fn primary_of(&self, node: NodeRef) -> Option<NodeRef> {
         match self.get(node).is_primary() {
             true => Some(node),

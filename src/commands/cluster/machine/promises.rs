@@ -1,10 +1,10 @@
-//! What this node promises: a vote, an epoch of its own, its name. A node that forgot such a thing in a crash would
-//! give it again to somebody else, so the file has it before others hear of it.
+//! Promises of this node: a vote, a new epoch, its ID. A node that forgot one in a crash would give it again to
+//! another node, so the file is written before others learn of it.
 //!
-//! A call that makes a promise asks for the file, and all that it does is held back until [`Machine::safe`]. Others may
-//! go on meanwhile, however long the disk takes: until then the node speaks and serves as the one that it was before.
-//! Its pings and pongs say what it was then, and changes of its role and its map wait behind the promise, in order.
-//! What is no promise leaves at once, and the file follows before long.
+//! A call that makes a promise requests the file to be written, and its outputs are held back until
+//! [`Machine::safe`]. Other work may go on meanwhile, however long the disk takes: until then the node sends and
+//! serves with its previous state. Its pings and pongs contain that state, and changes of its role and its map wait
+//! behind the promise, in order. Everything else leaves at once, and the file is written soon.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::cluster::output::Output;
 use crate::cluster::packet::{Body, Header, Packet};
 use crate::cluster::slot_set::SlotSet;
 
-/// What each packet says of this node that it could have promised.
+/// The fields of each packet that depend on promises.
 #[derive(Clone, Debug)]
 pub(super) struct Claims {
     pub(super) sender: NodeId,
@@ -34,19 +34,19 @@ impl Claims {
         header.slots = self.slots.clone();
         header.primary = self.primary;
         header.flags = self.flags;
-        // Writes wait, and the offset is final, when the driver is told so: behind the promise.
+        // Writes are paused, and the offset is final, only when the driver is told so: after the promise.
         header.is_paused = false;
     }
 }
 
-/// Promises that are not safe yet, and what waits for them.
+/// Promises that are not safe yet, and the outputs that wait for them.
 #[derive(Debug, Default)]
 pub(super) struct Promises {
-    /// Promises that were made.
+    /// Number of promises made.
     made: u64,
-    /// Promises that are safe.
+    /// Number of promises that are safe.
     safe: u64,
-    /// What was claimed before the first that is not; nothing before the first of all.
+    /// The claims before the first promise that is not safe; none before the first of all.
     before: Option<Claims>,
     held: Vec<Output>,
 }
@@ -58,7 +58,7 @@ impl Promises {
 
     fn hold(&mut self, output: Output) {
         let is_map = matches!(output, Output::Publish);
-        // One map is enough, as it is drawn when it is published.
+        // One map is enough, as its content is determined when it is published.
         if !is_map || !self.held.iter().any(|held| matches!(held, Output::Publish)) {
             self.held.push(output);
         }
@@ -66,7 +66,7 @@ impl Promises {
 }
 
 impl Machine {
-    /// What this node claims to be as of now.
+    /// Returns the current claims of this node.
     pub(super) fn claims(&self) -> Claims {
         let me = self.me();
         let primary = self.my_primary();
@@ -81,7 +81,7 @@ impl Machine {
         }
     }
 
-    /// Hands what has come out of a call to the driver, or holds it back.
+    /// Passes the outputs of a call to the driver, or holds them back.
     pub(super) fn release(&mut self, is_promise: bool) {
         let outputs = std::mem::take(&mut self.outputs);
         if is_promise {
@@ -113,7 +113,7 @@ impl Machine {
         }
     }
 
-    /// Sends a packet that says nothing of what was promised since.
+    /// Sends a packet with the claims from before the pending promises.
     fn send_as_before(&mut self, link: LinkId, mut packet: Arc<Packet>) {
         match packet.body {
             Body::Ping(_)
@@ -128,24 +128,24 @@ impl Machine {
                     self.ready.push(Output::Send(link, packet));
                 }
             }
-            // Others ask again, by their next ping, for what they are to be told of slots.
+            // Others ask again, with their next ping, for the slot owners that they need.
             Body::Update { .. } | Body::VoteRequest | Body::Vote | Body::Module => {}
         }
     }
 
-    /// How many promises were made. What [`Machine::saved`] says at this moment keeps them.
+    /// Returns the number of promises made. The current result of [`Machine::saved`] contains them.
     #[must_use]
     pub fn promised(&self) -> u64 {
         self.promises.made
     }
 
-    /// Whether a promise waits to be safe.
+    /// Whether a promise is not safe yet.
     #[must_use]
     pub fn is_promising(&self) -> bool {
         self.promises.is_pending()
     }
 
-    /// Promises up to this one are safe on disk: others may hear of them, if none was made since.
+    /// Reports that promises up to this one are safe on disk: they are sent to others, if none was made since.
     pub fn safe(&mut self, promise: u64) {
         self.promises.safe = self.promises.safe.max(promise);
         if !self.promises.is_pending() {

@@ -1,4 +1,4 @@
-//! What a packet changes.
+//! Handling of received packets.
 
 use super::node::{Address, Node};
 use super::sending::Greeting;
@@ -9,35 +9,35 @@ use crate::cluster::output::Output;
 use crate::cluster::packet::{Body, Extension, Gossip, Header, Message, News, Packet};
 use crate::cluster::settings::Local;
 
-/// Milliseconds that another node's clock may be ahead of this one's, when it tells of a pong.
+/// Milliseconds that another node's clock may be ahead of this one's, for the time of a pong in gossip.
 const CLOCK_TOLERANCE: Millis = 500;
 
-/// Nodes that others tell of and that have not answered, at most. Redis Cluster is meant for a thousand nodes, and what
-/// one node makes up leaves room for true ones.
+/// Maximum number of nodes that are known from others and have never replied. Redis Cluster is meant for a thousand
+/// nodes, and invented nodes leave capacity for true ones.
 const UNHEARD_MAX: usize = 4_096;
 
-/// Flags that a node is taken in with when another one tells of it.
+/// Flags that are taken over from gossip when a node is added.
 const TOLD: NodeFlags = NodeFlags::PRIMARY
     .or(NodeFlags::REPLICA)
     .or(NodeFlags::MAYBE_FAILED)
     .or(NodeFlags::FAILED)
     .or(NodeFlags::NO_FAILOVER);
 
-/// A packet that has come, and on which way.
+/// A received packet, and its link.
 #[derive(Clone, Copy)]
 struct Arrival<'a> {
     packet: &'a Packet,
-    /// Who has sent it, if that is a node that is known.
+    /// The sender, if it is a known node.
     sender: Option<NodeRef>,
     id: LinkId,
-    /// The link as it was when the packet came.
+    /// The link at the time of arrival.
     link: &'a Link,
     now: Millis,
     local: &'a dyn Local,
 }
 
 impl Machine {
-    /// A packet has come over a link. Nothing that a node unknown here says counts, but for MEET.
+    /// Handles a packet received over a link. Packets of unknown nodes are ignored, except for MEET.
     pub fn receive(&mut self, link: LinkId, packet: &Packet, now: Millis, local: &dyn Local) {
         let Some(found) = self.links.get(&link).cloned() else {
             return;
@@ -98,11 +98,12 @@ impl Machine {
         self.outputs.push(Output::Deliver { message, is_shard });
     }
 
-    /// Who has sent a packet, if that is known; an error if it is not who the link leads to, which is closed then.
+    /// Returns the sender of a packet, if it is known; an error if it is not the node at the other end of the link,
+    /// which is then closed.
     fn sender(&mut self, id: LinkId, link: &Link, header: &Header) -> Result<Option<NodeRef>, ()> {
         let known = self.nodes.find(&header.sender);
         if known == Some(self.me) {
-            // This node met itself, or a liar has its name. A handshake ends by its time limit.
+            // This node met itself, or another node pretends to have its ID. A handshake ends by its time limit.
             return Err(());
         }
         let Some(node) = link.node else {
@@ -110,7 +111,7 @@ impl Machine {
                 && let Some(link) = self.links.get_mut(&id)
             {
                 link.node = Some(known);
-                // The older of two links is the one that broke.
+                // The older of two links is the one that is broken.
                 if let Some(older) = self.nodes.get_mut(known).inbound.replace(id) {
                     self.links.remove(&older);
                     self.outputs.push(Output::Close(older));
@@ -135,7 +136,7 @@ impl Machine {
         Err(())
     }
 
-    /// What every packet tells of its sender.
+    /// Records what every packet contains about its sender.
     fn note_header(&mut self, sender: NodeRef, header: &Header, now: Millis) {
         let node = self.nodes.get_mut(sender);
         node.data_received = now;
@@ -154,8 +155,8 @@ impl Machine {
         }
     }
 
-    /// Answers a ping or a MEET. A node that says MEET is got to know; what it tells of others counts when it has
-    /// answered at the address that it gives, and not before.
+    /// Replies to a ping or a MEET. A MEET starts a handshake with its sender; the gossip in it counts only after the
+    /// sender has replied at the address that it gave.
     fn answer_ping(&mut self, arrival: Arrival<'_>) {
         let Arrival {
             packet, link, now, ..
@@ -193,7 +194,7 @@ impl Machine {
         Address::of_wire(ip, header.ports, self.settings.tls_cluster)
     }
 
-    /// What a ping, a pong or a MEET tells: of the sender, its slots, and others.
+    /// Handles the contents of a ping, a pong or a MEET: about the sender, its slots, and others.
     fn take_greeting(&mut self, arrival: Arrival<'_>, news: &News) {
         let Arrival {
             packet,
@@ -208,7 +209,7 @@ impl Machine {
             && self.nodes.get(node).is(NodeFlags::HANDSHAKE)
         {
             if let Some(sender) = sender {
-                // The node is known already, maybe at another address.
+                // The node is known already, possibly at another address.
                 self.update_address(sender, id, link, header);
                 return self.forget(node);
             }
@@ -220,7 +221,7 @@ impl Machine {
                 header.flags.0 & NodeFlags::PRIMARY.or(NodeFlags::REPLICA).0,
             ));
             self.changed();
-            // What it is beyond its name comes with the next packet.
+            // Its other properties come with the next packet.
             sender = None;
             self.note_pong(node, packet, now);
         } else if let Some(node) = link.node.filter(|_| !link.is_inbound) {
@@ -247,7 +248,7 @@ impl Machine {
         self.take_extensions(sender, &news.extensions, now);
     }
 
-    /// A node answers over the link that this one opened.
+    /// Handles the reply of a node over the link that this one opened.
     fn note_pong(&mut self, node: NodeRef, packet: &Packet, now: Millis) {
         if !matches!(packet.body, Body::Pong(_)) {
             return;
@@ -269,7 +270,7 @@ impl Machine {
         }
     }
 
-    /// A node has another address than is known, by a packet over a link that it has opened.
+    /// Updates the address of a node by a packet over a link that the node has opened.
     fn update_address(&mut self, node: NodeRef, id: LinkId, link: &Link, header: &Header) {
         if self.nodes.get(node).link == Some(id) {
             return;
@@ -301,7 +302,7 @@ impl Machine {
         self.changed();
     }
 
-    /// Whether the sender is a primary, or whom it follows.
+    /// Updates the sender's role, and its primary.
     fn note_role(&mut self, sender: NodeRef, header: &Header) {
         let Some(primary) = header.primary else {
             return self.set_primary(sender);
@@ -323,7 +324,7 @@ impl Machine {
         }
     }
 
-    /// Compares the slots that the sender claims with those that are known.
+    /// Compares the slots that the sender claims with the known owners.
     fn note_slots(&mut self, sender: NodeRef, header: &Header, local: &dyn Local) {
         let Some(primary) = self.nodes.primary_of(sender) else {
             return;
@@ -337,7 +338,7 @@ impl Machine {
         self.tell_newer_claim(sender, header, local);
     }
 
-    /// What another node tells of a third one.
+    /// Handles what another node reports about a third one.
     fn take_gossip(&mut self, sender: NodeRef, gossip: &Gossip, now: Millis, local: &dyn Local) {
         let Some(node) = self.nodes.find(&gossip.node) else {
             if self.nodes.get(sender).is_heard {
@@ -386,7 +387,7 @@ impl Machine {
         self.log(Level::Notice, text);
     }
 
-    /// Takes in a node that another one tells of, unless it was forgotten, or too many have not answered yet.
+    /// Adds a node that another one reports, unless it was forgotten, or too many have not replied yet.
     fn take_in(&mut self, gossip: &Gossip, now: Millis) {
         let is_forgotten = self
             .forgotten
@@ -419,7 +420,7 @@ impl Machine {
                 }
             }
         }
-        // One of the forgotten may be the sender.
+        // One of the forgotten nodes may be the sender.
         if !self.nodes.contains(sender) {
             return;
         }
@@ -438,7 +439,7 @@ impl Machine {
         self.set_shard(sender, shard);
     }
 
-    /// Sets a node's shard; this node's too, if it follows that one.
+    /// Sets a node's shard; this node's too, if it follows that node.
     fn set_shard(&mut self, node: NodeRef, shard_id: NodeId) {
         let mut of = vec![node];
         if self.my_primary() == Some(node) {
@@ -452,7 +453,7 @@ impl Machine {
         }
     }
 
-    /// Another node has forgotten one: it is forgotten here too, unless it is this one or the one that it follows.
+    /// Forgets a node that another node has forgotten, unless it is this one or its primary.
     fn forget_too(&mut self, id: NodeId, until: Millis) {
         if let Some(node) = self.nodes.find(&id)
             && node != self.me
@@ -463,7 +464,7 @@ impl Machine {
         }
     }
 
-    /// The majority holds a node to have failed.
+    /// Handles the majority's verdict that a node has failed.
     fn take_verdict(&mut self, failed: NodeId, sender: NodeRef, now: Millis) {
         if let Some(node) = self.nodes.find(&failed)
             && !self

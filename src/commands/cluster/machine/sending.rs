@@ -1,4 +1,4 @@
-//! Packets that are built and sent: what this node says of itself, and the gossip of pings.
+//! Building and sending packets: the state of this node, and the gossip in pings.
 
 use std::sync::Arc;
 
@@ -8,16 +8,16 @@ use crate::cluster::output::{LinkId, Output};
 use crate::cluster::packet::{Body, Extension, Gossip, Header, Message, News, Packet};
 use crate::cluster::settings::Local;
 
-/// Nodes that a ping tells of at least, if there are so many.
+/// Minimum number of nodes in the gossip of a ping, if there are as many.
 const GOSSIP_MIN: usize = 3;
 
-/// Draws for each node that a ping is to tell of: some are drawn that cannot be told of.
+/// Samples per node in the gossip of a ping: some sampled nodes cannot be included.
 const DRAWS_PER_NODE: usize = 3;
 
-/// Greetings without a shard's name after which a node is taken for one that knows no shards.
+/// Number of greetings without a shard ID after which a node is assumed not to support shards.
 const NAMELESS_GREETINGS_MAX: u8 = 3;
 
-/// Which nodes a pong goes to without a ping.
+/// The receivers of a pong without a ping.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum To {
     All,
@@ -25,7 +25,7 @@ pub(super) enum To {
     Shard,
 }
 
-/// What a ping is for.
+/// The kind of a ping.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Greeting {
     Ping,
@@ -34,7 +34,7 @@ pub(super) enum Greeting {
 }
 
 impl Machine {
-    /// What every packet says of this node.
+    /// Returns the header of every packet.
     fn header(&self, local: &dyn Local) -> Header {
         let me = self.me();
         let claims = self.claims();
@@ -77,13 +77,13 @@ impl Machine {
         }
     }
 
-    /// Sends to all nodes that are linked and known by their true names.
+    /// Sends to all nodes that are linked and whose true IDs are known.
     pub(super) fn broadcast(&mut self, body: Body, local: &dyn Local) {
         let packet = self.packet(body, local);
         self.broadcast_packet(packet);
     }
 
-    /// Asks all for a vote; `is_forced`: although the primary has not failed.
+    /// Requests votes from all nodes; `is_forced`: although the primary has not failed.
     pub(super) fn ask_for_votes(&mut self, is_forced: bool, local: &dyn Local) {
         let mut packet = self.packet(Body::VoteRequest, local);
         packet.header.is_forced = is_forced;
@@ -97,7 +97,7 @@ impl Machine {
         }
     }
 
-    /// Links to nodes that are known by their true names.
+    /// Returns the links to nodes whose true IDs are known.
     fn links_to(&self, is_wanted: impl Fn(NodeRef) -> bool) -> Vec<LinkId> {
         let is_stranger = NodeFlags::MYSELF.or(NodeFlags::HANDSHAKE);
         let nodes = self.nodes.iter().filter(|(_, node)| !node.is(is_stranger));
@@ -118,7 +118,7 @@ impl Machine {
         }
     }
 
-    /// The first packet on a link that this node has opened.
+    /// Sends the first packet on a link that this node has opened.
     pub(super) fn greet(&mut self, link: LinkId, node: NodeRef, now: Millis, local: &dyn Local) {
         let before = self.nodes.get(node).ping_sent;
         let greeting = match self.nodes.get(node).is(NodeFlags::MEET) {
@@ -127,12 +127,12 @@ impl Machine {
         };
         self.ping(link, greeting, now, local);
         let node = self.nodes.get_mut(node);
-        // An older ping is still without an answer.
+        // An older ping has no reply yet.
         node.ping_sent = if before != 0 { before } else { now };
         node.flags.clear(NodeFlags::MEET);
     }
 
-    /// Pings over the link to a node; one that is not open yet is pinged when it is, but waits for it from now on.
+    /// Pings a node over its link; if that is not open yet the ping is sent later, but the timeout starts now.
     pub(super) fn ping_node(&mut self, node: NodeRef, now: Millis, local: &dyn Local) {
         if let Some(link) = self.nodes.get(node).link {
             self.ping(link, Greeting::Ping, now, local);
@@ -159,7 +159,7 @@ impl Machine {
         self.send(link, &packet);
     }
 
-    /// Tells others at once what has changed here.
+    /// Sends the changes here to others at once.
     pub(super) fn broadcast_pong(&mut self, to: To, now: Millis, local: &dyn Local) {
         let my_primary = self.nodes.primary_of(self.me);
         let is_sibling = |node: NodeRef| {
@@ -171,11 +171,11 @@ impl Machine {
         }
     }
 
-    /// What is told of others: some at random, and all that may have failed, so that the verdict comes soon.
+    /// Selects the gossip: some random nodes, and all that may have failed, so that the verdict comes soon.
     fn news(&mut self, receiver: Option<NodeRef>, now: Millis) -> News {
         let count = self.nodes.len();
         let others = count.saturating_sub(2);
-        // With a tenth of them, a majority tells of a failure within the time that reports are valid.
+        // With a tenth of them, a majority reports a failure within the time for which reports are valid.
         let wanted = count * self.settings.gossip_percent as usize / 100;
         let wanted = wanted.max(GOSSIP_MIN).min(others);
         let mut told: Vec<NodeRef> = Vec::with_capacity(wanted);
@@ -224,8 +224,8 @@ impl Machine {
         }
     }
 
-    /// More of this node. Servers before 7.2 know host names alone, and log a line for each of the others; they are
-    /// known by naming no shard themselves.
+    /// Returns further properties of this node. Servers before 7.2 only know host names, and log a line for each of
+    /// the others; they are recognized by sending no shard ID.
     fn extensions(&mut self, receiver: Option<NodeRef>, now: Millis) -> Vec<Extension> {
         self.forgotten.retain(|_, until| *until > now);
         let me = self.me();

@@ -1,4 +1,4 @@
-//! One machine and what it answers to another node, whose packets are made by hand.
+//! One machine and its reactions to another node, whose packets are made by hand.
 
 use super::Machine;
 use crate::cluster::change::{Change, SlotChange};
@@ -50,7 +50,7 @@ fn packet(body: Body) -> Packet {
     Packet { header, body }
 }
 
-/// What the machine tells of itself with the pongs that it sends over a link.
+/// Returns the extensions of the pongs that the machine sends over a link.
 fn told(machine: &mut Machine, over: LinkId) -> Vec<Vec<Extension>> {
     let outputs = machine.outputs().into_iter();
     let pongs = outputs.filter_map(|output| match output {
@@ -108,7 +108,7 @@ fn nodes_that_know_no_shards_are_told_host_names_alone() {
         assert_eq!(pongs[0][0], hostname);
         counts.push(pongs[0].len());
     }
-    // A pong answers before the greeting is looked at further.
+    // The pong is sent before the greeting is processed further.
     assert_eq!(counts, [2, 2, 2, 1, 1, 2]);
 }
 
@@ -145,8 +145,8 @@ fn name(at: u8) -> NodeId {
     NodeId::from_random([at; 20])
 }
 
-/// The first of three primaries, linked to the second. It has the slots from 8,192 on, and they have the others; the
-/// second has failed and has a replica, the fourth node.
+/// The first of three primaries, linked to the second. It owns the slots from 8,192 on, and the other two own the
+/// rest; the second has failed and has a replica, the fourth node.
 fn linked(own_epoch: u64) -> (Machine, LinkId) {
     let (me, source, other, replica) = (name(1), name(2), name(3), name(4));
     let saved = format!(
@@ -185,7 +185,7 @@ fn of(sender: u8, config_epoch: u64, slots: SlotSet, body: Body) -> Packet {
     packet
 }
 
-/// The promises for which the file is asked, and how often it is asked for before long.
+/// Counts the promises for which the file is requested, and the requests to write it soon.
 fn asked(outputs: &[Output]) -> (usize, usize) {
     let count = |is: fn(&Output) -> bool| outputs.iter().filter(|output| is(output)).count();
     (
@@ -298,7 +298,7 @@ fn a_reshard_asks_for_the_file_once() {
     assert_eq!((promised, soon), (1, 2 * SLOTS_MOVED.len() - 1));
     assert_eq!(target.own_view().config_epoch, 6);
 
-    // The source, with the epoch that it had.
+    // The source, with its previous epoch.
     let (mut source, _) = linked(5);
     for slot in SLOTS_MOVED.map(|slot| slot + 8192) {
         for to in [SlotChange::Migrating(name(2)), SlotChange::Node(name(2))] {
@@ -308,7 +308,7 @@ fn a_reshard_asks_for_the_file_once() {
         }
     }
 
-    // Any other node, which hears of each slot by a ping.
+    // Any other node, which learns of each slot by a ping.
     let (mut other, _) = linked(5);
     let inbound = other.accepted("10.0.0.2", "10.0.0.1", 1000);
     for last in SLOTS_MOVED.map(|slot| slot + 4096) {

@@ -1,32 +1,32 @@
-//! What happens every tenth of a second: links are opened, nodes pinged, suspicions raised, failovers driven on.
+//! Periodic work, every tenth of a second: opening links, pinging nodes, raising suspicions, continuing failovers.
 
 use super::{Level, Link, Machine, Millis, NodeRef};
 use crate::cluster::flags::NodeFlags;
 use crate::cluster::output::Output;
 use crate::cluster::settings::Local;
 
-/// Milliseconds that a handshake may take at least; the node timeout, if that is longer.
+/// Minimum time limit of a handshake in milliseconds; the node timeout, if that is longer.
 const HANDSHAKE_MIN: Millis = 1_000;
 
-/// Node timeouts after which a node that has never answered is forgotten, if no other one tells of it meanwhile.
+/// Node timeouts after which a node that has never replied is forgotten, if no other node mentions it meanwhile.
 const HEARSAY_TIMEOUTS: u64 = 4;
 
-/// Nodes that a tick forgets for that at most.
+/// Maximum number of nodes that a tick forgets for this reason.
 const FORGETS_MAX: usize = 128;
 
-/// One of so many ticks pings one node at random.
+/// Number of ticks between pings to a random node.
 const PING_EVERY: u64 = 10;
 
-/// Nodes that are drawn for that; the one that was not heard for longest is pinged.
+/// Number of nodes sampled for that; the one that was silent for the longest is pinged.
 const PING_DRAWS: usize = 5;
 
-/// Links that a tick opens at most, so that a node that starts does not reach all at once.
+/// Maximum number of links that a tick opens, so that a starting node does not connect to all at once.
 const CONNECTS_MAX: usize = 128;
 
-/// Milliseconds that a primary is without replicas before another one's goes there.
+/// Milliseconds that a primary is without replicas before another one's replica moves to it.
 const MIGRATION_DELAY: Millis = 5_000;
 
-/// Replicas that work, by primary.
+/// Numbers of working replicas, by primary.
 struct Replicas {
     of_mine: usize,
     most: usize,
@@ -34,7 +34,7 @@ struct Replicas {
 }
 
 impl Machine {
-    /// To be called every 100 milliseconds.
+    /// Does the periodic work; to be called every 100 milliseconds.
     pub fn tick(&mut self, now: Millis, local: &dyn Local) {
         self.ticks += 1;
         self.notice_stop(now);
@@ -62,7 +62,8 @@ impl Machine {
         self.finish(now, Some(local));
     }
 
-    /// To be called where the last tick is long ago: a client's thread may run before the one that ticks.
+    /// Checks for a stop; to be called if the last tick is long ago: a client's thread may run before the ticking
+    /// one.
     pub fn wake(&mut self, now: Millis, local: &dyn Local) {
         if self.ran_at.is_some() {
             self.notice_stop(now);
@@ -109,7 +110,7 @@ impl Machine {
         }
     }
 
-    /// Pings the one of some nodes at random that was not heard for longest.
+    /// Pings the one of some random nodes that was silent for the longest.
     fn ping_one(&mut self, now: Millis, local: &dyn Local) {
         let drawn: Vec<NodeRef> = (0..PING_DRAWS)
             .map(|_| self.nodes.random(&mut self.random))
@@ -126,7 +127,7 @@ impl Machine {
         }
     }
 
-    /// Pings a node when it is time, and suspects it when no answer comes.
+    /// Pings a node when it is time, and suspects it if it does not reply.
     fn watch(&mut self, at: NodeRef, now: Millis, local: &dyn Local) {
         if !self.nodes.contains(at) {
             return;
@@ -145,7 +146,7 @@ impl Machine {
         let is_silent = is_waiting && ping_delay > timeout / 2 && data_delay > timeout / 2;
         let link_created = node.link.map(|link| self.links[&link].created);
         if is_silent && link_created.is_some_and(|created| now.saturating_sub(created) > timeout) {
-            // The connection may be broken, and not the node.
+            // Possibly the connection is broken, and not the node.
             self.drop_link(at);
         }
         let node = self.nodes.get(at);
@@ -165,7 +166,7 @@ impl Machine {
         self.changed();
         self.due.state = true;
         if self.me().is_primary() && self.size == 1 {
-            // No other primary will report it.
+            // There is no other primary to report it.
             self.judge(at, now, local);
         } else {
             let title = self.nodes.get(at).title();
@@ -173,7 +174,7 @@ impl Machine {
         }
     }
 
-    /// A replica follows its primary as soon as the address of it is known.
+    /// Makes a replica follow its primary as soon as the primary's address is known.
     fn follow_if_known(&mut self) {
         if !self.is_following
             && let Some(primary) = self.my_primary()
@@ -183,7 +184,7 @@ impl Machine {
         }
     }
 
-    /// Replicas that work, by the place of their primary.
+    /// Counts working replicas, by their primary.
     fn working_replicas(&self) -> std::collections::BTreeMap<NodeRef, usize> {
         let mut counts = std::collections::BTreeMap::new();
         for (_, node) in self.nodes.iter() {
@@ -220,7 +221,8 @@ impl Machine {
         replicas
     }
 
-    /// Goes to a primary that has no replica, if this node is the one of those with most siblings whose turn it is.
+    /// Moves this replica to a primary without replicas, if it is this node's turn among those of the primary with
+    /// the most.
     fn migrate(&mut self, most: usize, now: Millis) {
         let Some(mine) = self.my_primary().filter(|_| self.is_up()) else {
             return;

@@ -1,4 +1,4 @@
-//! What is told of the machine: the map for commands, and what is saved.
+//! Views of the state: the map for commands, and the saved state.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::cluster::saved::{Saved, SavedNode};
 use basalt_core::base::hash::SLOTS;
 use basalt_core::base::random::Random;
 
-/// Puts nodes that were saved in their places; the one that is this node.
+/// Restores saved nodes; returns the one that is this node.
 pub(super) fn restore(
     nodes: &mut Nodes,
     saved: &Saved,
@@ -57,7 +57,7 @@ pub(super) fn restore(
 }
 
 impl Machine {
-    /// What commands see of the cluster. Not to be asked for at each command.
+    /// Returns the map for commands. Too expensive to be called for each command.
     #[must_use]
     pub fn map(&self) -> ClusterMap {
         let order: Vec<NodeRef> = self.nodes.in_order().collect();
@@ -90,8 +90,8 @@ impl Machine {
         }
     }
 
-    /// Brings what changes with every packet up to date in a map of a moment ago. Who owns what, who follows whom and
-    /// whether the cluster is up stay as they are there.
+    /// Updates the fields of a recent map that change with every packet. Slot ownership, roles and the state of the
+    /// cluster stay as they are there.
     pub fn refresh(&self, map: &mut ClusterMap) {
         let roles = NodeFlags::PRIMARY.or(NodeFlags::REPLICA);
         for node in &mut map.nodes {
@@ -145,7 +145,7 @@ impl Machine {
         }
     }
 
-    /// What is to be kept over a restart.
+    /// Returns the state to be kept over a restart.
     #[must_use]
     pub fn saved(&self) -> Saved {
         let id = |node: &NodeRef| self.nodes.get(*node).id;
@@ -184,31 +184,31 @@ impl Machine {
         }
     }
 
-    /// What others see of this node, but for its place among them.
+    /// Returns this node as others see it, except for its index among them.
     #[must_use]
     pub fn own_view(&self) -> NodeView {
         self.view(self.me, |_| 0)
     }
 
-    /// Whether the cluster serves, by this node.
+    /// Whether the cluster serves, as seen by this node.
     #[must_use]
     pub fn is_up(&self) -> bool {
         self.down.is_none()
     }
 
-    /// The name of this node.
+    /// Returns the ID of this node.
     #[must_use]
     pub fn id(&self) -> NodeId {
         self.me().id
     }
 
-    /// Messages that were sent, and that were received, of all kinds.
+    /// Returns the numbers of sent and of received messages, of all kinds.
     #[must_use]
     pub fn all_messages(&self) -> ([u64; KINDS], [u64; KINDS]) {
         (self.sent, self.received)
     }
 
-    /// The other end of a link, if that is known, whether it has opened the link, and since when there is one.
+    /// Returns the other end of a link, if it is known, whether it has opened the link, and the time of that.
     #[must_use]
     pub fn link(&self, link: LinkId) -> Option<(Option<NodeId>, bool, Millis)> {
         let link = self.links.get(&link)?;
@@ -219,7 +219,7 @@ impl Machine {
         ))
     }
 
-    /// Whether a link comes from the address of the node in whose name it speaks.
+    /// Whether a link comes from the address of the node whose ID it uses.
     #[must_use]
     pub fn is_from_its_address(&self, link: LinkId) -> bool {
         self.links.get(&link).is_some_and(|link| {
@@ -228,7 +228,7 @@ impl Machine {
         })
     }
 
-    /// Nodes that report a node as failing, by reports that still count.
+    /// Counts the nodes that report a node as failing, by reports that are still valid.
     pub fn failure_reports(&mut self, id: NodeId, now: Millis) -> Option<usize> {
         let node = self.nodes.find(&id)?;
         Some(self.count_reports(node, now))

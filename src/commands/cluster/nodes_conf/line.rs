@@ -1,4 +1,4 @@
-//! A node as its line.
+//! A node as a line of text.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
@@ -8,14 +8,14 @@ use crate::cluster::flags::NodeFlags;
 use crate::cluster::node_id::NodeId;
 use crate::cluster::slot_set::SlotSet;
 
-/// What a line says of a node.
+/// The contents of a node's line.
 pub(super) struct Line<'n> {
     pub(super) id: NodeId,
     pub(super) ip: &'n str,
     pub(super) port: u16,
     pub(super) bus_port: u16,
     pub(super) hostname: &'n str,
-    /// What clients are not shown.
+    /// Fields that are not shown to clients.
     pub(super) kept: Option<Kept<'n>>,
     pub(super) flags: NodeFlags,
     pub(super) primary: Option<NodeId>,
@@ -24,11 +24,11 @@ pub(super) struct Line<'n> {
     pub(super) config_epoch: u64,
     pub(super) is_linked: bool,
     pub(super) slots: &'n SlotSet,
-    /// Slots on their way, if the node is the one that writes; whether they go, and the node on the other side.
+    /// Slots being moved, if the node is the writing one; whether they leave, and the node on the other side.
     pub(super) open: BTreeMap<u16, (bool, NodeId)>,
 }
 
-/// What stands in the file alone.
+/// Fields that occur in the file only.
 pub(super) struct Kept<'n> {
     pub(super) tls_port: u16,
     pub(super) human_name: &'n str,
@@ -78,7 +78,7 @@ impl fmt::Display for Line<'_> {
     }
 }
 
-/// Slots on their way; one that both goes and comes is shown as going.
+/// Merges slots being moved; one in both directions is shown as leaving.
 pub(super) fn open(
     migrating: impl Iterator<Item = (u16, NodeId)>,
     importing: impl Iterator<Item = (u16, NodeId)>,

@@ -1,4 +1,4 @@
-//! A file to what was saved.
+//! Parses a file to the saved state.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,27 +9,28 @@ use crate::cluster::slot_set::SlotSet;
 use crate::cluster::text::{is_address, is_hostname, is_human_name};
 use basalt_core::base::hash::SLOTS;
 
-/// From the port for clients to the port of the bus, where a file does not name it.
+/// Difference between the port for clients and that of the bus, if a file does not contain the latter.
 const BUS_PORT_DISTANCE: u16 = 10_000;
 
-/// What is wrong with a file, and where.
+/// A defect of a file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {what}")]
 pub struct Broken {
-    /// The line, from 1 on; the last one if something is missing.
+    /// The line, starting with 1; the last one if something is missing.
     pub line: usize,
-    /// What is wrong with it.
+    /// Description of the defect.
     pub what: String,
 }
 
-/// Names and slots of the lines before, so that a line need not be compared with each of them.
+/// IDs and slots of earlier lines, so that a line need not be compared with each of them.
 #[derive(Default)]
 struct Seen {
     names: BTreeSet<NodeId>,
     slots: SlotSet,
 }
 
-/// What a file holds. `is_tls` tells of a file without TLS ports whether its ports are those of TLS: the bus has it.
+/// Parses a file. `is_tls` determines for a file without TLS ports whether its ports are those of TLS: true if the
+/// bus uses TLS.
 pub fn read(text: &str, is_tls: bool) -> Result<Saved, Broken> {
     let mut saved = Saved::default();
     let mut seen = Seen::default();
@@ -60,7 +61,7 @@ pub fn read(text: &str, is_tls: bool) -> Result<Saved, Broken> {
     Ok(saved)
 }
 
-/// Mends what is no harm: a replica is in its primary's shard, and no epoch is above the current one.
+/// Corrects harmless contradictions: a replica is in its primary's shard, and no epoch is above the current one.
 fn agree(saved: &mut Saved) {
     let shards: BTreeMap<NodeId, NodeId> = saved
         .nodes
@@ -147,7 +148,7 @@ fn node(fields: &[&str], is_tls: bool, saved: &mut Saved, seen: &mut Seen) -> Re
             .set(flag.ok_or_else(|| format!("flag {word:?} is unknown"))?);
     }
     if node.flags.any(NodeFlags::REPLICA) && node.primary.is_some() {
-        // The line shows the primary's.
+        // The line contains the primary's epoch.
         node.config_epoch = 0;
     }
     for field in slots {
@@ -160,7 +161,7 @@ fn node(fields: &[&str], is_tls: bool, saved: &mut Saved, seen: &mut Seen) -> Re
     Ok(())
 }
 
-/// `ip:port@bus,hostname,name=value,name=value`; all behind the port may be missing.
+/// Parses `ip:port@bus,hostname,name=value,name=value`; everything after the port is optional.
 fn place(text: &str, is_tls: bool, node: &mut SavedNode) -> Result<(), String> {
     let mut fields = text.split(',');
     let address = fields.next().unwrap_or_default();
@@ -209,7 +210,7 @@ fn slot(text: &str) -> Option<u16> {
     (slot < SLOTS).then_some(slot)
 }
 
-/// `100->-id]` or `100-<-id]`.
+/// Parses `100->-id]` or `100-<-id]`.
 fn open(field: &str, saved: &mut Saved) -> Option<()> {
     let (number, way) = field.strip_suffix(']')?.split_once('-')?;
     let number = slot(number)?;
@@ -221,7 +222,7 @@ fn open(field: &str, saved: &mut Saved) -> Option<()> {
     Some(())
 }
 
-/// `7` or `7-9`. A slot that another line has already stays with that one.
+/// Parses `7` or `7-9`. A slot that occurred in an earlier line stays with that one.
 fn range(field: &str, seen: &mut SlotSet, slots: &mut SlotSet) -> Result<(), String> {
     let (first, last) = field.split_once('-').unwrap_or((field, field));
     let both = slot(first).zip(slot(last));

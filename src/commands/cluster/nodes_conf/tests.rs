@@ -1,4 +1,5 @@
-//! Files of redis-server are read, what is written is read again, and broken files say where.
+//! Files of redis-server can be read, written files can be read again, and the errors for defective files name the
+//! location.
 
 use proptest::prelude::*;
 
@@ -11,7 +12,7 @@ use crate::cluster::saved::{Saved, SavedNode};
 use crate::cluster::slot_set::SlotSet;
 use basalt_core::base::hash::SLOTS;
 
-/// Written by redis-server 7.0.15: a primary with two slots on their way, one replica that is gone.
+/// Written by redis-server 7.0.15: a primary with two slots being moved, and one replica that is gone.
 const PRIMARY: &str = include_str!("samples/redis-7.0.15-primary.conf");
 /// Written by redis-server 7.0.15: the node has a host name.
 const HOSTNAME: &str = include_str!("samples/redis-7.0.15-hostname.conf");
@@ -61,7 +62,7 @@ fn files_of_redis_are_read() {
     assert_eq!(myself(&saved).hostname, "host.example");
     let saved = read(NEW, false).expect("it is good");
     assert_eq!((saved.nodes.len(), myself(&saved).ip.as_str()), (1, ""));
-    // The bus has TLS, so that the port is one of TLS.
+    // The bus uses TLS, so the port is a TLS port.
     let saved = read(PRIMARY, true).expect("it is good");
     assert_eq!((myself(&saved).port, myself(&saved).tls_port), (0, 23001));
 }
@@ -82,7 +83,7 @@ fn what_is_written_has_the_fields_of_redis() {
     );
     assert_eq!(write(&saved), expected);
     assert_eq!(read(&expected, false), Ok(saved.clone()));
-    // A name that would tear the line stays away.
+    // A name that would break the line is left out.
     saved.nodes[0].human_name = "a b".to_owned();
     assert_eq!(write(&saved), expected.replace(",nodename=east/1", ""));
 }

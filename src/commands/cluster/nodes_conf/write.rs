@@ -1,4 +1,4 @@
-//! What was saved to a file, and CLUSTER NODES.
+//! Writes the saved state to a file, and CLUSTER NODES.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::cluster::node_id::NodeId;
 use crate::cluster::saved::{Saved, SavedNode};
 use crate::cluster::text::is_human_name;
 
-/// The text of the file.
+/// Returns the text of the file.
 #[must_use]
 pub fn write(saved: &Saved) -> String {
     let mut text = String::new();
@@ -29,7 +29,8 @@ pub fn write(saved: &Saved) -> String {
             hostname: &node.hostname,
             kept: Some(Kept {
                 tls_port: node.tls_port,
-                // The directive takes texts that would tear the line; the server has them from there at its next start.
+                // The directive accepts texts that would break the line; the server gets them from it again at its
+                // next start.
                 human_name: Some(node.human_name.as_str())
                     .filter(|name| is_human_name(name))
                     .unwrap_or_default(),
@@ -58,7 +59,7 @@ pub fn write(saved: &Saved) -> String {
     text
 }
 
-/// A node's line of CLUSTER NODES, without its end; a client that has come over TLS is shown TLS ports.
+/// Returns a node's line of CLUSTER NODES, without its end; a client connected over TLS is shown TLS ports.
 #[must_use]
 pub fn describe(map: &ClusterMap, node: &NodeView, is_tls: bool) -> String {
     let is_myself = node.flags.any(NodeFlags::MYSELF);

@@ -1,4 +1,4 @@
-//! Bytes to a packet.
+//! Decoding of packets.
 
 use super::layout::{
     ADDRESS, ADDRESS_BYTES, BUS_PORT, CONFIG_EPOCH, COUNT, CURRENT_EPOCH, EXTENDED,
@@ -15,55 +15,55 @@ use crate::cluster::packet::{Body, Extension, Gossip, Header, Message, News, Pac
 use crate::cluster::slot_set::{SLOT_SET_BYTES, SlotSet};
 use crate::cluster::text::{is_address, is_hostname, is_human_name};
 
-/// Why a packet is not looked at.
+/// The reason why a packet is ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// The bytes do not begin as a packet does.
+    /// The bytes do not begin like a packet.
     #[error("it is no packet of the cluster bus")]
     Signature,
-    /// The protocol is another one.
+    /// The protocol version is unknown.
     #[error("version {0} of the protocol is unknown")]
     Version(u16),
-    /// The kind is none that this server knows.
+    /// The kind is unknown to this server.
     #[error("messages of type {0} are unknown")]
     Kind(u16),
-    /// The length is not what the contents add up to.
+    /// The length does not match the contents.
     #[error("a {} of {length} bytes should have {expected}", kind.name())]
     Length {
-        /// What it says that it is.
+        /// Kind of the packet.
         kind: Kind,
-        /// Bytes that it has.
+        /// Actual length in bytes.
         length: u64,
-        /// Bytes that it should have.
+        /// Expected length in bytes.
         expected: u64,
     },
-    /// An extension's length is no multiple of eight.
+    /// An extension's length is not a multiple of eight.
     #[error("a {} has an extension of {length} bytes, which is no multiple of 8", kind.name())]
     Padding {
-        /// What it says that it is.
+        /// Kind of the packet.
         kind: Kind,
         /// Bytes of the extension.
         length: u32,
     },
-    /// An extension is shorter than its head, or longer than what is left.
+    /// An extension is shorter than its head, or longer than the rest of the packet.
     #[error("a {} has an extension of {length} bytes where {left} are left", kind.name())]
     Extension {
-        /// What it says that it is.
+        /// Kind of the packet.
         kind: Kind,
         /// Bytes of the extension.
         length: u32,
         /// Bytes from its start to the end of the packet.
         left: usize,
     },
-    /// A name of a node has other bytes than names have.
+    /// A node's ID contains invalid bytes.
     #[error("the name of {0} is no name of a node")]
     Name(&'static str),
-    /// The address that the sender announces is none.
+    /// The address that the sender announces is invalid.
     #[error("the announced address is none")]
     Address,
 }
 
-/// The packet that `bytes` are. What is wrong with them if they are none.
+/// Decodes a packet; the defect if the bytes are not one.
 pub fn decode(bytes: &[u8]) -> Result<Packet, Refused> {
     let Some((head, rest)) = bytes.split_at_checked(HEADER_BYTES) else {
         return Err(Refused::Signature);
@@ -139,7 +139,7 @@ fn expect(kind: Kind, length: u64, expected: u64) -> Result<(), Refused> {
     })
 }
 
-/// A number of `N` bytes, at most eight, at a place that is there.
+/// Decodes a number of `N` bytes, at most eight, at an offset within the bytes.
 fn number<const N: usize>(bytes: &[u8], at: usize) -> u64 {
     let digits = &bytes[at..at + N];
     digits
@@ -156,14 +156,14 @@ fn slots(bytes: &[u8], at: usize) -> SlotSet {
     SlotSet::from_bytes(bits.expect("the slice is as long"))
 }
 
-/// The text before the first zero; the last byte counts as one.
+/// Returns the text before the first zero; the last byte is treated as a zero.
 fn text(bytes: &[u8]) -> &[u8] {
     let bytes = &bytes[..bytes.len().saturating_sub(1)];
     let end = bytes.iter().position(|byte| *byte == 0);
     &bytes[..end.unwrap_or(bytes.len())]
 }
 
-/// An address, which may be empty; nothing if it is none.
+/// Decodes an address, which may be empty; none if it is invalid.
 fn address(bytes: &[u8], at: usize) -> Option<String> {
     let found = std::str::from_utf8(text(&bytes[at..at + ADDRESS_BYTES])).ok()?;
     (found.is_empty() || is_address(found)).then(|| found.to_owned())
@@ -253,7 +253,7 @@ fn gossip(entry: &[u8; GOSSIP_BYTES]) -> Option<Gossip> {
     })
 }
 
-/// The extension of a kind; nothing if it is unknown, or too short for its kind, or holds what does not fit.
+/// Decodes an extension; none if its kind is unknown, or it is too short for its kind, or its content is invalid.
 fn extension(kind: u16, about: &[u8]) -> Option<Extension> {
     let text = || std::str::from_utf8(text(about)).ok();
     match kind {

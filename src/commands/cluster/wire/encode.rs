@@ -1,4 +1,4 @@
-//! A packet to bytes.
+//! Encoding of packets.
 
 use super::layout::{
     ADDRESS, ADDRESS_BYTES, BUS_PORT, CONFIG_EPOCH, COUNT, CURRENT_EPOCH, EXTENDED,
@@ -12,7 +12,7 @@ use crate::cluster::flags::NodeFlags;
 use crate::cluster::kind::Kind;
 use crate::cluster::packet::{Body, Extension, Gossip, Header, Message, News, Packet};
 
-/// The bytes of a packet.
+/// Encodes a packet.
 ///
 /// # Panics
 ///
@@ -45,7 +45,7 @@ fn put<const N: usize>(out: &mut [u8], at: usize, bytes: [u8; N]) {
     out[at..at + N].copy_from_slice(&bytes);
 }
 
-/// Puts an address, with at least one zero behind it.
+/// Writes an address, followed by at least one zero.
 fn put_address(out: &mut [u8], at: usize, address: &str) {
     let bytes = address.as_bytes();
     let bytes = &bytes[..bytes.len().min(ADDRESS_BYTES - 1)];

@@ -1,8 +1,8 @@
-//! Places and lengths of the fields; see the drawing in the folder's head.
+//! Offsets and lengths of the fields; see the table in the module head of the folder.
 
 /// First bytes of every packet.
 pub(super) const SIGNATURE: &[u8; 4] = b"RCmb";
-/// The one version of the protocol.
+/// The only version of the protocol.
 pub(super) const VERSION: u16 = 1;
 
 pub(super) const LENGTH: usize = 4;
@@ -31,9 +31,9 @@ pub(super) const ADDRESS_BYTES: usize = 46;
 
 /// Flags of a message: the sender has paused its clients.
 pub(super) const PAUSED: u8 = 1;
-/// Flags of a message: a vote is to be given although the primary is up.
+/// Flags of a message: a vote is requested although the primary is up.
 pub(super) const FORCED: u8 = 2;
-/// Flags of a message: the sender understands extensions, and there may be some.
+/// Flags of a message: the sender supports extensions, and there may be some.
 pub(super) const EXTENDED: u8 = 4;
 
 pub(super) const GOSSIP_PING_SENT: usize = 40;
@@ -46,18 +46,18 @@ pub(super) const GOSSIP_OTHER_PORT: usize = 100;
 /// Bytes of an entry of gossip.
 pub(super) const GOSSIP_BYTES: usize = 104;
 
-/// Bytes in front of what an extension is about.
+/// Bytes before the content of an extension.
 pub(super) const EXTENSION_HEAD_BYTES: usize = 8;
 pub(super) const HOSTNAME: u16 = 0;
 pub(super) const HUMAN_NAME: u16 = 1;
 pub(super) const FORGOTTEN: u16 = 2;
 pub(super) const SHARD_ID: u16 = 3;
 
-/// Bytes of an UPDATE behind the header.
+/// Bytes of an UPDATE after the header.
 pub(super) const UPDATE_BYTES: usize = 8 + 40 + 2048;
 /// Bytes of the two lengths of a published message.
 pub(super) const MESSAGE_HEAD_BYTES: usize = 8;
-/// Bytes of a module's message without what the module sends.
+/// Bytes of a module's message without its content.
 pub(super) const MODULE_HEAD_BYTES: usize = 13;
 
 const _: () = assert!(SLOTS + 2048 == PRIMARY && PRIMARY + 40 == ADDRESS);

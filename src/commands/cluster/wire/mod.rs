@@ -1,4 +1,4 @@
-//! The bytes of the bus, as Redis 7.2 has them. Numbers are big-endian; names and slots are bytes.
+//! The wire format of the bus, as in Redis 7.2. Numbers are big-endian; IDs and slots are bytes.
 //!
 //! ```text
 //! header, 2256 bytes
@@ -7,7 +7,7 @@
 //! 2128 primary, 40   2168 address, 46   2214 extensions   2216 nothing, 30
 //! 2246 other port    2248 port of the bus    2250 flags   2252 state, 0 is up    2253 flags of the message, 3
 //!
-//! behind it, by kind
+//! after it, by kind
 //!   ping, pong, meet   entries of gossip, 104 bytes each; extensions, each a multiple of 8 bytes
 //!   fail               name, 40
 //!   publish[shard]     length of the channel, 4; of the message, 4; both
@@ -17,19 +17,19 @@
 //!
 //! gossip      0 name, 40   40 ping sent, 4   44 pong received, 4   48 address, 46   94 main port   96 port of the bus
 //!            98 flags    100 other port     102 nothing, 2
-//! extension   0 length with these eight, 4    4 kind, 2    6 nothing, 2    8 what it is about, then zeros to 8 bytes
+//! extension   0 length with these eight, 4    4 kind, 2    6 nothing, 2    8 content, then zeros to 8 bytes
 //! ```
 //!
-//! Each length is checked before it is used. What does not add up is refused as a whole, and nothing of it is looked
-//! at. Two things are left out instead, so that a peer that was told nonsense can still be talked with: an entry of
-//! gossip whose name or address is none, and an extension whose kind is unknown or whose text would not survive in
+//! Each length is checked before it is used. An inconsistent packet is refused as a whole, and nothing of it is used.
+//! Two things are skipped instead, so that a peer that received invalid data can still communicate: an entry of
+//! gossip with an invalid ID or address, and an extension of an unknown kind or with a text that would not survive in
 //! nodes.conf.
 //!
 //! ```text
-//! layout    the places above
-//! encode    a packet to bytes
-//! decode    bytes to a packet
-//! reader    packets out of a stream
+//! layout    the offsets above
+//! encode    encodes packets
+//! decode    decodes packets
+//! reader    splits a stream into packets
 //! ```
 
 pub mod decode;

@@ -1,8 +1,8 @@
-//! Packets out of a stream of bytes, in whatever pieces they come.
+//! Splits a stream of bytes, which may arrive in any pieces, into packets.
 //!
-//! What is held grows with what has come, never with what a packet says of its length. A packet whose kind is unknown
-//! passes without being held. A stranger's packet is held up to a length that all of a cluster's own work fits in;
-//! longer ones are for nodes that this one knows, up to a length that depends on the link.
+//! The buffer grows with the received bytes, never with the length that a packet claims. A packet of an unknown kind
+//! is skipped without being buffered. A stranger's packet is buffered up to a length that suffices for all of a
+//! cluster's own traffic; longer ones are accepted from known nodes only, up to a length that depends on the link.
 
 use super::decode::{Refused, decode};
 use super::layout::{HEADER_BYTES, KIND, LENGTH, SENDER, SIGNATURE};
@@ -10,45 +10,46 @@ use crate::cluster::kind::Kind;
 use crate::cluster::node_id::{NODE_ID_BYTES, NodeId};
 use crate::cluster::packet::Packet;
 
-/// Bytes that tell how long a packet is.
+/// Number of bytes that include a packet's length.
 const LENGTH_KNOWN_BYTES: usize = 8;
-/// Bytes that tell the kind of a packet.
+/// Number of bytes that include a packet's kind.
 const KIND_KNOWN_BYTES: usize = KIND + 2;
-/// Bytes that tell who has sent a packet.
+/// Number of bytes that include a packet's sender.
 const SENDER_KNOWN_BYTES: usize = SENDER + NODE_ID_BYTES;
-/// Bytes of the longest packet of a stranger: gossip of a tenth of the nodes that are remembered, and as much again.
+/// Maximum bytes of a stranger's packet: gossip of a tenth of the maximum number of nodes, and as much again.
 const STRANGER_BYTES_MAX: usize = 384 << 10;
-/// Bytes of the longest packet that is no message: all that a count of gossip can say, and as much again.
+/// Maximum bytes of a packet other than a message: the maximum count of gossip entries, and as much again.
 const BYTES_MAX: usize = 16 << 20;
-/// Bytes of the longest message: channel and payload of 512 MiB each, and what is around them.
+/// Maximum bytes of a message: channel and payload of 512 MiB each, and what surrounds them.
 const MESSAGE_BYTES_MAX: usize = (1 << 30) + (64 << 10);
-/// Bytes of the longest packet over a link that anybody may have opened in anybody's name.
+/// Maximum bytes of a packet over a link that any node may have opened with any ID.
 pub const UNPROVEN_BYTES_MAX: usize = 32 << 20;
-/// Bytes that a reader keeps room for between packets.
+/// Capacity in bytes that a reader keeps between packets.
 const SPARE_BYTES_MAX: usize = 64 << 10;
 
-/// Why a stream cannot go on: nothing tells where the next packet begins, or what comes is not going to be held.
+/// The reason why a stream cannot continue: the beginning of the next packet is unknown, or too much would have to be
+/// buffered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Broken {
-    /// No packet begins where one should.
+    /// There is no packet where one should begin.
     #[error("bad signature")]
     Signature,
-    /// The length is less than a header's.
+    /// The length is smaller than a header.
     #[error("bad length of {0} bytes")]
     Short(u32),
-    /// The length is more than is held.
+    /// The length exceeds the limit.
     #[error("bad length of {0} bytes, which is more than is taken from this sender")]
     Long(u32),
 }
 
-/// See the module.
+/// Splits a stream into packets, see the module.
 #[derive(Debug)]
 pub struct Reader {
-    /// The start of a packet.
+    /// The buffered start of a packet.
     begun: Vec<u8>,
-    /// Bytes to come of a packet that is not looked at.
+    /// Remaining bytes of a packet that is being skipped.
     skipped: usize,
-    /// Bytes of the longest packet that is taken from a node that is known.
+    /// Maximum bytes of a packet from a known node.
     longest: usize,
 }
 
@@ -62,18 +63,18 @@ impl Default for Reader {
     }
 }
 
-/// What is known of a packet by its first bytes.
+/// Treatment of a packet, as far as its first bytes determine it.
 enum Ahead {
-    /// More bytes are needed, up to so many of the packet.
+    /// More bytes are needed, up to this many of the packet.
     Unknown(usize),
-    /// The packet is to be held, and has so many bytes in all.
+    /// The packet must be buffered, and has this many bytes in total.
     Held(usize),
-    /// The packet passes, as its kind is unknown: its bytes in all, and the kind.
+    /// The packet is skipped, as its kind is unknown: its total bytes, and the kind.
     Skipped(usize, u16),
 }
 
 impl Reader {
-    /// A reader of a link of which nothing but what it says tells who is at the other end.
+    /// Creates a reader for a link on which only the packets themselves identify the node at the other end.
     #[must_use]
     pub fn unproven() -> Reader {
         Reader {
@@ -82,14 +83,14 @@ impl Reader {
         }
     }
 
-    /// Bytes that are held.
+    /// Returns the bytes of the buffer.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.begun.capacity()
     }
 
-    /// Takes in what has come. Each packet that is complete goes to `each`, or why it is refused; `is_known` tells
-    /// whether a sender is a node of the cluster.
+    /// Takes in received bytes. `each` is called with each complete packet, or the reason why it is refused;
+    /// `is_known` returns whether a sender is a node of the cluster.
     pub fn feed(
         &mut self,
         mut bytes: &[u8],
@@ -101,7 +102,7 @@ impl Reader {
             self.skipped -= passing;
             bytes = &bytes[passing..];
             let is_begun = !self.begun.is_empty();
-            // What lies whole in the bytes that have come is read there.
+            // A packet that is complete in the received bytes is decoded in place.
             let start = if is_begun { &self.begun } else { bytes };
             if start.is_empty() {
                 return Ok(());
@@ -125,7 +126,7 @@ impl Reader {
                     let (now, rest) = bytes.split_at(missing.min(bytes.len()));
                     let room = self.begun.capacity() - self.begun.len();
                     if room < now.len() {
-                        // Twice as much each time, and never more than the packet has.
+                        // Twice the capacity each time, but never more than the packet has.
                         let more = now.len().max(self.begun.len()).min(missing);
                         self.begun.reserve_exact(more);
                     }

@@ -1,4 +1,4 @@
-//! Packets come back as they were, and nothing that does not add up is taken.
+//! Packets are decoded as they were encoded, and inconsistent ones are refused.
 
 use proptest::prelude::*;
 
@@ -116,7 +116,7 @@ fn flags_of_a_message_are_three_bits() {
     assert_eq!(decode(&bytes), Ok(packet));
 }
 
-/// Sets the field of a length or of a number, and the length of all if that is what is asked for.
+/// Sets the field of a length or of a number, or the total length.
 fn with(mut bytes: Vec<u8>, at: usize, value: &[u8]) -> Vec<u8> {
     bytes[at..at + value.len()].copy_from_slice(value);
     bytes
@@ -157,7 +157,7 @@ fn lengths_that_do_not_add_up_are_refused() {
     );
 }
 
-/// A body of `len` bytes of zeros behind the header of a kind.
+/// Returns a body of `len` bytes of zeros after the header of a kind.
 fn body(kind: Kind, len: usize) -> Vec<u8> {
     let mut packet = plain(Body::Vote);
     packet.header.flags.set(NodeFlags::EXTENSIONS);
@@ -189,13 +189,13 @@ fn each_kind_has_its_length() {
             assert_eq!(decode(&body(kind, wrong)), expected, "{wrong}");
         }
     }
-    // A length that lies about what has come.
+    // A length that does not match the received bytes.
     let lying = with(body(Vote, 0), 4, &[0, 0, 9, 0]);
     assert!(matches!(
         decode(&lying),
         Err(Refused::Length { length: 2304, .. })
     ));
-    // Lengths inside that overflow when they are added up as 32 bits.
+    // Inner lengths whose sum overflows 32 bits.
     let published = with(body(Publish, 8), 2256, &[0xFF; 8]);
     let expected = 2264 + 2 * u64::from(u32::MAX);
     assert!(
@@ -230,7 +230,7 @@ fn extensions_are_multiples_of_eight_within_the_packet() {
                 left: 16,
             },
         ),
-        // As sixteen bits it would be 16.
+        // Truncated to sixteen bits it would be 16.
         (
             [0, 1, 0, 16],
             Refused::Extension {
@@ -251,7 +251,7 @@ fn extensions_are_multiples_of_eight_within_the_packet() {
             left: 0
         })
     );
-    // An empty host name, and one of an unknown kind, which is skipped.
+    // An empty host name, and an extension of an unknown kind, which is skipped.
     let news = |bytes: &[u8]| match decode(bytes).expect("it adds up").body {
         Body::Ping(news) => news.extensions,
         other => panic!("{other:?}"),
@@ -261,7 +261,7 @@ fn extensions_are_multiples_of_eight_within_the_packet() {
     for unknown in [4, 5, 0xFF] {
         assert_eq!(news(&with(good.clone(), 2260, &[0, unknown])), []);
     }
-    // Too short for a shard's name, and for a forgotten node.
+    // Too short for a shard ID, and for a forgotten node.
     for short in [2, 3] {
         assert_eq!(news(&with(good.clone(), 2260, &[0, short])), []);
     }
@@ -308,7 +308,7 @@ fn names_and_addresses_are_what_they_should_be() {
     );
     let update = body(Kind::Update, 2096);
     assert_eq!(decode(&update), Err(Refused::Name("the slots' owner")));
-    // News of others is left out instead.
+    // Entries about others are skipped instead.
     for at in [2256, 2256 + 48] {
         let packet = decode(&with(all.clone(), at, b" ")).expect("the rest is good");
         let Body::Ping(news) = packet.body else {
@@ -347,7 +347,7 @@ fn packets_come_in_any_pieces() {
         ping(),
     ];
     let mut stream: Vec<u8> = packets.iter().flat_map(encode).collect();
-    // One of a kind of tomorrow lies between them.
+    // A packet of a future kind comes before them.
     stream.splice(0..0, with(body(Kind::Vote, 9000), 12, &[0, 42]));
     let mut expected = vec![Err(Refused::Kind(42))];
     expected.extend(packets.map(Ok));
@@ -371,7 +371,7 @@ fn a_stream_that_is_none_ends() {
     };
     assert_eq!(read(&[b"GET / HTTP/1.1"], true).1, Err(Broken::Signature));
     assert_eq!(read(&[&head(2255, 0)], true).1, Err(Broken::Short(2255)));
-    // Valkey's short header is for peers that ask for it.
+    // Valkey's short header is for peers that request it.
     assert_eq!(read(&[&head(16, 0x8004)], true).1, Err(Broken::Short(16)));
     for length in [(16 << 20) + 1, u32::MAX] {
         assert_eq!(read(&[&head(length, 0)], true).1, Err(Broken::Long(length)));

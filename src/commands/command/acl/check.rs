@@ -1,4 +1,4 @@
-//! What the user of a connection is refused: asked for requests, for what EXEC runs, and for what scripts call.
+//! Permission checks for the user of a connection: for requests, for what EXEC runs, and for what scripts call.
 
 use super::super::Args;
 use super::super::client::describe;
@@ -15,17 +15,17 @@ use basalt_core::base::lossless;
 pub use crate::acl::User;
 pub use crate::acl::log::Place;
 
-/// What is refused, and where it stands among the arguments.
+/// A denial, and the index of the denied argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// By the rules of the user.
+    /// Denied by the rules of the user.
     Denied(Denied, usize),
-    /// The request may not read the keys that it makes of data; in these words.
+    /// The request may not read the keys that it derives from data; the error.
     AnyKey(&'static str),
 }
 
 impl Refused {
-    /// Why, with the name of what is refused or without it.
+    /// Returns the reason, with or without the name of the denied object.
     pub fn text(self, user: &User, command: &Command, args: &Args<'_>, is_verbose: bool) -> String {
         let name = lossless::text_of(user.name());
         let (denied, at) = match self {
@@ -55,7 +55,8 @@ impl Refused {
     }
 }
 
-/// Whether a user may run a command on its one key for certain, which most requests are; of others [`refused`] knows.
+/// Whether a user may certainly run a command with a single key, which most requests are; for others call
+/// [`refused`].
 #[inline]
 pub fn is_plainly_allowed(user: &User, command: &'static Command, args: &Args<'_>) -> bool {
     let Some(at) = keys::only(command, args.len(), |at| args.get(at)) else {
@@ -67,7 +68,7 @@ pub fn is_plainly_allowed(user: &User, command: &'static Command, args: &Args<'_
         && user.has_plainly(command.rule_id(), args.get(at), flags.access())
 }
 
-/// What a user is refused of a command in a database.
+/// Returns what denies a user a command in a database, if anything does.
 pub fn refused(
     user: &User,
     command: &'static Command,
@@ -109,7 +110,7 @@ pub fn refused(
     }
     let found = match command.keys {
         [] => Vec::new(),
-        // The command itself says what is wrong with its keys.
+        // The command itself reports errors about its keys.
         _ => keys::all(command, args.len(), |at| args.get(at)).unwrap_or_default(),
     };
     let found = found.into_iter();
@@ -124,7 +125,7 @@ fn effective_flags(command: &Command, flags: KeyFlags, args: &Args<'_>) -> KeyFl
     keys::effective_flags(command, flags, args.len(), |at| args.get(at))
 }
 
-/// A request that makes keys of data needs the right to read every key.
+/// Checks a request that derives keys from data: it needs the permission to read every key.
 fn any_key_refusal(
     user: &User,
     command: &Command,
@@ -135,24 +136,25 @@ fn any_key_refusal(
     (!user.reads_all_keys(wanted)).then_some(Refused::AnyKey(text))
 }
 
-/// Who asks, and where.
+/// The client that asks, and the context.
 #[derive(Clone, Copy)]
 pub struct Asker<'c> {
     /// The connection.
     pub client: &'c Shared,
     /// The server of the connection.
     pub server: &'c dyn Server,
-    /// How much is remembered of refusals.
+    /// The configuration, for the size of the ACL log.
     pub config: &'c Config,
-    /// Where the command stands.
+    /// The context of the command.
     pub place: Place,
-    /// The database that is selected there.
+    /// The selected database.
     pub db: usize,
     /// Unix time in milliseconds.
     pub now_ms: u64,
 }
 
-/// Why the user of a connection may not run a command, which is counted and noted then. `say` makes the sentence.
+/// Returns the error if the user of a connection may not run a command, and counts and logs the denial. `say` makes
+/// the text.
 #[cold]
 pub fn refusal(
     asker: Asker<'_>,
@@ -180,14 +182,14 @@ pub fn refusal(
     Some(say(refused, &user))
 }
 
-/// Whether the user of a connection may not run a command, which is noted nowhere.
+/// Whether the user of a connection may not run a command; the denial is not recorded.
 pub fn refusal_unnoted(asker: Asker<'_>, command: &'static Command, args: &Args<'_>) -> bool {
     let handle = asker.client.user();
     let handle = handle.as_ref().unwrap_or(asker.server.users().default());
     handle.is_restricted() && refused(&handle.user(), command, args, asker.db).is_some()
 }
 
-/// Counts something that was refused, and notes it.
+/// Counts a denial, and adds it to the ACL log.
 pub fn note(asker: Asker<'_>, denied: Denied, user: &[u8], object: &[u8]) {
     let entry = Entry {
         count: 1,
@@ -204,7 +206,7 @@ pub fn note(asker: Asker<'_>, denied: Denied, user: &[u8], object: &[u8]) {
     asker.server.users().note(entry, entries_max);
 }
 
-/// What a client is told whose request is refused.
+/// Returns the error for a client whose request is denied.
 pub fn request_text(refused: Refused, user: &User, command: &Command, args: &Args<'_>) -> String {
     let text = refused.text(user, command, args, false);
     match refused {
@@ -213,7 +215,7 @@ pub fn request_text(refused: Refused, user: &User, command: &Command, args: &Arg
     }
 }
 
-/// What stands in place of the reply of a command that its user may no longer run when EXEC comes.
+/// Returns the error that replaces the reply of a command that its user may no longer run at the time of EXEC.
 pub fn exec_text(refused: Refused) -> String {
     let why = match refused {
         Refused::Denied(Denied::Command, _) => "no permission to execute the command or subcommand",

@@ -1,8 +1,8 @@
-//! ACL: users are made, changed, shown, kept in a file; what they are refused is shown.
+//! ACL: creates, changes, shows and saves users; shows the log of denials.
 //!
 //! ```text
 //! mod        SETUSER GETUSER DELUSER LIST USERS WHOAMI CAT GENPASS DRYRUN LOG LOAD SAVE HELP
-//! check      what the user of a connection is refused
+//! check      permission checks for the user of a connection
 //! ```
 
 pub mod check;
@@ -105,7 +105,7 @@ fn deluser(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRes
     Ok(())
 }
 
-/// Closes the connections of users that are gone; the one that asks behind its reply.
+/// Closes the connections of deleted users; the asking one after its reply.
 fn close_connections(cx: &mut SessionCx<'_>, gone: &[Arc<Handle>]) {
     if gone.is_empty() {
         return;
@@ -227,7 +227,8 @@ fn show_selector(selector: &Selector, out: &mut Out) {
     }
 }
 
-/// The fields that `show_selector` shows; databases only where there are rules for them, which Redis knows none of.
+/// Returns the number of fields that `show_selector` shows; databases only if there are rules for them, which Redis
+/// lacks.
 fn selector_fields(selector: &Selector) -> usize {
     match selector.database_words().is_empty() {
         true => 3,
@@ -427,7 +428,7 @@ fn opens_channels(cx: &SessionCx<'_>) -> bool {
     cx.config.acl_pubsub_default == AclPubsubDefault::Allchannels
 }
 
-/// Changes a user, or makes it, and has its connections follow.
+/// Changes or creates a user, and updates its connections.
 fn change_user<E>(
     cx: &SessionCx<'_>,
     name: &[u8],
@@ -457,7 +458,7 @@ fn change_user<E>(
     Ok(())
 }
 
-/// Has all connections follow what their users may do now.
+/// Updates all connections to their users' current permissions.
 fn follow_all(cx: &SessionCx<'_>) {
     let default = cx.server.users().default();
     for client in cx.server.clients().all() {

@@ -1,4 +1,4 @@
-//! Counting and finding bits in a range of bytes or of bits.
+//! Commands that count and find bits in a range of bytes or of bits.
 
 use crate::command::Args;
 use crate::command::Out;
@@ -38,7 +38,7 @@ fn bitcount(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResu
     };
     let bits = match range {
         None => Some((0, text.len() as u64 * 8)),
-        // Decided before the positions are made absolute, so that "-1 -5" is empty in any string.
+        // Checked before the positions are made absolute, so that "-1 -5" is empty in any string.
         Some((start, end, _)) if start < 0 && end < 0 && start > end => None,
         Some((start, end, unit)) => unit.bits(text.len(), start, end),
     };
@@ -52,7 +52,7 @@ fn bitcount(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResu
     Ok(())
 }
 
-/// What positions count.
+/// The unit of positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unit {
     Byte,
@@ -60,7 +60,7 @@ enum Unit {
 }
 
 impl Unit {
-    /// The unit named at `at`, if there is such an argument.
+    /// Parses the unit at `at`, if there is such an argument.
     fn parse(args: &Args<'_>, at: usize) -> Result<Unit, CommandError> {
         if at >= args.len() || args.is(at, "byte") {
             Ok(Unit::Byte)
@@ -71,7 +71,7 @@ impl Unit {
         }
     }
 
-    /// Inclusive positions, negative ones from the end, as a range of bits; `None` when it is empty.
+    /// Converts inclusive positions, negative ones from the end, to a range of bits; `None` if it is empty.
     fn bits(self, len_bytes: usize, start: i64, end: i64) -> Option<(u64, u64)> {
         let unit_bits = if self == Unit::Byte { 8 } else { 1 };
         let len = len_bytes as i64 * (8 / unit_bits);
@@ -84,7 +84,7 @@ impl Unit {
     }
 }
 
-/// The bytes that a range of bits touches, and how many bits of the first and the last of them lie outside.
+/// Returns the bytes that a range of bits touches, and how many bits of the first and last one are outside.
 fn touched(bytes: &[u8], from: u64, to: u64) -> (&[u8], u32, u32) {
     let (first, last) = ((from / 8) as usize, to.div_ceil(8) as usize);
     (
@@ -94,7 +94,7 @@ fn touched(bytes: &[u8], from: u64, to: u64) -> (&[u8], u32, u32) {
     )
 }
 
-/// Set bits of a range that is not empty.
+/// Counts the set bits of a nonempty range.
 fn count_ones(bytes: &[u8], from: u64, to: u64) -> u64 {
     let (bytes, before, behind) = touched(bytes, from, to);
     let (&first, &last) = (bytes.first().unwrap_or(&0), bytes.last().unwrap_or(&0));
@@ -109,10 +109,10 @@ fn count_ones(bytes: &[u8], from: u64, to: u64) -> u64 {
     in_words + in_rest - u64::from(outside)
 }
 
-/// Position of the first bit of a range that is `wanted`.
+/// Returns the position of the first bit of a range that equals `wanted`.
 fn find_bit(bytes: &[u8], from: u64, to: u64, wanted: bool) -> Option<u64> {
     let (touched, before, _) = touched(bytes, from, to);
-    // Inverted where a zero is wanted, so that a one is sought in any case.
+    // Inverted if a zero is wanted, so that a one is searched in any case.
     let flip = if wanted { 0 } else { 0xff };
     let (&first, rest) = touched.split_first()?;
     let first = (first ^ flip) & (0xff >> before);
@@ -156,7 +156,7 @@ fn bitpos(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
     };
     let key = args.key(1);
     let position = match cx.at(&key).read_text(&key)? {
-        // No key is an endless row of zeros.
+        // A missing key is treated as an endless row of zeros.
         None => {
             if wanted {
                 -1
@@ -176,7 +176,7 @@ fn first_bit(text: Text<'_>, wanted: bool, unit: Unit, start: i64, end: Option<i
     };
     match text.with_bytes(|bytes| find_bit(bytes, from, to, wanted)) {
         Some(position) => position as i64,
-        // Without an end the string counts as followed by zeros.
+        // Without an end the string is treated as if followed by zeros.
         None if !wanted && end.is_none() => to as i64,
         None => -1,
     }

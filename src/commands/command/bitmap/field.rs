@@ -1,7 +1,7 @@
 //! BITFIELD: integers of 1 to 64 bits at any offset of a string.
 //!
-//! The operations are read twice: once to refuse the request as a whole if any of them is wrong, once to run them, so
-//! that none of them needs to be kept.
+//! The operations are parsed twice: once to refuse the request as a whole if any of them is wrong, once to run them,
+//! so that none of them needs to be stored.
 
 use super::{SETBIT_EVENT, no_offset, valid_offset};
 use crate::command::Args;
@@ -39,7 +39,7 @@ pub(super) static BITFIELD: Command = Command::new("bitfield", Group::Bitmap, -2
     .takes_long()
     .on_keys(bitfield);
 
-/// GETs alone read.
+/// Returns the flags of the key: requests that consist of GETs only read.
 fn key_flags(count: usize, argument: ReadArgument<'_, '_>) -> KeyFlags {
     match only_gets(count, argument) {
         true => KeyFlags::RO.or(KeyFlags::ACCESS),
@@ -47,7 +47,7 @@ fn key_flags(count: usize, argument: ReadArgument<'_, '_>) -> KeyFlags {
     }
 }
 
-/// Whether a request of BITFIELD has nothing but whole GETs, and OVERFLOWs: what is wrong with it counts as a write.
+/// Whether a request of BITFIELD consists of complete GETs and OVERFLOWs only: a malformed one counts as a write.
 fn only_gets(argument_count: usize, argument: ReadArgument<'_, '_>) -> bool {
     let mut at = 2;
     while at < argument_count {
@@ -116,7 +116,7 @@ impl Encoding {
         }
     }
 
-    /// The lowest bits as a number.
+    /// Converts the lowest bits to a number.
     fn interpret(self, raw: u64) -> i128 {
         let shift = 128 - self.bits;
         if self.signed {
@@ -126,7 +126,7 @@ impl Encoding {
         }
     }
 
-    /// A number as a field can hold it; `None` where it does not fit and must not be changed.
+    /// Converts a number to one that a field can hold; `None` if it does not fit and the operation must fail.
     fn fit(self, number: i128, overflow: Overflow) -> Option<i128> {
         if (self.min()..=self.max()).contains(&number) {
             return Some(number);
@@ -139,7 +139,7 @@ impl Encoding {
     }
 }
 
-/// What happens to a number that does not fit.
+/// The treatment of a number that does not fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Overflow {
     Wrap,
@@ -163,10 +163,10 @@ struct Operation {
 }
 
 impl Operation {
-    /// The number that a SET of a signed field stores, before it is made to fit.
+    /// Returns the number that a SET of a signed field stores, before it is made to fit.
     ///
-    /// Redis's test for overflow overflows itself for the smallest numbers, so that they saturate at the wrong side; a
-    /// server that takes its place must agree on what the bits are.
+    /// Redis's test for overflow overflows itself for the smallest numbers, so that they saturate at the wrong side;
+    /// a compatible server must produce the same bits.
     fn signed(&self, value: i64) -> i128 {
         let value = i128::from(value);
         let max = self.encoding.max();
@@ -181,7 +181,7 @@ impl Operation {
     }
 }
 
-/// Reads the operations of a request, one after the other.
+/// Parses the operations of a request, one after the other.
 struct Operations<'a, 'b> {
     args: &'b Args<'a>,
     at: usize,
@@ -250,7 +250,7 @@ fn overflow(args: &Args<'_>, at: usize) -> Result<Overflow, CommandError> {
     }
 }
 
-/// An offset in bits, or behind `#` in fields of this width.
+/// Parses an offset in bits, or after `#` in fields of this width.
 fn field_offset(text: &[u8], bits: u32, limit_bytes: u64) -> Result<u64, CommandError> {
     let (text, step) = match text.strip_prefix(b"#") {
         Some(rest) => (rest, i64::from(bits)),
@@ -262,10 +262,10 @@ fn field_offset(text: &[u8], bits: u32, limit_bytes: u64) -> Result<u64, Command
         .ok_or_else(no_offset)
 }
 
-/// What a request is about, once all of it was read.
+/// Summary of a completely parsed request.
 struct Summary {
     count: usize,
-    /// Bytes that the string must have for its writes; `None` when it only reads.
+    /// Bytes that the string must have for the writes; `None` if it only reads.
     len_min: Option<usize>,
 }
 
@@ -313,7 +313,7 @@ fn bitfield(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResu
     let changed = keyspace.edit_text(&key, found, len_min, |bytes| {
         let mut changed = false;
         while let Ok(Some(operation)) = operations.read() {
-            // The replies are not the shard's.
+            // The replies' memory is not charged to the shard.
             changed |= account::apart(|| run(operation, bytes, grows, out));
         }
         changed
@@ -324,7 +324,7 @@ fn bitfield(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResu
     Ok(())
 }
 
-/// Runs one operation; true when it changed something.
+/// Runs one operation; true if it changed something.
 fn run(operation: Operation, bytes: &mut [u8], grows: bool, out: &mut Out) -> bool {
     let Operation {
         encoding, offset, ..
@@ -335,7 +335,7 @@ fn run(operation: Operation, bytes: &mut [u8], grows: bool, out: &mut Out) -> bo
             out.integer(before as i64);
             return false;
         }
-        // A negative number for an unsigned field counts as the huge one with the same bits.
+        // A negative number for an unsigned field counts as the large one with the same bits.
         Action::Set(value) if encoding.signed => (operation.signed(value), true),
         Action::Set(value) => (i128::from(value as u64), true),
         Action::Add(increment) => (before + i128::from(increment), false),
@@ -379,7 +379,7 @@ fn read_fields(
 /// A field spans nine bytes at most.
 const SPAN: usize = 9;
 
-/// The bytes around a field as the highest ones of a number; there are zeros behind the end.
+/// Returns the bytes around a field as the highest ones of a number; there are zeros past the end.
 fn window(bytes: &[u8], offset: u64) -> u128 {
     let mut around = [0; 16];
     let start = usize::try_from(offset / 8)
@@ -390,7 +390,7 @@ fn window(bytes: &[u8], offset: u64) -> u128 {
     u128::from_be_bytes(around)
 }
 
-/// How far a field lies above the lowest bit of its window.
+/// Returns the distance of a field from the lowest bit of its window.
 fn shift(offset: u64, bits: u32) -> u32 {
     128 - (offset % 8) as u32 - bits
 }
@@ -400,7 +400,7 @@ fn load(bytes: &[u8], offset: u64, bits: u32) -> u64 {
     (window(bytes, offset) >> shift(offset, bits)) as u64 & mask
 }
 
-/// The string is long enough.
+/// Stores a value in a string that is long enough.
 fn store(bytes: &mut [u8], offset: u64, bits: u32, value: u64) {
     let (mask, shift) = (u128::from(u64::MAX >> (64 - bits)), shift(offset, bits));
     let around = window(bytes, offset) & !(mask << shift) | (u128::from(value) & mask) << shift;

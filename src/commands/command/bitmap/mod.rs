@@ -1,7 +1,7 @@
 //! Strings as arrays of bits: bit 0 is the highest bit of the first byte.
 //!
 //! ```text
-//! this file  SETBIT GETBIT, and how offsets are read
+//! this file  SETBIT GETBIT, and the parsing of offsets
 //! count      BITCOUNT BITPOS
 //! op         BITOP
 //! field      BITFIELD BITFIELD_RO
@@ -34,7 +34,7 @@ pub(super) static TABLE: &[&Command] = &[
 
 const SETBIT_EVENT: Event = Event::string("setbit");
 
-/// An offset in bits that lies in a string that may exist.
+/// Parses an offset in bits that is valid for a string of the maximum length.
 fn bit_offset(text: &[u8], limit_bytes: u64) -> Result<u64, CommandError> {
     number::parse_i64(text)
         .and_then(|offset| valid_offset(offset, limit_bytes))
@@ -52,7 +52,7 @@ fn no_offset() -> CommandError {
     "ERR bit offset is not an integer or out of range".into()
 }
 
-/// A bit of a string that may end before it.
+/// Returns a bit of a string that may be too short.
 fn bit_at(bytes: &[u8], offset: u64) -> bool {
     let byte = usize::try_from(offset / 8)
         .ok()

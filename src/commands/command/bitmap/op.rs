@@ -1,4 +1,4 @@
-//! BITOP: bitwise operations over several strings. A string that is shorter than the longest ends in zeros.
+//! BITOP: bitwise operations on several strings. A string shorter than the longest is padded with zeros.
 
 use crate::command::Args;
 use crate::command::Out;
@@ -26,7 +26,7 @@ pub(super) static BITOP: Command = Command::new("bitop", Group::Bitmap, -4)
     .takes_long()
     .on_keys(bitop);
 
-/// The operations over a first string X and others Y.
+/// The operations on a first string X and others Y.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Operation {
     And,
@@ -39,7 +39,7 @@ enum Operation {
     Diff1,
     /// In X and in some Y.
     AndOr,
-    /// In exactly one of all.
+    /// In exactly one of all strings.
     One,
 }
 
@@ -107,9 +107,9 @@ fn bitop(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
 /// The result of the sources so far.
 struct Fold {
     operation: Operation,
-    /// X, where the operation tells it from the others; else what was made of all so far.
+    /// X, if the operation distinguishes it from the others; otherwise the combination of all so far.
     first: Vec<u8>,
-    /// In any Y; for `One`: in two or more of all.
+    /// In any Y; for `One`: in two or more of all strings.
     others: Vec<u8>,
     added: usize,
 }

@@ -1,4 +1,4 @@
-//! What the transcript can not show: events, long strings, and what Redis 7.0 does not know.
+//! Cases that the transcript cannot show: events, long strings, and features newer than Redis 7.0.
 
 use crate::command::testing::{Terminal, check_all, check_transcript, on_every_setup};
 

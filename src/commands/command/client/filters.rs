@@ -1,5 +1,5 @@
-//! Which connections CLIENT LIST shows, and CLIENT KILL closes: those for which all filters hold, and none of the
-//! negated ones, which Valkey 9 has. Filters are Redis's and Valkey's.
+//! Selection of the connections that CLIENT LIST shows and CLIENT KILL closes: those for which all filters hold, and
+//! none of the negated ones of Valkey 9. Filters are those of Redis and Valkey.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -11,16 +11,16 @@ use crate::command::Args;
 use crate::command::error::{CommandError, shown};
 use basalt_core::base::number;
 
-/// For whom filters are read.
+/// The command whose filters are parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Target {
-    /// CLIENT LIST, which shows the asking connection too.
+    /// CLIENT LIST, which includes the asking connection.
     List,
     /// CLIENT KILL, which spares the asking connection.
     Kill,
 }
 
-/// What a filter asks for.
+/// The condition of a filter.
 enum Condition<'a> {
     Ids(Vec<u64>),
     Address(&'a [u8]),
@@ -33,9 +33,9 @@ enum Condition<'a> {
     LibVersion(&'a [u8]),
     /// A user, and whether it is the default one.
     User(Arc<Handle>, bool),
-    /// Letters that all are to be among the flags.
+    /// Letters that must all be among the flags.
     Flags(&'a [u8]),
-    /// Letters of what the client said that it can do.
+    /// Letters of the client's declared capabilities.
     Capabilities(&'a [u8]),
     Db(u64),
     AgeMin(u64),
@@ -75,21 +75,21 @@ impl Condition<'_> {
     }
 }
 
-/// See the module.
+/// A selection of connections, see the module.
 #[derive(Default)]
 pub(super) struct Filters<'a> {
-    /// What all has to hold, or, of those that are negated, not to hold.
+    /// The conditions that must all hold, or must not if they are negated.
     conditions: Vec<(Condition<'a>, Negated)>,
     spares_self: bool,
 }
 
 type Negated = bool;
 
-/// Letters that CLIENT LIST may have for what a connection is and does, in Redis, Valkey and here.
+/// Flags that CLIENT LIST may show for a connection, in Redis, Valkey and here.
 const KNOWN_FLAGS: &[u8] = b"bcdeirtuxABCEIMNOPRSTU";
 
 impl<'a> Filters<'a> {
-    /// The old form of CLIENT KILL: one address, which may be one's own.
+    /// Parses the old form of CLIENT KILL: one address, which may be the client's own.
     pub(super) fn of_address(address: &'a [u8]) -> Filters<'a> {
         Filters {
             conditions: vec![(Condition::Address(address), false)],
@@ -97,7 +97,7 @@ impl<'a> Filters<'a> {
         }
     }
 
-    /// Reads the filters behind the name of the subcommand.
+    /// Parses the filters after the name of the subcommand.
     pub(super) fn read(
         args: &Args<'a>,
         users: &Users,
@@ -140,7 +140,7 @@ impl<'a> Filters<'a> {
         Ok(filters)
     }
 
-    /// Of filters of one kind the last counts; only IDs add up.
+    /// Adds a filter. Of several of one kind the last counts; only IDs add up.
     fn add(&mut self, condition: Condition<'a>, is_negated: bool) {
         let same_kind = self.conditions.iter_mut().find(|(known, negated)| {
             *negated == is_negated
@@ -153,7 +153,7 @@ impl<'a> Filters<'a> {
         }
     }
 
-    /// Whether all of them hold.
+    /// Whether a client passes all filters.
     pub(super) fn hold(&self, client: &Shared, self_id: u64, now_ms: u64) -> bool {
         let mut conditions = self.conditions.iter();
         !(self.spares_self && client.id == self_id)
@@ -161,7 +161,7 @@ impl<'a> Filters<'a> {
     }
 }
 
-/// Reads IDs from an argument on, at least one; where the next filter stands.
+/// Parses IDs from an argument on, at least one; returns them and the position of the next filter.
 fn read_ids<'a>(
     args: &Args<'a>,
     from: usize,

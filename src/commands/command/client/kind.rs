@@ -1,4 +1,4 @@
-//! What kind of connection one is: its type, and the letters that CLIENT LIST has for what it does.
+//! The kind of a connection: its type, and its flags in CLIENT LIST.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -6,7 +6,7 @@ use crate::client::shared::tracking::{Options, Tracking};
 use crate::client::shared::{Peer, Shared};
 use crate::command::error::{CommandError, shown};
 
-/// What a connection is used for.
+/// The purpose of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ClientType {
     Normal,
@@ -44,13 +44,13 @@ impl ClientType {
     }
 }
 
-/// Whether it is the connection of a replica's snapshot, in the words of Redis 8.
+/// Whether it is the connection of a replica's snapshot, with the protocol of Redis 8.
 fn is_for_snapshot(client: &Shared) -> bool {
     let announced = (client.peer() == Peer::Replica).then(|| client.announced());
     announced.is_some_and(|said| said.is_rdb_channel && said.main_client.is_some())
 }
 
-/// Letters for what the client has said that it can do.
+/// Returns letters for the client's declared capabilities.
 pub(super) fn capabilities(client: &Shared) -> &'static str {
     match client.takes_redirects.load(Relaxed) {
         true => "r",
@@ -58,7 +58,7 @@ pub(super) fn capabilities(client: &Shared) -> &'static str {
     }
 }
 
-/// Letters for what a connection is and does, `N` if there is nothing to say.
+/// Returns letters for the kind and state of a connection, `N` if none applies.
 pub fn flags(client: &Shared) -> String {
     let tracking = client.tracking_options();
     let letters = [

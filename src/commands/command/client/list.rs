@@ -66,7 +66,7 @@ fn list(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
     let mut text = String::new();
     let ids: Option<Vec<i64>> = args.from(3).map(number::parse_i64).collect();
     if let Some(ids) = ids.filter(|_| args.len() > 3 && args.is(2, "id")) {
-        // In the order in which they were asked for.
+        // In the order of the request.
         for id in ids {
             if let Some(client) = cx.server.clients().get(id as u64) {
                 describe_to(cx, args, &client, &mut text);
@@ -84,8 +84,8 @@ fn list(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
     Ok(())
 }
 
-/// One line. The asking connection's own request counts as in its query buffer, as it does in Redis, although it
-/// is read into a shared one here; what only Redis's way of buffering has is zero.
+/// Writes one line. The asking connection's own request counts as part of its query buffer, as in Redis, although it
+/// is read into a shared one here; fields that only exist in Redis's way of buffering are zero.
 fn describe_to(cx: &SessionCx<'_>, args: &Args<'_>, client: &Shared, text: &mut String) {
     let asking = (client.id == cx.client.id()).then(|| Asking {
         db: cx.client.db,
@@ -97,7 +97,7 @@ fn describe_to(cx: &SessionCx<'_>, args: &Args<'_>, client: &Shared, text: &mut 
     write_line(client, asking.as_ref(), cx.now.unix_ms, text);
 }
 
-/// The line of a connection, without its end.
+/// Returns the line of a connection, without its line end.
 pub(in crate::command) fn describe(client: &Shared, now_ms: u64) -> String {
     let mut text = String::new();
     write_line(client, None, now_ms, &mut text);
@@ -105,7 +105,7 @@ pub(in crate::command) fn describe(client: &Shared, now_ms: u64) -> String {
     text
 }
 
-/// What only the connection that asks knows of itself.
+/// Properties that only the asking connection knows of itself.
 struct Asking {
     db: usize,
     protocol: u8,
@@ -138,7 +138,7 @@ fn write_line(client: &Shared, asking: Option<&Asking>, now_ms: u64, text: &mut 
             .map_or(0, |mailbox: &Mailbox| mailbox.count(topic))
     };
     let queued_bytes = client.queued_bytes.load(Relaxed);
-    // Of others the query buffer is known; what is asked here may lie in one that no client owns.
+    // The query buffer of others is known; this request may be in one that no client owns.
     let unowned_bytes = query_bytes.saturating_sub(client.buffer_bytes.load(Relaxed));
     let unowned_bytes = if is_self { unowned_bytes } else { 0 };
     let stream_bytes = match client.peer() {
@@ -189,13 +189,13 @@ fn write_line(client: &Shared, asking: Option<&Asking>, now_ms: u64, text: &mut 
     );
 }
 
-/// The command that a connection asked for last, if it is known.
+/// Returns the last command of a connection, if it is known.
 fn last_command(client: &Shared) -> Option<&'static str> {
     let last = usize::from(client.last_command.load(Relaxed));
     registry().all().get(last).map(|command| command.full_name)
 }
 
-/// The id of the client that is told in its place: 0 for none, -1 if it does not track.
+/// Returns the ID of the client to which its invalidation messages go: 0 for itself, -1 if it does not track.
 pub(super) fn redirection(client: &Shared) -> i64 {
     match client.tracking() {
         Some(tracking) if tracking.options().any(Options::ON) => tracking.redirect_id() as i64,
@@ -203,7 +203,7 @@ pub(super) fn redirection(client: &Shared) -> i64 {
     }
 }
 
-/// The bytes of a request sent as an array.
+/// Returns the bytes of a request sent as an array.
 pub(super) fn request_bytes(args: &Args<'_>) -> usize {
     let line = |number: usize| number.checked_ilog10().unwrap_or(0) as usize + 4;
     line(args.len())

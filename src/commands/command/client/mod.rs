@@ -1,10 +1,10 @@
-//! CLIENT: what a connection says of itself, and what it asks of others.
+//! CLIENT: settings of a connection, and actions on others.
 //!
 //! ```text
 //! mod       ID GETNAME SETNAME SETINFO CAPA REPLY NO-EVICT NO-TOUCH HELP
 //! list      INFO LIST, and the line that describes a connection
-//! kind      what a connection is and does
-//! filters   which connections LIST shows and KILL closes
+//! kind      the type and flags of a connection
+//! filters   the connections that LIST shows and KILL closes
 //! others    KILL PAUSE UNPAUSE UNBLOCK
 //! tracking  TRACKING CACHING GETREDIR TRACKINGINFO
 //! ```
@@ -30,7 +30,7 @@ use super::{Args, Out};
 use crate::client::connection::ReplyMode;
 use crate::cluster::route::Manner;
 
-/// The bytes of a request sent as an array.
+/// Returns the bytes of a request sent as an array.
 pub fn request_bytes(args: &Args<'_>) -> usize {
     list::request_bytes(args)
 }
@@ -112,7 +112,7 @@ static SETNAME: Command = Command::sub("client|setname", "setname", GROUP, 3)
         Ok(())
     });
 
-/// A name that the lines of CLIENT LIST can carry.
+/// Checks that the lines of CLIENT LIST can contain a name.
 pub(super) fn check_name(name: &[u8]) -> CommandResult {
     if is_printable(name) {
         return Ok(());
@@ -178,7 +178,7 @@ static CAPA: Command = Command::sub("client|capa", "capa", GROUP, -3)
     )
     .repeatable()
     .on_session(|cx, args, out| {
-        // Others are of later servers.
+        // Others belong to later servers.
         if (2..args.len()).any(|at| args.is(at, "redirect")) {
             let own = Manner(cx.client.own_manner).or(Manner::TAKES_REDIRECTS);
             let manner = Manner(cx.client.manner).or(Manner::TAKES_REDIRECTS);
@@ -189,7 +189,7 @@ static CAPA: Command = Command::sub("client|capa", "capa", GROUP, -3)
         Ok(())
     });
 
-/// How many databases a client can ask for by their numbers.
+/// Returns the number of databases that a client can select.
 fn database_count(cx: &SessionCx<'_>) -> u64 {
     u64::from(cx.config.databases)
 }
@@ -205,7 +205,7 @@ static REPLY: Command = Command::sub("client|reply", "reply", GROUP, 3)
     .repeatable()
     .on_session(reply);
 
-/// The session silences what is not to be answered, this request's own reply included.
+/// Sets the reply mode. The session suppresses replies, including the one of this request.
 fn reply(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     if args.is(2, "on") {
         cx.client.set_reply_mode(ReplyMode::On);

@@ -1,4 +1,4 @@
-//! What one connection may do to others: close them, hold them back, end their waits.
+//! Actions of one connection on others: closing them, pausing them, ending their waits.
 
 use super::filters::{Filters, Target};
 use super::{ADMIN, GROUP, database_count};
@@ -92,7 +92,7 @@ fn pause(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
     };
     let landed = cx.server.pause(until_ms, writes_only);
     match cx.outbox.is_of_transaction() {
-        // It holds shards, and waits for nothing.
+        // A transaction has shards locked, and does not wait.
         true => out.ok(),
         false => cx.after = After::Await(landed),
     }

@@ -1,4 +1,5 @@
-//! CLIENT in process. What needs a second connection's task (closing, waking, pausing) is tested over sockets.
+//! CLIENT in process. Actions that need a second connection's task (closing, waking, pausing) are tested over
+//! sockets.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -8,7 +9,7 @@ use crate::client::shared::{Shared, Unblocked};
 use crate::command::context::After;
 use crate::command::testing::{Terminal, check_all, on_every_setup};
 
-/// A terminal whose server knows its own connection and one more, with number 2.
+/// A terminal whose server has its own connection and one more, with ID 2.
 fn two_clients() -> (Terminal, Arc<Shared>) {
     let cli = Terminal::new();
     let other = Arc::new(Shared::new(

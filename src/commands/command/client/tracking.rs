@@ -1,4 +1,4 @@
-//! CLIENT TRACKING and its kin: which changes a connection that caches wants to be told of.
+//! CLIENT TRACKING and related commands: the invalidation messages that a caching client requests.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub(super) static TRACKING: Command = Command::sub("client|tracking", "tracking"
     .complexity("O(1). Some options may introduce additional complexity.")
     .on_session(tracking);
 
-/// What CLIENT TRACKING was given.
+/// The parameters of CLIENT TRACKING.
 struct Wanted<'a> {
     options: Options,
     redirect: Option<Arc<Shared>>,
@@ -71,7 +71,7 @@ impl<'a> Wanted<'a> {
         Ok(wanted)
     }
 
-    /// Whether the options agree with each other, and with what the connection tracks now.
+    /// Checks that the options agree with each other, and with the connection's current tracking.
     fn check(&self, now: Options, shared: &Shared) -> CommandResult {
         let Wanted {
             options, prefixes, ..
@@ -108,7 +108,8 @@ fn cannot_switch(what: &str) -> CommandError {
     .into()
 }
 
-/// A key must not be told twice: no prefix begins with another one. `existing` is in order and has no such pair.
+/// Checks that no prefix begins with another one, as a key must not be reported twice. `existing` is sorted and has
+/// no such pair.
 fn check_prefixes(prefixes: &[&[u8]], existing: &[Box<[u8]>]) -> CommandResult {
     let refusal = |prefix: &[u8], kind: &str, other: &[u8]| {
         let prefix = shown(prefix);
@@ -120,7 +121,8 @@ fn check_prefixes(prefixes: &[&[u8]], existing: &[Box<[u8]>]) -> CommandResult {
         .into())
     };
     for prefix in prefixes {
-        // In order, what a prefix begins with stands just before it, and what begins with it behind it.
+        // In sorted order, a prefix of this one comes directly before it, and one that begins with it directly after
+        // it.
         let at = existing.partition_point(|other| &**other < *prefix);
         let before = at.checked_sub(1).map(|at| &*existing[at]);
         if let Some(other) = before.filter(|other| prefix.starts_with(other)) {
@@ -162,7 +164,7 @@ fn tracking(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRe
     } else {
         cx.server.pubsub().stop_tracking(&shared);
         cx.client.set_tracking(Options::OFF, false);
-        // What is told before stands before the confirmation, unless that is going to be taken out.
+        // Earlier messages precede the confirmation, unless the reply is going to be suppressed.
         if cx.client.reply_mode == ReplyMode::On {
             take_messages(cx, out);
         }

@@ -1,8 +1,8 @@
-//! What changes the cluster: arguments are looked at here as far as that needs no cluster, all else is the cluster's
-//! affair.
+//! Commands that change the cluster: arguments are checked here as far as that is possible without the cluster;
+//! everything else is done by the cluster.
 //!
-//! None of it runs with a shard in hand: transactions postpone it until theirs are let go, and scripts, which hold
-//! theirs to the end, may not call it.
+//! None of them runs with a shard locked: transactions postpone them until their shards are released, and scripts,
+//! which keep their locks to the end, may not call them.
 
 use core::net::IpAddr;
 
@@ -19,22 +19,22 @@ use crate::config::values::ClusterMode;
 use basalt_core::base::hash::SLOTS;
 use basalt_core::base::lossless;
 
-/// How far the port of the bus is above that for clients, unless it is said otherwise.
+/// Default offset of the port of the bus above that for clients.
 const BUS_PORT_ABOVE: i64 = 10_000;
 
-/// Of what changes the cluster.
+/// Flags of commands that change the cluster.
 pub(super) const CHANGES: Flags = Flags::ADMIN.or(Flags::STALE).or(Flags::NO_ASYNC_LOADING);
 
-/// What slots are to be before a change.
+/// The required state of slots before a change.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Wanted {
-    /// A node has them.
+    /// A node owns them.
     Assigned,
-    /// No node has them.
+    /// No node owns them.
     Unassigned,
 }
 
-/// The cluster, if it can be changed from here.
+/// Returns the cluster, if it can be changed from here.
 pub(super) fn changeable<'s>(cx: &SessionCx<'s>) -> Result<&'s dyn Cluster, CommandError> {
     match (cx.config.cluster_enabled, cx.server.cluster()) {
         (ClusterMode::Emulated, _) => Err(
@@ -66,7 +66,7 @@ fn wrong_count(args: &Args<'_>) -> CommandError {
         .into()
 }
 
-/// Slots that are named one by one.
+/// Parses slots that are listed one by one.
 fn listed(cx: &SessionCx<'_>, args: &Args<'_>, wanted: Wanted) -> Result<SlotSet, CommandError> {
     changeable(cx)?;
     let slots: Result<Vec<u16>, CommandError> =
@@ -74,7 +74,7 @@ fn listed(cx: &SessionCx<'_>, args: &Args<'_>, wanted: Wanted) -> Result<SlotSet
     collected(cx, slots?, wanted)
 }
 
-/// Slots that are named by the first and the last of ranges.
+/// Parses slots given by the first and the last of ranges.
 fn ranged(cx: &SessionCx<'_>, args: &Args<'_>, wanted: Wanted) -> Result<SlotSet, CommandError> {
     changeable(cx)?;
     if !args.len().is_multiple_of(2) {

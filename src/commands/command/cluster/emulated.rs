@@ -1,5 +1,6 @@
-//! A cluster that is this server and its replicas (`cluster-enabled emulated`): one primary has all hash slots. Clients
-//! of a cluster so use one large machine; no slot moves, and no node is added or voted for.
+//! A cluster that consists of this server and its replicas (`cluster-enabled emulated`): one primary owns all hash
+//! slots. This lets clients of a cluster use one large machine; no slot moves, no node is added, and there are no
+//! elections.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +16,7 @@ use crate::cluster::slot_set::SlotSet;
 use crate::config::Config;
 use basalt_core::base::hash::SLOTS;
 
-/// The primary and its replicas, as far as this server knows them, as the map of a cluster. There is no bus, so its
+/// Returns a cluster map of the primary and its replicas, as far as this server knows them. There is no bus, so its
 /// ports are 0, and nothing is ever pinged.
 pub(super) fn map(cx: &SessionCx<'_>) -> ClusterMap {
     let myself = myself(cx);
@@ -52,7 +53,7 @@ pub(super) fn map(cx: &SessionCx<'_>) -> ClusterMap {
                     port: replica.port,
                     tls_port: replica.port,
                     is_linked: is_online,
-                    // Clients are sent to replicas that have something of the stream.
+                    // Clients are sent only to replicas that have some of the stream.
                     offset: if is_online { replica.offset.max(1) } else { 0 },
                     ..node(cx, NodeFlags::REPLICA)
                 }
@@ -63,7 +64,7 @@ pub(super) fn map(cx: &SessionCx<'_>) -> ClusterMap {
     assembled(nodes, id)
 }
 
-/// A map of one shard. Each node has one port, whatever connections it takes: the asking client is told that one.
+/// Assembles a map of one shard. Each node has one port, for any kind of connection: the asking client gets that one.
 fn assembled(mut nodes: Vec<NodeView>, myself: NodeId) -> ClusterMap {
     nodes.sort_by_key(|node| node.id);
     nodes.dedup_by_key(|node| node.id);
@@ -92,7 +93,8 @@ fn assembled(mut nodes: Vec<NodeView>, myself: NodeId) -> ClusterMap {
     }
 }
 
-/// A node of which nothing is known but its role. All are of the shard that the stream names, which they share.
+/// Returns a node of which only the role is known. All nodes belong to the shard named after the stream that they
+/// share.
 fn node(cx: &SessionCx<'_>, flags: NodeFlags) -> NodeView {
     let stream = cx.server.primary().stream();
     NodeView {
@@ -130,15 +132,16 @@ fn myself(cx: &SessionCx<'_>) -> NodeView {
     }
 }
 
-/// Where this server is reached.
+/// The address of this server.
 struct Address {
     ip: String,
     port: u16,
-    /// Whether the port is that for encrypted connections.
+    /// Whether the port is for TLS connections.
     is_tls: bool,
 }
 
-/// Where this server is reached: as the configuration announces it, else where the client has reached it.
+/// Returns the address of this server: as announced by the configuration, otherwise the one that the client has
+/// connected to.
 fn own_address(cx: &SessionCx<'_>) -> Address {
     let config: &Config = cx.config;
     let local = &*cx.client.shared.local_address;
@@ -163,7 +166,7 @@ fn own_address(cx: &SessionCx<'_>) -> Address {
     }
 }
 
-/// The id of another server, the same whenever it is seen at the same place.
+/// Returns the ID of another server, which depends only on its address.
 fn id_of(host: &str, port: u16) -> NodeId {
     hashed(&format!("{host}:{port}"))
 }

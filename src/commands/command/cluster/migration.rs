@@ -1,4 +1,4 @@
-//! Slots that move from node to node in one piece, in the words of Redis 8.4: the node that gets them is asked.
+//! Atomic slot migration, with the commands of Redis 8.4: the request goes to the receiving node.
 
 use super::super::context::SessionCx;
 use super::super::declaration::{Command, CommandResult};
@@ -53,7 +53,7 @@ fn migration(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandR
 
 const UNKNOWN: &str = "ERR unknown argument";
 
-/// The task of `ID task-id`; none of `ALL`.
+/// Parses the task of `ID task-id`; none for `ALL`.
 fn which<'a>(args: &Args<'a>) -> Result<Option<&'a [u8]>, CommandError> {
     let (is_one, is_all) = (args.is(3, "id"), args.is(3, "all"));
     match args.len() {
@@ -85,7 +85,7 @@ fn ranges(args: &Args<'_>) -> Result<SlotSet, CommandError> {
     Ok(set)
 }
 
-/// The one node that has the slots, if they can come from there.
+/// Returns the one node that owns the slots, if they can be moved from there.
 fn source_of(slots: &SlotSet, map: &ClusterMap) -> Result<NodeId, CommandError> {
     if !map.me().is_primary() {
         return Err("ERR slot migration not allowed on replica.".into());
@@ -108,7 +108,7 @@ fn source_of(slots: &SlotSet, map: &ClusterMap) -> Result<NodeId, CommandError> 
     }
 }
 
-/// Redis's word for how far a task is.
+/// Returns Redis's word for the state of a task.
 fn word(of: &SlotMove) -> &'static str {
     match (of.state, of.is_export) {
         ("success", _) => "completed",
@@ -150,7 +150,7 @@ fn show(task: &SlotTask, out: &mut Out) {
         ("last_error", &of.message),
     ];
     let numbers = [
-        // What fails is not tried again.
+        // Failed migrations are not retried.
         ("retries", 0),
         ("create_time", began_ms),
         ("start_time", began_ms),

@@ -1,14 +1,15 @@
-//! CLUSTER, and what clients of a cluster say of themselves. With `cluster-enabled no` all of it answers what
-//! redis-server answers then; the rows are there for clients that ask which commands there are.
+//! CLUSTER, and the commands by which clients of a cluster declare the manner of their requests. With
+//! `cluster-enabled no` all of them reply like redis-server without a cluster; the rows exist for clients that list
+//! the commands.
 //!
 //! ```text
-//! change     what changes the cluster
+//! change     changes of the cluster
 //! emulated   the cluster that is this server and its replicas, as a map
-//! migration  the same, in the words of Redis 8.4
-//! moves      slots that move from node to node in one piece
-//! nodes      nodes, shards, ranges of slots and links, as answers
+//! migration  the same as moves, with the commands of Redis 8.4
+//! moves      atomic slot migration
+//! nodes      replies of nodes, shards, ranges of slots and links
 //! scan       a walk over the keys of all nodes
-//! slot_stats how many keys each slot has, and what requests for them took
+//! slot_stats the number of keys of each slot, and the costs of requests for them
 //! slots      the keys of a hash slot
 //! ```
 
@@ -39,7 +40,7 @@ use basalt_core::base::lossless;
 
 const GROUP: Group = Group::Cluster;
 
-/// Of what tells of nodes and slots, and knows nothing of data.
+/// Flags of commands that report nodes and slots, and no data.
 const TELLS: Flags = Flags::STALE.or(Flags::TELLS_NODES);
 
 const TIPS: &[&str] = &["nondeterministic_output"];
@@ -49,7 +50,7 @@ pub(super) static TABLE: &[&Command] =
 
 const NOT_ENABLED: &str = "ERR This instance has cluster support disabled";
 
-/// The cluster as it is at this moment, if this server is a node of one, or all of one.
+/// Returns the current cluster, if this server is a node of one, or all of one.
 fn view(cx: &SessionCx<'_>) -> Result<ClusterMap, CommandError> {
     match (cx.config.cluster_enabled, cx.server.cluster()) {
         (ClusterMode::Emulated, _) => Ok(emulated::map(cx)),
@@ -63,7 +64,7 @@ fn view(cx: &SessionCx<'_>) -> Result<ClusterMap, CommandError> {
     }
 }
 
-/// Where this server is in the stream at this moment; the map has what it last told the other nodes.
+/// Returns this server's current offset in the stream; the map has the one last sent to the other nodes.
 fn own_offset(cx: &SessionCx<'_>) -> u64 {
     match cx.server.replica().upstream() {
         Some(upstream) => u64::try_from(upstream.offset).unwrap_or(0),
@@ -71,7 +72,7 @@ fn own_offset(cx: &SessionCx<'_>) -> u64 {
     }
 }
 
-/// The error for a node's name that no node has.
+/// Returns the error for an unknown node ID.
 fn unknown(name: &[u8]) -> CommandError {
     format!("ERR Unknown node {}", lossless::text_of(name)).into()
 }
@@ -229,7 +230,7 @@ fn info(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
     Ok(())
 }
 
-/// Kinds of messages that there were any of, in the order of CLUSTER INFO, and all together.
+/// Writes the counts of the message kinds that occurred, in the order of CLUSTER INFO, and their sum.
 fn write_messages(text: &mut String, way: &str, counts: &[u64; MESSAGE_KINDS.len()]) {
     for (kind, count) in MESSAGE_KINDS.iter().zip(counts) {
         if *count > 0 {
@@ -240,8 +241,8 @@ fn write_messages(text: &mut String, way: &str, counts: &[u64; MESSAGE_KINDS.len
     let _ = write!(text, "cluster_stats_messages_{way}:{all}\r\n");
 }
 
-/// The numbers of CLUSTER INFO that the map has, where one server is the whole cluster, of which so many nodes are
-/// known.
+/// Returns the figures of CLUSTER INFO that depend on the map, if one server is the whole cluster, with this number
+/// of known nodes.
 pub fn figures_of_one(known_nodes: u64) -> [(&'static str, u64); 8] {
     let slots = u64::from(hash::SLOTS);
     [
@@ -256,7 +257,7 @@ pub fn figures_of_one(known_nodes: u64) -> [(&'static str, u64); 8] {
     ]
 }
 
-/// The numbers of CLUSTER INFO that the map has.
+/// Returns the figures of CLUSTER INFO that depend on the map.
 pub fn figures(map: &ClusterMap) -> [(&'static str, u64); 8] {
     let assigned = map.owners.iter().filter(|owner| **owner != UNOWNED).count() as u64;
     let slots_of = |flag: NodeFlags, but: NodeFlags| {
@@ -330,8 +331,8 @@ static ASKING: Command = Command::new("asking", GROUP, 1)
     .repeatable()
     .on_session(|cx, _, out| say(cx, out, |manner| manner.or(Manner::WILL_ASK)));
 
-/// Notes what a client says of its requests. Where there is one node, nothing follows from that, but for a client that
-/// a replica sends to its primary.
+/// Records a client's manner of requests. Without a cluster it has no effect, except for a client that a replica
+/// redirects to its primary.
 fn say(cx: &mut SessionCx<'_>, out: &mut Out, change: fn(Manner) -> Manner) -> CommandResult {
     let manner = Manner(cx.client.manner);
     if cx.config.cluster_enabled == ClusterMode::No && !manner.any(Manner::TAKES_REDIRECTS) {

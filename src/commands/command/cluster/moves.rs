@@ -1,6 +1,6 @@
-//! Slots that move from node to node in one piece, in the words of Valkey 9.
+//! Atomic slot migration, with the commands of Valkey 9.
 //!
-//! The nodes speak `CLUSTER SYNCSLOTS` with each other over a client's connection to the one that gets the slots.
+//! The nodes exchange `CLUSTER SYNCSLOTS` over a client's connection to the node that receives the slots.
 
 use super::super::context::{After, SessionCx};
 use super::super::declaration::{Command, CommandResult, Flags};
@@ -73,7 +73,7 @@ fn migrate_slots(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> Comm
     Ok(())
 }
 
-/// Ranges of slots from a place on, and the place behind them: that of a word, or the end.
+/// Parses ranges of slots from a position on; returns them and the position after them: that of a word, or the end.
 fn ranges(args: &Args<'_>, from: usize) -> Result<(SlotSet, usize), CommandError> {
     let mut set = SlotSet::default();
     let mut at = from;
@@ -244,9 +244,9 @@ fn sync_slots(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> Command
     Ok(())
 }
 
-/// `ESTABLISH …`, or `FINISH STATE state NAME name MESSAGE message`, which a node writes down when slots come to it.
+/// `ESTABLISH …`, or `FINISH STATE state NAME name MESSAGE message`, which a node logs when it receives slots.
 fn replay(cx: &mut SessionCx<'_>, args: &Args<'_>) -> CommandResult {
-    // A server that is no node any more has its own view of the keys.
+    // A server that is no longer a node has its own view of the keys.
     let Some(cluster) = cx.server.cluster() else {
         return Ok(());
     };
@@ -265,8 +265,8 @@ fn replay(cx: &mut SessionCx<'_>, args: &Args<'_>) -> CommandResult {
     Ok(())
 }
 
-/// `SLOTS COMING|GOING name range …`, or `SLOTS OVER name`: a [`SlotNote`], or its end. It stands in notes of the log
-/// alone, see [`notes`](crate::command::notes), and has an effect only where it comes from a primary or a file.
+/// `SLOTS COMING|GOING name range …`, or `SLOTS OVER name`: a [`SlotNote`], or its end. It occurs in notes of the log
+/// only, see [`notes`](crate::command::notes), and has an effect only if it comes from a primary or a file.
 pub(in super::super) static NOTE: Command = Command::new("slots", GROUP, -3)
     .flags(Flags::LOADING.or(Flags::STALE).or(Flags::UNLISTED))
     .doc(

@@ -1,14 +1,14 @@
-//! CLUSTERSCAN: a walk over the keys of all nodes, slot by slot, as Valkey 9.1 has it.
+//! CLUSTERSCAN: a walk over the keys of all nodes, slot by slot, as in Valkey 9.1.
 //!
 //! ```text
 //! 1f0c9a24-{06S}-77         the node that made it, a tag of the slot, the position in the slot
 //!        0-{Qi0}-0          the beginning of a slot, on any node
 //! ```
 //!
-//! A client sends a cursor where it would send a key of that name, so that the tag leads it to the node that has the
-//! slot by then. Positions are those of [`walk_slot`](basalt_engine::keyspace::Keyspace::walk_slot), whose order is a
-//! node's own: one that another node has made begins the slot anew. One call goes on over as many slots of this node as
-//! it takes to meet COUNT.
+//! A client sends a cursor to the node to which it would send a key of that name, so that the tag leads it to the
+//! slot's current owner. Positions are those of [`walk_slot`](basalt_engine::keyspace::Keyspace::walk_slot), whose
+//! order is specific to a node: with a cursor of another node the slot is started anew. One call continues over as
+//! many slots of this node as it takes to meet COUNT.
 
 use super::super::context::{Gather, ShardCx};
 use super::super::declaration::{Categories, Command, CommandResult, Flags, KeyFlags, KeySpec};
@@ -40,20 +40,20 @@ pub(super) static CLUSTERSCAN: Command = Command::new("clusterscan", GROUP, -2)
     ])
     .by_cursor(shard_of, part, merge);
 
-/// The cursor with which a walk begins, and which ends it.
+/// The cursor that starts a walk, and that ends it.
 const NOWHERE: &[u8] = b"0";
 
-/// Bits of [`Gather::cursor`] that say where in a slot it is; the slot stands above them.
+/// Bits of [`Gather::cursor`] for the position in a slot; the slot is above them.
 const POSITION_BITS: u32 = 48;
 
-/// A cursor as it was sent.
+/// A cursor as sent by a client.
 enum Cursor<'a> {
-    /// The walk begins: the answer is the cursor of its first slot, whose node this one may not be.
+    /// The walk starts: the reply is the cursor of its first slot, which may belong to another node.
     Start,
-    /// The walk goes on here.
+    /// The walk continues here.
     In {
         slot: u16,
-        /// Which node has made it; `0` if any would do.
+        /// Fingerprint of the node that made it; `0` for any.
         fingerprint: &'a [u8],
         position: u64,
     },
@@ -79,12 +79,12 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// What keys are asked for.
+/// The keys that are requested.
 struct Wanted<'a> {
     cursor: Cursor<'a>,
     options: Options<'a>,
     data_type: Option<DataType>,
-    /// The only slot, if it is one.
+    /// The only slot, if there is just one.
     slot: Option<u16>,
 }
 
@@ -113,7 +113,7 @@ impl<'a> Wanted<'a> {
             } else {
                 return false;
             }
-            // An error ends the look at the options, and is answered in place of the one that this gives.
+            // An error stops the parsing of options, and replaces the error that results from this.
             error.is_none()
         });
         let options = match error {
@@ -135,18 +135,18 @@ impl<'a> Wanted<'a> {
     }
 }
 
-/// The shard of the cursor's slot; any will do for one that has none.
+/// Returns the shard of the cursor's slot; any shard for a cursor without a slot.
 fn shard_of(args: &Args<'_>, shard_count: u16) -> Result<u16, CommandError> {
     Ok(slot(args.get(1)) & (shard_count - 1))
 }
 
-/// What tells a node's cursors from those of others: its keys' order depends on its seed.
+/// Returns a node's fingerprint in cursors: the order of its keys depends on its seed.
 fn fingerprint(engine: &Engine) -> String {
     format!("{:08x}", engine.seed().hash(b"CLUSTERSCAN") as u32)
 }
 
-/// One visit: some keys of one slot. [`Gather::cursor`] says where the next one goes on, [`Gather::rows`] by whose
-/// order.
+/// Visits some keys of one slot. [`Gather::cursor`] becomes the position of the next visit, [`Gather::rows`] the node
+/// whose order it refers to.
 fn part(cx: &mut ShardCx<'_>, args: &Args<'_>, gather: &mut Gather) -> CommandResult {
     check_enabled(cx)?;
     let Wanted {
@@ -205,7 +205,7 @@ fn part(cx: &mut ShardCx<'_>, args: &Args<'_>, gather: &mut Gather) -> CommandRe
     let next = slot + 1;
     gather.done = true;
     if only.is_some() || next == SLOTS {
-        // The end, which `merge` knows by that no key of a slot is looked for.
+        // The end; `merge` recognizes it by the missing row.
         gather.rows.clear();
     } else {
         gather.cursor = u64::from(next) << POSITION_BITS;

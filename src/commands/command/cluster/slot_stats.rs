@@ -1,5 +1,5 @@
-//! What a node counts of each of its slots: its keys, which are counted in any case, and what requests for them took,
-//! where `cluster-slot-stats-enabled` says so.
+//! Statistics of a node's slots: the number of keys, which is always counted, and the costs of requests for them,
+//! which are counted with `cluster-slot-stats-enabled`.
 
 use super::super::context::{Gather, ShardCx};
 use super::super::declaration::{Command, CommandResult, Flags};
@@ -22,7 +22,7 @@ pub(super) static SLOT_STATS: Command = Command::sub("cluster|slot-stats", "slot
     .tips(&["nondeterministic_output", "request_policy:all_shards"])
     .on_each_shard(part, merge);
 
-/// What is counted of a slot, in the order of replies: the first in any case, the others where that is configured.
+/// The metrics of a slot, in the order of replies: the first is always counted, the others only if configured.
 const METRICS: [&str; 4] = [
     "key-count",
     "cpu-usec",
@@ -55,11 +55,11 @@ impl Row {
     }
 }
 
-/// Which slots are asked for, and in which order.
+/// The requested slots, and their order.
 struct SlotStatsQuery {
     first: u16,
     last: u16,
-    /// By which of [`METRICS`] they are ordered, if not by their numbers, and whether those with most come first.
+    /// The index in [`METRICS`] by which they are sorted, if not by slot, and the direction.
     order: Option<(usize, Order)>,
     limit: usize,
 }
@@ -71,7 +71,7 @@ enum Order {
 }
 
 impl SlotStatsQuery {
-    /// What is asked for, which may be ordered by these metrics.
+    /// Parses the request, which may be ordered by these metrics.
     fn read(args: &Args<'_>, metrics: &[&str]) -> Result<SlotStatsQuery, CommandError> {
         if args.is(2, "slotsrange") && args.len() == 5 {
             let (first, last) = (slot_at(args, 3)?, slot_at(args, 4)?);
@@ -110,7 +110,7 @@ impl SlotStatsQuery {
     }
 }
 
-/// LIMIT, and ASC or DESC, each once at most.
+/// Parses LIMIT, and ASC or DESC, each at most once.
 fn filters(args: &Args<'_>) -> Result<(Option<usize>, Option<Order>), CommandError> {
     const TWICE: &str = "ERR Multiple filters of the same type are disallowed.";
     let (mut limit, mut order, mut at) = (None, None, 4);
@@ -146,7 +146,7 @@ fn slot_at(args: &Args<'_>, at: usize) -> Result<u16, CommandError> {
         .ok_or_else(|| "ERR Invalid or out of range slot".into())
 }
 
-/// Rows of the slots of one shard.
+/// Returns the rows of the slots of one shard.
 fn part(cx: &mut ShardCx<'_>, args: &Args<'_>, gather: &mut Gather) -> CommandResult {
     check_enabled(cx)?;
     let counts = cx.config.cluster_slot_stats_enabled;
@@ -174,7 +174,7 @@ fn merge(args: &Args<'_>, gather: Gather, out: &mut Out) -> CommandResult {
     let rows = gather.rows.iter();
     let mut rows: Vec<Row> = rows.filter_map(|row| Row::of_bytes(row)).collect();
     rows.sort_unstable_by_key(|row| row.slot);
-    // What was counted when the first shards were visited may not be any more.
+    // The metrics counted when the first shards were visited may have been turned off since.
     let figure = |row: &Row, metric: usize| row.figures.get(metric).copied().unwrap_or(0);
     match order {
         None => {}

@@ -1,4 +1,4 @@
-//! The keys of a hash slot, which all lie in one shard, the only one that is visited.
+//! The keys of a hash slot, which are all in one shard, the only one that is visited.
 
 use super::super::Args;
 use super::super::context::{Gather, ShardCx};
@@ -8,7 +8,7 @@ use super::{GROUP, NOT_ENABLED, TIPS};
 use crate::config::values::ClusterMode;
 use basalt_core::base::hash::SLOTS;
 
-/// Keys that one visit looks at: some 100 µs of work, after which others get at the shard.
+/// Keys that one visit examines: some 100 µs of work, after which others can lock the shard.
 pub(super) const KEYS_PER_VISIT: usize = 512;
 
 /// `CLUSTER COUNTKEYSINSLOT slot`
@@ -36,7 +36,7 @@ pub(super) static GETKEYSINSLOT: Command =
 
 const INVALID: &str = "ERR Invalid slot or number of keys";
 
-/// The shard that has the slot. Any will do if there is no such slot: to say so.
+/// Returns the shard that has the slot. For an invalid slot any shard will do, to report the error.
 fn shard_of(args: &Args<'_>, shard_count: u16) -> Result<u16, CommandError> {
     let slot = slot_at(args, INVALID).unwrap_or(0);
     Ok(slot & (shard_count - 1))

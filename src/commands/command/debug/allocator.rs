@@ -1,10 +1,10 @@
-//! DEBUG MALLCTL: what the allocator says of itself, by jemalloc's names.
+//! DEBUG MALLCTL: statistics of the allocator, under jemalloc's names.
 
 use crate::command::error::CommandError;
 use crate::command::{Args, Out};
 use basalt_core::alloc::slabs;
 
-/// What stands for a value where none is given or taken.
+/// The value that stands for none.
 const NO_VALUE: &[u8] = b"VOID";
 
 const NOT_SET: &str = "ERR the allocator's settings can be read here but not set";

@@ -1,4 +1,4 @@
-//! DEBUG's ways of hurting the cluster's bus: links are closed, packets dropped.
+//! DEBUG subcommands that disturb the cluster's bus: they close links and drop packets.
 
 use super::super::context::SessionCx;
 use super::super::declaration::CommandResult;
@@ -38,7 +38,7 @@ pub(super) fn kill_link(cx: &SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> C
 /// `DEBUG DROP-CLUSTER-PACKET-FILTER packet-type`
 pub(super) fn drop_packets(cx: &SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     let kind = args.integer(2)?;
-    // Redis takes a negative number for "none".
+    // In Redis a negative number means "none".
     cluster(cx)?.drop_packets(u16::try_from(kind).ok());
     out.ok();
     Ok(())

@@ -4,11 +4,11 @@
 //! xor(d, x)  d := d ⊕ SHA1(x)          members whose order does not matter
 //! mix(d, x)  d := SHA1(d ⊕ SHA1(x))    members in order
 //! value      mix(type as 4 bytes), the members of the value, xor("!!expire!!") if it has a deadline
-//! dataset    for each database that has keys: mix(its number as 4 bytes), then for each key:
-//!            xor(the signature that begins with zeros, mixes the key, and goes on as its value's)
+//! dataset    for each database that has keys: mix(its index as 4 bytes), then for each key:
+//!            xor(the signature that begins with zeros, mixes the key, and continues like that of its value)
 //! ```
 //!
-//! Numbers are big-endian. The signature of one key begins with zeros in DIGEST-VALUE, without the key's name.
+//! Numbers are big-endian. In DIGEST-VALUE the signature of a key begins with zeros, without the key's name.
 
 use sha1::{Digest as _, Sha1};
 
@@ -27,7 +27,7 @@ use basalt_engine::value::sorted_set::SortedSet;
 use basalt_engine::value::stream::{Stream, stream_of};
 use basalt_engine::value::{DataType, Kind, Object, Text};
 
-/// A signature that grows.
+/// A signature under construction.
 #[derive(Clone, Copy, Default)]
 struct Signature([u8; 20]);
 
@@ -101,7 +101,7 @@ impl Signature {
         }
     }
 
-    /// Entries in order: each ID, with a dot, then its names and values. Groups do not count.
+    /// Adds the entries in order: each ID, with a dot, then its names and values. Groups do not count.
     fn stream(&mut self, stream: &Stream) {
         for item in stream.all() {
             self.mix(format!("{}.{}", item.id.ms, item.id.seq).as_bytes());
@@ -117,8 +117,8 @@ impl Signature {
     }
 }
 
-/// A score as redis-server 7.0 prints it for signatures, C's `%.17g`: there is none of a later version here to be
-/// compared with, and those differ.
+/// Formats a score as redis-server 7.0 does for signatures, C's `%.17g`: later versions differ, and none is available
+/// here for comparison.
 fn seventeen_digits(number: f64) -> String {
     const DIGITS: i32 = 17;
     if !number.is_finite() {
@@ -139,7 +139,7 @@ fn seventeen_digits(number: f64) -> String {
     format!("{}e{sign}{:02}", shorten(digits), exponent.abs())
 }
 
-/// Redis's number of a type.
+/// Returns Redis's number of a type.
 fn type_number(data_type: DataType) -> u32 {
     match data_type {
         DataType::String => 0,
@@ -148,7 +148,7 @@ fn type_number(data_type: DataType) -> u32 {
         DataType::SortedSet => 3,
         DataType::Hash => 4,
         DataType::Stream => 6,
-        // What Redis's modules add counts as one type.
+        // All types of Redis's modules count as one.
         DataType::Bloom
         | DataType::Cuckoo
         | DataType::CountMin
@@ -186,7 +186,7 @@ fn digest(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
             };
             let mut cursor = 0;
             loop {
-                // Expired keys that are still there count too, as they do in Redis.
+                // Expired keys that are not deleted yet count too, as in Redis.
                 cursor = db.table().scan(cursor, ENTRIES_A_STEP, |entry| {
                     let mut one = Signature::default();
                     one.mix(entry.key());

@@ -1,4 +1,4 @@
-//! DEBUG OBJECT, LISTPACK, HTSTATS and POPULATE: how values are kept, and many of them at once.
+//! DEBUG OBJECT, LISTPACK, HTSTATS and POPULATE: the encoding of values, and the creation of many.
 
 use super::super::context::ShardCx;
 use super::super::declaration::{Command, CommandResult, KeyFlags, KeySpec};
@@ -40,7 +40,7 @@ fn object(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
         .ok_or(CommandError::NoSuchKey)?;
     let mut writer = Writer::new(Form::Whole, compresses);
     serial::write(keyspace.entry(place), now_ms, &mut writer);
-    // The type is not counted.
+    // The byte of the type is not counted.
     let saved_bytes = writer.bytes().len() - 1;
     let idle_ms = idle_ms(&keyspace, &key, place);
     let clock = (now_ms.saturating_sub(idle_ms) / 1_000) & CLOCK_MASK;
@@ -55,7 +55,7 @@ fn object(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
     Ok(())
 }
 
-/// Figures of a list that consists of nodes.
+/// Describes a list that consists of nodes.
 fn about_nodes(entry: EntryRef<'_, Object>) -> String {
     let Some(list) = ListRef::of(entry).and_then(ListRef::as_quicklist) else {
         return String::new();
@@ -190,13 +190,13 @@ pub(super) static POPULATE: Command = Command::sub("debug|populate", "populate",
     .complexity("O(N) where N is the number of keys")
     .on_all_shards(populate);
 
-/// About what a key of so long a name and value takes.
+/// Estimates the bytes of a key, given the lengths of its name and value.
 fn size_of_key(prefix: usize, value: usize) -> usize {
     const NUMBERED_BYTES: usize = 32;
     prefix + value + NUMBERED_BYTES
 }
 
-/// As in Redis these keys are told to no client: no notification, no replica, no log.
+/// Creates the keys. As in Redis they are announced nowhere: no notification, no replication, no log.
 fn populate(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     if !(3..=5).contains(&args.len()) {
         return Err(unknown(args));
@@ -210,12 +210,12 @@ fn populate(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResu
     let prefix = if args.len() > 3 { args.get(3) } else { b"key" };
     let size = if args.len() > 4 { positive(4)? } else { 0 };
     let (db, seed) = (cx.client.db, cx.engine(0).seed());
-    // One command that adds so much is refused rather than that all other keys go for it.
+    // A single command that adds this much is refused, so that it does not evict all other keys.
     let each = size_of_key(prefix.len(), size);
     if !cx.engine(0).budget().has_room(each.saturating_mul(count)) {
         return Err(CommandError::OutOfMemory);
     }
-    // All shards are in hand, a power of two of them, and a key's slot says by its low bits which one owns it.
+    // All shards are locked, their number is a power of two, and the low bits of a key's slot say which one owns it.
     let mask = cx.engine_count() as u16 - 1;
     for number in 0..count {
         let name = [prefix, b":", number.to_string().as_bytes()].concat();

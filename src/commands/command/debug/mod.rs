@@ -1,9 +1,9 @@
-//! DEBUG: what tests and people in trouble ask a server for.
+//! DEBUG: commands for tests and troubleshooting.
 //!
-//! One command to clients, allowed by `enable-debug-command` only. The subcommands that need shards are rows of their
-//! own, for routing; COMMAND does not list them. Redis's switches for parts that this server does not have (its cron,
-//! its replication ids, its resizable reply buffers) are taken and change nothing; what would need persistence
-//! is refused as unknown.
+//! A single command to clients, allowed by `enable-debug-command` only. The subcommands that need shards are rows of
+//! their own, for routing; COMMAND does not list them. Redis's switches for parts that this server does not have (its
+//! cron, its replication IDs, its resizable reply buffers) are accepted without effect; those that would need
+//! persistence are refused as unknown.
 
 mod allocator;
 mod cluster;
@@ -37,7 +37,7 @@ const FLAGS: Flags = Flags::ADMIN
     .or(Flags::LOADING)
     .or(Flags::STALE)
     .or(Flags::PROTECTED);
-/// Of the rows that COMMAND does not list.
+/// Flags of the rows that COMMAND does not list.
 const PART: Flags = FLAGS.or(Flags::UNLISTED);
 
 /// `DEBUG subcommand`
@@ -60,13 +60,13 @@ static DEBUG: Command = Command::new("debug", GROUP, -2)
     .postponed_if(waits)
     .on_session(debug);
 
-/// Whether a subcommand writes to files. SLEEP, as in Redis, has everything wait that the transaction holds.
+/// Whether a subcommand writes to files. SLEEP, as in Redis, stalls everything that the transaction has locked.
 fn waits(args: &Args<'_>) -> bool {
     let names = ["log", "config-rewrite-force-all"];
     names.iter().any(|name| args.is(1, name))
 }
 
-/// No such subcommand, or not with so many arguments.
+/// Returns the error for an unknown subcommand, or one with a wrong number of arguments.
 fn unknown(args: &Args<'_>) -> CommandError {
     let name = shown_name(args.get(1));
     format!("ERR unknown subcommand or wrong number of arguments for '{name}'. Try DEBUG HELP.")
@@ -108,12 +108,12 @@ fn debug(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
         }
         (b"replicate", 3..) => {
             let arguments: Vec<&[u8]> = args.from(2).collect();
-            // A replica would take it for this server's own.
+            // A replica would take it for a note of this server itself.
             if note::is_note(arguments.len(), |at| arguments[at]) {
                 return Err("ERR DEBUG REPLICATE sends no notes of the server".into());
             }
             let position = cx.server.primary().replicate(&arguments);
-            // WAIT waits for it as for a write.
+            // WAIT covers it like a write.
             cx.client.shared.log_position.fetch_max(position, Relaxed);
             out.ok();
         }
@@ -152,7 +152,7 @@ fn debug(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
     Ok(())
 }
 
-/// `DEBUG SLEEP seconds`: Redis is one thread, so this stops everybody there, and must here.
+/// `DEBUG SLEEP seconds`: Redis has a single thread, so this stops all clients there, and must here.
 fn sleep(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) {
     const LONGEST_S: f64 = 1e9;
     let seconds = number::parse_f64(args.get(2)).unwrap_or(0.0);
@@ -171,7 +171,7 @@ fn sleep(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) {
     });
 }
 
-/// The integer that a text begins with, 0 if there is none, as C reads switches.
+/// Parses the integer at the beginning of a text, 0 if there is none, as C reads switches.
 fn leading_integer(text: &[u8]) -> i64 {
     let text = text.trim_ascii_start();
     let sign = usize::from(text.starts_with(b"-") || text.starts_with(b"+"));
@@ -184,7 +184,7 @@ fn leading_integer(text: &[u8]) -> i64 {
         .unwrap_or(0)
 }
 
-/// Matches random texts against random patterns; what matters is that it ends.
+/// Matches random texts against random patterns; the point is that it terminates.
 fn match_at_random(seed: u64) {
     const ROUNDS: usize = 10_000;
     const LETTERS: &[u8] = b"ab*?[]-^\\";

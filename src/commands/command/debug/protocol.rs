@@ -3,7 +3,7 @@
 use super::super::Out;
 use super::super::declaration::CommandResult;
 
-/// What Redis answers: three digits of a well-known number, not the number.
+/// The value in Redis's reply: three digits of a well-known number, not the number.
 #[expect(
     clippy::approx_constant,
     reason = "clients are tested against these digits"

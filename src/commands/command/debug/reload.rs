@@ -1,5 +1,5 @@
-//! DEBUG RELOAD: all data saved as a snapshot and loaded again; and the same value by value, in memory, to prove that
-//! nothing is lost.
+//! DEBUG RELOAD: saves all data as a snapshot and loads it again; DEBUG REENCODE: the same value by value, in memory,
+//! to prove that nothing is lost.
 
 use super::super::context::{After, SessionCx, ShardCx};
 use super::super::declaration::{Command, CommandResult, Flags};
@@ -72,8 +72,8 @@ pub(super) static REENCODE: Command = Command::sub("debug|reencode", "reencode",
     .complexity("O(N) where N is the size of the data")
     .on_all_shards(reencode);
 
-/// Each key's value becomes bytes and then a value again, in place, one key after the other. What can not be read back
-/// stays as it was, and the answer is an error.
+/// Encodes each key's value and decodes it again, in place, one key after the other. A value that cannot be decoded
+/// stays as it was, and the reply is an error.
 fn reencode(cx: &mut ShardCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
     let mut is_whole = true;
     for index in 0..cx.engine_count() {
@@ -88,7 +88,7 @@ fn reencode(cx: &mut ShardCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult 
     Ok(())
 }
 
-/// One database of one shard, without what is due; false if a value could not be read back.
+/// Re-encodes one database of one shard, except expired keys; false if a value could not be decoded.
 fn reencode_db(cx: &mut ShardCx<'_>, index: usize, db: usize) -> bool {
     const KEYS_A_STEP: usize = 1_000;
     let (limits, compresses) = (

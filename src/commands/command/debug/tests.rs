@@ -1,4 +1,4 @@
-//! DEBUG in process. The signatures are redis-server 7.0.15's over the same data.
+//! DEBUG in process. The signatures are those of redis-server 7.0.15 over the same data.
 
 use super::super::context::After;
 use super::super::testing::{Terminal, on_every_setup};

@@ -1,4 +1,4 @@
-//! Sets of marks: what admission, routing, COMMAND and ACL know of a command, and what it does with its keys.
+//! Sets of flags: properties of commands for admission, routing, COMMAND and ACL, and how commands use their keys.
 
 use crate::acl::Access;
 
@@ -17,17 +17,17 @@ macro_rules! bit_set {
             /// Every bit with its name, in the order in which COMMAND INFO prints them.
             pub const ALL: &'static [($name, &'static str)] = &[$(($name::$flag, $text)),*];
 
-            /// Both sets together.
+            /// Returns the union of both sets.
             pub const fn or(self, other: $name) -> $name {
                 $name(self.0 | other.0)
             }
 
-            /// What is in both sets.
+            /// Returns the intersection of both sets.
             pub const fn and(self, other: $name) -> $name {
                 $name(self.0 & other.0)
             }
 
-            /// What is in `self` and not in `other`.
+            /// Returns the bits of `self` that are not in `other`.
             pub const fn without(self, other: $name) -> $name {
                 $name(self.0 & !other.0)
             }
@@ -42,7 +42,7 @@ macro_rules! bit_set {
                 self.0 & other.0 != 0
             }
 
-            /// The names of the bits that are set.
+            /// Returns the names of the bits that are set.
             pub fn names(self) -> impl Iterator<Item = &'static str> {
                 Self::ALL.iter().filter(move |(bit, _)| self.has(*bit)).map(|(_, name)| *name)
             }
@@ -57,13 +57,13 @@ macro_rules! bit_set {
 }
 
 bit_set! {
-    /// What admission, routing and COMMAND INFO need to know of a command.
+    /// Properties of commands for admission, routing and COMMAND INFO.
     Flags: u64 {
         /// May change data.
         WRITE = "write";
         /// Changes no data.
         READONLY = "readonly";
-        /// Refused when memory is used up.
+        /// Refused when memory is full.
         DENYOOM = "denyoom";
         /// An administrator's command.
         ADMIN = "admin";
@@ -87,7 +87,7 @@ bit_set! {
         FAST = "fast";
         /// Allowed before authentication.
         NO_AUTH = "no_auth";
-        /// May replicate although it is no write.
+        /// May replicate although it is not a write.
         MAY_REPLICATE = "may_replicate";
         /// The command's keys may be absent.
         NO_MANDATORY_KEYS = "no_mandatory_keys";
@@ -95,7 +95,7 @@ bit_set! {
         NO_ASYNC_LOADING = "no_async_loading";
         /// Not allowed in a transaction.
         NO_MULTI = "no_multi";
-        /// Keys can not be found by first, last and step alone.
+        /// Keys cannot be found by first, last and step alone.
         MOVABLEKEYS = "movablekeys";
         /// Allowed while a script is busy.
         ALLOW_BUSY = "allow_busy";
@@ -103,50 +103,50 @@ bit_set! {
         SENSITIVE = "sensitive";
         /// May touch keys that it did not declare (SORT … BY).
         TOUCHES_ARBITRARY_KEYS = "touches_arbitrary_keys";
-        /// Needs a permission in the configuration file, as DEBUG does.
+        /// Needs a permission in the configuration file, like DEBUG.
         PROTECTED = "protected";
-        /// Needs the permission in the configuration file that modules need.
+        /// Needs the permission for modules in the configuration file.
         LOADS_MODULES = "loads_modules";
-        /// A subcommand that stands in the table for routing only: COMMAND does not know it.
+        /// A subcommand that is in the table for routing only: COMMAND does not list it.
         UNLISTED = "unlisted";
-        /// Meant for the servers themselves and for tests, says the documentation.
+        /// Meant for the servers themselves and for tests, according to the documentation.
         SYSCMD = "syscmd";
-        /// Has to do with transactions, so that it is not just run, nor just queued.
+        /// Controls transactions, so that it is neither simply run nor simply queued.
         TRANSACTIONAL = "transactional";
-        /// Allowed to a client of RESP2 that has subscriptions.
+        /// Allowed for a RESP2 client that has subscriptions.
         SUBSCRIBER = "subscriber";
-        /// Tells of other connections: what they sent before is read before it runs, as it would be on Redis.
+        /// Reports on other connections: what they sent before is read before it runs, as it would be on Redis.
         OTHERS_FIRST = "others_first";
-        /// Of commands that touch no keyspace: leaves nothing behind in a transaction that is undone. It changes
-        /// nothing, or its connection ([`crate::client::shared::Settings`]), or what no client sees before the
-        /// transaction is done.
+        /// For commands that touch no keyspace: leaves nothing behind in a transaction that is rolled back. It
+        /// changes nothing, or only its connection ([`crate::client::shared::Settings`]), or only what no client sees
+        /// before the transaction is done.
         REPEATABLE = "repeatable";
-        /// May go over more than is good for a thread that others wait for.
+        /// May go over more elements than a thread that others wait for should.
         TAKES_LONG = "takes_long";
-        /// What CLIENT CACHING said holds for the command behind this one, too.
+        /// The effect of CLIENT CACHING extends to the command after this one, too.
         KEEPS_CACHING = "keeps_caching";
-        /// The command's only argument is the number of the database for the commands behind it.
+        /// The command's only argument is the index of the database for the commands after it.
         SELECTS_DB = "selects_db";
-        /// Changes the entries of a stream, and leaves its groups alone.
+        /// Changes the entries of a stream but not its groups.
         ENTRIES_ONLY = "entries_only";
-        /// Asks how the server is: an error if writes are refused because nothing can be saved.
+        /// Reports the server's health: an error if writes are refused because nothing can be saved.
         HEALTH = "health";
-        /// Nothing is left behind it: where there are save points the snapshot is saved anew before it is answered.
+        /// Empties the server: if there are save points, a new snapshot is saved before the reply.
         EMPTIES = "empties";
         /// Allowed while a dataset is loading, though COMMAND does not say so: Redis loads a new replica's few keys
         /// between two commands, so that clients of a cluster ask it for nodes all the time.
         TELLS_NODES = "tells_nodes";
-        /// May add to the share of a database, though not to all memory: what it puts in there is paid for.
+        /// May add to the share of a database, though not to all memory: what it adds there is paid for.
         PAYS = "pays";
-        /// Names a fieldset of the connection by its third argument, which is looked up before any shard is in hand.
+        /// Names a fieldset of the connection by its third argument, which is looked up before any shard is locked.
         NAMES_FIELDSET = "names_fieldset";
-        /// Holds notes where another server sends it, see [`basalt_engine::note`].
+        /// Carries notes when another server sends it, see [`basalt_engine::note`].
         HOLDS_NOTES = "holds_notes";
     }
 }
 
 impl Flags {
-    /// Flags that COMMAND INFO does not show: ours, and those that Redis hides too.
+    /// Flags that COMMAND INFO does not show: our own, and those that Redis hides too.
     pub const INTERNAL: Flags = Flags::SENSITIVE
         .or(Flags::TOUCHES_ARBITRARY_KEYS)
         .or(Flags::MAY_REPLICATE)
@@ -231,10 +231,10 @@ bit_set! {
 }
 
 impl KeyFlags {
-    /// The flags that ACL rules take for a change.
+    /// The flags that ACL rules treat as changes.
     pub const CHANGES: KeyFlags = KeyFlags::INSERT.or(KeyFlags::UPDATE).or(KeyFlags::DELETE);
 
-    /// The rights to a key that ACL rules must grant.
+    /// Returns the permissions on a key that ACL rules must grant.
     #[inline]
     pub fn access(self) -> Access {
         Access {
@@ -245,19 +245,19 @@ impl KeyFlags {
 }
 
 impl Categories {
-    /// A category by its name in lower case, without the `@`.
+    /// Finds a category by its name in lower case, without the `@`.
     pub fn named(name: &str) -> Option<Categories> {
         let is_it = |known: &&str| known.strip_prefix('@') == Some(name);
         let found = Categories::ALL.iter().find(|(_, known)| is_it(known));
         found.map(|(category, _)| *category)
     }
 
-    /// The names of all categories, without the `@`.
+    /// Returns the names of all categories, without the `@`.
     pub fn all_names() -> impl Iterator<Item = &'static str> {
         Categories::ALL.iter().map(|(_, name)| &name[1..])
     }
 
-    /// What commands are about, as opposed to what they do.
+    /// The categories of topics, as opposed to kinds of operation.
     pub const SUBJECTS: Categories = Categories::KEYSPACE
         .or(Categories::SET)
         .or(Categories::SORTEDSET)
@@ -280,7 +280,7 @@ impl Categories {
 }
 
 bit_set! {
-    /// What a command does with the keys of one specification.
+    /// The use of a specification's keys by a command.
     KeyFlags: u16 {
         /// Reads and writes the value.
         RW = "RW";

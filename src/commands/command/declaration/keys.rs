@@ -1,51 +1,52 @@
-//! Where the keys stand among the arguments of a command.
+//! Positions of keys among the arguments of a command.
 
 use super::KeyFlags;
 
-/// Where the keys of a specification begin.
+/// The position of the first key of a specification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BeginSearch {
     /// At this argument.
     Index(i32),
     /// After this word, searched from this argument on (backwards when negative).
     Keyword(&'static str, i32),
-    /// Not expressible.
+    /// Cannot be expressed.
     Unknown,
 }
 
-/// How the keys of a specification continue.
+/// The positions of the further keys of a specification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FindKeys {
-    /// To `last` relative to the first (negative: from the end), every `step`, of which `limit` says the share.
+    /// Every `step` arguments up to `last`, relative to the first (negative: from the end), limited to the share
+    /// `limit`.
     Range {
         /// Relative to the first key; negative counts from the last argument.
         last: i32,
-        /// Distance of keys.
+        /// Distance between keys.
         step: i32,
         /// 0 and 1: no limit; 2: half of the rest, and so on.
         limit: i32,
     },
-    /// A count stands at `count_at`, the keys begin at `first`, both relative to the begin.
+    /// A count is at `count_at`, the keys begin at `first`, both relative to the begin.
     KeyNum {
-        /// Where the count stands.
+        /// Position of the count.
         count_at: i32,
-        /// Where the keys begin.
+        /// Position of the first key.
         first: i32,
-        /// Distance of keys.
+        /// Distance between keys.
         step: i32,
     },
-    /// Not expressible.
+    /// Cannot be expressed.
     Unknown,
 }
 
-/// One specification of where keys stand among the arguments.
+/// One specification of key positions among the arguments.
 #[derive(Clone, Copy, Debug)]
 pub struct KeySpec {
-    /// Where they begin.
+    /// Position of the first key.
     pub begin: BeginSearch,
-    /// How they continue.
+    /// Positions of the further keys.
     pub find: FindKeys,
-    /// What is done with them.
+    /// The use of the keys.
     pub flags: KeyFlags,
     /// A remark for COMMAND INFO.
     pub notes: Option<&'static str>,
@@ -53,8 +54,9 @@ pub struct KeySpec {
     pub is_listed: bool,
 }
 
-/// Commands that look at a key without using its value, as Redis has them: whether it is there, its type, its size, and
-/// whether an element is in it. ACL rules ask of such a key that it matches a pattern, and neither `%R~` nor `%W~`.
+/// Commands that look at a key without using its value, according to Redis: at its existence, its type, its size, or
+/// whether an element is in it. ACL rules demand of such a key that it matches a pattern, and neither `%R~` nor
+/// `%W~`.
 pub(super) const METADATA: &[&str] = &[
     "exists",
     "hexists",
@@ -76,9 +78,9 @@ pub(super) const METADATA: &[&str] = &[
     "zcard",
 ];
 
-/// Whether each of a command's key specifications says what ACL rules judge it by: a key whose value is read has
-/// ACCESS, one that is changed has INSERT, UPDATE or DELETE. Without any of them `%R~` would let a reader write and
-/// `%W~` a writer read. Of [`METADATA`] no more than reading is expected, and a name that is no key is never judged.
+/// Whether each of a command's key specifications has the flags that ACL rules judge it by: a key whose value is read
+/// has ACCESS, one that is changed has INSERT, UPDATE or DELETE. Without any of them `%R~` would let a reader write
+/// and `%W~` a writer read. For [`METADATA`] only reading is expected, and a name that is not a key is never judged.
 pub(super) const fn are_ruled(full_name: &str, keys: &[KeySpec]) -> bool {
     let mut next = 0;
     while next < keys.len() {
@@ -115,24 +117,24 @@ const fn is_same(one: &[u8], other: &[u8]) -> bool {
     at == one.len() && at == other.len()
 }
 
-/// Which of a command's requests have one key, at a place that is the same for all of them, and no other.
+/// The requests of a command that have exactly one key, at a position that is the same for all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoneKey {
-    /// Where the key stands.
+    /// Position of the key.
     pub at: usize,
-    /// Requests with at most so many arguments have no other: in longer ones there may be a word with more keys behind
-    /// it.
+    /// Requests with at most this many arguments have no other key: longer ones may contain a word that more keys
+    /// follow.
     pub arguments_max: usize,
 }
 
 impl LoneKey {
-    /// No request is known to be such.
+    /// No request is known to have a lone key.
     pub const NONE: LoneKey = LoneKey {
         at: 0,
         arguments_max: 0,
     };
 
-    /// By these specifications.
+    /// Derives the lone key from the specifications.
     pub(super) const fn of(keys: &[KeySpec]) -> LoneKey {
         let [spec, others @ ..] = keys else {
             return LoneKey::NONE;
@@ -164,12 +166,12 @@ impl KeySpec {
     pub const FIRST_READ: &'static [KeySpec] =
         &[KeySpec::one(1, KeyFlags::RO.or(KeyFlags::ACCESS))];
 
-    /// One key at this argument.
+    /// Specifies one key at this argument.
     pub const fn one(index: i32, flags: KeyFlags) -> KeySpec {
         KeySpec::range(index, 0, 1, flags)
     }
 
-    /// Keys from `first` to `last` (relative to the first; negative from the end) with a step.
+    /// Specifies keys from `first` to `last` (relative to the first; negative from the end) with a step.
     pub const fn range(first: i32, last: i32, step: i32, flags: KeyFlags) -> KeySpec {
         KeySpec {
             begin: BeginSearch::Index(first),
@@ -184,7 +186,7 @@ impl KeySpec {
         }
     }
 
-    /// A count at `index`, the keys directly after it.
+    /// Specifies a count at `index`, followed directly by the keys.
     pub const fn counted(index: i32, flags: KeyFlags) -> KeySpec {
         KeySpec {
             begin: BeginSearch::Index(index),
@@ -199,26 +201,26 @@ impl KeySpec {
         }
     }
 
-    /// The specification with another way to find the keys.
+    /// Sets another way to find the keys.
     pub const fn find(mut self, find: FindKeys) -> KeySpec {
         self.find = find;
         self
     }
 
-    /// The specification with keys that begin after a word.
+    /// Makes the keys begin after a word.
     pub const fn after_keyword(mut self, word: &'static str, from: i32) -> KeySpec {
         self.begin = BeginSearch::Keyword(word, from);
         self
     }
 
-    /// The specification, of which COMMAND INFO says nothing: keys of an option that a command of Redis has here alone,
-    /// so that clients go on to route the command as they know it. Only behind all that are listed.
+    /// Hides the specification from COMMAND INFO: for keys of an option that only this server adds to a command of
+    /// Redis, so that clients continue to route the command as they know it. Must follow all listed ones.
     pub const fn unlisted(mut self) -> KeySpec {
         self.is_listed = false;
         self
     }
 
-    /// The specification with a remark.
+    /// Adds a remark.
     pub const fn note(mut self, text: &'static str) -> KeySpec {
         self.notes = Some(text);
         self

@@ -1,6 +1,7 @@
-//! What a command is: one row per command, from which routing, admission, COMMAND, metrics and tests all derive.
+//! The declaration of a command: one row per command, from which routing, admission, COMMAND, metrics and tests all
+//! derive.
 //!
-//! A row is a `static` built by `const fn`s directly above its handler. It does not know who calls it: the session
+//! A row is a `static` built by `const fn`s directly above its handler. It does not know its callers: the session
 //! looks a command up once by name and from then on carries `&'static Command`.
 
 mod flags;
@@ -21,10 +22,10 @@ use super::{Args, Out};
 use crate::acl::selector::Used;
 use basalt_core::structures::quicklist::End;
 
-/// What a handler answers: its reply is already in the output, or an error is written for it.
+/// The result of a handler: its reply is already in the output, or the error that will be written.
 pub type CommandResult<T = ()> = Result<T, CommandError>;
 
-/// A handler that runs with the shards of its keys in hand.
+/// A handler that runs with the shards of its keys locked.
 pub type ShardHandler = fn(&mut ShardCx<'_>, &Args<'_>, &mut Out) -> CommandResult;
 
 /// A handler that works on the connection or the server and touches no keyspace.
@@ -36,29 +37,30 @@ pub type PartHandler = fn(&mut ShardCx<'_>, &Args<'_>, &mut Gather) -> CommandRe
 /// Turns what the visits gathered into the reply.
 pub type MergeHandler = fn(&Args<'_>, Gather, &mut Out) -> CommandResult;
 
-/// Names the shard that a cursor continues in, given the number of shards.
+/// Returns the shard in which a cursor continues, given the number of shards.
 pub type CursorShard = fn(&Args<'_>, u16) -> Result<u16, CommandError>;
 
-/// Finds a key that no specification can express, given the number of arguments and a way to read them: where it
-/// stands, and what is done with it.
+/// Finds a key that no specification can express, given the number of arguments and a way to read them: its position
+/// and flags.
 pub type KeyFinder = for<'r, 'a> fn(usize, ReadArgument<'r, 'a>) -> Option<(usize, KeyFlags)>;
 
-/// Finds the word behind which a command's keys begin, where a word before it, which is a name, may read the same.
+/// Finds the word that a command's keys follow, where an earlier argument, which is a name, may be the same word.
 pub type KeywordFinder = for<'r, 'a> fn(usize, ReadArgument<'r, 'a>) -> Option<usize>;
 
-/// How many arguments at the end of a request are options, given the number of arguments and a way to read them.
+/// Returns how many arguments at the end of a request are options, given the number of arguments and a way to read
+/// them.
 pub type TailFinder = for<'r, 'a> fn(usize, ReadArgument<'r, 'a>) -> usize;
 
-/// How a command meets the shards.
+/// The way in which a command uses the shards.
 #[derive(Clone, Copy)]
 pub enum Run {
-    /// The shards of the declared keys are in hand, one or many.
+    /// The shards of the declared keys are locked, one or many.
     Keys(ShardHandler),
-    /// Every shard is in hand at once.
+    /// All shards are locked at once.
     AllShards(ShardHandler),
-    /// Shard by shard, one token at a time.
+    /// Shard by shard, one locked at a time.
     EachShard(PartHandler, MergeHandler),
-    /// Shard by shard from the one that rides in the cursor, until [`Gather::done`].
+    /// Shard by shard from the one encoded in the cursor, until [`Gather::done`].
     Cursor(CursorShard, PartHandler, MergeHandler),
     /// Never touches a keyspace.
     Session(SessionHandler),
@@ -66,11 +68,11 @@ pub enum Run {
     Transaction(TransactionVerb),
     /// Runs a script or a function, which runs commands.
     Script(ScriptVerb),
-    /// Holds subcommands of the same shape; alone it only reports them.
+    /// Holds subcommands of the same shape; alone it only lists them.
     Container(&'static [&'static Command]),
 }
 
-/// What a client asks to be done with its transaction.
+/// A client's request on its transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are Redis's own")]
 pub enum TransactionVerb {
@@ -80,7 +82,7 @@ pub enum TransactionVerb {
     Unwatch,
 }
 
-/// What a client asks to be run.
+/// A client's request to run a script or a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are Redis's own")]
 pub enum ScriptVerb {
@@ -92,7 +94,7 @@ pub enum ScriptVerb {
     FcallRo,
 }
 
-/// The group that documentation and default ACL categories go by.
+/// The group that documentation and default ACL categories use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are Redis's own")]
 pub enum Group {
@@ -122,7 +124,7 @@ pub enum Group {
 }
 
 impl Group {
-    /// The name in COMMAND DOCS.
+    /// Returns the name in COMMAND DOCS.
     pub const fn name(self) -> &'static str {
         match self {
             Group::Generic => "generic",
@@ -152,18 +154,18 @@ impl Group {
     }
 }
 
-/// What of a collection is fetched into the cache before a command runs, if it runs in a pipeline.
+/// The part of a collection that is prefetched into the cache before a command runs in a pipeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ahead {
     /// Nothing.
     Nothing,
     /// One end of a list.
     End(End),
-    /// Where the element that this argument names stands, or would stand, in a large table.
+    /// The slot in a large table of the element that this argument names.
     Element(usize),
 }
 
-/// Positions of arguments: the first of them, and each so many behind it.
+/// Positions of arguments: the first of them, and every `step` after it.
 #[derive(Clone, Copy)]
 struct Every {
     first: usize,
@@ -182,7 +184,7 @@ impl Every {
     }
 }
 
-/// One command: see the module.
+/// One command, see the module.
 pub struct Command {
     /// Lower case; a subcommand's own word only.
     pub name: &'static str,
@@ -190,37 +192,37 @@ pub struct Command {
     pub full_name: &'static str,
     /// Documentation group.
     pub group: Group,
-    /// Arguments with the name; negative: at least so many.
+    /// Number of arguments including the name; negative: at least as many.
     pub arity: i32,
     /// Admission and routing.
     pub flags: Flags,
     /// ACL categories beyond those that group and flags give.
     pub extra_categories: Categories,
-    /// Where its keys stand.
+    /// Positions of its keys.
     pub keys: &'static [KeySpec],
-    /// The key of requests that have no other, as `keys` say.
+    /// The key of requests that have no other, derived from `keys`.
     pub lone_key: LoneKey,
-    /// First version of Redis or Valkey that had it, or [`Command::OWN`].
+    /// First version of Redis or Valkey that has it, or [`Command::OWN`].
     pub since: &'static str,
     /// Arguments in the notation of the reference manual.
     pub syntax: &'static str,
-    /// One sentence.
+    /// Description in one sentence.
     pub summary: &'static str,
     /// Cost in the O notation.
     pub complexity: &'static str,
-    /// Version and change.
+    /// Versions and their changes.
     pub history: &'static [(&'static str, &'static str)],
     /// Hints for clients of a cluster.
     pub tips: &'static [&'static str],
-    /// Since when another command is better, and which.
+    /// The version since which it is deprecated, and its replacement.
     pub deprecated: Option<(&'static str, &'static str)>,
-    /// How it meets the shards.
+    /// The way in which it uses the shards.
     pub run: Run,
-    /// Finds the key that `keys` can not express.
+    /// Finds the key that `keys` cannot express.
     pub key_finder: Option<KeyFinder>,
-    /// Finds the word that `keys` only name.
+    /// Finds the word that `keys` only names.
     pub keyword_finder: Option<KeywordFinder>,
-    /// How many arguments at the end belong to no key specification.
+    /// Returns how many arguments at the end belong to no key specification.
     pub options_at_end: Option<TailFinder>,
     /// The arguments that are channels.
     pub channels: Channels,
@@ -228,7 +230,8 @@ pub struct Command {
     pub databases: Databases,
     /// Computes the flags of its first key from the request, if [`KeyFlags::VARIABLE_FLAGS`] is set.
     pub key_flags_of: Option<KeyFlagsOf>,
-    /// Whether a request reads keys that are made of data, and so of any name; if so, the error for a user who may not.
+    /// Whether a request reads keys whose names are computed from data, and so can be any; if so, the error for a
+    /// user who lacks the permission.
     pub reads_any_key: Option<fn(&Args<'_>) -> Option<&'static str>>,
     needs_all_shards: Option<fn(&Args<'_>) -> bool>,
     secrets: Option<fn(&Args<'_>, usize) -> bool>,
@@ -236,7 +239,7 @@ pub struct Command {
     kept: Every,
     /// See [`Command::builds`].
     pub builds: Option<Builder>,
-    /// What it reads of the collection under its key.
+    /// The part of its key's collection that it reads.
     pub ahead: Ahead,
     subcommands: &'static [&'static Command],
     tells_usage: bool,
@@ -244,7 +247,7 @@ pub struct Command {
     rule_id: AtomicU16,
 }
 
-/// A syntax line for people: without types and key specifications.
+/// Returns a syntax line for people: without types and key specifications.
 fn usage_of(line: &str) -> String {
     let mut text = String::new();
     let mut is_left_out = false;
@@ -261,7 +264,7 @@ fn usage_of(line: &str) -> String {
     text
 }
 
-/// A test that is true of all requests of a command.
+/// Returns true: a test that holds for all requests of a command.
 pub fn always(_: &Args<'_>) -> bool {
     true
 }
@@ -274,7 +277,7 @@ impl Command {
     /// First version of commands that no version of Redis or Valkey has.
     pub const OWN: &'static str = "basalt 0.1.0";
 
-    /// A row; the builder calls that follow fill it, and `on_…` ends it.
+    /// Creates a row; the builder calls that follow fill it, and `on_…` completes it.
     pub const fn new(name: &'static str, group: Group, arity: i32) -> Command {
         Command {
             name,
@@ -313,7 +316,7 @@ impl Command {
         }
     }
 
-    /// A row inside a container: `full_name` is `container|sub`.
+    /// Creates a row inside a container: `full_name` is `container|sub`.
     pub const fn sub(
         full_name: &'static str,
         name: &'static str,
@@ -325,7 +328,7 @@ impl Command {
         command
     }
 
-    /// Derives what requests have no other key, whatever of the row was said first.
+    /// Derives which requests have no other key, regardless of the order of builder calls.
     const fn with_lone_key(mut self) -> Command {
         self.lone_key = match self.key_finder {
             Some(_) => LoneKey::NONE,
@@ -334,19 +337,19 @@ impl Command {
         self
     }
 
-    /// Reads the keys of these specifications and changes nothing.
+    /// Declares that it reads the keys of these specifications and changes nothing.
     pub const fn reads(mut self, keys: &'static [KeySpec]) -> Command {
         self.flags = self.flags.or(Flags::READONLY);
         self.names_keys(keys)
     }
 
-    /// Changes the keys of these specifications.
+    /// Declares that it changes the keys of these specifications.
     pub const fn writes(mut self, keys: &'static [KeySpec]) -> Command {
         self.flags = self.flags.or(Flags::WRITE);
         self.names_keys(keys)
     }
 
-    /// Names keys; whether it is a read or a write is up to the arguments.
+    /// Declares keys; whether they are read or written depends on the arguments.
     pub const fn names_keys(mut self, keys: &'static [KeySpec]) -> Command {
         assert!(
             are_ruled(self.full_name, keys),
@@ -356,25 +359,26 @@ impl Command {
         self.with_lone_key()
     }
 
-    /// Sends to channels, or subscribes to them.
+    /// Declares channels that it sends or subscribes to.
     pub const fn channels(mut self, channels: Channels) -> Command {
         self.channels = channels;
         self
     }
 
-    /// Reads or changes other databases than the selected one.
+    /// Declares that it reads or changes databases other than the selected one.
     pub const fn databases(mut self, databases: Databases) -> Command {
         self.databases = databases;
         self
     }
 
-    /// Does with its first key what the function says of a request.
+    /// Computes the flags of its first key from the request.
     pub const fn key_flags_of(mut self, flags_of: KeyFlagsOf) -> Command {
         self.key_flags_of = Some(flags_of);
         self
     }
 
-    /// Reads keys of any name for requests of which the function gives the error for users who may not.
+    /// Declares requests that read keys of any name; the function returns the error for users who lack the
+    /// permission.
     pub const fn reads_any_key_if(
         mut self,
         refusal: fn(&Args<'_>) -> Option<&'static str>,
@@ -389,13 +393,13 @@ impl Command {
         self
     }
 
-    /// Changes nothing but its connection, or what may as well be changed twice: a unit that is undone may run it
-    /// again.
+    /// Declares that it changes only its connection, or what may be changed twice: a transaction that is rolled back
+    /// may run it again.
     pub const fn repeatable(self) -> Command {
         self.flags(Flags::REPEATABLE)
     }
 
-    /// Goes over as much of a large value, or of the keyspace, as it is asked to, so that it may have to run where no
+    /// Declares that it may go over much of a large value, or of the keyspace, so that it may have to run where no
     /// client waits for its thread, see [`super::context::Scales`].
     pub const fn takes_long(self) -> Command {
         self.flags(Flags::TAKES_LONG)
@@ -407,7 +411,7 @@ impl Command {
         self
     }
 
-    /// Since when, with which arguments, and what for.
+    /// Documents the first version, the arguments and the purpose.
     pub const fn doc(
         mut self,
         since: &'static str,
@@ -420,13 +424,14 @@ impl Command {
         self
     }
 
-    /// Errors about the form of a request say how the command is used: no client's manual has it, as Redis has not.
+    /// Adds the command's usage to errors about the form of a request: no client's manual has it, as Redis lacks the
+    /// command.
     pub const fn with_usage(mut self) -> Command {
         self.tells_usage = true;
         self
     }
 
-    /// An error of this command as it goes over the wire: Redis's words, by which tools know it, and the usage.
+    /// Returns an error of this command as sent to clients: Redis's words, by which tools know it, and the usage.
     #[cold]
     pub fn error_text<'e>(&self, error: &'e CommandError) -> ErrorText<'e> {
         let text = error.text();
@@ -440,89 +445,89 @@ impl Command {
         }
     }
 
-    /// The cost, where it is not O(1).
+    /// Documents the cost, if not O(1).
     pub const fn complexity(mut self, text: &'static str) -> Command {
         self.complexity = text;
         self
     }
 
-    /// Keeps this argument, if it is long, as the block that it came in: however long, it takes no time.
+    /// Keeps this argument, if it is long, as the block that it came in: this takes no time, however long it is.
     pub const fn keeps_block(self, argument: usize) -> Command {
         self.keeps_blocks(argument, usize::MAX)
     }
 
-    /// Keeps this argument, and each so many behind it, as blocks if they are long. Some of them may be something else,
-    /// which is never long.
+    /// Keeps this argument, and every `step`-th after it, as blocks if they are long. Some of them may be something
+    /// else, which is never long.
     pub const fn keeps_blocks(mut self, first: usize, step: usize) -> Command {
         self.kept = Every { first, step };
         self
     }
 
-    /// Stores a value that follows from its arguments alone, and is made before its shard is in hand where that takes
-    /// long.
+    /// Declares that it stores a value that follows from its arguments alone, and is built before its shard is locked
+    /// if that takes long.
     pub const fn builds(mut self, build: Builder) -> Command {
         self.builds = Some(build);
         self
     }
 
-    /// Looks up the element that this argument names.
+    /// Declares that it looks up the element that this argument names.
     pub const fn looks_up(mut self, argument: usize) -> Command {
         self.ahead = Ahead::Element(argument);
         self
     }
 
-    /// Reads a list from this end on, which no command may have touched for long.
+    /// Declares that it reads a list from this end, which may not have been touched for long.
     pub const fn reads_from(mut self, end: End) -> Command {
         self.ahead = Ahead::End(end);
         self
     }
 
-    /// What changed in which version.
+    /// Documents what changed in which version.
     pub const fn history(mut self, rows: &'static [(&'static str, &'static str)]) -> Command {
         self.history = rows;
         self
     }
 
-    /// Hints for clients of a cluster.
+    /// Adds hints for clients of a cluster.
     pub const fn tips(mut self, tips: &'static [&'static str]) -> Command {
         self.tips = tips;
         self
     }
 
-    /// Since this version another command is better: which one, in the words of the manual.
+    /// Declares that another command is better since this version: which one, in the words of the manual.
     pub const fn deprecated(mut self, since: &'static str, replaced_by: &'static str) -> Command {
         self.deprecated = Some((since, replaced_by));
         self
     }
 
-    /// The shards of the declared keys are in hand when `handler` runs.
+    /// Runs `handler` with the shards of the declared keys locked.
     pub const fn on_keys(mut self, handler: ShardHandler) -> Command {
         assert!(!self.keys.is_empty(), "on_keys needs declared keys");
         self.run = Run::Keys(handler);
         self
     }
 
-    /// Finds one more key than the specifications can express, for which an unknown one stands.
+    /// Finds one more key than the specifications can express; an unknown one stands for it.
     pub const fn finds_key(mut self, finder: KeyFinder) -> Command {
         self.key_finder = Some(finder);
         self.with_lone_key()
     }
 
-    /// Finds the word behind which the keys begin as the command itself does; without it the first counts that reads
-    /// so.
+    /// Finds the word that the keys follow in the same way as the command itself; without it the first such word
+    /// counts.
     pub const fn finds_keyword(mut self, finder: KeywordFinder) -> Command {
         self.keyword_finder = Some(finder);
         self
     }
 
-    /// Specifications that count from the last argument do so from before the options at the end.
+    /// Makes specifications that count from the last argument do so from before the options at the end.
     pub const fn ends_with_options(mut self, finder: TailFinder) -> Command {
         self.options_at_end = Some(finder);
         self
     }
 
-    /// All shards are in hand, not only those of the declared keys, for requests of this kind: they make keys of data,
-    /// see [`ShardCx::at_derived`].
+    /// Locks all shards, not only those of the declared keys, for requests that pass the test: they derive keys from
+    /// data, see [`ShardCx::at_derived`].
     pub const fn on_all_shards_if(mut self, test: fn(&Args<'_>) -> bool) -> Command {
         assert!(
             matches!(self.run, Run::Keys(_)),
@@ -532,19 +537,19 @@ impl Command {
         self
     }
 
-    /// Carries secrets in the arguments for which the test is true; see [`Flags::SENSITIVE`] for all arguments.
+    /// Declares that arguments for which the test is true are secrets; see [`Flags::SENSITIVE`] for all arguments.
     pub const fn hides(mut self, test: fn(&Args<'_>, usize) -> bool) -> Command {
         self.secrets = Some(test);
         self
     }
 
-    /// Is postponed by transactions for requests of this kind, see [`Command::is_postponed`].
+    /// Makes transactions postpone requests that pass the test, see [`Command::is_postponed`].
     pub const fn postponed_if(mut self, test: fn(&Args<'_>) -> bool) -> Command {
         self.postponed = Some(test);
         self
     }
 
-    /// All shards are in hand when `handler` runs.
+    /// Runs `handler` with all shards locked.
     pub const fn on_all_shards(mut self, handler: ShardHandler) -> Command {
         self.run = Run::AllShards(handler);
         self
@@ -556,7 +561,7 @@ impl Command {
         self
     }
 
-    /// Visits shards from the one that the cursor names, until there is enough, then merges.
+    /// Visits shards from the one that the cursor names, until the reply is full, then merges.
     pub const fn by_cursor(
         mut self,
         shard: CursorShard,
@@ -567,39 +572,39 @@ impl Command {
         self
     }
 
-    /// Is about a transaction; the session knows what to do.
+    /// Runs in the session, which implements transactions.
     pub const fn on_transaction(mut self, verb: TransactionVerb) -> Command {
         self.run = Run::Transaction(verb);
         self
     }
 
-    /// Runs a script or a function; which shards it needs shows while it runs.
+    /// Runs a script or a function; the shards that it needs become known while it runs.
     pub const fn on_script(mut self, verb: ScriptVerb) -> Command {
         self.run = Run::Script(verb);
         self
     }
 
-    /// Touches no keyspace.
+    /// Runs `handler`, which touches no keyspace.
     pub const fn on_session(mut self, handler: SessionHandler) -> Command {
         self.run = Run::Session(handler);
         self
     }
 
-    /// Holds subcommands.
+    /// Makes it a container of subcommands.
     pub const fn container(mut self, children: &'static [&'static Command]) -> Command {
         self.subcommands = children;
         self.run = Run::Container(children);
         self
     }
 
-    /// Holds subcommands and does something itself; ended by one of the `on_…` calls. The handler also gets the
-    /// requests whose subcommand is none of these.
+    /// Adds subcommands to a command that has a handler of its own; one of the `on_…` calls follows. The handler also
+    /// gets the requests whose subcommand is none of these.
     pub const fn with_subcommands(mut self, children: &'static [&'static Command]) -> Command {
         self.subcommands = children;
         self
     }
 
-    /// The databases that a request reads or changes, with the positions of the arguments that name them.
+    /// Returns the databases that a request reads or changes, with the positions of the arguments that name them.
     pub fn databases_of(
         &self,
         argument_count: usize,
@@ -610,7 +615,7 @@ impl Command {
         self.databases.of(argument_count, argument, selected)
     }
 
-    /// Whether it finds what it is about in the selected database: by the keys that it names, or by going over shards.
+    /// Whether it works on the selected database: through the keys that it names, or by going over shards.
     pub fn is_in_selected_database(&self) -> bool {
         let is_key = |spec: &KeySpec| !spec.flags.has(KeyFlags::NOT_KEY);
         let goes_over = matches!(
@@ -620,26 +625,26 @@ impl Command {
         goes_over || self.keys.iter().any(is_key)
     }
 
-    /// Where its keys stand, as COMMAND INFO has it.
+    /// Returns the command's key specifications that COMMAND INFO lists.
     pub fn listed_keys(&self) -> &'static [KeySpec] {
         let unlisted = self.keys.iter().position(|spec| !spec.is_listed);
         &self.keys[..unlisted.unwrap_or(self.keys.len())]
     }
 
-    /// Whether this request must have every shard in hand at once.
+    /// Whether this request must have all shards locked at once.
     #[inline]
     pub fn needs_all_shards(&self, args: &Args<'_>) -> bool {
         matches!(self.run, Run::AllShards(_) | Run::Script(_))
             || self.needs_all_shards.is_some_and(|test| test(args))
     }
 
-    /// Whether some of its requests may need every shard in hand at once.
+    /// Whether some of its requests may need all shards locked at once.
     #[inline]
     pub fn may_need_all_shards(&self) -> bool {
         self.needs_all_shards.is_some()
     }
 
-    /// Whether it may find, before it did anything, that it had better run where no client waits for its thread.
+    /// Whether it may decide, before it has done anything, to run where no client waits for its thread.
     #[inline]
     pub fn may_leave(&self) -> bool {
         self.flags.has(Flags::TAKES_LONG)
@@ -658,37 +663,37 @@ impl Command {
         }
     }
 
-    /// Whether a transaction runs this request once its shards are let go, because it sleeps, or asks the system for
-    /// what may take time. Its reply stands in its place all the same; the commands behind it do not see yet what it
-    /// brings about.
+    /// Whether a transaction runs this request after it has released its shards, because it sleeps, or asks the
+    /// system for something that may take time. Its reply is in its proper position all the same; the commands after
+    /// it do not see its effects yet.
     #[inline]
     pub fn is_postponed(&self, args: &Args<'_>) -> bool {
         self.postponed.is_some_and(|test| test(args))
     }
 
-    /// Index in the registry: statistics are arrays over it.
+    /// Returns its index in the registry: statistics are arrays indexed by it.
     pub fn id(&self) -> usize {
         usize::from(self.id.load(Ordering::Relaxed))
     }
 
-    /// The number that the rules of users know it by: its own, or for a subcommand that is a first argument to them
-    /// that of the command which holds it.
+    /// Returns the number by which the users' rules know the command: its own, or that of its container for a
+    /// subcommand that they treat as a first argument.
     pub fn rule_id(&self) -> usize {
         usize::from(self.rule_id.load(Ordering::Relaxed))
     }
 
-    /// Whether the rules of users know a subcommand as a first argument only.
+    /// Whether the users' rules treat it, a subcommand, as a first argument only.
     pub fn is_first_argument(&self) -> bool {
         self.id() != self.rule_id()
     }
 
-    /// Set once, by the registry, before the first look-up: its number, and that by which rules know it.
+    /// Sets its number and its rule number; called once, by the registry, before the first look-up.
     pub(super) fn set_id(&self, id: u16, rule_id: u16) {
         self.id.store(id, Ordering::Relaxed);
         self.rule_id.store(rule_id, Ordering::Relaxed);
     }
 
-    /// Whether a request with this many arguments fits.
+    /// Whether the arity permits a request with this many arguments.
     pub fn accepts(&self, argument_count: usize) -> bool {
         let wanted = self.arity.unsigned_abs() as usize;
         if self.arity >= 0 {
@@ -709,12 +714,12 @@ impl Command {
         self.flags.has(Flags::WRITE)
     }
 
-    /// Subcommands of the command.
+    /// Returns the subcommands of the command.
     pub fn children(&self) -> &'static [&'static Command] {
         self.subcommands
     }
 
-    /// All ACL categories: those of group and flags, and the extra ones.
+    /// Returns all ACL categories: those of group and flags, and the extra ones.
     pub fn acl_categories(&self) -> Categories {
         let mut all = self.extra_categories;
         let group = match self.group {
@@ -731,7 +736,7 @@ impl Command {
             Group::Geo => Categories::GEO,
             Group::Stream => Categories::STREAM,
             Group::Bitmap => Categories::BITMAP,
-            // The flag of the same name says it of each command.
+            // The flag of the same name sets it for each command.
             Group::PubSub => Categories::NONE,
             Group::Bloom => Categories::BLOOM,
             Group::Cuckoo => Categories::CUCKOO,
@@ -741,7 +746,7 @@ impl Command {
             Group::Lock => Categories::LOCK,
             Group::Server | Group::Cluster | Group::Sentinel => Categories::NONE,
         };
-        // A row that names subjects itself belongs to those alone (WAIT, SORT); a container to none.
+        // A row that names topics itself has those only (WAIT, SORT); a container has none.
         let is_alone = all.any(Categories::SUBJECTS) || matches!(self.run, Run::Container(_));
         if !is_alone {
             all = all.or(group);

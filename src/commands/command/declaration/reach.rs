@@ -1,6 +1,7 @@
 //! The channels and databases that a request uses, and key flags that depend on its arguments.
 //!
-//! ACL rules judge a request by this, and the export of a slot finds by it which keys a logged command changes.
+//! ACL rules judge a request by these, and the export of a slot uses them to find the keys that a logged command
+//! changes.
 
 use super::KeyFlags;
 use crate::acl::selector::Used;
@@ -29,7 +30,7 @@ pub enum Channels {
 }
 
 impl Channels {
-    /// The maximum number of channel arguments, counted from the first argument.
+    /// Returns the maximum number of channel arguments, counted from the first argument.
     pub fn count_max(self) -> usize {
         match self {
             Channels::None => 0,
@@ -53,8 +54,8 @@ pub enum Databases {
 }
 
 impl Databases {
-    /// The databases of a request, with the positions of the arguments that name them. What is no number of a database
-    /// the command itself refuses.
+    /// Returns the databases of a request, with the positions of the arguments that name them. Invalid database
+    /// numbers are left for the command itself to refuse.
     pub(super) fn of(
         self,
         argument_count: usize,

@@ -1,17 +1,18 @@
-//! Commands on keys as such, with every data type in every size: what they do must not depend on either.
+//! Commands on keys as such, with every data type in every size: their effects must not depend on either.
 
 use crate::command::testing::{Terminal, on_every_setup};
 use basalt_engine::Engine;
 
 /// A value of one type.
 struct Sample {
-    /// As TYPE says.
+    /// The reply of TYPE.
     data_type: &'static str,
-    /// As OBJECT ENCODING says.
+    /// The reply of OBJECT ENCODING.
     encoding: &'static str,
-    /// Makes it; `$` is the key, and a line that begins with a number is run so many times, `#` being the turn.
+    /// Lines that create it; `$` is the key, and a line that begins with a number is run that many times, `#` being
+    /// the iteration.
     make: &'static [&'static str],
-    /// Shows what is in it.
+    /// Line that returns its content.
     read: &'static str,
 }
 
@@ -172,11 +173,11 @@ impl Sample {
         cli.check(&format!("TYPE {key}"), self.data_type);
     }
 
-    /// What is in it, in an order of its own.
+    /// Returns its content, sorted.
     fn read(&self, cli: &mut Terminal, key: &str) -> Vec<String> {
         let reply = cli.run(&self.read.replace('$', key));
         assert!(!reply.starts_with("(error)"), "{}: {reply}", self.read);
-        // The numbers of elements say nothing where those are in no order.
+        // The numbers of elements are meaningless if those have no order.
         let text = |line: &str| match line.split_once([')', '~', '#']) {
             Some((_, text)) => text.to_owned(),
             None => line.to_owned(),
@@ -193,7 +194,7 @@ fn used(cli: &Terminal) -> i64 {
     cli.engines.iter().map(Engine::used_bytes).sum()
 }
 
-/// Enough keys, some with a deadline, that tables and wheels have most of what they will need.
+/// Creates enough keys, some with a deadline, that tables and wheels have most of the memory that they will need.
 fn fill(cli: &mut Terminal) {
     for number in 0..60 {
         cli.run(&format!("SET other{number} 1 EX {}", 100 + number));
@@ -201,8 +202,8 @@ fn fill(cli: &mut Terminal) {
     }
 }
 
-/// What wheels, tables of keys, and the pool of directories that all tables of the process share may keep. Far less
-/// than any large value.
+/// Bytes that wheels, tables of keys, and the process-wide pool of table directories may keep. Far less than any
+/// large value.
 const KEPT_BYTES_MAX: i64 = 6_000;
 
 #[track_caller]
@@ -342,7 +343,7 @@ fn memory_usage_tells_what_a_value_takes() {
             .trim_start_matches("(integer) ")
             .parse()
             .expect("a number");
-        // A deadline inside makes the wheel of deadlines grow, which is no key's.
+        // A deadline inside makes the wheel of deadlines grow, which is charged to no key.
         let most = if taken > 2 * KEPT_BYTES_MAX {
             taken / 10
         } else {
@@ -398,7 +399,7 @@ fn a_value_of_another_type_is_refused_and_stays() {
                 for line in *lines {
                     let line = line.replace('$', "k");
                     let reply = cli.run(&line);
-                    // Some of the probabilistic commands find no sketch where there is something else.
+                    // Some of the probabilistic commands treat a value of another type as a missing sketch.
                     let is_refused = reply.starts_with("(error) WRONGTYPE")
                         || line.contains('.') && reply.starts_with("(error)")
                         || line == "BF.EXISTS k x";

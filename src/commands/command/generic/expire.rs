@@ -1,4 +1,4 @@
-//! When a key's time comes: setting, asking and taking back.
+//! Deadlines of keys: setting, reading and removing them.
 
 use crate::command::context::ShardCx;
 use crate::command::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
@@ -66,14 +66,14 @@ enum Unit {
     Millis,
 }
 
-/// What a time counts from.
+/// The origin of a time.
 #[derive(Clone, Copy)]
 enum Start {
     Now,
     Epoch,
 }
 
-/// On which deadline of before the new one depends.
+/// The condition on the previous deadline for setting the new one.
 #[derive(Clone, Copy, Default)]
 struct Condition {
     none: bool,
@@ -109,7 +109,7 @@ impl Condition {
         Ok(condition)
     }
 
-    /// A key without deadline counts as one that expires never.
+    /// Whether the deadline may be set; a key without deadline counts as one that never expires.
     fn allows(self, before_ms: Option<u64>, at_ms: i64) -> bool {
         let before = before_ms.map(|before_ms| before_ms as i64);
         !(self.none && before.is_some()
@@ -138,7 +138,7 @@ fn expire(
         Start::Now => at_ms.and_then(|at_ms| at_ms.checked_add(now_ms)),
         Start::Epoch => at_ms,
     };
-    // The engine keeps no later time; without this, one that it can not keep would seem to come later for ever.
+    // The engine stores no later deadline; without this, a later one would count as later again each time.
     let at_ms = at_ms.ok_or(invalid)?.min(DEADLINE_MAX as i64);
 
     let key = args.key(1);
@@ -248,7 +248,8 @@ pub(super) static PEXPIRETIME: Command = Command::new("pexpiretime", Group::Gene
     )
     .on_keys(|cx, args, out| time_left(cx, args, out, Unit::Millis, Start::Epoch));
 
-/// -2: no such key; -1: no deadline; seconds are rounded to the nearest, as Redis does.
+/// Replies with the remaining time; -2: no such key; -1: no deadline; seconds are rounded to the nearest, as in
+/// Redis.
 fn time_left(
     cx: &mut ShardCx<'_>,
     args: &Args<'_>,

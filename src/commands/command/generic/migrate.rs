@@ -1,7 +1,7 @@
-//! MIGRATE: keys that move to another server.
+//! MIGRATE: moves keys to another server.
 //!
-//! Here it is only read what is asked for. Sockets, and the order in which keys are dumped, sent and deleted, are the
-//! affair of the thread that carries a [`Migration`] out; the connection waits for its end and for nothing else.
+//! This module only parses the request. Sockets, and the order in which keys are dumped, sent and deleted, are
+//! handled by the thread that carries out a [`Migration`]; the connection waits only for its end.
 
 use crate::command::context::{After, SessionCx};
 use crate::command::declaration::{
@@ -11,7 +11,7 @@ use crate::command::error::CommandError;
 use crate::command::host::migration::Migration;
 use crate::command::{Args, Out};
 
-/// What a time-out of zero or less means.
+/// The timeout used for zero or less.
 const TIMEOUT_MS: u64 = 1_000;
 
 const FLAGS: KeyFlags = KeyFlags::RW.or(KeyFlags::ACCESS).or(KeyFlags::DELETE);
@@ -108,7 +108,7 @@ impl Migration {
 fn migrate(cx: &mut SessionCx<'_>, args: &Args<'_>, _: &mut Out) -> CommandResult {
     let migration = Migration::read(args, cx.client.db)?;
     if cx.outbox.is_of_transaction() {
-        // No thread may wait for another server with shards in hand.
+        // No thread may wait for another server while shards are locked.
         return Err("ERR MIGRATE is not possible inside a transaction or a script".into());
     }
     cx.after = After::Migrate(Box::new(migration));

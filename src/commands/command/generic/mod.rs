@@ -1,4 +1,4 @@
-//! Keys as such, whatever they hold.
+//! Keys as such, regardless of their values.
 //!
 //! ```text
 //! presence   DEL UNLINK EXISTS TOUCH TYPE
@@ -11,7 +11,7 @@
 //! migrate    MIGRATE
 //! ```
 //!
-//! But for SORT and DUMP, nothing here knows what a value is made of; copying one is the engine's affair.
+//! Except for SORT and DUMP, nothing here knows the representation of a value; copying one is done by the engine.
 
 #[cfg(test)]
 mod all_types;

@@ -1,4 +1,4 @@
-//! OBJECT: what the server knows of a value besides the value.
+//! OBJECT: properties of a value besides its content.
 
 use crate::command::context::ShardCx;
 use crate::command::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
@@ -16,7 +16,7 @@ use basalt_engine::value::Text;
 const KEY: &[KeySpec] = &[KeySpec::one(2, KeyFlags::RO)];
 const TIPS: &[&str] = &["nondeterministic_output"];
 
-/// What Redis reports for the small integers that it shares among keys.
+/// The number of references that Redis reports for the small integers that it shares among keys.
 const SHARED_REFERENCES: i64 = i32::MAX as i64;
 
 /// Integers from 0 up to here are shared in Redis.
@@ -53,8 +53,8 @@ static FREQ: Command = Command::sub("object|freq", "freq", Group::Generic, 3)
     .tips(TIPS)
     .on_keys(freq);
 
-/// A hot key answers with the uses that samples of all commands give it, every other one with the few that its own
-/// access bits hold.
+/// Replies with the frequency of a key: for a hot key the uses estimated from samples of all commands, for every
+/// other one the few that its access bits count.
 fn freq(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     let (key, is_tracked) = (args.key(2), is_lfu(cx.config.maxmemory_policy));
     let factor = cx.config.lfu_log_factor;
@@ -88,9 +88,9 @@ static IDLETIME: Command = Command::sub("object|idletime", "idletime", Group::Ge
     .tips(TIPS)
     .on_keys(idle_time);
 
-/// The access bits count uses and hold no time. What is known of a key is for how long no key of its shard was used, so
-/// the answer is the least that is possible, and on a busy server 0; unless the key came from elsewhere with another
-/// time and was not used since.
+/// Replies with the idle time of a key. The access bits count uses and store no time. Known is only for how long no
+/// key of its shard was used, so the reply is a lower bound, and 0 on a busy server; unless the key came from
+/// elsewhere with another time and was not used since.
 fn idle_time(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     let (key, is_tracked) = (args.key(2), !is_lfu(cx.config.maxmemory_policy));
     about(cx, args, out, |keyspace, place, out| {
@@ -107,7 +107,7 @@ fn idle_time(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRes
     })
 }
 
-/// For how long a key was not used, as far as that is known: see [`idle_time`].
+/// Returns for how long a key has been idle, as far as that is known: see [`idle_time`].
 pub(in crate::command) fn idle_ms(keyspace: &Keyspace<'_>, key: &Key<'_>, place: Place) -> u64 {
     match keyspace.restored_access(key, place) {
         Some(Access::LastAt(at_ms)) => keyspace.now().unix_ms.saturating_sub(at_ms),
@@ -126,7 +126,8 @@ static REFCOUNT: Command = Command::sub("object|refcount", "refcount", Group::Ge
     .tips(TIPS)
     .on_keys(reference_count);
 
-/// Values have one owner here; small integers answer as those that Redis shares.
+/// Replies with the reference count. Values have one owner here; small integers get the same reply as those that
+/// Redis shares.
 fn reference_count(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     let shares = cx.config.maxmemory == 0 || !ranks_keys(cx.config.maxmemory_policy);
     about(cx, args, out, |keyspace, place, out| {
@@ -159,7 +160,7 @@ static HELP: Command = Command::sub("object|help", "help", Group::Generic, 2)
         Ok(())
     });
 
-/// Runs `answer` on the entry of a key, or answers null; leaves no trace of the access.
+/// Calls `answer` with the entry of a key, or replies null; the access is not recorded.
 fn about(
     cx: &mut ShardCx<'_>,
     args: &Args<'_>,
@@ -177,7 +178,7 @@ fn about(
     }
 }
 
-/// Whether a policy of eviction counts uses.
+/// Whether an eviction policy counts uses.
 pub fn is_lfu(policy: MaxmemoryPolicy) -> bool {
     matches!(
         policy,
@@ -185,7 +186,7 @@ pub fn is_lfu(policy: MaxmemoryPolicy) -> bool {
     )
 }
 
-/// Whether a policy needs to tell keys apart, which shared values would not allow in Redis.
+/// Whether a policy keeps statistics per key, for which Redis cannot share values.
 fn ranks_keys(policy: MaxmemoryPolicy) -> bool {
     is_lfu(policy)
         || policy.is_lrm()

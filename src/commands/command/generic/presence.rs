@@ -1,4 +1,4 @@
-//! Whether keys are there, of which type, and taking them away.
+//! Commands that check for keys, reply their type, and delete them.
 
 use crate::command::context::ShardCx;
 use crate::command::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
@@ -17,7 +17,7 @@ pub(super) static DEL: Command = Command::new("del", Group::Generic, -2)
     .tips(SUM_OVER_SHARDS)
     .on_keys(delete);
 
-/// `UNLINK key [key ...]`: as DEL, which frees large values outside of the shard too.
+/// `UNLINK key [key ...]`: like DEL, which also frees large values outside of the shard.
 pub(super) static UNLINK: Command = Command::new("unlink", Group::Generic, -2)
     .writes(ALL_KEYS_REMOVED)
     .flags(Flags::FAST)
@@ -84,7 +84,7 @@ pub(super) static TOUCH: Command = Command::new("touch", Group::Generic, -2)
     .tips(SUM_OVER_SHARDS)
     .on_keys(touch);
 
-/// The one command that CLIENT NO-TOUCH does not hold back.
+/// Touches keys, even with CLIENT NO-TOUCH.
 fn touch(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     let db = cx.client.db;
     let mut found = 0;

@@ -1,5 +1,5 @@
-//! Snapshots over all families: what is saved between the cut and the end is what the cut found, each entry once,
-//! whatever happens meanwhile; and who is saved pays for nothing.
+//! Snapshots over all families: what is saved between the cut and the end is the state at the cut, each entry once,
+//! whatever happens meanwhile; and copies made for saving are charged to no account.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -22,29 +22,29 @@ use basalt_engine::snapshot::{Begun, Chunk, Outlet, Stream};
 use basalt_engine::value::{Body, Collection, ElementRef, Object, Piece};
 use basalt_engine::{Engine, Now, defrag};
 
-/// An entry: database, and all that it is.
+/// An entry: its database, and its complete state.
 type Saved = (usize, Vec<u8>);
 
-/// Kinds of what is saved by the piece.
+/// Kinds of collections that are saved in pieces.
 const KINDS: usize = 4;
 
-/// First byte of a piece that has its place among others.
+/// First byte of a piece whose order matters.
 const ORDERED: u8 = b'=';
 
-/// Takes what is saved.
+/// Collects the saved entries.
 #[derive(Default)]
 struct Collector {
     saved: SegQueue<Saved>,
-    /// Parts of large collections with their databases: what comes first, and the pieces.
+    /// Parts of large collections with their databases: the first part, and the pieces.
     parts: SegQueue<(Stream, usize, Vec<Vec<u8>>)>,
     streams: AtomicU64,
     open_streams: AtomicU64,
-    /// How many pieces of lists, of streams, of sets and their like, and of sketches there were.
+    /// Number of pieces of lists, of streams, of sets and the like, and of sketches.
     pieces: [AtomicU64; KINDS],
     is_given_up: AtomicBool,
 }
 
-/// Whether it consists of elements that have no order.
+/// Whether it consists of unordered elements.
 fn is_unordered(entry: EntryRef<'_, Object>) -> bool {
     matches!(entry.value(), Value::Object(object)
         if matches!(object.body, Collection::Set(_) | Collection::SortedSet(_) | Collection::Hash(_)))
@@ -54,12 +54,12 @@ fn is_sketch(entry: EntryRef<'_, Object>) -> bool {
     matches!(entry.value(), Value::Object(object) if object.body.pages() > 0)
 }
 
-/// The key and what belongs to it.
+/// Returns the key and its properties.
 fn first_part(entry: EntryRef<'_, Object>) -> Vec<u8> {
     format!("{:?} {:?} ", entry.key(), entry.deadline()).into_bytes()
 }
 
-/// All of an entry but a string in a block, and elements that have no order.
+/// Returns all of an entry except a string in a block, and unordered elements.
 fn inline_part(entry: EntryRef<'_, Object>) -> Vec<u8> {
     let mut bytes = first_part(entry);
     if is_sketch(entry) {
@@ -68,7 +68,7 @@ fn inline_part(entry: EntryRef<'_, Object>) -> Vec<u8> {
         bytes.extend(data);
     } else if !is_unordered(entry) && !matches!(entry.value(), Value::Block(_)) {
         let mut writer = Writer::new(Form::Whole, false);
-        // At the beginning of time no field's time has come.
+        // At time 0 no field has expired.
         serial::write(entry, 0, &mut writer);
         bytes.extend_from_slice(writer.bytes());
     }
@@ -80,7 +80,7 @@ fn bytes_of(piece: &ElementRef<'_>) -> Vec<u8> {
     format!("{:?} {:?} {:x}; ", piece.name, value, piece.number).into_bytes()
 }
 
-/// An entry in a form that does not depend on the order of elements.
+/// Returns an entry in a form that does not depend on the order of elements.
 fn whole(entry: EntryRef<'_, Object>) -> Vec<u8> {
     let mut bytes = inline_part(entry);
     match entry.value() {
@@ -110,7 +110,7 @@ impl Collector {
         chunk.bytes.extend(part);
     }
 
-    /// All entries, in order.
+    /// Returns all entries, sorted.
     fn collect(&self) -> Vec<Saved> {
         let mut all: Vec<Saved> = std::iter::from_fn(|| self.saved.pop()).collect();
         let mut open: HashMap<u64, Vec<Vec<u8>>> = HashMap::new();
@@ -364,7 +364,7 @@ fn change_sketch(cli: &mut Terminal, random: &mut Random) {
     }
 }
 
-/// Large collections leave their places.
+/// Moves or deletes large collections.
 fn move_large(cli: &mut Terminal, random: &mut Random) {
     let db = cli.connection.db;
     let name = |random: &mut Random| {
@@ -388,7 +388,7 @@ fn move_large(cli: &mut Terminal, random: &mut Random) {
         12 | 13 => format!("SWAPDB {} {}", draw(random, 3), draw(random, 3)),
         14 => format!("GETDEL {key}"),
         15 => {
-            // What is taken comes back, or does not.
+            // Removed keys may be restored by a rollback.
             cli.engines.iter_mut().for_each(Engine::begin_attempt);
             for _ in 0..draw(random, 4) {
                 cli.run(&format!("RENAME {} {}", name(random), name(random)));
@@ -409,7 +409,7 @@ fn move_large(cli: &mut Terminal, random: &mut Random) {
     cli.connection.db = db;
 }
 
-/// Large collections come to be, and change.
+/// Creates and changes large collections.
 fn change_large(cli: &mut Terminal, random: &mut Random) {
     let command = ["HSET", "SADD", "ZADD", "HDEL", "SREM", "ZREM"][draw(random, 6) as usize];
     let mut line = format!("{command} large{}", draw(random, 4));
@@ -432,7 +432,7 @@ fn change_large(cli: &mut Terminal, random: &mut Random) {
     }
 }
 
-/// One step of what goes on beside a snapshot.
+/// Performs one step of the work that runs concurrently with a snapshot.
 fn step(cli: &mut Terminal, walks: &mut [defrag::Walk], random: &mut Random) {
     let now = Now {
         unix_ms: cli.now_ms,
@@ -505,7 +505,7 @@ fn used_bytes(cli: &Terminal) -> i64 {
     cli.engines.iter().map(Engine::used_bytes).sum()
 }
 
-/// A server of which nothing was ever told how much memory there is.
+/// Creates a server without any memory limit.
 fn unlimited(shard_count: usize) -> Terminal {
     let mut cli = server(shard_count);
     let boards = cli
@@ -519,7 +519,7 @@ fn unlimited(shard_count: usize) -> Terminal {
     cli
 }
 
-/// How many pieces of each kind were saved.
+/// Takes several snapshots; returns the number of pieces saved of each kind.
 fn snapshots(seed: u64, count: usize) -> [u64; KINDS] {
     let shard_count = if seed.is_multiple_of(2) { 1 } else { 4 };
     let mut random = Random::new(seed);
@@ -550,7 +550,7 @@ fn snapshots(seed: u64, count: usize) -> [u64; KINDS] {
     pieces
 }
 
-/// One snapshot, which may be given up on its way.
+/// Takes one snapshot, which may be aborted.
 fn snapshot(
     cli: &mut Terminal,
     walks: &mut [defrag::Walk],
@@ -596,7 +596,7 @@ fn snapshot(
     collector.pieces.each_ref().map(|count| count.load(Relaxed))
 }
 
-/// What is in one of two sorted lists alone.
+/// Lists the entries that are in only one of two sorted lists.
 fn difference(saved: &[Saved], expected: &[Saved]) -> String {
     let text = |(db, bytes): &Saved| format!("{db} {}", String::from_utf8_lossy(bytes));
     let missing = expected
@@ -632,7 +632,7 @@ fn a_snapshot_is_the_state_of_its_cut_with_each_entry_once() {
     assert!(are_many, "lists, streams, others, sketches: {pieces:?}");
 }
 
-/// Makes a large collection of each type.
+/// Creates a large collection of each type.
 fn fill_large(cli: &mut Terminal) {
     cli.run("BF.RESERVE bloom 0.001 9000");
     for number in 0..200 {
@@ -648,7 +648,8 @@ fn fill_large(cli: &mut Terminal) {
     cli.run("XREADGROUP GROUP group somebody COUNT 150 STREAMS stream >");
 }
 
-/// However a collection leaves its place while it is being saved, nothing of it is saved then: that goes on in slices.
+/// However a collection is moved or deleted while it is being saved, no piece of it is saved at that moment: saving
+/// continues in slices.
 #[test]
 fn who_moves_or_deletes_what_is_under_way_saves_nothing_of_it() {
     let ways = [
@@ -686,7 +687,7 @@ fn moved_or_deleted(cli: &mut Terminal, way: &str, key: &str) {
     for engine in &mut cli.engines {
         engine.begin_snapshot(&outlet);
     }
-    // The first change of each begins with it.
+    // The first change to each begins with saving it.
     for line in [
         "LSET list 100 other",
         "XDEL stream 100-0",
@@ -731,7 +732,7 @@ fn moved_or_deleted(cli: &mut Terminal, way: &str, key: &str) {
     cli.advance_ms(50);
     cli.run(&format!("EXISTS {key}"));
     assert_eq!(pieces(), before, "{way} of a {key}");
-    // What moved changes in its new place.
+    // A moved collection can be changed under its new key.
     for (name, db) in [("elsewhere", 0), ("at-home", 0), (key, 1)] {
         let line = match key {
             "list" => format!("LPOP {name} 20"),

@@ -89,7 +89,7 @@ fn keys_are_found_by_pattern() {
     });
 }
 
-/// The quoted strings of a reply.
+/// Returns the quoted strings of a reply.
 fn elements(reply: &str) -> BTreeSet<String> {
     reply
         .split('"')
@@ -99,7 +99,7 @@ fn elements(reply: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// One SCAN: the next cursor, and the keys.
+/// Runs one SCAN; returns the next cursor, and the keys.
 fn scan(cli: &mut Terminal, cursor: &str, options: &str) -> (String, Vec<String>) {
     let reply = cli.run(&format!("SCAN {cursor} {options}"));
     let mut strings = reply.split('"').skip(1).step_by(2).map(String::from);
@@ -555,7 +555,7 @@ fn keys_go_on_time_after_their_deadline_moved() {
     on_every_setup(|cli| {
         cli.check("SET k v PX 100", "OK");
         cli.check("PEXPIRE k 300", "(integer) 1");
-        // The first item fires at 100 ms and finds the key's time put off; a slot of the wheel is 16 ms wide.
+        // The first timer fires at 100 ms and finds the key's deadline extended; a slot of the wheel is 16 ms wide.
         for (ms, there) in [(150, true), (149, true), (17, false)] {
             cli.advance_ms(ms);
             let now = Now {

@@ -1,7 +1,8 @@
-//! Giving a value another name, another database, or a twin.
+//! Commands that rename, move and copy values.
 //!
-//! Both keys' shards are in hand; the entry moves from engine to engine, and its memory is charged to the one that gets
-//! it. A place is good only until the next change, so the target is looked up again once the source is taken.
+//! The shards of both keys are locked; the entry moves from engine to engine, and its memory is charged to the
+//! receiving one. A place is valid only until the next change, so the target is looked up again after the source is
+//! removed.
 
 use crate::command::context::ShardCx;
 use crate::command::database;
@@ -71,7 +72,7 @@ fn rename_if_free(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> Comma
     Ok(())
 }
 
-/// Moves an entry that is there to a name that is another.
+/// Moves an existing entry to another name.
 fn rename(cx: &mut ShardCx<'_>, args: &Args<'_>) {
     let (source, target) = (args.key(1), args.key(2));
     let mut from = cx.at(&source);
@@ -106,7 +107,7 @@ pub(super) static COPY: Command = Command::new("copy", Group::Generic, -3)
     .takes_long()
     .on_keys(copy);
 
-/// Positions of the database numbers in a request of COPY. The handler decides which of several counts.
+/// Returns the positions of the database indexes in a request of COPY. The handler decides which of several counts.
 fn copied_to(count: usize, argument: ReadArgument<'_, '_>) -> Vec<usize> {
     let mut found = Vec::new();
     let mut at = 3;

@@ -1,5 +1,5 @@
-//! Attempts over all families: what is undone leaves no trace, and what is committed is as if undoing it had never been
-//! possible.
+//! Transactions over all families: a rolled back one leaves no trace, and a committed one is the same as if rollback
+//! had never been possible.
 
 use crate::command::declaration::Flags;
 use crate::command::table::registry;
@@ -9,8 +9,8 @@ use basalt_core::base::random::Random;
 use basalt_core::resp::reply::Protocol;
 use basalt_engine::Now;
 
-/// Commands to draw from. `$k` is a key, `$v` a value, `$f` a field or member, `$n` a small number, `$t` milliseconds,
-/// `$s` a score, `$d` a database.
+/// Commands to choose from. `$k` is a key, `$v` a value, `$f` a field or member, `$n` a small number, `$t`
+/// milliseconds, `$s` a score, `$d` a database.
 const TEMPLATES: &[&str] = &[
     "SET $k $v",
     "SET $k $n",
@@ -213,7 +213,7 @@ fn fill(random: &mut Random, template: &str) -> String {
 
 pub(super) fn server(shard_count: usize) -> Terminal {
     let mut cli = Terminal::with(shard_count, Protocol::Resp3);
-    // Every threshold is crossed often.
+    // The thresholds are low so that they are crossed often.
     cli.configure(|config| {
         config.hash_max_listpack_entries = 8;
         config.set_max_listpack_entries = 8;
@@ -224,7 +224,7 @@ pub(super) fn server(shard_count: usize) -> Terminal {
     cli
 }
 
-/// All data, as text.
+/// Returns all data, as text.
 fn dataset(cli: &mut Terminal) -> String {
     let mut text = String::new();
     let db_before = cli.connection.db;
@@ -252,11 +252,11 @@ fn dataset(cli: &mut Terminal) -> String {
         }
     }
     cli.connection.db = db_before;
-    // Behind the look-ups, which have deleted what was over.
+    // After the look-ups, which have deleted expired entries.
     text + &cli.run("DEBUG DIGEST")
 }
 
-/// Frees what is to be freed, forgets effects, and says what is charged to the shards, and which memory of this
+/// Frees deferred memory, discards effects, and returns what is charged to the shards, and which memory of this
 /// thread is charged to no account.
 pub(super) fn accounts(cli: &mut Terminal) -> (i64, i64) {
     basalt_engine::undo::drop_room();
@@ -304,7 +304,7 @@ pub(super) fn script(random: &mut Random) -> Vec<String> {
     let mut lines = Vec::new();
     for _ in 0..count {
         let mut template = TEMPLATES[draw(random, TEMPLATES.len() as u64) as usize];
-        // Whole databases go seldom, or little would ever be there.
+        // Whole databases are flushed seldom, or there would never be many keys.
         if template.starts_with("FLUSH") && draw(random, 8) != 0 {
             template = "SADD $k $f $f $f";
         }
@@ -313,7 +313,7 @@ pub(super) fn script(random: &mut Random) -> Vec<String> {
     lines
 }
 
-/// A fence that was drawn in vain is never drawn again.
+/// Advances the fencing tokens: one that was issued and rolled back is never issued again.
 fn level_fences(undone: &Terminal, plain: &Terminal) {
     let last = undone.engines[0].fence_source.last();
     let now = Now {
@@ -332,7 +332,7 @@ fn undone_and_committed(seed: u64, rounds: usize) {
         cli.advance_ms(passed);
         plain.advance_ms(passed);
         let now = (cli.now_ms, cli.connection.db);
-        // What is over goes first, so that it cannot go in the middle of the comparison.
+        // Expired entries are deleted first, so that it cannot happen in the middle of the comparison.
         for engine in cli.engines.iter_mut().chain(&mut plain.engines) {
             while engine.expire_slice(basalt_engine::Now { unix_ms: now.0 }) {}
         }
@@ -376,7 +376,7 @@ fn undone_and_committed(seed: u64, rounds: usize) {
         for line in &lines {
             let mine = cli.run(line);
             let theirs = plain.run(line);
-            // Two servers draw other members.
+            // The two servers choose different members.
             if !line.starts_with("SPOP") {
                 assert_eq!(mine, theirs, "seed {seed} round {round}: {line}");
             }
@@ -391,7 +391,7 @@ fn undone_and_committed(seed: u64, rounds: usize) {
             "seed {seed} round {round}: bytes: {lines:#?}"
         );
         if lines.iter().any(|line| line.starts_with("SPOP")) {
-            // Start anew from what came of it.
+            // The states differ now: start anew.
             return;
         }
         assert_eq!(
@@ -402,8 +402,8 @@ fn undone_and_committed(seed: u64, rounds: usize) {
     }
 }
 
-/// Rows that write keys and are not drawn: they wait, ask other servers, take what a server has dumped, want what a
-/// connection has put down, stand in the log alone, or leave names and room for names (`tag::tests`).
+/// Rows that write keys and are not chosen: they wait, contact other servers, read what a server has dumped, need
+/// what a connection has registered, are in the log only, or leave names and memory for names (`tag::tests`).
 const NOT_DRAWN: &[&str] = &[
     "blmove",
     "blmovem",
@@ -446,7 +446,7 @@ fn every_row_that_writes_keys_is_drawn() {
 
 #[test]
 fn an_undone_attempt_leaves_no_trace_and_a_committed_one_is_as_if_there_were_none() {
-    // What is made once a process, or once a thread, is made now.
+    // What is allocated once per process, or once per thread, is allocated now.
     let (mut cli, mut random) = (server(1), Random::new(0));
     for template in TEMPLATES.iter().chain(TEMPLATES) {
         cli.run(&fill(&mut random, template));

@@ -1,14 +1,14 @@
-//! Attempts over collections that are too large to be copied: what is undone leaves no trace of its changes.
+//! Transactions over collections that are too large to be copied: a rolled back one leaves no trace of its changes.
 //!
-//! Lists, sorted sets and streams are compared by their dumps, byte for byte; hashes and sets, which have no order, by
-//! digest. What is charged to the shards is what is allocated, before, meanwhile and behind.
+//! Lists, sorted sets and streams are compared by their dumps, byte for byte; hashes and sets, which have no order,
+//! by digest. What is charged to the shards equals what is allocated, before, during and after.
 
 use super::undone::accounts;
 use crate::command::testing::Terminal;
 use basalt_core::base::random::Random;
 use basalt_core::resp::reply::Protocol;
 
-/// As in the test of all families. `$k` stands for the key of the type.
+/// As in the test of all families; `$k` stands for the key of the type.
 const LISTS: &[&str] = &[
     "RPUSH $k $v $v $v",
     "LPUSH $k $v",
@@ -92,7 +92,7 @@ const STREAMS: &[&str] = &[
     "XSETID $k 9999999999999-0",
 ];
 
-/// On all of them.
+/// Commands for all types.
 const ANY: &[&str] = &[
     "DEL $k",
     "RENAME $k other",
@@ -139,7 +139,7 @@ fn fill(random: &mut Random, template: &str, family: &str) -> String {
     line
 }
 
-/// A server with two large collections of each type.
+/// Creates a server with two large collections of each type.
 fn server(random: &mut Random, shard_count: usize) -> Terminal {
     let mut cli = Terminal::with(shard_count, Protocol::Resp3);
     let compress_depth = draw(random, 2) as i64;
@@ -180,7 +180,7 @@ fn server(random: &mut Random, shard_count: usize) -> Terminal {
     cli
 }
 
-/// What is there, as text, and the bytes that MEMORY USAGE says of it.
+/// Returns the data, as text, and the bytes of each key according to MEMORY USAGE.
 fn dataset(cli: &mut Terminal) -> (String, Vec<i64>) {
     let (mut text, mut bytes) = (String::new(), Vec::new());
     for (family, _) in FAMILIES {
@@ -203,7 +203,7 @@ fn dataset(cli: &mut Terminal) -> (String, Vec<i64>) {
     (text, bytes)
 }
 
-/// Undoes a unit of some commands, and compares.
+/// Rolls back a transaction of some commands, and compares.
 fn undo_some(cli: &mut Terminal, random: &mut Random, what: &str) {
     cli.advance_ms(draw(random, 60));
     let now = basalt_engine::Now {
@@ -240,7 +240,7 @@ fn undo_some(cli: &mut Terminal, random: &mut Random, what: &str) {
         panic!("{what}: {lines:#?}\n{before:.3000}\n{after:.3000}");
     }
     for (before, after) in bytes_before.iter().zip(&bytes_after) {
-        // Tables, trees and the ends of lists may have taken room.
+        // Tables, trees and the ends of lists may have reserved memory.
         assert!(
             (after - before).abs() < before / 3 + 16_384,
             "{what}: {lines:#?}\n{bytes_before:?}\n{bytes_after:?}"
@@ -250,7 +250,7 @@ fn undo_some(cli: &mut Terminal, random: &mut Random, what: &str) {
 
 #[test]
 fn changes_of_large_collections_are_undone_to_the_byte() {
-    // What is made once a process, or once a thread, is made now.
+    // What is allocated once per process, or once per thread, is allocated now.
     drop(server(&mut Random::new(0), 1));
     let seeds: u64 = if cfg!(debug_assertions) { 8 } else { 150 };
     for seed in 0..seeds {
@@ -265,7 +265,7 @@ fn changes_of_large_collections_are_undone_to_the_byte() {
             let drift = accounts(&mut cli).1 - unaccounted;
             assert_eq!(drift, 0, "{what}");
         }
-        // Each collection knows its own bytes: when all are gone, nothing is charged but what databases take.
+        // Each collection counts its own bytes: when all are deleted, only the memory of databases is charged.
         let used = accounts(&mut cli).0;
         assert!(used > 500_000, "{what}: {used}");
         for (family, _) in FAMILIES {

@@ -1,10 +1,10 @@
-//! Finding keys without knowing their names: all of them, step by step, or one by chance.
+//! Commands that find keys without their names: all of them, step by step, or a random one.
 //!
-//! KEYS and SCAN go from shard to shard and hold one token at a time, so they see no single moment of the whole
-//! database. What they promise is what Redis promises: a key that is there from the first call to the last is seen.
+//! KEYS and SCAN go from shard to shard and lock one at a time, so they do not see the whole database at one moment.
+//! They give the guarantee of Redis: a key that exists from the first call to the last is returned.
 //!
 //! A SCAN cursor is the shard in the upper 16 bits and the position in that shard's table in the lower 48. One call
-//! goes on over as many shards as it takes to meet COUNT, so that a small database does not need a call per shard:
+//! continues over as many shards as it takes to meet COUNT, so that a small database does not need a call per shard:
 //!
 //! ```text
 //! SCAN 0 COUNT 10           shard 0 has 4 keys, shard 1 has 9
@@ -33,7 +33,7 @@ pub(super) static KEYS: Command = Command::new("keys", Group::Generic, 2)
     .takes_long()
     .on_each_shard(keys_part, keys_merge);
 
-/// Keys that one visit of a shard looks at: some 100 µs of work, after which others get at the shard.
+/// Keys that one visit of a shard examines: some 100 µs of work, after which others can lock the shard.
 const KEYS_PER_VISIT: usize = 512;
 
 fn keys_part(cx: &mut ShardCx<'_>, args: &Args<'_>, gather: &mut Gather) -> CommandResult {
@@ -78,7 +78,7 @@ fn scan_shard(args: &Args<'_>, shard_count: u16) -> Result<u16, CommandError> {
 }
 
 fn scan_part(cx: &mut ShardCx<'_>, args: &Args<'_>, gather: &mut Gather) -> CommandResult {
-    // `Some(None)`: a type that there is not, so that no key has it.
+    // `Some(None)`: an unknown type, so that no key has it.
     let mut data_type = None;
     let options = scan::Options::parse_with(args, 2, None, |at| {
         let is_type = args.is(at, "type");
@@ -117,7 +117,8 @@ pub(super) static RANDOMKEY: Command = Command::new("randomkey", Group::Generic,
     ])
     .on_all_shards(random_key);
 
-/// A shard is drawn by how many keys it has, so that every key is as likely as any other.
+/// Replies with a random key: the shard is chosen with the weight of its number of keys, so that all keys are equally
+/// likely.
 fn random_key(cx: &mut ShardCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
     let db = cx.client.db;
     let lens: Vec<u64> = (0..cx.engine_count())
@@ -134,7 +135,7 @@ fn random_key(cx: &mut ShardCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResul
         draw -= lens[first];
         first += 1;
     }
-    // A shard may turn out to hold expired keys only; then the next one is asked.
+    // A shard may turn out to contain only expired keys; then the next one is tried.
     for index in (first..lens.len()).chain(0..first) {
         if let Some(key) = cx.keyspace(index, db).random() {
             out.bulk(&key);

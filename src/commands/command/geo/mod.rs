@@ -1,7 +1,7 @@
-//! Places on the globe: sorted sets whose scores are geohashes.
+//! Points on the globe: sorted sets whose scores are geohashes.
 //!
 //! ```text
-//! this file  what all of them share
+//! this file  shared code
 //! place      GEOADD GEOPOS GEOHASH GEODIST
 //! search     GEOSEARCH GEOSEARCHSTORE, and GEORADIUS with its relatives
 //! ```
@@ -32,7 +32,7 @@ pub(super) static TABLE: &[&Command] = &[
     &search::GEOSEARCHSTORE,
 ];
 
-/// A longitude and a latitude in two arguments.
+/// Parses a longitude and a latitude in two arguments.
 fn point(args: &Args<'_>, at: usize) -> Result<Point, CommandError> {
     let coordinate = |at: usize| number::parse_f64(args.get(at)).ok_or(CommandError::NotFloat);
     let (longitude, latitude) = (coordinate(at)?, coordinate(at + 1)?);
@@ -41,7 +41,7 @@ fn point(args: &Args<'_>, at: usize) -> Result<Point, CommandError> {
     })
 }
 
-/// How many metres a unit has.
+/// Returns the number of metres in a unit.
 fn unit_m(word: &[u8]) -> Result<f64, CommandError> {
     let units = [("m", 1.0), ("km", 1000.0), ("ft", 0.3048), ("mi", 1609.34)];
     let named = units
@@ -53,8 +53,8 @@ fn unit_m(word: &[u8]) -> Result<f64, CommandError> {
     }
 }
 
-/// The place that a score means. Scores that GEOADD never gave are read as Redis reads them where it runs mostly:
-/// negative ones by their bits as integers, and those beyond 64 bits as the highest bit or as nothing.
+/// Decodes the point of a score. Scores that GEOADD never produces are decoded as by Redis on its most common
+/// platforms: negative ones by their bits as integers, and those beyond 64 bits as the highest bit or as 0.
 fn point_of_score(score: f64) -> Point {
     const END: f64 = 18_446_744_073_709_551_616.0;
     Point::of_number(match score {
@@ -65,7 +65,7 @@ fn point_of_score(score: f64) -> Point {
     })
 }
 
-/// The place of a member.
+/// Returns the point of a member.
 fn point_of_member(set: SortedSet<'_>, member: &[u8]) -> Option<Point> {
     set.score(member).map(point_of_score)
 }

@@ -1,4 +1,4 @@
-//! Adding places, and what is known of single ones.
+//! Commands that add points, and that read single ones.
 
 use super::{point, point_of_member, point_of_score, reply_distance, reply_point, unit_m};
 use crate::command::Args;

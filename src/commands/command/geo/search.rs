@@ -1,8 +1,8 @@
 //! Members within a circle, a rectangle or a polygon.
 //!
-//! The four forms of GEORADIUS say the shape by position, GEOSEARCH and GEOSEARCHSTORE by words. All read their
-//! arguments in the order in which Redis does, as the first mistake is the one that is answered: first what stands at
-//! fixed positions, then the options one by one, then what does not go together.
+//! The four forms of GEORADIUS give the shape by position, GEOSEARCH and GEOSEARCHSTORE by words. All parse their
+//! arguments in the same order as Redis, as the first mistake is the one that is reported: first those at fixed
+//! positions, then the options one by one, then conflicts among them.
 
 use super::{point, point_of_member, point_of_score, reply_distance, reply_point, unit_m};
 use crate::command::Args;
@@ -20,7 +20,7 @@ use basalt_core::structures::listpack::Element;
 use basalt_core::structures::ordered::Direction;
 use basalt_engine::value::sorted_set::SortedSet;
 
-/// Which command it is.
+/// The form of the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     /// GEORADIUS: around coordinates.
@@ -40,22 +40,22 @@ enum Order {
     FarthestFirst,
 }
 
-/// A request as it is being read.
+/// A request being parsed.
 struct GeoSearch {
     center: Option<Point>,
     extent: Option<Extent>,
-    /// In place of centre and extent.
+    /// Replaces centre and extent.
     polygon: Option<Polygon>,
     unit_m: f64,
     order: Order,
-    /// At most so many; 0 is all.
+    /// Maximum number of members; 0 is all.
     count: usize,
-    /// Any that are found, not the nearest.
+    /// Any members that are found, not the nearest.
     any: bool,
     with_distance: bool,
     with_hash: bool,
     with_coordinates: bool,
-    /// The argument with the key to store at, and whether distances are stored.
+    /// Index of the key to store at, and whether distances are stored.
     target: Option<usize>,
     stores_distances: bool,
 }
@@ -89,7 +89,7 @@ fn rectangle(args: &Args<'_>, at: usize) -> Result<(Extent, f64), CommandError> 
     Ok((Extent::Box { width_m, height_m }, unit_m))
 }
 
-/// Which of the words were read that say where to search.
+/// The words for the search area that were parsed.
 #[derive(Default)]
 struct Area {
     from_member: bool,
@@ -99,7 +99,7 @@ struct Area {
     by_polygon: bool,
 }
 
-/// Reads a polygon behind its word: the number of its corners, and each; how many arguments that is.
+/// Parses a polygon after its word: the number of its corners, and each; returns it and the number of arguments.
 fn polygon(args: &Args<'_>, at: usize) -> Result<(Polygon, usize), CommandError> {
     let count = number::parse_i64(args.get(at))
         .and_then(|count| i32::try_from(count).ok())
@@ -121,7 +121,7 @@ fn polygon(args: &Args<'_>, at: usize) -> Result<(Polygon, usize), CommandError>
     Ok((polygon, 1 + 2 * count))
 }
 
-/// The place of a member that a command names. What is said of it is not looked at where there is no set.
+/// Returns the point of a member that a command names. The name is not checked if there is no set.
 fn center_of(
     set: Option<SortedSet<'_>>,
     args: &Args<'_>,
@@ -203,7 +203,7 @@ impl GeoSearch {
         Ok(request)
     }
 
-    /// Reads an option that all forms have; how many arguments it takes behind its word.
+    /// Parses an option that all forms have; returns the number of arguments after its word.
     fn read_option(&mut self, args: &Args<'_>, at: usize) -> Result<Option<usize>, CommandError> {
         if args.is(at, "withdist") {
             self.with_distance = true;
@@ -230,7 +230,7 @@ impl GeoSearch {
         Ok(Some(0))
     }
 
-    /// Reads where to search, of the forms that say so by words; how many arguments it takes behind its word.
+    /// Parses the search area of the forms that give it by words; returns the number of arguments after its word.
     fn read_area(
         &mut self,
         args: &Args<'_>,
@@ -270,7 +270,7 @@ impl GeoSearch {
         Ok(Some(taken))
     }
 
-    /// Reads where the result goes, if anywhere; how many arguments it takes behind its word.
+    /// Parses the target of the result, if any; returns the number of arguments after its word.
     fn read_target(
         &mut self,
         args: &Args<'_>,
@@ -293,7 +293,7 @@ impl GeoSearch {
         })
     }
 
-    /// Whether what is stored is asked for more than can be stored.
+    /// Checks that a stored result is not requested with fields that cannot be stored.
     fn check(&self, form: Form) -> Result<(), CommandError> {
         let shows_more = self.with_distance || self.with_hash || self.with_coordinates;
         if self.target.is_none() || !shows_more {
@@ -314,7 +314,7 @@ impl GeoSearch {
         self.unit_m = unit_m;
     }
 
-    /// What is in the shape, in the order that is asked for, and no more of it.
+    /// Returns the members in the shape, in the requested order and number.
     fn run<'a>(
         &self,
         set: SortedSet<'a>,
@@ -327,7 +327,7 @@ impl GeoSearch {
                     let rank = |number: u64| set.rank_by_score(|score| score < number as f64);
                     rank(*end) - rank(*first)
                 });
-                // A side costs as much as an eighth of an element.
+                // Testing one side costs as much as an eighth of an element.
                 let looked_at: usize = looked_at.sum();
                 let sides = looked_at.saturating_mul(polygon.corners());
                 scales.map_or(Ok(()), |scales| scales.weigh(sides / 8))?;
@@ -353,7 +353,7 @@ impl GeoSearch {
         Ok(found)
     }
 
-    /// The members of ranges that have a distance, in the order in which they are found.
+    /// Returns the members of ranges for which `distance_m` returns a distance, in the order in which they are found.
     fn within<'a>(
         &self,
         set: SortedSet<'a>,
@@ -434,7 +434,7 @@ fn search(
         request.reply(&found, out);
         return Ok(());
     };
-    // Of several targets the first of each kind is a declared key.
+    // If there are several targets, the first of each kind is a declared key.
     if !args
         .keys()
         .iter()

@@ -1,4 +1,4 @@
-//! What the transcripts can not show: events, large sets, a search against looking at every place.
+//! Cases that the transcripts cannot show: events, large sets, a search compared with checking every point.
 
 use crate::command::testing::{Terminal, check_transcript, on_every_setup};
 use basalt_core::base::random::Random;
@@ -101,7 +101,7 @@ fn a_search_finds_what_a_look_at_every_place_finds() {
     }
 }
 
-/// Requests and replies of Valkey 9.1.2, whose order of what is not sorted is another.
+/// Requests and replies of Valkey 9.1.2, whose order of unsorted results differs.
 #[test]
 fn polygons_hold_what_valkey_9_says() {
     const BOX: &str = "BYPOLYGON 4 12 37 16 37 16 39 12 39";

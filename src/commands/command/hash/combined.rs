@@ -1,4 +1,4 @@
-//! Reading or setting fields and doing something about their deadlines, or about the fields, in one step.
+//! Commands that read or set fields and in the same step change their deadlines or delete them.
 
 use super::expire::{COMPLEXITY, Tally, log_given, take_deadline};
 use super::{
@@ -81,7 +81,7 @@ pub(super) static HGETEX: Command = Command::new("hgetex", Group::Hash, -5)
     .complexity(COMPLEXITY)
     .on_keys(hgetex);
 
-/// What HGETEX does to the deadlines.
+/// The change that HGETEX makes to the deadlines.
 #[derive(Clone, Copy)]
 enum Change {
     Nothing,
@@ -169,14 +169,14 @@ pub(super) static HSETEX: Command = Command::new("hsetex", Group::Hash, -6)
     .history(&[("8.12.0", "Knows `NX` and `XX`.")])
     .on_keys(hsetex);
 
-/// What must be there for HSETEX to do anything: none of the fields or all of them, or the key.
+/// The condition of HSETEX: that none of the fields exist or all of them, or the key.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Presence {
     None,
     All,
 }
 
-/// A request of HSETEX, read.
+/// A parsed request of HSETEX.
 struct SetEx {
     presence: Option<Presence>,
     key_presence: Option<Presence>,
@@ -187,7 +187,7 @@ struct SetEx {
 }
 
 impl SetEx {
-    /// Reads the words in their order, as Redis does, so that the first mistake is the one that is answered.
+    /// Reads the words in their order, as Redis does, so that the first mistake is the one that is reported.
     fn read(args: &Args<'_>, now_ms: u64, giver: Giver) -> Result<SetEx, CommandError> {
         let arity = || CommandError::Arity("hsetex");
         let mut request = SetEx {
@@ -340,7 +340,8 @@ fn hsetex(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
     Ok(())
 }
 
-/// Logs what HSETEX set as what older servers know: the values, and then the deadlines, given or kept.
+/// Logs the effect of HSETEX as commands that older servers know: the values, and then the deadlines, whether given
+/// or kept.
 fn log_set(cx: &mut ShardCx<'_>, args: &Args<'_>, request: &SetEx, kept: &[(&[u8], u64)]) {
     let key = args.get(1);
     let mut set: Vec<Content<'_>> = vec![b"HSET".into(), key.into()];

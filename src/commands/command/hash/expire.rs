@@ -1,4 +1,4 @@
-//! When a field's time comes: setting, asking and taking back.
+//! Deadlines of fields: setting, reading and removing them.
 
 use super::{
     BAD_COUNT, FIELDS, HDEL_EVENT, HEXPIRE_EVENT, HPERSIST_EVENT, UPDATED, delete_if_empty, edit,
@@ -66,7 +66,7 @@ pub(super) static HPEXPIREAT: Command = Command::new("hpexpireat", Group::Hash, 
     .complexity(COMPLEXITY)
     .on_keys(|cx, args, out| expire(cx, args, out, TimeForm::UnixMillis));
 
-/// What became of fields that were given a deadline.
+/// Counts of the fields that were given a deadline, by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tally {
     pub(super) updated: u64,
@@ -74,7 +74,7 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// Gives a field that is there a deadline, or deletes it where that has passed; true when it is deleted.
+    /// Sets the deadline of an existing field, or deletes the field if that has passed; true if it is deleted.
     pub(super) fn give(
         &mut self,
         keyspace: &mut Keyspace<'_>,
@@ -168,7 +168,8 @@ fn expire(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out, form: TimeForm) 
     Ok(())
 }
 
-/// Logs that fields were given a deadline, under a condition that they met, or that they were deleted if it has passed.
+/// Logs that fields were given a deadline, under a condition that they met, or that they were deleted if it has
+/// passed.
 pub(super) fn log_given(
     cx: &mut ShardCx<'_>,
     key: &[u8],
@@ -190,7 +191,7 @@ pub(super) fn log_given(
     log_names(cx, &head, names);
 }
 
-/// Takes the deadline of a field that has one away.
+/// Removes the deadline of a field that has one.
 pub(super) fn take_deadline(
     keyspace: &mut Keyspace<'_>,
     place: Place,

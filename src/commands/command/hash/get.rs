@@ -1,4 +1,4 @@
-//! Asking a hash for some of its fields.
+//! Commands that read some fields of a hash.
 
 use super::{LOOKED_AT, read};
 use crate::command::Args;

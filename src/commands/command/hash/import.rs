@@ -1,4 +1,4 @@
-//! HIMPORT: hashes of the same fields, whose names a connection sends once.
+//! HIMPORT: hashes with the same fields, whose names a connection sends once.
 
 use std::sync::Arc;
 
@@ -15,12 +15,13 @@ use basalt_engine::value::DataType;
 use basalt_engine::value::hash::new_hash;
 use basalt_engine::value::object::detached;
 
-/// Fieldsets of one connection: a transaction that changes them copies them all, while others wait for its thread.
+/// Maximum fieldsets per connection: a transaction that changes them copies them all, while others wait for its
+/// thread.
 const FIELDSETS_MAX: usize = 10_000;
 
 const TOO_MANY: &str = "ERR a connection may have 10000 fieldsets at most";
 
-/// Where the values of SET begin.
+/// Index of the first value of SET.
 const VALUES: usize = 4;
 
 /// `HIMPORT subcommand`
@@ -62,7 +63,7 @@ fn prepare(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRes
     Ok(())
 }
 
-/// Changes the fieldsets of a connection; there need not be any before, nor behind.
+/// Changes the fieldsets of a connection; there may be none before, or after.
 fn change<R>(client: &mut Connection, change: impl FnOnce(&mut Fieldsets) -> R) -> R {
     let shared = &client.shared;
     let fieldsets = client
@@ -88,7 +89,8 @@ static DISCARD: Command = Command::sub("himport|discard", "discard", Group::Hash
     .repeatable()
     .on_session(|cx, args, out| {
         let name = args.get(2);
-        // Where a transaction keeps them as they were, they are copied for a change, and only for one.
+        // While a transaction keeps their previous state for a rollback, a change copies them: so only an actual
+        // change is made.
         let is_there = cx
             .client
             .fieldsets

@@ -11,8 +11,8 @@
 //! import    HIMPORT
 //! ```
 //!
-//! Whether a hash is packed or a table stays with the engine, as does the deletion of fields whose time has come:
-//! handlers never see such a field.
+//! Whether a hash is packed or a table is internal to the engine, as is the deletion of expired fields: handlers
+//! never see such a field.
 
 mod combined;
 mod expire;
@@ -82,9 +82,9 @@ const HDEL_EVENT: Event = Event::new(b'h', "hdel");
 const HEXPIRE_EVENT: Event = Event::new(b'h', "hexpire");
 const HPERSIST_EVENT: Event = Event::new(b'h', "hpersist");
 
-/// What a change of a hash goes by.
+/// Returns the parameters for changes of hashes.
 pub(in crate::command) fn rules(cx: &mut ShardCx<'_>) -> HashRules {
-    // No field is due while data are loaded: what follows may take its deadline away.
+    // No field expires while data are loaded: a later record may remove its deadline.
     let now = match cx.is_loading() {
         true => Now::default(),
         false => cx.now,
@@ -92,7 +92,7 @@ pub(in crate::command) fn rules(cx: &mut ShardCx<'_>) -> HashRules {
     rules_of(cx.config, cx.seed(), now)
 }
 
-/// What a change of a hash goes by under a configuration, at a moment.
+/// Returns the parameters for changes of hashes under a configuration, at a given time.
 pub(in crate::command) fn rules_of(config: &Config, seed: Seed, now: Now) -> HashRules {
     let limit = |value: u64| usize::try_from(value).unwrap_or(usize::MAX);
     HashRules {
@@ -103,7 +103,7 @@ pub(in crate::command) fn rules_of(config: &Config, seed: Seed, now: Now) -> Has
     }
 }
 
-/// Looks a hash up for a command that reads it.
+/// Looks up a hash for a command that reads it.
 #[inline]
 fn read<'k>(
     keyspace: &'k mut Keyspace<'_>,
@@ -113,13 +113,13 @@ fn read<'k>(
     Ok(found.and_then(|place| at(keyspace, place)))
 }
 
-/// The hash at a place.
+/// Returns the hash at a place.
 #[inline]
 fn at<'k>(keyspace: &'k Keyspace<'_>, place: Place) -> Option<HashRef<'k>> {
     HashRef::of(keyspace.entry(place), keyspace.elements_due_ms())
 }
 
-/// A field of the hash that a look-up found, or did not find, and where.
+/// Returns a field of the hash that a look-up found, if both exist, with the hash's place.
 fn field_at<'k>(
     keyspace: &'k Keyspace<'_>,
     found: Option<Place>,
@@ -129,7 +129,7 @@ fn field_at<'k>(
     Some((place, at(keyspace, place)?.get(name)?))
 }
 
-/// Changes the hash at a place. `change` must not make anything that outlives it, replies above all.
+/// Changes the hash at a place. `change` must not create anything that outlives it, replies above all.
 #[inline]
 pub(super) fn edit<R>(
     keyspace: &mut Keyspace<'_>,
@@ -140,7 +140,7 @@ pub(super) fn edit<R>(
     keyspace.edit(place, |entry| change(&mut HashMut::new(entry, rules)))
 }
 
-/// Deletes the key of a hash whose last field went.
+/// Deletes the key of a hash that has lost its last field.
 fn delete_if_empty(keyspace: &mut Keyspace<'_>, key: &Key<'_>, place: Place) {
     if at(keyspace, place).is_none_or(HashRef::is_empty) {
         keyspace.delete_over(place);

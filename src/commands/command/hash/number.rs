@@ -78,15 +78,14 @@ fn hincrbyfloat(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> Command
     let (key, name) = (args.get(1), args.get(2));
     cx.log_instead([b"HSET".into(), key.into(), name.into(), (&text).into()]);
     if let Some(at_ms) = deadline.filter(|_| cx.is_logged()) {
-        // HSET takes it away.
+        // HSET removes it.
         log_given(cx, key, at_ms, None, &[name]);
     }
     out.bulk(&text);
     Ok(())
 }
 
-/// Replaces the value of the field that a request names by what `compute` makes of it; its deadline, if it has one,
-/// stays.
+/// Replaces the value of the field that a request names with the result of `compute`; its deadline, if any, is kept.
 fn change<'t>(
     cx: &mut ShardCx<'_>,
     args: &Args<'_>,

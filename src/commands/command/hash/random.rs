@@ -1,4 +1,4 @@
-//! HRANDFIELD: fields drawn at random.
+//! HRANDFIELD: random fields.
 
 use super::{at, read};
 use crate::command::Args;
@@ -23,7 +23,7 @@ pub(super) static HRANDFIELD: Command = Command::new("hrandfield", Group::Hash, 
     .takes_long()
     .on_keys(hrandfield);
 
-/// The shortest element takes so many bytes in a reply.
+/// Bytes of the shortest element in a reply.
 const ELEMENT_BYTES_MIN: u64 = 6;
 
 fn too_many() -> CommandError {
@@ -80,7 +80,7 @@ fn many(
 ) -> CommandResult {
     let (key, scales) = (args.key(1), cx.scales());
     let bytes_max = cx.config.proto_max_bulk_len;
-    // Where a limit of the output closes the client anyway, it is closed rather than refused, as in Redis.
+    // If an output limit closes the client anyway, the request is not refused, as in Redis.
     let cut_at = match cx.config.client_output_buffer_limit.normal.hard_bytes {
         0 => None,
         limit => Some(limit).filter(|limit| *limit < bytes_max),
@@ -96,7 +96,7 @@ fn many(
         out.array(0);
         return Ok(());
     };
-    // Any number of fields may be asked for with repetition, so the reply is what has to be bounded.
+    // With repetition any number of fields may be requested, so the reply's size is what must be limited.
     let wanted = count.unsigned_abs();
     if count < 0 && cut_at.is_none() && wanted.saturating_mul(ELEMENT_BYTES_MIN) > bytes_max {
         return Err(too_many());

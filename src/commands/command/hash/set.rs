@@ -1,4 +1,4 @@
-//! Setting fields and deleting them.
+//! Commands that set and delete fields.
 
 use super::{HDEL_EVENT, HSET_EVENT, UPDATED, at, delete_if_empty, edit, rules};
 use crate::command::Args;
@@ -48,7 +48,7 @@ pub(super) static HMSET: Command = Command::new("hmset", Group::Hash, -4)
         Ok(())
     });
 
-/// Sets the fields behind the key; how many are new.
+/// Sets the fields after the key; returns how many are new.
 fn set_pairs(
     cx: &mut ShardCx<'_>,
     args: &Args<'_>,
@@ -143,7 +143,7 @@ fn hdel(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     let has_room = gone.capacity() > 0;
     let deleted = edit(&mut keyspace, place, &rules, |hash| {
         let removed = args.from(2).filter(|name| hash.remove(name));
-        // There is room for all, so that nothing is charged to the hash.
+        // The capacity is reserved, so that nothing is charged to the hash.
         removed
             .inspect(|name| {
                 if has_room {

@@ -1,4 +1,4 @@
-//! What the transcript can not show: what is unordered, encodings, events, and what Redis 7.0 does not know.
+//! Cases that the transcript cannot show: unordered replies, encodings, events, and features newer than Redis 7.0.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ fn the_transcript_of_redis_holds() {
     check_transcript(text, |_| {});
 }
 
-/// On every setup, with small hashes and with tables.
+/// Runs a test on every setup, with small hashes and with tables.
 #[track_caller]
 fn on_every_encoding(mut test: impl FnMut(&mut Terminal, &str)) {
     for (fields_max, small) in [(512, true), (0, false)] {
@@ -23,7 +23,7 @@ fn on_every_encoding(mut test: impl FnMut(&mut Terminal, &str)) {
     }
 }
 
-/// The strings of a reply in RESP2, however they are nested.
+/// Returns the strings of a RESP2 reply, regardless of nesting.
 fn strings(cli: &mut Terminal, arguments: &[impl AsRef<[u8]>]) -> Vec<String> {
     let reply = cli.reply_bytes(arguments);
     let text = String::from_utf8(reply).expect("text");
@@ -79,7 +79,7 @@ fn a_hash_grows_into_a_table_and_stays_one() {
             ),
         ]);
         assert_eq!(cli.encoding("h"), "hashtable");
-        // Many fields at once are taken for different ones.
+        // Many fields at once are assumed to be different ones.
         cli.check("HSET k a 1 a 2 a 3 a 4", "(integer) 1");
         assert_eq!(cli.encoding("k"), "hashtable");
         cli.check("HSET e a 1", "(integer) 1");
@@ -179,7 +179,7 @@ fn deadlines_of_fields_are_set_asked_for_and_taken_away() {
             ("HTTL h FIELDS 2 b c", "1) (integer) -1\n2) (integer) 70"),
             ("HINCRBYFLOAT h c 0.5", "\"8.5\""),
             ("HTTL h FIELDS 1 c", "1) (integer) 70"),
-            // The past deletes.
+            // A deadline in the past deletes.
             (
                 "HEXPIRE h 0 FIELDS 2 a a",
                 "1) (integer) 2\n2) (integer) -2",
@@ -488,7 +488,7 @@ fn a_hash_whose_fields_have_all_expired_is_gone_for_every_command() {
                 cli.events();
                 cli.check(line, &empty);
                 let events = cli.events();
-                // KEYS looks only.
+                // KEYS deletes nothing.
                 assert!(
                     events == "h:hexpired h, g:del h" || line == "KEYS *",
                     "{line}: {events}"
@@ -560,7 +560,7 @@ fn a_table_is_walked_by_hscan_whatever_happens_meanwhile() {
                 seen.insert(pair[0].clone(), pair[1].clone());
             }
             calls += 1;
-            // Fields come and go; those below 2,000 with an even number stay.
+            // Fields are added and deleted; those below 2,000 with an even number stay.
             cli.run(&format!("HDEL h f{}", 2 * calls + 1));
             cli.run(&format!("HSET h g{calls} x"));
             if cursor == "0" {
@@ -640,7 +640,7 @@ fn a_reply_of_random_fields_is_bounded() {
 fn long_values_are_paid_for_as_long_as_a_hash_has_them_to_the_byte() {
     let mut cli = Terminal::new();
     let (a, b) = (&*"a".repeat(100_000), &*"b".repeat(16 * 1024));
-    // What the table of keys takes once is known after the first round.
+    // The memory that the table of keys keeps is known after the first round.
     let mut before = None;
     let reply = |value: &str| format!("\"{value}\"");
     for _ in 0..3 {
@@ -649,7 +649,7 @@ fn long_values_are_paid_for_as_long_as_a_hash_has_them_to_the_byte() {
         let with_one = cli.engines[0].used_bytes();
         assert!(with_one > 100_000);
         assert!(cli.run_args(&["HGET", "h", "f"]) == reply(a));
-        // Over long ones, short ones, and with a deadline, which moves the value within its record.
+        // Replaces long and short values, and one with a deadline, which moves the value within its record.
         cli.run_args(&["HSET", "h", "f", b, "f", "short", "g", b, "f", a]);
         assert!(
             cli.run_args(&["HMGET", "h", "f", "g"]) == format!("1) {}\n2) {}", reply(a), reply(b))
@@ -667,7 +667,7 @@ fn long_values_are_paid_for_as_long_as_a_hash_has_them_to_the_byte() {
         let used = cli.engines[0].used_bytes();
         assert_eq!(used, *before.get_or_insert(used));
     }
-    // A deadline, for which records are laid out anew, changes nothing of that.
+    // A deadline, for which records get another layout, does not change that.
     cli.run_args(&["HSET", "h", "f", a, "g", b]);
     cli.run_args(&["HEXPIRE", "h", "100", "FIELDS", "1", "f"]);
     assert!(cli.run_args(&["HGET", "h", "f"]) == reply(a));

@@ -1,4 +1,4 @@
-//! All fields of a hash, at once or some at a time.
+//! Commands on all fields of a hash, at once or in parts.
 
 use super::read;
 use crate::command::Args;
@@ -94,7 +94,7 @@ fn hscan(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
     let cursor = scan::cursor(args.get(2))?;
     let key = args.key(1);
     let mut keyspace = cx.at(&key);
-    // Redis reads the options of a hash that is there only.
+    // Redis parses the options only if the hash exists.
     let Some(hash) = read(&mut keyspace, &key)? else {
         scan::reply_nothing(out);
         return Ok(());

@@ -1,7 +1,7 @@
-//! What commands may ask of the cluster that this server is a node of, and the map of it that routing looks at.
+//! The interface of commands to the cluster that this server is a node of, and the slot map that routing uses.
 //!
-//! [`Cluster`] is the slow half: it may take locks. [`SlotMap`] is what each request looks at: a bit for each slot says
-//! that this node serves it without further questions ([`Routes::is_plain`]); whatever is not plain is decided by
+//! [`Cluster`] is the slow half: it may take locks. [`SlotMap`] is what each request looks at: one bit per slot says
+//! that this node serves it without further checks ([`Routes::is_plain`]); everything else is decided by
 //! [`route::decide`].
 
 use std::sync::Arc;
@@ -25,90 +25,91 @@ use crate::command::host::Awaited;
 use crate::config::Config;
 use crate::config::values::EndpointType;
 
-/// The cluster, as CLUSTER and its kin reach it; the composition root implements it.
+/// The cluster, as the CLUSTER commands reach it; the composition root implements it.
 pub trait Cluster: Send + Sync {
-    /// The map by which requests are decided.
+    /// Returns the map that requests are routed by.
     fn map(&self) -> Arc<ClusterMap>;
-    /// [`Cluster::map`] with the times of pings and pongs, the links, the offsets and the failures as they are now.
+    /// Like [`Cluster::map`], with the current times of pings and pongs, links, offsets and failures.
     fn view(&self) -> ClusterMap;
-    /// Changes the cluster, on a thread that may wait for the disk. The answer is the text of the reply, as `OK`, or
-    /// the whole text of an error, as `ERR Slot 1 is already busy`. No shard may be in hand.
+    /// Changes the cluster, on a thread that may wait for the disk. The result is the text of the reply, such as
+    /// `OK`, or the whole text of an error, such as `ERR Slot 1 is already busy`. No shard may be locked.
     fn change(&self, change: Change) -> Awaited;
-    /// Sends a message that was published here to the other nodes, or to those of this shard.
+    /// Sends a message that was published here to the other nodes, or only to those of this shard.
     fn publish(&self, channel: &[u8], payload: &[u8], is_shard: bool);
-    /// Why the file of the cluster can not be written, if it can not.
+    /// Returns the reason why the cluster's file cannot be written, if so.
     fn unsaved(&self) -> Option<String>;
-    /// The bus is late ([`SlotMap::is_late`]): it looks whether this node was stopped, before anything is decided by a
-    /// map that may be out of date. No shard may be in hand.
+    /// Reports that the bus is late ([`SlotMap::is_late`]): it checks whether this node was stopped, before anything
+    /// is decided by a map that may be out of date. No shard may be locked.
     fn wake(&self);
-    /// What went over the bus so far.
+    /// Returns the traffic over the bus so far.
     fn traffic(&self) -> Traffic;
-    /// The links to other nodes.
+    /// Returns the links to other nodes.
     fn links(&self) -> Vec<LinkView>;
-    /// DEBUG CLUSTERLINK KILL: closes links to a node; whether it is known.
+    /// DEBUG CLUSTERLINK KILL: closes links to a node; returns whether it is known.
     fn kill_links(&self, node: NodeId, which: LinkDirection) -> bool;
-    /// DEBUG DROP-CLUSTER-PACKET-FILTER: packets of this type are dropped as they come; none: no more.
+    /// DEBUG DROP-CLUSTER-PACKET-FILTER: drops incoming packets of this type; none: no longer.
     fn drop_packets(&self, kind: Option<u16>);
-    /// DEBUG CLOSE-CLUSTER-LINK-ON-PACKET-DROP: whether a dropped packet ends the link that it came over.
+    /// DEBUG CLOSE-CLUSTER-LINK-ON-PACKET-DROP: whether a dropped packet closes the link that it came over.
     fn close_links_on_drop(&self, closes: bool);
-    /// CLUSTER MIGRATESLOTS: begins to move slots of this node to others; or the whole text of an error.
+    /// CLUSTER MIGRATESLOTS: starts to move slots of this node to others; or returns the whole text of an error.
     fn move_slots(&self, moves: Vec<(SlotSet, NodeId)>) -> Result<(), String>;
-    /// CLUSTER CANCELSLOTMIGRATIONS: ends all moves from here; whether there were any.
+    /// CLUSTER CANCELSLOTMIGRATIONS: cancels all moves from here; returns whether there were any.
     fn cancel_moves(&self) -> bool;
-    /// Has the node that has these slots move them here: the name of the task, or the whole text of an error. It begins
-    /// later.
+    /// Asks the owner of these slots to move them here; returns the name of the task, or the whole text of an error.
+    /// The move begins later.
     fn import_slots(&self, source: NodeId, slots: SlotSet) -> Result<NodeId, String>;
-    /// Ends the move that CLUSTER MIGRATION knows by a name, or all of them, from here and to here; how many.
+    /// Cancels the move with this name in CLUSTER MIGRATION, or all of them, from and to here; returns how many.
     fn cancel_tasks(&self, id: Option<&[u8]>) -> usize;
-    /// Moves as [`Cluster::moves`], by the names that CLUSTER MIGRATION has for them, and those to here that were asked
-    /// for and have not begun.
+    /// Returns the moves as [`Cluster::moves`] does, by their names in CLUSTER MIGRATION, and those to here that were
+    /// requested and have not begun.
     fn slot_tasks(&self) -> Vec<SlotTask>;
-    /// Moves under way, and the last ones that have ended, from here and to here; the latest first.
+    /// Returns the moves under way, and the last ones that have ended, from and to here; the latest first.
     fn moves(&self) -> Vec<SlotMove>;
-    /// How many moves are under way, and what they take.
+    /// Returns the number of moves under way, and their buffers.
     fn moves_in_progress(&self) -> MovesInProgress;
-    /// CLUSTER SYNCSLOTS: what a node says over a client's connection that moves slots here; or the whole text of an
-    /// error. No shard may be in hand: the last word has slots change hands, which waits for the disk.
+    /// CLUSTER SYNCSLOTS: handles a step of a node that moves slots here over a client's connection; or returns the
+    /// whole text of an error. No shard may be locked: the last step transfers the slots, which waits for the disk.
     fn hear_move(&self, client: &Arc<Shared>, word: MoveWord) -> Result<MoveAnswer, String>;
-    /// The log or a primary says that keys of slots come to its writer, or go: until it says that this is over, they go
-    /// once this server is a primary that does not own the slots.
+    /// Handles a note of the log or a primary that keys of slots are being moved to or from its writer: until a note
+    /// says that this is over, they are deleted once this server is a primary that does not own the slots.
     fn replay_note(&self, note: SlotNote);
-    /// The log or a primary says that it is over.
+    /// Handles a note of the log or a primary that the move is over.
     fn replay_over(&self, name: NodeId);
-    /// What stands of such notes, for a snapshot. It takes no shard.
+    /// Returns the notes that are still valid, for a snapshot. Locks no shard.
     fn slot_notes(&self) -> Vec<SlotNote>;
-    /// A snapshot was loaded in the place of all data: these are its notes.
+    /// Takes over the notes of a snapshot that was loaded in place of all data.
     fn load_slot_notes(&self, notes: Vec<SlotNote>);
-    /// A command of a node that moves slots here has failed with this reply: its move ends.
+    /// Handles a failed command of a node that moves slots here, with its error reply: its move ends.
     fn import_failed(&self, client: &Shared, reply: &[u8]);
-    /// The connection of a node that moves slots here is over. What came of slots that are not this node's by now goes.
+    /// Handles the end of the connection of a node that moves slots here. Keys received for slots that are not this
+    /// node's are deleted.
     fn import_ended(&self, client: &Shared);
 }
 
-/// What a node says that moves slots here.
+/// A step of a node that moves slots here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MoveWord {
     /// A move begins over this connection.
     Establish {
-        /// The node that has the slots.
+        /// The slots' owner.
         source: NodeId,
         /// Name of the move.
         name: NodeId,
         /// The slots.
         slots: SlotSet,
     },
-    /// The node is there.
+    /// The node is alive.
     Ack,
-    /// All keys have been sent; what follows are changes.
+    /// All keys have been sent; changes follow.
     SnapshotEnd,
-    /// Writes are held back, and all changes have been sent.
+    /// Writes are paused, and all changes have been sent.
     Paused,
-    /// The slots may be taken.
+    /// The slots may be taken over.
     Granted,
 }
 
 impl MoveWord {
-    /// How the word is spelled.
+    /// Returns the word as sent.
     pub fn name(&self) -> &'static str {
         match self {
             MoveWord::Establish { .. } => "ESTABLISH",
@@ -120,14 +121,14 @@ impl MoveWord {
     }
 }
 
-/// What is said to that.
+/// The reply to a [`MoveWord`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MoveAnswer {
     /// `OK`.
     Agreed,
     /// `CLUSTER SYNCSLOTS` with this word.
     Word(&'static str),
-    /// Nothing: the move has come to its end, and the connection is closed.
+    /// Nothing: the move has ended, and the connection is closed.
     Done,
 }
 
@@ -136,56 +137,56 @@ pub enum MoveAnswer {
 pub struct SlotMove {
     /// Name of the move.
     pub name: NodeId,
-    /// Whether the slots go from here.
+    /// Whether the slots leave this node.
     pub is_export: bool,
     /// The slots.
     pub slots: SlotSet,
-    /// The node that had them.
+    /// The node that had the slots.
     pub source: NodeId,
-    /// The node that gets them.
+    /// The node that receives them.
     pub target: NodeId,
     /// When the move began.
     pub created_s: u64,
     /// When its state last changed.
     pub updated_s: u64,
-    /// When the other node was last heard of.
+    /// When the other node was last heard from.
     pub acked_s: u64,
-    /// How far it is, in Valkey's words.
+    /// Progress of the move, in Valkey's words.
     pub state: &'static str,
-    /// Why it failed, if it did.
+    /// The reason for its failure, if it failed.
     pub message: String,
-    /// Bytes of changes that are still to be sent.
+    /// Bytes of changes still to be sent.
     pub waiting_bytes: u64,
-    /// Milliseconds for which writes were held back for the hand-over, where that is known.
+    /// Milliseconds for which writes were paused for the hand-over, if known.
     pub paused_ms: u64,
 }
 
-/// A move of slots, as CLUSTER MIGRATION knows it.
+/// A move of slots, as CLUSTER MIGRATION shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlotTask {
-    /// Name of the task: of the move, unless this node has asked for that itself.
+    /// Name of the task: that of the move, unless this node has requested the move itself.
     pub id: NodeId,
-    /// What has come of it.
+    /// The move and its progress.
     pub of: SlotMove,
 }
 
 /// Moves of slots that are under way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MovesInProgress {
-    /// Moves from here, with those that wait for their turn.
+    /// Moves from here, including those that wait for their turn.
     pub exports: u64,
     /// Moves to here.
     pub imports: u64,
-    /// Bytes that are kept to be sent.
+    /// Bytes buffered to be sent.
     pub export_buffer_bytes: u64,
-    /// Bytes that connections take over which slots come.
+    /// Bytes used by connections over which slots arrive.
     pub import_buffer_bytes: u64,
 }
 
 /// Kinds of messages, as the bus numbers them and CLUSTER INFO names them.
 pub const MESSAGE_KINDS: [&str; KINDS] = Kind::NAMES;
 
-/// What went over the bus since the start.
+/// Traffic over the bus since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Messages sent, by [`MESSAGE_KINDS`].
@@ -196,26 +197,26 @@ pub struct Traffic {
     pub bytes_sent: u64,
     /// Bytes received.
     pub bytes_received: u64,
-    /// Links that were closed because too much waited to be sent over them.
+    /// Links that were closed because their send queues were too long.
     pub links_over_limit: u64,
-    /// Bytes that the buffers of all links take.
+    /// Bytes of the buffers of all links.
     pub link_buffer_bytes: u64,
 }
 
 impl Traffic {
-    /// All messages together.
+    /// Sums up the messages of all kinds.
     #[must_use]
     pub fn sum(counts: &[u64; MESSAGE_KINDS.len()]) -> u64 {
         counts.iter().sum()
     }
 }
 
-/// Who has made a link.
+/// The direction in which a link was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkDirection {
-    /// The node that is asked.
+    /// Opened by this node.
     To,
-    /// The other one.
+    /// Opened by the other node.
     From,
     /// Either.
     Any,
@@ -224,29 +225,29 @@ pub enum LinkDirection {
 /// A link to another node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkView {
-    /// Who has made it: [`LinkDirection::To`] or [`LinkDirection::From`].
+    /// Direction: [`LinkDirection::To`] or [`LinkDirection::From`].
     pub direction: LinkDirection,
     /// The other node.
     pub node: NodeId,
-    /// When it was made, in Unix milliseconds.
+    /// Time when it was opened, in Unix milliseconds.
     pub created: Millis,
-    /// Whether it can be read from.
+    /// Whether it is open for reading.
     pub reads: bool,
-    /// Whether something waits to be sent.
+    /// Whether data are waiting to be sent.
     pub writes: bool,
-    /// Room of the buffer for what is to be sent, in bytes.
+    /// Capacity of the send buffer, in bytes.
     pub send_buffer_allocated: u64,
-    /// Bytes of it that are in use.
+    /// Bytes of it in use.
     pub send_buffer_used: u64,
 }
 
-/// A map, made ready to be looked at by each request.
+/// A map, prepared for each request to look at.
 pub struct Routes {
     /// The map.
     pub map: Arc<ClusterMap>,
-    /// Slots of this node that are not on the move, while the cluster is up.
+    /// Slots of this node that are not being moved, while the cluster is up.
     plain: SlotSet,
-    /// The number of the map; each one is larger than those before.
+    /// The version of the map; each one is larger than those before.
     pub version: u64,
 }
 
@@ -266,18 +267,18 @@ impl Routes {
         }
     }
 
-    /// Whether whatever names keys of this slot only, or none, runs here without further questions.
+    /// Whether a request that names keys of this slot only, or none, runs here without further checks.
     #[inline]
     pub fn is_plain(&self, slot: SlotOf) -> bool {
         slot.is_none() || self.plain.contains_at(slot.index())
     }
 
-    /// What becomes of a request before its keys are looked for.
+    /// Decides on a request before its keys are looked up.
     pub fn decide(&self, slot: SlotOf, manner: Manner, config: &Config) -> Verdict {
         route::decide(&self.map, slot, manner, when_down(config), None)
     }
 
-    /// The error reply to a client that has to go elsewhere, without the leading `-`.
+    /// Returns the error reply to a client that must go elsewhere, without the leading `-`.
     #[must_use]
     pub fn refusal_text(&self, refusal: Refusal, manner: Manner, config: &Config) -> String {
         let endpoint_type = config.cluster_preferred_endpoint_type;
@@ -287,7 +288,7 @@ impl Routes {
             other => return text_of(other).to_owned(),
         };
         let node = &self.map.nodes[usize::from(node)];
-        // Clients that are not to know an endpoint go on with the address that they have.
+        // Clients that must not learn an endpoint continue with the address that they have.
         let place = endpoint(node, endpoint_type).unwrap_or("");
         let port = node.client_port(manner.any(Manner::TLS));
         format!("{word} {slot} {place}:{port}")
@@ -306,7 +307,7 @@ fn text_of(refusal: Refusal) -> &'static str {
     }
 }
 
-/// What is served while the cluster is down.
+/// Returns what is served while the cluster is down.
 pub fn when_down(config: &Config) -> WhenDown {
     WhenDown {
         reads: config.cluster_allow_reads_when_down,
@@ -314,7 +315,7 @@ pub fn when_down(config: &Config) -> WhenDown {
     }
 }
 
-/// What clients are told to connect to; nothing: the address that they know already.
+/// Returns the host that clients are given to connect to; none: the address that they already know.
 pub fn endpoint(node: &NodeView, wanted: EndpointType) -> Option<&str> {
     match wanted {
         EndpointType::Ip => Some(&node.ip),
@@ -324,20 +325,20 @@ pub fn endpoint(node: &NodeView, wanted: EndpointType) -> Option<&str> {
     }
 }
 
-/// The map of this moment, for those who route requests.
+/// The current map, for routing requests.
 ///
-/// A request is decided by one map and may run a little later. With its shard in hand the version is looked at again
-/// ([`SlotMap::version`], a relaxed load): who changes the map passes through each shard afterwards, so that the
-/// hand-over of the shard's token makes the new version known to all that runs there from then on.
+/// A request is decided by one map and may run a little later. Under the shard's lock the version is checked again
+/// ([`SlotMap::version`], a relaxed load): a change of the map is followed by a pass through each shard, so that the
+/// hand-over of the shard's token makes the new version visible to everything that runs there from then on.
 pub struct SlotMap {
     routes: ArcSwap<Routes>,
     version: AtomicU64,
-    /// Unix milliseconds by which the bus will have looked at the other nodes again, unless this node is stopped.
+    /// Unix milliseconds by which the bus will have checked the other nodes again, unless this node is stopped.
     looks_by_ms: AtomicU64,
 }
 
 impl SlotMap {
-    /// The first map.
+    /// Creates it with the first map.
     pub fn new(map: Arc<ClusterMap>) -> SlotMap {
         SlotMap {
             routes: ArcSwap::from_pointee(Routes::new(map, 1)),
@@ -346,40 +347,40 @@ impl SlotMap {
         }
     }
 
-    /// Whether the bus has not looked at the other nodes for longer than the node timeout: they may have replaced this
+    /// Whether the bus has not checked the other nodes for longer than the node timeout: they may have replaced this
     /// one meanwhile.
     #[inline]
     pub fn is_late(&self, now_ms: u64) -> bool {
         now_ms > self.looks_by_ms.load(Relaxed)
     }
 
-    /// The bus has looked, and will again before this time.
+    /// Records that the bus has checked, and will again before this time.
     pub fn note_look(&self, next_by_ms: u64) {
         self.looks_by_ms.store(next_by_ms, Relaxed);
     }
 
-    /// The map of this moment.
+    /// Returns the current map.
     #[inline]
     pub fn load(&self) -> Guard<Arc<Routes>> {
         self.routes.load()
     }
 
-    /// The map of this moment, to keep.
+    /// Returns the current map, as a reference to keep.
     pub fn load_full(&self) -> Arc<Routes> {
         self.routes.load_full()
     }
 
-    /// The number of the map of this moment.
+    /// Returns the version of the current map.
     #[inline]
     pub fn version(&self) -> u64 {
         self.version.load(Relaxed)
     }
 
-    /// Puts another map in the place of this one. There is one caller at a time.
+    /// Replaces the map. There is one caller at a time.
     pub fn store(&self, map: Arc<ClusterMap>) {
         let version = self.version() + 1;
         self.routes.store(Arc::new(Routes::new(map, version)));
-        // Behind the map: who sees the number finds this map, or a later one.
+        // After the map: a reader of the new version finds this map, or a later one.
         self.version.store(version, Release);
     }
 }
@@ -390,7 +391,7 @@ pub(crate) mod tests {
     use crate::cluster::testing::{OTHER, THIRD, map};
     use crate::command::host::Told;
 
-    /// A cluster that stays as it is.
+    /// A cluster that never changes.
     pub(crate) struct Fixed(pub(crate) ClusterMap);
 
     impl Cluster for Fixed {

@@ -2,18 +2,18 @@
 
 /// Switches of the DEBUG command.
 pub trait Debugging {
-    /// Sets how many microseconds the append-only file's thread sleeps before each write.
+    /// Sets how long the append-only file's thread sleeps before each write, in microseconds.
     fn set_aof_flush_sleep(&self, us: u64);
-    /// Debug switches: whether due keys are deleted in the background.
+    /// Sets whether expired keys are deleted in the background.
     fn set_active_expire(&self, on: bool);
-    /// Debug switches: whether idle clients keep what they have.
+    /// Pauses the periodic work that makes idle clients release their buffers.
     fn pause_cron(&self, paused: bool);
-    /// Reads an address that is not mapped, so that the crash report can be tried.
+    /// Reads an unmapped address, to test the crash report.
     fn segfault(&self);
     /// Writes a line to the log.
     fn log(&self, line: &str);
-    /// Sets whether scripts may call what is not meant for them (a debug switch).
+    /// Sets whether scripts may call commands that are flagged NOSCRIPT.
     fn set_allows_every_command_in_scripts(&self, on: bool);
-    /// Whether scripts may call what is not meant for them (a debug switch).
+    /// Whether scripts may call commands that are flagged NOSCRIPT.
     fn allows_every_command_in_scripts(&self) -> bool;
 }

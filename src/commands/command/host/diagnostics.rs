@@ -2,94 +2,95 @@
 
 /// Statistics and reports: INFO, the slow log, latency, hot keys, memory.
 pub trait Diagnostics {
-    /// Zeroes the statistics.
+    /// Resets the statistics.
     fn reset_statistics(&self);
-    /// The text of INFO for these sections (lower case; empty: the default ones).
+    /// Returns the text of INFO for these sections (lower case; empty: the default ones).
     fn info(&self, sections: &[String]) -> String;
-    /// Facts about memory.
+    /// Returns memory statistics.
     fn memory(&self) -> MemoryReport;
-    /// A log of commands, newest first, at most so many.
+    /// Returns the newest entries of a command log, newest first, at most `count`.
     fn command_log(&self, log: CommandLog, count: usize) -> Vec<SlowlogEntry>;
-    /// Entries in a log of commands.
+    /// Returns the number of entries in a command log.
     fn command_log_len(&self, log: CommandLog) -> usize;
-    /// Empties a log of commands.
+    /// Empties a command log.
     fn command_log_reset(&self, log: CommandLog);
-    /// Asks the slow log for a new moment: what it is told as of now comes behind what it is told as of earlier.
+    /// Takes a new ordering stamp for the slow log: entries with it are sorted after those with earlier stamps.
     fn slowlog_moment(&self) -> SlowlogMoment;
-    /// Latest and worst latency of every event.
+    /// Returns the latest and worst latency of every event.
     fn latency_latest(&self) -> Vec<LatencyEvent>;
-    /// Samples of one event: Unix seconds and milliseconds of latency.
+    /// Returns the samples of one event: Unix seconds and milliseconds of latency.
     fn latency_history(&self, event: &str) -> Vec<(u64, u64)>;
-    /// A report on latency, for people.
+    /// Returns a report on latency, for people.
     fn latency_doctor(&self) -> String;
-    /// A drawing of an event's samples.
+    /// Returns an ASCII graph of an event's samples.
     fn latency_graph(&self, event: &str) -> Option<String>;
-    /// A report on memory, for people.
+    /// Returns a report on memory, for people.
     fn memory_doctor(&self) -> String;
-    /// Forgets events (all of them when empty); says how many.
+    /// Deletes the samples of events (of all when empty); returns of how many.
     fn latency_reset(&self, events: &[String]) -> usize;
-    /// Calls and latency buckets (upper bound in µs, cumulative count) of a command, by its position in the registry.
+    /// Returns the calls and latency buckets (upper bound in µs, cumulative count) of a command, by its index in the
+    /// registry.
     fn latency_histogram(&self, command: usize) -> Option<(u64, Vec<(u64, u64)>)>;
-    /// Gives memory that the allocator holds but nothing uses back to the system.
+    /// Returns memory that the allocator holds unused to the system.
     fn purge_memory(&self);
-    /// Statistics of the allocator in its own words.
+    /// Returns the statistics of the allocator in its own words.
     fn allocator_report(&self) -> String;
-    /// Begins to look for hot keys; false if that is under way.
+    /// Starts to track hot keys; false if that is already under way.
     fn hot_keys_start(&self, request: HotKeysRequest) -> bool;
-    /// Ends it and keeps what was found; false if there is nothing to end.
+    /// Stops tracking and keeps the result; false if there is nothing to stop.
     fn hot_keys_stop(&self) -> bool;
-    /// Forgets what was found; false while it is under way.
+    /// Discards the result; false while tracking is under way.
     fn hot_keys_reset(&self) -> bool;
-    /// The result of the last search.
+    /// Returns the result of the last tracking.
     fn hot_keys(&self) -> Option<HotKeysReport>;
-    /// The hottest keys of late, whether or not anybody asked for them.
+    /// Returns the recently hottest keys, regardless of HOTKEYS START.
     fn hot_keys_top(&self, count: usize) -> HotKeysTop;
 }
 
 /// Arguments of HOTKEYS START.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HotKeysRequest {
-    /// By time.
+    /// Track by CPU time.
     pub cpu: bool,
-    /// By bytes received and sent.
+    /// Track by bytes received and sent.
     pub net: bool,
-    /// Keys to name.
+    /// Number of keys to report.
     pub count: usize,
-    /// When it ends by itself; 0 for never.
+    /// Duration after which it ends by itself; 0 for never.
     pub duration_s: u64,
-    /// One in so many commands is looked at.
+    /// One in `sample` commands is examined.
     pub sample: u32,
 }
 
 /// Result of HOTKEYS GET.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HotKeysReport {
-    /// Whether it is under way.
+    /// Whether tracking is under way.
     pub is_active: bool,
-    /// One in so many commands was looked at.
+    /// One in `sample` commands was examined.
     pub sample: u32,
     /// Time of all commands, in microseconds.
     pub all_us: u64,
     /// Bytes of all commands.
     pub all_bytes: u64,
-    /// When it began.
+    /// Start of tracking, in Unix milliseconds.
     pub started_ms: u64,
-    /// Duration of the search in milliseconds.
+    /// Duration of tracking in milliseconds.
     pub duration_ms: u64,
-    /// CPU time of the process.
+    /// User CPU time of the process, in milliseconds.
     pub user_ms: u64,
-    /// CPU time of the process inside the kernel, in milliseconds.
+    /// System CPU time of the process, in milliseconds.
     pub system_ms: u64,
-    /// The hottest keys by microseconds, if that was asked for.
+    /// The hottest keys by microseconds, if requested.
     pub by_us: Option<Vec<(Vec<u8>, u64)>>,
-    /// The hottest keys by bytes, if that was asked for.
+    /// The hottest keys by bytes, if requested.
     pub by_bytes: Option<Vec<(Vec<u8>, u64)>>,
 }
 
-/// The hottest keys of late: weights are scaled to all commands, and halve every five minutes.
+/// The recently hottest keys: weights are scaled up to all commands, and halve every five minutes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HotKeysTop {
-    /// One in so many commands is looked at; 0: none is.
+    /// One in `interval` commands is examined; 0: none is.
     pub interval: u32,
     /// Uses of keys by commands.
     pub commands: u64,
@@ -101,34 +102,35 @@ pub struct HotKeysTop {
     pub by_bytes: Vec<(Vec<u8>, u64)>,
 }
 
-/// When a command had run, as the slow log counts: entries come in this order, whichever thread adds its own first.
+/// Stamp of a command's completion, for the order of the slow log: entries are in this order, whichever thread adds
+/// its own first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SlowlogMoment {
-    /// The number of times that the log had been emptied.
+    /// Number of times that the log had been emptied.
     pub resets: u64,
-    /// The number of moments before this one.
+    /// Number of earlier stamps.
     pub number: u64,
 }
 
-/// Which commands a log keeps.
+/// The command log, by the kind of commands that it records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandLog {
-    /// Commands that took long: the slow log.
+    /// Slow commands: the slow log.
     Slow,
-    /// Commands whose request was large.
+    /// Commands with a large request.
     LargeRequest,
-    /// Commands whose reply was large.
+    /// Commands with a large reply.
     LargeReply,
 }
 
-/// One entry of a log of commands.
+/// One entry of a command log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlowlogEntry {
-    /// Ever-growing number.
+    /// Monotonic ID.
     pub id: u64,
     /// Unix seconds.
     pub at_s: u64,
-    /// Microseconds that the command ran, or bytes of its request or its reply.
+    /// Microseconds that the command ran, or bytes of its request or reply.
     pub cost: u64,
     /// The arguments, shortened.
     pub arguments: Vec<Vec<u8>>,
@@ -151,45 +153,45 @@ pub struct LatencyEvent {
     pub max_ms: u64,
 }
 
-/// Facts about memory for MEMORY STATS and DOCTOR.
+/// Memory statistics for MEMORY STATS and DOCTOR.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MemoryReport {
-    /// Bytes handed out by the allocator.
+    /// Bytes allocated from the allocator.
     pub used: u64,
-    /// Bytes that hold the stream for slow replicas, beyond the backlog's size.
+    /// Bytes of the stream kept for slow replicas, beyond the backlog's size.
     pub kept_for_replicas: u64,
-    /// The log's ring, and what the append-only file has not written.
+    /// Bytes of the log's ring, and of what the append-only file has not written yet.
     pub not_counted_log: u64,
-    /// What a snapshot has encoded and its sink has not taken.
+    /// Bytes that a snapshot has encoded and its sink has not taken yet.
     pub not_counted_snapshot: u64,
     /// The highest `used` so far.
     pub peak: u64,
-    /// The Unix time in seconds at which it was that.
+    /// The Unix time in seconds of that peak.
     pub peak_at_s: u64,
-    /// `used` just after the start.
+    /// The value of `used` just after the start.
     pub startup: u64,
     /// Bytes of connections.
     pub clients: u64,
     /// Bytes of links to replicas.
     pub replicas: u64,
-    /// Bytes of the stream that are kept for replicas.
+    /// Bytes of the stream kept for replicas.
     pub backlog: u64,
     /// Bytes charged to the shards.
     pub dataset: u64,
     /// Keys and keys with a deadline of each database.
     pub dbs: Vec<(u64, u64)>,
-    /// Bytes that the allocator has given out.
+    /// Bytes that the allocator has handed out.
     pub allocator_allocated: u64,
     /// Bytes in the allocator's active pages.
     pub allocator_active: u64,
-    /// Bytes of the allocator that are mapped in memory.
+    /// Bytes of the allocator that are resident in memory.
     pub allocator_resident: u64,
     /// Resident set of the process.
     pub rss: u64,
-    /// Bytes of the largest value of each type of which there is a large one, by the name of the type.
+    /// Bytes of the largest value of each type that has a large one, by the name of the type.
     pub largest: Vec<(&'static str, u64)>,
-    /// Sources of scripts.
+    /// Bytes of the sources of scripts.
     pub scripts: u64,
-    /// Sources of functions.
+    /// Bytes of the sources of functions.
     pub functions: u64,
 }

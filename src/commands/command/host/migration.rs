@@ -1,6 +1,6 @@
-//! What MIGRATE asks for.
+//! The parameters of MIGRATE.
 
-/// What is to be moved, where to, and how.
+/// The keys to be moved, the target and the options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Migration {
     /// Name or address of the other server.
@@ -11,14 +11,14 @@ pub struct Migration {
     pub target_db: i64,
     /// The database here.
     pub db: usize,
-    /// For each thing that the other server is waited for.
+    /// Timeout for each step that depends on the other server.
     pub timeout_ms: u64,
-    /// The keys stay here too.
+    /// Whether the keys are also kept here.
     pub copies: bool,
-    /// Keys of these names are replaced there.
+    /// Whether existing keys of these names are replaced there.
     pub replaces: bool,
-    /// With which it is logged in there: user, if any, and password.
+    /// Credentials for the other server: user, if any, and password.
     pub credentials: Option<(Option<Vec<u8>>, Vec<u8>)>,
-    /// Each once, in the order asked for.
+    /// Each key once, in the order of the request.
     pub keys: Vec<Box<[u8]>>,
 }

@@ -1,20 +1,20 @@
-//! The server as commands see it, and its halves that have rows of their own; implemented far above, so that
-//! `command` stays below telemetry, sockets and threads.
+//! The server as commands see it, and its parts that have rows of their own; implemented far above, so that `command`
+//! stays below telemetry, sockets and threads.
 //!
 //! ```text
-//! this file    [`Server`], which is all of these, and what work that others do answers
-//! cluster      the cluster that this server is a node of, and whose a slot is
+//! this file    [`Server`], which combines all of these, and the result of work that others do
+//! cluster      the cluster that this server is a node of, and slot ownership
 //! debugging    switches of the DEBUG command
 //! diagnostics  INFO, the slow log, latency, hot keys, memory
 //! migration    keys that move to another server
-//! persistence  snapshots, the append-only file, the end of the server
+//! persistence  snapshots, the append-only file, the shutdown of the server
 //! primary      the half of replication that sends the stream
-//! replica      the half that follows somebody
+//! replica      the half that follows a primary
 //! scripts      scripts and functions
 //! settings     the configuration, and the files of configuration and users
 //! ```
 //!
-//! Nothing here knows a handler or what it works on.
+//! Nothing here knows a handler or its context.
 
 pub mod cluster;
 mod debugging;
@@ -46,63 +46,63 @@ use crate::client::registry::Registry;
 use crate::pubsub::PubSub;
 use basalt_engine::record::Records;
 
-/// Whether a user could run a request.
+/// Whether a user may run a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DryRun {
     /// There is no such command.
     NoCommand,
-    /// A command of this name has another number of arguments.
+    /// The named command takes another number of arguments.
     WrongArity(&'static str),
-    /// The user could not, in these words.
+    /// The user may not; the error.
     Refused(String),
-    /// The user could.
+    /// The user may.
     Allowed,
 }
 
 /// The server as session handlers see it; the composition root implements it.
 pub trait Server: Diagnostics + Persistence + Settings + Debugging + Send + Sync {
-    /// The registry of connections.
+    /// Returns the registry of connections.
     fn clients(&self) -> &Registry;
-    /// All users, and what they were refused.
+    /// Returns all users, and the log of denials.
     fn users(&self) -> &Users;
-    /// 40 hexadecimal digits that are drawn at each start.
+    /// 40 random hexadecimal digits, new at each start.
     fn run_id(&self) -> &str;
-    /// Whether a user could run a request.
+    /// Checks whether a user may run a request.
     fn dry_run(&self, user: &User, request: &[Vec<u8>], db: usize) -> DryRun;
-    /// Who is subscribed to what.
+    /// Returns the subscriptions.
     fn pubsub(&self) -> &PubSub;
-    /// The half of replication that sends the stream.
+    /// Returns the half of replication that sends the stream.
     fn primary(&self) -> &dyn Primary;
-    /// The half that follows somebody.
+    /// Returns the half that follows a primary.
     fn replica(&self) -> &'static dyn Replica;
-    /// The cluster that this server is a node of, with `cluster-enabled yes`.
+    /// Returns the cluster that this server is a node of, with `cluster-enabled yes`.
     fn cluster(&self) -> Option<&dyn Cluster>;
     /// Whether this server follows a primary.
     fn is_replica(&self) -> bool;
-    /// Whether the stream does not come of the primary that this server follows.
+    /// Whether this server follows a primary whose stream it does not receive.
     fn lacks_primary(&self) -> bool;
-    /// CLIENT PAUSE: holds all clients back (or only their writes) until a Unix time in milliseconds. What is awaited
-    /// is that all that was under way has taken effect.
+    /// CLIENT PAUSE: pauses all clients (or only their writes) until a Unix time in milliseconds. The result is ready
+    /// when everything that was under way has taken effect.
     fn pause(&self, until_ms: u64, writes_only: bool) -> Awaited;
     /// CLIENT UNPAUSE.
     fn unpause(&self);
-    /// DEBUG SLEEP: holds all clients back until a Unix time in milliseconds.
+    /// DEBUG SLEEP: pauses all clients until a Unix time in milliseconds.
     fn sleep(&self, until_ms: u64);
-    /// Microseconds since the epoch, read now.
+    /// Returns the current time in microseconds since the epoch.
     fn unix_us(&self) -> u64;
-    /// Appends to the log what commands leave that belong to no shard, and forgets it; the position behind it. See
-    /// [`basalt_engine::record::append`] for `is_unit`.
+    /// Appends to the log the records of commands that belong to no shard, and clears them; returns the position
+    /// after them. See [`basalt_engine::record::append`] for `is_unit`.
     fn log_records(&self, records: &mut Records, is_unit: bool) -> Option<u64>;
-    /// Changes libraries of functions, and has the records of that appended if it succeeds: changes come one after the
-    /// other, so that their records do. The position behind them.
+    /// Changes libraries of functions, and appends the records of the change if it succeeds: changes are serialized,
+    /// so that their records are in the same order. Returns the position after them.
     fn change_libraries(
         &self,
         records: &mut Records,
         change: &mut dyn FnMut(&dyn Scripts, LogChange<'_>) -> Result<(), CommandError>,
     ) -> Result<Option<u64>, CommandError>;
-    /// How many shards there are.
+    /// Returns the number of shards.
     fn shard_count(&self) -> usize;
-    /// Scripts and functions.
+    /// Returns the scripts and functions.
     fn scripts(&self) -> &dyn Scripts;
 }
 
@@ -112,7 +112,7 @@ pub type Done = Box<dyn FnOnce(Result<String, CommandError>) + Send>;
 /// The reply to a client once awaited work is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
-    /// A text that is known before: a transaction answers it at once.
+    /// A text known in advance: a transaction sends it at once.
     Text(&'static str),
     /// The text that the work returns.
     ByWork,
@@ -120,12 +120,12 @@ pub enum Told {
     Nothing,
 }
 
-/// Work that others do, and a reply waits for.
+/// Work done elsewhere that a reply waits for.
 #[derive(Clone)]
 pub struct Awaited {
-    /// Begins it, or waits for it if it has begun.
+    /// Starts the work, or waits for it if it has been started.
     pub begin: Arc<dyn Fn(Done) + Send + Sync>,
-    /// The reply if all goes well.
+    /// The reply in case of success.
     pub told: Told,
 }
 

@@ -1,4 +1,4 @@
-//! What commands, and telemetry, may ask of the half of replication that sends the stream.
+//! The interface of commands and telemetry to the half of replication that sends the stream.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -7,18 +7,18 @@ use crate::client::announced::Announced;
 use crate::client::shared::Shared;
 use crate::config::Config;
 
-/// A full synchronization, or the rest of a stream that the replica has the beginning of.
+/// A full synchronization, or the continuation of a stream whose beginning the replica has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Follow {
-    /// Where the replica wants to go on: the id of the stream, and the offset of the first byte that it does not have.
+    /// Position to continue from: the ID of the stream, and the offset of the first byte that the replica lacks.
     /// None: SYNC, of replicas that know neither.
     pub resume: Option<(Vec<u8>, i64)>,
-    /// The snapshot goes through another connection, for which this one waits.
+    /// The snapshot is sent over another connection, for which this one waits.
     pub awaits_rdb_channel: bool,
 }
 
-/// In whose words a replica and its primary agree that the snapshot goes through a connection of its own, while the
-/// stream goes through the first one.
+/// The protocol in which a replica and its primary agree that the snapshot is sent over a connection of its own,
+/// while the stream is sent over the first one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Words {
     /// The dual channel of Valkey 8.
@@ -28,7 +28,7 @@ pub enum Words {
 }
 
 impl Words {
-    /// What both sides can and want, if anything. A snapshot for that is never a file.
+    /// Returns the protocol that both sides support and want, if any. A snapshot for it is never a file.
     pub fn agreed(config: &Config, announced: &Announced) -> Option<Words> {
         let may = config.repl_diskless_sync
             && announced.rdb_client.is_none()
@@ -41,7 +41,7 @@ impl Words {
     }
 }
 
-/// What a connection of a replica is for that has two.
+/// The purpose of one of a replica's two connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Channel {
     /// The stream.
@@ -50,23 +50,23 @@ pub enum Channel {
     Rdb(Words),
 }
 
-/// How far the synchronization of a replica is.
+/// The progress of a replica's synchronization.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplicaState {
     /// The replica waits for a snapshot.
     Waits,
     /// The snapshot is being sent.
     Transfers,
-    /// The stream is being sent, and the snapshot through another connection.
+    /// The stream is being sent, and the snapshot over another connection.
     Accompanies(Words),
-    /// The replica has everything, and the stream follows.
+    /// The replica has everything, and receives the stream.
     Online,
-    /// The replica has the snapshot, which is all that it asked for.
+    /// The replica has the snapshot, which is all that it requested.
     Transmitted,
 }
 
 impl ReplicaState {
-    /// As INFO says.
+    /// Returns the name in INFO.
     pub fn name(self) -> &'static str {
         match self {
             ReplicaState::Waits => "wait_bgsave",
@@ -82,42 +82,42 @@ impl ReplicaState {
 /// A replica as its primary knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplicaFacts {
-    /// As CLIENT ID says.
+    /// The ID, as CLIENT ID returns it.
     pub client_id: u64,
-    /// Address of the replica, or the one that it wants to be known by.
+    /// Address of the replica, or the one that it announced.
     pub ip: String,
-    /// The port on which it listens; 0 if it did not say.
+    /// The port on which it listens; 0 if it did not announce one.
     pub port: u16,
-    /// What the connection is for, while the replica has two.
+    /// The purpose of the connection, while the replica has two.
     pub channel: Option<Channel>,
-    /// How far its synchronization is.
+    /// The progress of its synchronization.
     pub state: ReplicaState,
-    /// The offset up to which it has the stream, as it says.
+    /// The offset up to which it has acknowledged the stream.
     pub offset: u64,
-    /// Seconds since it was last heard of.
+    /// Seconds since it was last heard from.
     pub lag_s: u64,
-    /// Bytes of the stream that were not sent to it.
+    /// Bytes of the stream not yet sent to it.
     pub behind_bytes: u64,
 }
 
-/// The stream of this server, at one moment.
+/// The state of this server's stream at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StreamFacts {
-    /// Id of the stream.
+    /// ID of the stream.
     pub id: String,
-    /// The id of the stream that it goes on, and the first offset that is not part of that one.
+    /// The ID of the stream that it continues, and the first offset that is not part of that one.
     pub previous: Option<(String, u64)>,
     /// Offset of the newest byte.
     pub offset: u64,
     /// Whether the newest bytes are kept.
     pub is_kept: bool,
-    /// Offset of the first of them.
+    /// Offset of the first kept byte.
     pub first: u64,
-    /// How many there are.
+    /// Number of kept bytes.
     pub held_bytes: u64,
 }
 
-/// How many replicas have something.
+/// Number of replicas that have acknowledged something.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Acknowledged {
     /// In memory.
@@ -126,30 +126,30 @@ pub struct Acknowledged {
     pub synced: u64,
 }
 
-/// See the module.
+/// The half of replication that sends the stream, see the module.
 pub trait Primary: Send + Sync {
-    /// The stream as it is now.
+    /// Returns the current state of the stream.
     fn stream(&self) -> StreamFacts;
-    /// Whether the stream can go on for a replica from an offset, of the stream with an id.
+    /// Whether the stream can continue for a replica from an offset, of the stream with this ID.
     fn goes_on(&self, client: &Arc<Shared>, id: &[u8], offset: i64) -> bool;
-    /// How many replicas have the offset of their snapshot, and no connection for the stream as yet.
+    /// Returns the number of replicas that have the offset of their snapshot, and no connection for the stream yet.
     fn awaited(&self) -> usize;
-    /// All replicas, in the order in which they connected.
+    /// Returns all replicas, in the order in which they connected.
     fn replicas(&self) -> Vec<ReplicaFacts>;
-    /// How many replicas have what was appended to the log before a position. The client is nudged when that may have
-    /// changed.
+    /// Counts the replicas that have what was appended to the log before a position. The client is nudged when that
+    /// may have changed.
     fn acknowledged(&self, position: u64, waiter: Option<&Arc<Shared>>) -> Acknowledged;
-    /// Has a task woken when a replica has more than before, comes or goes.
+    /// Registers a task to be woken when a replica acknowledges more, connects or disconnects.
     fn wake_at_acknowledgement(&self, waker: &Waker);
-    /// Whether fewer replicas follow than writes ask for.
+    /// Whether fewer replicas are connected than writes demand.
     fn lacks_replicas(&self, config: &Config) -> bool;
-    /// Has replicas say at once whether they have what was written before a position of the log, or all that was
-    /// written by now, unless they have been asked for it already.
+    /// Asks replicas to acknowledge at once what was written before a position of the log, or all that has been
+    /// written so far, unless they have already been asked.
     fn ask_for_acknowledgements(&self, written: Option<u64>);
-    /// Puts a command into the stream that no client ran here (DEBUG REPLICATE); the position of the log behind it.
+    /// Appends to the stream a command that no client ran here (DEBUG REPLICATE); returns the log position after it.
     fn replicate(&self, arguments: &[&[u8]]) -> u64;
-    /// Replicas that do not have, as far as they said, all that was written.
+    /// Returns the replicas that have not acknowledged everything written.
     fn lagging(&self) -> Vec<ReplicaFacts>;
-    /// Begins a stream that no replica knows (DEBUG CHANGE-REPL-ID).
+    /// Starts a stream that no replica knows (DEBUG CHANGE-REPL-ID).
     fn change_id(&self);
 }

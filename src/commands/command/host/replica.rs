@@ -1,25 +1,25 @@
-//! What commands, and telemetry, may ask of the half of replication that follows a primary.
+//! The interface of commands and telemetry to the half of replication that follows a primary.
 
 use crate::command::error::CommandError;
 use crate::command::host::Awaited;
 
-/// How the link to the primary is.
+/// The state of the link to the primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkState {
-    /// The link is to be made.
+    /// The link is about to be opened.
     Connect,
-    /// The link is being made.
+    /// The link is being opened.
     Connecting,
-    /// Both sides tell each other who they are.
+    /// Both sides identify themselves.
     Handshake,
-    /// The snapshot comes.
+    /// The snapshot is being received.
     Sync,
-    /// The stream comes.
+    /// The stream is being received.
     Connected,
 }
 
 impl LinkState {
-    /// As ROLE says.
+    /// Returns the name in ROLE.
     pub fn name(self) -> &'static str {
         match self {
             LinkState::Connect => "connect",
@@ -31,48 +31,48 @@ impl LinkState {
     }
 }
 
-/// Whom this server follows, and how that goes.
+/// The primary that this server follows, and the state of the link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Upstream {
-    /// Where the primary is.
+    /// Host of the primary.
     pub host: String,
     /// Port of the primary.
     pub port: u16,
-    /// How the link is.
+    /// State of the link.
     pub state: LinkState,
-    /// The offset up to which its stream has come; -1 if none ever did.
+    /// The offset up to which its stream was received; -1 if none ever was.
     pub offset: i64,
-    /// What INFO has to say of it beside that, in order.
+    /// Further fields for INFO, in order.
     pub info: Vec<(&'static str, String)>,
 }
 
-/// What FAILOVER asks for.
+/// The parameters of FAILOVER.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Failover {
-    /// The replica that is to become the primary; none: the first that has everything.
+    /// The replica to promote; none: the first that has everything.
     pub target: Option<(String, u16)>,
-    /// Whether the target becomes it without having everything, when the time is over.
+    /// Whether the target is promoted on timeout without having everything.
     pub is_forced: bool,
-    /// For how long replicas may take to have everything.
+    /// Time limit for replicas to catch up.
     pub timeout_ms: Option<u64>,
 }
 
-/// See the module.
+/// The half of replication that follows a primary, see the module.
 pub trait Replica: Send + Sync {
-    /// Whom this server follows; none: it is a primary.
+    /// Returns the primary that this server follows; none: it is a primary.
     fn upstream(&self) -> Option<Upstream>;
-    /// Has it follow a primary, or none. The answer comes when the role has changed.
+    /// Makes the server follow a primary, or none. The result is ready when the role has changed.
     fn follow(&'static self, target: Option<(String, u16)>) -> Result<Awaited, CommandError>;
-    /// Why no replica of its own can synchronize now, if that is so.
+    /// Returns the error if no replica of this server can synchronize now.
     fn refuses_replicas(&self) -> Option<CommandError>;
-    /// The primary asks how far this server is (REPLCONF GETACK).
+    /// Acknowledges the current offset (REPLCONF GETACK of the primary).
     fn acknowledge(&self);
-    /// Has a replica become the primary, and this server its replica.
+    /// Promotes a replica to primary, and makes this server its replica.
     fn fail_over(&'static self, failover: Failover) -> Result<(), CommandError>;
-    /// Goes back to being the primary.
+    /// Aborts the failover: this server stays the primary.
     fn abort_failover(&self) -> Result<(), CommandError>;
-    /// How far a failover is, as INFO says.
+    /// Returns the state of a failover, as INFO names it.
     fn failover_state(&self) -> &'static str;
-    /// The primary gives its place to this server (PSYNC … FAILOVER), if the stream that it names is this server's.
+    /// Promotes this server at the primary's request (PSYNC … FAILOVER), if the stream ID is that of this server.
     fn take_over(&self, id: &[u8]) -> Result<(), CommandError>;
 }

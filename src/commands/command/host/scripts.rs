@@ -1,33 +1,33 @@
-//! What commands may ask of what keeps scripts and functions, and of what runs them.
+//! The interface of commands to the store of scripts and functions, and to the code that runs them.
 
 use crate::command::error::CommandError;
 
-/// Appends a change of libraries to the log, before anybody can see it; the position behind it, or none where nothing
-/// is logged.
+/// Appends a change of libraries to the log, before the change is visible; returns the position after it, or none if
+/// nothing is logged.
 pub type LogChange<'a> = &'a mut dyn FnMut() -> Option<u64>;
 
-/// Whether the bound of all texts of scripts and libraries holds for what is loaded.
+/// Whether the size limit on all texts of scripts and libraries applies to what is loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TextBound {
-    /// What exceeds it is refused.
+    /// Texts beyond the limit are refused.
     Holds,
-    /// A file or a primary has it already, so that it is taken.
+    /// The text comes from a file or a primary, and is accepted in any case.
     Lifted,
 }
 
-/// What the server keeps of scripts and functions, as far as commands manage it.
+/// The store of scripts and functions, as far as commands manage it.
 pub trait Scripts: Send + Sync {
-    /// Compiles a script and keeps it until SCRIPT FLUSH; its SHA-1 in hexadecimal.
+    /// Compiles a script and keeps it until SCRIPT FLUSH; returns its SHA-1 in hexadecimal.
     fn load(&self, body: &[u8], bound: TextBound) -> Result<[u8; 40], CommandError>;
-    /// Whether a script of this name can be called.
+    /// Whether a script with this SHA-1 can be called.
     fn exists(&self, sha1: &[u8]) -> bool;
-    /// The text of a script.
+    /// Returns the text of a script.
     fn body(&self, sha1: &[u8]) -> Option<Vec<u8>>;
-    /// Forgets all scripts.
+    /// Deletes all scripts.
     fn flush(&self);
-    /// Ends all scripts (or all functions) that run for long and have changed nothing.
+    /// Ends all scripts (or all functions) that have run for long and have changed nothing.
     fn kill(&self, what: Kind) -> Result<(), CommandError>;
-    /// Creates a library; its name.
+    /// Creates a library; returns its name.
     fn load_library(
         &self,
         code: &[u8],
@@ -37,13 +37,13 @@ pub trait Scripts: Send + Sync {
     ) -> Result<String, CommandError>;
     /// Deletes a library.
     fn delete_library(&self, name: &[u8], log: LogChange<'_>) -> Result<(), CommandError>;
-    /// Deletes all of them.
+    /// Deletes all libraries.
     fn flush_libraries(&self, log: LogChange<'_>);
-    /// The position in the log behind all changes of libraries that could be seen until now.
+    /// Returns the log position after all changes of libraries that are visible so far.
     fn libraries_position(&self) -> u64;
-    /// All libraries whose names match.
+    /// Returns all libraries whose names match.
     fn libraries(&self, pattern: Option<&[u8]>) -> Vec<LibraryView>;
-    /// All libraries as one payload.
+    /// Returns all libraries as one payload.
     fn dump_libraries(&self) -> Vec<u8>;
     /// Creates the libraries of a payload.
     fn restore_libraries(
@@ -53,29 +53,30 @@ pub trait Scripts: Send + Sync {
         bound: TextBound,
         log: LogChange<'_>,
     ) -> Result<(), CommandError>;
-    /// How many libraries and functions there are.
+    /// Returns the numbers of libraries and functions.
     fn library_counts(&self) -> (usize, usize);
-    /// The scripts that needed more shards or more time than they said; or one of them, by its name.
+    /// Returns the statistics of the scripts that needed more shards or more time than they declared; or of one of
+    /// them, by its name.
     fn statistics(&self, name: Option<&[u8]>) -> Vec<ScriptStatistics>;
-    /// The function that has run for longest, of those that run now.
+    /// Returns the function that has run the longest, of those that run now.
     fn running_function(&self) -> Option<FunctionRun>;
-    /// All that runs for long now: scripts, functions and transactions.
+    /// Returns everything that has been running for long: scripts, functions and transactions.
     fn running(&self) -> Vec<RunView>;
 }
 
-/// What runs on shards for long. The first two are what a kill can be aimed at.
+/// Work that runs on shards for long. The first two can be killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// What EVAL runs.
+    /// A script that EVAL runs.
     Script,
-    /// What FCALL runs.
+    /// A function that FCALL runs.
     Function,
-    /// What EXEC runs, beside its scripts.
+    /// The commands that EXEC runs, beside its scripts.
     Transaction,
 }
 
 impl Kind {
-    /// The word that SCRIPT STATS and the log have for it.
+    /// Returns the name in SCRIPT STATS and the log.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Script => "script",
@@ -85,14 +86,14 @@ impl Kind {
     }
 }
 
-/// What becomes of the libraries that there are when others are restored.
+/// The fate of existing libraries when others are restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Restore {
-    /// The libraries stay, and none may be there twice.
+    /// The libraries stay, and no name may occur twice.
     Append,
-    /// The libraries go first.
+    /// The libraries are deleted first.
     Flush,
-    /// The libraries stay unless one of their name is restored.
+    /// The libraries stay unless one of the same name is restored.
     Replace,
 }
 
@@ -112,53 +113,53 @@ pub struct LibraryView {
 pub struct FunctionView {
     /// Name of the function.
     pub name: String,
-    /// What it says of itself.
+    /// Description given by the library.
     pub description: Option<Vec<u8>>,
     /// The names of its flags.
     pub flags: Vec<&'static str>,
 }
 
-/// A function that runs now, for FUNCTION STATS.
+/// A running function, for FUNCTION STATS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FunctionRun {
     /// The function's name.
     pub name: String,
     /// The command with its arguments.
     pub command: Vec<Vec<u8>>,
-    /// For how long it has run.
+    /// Milliseconds since it started.
     pub duration_ms: u64,
 }
 
-/// What runs now, for SCRIPT STATS.
+/// A running script, function or transaction, for SCRIPT STATS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunView {
-    /// What it is.
+    /// Kind of the run.
     pub kind: Kind,
     /// The script's SHA-1, the function's name, or `exec`.
     pub name: Vec<u8>,
-    /// The id of its client.
+    /// The ID of its client.
     pub client: u64,
-    /// For how long it has run.
+    /// Milliseconds since it started.
     pub duration_ms: u64,
-    /// The shards that it holds, ascending.
+    /// The shards that it has locked, in ascending order.
     pub shards: Vec<u16>,
-    /// Whether a kill ends it.
+    /// Whether it can be killed.
     pub standing: Standing,
 }
 
-/// Whether a kill ends what runs.
+/// Whether a run can be killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// A kill would end it.
     Killable,
-    /// A kill was sent, and the script is about to notice.
+    /// A kill was sent, and the script has not noticed it yet.
     Killed,
-    /// A kill is refused: data may have been changed, or it is a transaction.
+    /// A kill is refused: data may have been changed, or the run is a transaction.
     Wrote,
 }
 
 impl Standing {
-    /// The word that SCRIPT STATS has for it.
+    /// Returns the name in SCRIPT STATS.
     pub fn name(self) -> &'static str {
         match self {
             Standing::Killable => "killable",
@@ -168,26 +169,26 @@ impl Standing {
     }
 }
 
-/// How a script ran that needed more shards or more time than it said, for SCRIPT STATS.
+/// Statistics of a script that needed more shards or more time than it declared, for SCRIPT STATS.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScriptStatistics {
     /// SHA-1 of the script, or the name of the function.
     pub name: Vec<u8>,
-    /// Runs since it is known for this.
+    /// Runs since it was first recorded here.
     pub runs: u64,
-    /// Shards that it got on the way.
+    /// Shards that it acquired while running.
     pub extended: u64,
-    /// Times that it was undone and run again.
+    /// Times that it was rolled back and run again.
     pub reruns: u64,
     /// Reruns because the script took long.
     pub slow: u64,
-    /// Runs with all shards.
+    /// Runs with all shards locked.
     pub wide: u64,
-    /// Ways to make its undeclared keys that are known.
+    /// Known derivations of its undeclared keys.
     pub learned_keys: u64,
 }
 
-/// Keeps nothing: for tests that have no interpreter.
+/// An empty store: for tests that have no interpreter.
 #[cfg(any(test, feature = "testing"))]
 pub struct NoScripts;
 

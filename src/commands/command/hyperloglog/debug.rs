@@ -1,4 +1,4 @@
-//! Looking into a HyperLogLog, and testing the implementation.
+//! Commands that inspect a HyperLogLog, and test the implementation.
 
 use super::{corrupt, own, sparse_bytes_max, with_sketch};
 use crate::command::context::{SessionCx, ShardCx};
@@ -64,7 +64,7 @@ fn pfdebug(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
     }
 }
 
-/// Writes a sketch down densely. As in Redis this counts as a change, and no client is told what of.
+/// Converts a sketch to the dense encoding. As in Redis this counts as a change, but no client is notified.
 fn to_dense(
     keyspace: &mut Keyspace<'_>,
     key: &Key<'_>,

@@ -1,7 +1,7 @@
-//! Counting different elements in little memory: strings that hold a HyperLogLog.
+//! Counting distinct elements in little memory: strings that contain a HyperLogLog.
 //!
 //! ```text
-//! this file  PFADD PFCOUNT PFMERGE, and what is no sketch
+//! this file  PFADD PFCOUNT PFMERGE, and the error for other strings
 //! debug      PFDEBUG PFSELFTEST
 //! ```
 
@@ -33,9 +33,9 @@ pub(super) static TABLE: &[&Command] = &[
     &debug::PFSELFTEST,
 ];
 
-/// Of every command that changes a sketch, PFMERGE too.
+/// The event of every command that changes a sketch, including PFMERGE.
 const PFADD_EVENT: Event = Event::string("pfadd");
-/// No client is notified of it.
+/// The event of a cached count; no client is notified of it.
 const COUNTED: Event = Event::new(0, "pfcount");
 
 #[cold]
@@ -52,13 +52,13 @@ fn sparse_bytes_max(config: &Config) -> usize {
     usize::try_from(config.hll_sparse_max_bytes).unwrap_or(usize::MAX)
 }
 
-/// Reads a string as a sketch.
+/// Calls `read` with a string as a sketch.
 fn with_sketch<R>(text: Text<'_>, read: impl FnOnce(Sketch<'_>) -> R) -> Result<R, CommandError> {
     text.with_bytes(|bytes| Sketch::of(bytes).map(read))
         .ok_or_else(no_sketch)
 }
 
-/// Makes sure that a string found before may be changed where it lies.
+/// Ensures that a string found before may be changed in place.
 fn own(keyspace: &mut Keyspace<'_>, key: &Key<'_>, place: Place) -> CommandResult {
     if let Text::Block(_) = keyspace.text(place)? {
         keyspace.edit_text(key, Some(place), 0, |_| ());
@@ -142,8 +142,8 @@ fn pfcount(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
     Ok(())
 }
 
-/// The cardinality of one sketch. It is kept inside the sketch, so that the value changes: clients that watch or cache
-/// the key are told, and replicas count as well.
+/// Returns the cardinality of one sketch. It is cached inside the sketch, so that the value changes: clients that
+/// watch or cache the key are notified, and replicas execute the count too.
 fn count_one(keyspace: &mut Keyspace<'_>, key: &Key<'_>) -> Result<u64, CommandError> {
     let Some(text) = keyspace.read_text(key)? else {
         return Ok(0);

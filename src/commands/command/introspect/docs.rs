@@ -1,4 +1,4 @@
-//! COMMAND DOCS: what commands are for and which arguments they take.
+//! COMMAND DOCS: the purpose of commands and their arguments.
 
 use super::super::context::SessionCx;
 use super::super::declaration::{Command, CommandResult, Flags};
@@ -23,7 +23,7 @@ pub(super) fn docs(_: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> Com
 }
 
 fn reply(command: &Command, out: &mut Out) {
-    // A self-test of the table reads every line, so none fails here.
+    // A self-test of the table parses every line, so none fails here.
     let arguments = syntax::arguments(command).unwrap_or_default();
     let doc_flags = || {
         [

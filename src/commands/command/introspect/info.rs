@@ -1,4 +1,4 @@
-//! COMMAND INFO: a row as clients that route commands read it.
+//! COMMAND INFO: a row in the form that clients use to route commands.
 
 use super::super::context::SessionCx;
 use super::super::declaration::{
@@ -24,7 +24,7 @@ pub(super) fn info(_: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> Com
     Ok(())
 }
 
-/// All commands; subcommands stand inside theirs.
+/// Replies with all commands; subcommands are inside their containers.
 pub(super) fn reply_all(out: &mut Out) {
     out.array(registry().top_level().count());
     for command in registry().top_level() {
@@ -69,7 +69,7 @@ fn reply(command: &'static Command, out: &mut Out) {
     }
 }
 
-/// A set of words, each as a status.
+/// Replies with a set of words, each as a status.
 pub(super) fn reply_words(words: impl Iterator<Item = &'static str>, out: &mut Out) {
     let mark = out.later();
     let mut count = 0;
@@ -80,7 +80,7 @@ pub(super) fn reply_words(words: impl Iterator<Item = &'static str>, out: &mut O
     out.close_set(mark, count);
 }
 
-/// What is done with the keys of a specification.
+/// Replies with the flags of a key specification.
 pub(super) fn reply_key_flags(flags: KeyFlags, out: &mut Out) {
     reply_words(flags.names(), out);
 }
@@ -145,7 +145,7 @@ fn reply_way(kind: &str, numbers: &[(&str, i32)], out: &mut Out) {
     }
 }
 
-/// Keys as clients from before key specifications find them: first, last, step.
+/// Keys in the form of clients older than key specifications: first, last, step.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Legacy {
     first: i32,
@@ -156,8 +156,8 @@ struct Legacy {
 }
 
 impl Legacy {
-    /// One range stands for itself; several are joined if they lie directly behind each other with step 1. Whatever
-    /// does not fit makes the keys movable.
+    /// Derives it from the specifications: a single range is taken as it is; several are joined if they directly
+    /// follow each other with step 1. Everything else makes the keys movable.
     fn of(command: &Command) -> Legacy {
         let mut legacy = Legacy::default();
         if let [spec] = command.listed_keys()
@@ -188,7 +188,7 @@ impl Legacy {
                 legacy.step = 1;
             }
             let last = if last >= 0 { first + last } else { last };
-            // Counted from the end is farther than any place counted from the beginning.
+            // A position counted from the end is farther than any counted from the beginning.
             legacy.last = (legacy.last as u32).max(last as u32) as i32;
         }
         legacy

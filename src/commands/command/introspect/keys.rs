@@ -1,4 +1,4 @@
-//! COMMAND GETKEYS and GETKEYSANDFLAGS: which arguments of a command are keys.
+//! COMMAND GETKEYS and GETKEYSANDFLAGS: the keys among a command's arguments.
 
 use super::super::context::SessionCx;
 use super::super::declaration::{Command, CommandResult, Flags, KeyFlags};
@@ -7,7 +7,7 @@ use super::super::table::{registry, resolve};
 use super::super::{Args, Out};
 use super::info::reply_key_flags;
 
-/// Where the command stands whose keys are asked for.
+/// Index of the command whose keys are requested.
 const FIRST: usize = 2;
 
 /// `COMMAND GETKEYS command [arg [arg ...]]`

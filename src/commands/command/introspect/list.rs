@@ -9,7 +9,7 @@ use basalt_core::base::glob::{self, Case};
 
 enum Filter<'a> {
     None,
-    /// There are no modules, so none has commands.
+    /// There are no modules, so this matches no commands.
     Module,
     Category(Option<Categories>),
     Pattern(&'a [u8]),
@@ -60,7 +60,7 @@ pub(super) fn list(_: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> Com
     Ok(())
 }
 
-/// A category by its name without the `@`.
+/// Finds a category by its name without the `@`.
 fn category(name: &[u8]) -> Option<Categories> {
     let is_it = |text: &str| text.as_bytes()[1..].eq_ignore_ascii_case(name);
     Categories::ALL

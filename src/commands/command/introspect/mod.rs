@@ -1,4 +1,4 @@
-//! COMMAND: what the server can do, told from the rows of the command table.
+//! COMMAND: the server's abilities, read from the rows of the command table.
 //!
 //! Nothing here is written down twice: names, flags, key positions, categories and arguments are read from the rows.
 
@@ -160,13 +160,13 @@ static HELP: Command = Command::sub("command|help", "help", GROUP, 2)
         Ok(())
     });
 
-/// Subcommands that clients may know of.
+/// Returns the subcommands that clients may see.
 fn listed_children(command: &Command) -> impl Iterator<Item = &'static Command> {
     let children = command.children().iter().copied();
     children.filter(|child| !child.flags.has(Flags::UNLISTED))
 }
 
-/// A command by `name` or `container|sub`, in any case.
+/// Finds a command by `name` or `container|sub`, ignoring case.
 fn find(name: &[u8]) -> Option<&'static Command> {
     let mut words = name.split(|byte| *byte == b'|');
     let command = registry().find(words.next()?)?;

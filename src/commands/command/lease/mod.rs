@@ -1,11 +1,12 @@
-//! Leases: a key that is missing, or stale, is loaded by one client, and the others wait for it or go on without.
+//! Leases: a key that is missing, or stale, is loaded by one client, while the others wait for it or continue without
+//! it.
 //!
 //! ```text
 //! mod    LGET LFILL LDROP LSTALE
 //! ```
 //!
-//! What a lease is, and what ends it, stands in [`engine::leases`](basalt_engine::leases). Clients without leases see
-//! ordinary strings. A lease is nothing that others execute: LFILL is logged as the SET that it amounts to.
+//! The definition of a lease and its end are described in [`engine::leases`](basalt_engine::leases). Clients without
+//! leases see ordinary strings. Leases are never executed by other servers: LFILL is logged as the equivalent SET.
 
 #[cfg(test)]
 mod tests;
@@ -32,8 +33,8 @@ pub(super) static TABLE: &[&Command] = &[&LDROP, &LFILL, &LGET, &LSTALE];
 const NOT_LOADED: &str =
     "NOPERM The key is missing, and this user may not load it: no permission to run LFILL on it";
 
-/// Whether the rules let a user run LFILL on a key. Other users get no lease of it: they could not end it, and keep all
-/// who could load the key from doing so.
+/// Whether the ACL rules let a user run LFILL on a key. Other users get no lease of it: they could not end it, and
+/// would keep all clients that could load the key from doing so.
 pub fn may_load(user: &User, db: usize, key: &[u8]) -> bool {
     let wanted = Wanted {
         id: LFILL.rule_id(),
@@ -47,7 +48,7 @@ pub fn may_load(user: &User, db: usize, key: &[u8]) -> bool {
     user.refusal(&wanted).is_none()
 }
 
-/// How a key was found.
+/// The state in which a key was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Stale,
@@ -55,10 +56,10 @@ enum State {
     Busy,
 }
 
-/// The end of the reply for a key that is there and fresh: `hit`, and no token.
+/// The end of the reply for a key that exists and is fresh: `hit`, and no token.
 const HIT_END: &[u8] = b"+hit\r\n:0\r\n";
 
-/// The end of a reply: how the key was found, and the token that the client has now, or 0.
+/// Writes the end of a reply: the key's state, and the token that the client now has, or 0.
 #[inline]
 fn end_reply(state: State, token: u64, out: &mut Out) {
     out.simple(match state {
@@ -69,7 +70,7 @@ fn end_reply(state: State, token: u64, out: &mut Out) {
     out.integer(token as i64);
 }
 
-/// The reply to who loads a key that is missing, or finds another client loading it.
+/// Writes the reply to a client that loads a missing key, or finds another client loading it.
 fn reply_nothing(state: State, token: u64, out: &mut Out) {
     out.array(3);
     out.null();
@@ -110,7 +111,7 @@ fn lget(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     let is_free = engine.waiters.lease_of(db, &key, now) == Standing::Free;
     if is_free {
         if engine.rest.follows() {
-            // What a replica is told to store comes from its primary.
+            // A replica's data come from its primary.
             return Err(CommandError::ReadOnly);
         }
         if !engine.waiters.may_load((db, holder), &key) {
@@ -135,7 +136,8 @@ fn lget(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     Ok(())
 }
 
-/// The token for a key that is past its fresh time; 0 if another client loads it, or no client of this server can.
+/// Returns the token for a key that is past its fresh time; 0 if another client loads it, or no client of this server
+/// can.
 #[cold]
 fn lease_of_stale(keyspace: &mut Keyspace<'_>, key: &Key<'_>, holder: u64, until_ms: u64) -> u64 {
     let (now, db) = (keyspace.now(), keyspace.db_index());
@@ -152,10 +154,10 @@ fn lease_of_stale(keyspace: &mut Keyspace<'_>, key: &Key<'_>, holder: u64, until
         .give_lease((db, holder), key, until_ms, &mut engine.random)
 }
 
-/// What LGET is to do where it finds nothing.
+/// Options of LGET for a key that it does not find.
 struct GetOptions {
     lease_until_ms: u64,
-    /// Until when it waits for another client that loads the key.
+    /// The end of the wait for another client that loads the key.
     wait_until_ms: Option<u64>,
 }
 
@@ -185,7 +187,8 @@ impl GetOptions {
     }
 }
 
-/// The longest lease: a loader that takes longer is taken for dead, and one that is dead holds no place for longer.
+/// The longest lease, in milliseconds: a loader that takes longer is presumed dead, and a dead one blocks others no
+/// longer.
 const LEASE_MS_MAX: i64 = 3_600_000;
 
 fn lease_until_ms(lease_ms: i64, now_ms: u64) -> Result<u64, CommandError> {

@@ -1,8 +1,8 @@
-//! Leases in process: what a dialogue answers, leaves in the log, and is told to those who listen.
+//! Leases in process: replies, log records and notifications of dialogues.
 
 use crate::command::testing::{Terminal, on_every_setup};
 
-/// The token in a reply of LGET.
+/// Returns the token in a reply of LGET.
 fn token(cli: &mut Terminal, line: &str) -> String {
     let reply = cli.run(line);
     let (state, token) = reply.rsplit_once(' ').expect("three items");
@@ -84,7 +84,7 @@ fn a_stale_value_is_answered_to_all_and_loaded_by_one() {
         let second = token(cli, "LGET k LEASE 10000");
         assert_ne!(first, second);
         cli.check(&format!("LFILL k {first} late"), "(integer) 0");
-        // The old value is over meanwhile, which is no change of what is being loaded.
+        // The old value expires meanwhile, which does not affect the value being loaded.
         cli.advance_ms(5_000);
         cli.check("LGET k LEASE 1000", "1) (nil)\n2) busy\n3) (integer) 0");
         cli.check(
@@ -171,13 +171,13 @@ fn a_tag_that_was_invalidated_meanwhile_voids_what_is_loaded_with_it() {
         cli.check(&format!("LFILL plain {plain} v"), "(integer) 1");
         cli.check(&fill("later", &later), "(integer) 1");
         assert_ne!(token(cli, "LGET k LEASE 1000"), mine, "it is void");
-        // In another database the tag is another one.
+        // The same tag in another database is a different one.
         let mine = token(cli, "LGET again LEASE 1000");
         cli.check("SELECT 1", "OK");
         cli.check("TAG INVALIDATE product:7", "(integer) 0");
         cli.check("SELECT 0", "OK");
         cli.check(&fill("again", &mine), "(integer) 1");
-        // More tags than are remembered void all that is older and to have tags.
+        // More tags than are remembered invalidate all older leases that may have tags.
         let mine = token(cli, "LGET old LEASE 1000");
         for number in 0..1_100 {
             cli.run(&format!("TAG INVALIDATE t{number}"));

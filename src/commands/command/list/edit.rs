@@ -14,7 +14,7 @@ use basalt_engine::value::list::{self, ListRef};
 
 const ONE_THINNED: &[KeySpec] = &[KeySpec::one(1, KeyFlags::RW.or(KeyFlags::DELETE))];
 
-/// The list at a place that a look-up for lists found.
+/// Returns the list at a place that a look-up for lists found.
 pub(super) fn at<'k>(keyspace: &'k Keyspace<'_>, place: Place) -> ListRef<'k> {
     ListRef::of(keyspace.entry(place)).expect("looked up as a list")
 }
@@ -144,7 +144,7 @@ fn ltrim(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
     if let Some(place) = keyspace.find_typed(&key, DataType::List)? {
         let len = at(&keyspace, place).len();
         let (first, kept) = range_within(start, stop, len).unwrap_or((0, 0));
-        // What leaves goes by nodes of many elements; a list that goes as a whole is freed in slices.
+        // Elements are removed by nodes of many elements; a list that is removed as a whole is freed in slices.
         scales.weigh(if kept > 0 { (len - kept) / 16 } else { 0 })?;
         if kept > 0 && kept < len {
             keyspace.edit(place, |entry| {
@@ -152,7 +152,7 @@ fn ltrim(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
                 list::remove_range(entry, 0, first, &limits);
             });
         }
-        // Redis reports a trim that removed nothing, too.
+        // Redis notifies of a trim that removed nothing, too.
         took(&mut keyspace, &key, place, Event::new(b'l', "ltrim"), kept);
     }
     out.ok();

@@ -8,8 +8,8 @@
 //! read       LLEN LINDEX LRANGE LPOS
 //! ```
 //!
-//! How a list lies in memory stays with [`list`]; here it has two ends and numbered elements. A list that loses its
-//! last element is deleted, and the event `del` follows that of the command.
+//! The memory layout of a list is internal to [`list`]; here it has two ends and numbered elements. A list that loses
+//! its last element is deleted, and the event `del` follows that of the command.
 
 mod edit;
 mod pop;
@@ -57,9 +57,9 @@ pub(super) static TABLE: &[&Command] = &[
     &push::RPUSHX,
 ];
 
-/// A key whose elements are taken out and answered.
+/// A key whose elements are removed and returned.
 const POPPED: KeyFlags = KeyFlags::RW.or(KeyFlags::ACCESS).or(KeyFlags::DELETE);
-/// A key that elements are added to.
+/// A key to which elements are added.
 const PUSHED: KeyFlags = KeyFlags::RW.or(KeyFlags::INSERT);
 
 fn limits(cx: &ShardCx<'_>) -> Limits {
@@ -69,7 +69,7 @@ fn limits(cx: &ShardCx<'_>) -> Limits {
     )
 }
 
-/// The end that a word names.
+/// Parses the word for an end.
 fn end_named(args: &Args<'_>, at: usize) -> Result<End, CommandError> {
     if args.is(at, "left") {
         Ok(End::Front)
@@ -94,7 +94,7 @@ fn popped_event(end: End) -> Event {
     }
 }
 
-/// Records what took elements out of a list, and deletes the list if none is left.
+/// Records that elements were removed from a list, and deletes the list if none is left.
 #[inline]
 fn took(keyspace: &mut Keyspace<'_>, key: &Key<'_>, place: Place, event: Event, len: usize) {
     keyspace.wrote(key.bytes, event);
@@ -103,13 +103,13 @@ fn took(keyspace: &mut Keyspace<'_>, key: &Key<'_>, place: Place, event: Event, 
     }
 }
 
-/// The number of an element that an index names, which counts from the end if it is negative.
+/// Converts an index, which counts from the end if it is negative, to an element's number.
 fn index_within(index: i64, len: usize) -> Option<usize> {
     let index = if index < 0 { index + len as i64 } else { index };
     usize::try_from(index).ok().filter(|index| *index < len)
 }
 
-/// The first element of a range of indices, and how many are in it.
+/// Returns the first element of a range of indices, and the number of elements.
 fn range_within(start: i64, stop: i64, len: usize) -> Option<(usize, usize)> {
     let len = len as i64;
     let absolute = |index: i64| if index < 0 { index + len } else { index };

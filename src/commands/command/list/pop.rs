@@ -1,4 +1,4 @@
-//! Taking from either end: LPOP RPOP LMPOP, and BLPOP BRPOP BLMPOP, which wait for an element.
+//! Removal from either end: LPOP RPOP LMPOP, and BLPOP BRPOP BLMPOP, which wait for an element.
 
 use super::edit::at;
 use super::{POPPED, end_named, limits, popped_event, took};
@@ -74,7 +74,7 @@ fn pop(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out, end: End) -> Comman
     Ok(())
 }
 
-/// Answers the element at an end, and removes it.
+/// Replies with the element at an end, and removes it.
 #[inline]
 fn pop_one(
     keyspace: &mut Keyspace<'_>,
@@ -93,7 +93,7 @@ fn pop_one(
     took(keyspace, key, place, popped_event(end), len);
 }
 
-/// Answers elements from an end, the outermost first, and removes them.
+/// Replies with elements from an end, the outermost first, and removes them.
 fn pop_many(
     keyspace: &mut Keyspace<'_>,
     key: &Key<'_>,
@@ -141,7 +141,7 @@ fn lmpop(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
     Ok(())
 }
 
-/// Reads `numkeys key [key ...] <LEFT | RIGHT> [COUNT count]`, which begins at `at`.
+/// Parses `numkeys key [key ...] <LEFT | RIGHT> [COUNT count]`, which begins at `at`.
 fn end_and_count(args: &Args<'_>, at: usize) -> Result<(End, usize), CommandError> {
     let positive = |at: usize, error: &'static str| {
         number::parse_i64(args.get(at))
@@ -161,7 +161,7 @@ fn end_and_count(args: &Args<'_>, at: usize) -> Result<(End, usize), CommandErro
             end,
             positive(end_at + 2, "ERR count should be greater than 0")?,
         )),
-        // A count that is none is answered before what follows it.
+        // An invalid count is reported before what follows it.
         4.. if args.is(end_at + 1, "count") => {
             positive(end_at + 2, "ERR count should be greater than 0")?;
             Err(CommandError::Syntax)
@@ -238,7 +238,7 @@ pub(super) static BRPOP: Command = Command::new("brpop", Group::List, -3)
     .reads_from(End::Back)
     .on_keys(|cx, args, out| blocking_pop(cx, args, out, End::Back));
 
-/// Waits for a list in one of the keys, or answers as if the time were over.
+/// Waits for a list in one of the keys, or replies as on timeout.
 fn wait(cx: &mut ShardCx<'_>, until_ms: Option<u64>, out: &mut Out) {
     if cx.may_block() {
         cx.wait(Wait::new(DataType::List, until_ms));

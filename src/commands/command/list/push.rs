@@ -1,4 +1,4 @@
-//! Adding at either end: LPUSH RPUSH LPUSHX RPUSHX.
+//! Insertion at either end: LPUSH RPUSH LPUSHX RPUSHX.
 
 use super::{PUSHED, limits, pushed_event};
 use crate::command::context::ShardCx;
@@ -69,7 +69,7 @@ pub(super) static RPUSHX: Command = Command::new("rpushx", Group::List, -3)
     .history(&[("4.0.0", SEVERAL)])
     .on_keys(|cx, args, out| push(cx, args, out, End::Back, Absent::StaysAbsent));
 
-/// What becomes of a list that does not exist.
+/// The treatment of a list that does not exist.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Absent {
     IsMade,

@@ -1,4 +1,4 @@
-//! Looking without changing: LLEN LINDEX LRANGE LPOS.
+//! Read-only commands: LLEN LINDEX LRANGE LPOS.
 
 use std::ops::ControlFlow;
 
@@ -40,7 +40,7 @@ fn lindex(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
     let key = args.key(1);
     let mut keyspace = cx.at(&key);
     let Some(place) = keyspace.read_typed(&key, DataType::List)? else {
-        // Redis does not look at the index of a list that is not there.
+        // Redis does not check the index if the list does not exist.
         out.null();
         return Ok(());
     };
@@ -94,12 +94,12 @@ pub(super) static LPOS: Command = Command::new("lpos", Group::List, -3)
     .takes_long()
     .on_keys(lpos);
 
-/// Which matches are wanted.
+/// The matches that are requested.
 struct Matches {
     from: End,
-    /// Matches that are passed over.
+    /// Number of matches to skip.
     skipped: u64,
-    /// None: one, and the reply is no array. 0: all.
+    /// None: one, and the reply is not an array. 0: all.
     count: Option<usize>,
     looked_at_max: usize,
 }
@@ -139,7 +139,7 @@ impl Matches {
     }
 }
 
-/// From which end a rank counts, and how many matches it passes over.
+/// Returns the end from which a rank counts, and the number of matches to skip.
 fn rank(rank: i64) -> Result<(End, u64), CommandError> {
     match rank {
         0 => Err("ERR RANK can't be zero: use 1 to start from the first match, 2 from the second ... \
@@ -164,7 +164,7 @@ fn lpos(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     let mut keyspace = cx.at(&key);
     let found = keyspace.read_typed(&key, DataType::List)?;
     let list = found.map(|place| at(&keyspace, place));
-    // A search is about as long as an answer of a fraction of the elements.
+    // Searching an element costs a fraction of returning it.
     scales.weigh(list.map_or(0, |list| list.len().min(looked_at_max)) / 8)?;
     let wanted = count.unwrap_or(1);
     let mark = count.map(|_| out.later());

@@ -1,4 +1,4 @@
-//! What the transcript can not show: encodings, events, memory, and what Redis 7.0 does not know.
+//! Cases that the transcript cannot show: encodings, events, memory, and features newer than Redis 7.0.
 
 use crate::command::testing::{Terminal, check_transcript, on_every_setup};
 use basalt_core::resp::reply::Protocol;
@@ -228,9 +228,9 @@ fn long_elements_are_paid_for_as_long_as_a_list_has_them_to_the_byte() {
         &*long("c", 16 * 1024 - 1),
     );
     let used = |cli: &Terminal| -> [i64; 2] { [0, 1].map(|shard| cli.engines[shard].used_bytes()) };
-    // What tables take once is known after the first round.
+    // The memory that tables keep is known after the first round.
     let mut before = None;
-    // Their shards are different ones.
+    // The keys are in different shards.
     let (source, target) = ("foo", "bar");
     let reply = |element: &str| format!("\"{element}\"");
     for _ in 0..3 {
@@ -238,7 +238,7 @@ fn long_elements_are_paid_for_as_long_as_a_list_has_them_to_the_byte() {
         let with_all = used(&cli);
         assert!(with_all[0].max(with_all[1]) > 132_000);
         for element in [a, "short", b, c] {
-            // It goes around in its own list, and replies hold it meanwhile.
+            // The element is rotated within its own list, while replies share it.
             assert!(
                 cli.run_args(&["LRANGE", source, "0", "0"]) == format!("1) {}", reply(element))
             );
@@ -249,7 +249,7 @@ fn long_elements_are_paid_for_as_long_as_a_list_has_them_to_the_byte() {
         for element in [a, "short", b, c] {
             assert!(cli.run_args(&["LMOVE", source, target, "LEFT", "RIGHT"]) == reply(element));
         }
-        // What was one shard's is the other's now.
+        // The memory of the one shard now belongs to the other.
         assert_eq!(
             used(&cli).map(|bytes| bytes > 132_000),
             with_all.map(|bytes| bytes < 132_000)
@@ -287,7 +287,7 @@ fn elements_of_16_bytes_take_18_and_a_half_at_most() {
 
 #[test]
 fn lmovem_moves_several_elements_in_either_order() {
-    // What is left of `1 2 3 4`, what the target `x` became, and the reply, for each pair of ends.
+    // The rest of `1 2 3 4`, the new value of the target `x`, and the reply, for each pair of ends.
     for (ends, order, left, target, reply) in [
         ("LEFT LEFT", "OBO", "3 4", "2 1 x", "2 1"),
         ("LEFT RIGHT", "OBO", "3 4", "x 1 2", "1 2"),

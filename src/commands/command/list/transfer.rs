@@ -1,8 +1,8 @@
-//! Moving an element from list to list: LMOVE RPOPLPUSH, and BLMOVE BRPOPLPUSH, which wait for one; several by LMOVEM,
-//! and BLMOVEM, which waits.
+//! Commands that move an element from list to list: LMOVE RPOPLPUSH, and BLMOVE BRPOPLPUSH, which wait for one;
+//! several by LMOVEM, and BLMOVEM, which waits.
 //!
-//! The shards of both lists are in hand, so no client sees the element in neither or in both. The lists may be one:
-//! then it turns.
+//! The shards of both lists are locked, so no client sees the element in neither or in both. Both keys may be the
+//! same: then the list is rotated.
 
 use super::edit::at;
 use super::{POPPED, PUSHED, end_named, limits, popped_event, pushed_event, took};
@@ -63,7 +63,7 @@ fn move_or_null(
     Ok(())
 }
 
-/// Moves an element and answers it; false if there is none.
+/// Moves an element and replies with it; false if there is none.
 fn move_element(
     cx: &mut ShardCx<'_>,
     args: &Args<'_>,
@@ -147,7 +147,7 @@ fn push_all(cx: &mut ShardCx<'_>, key: &Key<'_>, end: End, elements: &[Moved]) {
             list::push_element(entry, end, element.as_item(), &limits);
         }
     });
-    // The move counts once, where the element was taken.
+    // The move counts once, for the list from which the element was taken.
     keyspace.followed(key.bytes, pushed_event(end));
 }
 
@@ -191,7 +191,7 @@ fn move_or_wait(
     let until_ms = blocking_timeout(args, timeout_at, cx.now)?;
     if move_element(cx, args, from, to, out)? {
         if cx.is_logged() {
-            // What it is when it does not wait.
+            // The equivalent command that does not wait.
             let mut request: Vec<Content<'_>> = args.contents(0).take(timeout_at).collect();
             request[0] = match timeout_at {
                 3 => b"RPOPLPUSH".into(),
@@ -212,7 +212,7 @@ fn wait(cx: &mut ShardCx<'_>, until_ms: Option<u64>, out: &mut Out) {
             ..Wait::new(DataType::List, until_ms)
         });
     } else {
-        // The end of the time answers the null of arrays; here Redis answers that of strings.
+        // On timeout the reply is a null array; here Redis replies with a null string.
         out.null();
     }
 }
@@ -235,7 +235,7 @@ pub(super) static LMOVEM: Command = Command::new("lmovem", Group::List, -5)
 fn lmovem(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     let order = Order::read(args, 5)?;
     if !order.execute(cx, args, out)? {
-        // Where nothing is moved Redis answers nil, whatever its documentation says of COUNT.
+        // If nothing is moved Redis replies with nil, whatever its documentation says of COUNT.
         out.null();
     }
     Ok(())
@@ -263,20 +263,20 @@ fn blmovem(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
     Ok(())
 }
 
-/// What LMOVEM is to do.
+/// The parameters of LMOVEM.
 #[derive(Clone, Copy, Debug)]
 struct Order {
     from: End,
     to: End,
     count: usize,
-    /// Nothing is moved if there are fewer.
+    /// Whether nothing is moved if there are fewer.
     needs_all: bool,
-    /// Elements stay in their order; else each one moves by itself.
+    /// Whether the elements keep their order; otherwise each one moves by itself.
     in_bulk: bool,
 }
 
 impl Order {
-    /// Reads the two ends, and what stands from `at` on.
+    /// Parses the two ends, and the options from `at` on.
     fn read(args: &Args<'_>, at: usize) -> Result<Order, CommandError> {
         let mut order = Order {
             from: end_named(args, 3)?,
@@ -304,7 +304,7 @@ impl Order {
         Ok(order)
     }
 
-    /// Moves elements and answers them in the order of the target; false if there are not enough.
+    /// Moves elements and replies with them in the order of the target; false if there are not enough.
     fn execute(
         self,
         cx: &mut ShardCx<'_>,
@@ -332,7 +332,7 @@ impl Order {
         }
         let count = self.count.min(len);
         scales.weigh(count)?;
-        // In the order in which they leave the source.
+        // In the order in which they are removed from the source.
         let mut moved = Vec::with_capacity(count);
         at(&keyspace, place).visit(self.from, 0, count, |element| {
             moved.push(Moved::of(element))
@@ -348,7 +348,7 @@ impl Order {
                 list::remove_range(entry, first, count, &limits)
             });
         }
-        // Each one pushed in front of the one before turns them round, and so does taking them from the back.
+        // Pushing each element in front of the previous one reverses them, and so does taking them from the back.
         let comes_reversed = self.to == End::Front;
         let goes_reversed = match self.in_bulk {
             true => self.from == End::Back,
@@ -382,8 +382,9 @@ impl Order {
         Ok(true)
     }
 
-    /// Logs what servers of before LMOVEM know: for two lists what goes and what comes. One that was emptied meanwhile
-    /// would lose its deadline, so in a single list elements move one by one, or are set where they stand.
+    /// Logs commands that servers without LMOVEM know: for two lists the removals and the additions. A list that was
+    /// emptied meanwhile would lose its deadline, so within a single list elements move one by one, or are set in
+    /// place.
     fn log(
         &self,
         cx: &mut ShardCx<'_>,
@@ -392,7 +393,7 @@ impl Order {
         pushed: &[Moved],
         left: usize,
     ) {
-        /// Elements that one record adds.
+        /// Maximum number of elements that one record adds.
         const LOGGED_TOGETHER_MAX: usize = 1024;
         if !cx.is_logged() {
             return;

@@ -1,4 +1,4 @@
-//! FENCE: what servers tell each other of fences. It stands in notes of the log alone, see
+//! FENCE: transfers fencing tokens between servers. It occurs in notes of the log only, see
 //! [`notes`](crate::command::notes).
 
 use crate::command::context::ShardCx;
@@ -10,7 +10,7 @@ use basalt_engine::fences::{Fence, TooFar};
 
 const FENCED: &[KeySpec] = &[KeySpec::one(2, KeyFlags::RW.or(KeyFlags::UPDATE))];
 
-/// `FENCE number [key owner]`: the last fence that was drawn, or that of the lock under a key.
+/// `FENCE number [key owner]`: the last fencing token issued, or that of the lock under a key.
 pub(in super::super) static FENCE: Command = Command::new("fence", Group::Lock, -2)
     .writes(FENCED)
     .flags(Flags::FAST.or(Flags::UNLISTED))

@@ -1,4 +1,4 @@
-//! What is done with a lock that an owner has.
+//! Commands on an existing lock.
 
 use super::{EXPIRE_EVENT, HELD, NOT_OWNER, deadline_ms, holds, only_owner, owner};
 use crate::command::context::ShardCx;
@@ -44,7 +44,7 @@ fn unlock(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
         cx.log_instead(request.map(Into::into));
     } else {
         let hash = HashRef::of(keyspace.entry(place), keyspace.elements_due_ms());
-        // Other fields are no lock's of ours: they stay.
+        // Other fields are not of our locks: they stay.
         if hash.is_some_and(|hash| hash.len() > 1) {
             edit(&mut keyspace, place, &rules, |hash| hash.remove(owner));
             keyspace.wrote(key.bytes, Event::new(b'h', "hdel"));

@@ -1,18 +1,18 @@
-//! Locks that wait, nest and fence.
+//! Locks with waiting, reentrance and fencing tokens.
 //!
 //! ```text
 //! take   LOCK
 //! keep   UNLOCK LOCKEXTEND LOCKINFO
-//! fence  FENCE, which the log alone has
+//! fence  FENCE, in the log only
 //! ```
 //!
-//! A lock is a hash with one field, the name of its owner, whose value says how often the owner holds it, and with a
-//! deadline. That is the layout of a reentrant lock of Redisson, so that its clients and ours exclude each other, and
-//! any client can read who has a lock. What a hash cannot hold, the fence, lies beside it ([`fences`]).
+//! A lock is a hash with a deadline and one field, the name of its owner, whose value is the owner's hold count. This
+//! is the layout of a reentrant lock of Redisson, so that its clients and ours exclude each other, and any client can
+//! read who owns a lock. The fencing token, which a hash cannot hold, is stored beside it ([`fences`]).
 //!
-//! Who waits for a lock stands in the queue of its key, as BLPOP does, and waits in turn: where the first finds that
-//! another owner has it, those behind it are not asked. A lock that is free while clients wait for it is the first
-//! one's, also in the moment in which a command comes across a lock whose time is over.
+//! A client that waits for a lock is in the queue of its key, as with BLPOP, and waits in turn: if the first finds
+//! that another owner has the lock, those behind it are not run. A lock that is free while clients wait for it
+//! belongs to the first one, even at the moment when a command comes across an expired lock.
 //!
 //! [`fences`]: basalt_engine::fences
 
@@ -54,7 +54,7 @@ const EXPIRE_EVENT: Event = Event::generic("expire");
 
 const NOT_OWNER: &str = "NOTOWNER The lock is not held by this owner";
 
-/// The owner that a request names.
+/// Returns the owner that a request names.
 fn owner<'a>(args: &Args<'a>) -> Result<&'a [u8], CommandError> {
     match args.get(2) {
         b"" => Err("ERR The owner of a lock must not be empty".into()),
@@ -62,12 +62,12 @@ fn owner<'a>(args: &Args<'a>) -> Result<&'a [u8], CommandError> {
     }
 }
 
-/// When a lock ends that a request takes or extends now, in Unix milliseconds.
+/// Returns the deadline of a lock that a request takes or extends now, in Unix milliseconds.
 fn deadline_ms(cx: &ShardCx<'_>, args: &Args<'_>) -> Result<u64, CommandError> {
     TimeForm::Millis.deadline_ms(args.integer(3)?, cx.now, cx.command.full_name)
 }
 
-/// How often an owner holds the lock at a place, if it does.
+/// Returns an owner's hold count of the lock at `place`, if it has the lock.
 fn holds(keyspace: &Keyspace<'_>, place: Place, owner: &[u8]) -> Result<Option<i64>, CommandError> {
     let hash = HashRef::of(keyspace.entry(place), keyspace.elements_due_ms());
     let Some(field) = hash.and_then(|hash| hash.get(owner)) else {
@@ -77,7 +77,7 @@ fn holds(keyspace: &Keyspace<'_>, place: Place, owner: &[u8]) -> Result<Option<i
     Ok(Some(holds.ok_or("ERR hash value is not an integer")?))
 }
 
-/// The name of the only owner in the hash at a place, and how often it holds the lock.
+/// Returns the name of the only owner in the hash at `place`, and its hold count.
 fn only_owner(keyspace: &Keyspace<'_>, place: Place) -> Option<(Vec<u8>, i64)> {
     let hash = HashRef::of(keyspace.entry(place), keyspace.elements_due_ms())?;
     let mut found = None;
@@ -90,7 +90,7 @@ fn only_owner(keyspace: &Keyspace<'_>, place: Place) -> Option<(Vec<u8>, i64)> {
     found
 }
 
-/// Whether a lock is held with this fence by the owner for whom that was drawn.
+/// Whether a lock has this fencing token and is held by the owner to whom that was issued.
 pub(super) fn is_held_with(
     cx: &mut ShardCx<'_>,
     key: &Key<'_>,
@@ -107,7 +107,7 @@ pub(super) fn is_held_with(
     Ok(drawn.is_some_and(|drawn| i64::try_from(drawn) == Ok(fence)))
 }
 
-/// Logs the fence of a lock, behind what makes the lock, as a note.
+/// Logs the fencing token of a lock, after the record that creates the lock, as a note.
 fn log_fence(cx: &mut ShardCx<'_>, key: &[u8], fence: Fence) {
     if cx.is_logged() {
         let (number, owner) = fence.texts();

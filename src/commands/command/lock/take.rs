@@ -1,4 +1,4 @@
-//! Taking a lock, or waiting for it.
+//! LOCK: takes a lock, or waits for it.
 
 use super::{EXPIRE_EVENT, HELD, deadline_ms, holds, log_fence, owner};
 use crate::command::context::{ShardCx, Wait};
@@ -30,12 +30,12 @@ pub(in super::super) static LOCK: Command = Command::new("lock", Group::Lock, -4
     )
     .on_keys(lock);
 
-/// What a request asks for.
+/// The parameters of a request.
 struct LockRequest<'a> {
     owner: &'a [u8],
-    /// When the lock ends, in Unix milliseconds.
+    /// Deadline of the lock, in Unix milliseconds.
     at_ms: u64,
-    /// Until when it waits; none: not at all.
+    /// End of the wait; none: no wait.
     until_ms: Option<u64>,
 }
 
@@ -70,7 +70,7 @@ fn lock(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
             if has_waited || !waiters.is_awaited_in_turn(db, key.bytes) {
                 return take(cx, &key, &request, out);
             }
-            // The first of them has it as soon as this command is over.
+            // The first of them gets it as soon as this command is done.
             waiters.wake(db, key.bytes);
         }
         Some(place) => {
@@ -128,7 +128,7 @@ fn take(
     Ok(())
 }
 
-/// Takes a lock that the owner has, once more.
+/// Takes a lock again that the owner already has.
 fn take_again(
     cx: &mut ShardCx<'_>,
     key: &Key<'_>,
@@ -150,7 +150,7 @@ fn take_again(
         hash.set(request.owner, holds, FieldDeadline::Keep)
     });
     keyspace.wrote(key.bytes, HINCRBY_EVENT);
-    // The longer of both times counts, and none is the longest.
+    // The later of both deadlines wins, and no deadline is the latest.
     let deadline = keyspace.entry(place).deadline();
     let is_longer = deadline.is_some_and(|deadline_ms| deadline_ms < request.at_ms);
     if is_longer {
@@ -158,7 +158,7 @@ fn take_again(
         keyspace.hold(key.bytes);
         keyspace.wrote(key.bytes, EXPIRE_EVENT);
     }
-    // What plain commands have made a lock has no fence yet.
+    // A lock that was created by plain commands has no fencing token yet.
     let drawn = match known {
         Some(_) => None,
         None => Some(keyspace.draw_fence(key.bytes, request.owner)),

@@ -1,4 +1,4 @@
-//! Locks in process: what they answer, what they hold, what they leave. Waiting is tested over sockets, in
+//! Locks in process: replies, memory and remaining state. Waiting is tested over sockets, in
 //! `tests/blackbox/waiting_locks.rs`, and histories of many owners in `tests/locks`.
 
 use crate::command::testing::{Terminal, on_every_setup};
@@ -7,7 +7,7 @@ use basalt_engine::Now;
 
 const NOT_OWNER: &str = "(error) NOTOWNER The lock is not held by this owner";
 
-/// Fence and holds of a reply of LOCK; none if the lock is another's.
+/// Runs LOCK; returns the fencing token and the hold count; none if another owner has the lock.
 fn lock(cli: &mut Terminal, request: &str) -> Option<(u64, i64)> {
     let reply = cli.run(request);
     let number = |line: &str| line.rsplit(' ').next().and_then(|text| text.parse().ok());
@@ -61,7 +61,7 @@ fn a_lock_runs_out_and_is_extended() {
         cli.check("LOCKEXTEND l b 10", "(integer) 1");
         assert_eq!(cli.ttl_ms("l"), 10);
         cli.check("LOCKEXTEND none b 10", NOT_OWNER);
-        // Where a plain command took the deadline away, the lock stays for ever.
+        // If a plain command has removed the deadline, the lock stays for ever.
         cli.run("PERSIST l");
         lock(cli, "LOCK l b 10");
         assert_eq!(cli.ttl_ms("l"), -1);
@@ -105,7 +105,7 @@ fn a_lock_made_by_plain_commands_is_one_and_gets_a_fence_once_it_is_taken_again(
         let (fence, holds) = lock(cli, "LOCK l uuid:1 1000").expect("it is theirs");
         assert_eq!(holds, 2);
         cli.check(&format!("SET k v FENCE l {fence}"), "OK");
-        // Another owner takes its place without a gap: the fence is not that one's.
+        // Another owner replaces the first without a gap: the fencing token is not valid for it.
         cli.run("HSET l other 1");
         cli.run("HDEL l uuid:1");
         cli.check(&format!("SET k v FENCE l {fence}"), "(nil)");
@@ -184,12 +184,12 @@ fn a_write_leaves_its_tags_only_where_its_fence_lets_it_through() {
                 &format!("SET k 4 TAGS 2 x FENCE l {fence}"),
                 "(error) ERR syntax error",
             ),
-            // Words of the one are no words of the other.
+            // The words of one option are not taken for those of the other.
             (&format!("SET k 4 FENCE l {fence} TAGS 2 FENCE TAGS"), "OK"),
             ("TAG COUNT FENCE", "(integer) 1"),
             ("TAG OF k", "1) \"FENCE\"\n2) \"TAGS\""),
         ]);
-        // One whose fence is too old leaves the tags of what is there alone.
+        // A request with an outdated fencing token leaves the tags of the existing value alone.
         cli.advance_ms(200);
         cli.check(&format!("SET k 5 FENCE l {fence} TAGS 1 x"), "(nil)");
         cli.check("TAG COUNT FENCE", "(integer) 1");
@@ -299,7 +299,7 @@ fn events_are_those_of_the_plain_commands() {
     });
 }
 
-/// What takes a lock's key away takes its fence, and what brings a key does not bring one.
+/// A command that deletes a lock's key deletes its fencing token, and one that creates a key does not create one.
 #[test]
 fn a_fence_goes_with_its_key() {
     for way in [
@@ -345,7 +345,8 @@ fn a_fence_goes_with_its_key() {
     });
 }
 
-/// What held locks take is what is left of them that is as LOCK made it, whatever commands came in between.
+/// The count of held locks is that of the locks still in the state in which LOCK left them, whatever commands ran in
+/// between.
 #[test]
 fn a_lock_is_not_held_any_more_once_something_else_is_written_into_its_key() {
     let held = |cli: &Terminal| -> u64 {
@@ -385,7 +386,7 @@ fn a_lock_is_not_held_any_more_once_something_else_is_written_into_its_key() {
     }
 }
 
-/// The memory of fences is the shard's, and comes back.
+/// The memory of fencing tokens is charged to the shard, and freed.
 #[test]
 fn memory_is_charged_to_the_byte_with_locks_that_come_and_go() {
     let mut cli = Terminal::new();
@@ -409,14 +410,14 @@ fn memory_is_charged_to_the_byte_with_locks_that_come_and_go() {
         for number in 0..500 {
             cli.run(&format!("DEL lock:{number}"));
         }
-        // What wheels keep goes when its time has come.
+        // The memory of wheels is freed when its time has come.
         cli.advance_ms(120_000);
         let now = Now {
             unix_ms: cli.now_ms,
         };
         while cli.engines[0].expire_slice(now) {}
         let now = used(&cli);
-        // What tables keep, they keep from the first round on.
+        // The memory that tables keep is kept from the first round on.
         assert!(
             before.is_none_or(|before: i64| now <= before),
             "{before:?}, {now}"
@@ -425,7 +426,7 @@ fn memory_is_charged_to_the_byte_with_locks_that_come_and_go() {
     }
 }
 
-/// A reference of a dozen lines against random requests of several owners on a few locks, with a clock.
+/// A model of a dozen lines compared with random requests of several owners on a few locks, with a clock.
 #[test]
 fn random_requests_are_answered_as_by_a_model() {
     #[derive(Clone)]
@@ -500,7 +501,7 @@ fn random_requests_are_answered_as_by_a_model() {
     }
 }
 
-/// A note has the lock's fence at another server, and all that are drawn there are larger.
+/// A note transfers the lock's fencing token to another server, where later ones are all larger.
 #[test]
 fn the_log_tells_a_fence_by_a_note_that_is_taken_over_within_bounds() {
     on_every_setup(|cli| {
@@ -531,7 +532,7 @@ fn the_log_tells_a_fence_by_a_note_that_is_taken_over_within_bounds() {
         let (next, _) = lock(&mut other, "LOCK m me 60000").expect("it is free");
         assert!(next > fence);
 
-        // A day ahead at most, and no number that a client sees as a negative one.
+        // A day ahead at most, and no number that a client sees as negative.
         let day = fence + 86_400_000_000;
         let words = |number: u64| format!("COMMAND INFO basalt:note FENCE {number}");
         for (number, taken) in [
@@ -560,7 +561,7 @@ fn the_log_tells_a_fence_by_a_note_that_is_taken_over_within_bounds() {
         }
         let (last, _) = lock(&mut other, "LOCK n me 60000").expect("it is free");
         assert!(last >= day - 1_000_000 && last < day);
-        // To a client it is a question about commands.
+        // For a client it is a request about commands.
         other.check("FENCE 5", "(error) ERR unknown command 'FENCE'");
         other.check(&words(5), "1) (nil)\n2) (nil)\n3) (nil)");
     });

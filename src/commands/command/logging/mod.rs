@@ -1,21 +1,21 @@
-//! What a command leaves in the log: itself if it changed anything, or what its handler says instead.
+//! A command's log record: the command itself if it changed anything, or what its handler logs instead.
 //!
-//! A record is executed elsewhere, at another moment, perhaps by an older server. Handlers whose command would mean
-//! something else there say what is to be executed ([`ShardCx::log_instead`]). They need not ask whether anybody
-//! listens: what they say is dropped if no reader does. What takes work to put together asks first
-//! ([`ShardCx::is_logged`]).
+//! A record is executed elsewhere, at another time, perhaps by an older server. Handlers whose command would have
+//! another effect there log what is to be executed instead ([`ShardCx::log_instead`]). They need not check whether
+//! there is a reader of the log: without one the records are dropped. Those that are costly to assemble should check
+//! first ([`ShardCx::is_logged`]).
 //!
 //! ```text
 //! relative times            absolute ones; in the past: DEL or UNLINK
-//! chance                    what went, what was chosen
+//! randomness                what was removed, what was chosen
 //! floats                    the sum
 //! blocking, several keys    the plain command on the key that was served
-//! `*`, `~`                  the id, the exact length
-//! commands younger than 7.0 what a server of 7.0 executes to the same state, where there is such a thing
-//! what no other server has  notes (`engine::note`)
+//! `*`, `~`                  the ID, the exact length
+//! commands newer than 7.0   commands that bring a server of 7.0 to the same state, if there are any
+//! state unknown elsewhere   notes (`engine::note`)
 //! ```
 //!
-//! Keys that expire on the way, and fields, are logged by the engine, before the record of the command that came across
+//! Keys and fields that expire meanwhile are logged by the engine, before the record of the command that came across
 //! them.
 
 use super::Args;
@@ -28,11 +28,11 @@ use basalt_engine::keyspace::Deadline;
 use basalt_engine::note;
 use basalt_engine::record::{Audience, Head, Records};
 
-/// Commands that may leave something beside what expired.
+/// Commands that may log something beside expirations.
 const MAY_LEAVE_RECORDS: Flags = Flags::WRITE.or(Flags::MAY_REPLICATE);
 
 impl ShardCx<'_> {
-    /// Runs a handler, and logs the command if that changed anything and said nothing else.
+    /// Runs a handler, and logs the command if it changed anything and logged nothing else.
     #[inline]
     pub fn logged<R>(&mut self, args: &Args<'_>, handler: impl FnOnce(&mut Self) -> R) -> R {
         if !self.command.flags.any(MAY_LEAVE_RECORDS) || !self.first_engine().effects.is_logging() {
@@ -61,20 +61,20 @@ impl ShardCx<'_> {
         }
     }
 
-    /// Changes of the engines in hand that the clock did not make.
+    /// Counts the changes of the locked engines other than expirations.
     fn own_changes(&self) -> u64 {
         let mut sum = 0;
         self.look_at_engines(|engine| sum += engine.effects.dirty() - engine.effects.by_clock());
         sum
     }
 
-    /// Whether somebody reads what the command leaves in the log.
+    /// Whether the log has a reader of the command's records.
     #[inline]
     pub fn is_logged(&self) -> bool {
         self.statement != Statement::Off
     }
 
-    /// Logs another command in place of the one that runs, behind those that were logged in place of it already.
+    /// Logs another command in place of the running one, after those already logged in place of it.
     pub fn log_instead<'c, I>(&mut self, arguments: I)
     where
         I: IntoIterator<Item = Content<'c>, IntoIter: ExactSizeIterator>,
@@ -85,8 +85,8 @@ impl ShardCx<'_> {
         }
     }
 
-    /// Logs a note in place of the command that runs, behind what was logged in place of it already: what other
-    /// servers know nothing of.
+    /// Logs a note in place of the running command, after what was already logged in place of it: for state that
+    /// other servers do not know.
     pub fn log_note(&mut self, words: &[&[u8]]) {
         if self.is_logged() {
             let all = note::words(words);
@@ -94,7 +94,7 @@ impl ShardCx<'_> {
         }
     }
 
-    /// Logs nothing but what [`ShardCx::log_instead`] is told.
+    /// Logs nothing except what is passed to [`ShardCx::log_instead`].
     pub fn log_nothing(&mut self) {
         if self.is_logged() {
             self.statement = Statement::Said;
@@ -108,12 +108,12 @@ impl ShardCx<'_> {
         }
     }
 
-    /// Logs that a key is deleted, in place of the command that runs.
+    /// Logs that a key is deleted, in place of the running command.
     pub fn log_deletion(&mut self, key: &[u8], is_unlinked: bool) {
         self.log_instead([deletion(is_unlinked).into(), key.into()]);
     }
 
-    /// Logs that a key expires at a Unix time in milliseconds, in place of the command that runs.
+    /// Logs that a key expires at a Unix time in milliseconds, in place of the running command.
     pub fn log_deadline(&mut self, key: &[u8], at_ms: u64) {
         if self.is_logged() {
             let mut digits = itoa::Buffer::new();
@@ -122,7 +122,7 @@ impl ShardCx<'_> {
         }
     }
 
-    /// Logs that a key holds a string, with the deadline that it has then, in place of the command that runs.
+    /// Logs that a key holds a string, with its new deadline, in place of the running command.
     pub fn log_string(&mut self, key: &[u8], value: Content<'_>, deadline: Deadline) {
         let set = b"SET".into();
         match deadline {
@@ -137,7 +137,7 @@ impl ShardCx<'_> {
         }
     }
 
-    /// Logs that a command with a count took so many elements of a key, in place of the command that runs.
+    /// Logs that a command with a count removed `count` elements of a key, in place of the running command.
     pub fn log_taken(&mut self, name: &[u8], key: &[u8], count: usize) {
         if self.is_logged() {
             let mut digits = itoa::Buffer::new();
@@ -167,7 +167,7 @@ impl ShardCx<'_> {
 }
 
 impl SessionCx<'_> {
-    /// Has replicas run the command, too: it changes no data.
+    /// Replicates the command, which changes no data.
     pub fn tell_replicas(&mut self, args: &Args<'_>) {
         let audience = Audience::from_bits(self.client.log_audience & Audience::REPLICAS.bits());
         if audience == Audience::NONE || !self.server.pubsub().is_replicating() {
@@ -185,8 +185,8 @@ impl SessionCx<'_> {
         }
     }
 
-    /// Changes libraries of functions, and logs the command if that succeeds. In a transaction too its record goes at
-    /// once, ahead of all others, as it is not rolled back and has to do with no data.
+    /// Changes libraries of functions, and logs the command if that succeeds. Even in a transaction its record is
+    /// written at once, before all others, as it is not rolled back and does not concern data.
     pub fn change_libraries(
         &mut self,
         args: &Args<'_>,
@@ -198,14 +198,14 @@ impl SessionCx<'_> {
             records.push(self.head(audience), args.contents(0));
         }
         let changed = self.server.change_libraries(&mut records, &mut change);
-        // An error too may tell of libraries that others changed.
+        // An error too may reflect changes of libraries by others.
         let seen = self.server.scripts().libraries_position();
         self.client.shared.see_log(seen);
         self.note_log_position(changed?);
         Ok(())
     }
 
-    /// Reads what is known of libraries. The reply waits for the disk as one does that reads keys.
+    /// Reads libraries. The reply waits for the disk like one of a command that reads keys.
     pub fn read_libraries<R>(&mut self, read: impl FnOnce(&dyn Scripts) -> R) -> R {
         let scripts = self.server.scripts();
         let found = read(scripts);
@@ -213,8 +213,8 @@ impl SessionCx<'_> {
         found
     }
 
-    /// Reads figures that tell of data without a shard in hand. The reply waits for the disk as one does that reads
-    /// keys.
+    /// Reads figures that reflect data without a lock on a shard. The reply waits for the disk like one of a command
+    /// that reads keys.
     pub fn read_figures<R>(&mut self, read: impl FnOnce(&mut Self) -> R) -> R {
         let found = read(self);
         self.client.shared.see_log(self.server.log_position());
@@ -236,7 +236,7 @@ impl SessionCx<'_> {
     }
 }
 
-/// The command that deletes a key, at once or behind the scenes.
+/// Returns the command that deletes a key, at once or in the background.
 pub fn deletion(is_unlinked: bool) -> &'static [u8] {
     match is_unlinked {
         true => b"UNLINK",

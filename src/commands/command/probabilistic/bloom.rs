@@ -14,12 +14,12 @@ use basalt_engine::effect::Event;
 use basalt_engine::value::DataType;
 use basalt_engine::value::sketch::{entry_of, view};
 
-/// Higher error rates are taken for this one.
+/// Higher error rates are replaced by this one.
 const ERROR_RATE_CAP: f64 = 0.25;
 
 const NO_MEMORY: &str = "ERR Insufficient memory to create filter";
 
-/// What a new filter is like.
+/// Parameters of a new filter.
 struct Options {
     capacity: i64,
     error_rate: f64,
@@ -214,7 +214,7 @@ fn insert_with_options(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> 
     insert(cx, args, args.from(at + 1), &options, Some(()), out)
 }
 
-/// Adds elements; `many` says that the reply is an array.
+/// Adds elements; with `many` the reply is an array.
 fn insert<'a>(
     cx: &mut ShardCx<'_>,
     args: &Args<'_>,
@@ -286,7 +286,7 @@ pub(super) static BF_EXISTS: Command = Command::new("bf.exists", Group::Bloom, 3
 fn exists(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     let key = args.key(1);
     let mut keyspace = cx.at(&key);
-    // A key of another type is as good as none.
+    // A key of another type is treated as missing.
     let filter = read::<Bloom>(&mut keyspace, &key, NOT_FOUND).ok();
     for item in args.from(2) {
         out.boolean(filter.is_some_and(|filter| filter.has(item)));
@@ -465,7 +465,7 @@ fn loadchunk(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRes
         keyspace.create(&key, || entry_of(key.bytes, plan.build()));
     } else {
         let place = find::<Bloom>(&mut keyspace, &key, NOT_FOUND)?;
-        // The cursor is where the piece ends.
+        // The cursor is the end of the piece.
         let start = u64::try_from(cursor)
             .ok()
             .and_then(|end| end.checked_sub(data.len() as u64))

@@ -1,4 +1,4 @@
-//! CMS.*: how often elements were added, never too low.
+//! CMS.*: estimates how often elements were added, never too low.
 
 use super::{ANSWERED_KEY, INSERTED_KEY, READ_KEY, SINCE, change, find, float, integer, read};
 use crate::command::args::RoutedKey;
@@ -221,7 +221,7 @@ fn merge(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
     Ok(())
 }
 
-/// The destination and the sources of a merge.
+/// Splits the keys of a merge into destination and sources.
 pub(super) fn split_keys<'a>(
     args: &Args<'a>,
     count: usize,

@@ -18,7 +18,7 @@ const NO_MEMORY: &str = "ERR Insufficient memory to create filter";
 const BUCKET_SIZE_MAX: i64 = 255;
 const MOVES_MAX: i64 = 65_535;
 
-/// What a new filter is like.
+/// Parameters of a new filter.
 struct Options {
     capacity: i64,
     bucket_size: i64,
@@ -120,7 +120,7 @@ fn reserve(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
     Ok(())
 }
 
-/// How an element is added, and how that is answered.
+/// The command that adds elements, which determines the reply.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mode {
     /// CF.ADD
@@ -314,7 +314,7 @@ pub(super) static CF_EXISTS: Command = Command::new("cf.exists", Group::Cuckoo, 
 fn exists(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     let key = args.key(1);
     let mut keyspace = cx.at(&key);
-    // A key of another type is as good as none.
+    // A key of another type is treated as missing.
     let filter = read::<Cuckoo>(&mut keyspace, &key, NOT_FOUND).ok();
     for item in args.from(2) {
         out.boolean(filter.is_some_and(|filter| filter.has(item)));
@@ -515,7 +515,7 @@ fn loadchunk(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRes
         keyspace.create(&key, || entry_of(key.bytes, plan.build()));
     } else {
         let place = find::<Cuckoo>(&mut keyspace, &key, NOT_FOUND)?;
-        // The cursor is where the piece ends.
+        // The cursor is the end of the piece.
         let start = u64::try_from(cursor)
             .ok()
             .and_then(|end| end.checked_sub(data.len() as u64))

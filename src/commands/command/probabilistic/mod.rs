@@ -1,5 +1,5 @@
-//! Sketches: types whose answers are nearly right and whose memory is bounded. In Redis they are built-in modules
-//! since version 8; names, replies, errors and defaults are theirs.
+//! Sketches: types with approximate results and bounded memory. In Redis they are built-in modules since version 8;
+//! names, replies, errors and defaults are those of Redis.
 //!
 //! ```text
 //! bloom      BF.*       whether an element was added
@@ -80,31 +80,31 @@ pub(super) static TABLE: &[&Command] = &[
     &top_k::TOPK_RESERVE,
 ];
 
-/// The version in which Redis took them in.
+/// The version in which they were added to Redis.
 const SINCE: &str = "8.0.0";
 
-/// The one key of commands that answer what a sketch holds.
+/// The single key of commands that return a sketch's content.
 const READ_KEY: &[KeySpec] = KeySpec::FIRST_READ;
-/// The key of commands that make a sketch, or add to it, and answer no more than that.
+/// The key of commands that create a sketch, or add to it, without returning its content.
 const INSERTED_KEY: &[KeySpec] = &[KeySpec::one(1, KeyFlags::RW.or(KeyFlags::INSERT))];
-/// The key of commands that change what a sketch holds, and answer no more than that.
+/// The key of commands that change a sketch's content without returning it.
 const UPDATED_KEY: &[KeySpec] = &[KeySpec::one(1, KeyFlags::RW.or(KeyFlags::UPDATE))];
-/// The key of commands that add to a sketch and answer what it held.
+/// The key of commands that add to a sketch and return its previous content.
 const ANSWERED_KEY: &[KeySpec] = &[KeySpec::one(
     1,
     KeyFlags::RW.or(KeyFlags::ACCESS).or(KeyFlags::UPDATE),
 )];
 
-/// Highest capacity that a filter may be asked for.
+/// Maximum capacity of a filter.
 const CAPACITY_MAX: i64 = 1 << 30;
 
-/// How many times more elements the next layer of a filter may take at most.
+/// Maximum growth factor from one layer of a filter to the next.
 const EXPANSION_MAX: i64 = 32_768;
 
 const NOT_FOUND: &str = "ERR not found";
 const EXISTS: &str = "ERR item exists";
 
-/// Looks up a sketch that must be there.
+/// Looks up a sketch that must exist.
 fn find<S: Sketch>(
     keyspace: &mut Keyspace<'_>,
     key: &Key<'_>,
@@ -114,7 +114,7 @@ fn find<S: Sketch>(
     found.ok_or_else(|| missing.into())
 }
 
-/// Looks up a sketch that must be there, for reading.
+/// Looks up a sketch that must exist, for reading.
 fn read<'k, S: Sketch + 'k>(
     keyspace: &'k mut Keyspace<'_>,
     key: &Key<'_>,
@@ -125,7 +125,7 @@ fn read<'k, S: Sketch + 'k>(
     Ok(view(keyspace.entry(place)))
 }
 
-/// Changes a sketch where it lies.
+/// Changes a sketch in place.
 fn change<S: Sketch, R>(
     keyspace: &mut Keyspace<'_>,
     place: Place,

@@ -1,4 +1,4 @@
-//! TDIGEST.*: how numbers are distributed.
+//! TDIGEST.*: the distribution of numbers.
 
 use super::count_min::split_keys;
 use super::{INSERTED_KEY, READ_KEY, SINCE, UPDATED_KEY, change, find, float, integer, read};
@@ -109,7 +109,7 @@ fn add(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     Ok(())
 }
 
-/// All arguments from the third on.
+/// Parses all arguments from the third on.
 fn floats(args: &Args<'_>, error: &'static str) -> Result<Vec<f64>, CommandError> {
     (2..args.len())
         .map(|index| float(args, index, error))
@@ -171,7 +171,7 @@ fn merge(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
         let digest = read::<TDigest>(&mut keyspace, &args.key_of(source), MISSING)?;
         parts.push(digest.clone());
     }
-    // Unless it is stated the compression is that of the destination, or the highest of the sources.
+    // By default the compression is that of the destination, or the highest of the sources.
     let highest = parts.iter().map(TDigest::compression).max();
     let kept = before.as_ref().map(TDigest::compression);
     let compression = wanted.or(kept).or(highest).unwrap_or(COMPRESSION);
@@ -183,7 +183,7 @@ fn merge(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
     }
     let mut keyspace = cx.at_routed(target);
     match keyspace.find_typed(&target_key, DataType::TDigest)? {
-        // Copied where its memory is counted.
+        // Copied so that its memory is charged to the key.
         Some(place) => {
             change(&mut keyspace, place, |digest: &mut TDigest| {
                 digest.replace(&union);
@@ -199,8 +199,8 @@ fn merge(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
     Ok(())
 }
 
-/// Reads a digest in which nothing waits to be merged. Merging changes what it is made of and nothing that it says, so
-/// no replica has to hear of it.
+/// Calls `read` with a digest whose buffered numbers have been merged. Merging changes its representation but none of
+/// its results, so it need not be replicated.
 fn with_merged<R>(
     cx: &mut ShardCx<'_>,
     args: &Args<'_>,
@@ -292,7 +292,7 @@ fn cdf(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     })
 }
 
-/// Which end ranks count from.
+/// The end from which ranks count.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum From {
     Lowest,
@@ -358,7 +358,7 @@ fn rank_of(digest: &TDigest, number: f64, from: From) -> i64 {
     }
     let before = digest.share_below(number) * count as f64;
     match from {
-        // Numbers equal to it count half, and a half is not one more.
+        // Numbers equal to it count half, rounded up.
         From::Lowest => (before - 0.5).ceil() as i64,
         From::Highest => (count as f64 - before.round()).round() as i64,
     }

@@ -1,4 +1,4 @@
-//! TOPK.*: which elements were added most often.
+//! TOPK.*: the elements that were added most often.
 
 use super::{ANSWERED_KEY, INSERTED_KEY, READ_KEY, SINCE, find, float, integer, read};
 use crate::command::context::ShardCx;
@@ -139,7 +139,7 @@ fn count<'a>(
     for (item, times) in items {
         let gone = keyspace.edit(place, |entry| {
             let gone = view_mut::<TopK>(entry).add(item, times, &mut random);
-            // What leaves the shard must not have been paid for by it.
+            // The memory of what leaves the shard must not be charged to it.
             gone.map(|gone| account::apart(|| gone.to_vec()))
         });
         match gone {
@@ -153,7 +153,7 @@ fn count<'a>(
     Ok(())
 }
 
-/// Counters that so many elements touch.
+/// Returns the number of counters that adding `elements` elements touches.
 fn touched(sketch: &TopK, elements: usize) -> usize {
     let (.., depth, _) = sketch.settings();
     elements.saturating_mul(depth as usize)

@@ -1,4 +1,4 @@
-//! SUBSCRIBE, UNSUBSCRIBE and their kin: each name is confirmed by a push of its own.
+//! SUBSCRIBE, UNSUBSCRIBE and their variants: each name is confirmed by a push of its own.
 
 use std::sync::Arc;
 
@@ -58,7 +58,7 @@ fn subscribe(
     topic: Topic,
     word: &[u8],
 ) -> CommandResult {
-    // In a transaction Redis lets these two through, for the sake of old clients.
+    // In a transaction Redis permits the other two commands, for the sake of old clients.
     if topic == Topic::ShardChannel && cx.outbox.is_of_transaction() {
         return Err("ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client".into());
     }
@@ -72,8 +72,8 @@ fn subscribe(
     Ok(())
 }
 
-/// Ends subscriptions to shard channels whose slot went to another node since the request was admitted: who ends those
-/// may have come before these.
+/// Ends subscriptions to shard channels whose slot moved to another node since the request was admitted: the code
+/// that ends such subscriptions may have run before these were made.
 fn leave_moved(cx: &SessionCx<'_>, args: &Args<'_>, out: &mut Out) {
     let Some(map) = cx.server.cluster().map(|cluster| cluster.map()) else {
         return;
@@ -165,8 +165,8 @@ fn unsubscribe(
     Ok(())
 }
 
-/// Messages that came before a subscription ended stand before the confirmation: a client of RESP2 that has no
-/// subscription left takes whatever comes for a reply.
+/// Takes the messages that arrived before a subscription ended, so that they precede the confirmation: a RESP2 client
+/// without subscriptions takes whatever it receives for a reply.
 pub(in crate::command) fn take_messages(cx: &SessionCx<'_>, out: &mut Out) {
     if !cx.outbox.is_of_transaction()
         && let Some(mut mail) = cx.client.shared.take_mail()

@@ -6,7 +6,7 @@
 //! connect  SUBSCRIBE PSUBSCRIBE SSUBSCRIBE UNSUBSCRIBE PUNSUBSCRIBE SUNSUBSCRIBE
 //! ```
 //!
-//! What they work on is [`crate::pubsub::PubSub`]; messages reach their subscribers outside of any reply.
+//! The state is in [`crate::pubsub::PubSub`]; messages reach their subscribers outside of any reply.
 
 mod connect;
 mod monitor;
@@ -89,7 +89,7 @@ fn publish(
             pubsub.gather(is_sharded, channel, payload, log_seen, outgoing)
         }
         Outbox::Open(_) => {
-            // What the connection did before is still on its way to others: the message goes behind it.
+            // Earlier messages of the connection are still on their way to others: this one is queued after them.
             let message = held(cx.client);
             let receivers = pubsub.receivers_of(&message);
             let stamp = cx.client.stamp;
@@ -107,7 +107,7 @@ fn publish(
             receivers
         }
     };
-    // In a cluster replicas hear of it as all other nodes do.
+    // In a cluster replicas receive it like all other nodes.
     if !pubsub.is_relaying() {
         cx.tell_replicas(args);
     }
@@ -204,7 +204,7 @@ static SHARDNUMSUB: Command = Command::sub("pubsub|shardnumsub", "shardnumsub", 
     .on_session(|cx, args, out| count(cx, args, out, Topic::ShardChannel));
 
 fn count(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out, topic: Topic) -> CommandResult {
-    // Not a map in RESP3 either: Redis answers an array of twice as many.
+    // An array even in RESP3: Redis replies with an array of twice the length, not a map.
     out.array((args.len() - 2) * 2);
     for name in args.from(2) {
         out.bulk(name);

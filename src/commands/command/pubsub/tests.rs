@@ -1,4 +1,4 @@
-//! Subscriptions as one connection sees them; messages between connections are black-box tests.
+//! Subscriptions as seen by one connection; messages between connections are black-box tests.
 
 use crate::command::testing::{Terminal, on_every_setup};
 use basalt_core::resp::reply::Protocol;

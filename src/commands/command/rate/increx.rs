@@ -25,7 +25,7 @@ pub(super) static INCREX: Command = Command::new("increx", Group::String, -2)
     )
     .on_keys(increx);
 
-/// Where what is optional stands.
+/// Positions of the optional arguments.
 #[derive(Clone, Copy, Default)]
 struct Options {
     float_at: Option<usize>,
@@ -57,7 +57,7 @@ impl Options {
         Ok(options)
     }
 
-    /// Reads the option at `at`; the position of the next one.
+    /// Reads the option at `at`; returns the position of the next one.
     fn accept(&mut self, args: &Args<'_>, at: usize) -> Option<usize> {
         if let Some(next) = self.expiry.accept(args, at, PERSIST) {
             return Some(next);
@@ -96,7 +96,7 @@ fn increx(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
     }
 }
 
-/// Who changed the key's deadline, and how.
+/// Returns what to do with the key's deadline.
 fn new_deadline(
     keyspace: &Keyspace<'_>,
     key: &Key<'_>,
@@ -113,7 +113,7 @@ fn new_deadline(
     }
 }
 
-/// Records that a key has another number, and perhaps another deadline, which it is given.
+/// Records that a key has another number, and possibly another deadline, which is applied.
 fn finish(
     cx: &mut ShardCx<'_>,
     key: &Key<'_>,
@@ -171,7 +171,7 @@ fn add_integer(
         return Ok(());
     }
     out.integer(within);
-    // Where a bound lies far on the other side of the value before it, the difference may have no room.
+    // If a bound is far on the other side of the previous value, the difference may overflow.
     out.integer(within.saturating_sub(before));
     let deadline = new_deadline(&keyspace, &key, options, given_ms);
     keyspace.put_integer(&key, found, within);

@@ -1,11 +1,11 @@
-//! Counters and rates, which say how often something may happen.
+//! Counters and rate limits.
 //!
 //! ```text
 //! increx    INCREX: a counter with bounds and a deadline
 //! throttle  CL.THROTTLE: a rate with bursts
 //! ```
 //!
-//! Both keep what they know in an ordinary string.
+//! Both keep their state in an ordinary string.
 
 mod increx;
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! A rate with bursts, answered as redis-cell does: the generic cell rate algorithm.
+//! A rate limit with bursts, with the replies of redis-cell: the generic cell rate algorithm.
 //!
-//! Requests at the rate come one *interval* apart. A key holds the moment at which the next one would come if all
-//! before had come evenly, in nanoseconds since 1970 as redis-cell has it, and expires then. A request moves that
-//! moment by an interval; it is limited if the moment would then lie further ahead than a whole burst takes.
+//! Requests at the rate come one *interval* apart. A key holds the time at which the next request would come if all
+//! earlier ones had come evenly, in nanoseconds since 1970 as in redis-cell, and expires then. A request moves that
+//! time by an interval; it is limited if the time would then be further ahead than a whole burst lasts.
 
 use crate::command::context::ShardCx;
 use crate::command::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
@@ -34,17 +34,17 @@ pub(super) static THROTTLE: Command = Command::new("cl.throttle", Group::String,
 /// A rate, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rate {
-    /// How many at once are let through.
+    /// Maximum burst: number of requests let through at once.
     limit: i64,
     interval: i64,
-    /// How far ahead the moment may lie.
+    /// Maximum nanoseconds that the time may be ahead.
     tolerance: i64,
 }
 
 impl Rate {
     fn of(max_burst: i64, count: i64, period_s: i64) -> Option<Rate> {
         let limit = max_burst.checked_add(1)?;
-        // As redis-cell divides; exact up to 104 days.
+        // The division of redis-cell; exact up to 104 days.
         let interval = (period_s.checked_mul(NS_PER_S)? as f64 / count as f64) as i64;
         Some(Rate {
             limit,
@@ -54,19 +54,19 @@ impl Rate {
     }
 }
 
-/// What is said of a request.
+/// The decision on a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Verdict {
     is_limited: bool,
     remaining: i64,
-    /// None if it is let through, or never can be.
+    /// None if the request is let through, or never can be.
     retry_after: Option<i64>,
     reset_after: i64,
-    /// What the key holds from now on, if that changes.
+    /// The new value of the key, if it changes.
     moment: Option<i64>,
 }
 
-/// Judges a request at a time; none if a number has no room.
+/// Decides on a request at time `now`; none on overflow.
 fn judge(rate: Rate, moment: Option<i64>, now: i64, quantity: i64) -> Option<Verdict> {
     let moment = moment.unwrap_or(now);
     let step = rate.interval.checked_mul(quantity)?;
@@ -93,7 +93,7 @@ fn judge(rate: Rate, moment: Option<i64>, now: i64, quantity: i64) -> Option<Ver
     })
 }
 
-/// Whole seconds, rounded up where a millisecond is left of another one.
+/// Converts to whole seconds, rounded up if at least a millisecond remains.
 fn in_seconds(ns: i64) -> i64 {
     ns / NS_PER_S + i64::from(ns % NS_PER_S >= NS_PER_MS)
 }

@@ -1,7 +1,7 @@
-//! Replication as commands see it.
+//! Replication commands.
 //!
 //! ```text
-//! sync  PSYNC SYNC REPLCONF: what a replica says to its primary
+//! sync  PSYNC SYNC REPLCONF: requests of a replica to its primary
 //! wait  WAIT WAITAOF
 //! role  ROLE REPLICAOF SLAVEOF FAILOVER
 //! ```

@@ -1,4 +1,4 @@
-//! ROLE, REPLICAOF, SLAVEOF, FAILOVER: who follows whom.
+//! ROLE, REPLICAOF, SLAVEOF, FAILOVER: the server's role and its primary.
 
 use crate::command::context::{After, Outbox, SessionCx};
 use crate::command::declaration::{Categories, Command, CommandResult, Flags, Group, always};
@@ -100,7 +100,7 @@ fn replicaof(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandR
     };
     let change = cx.server.replica().follow(target)?;
     match (&cx.outbox, change.told) {
-        // A transaction waits for nothing, and the commands behind this one see whom the server follows.
+        // A transaction does not wait, and the commands after this one see the new primary.
         (Outbox::Pending(..), Told::Text(text)) => {
             (change.begin)(Box::new(drop));
             out.simple(text);

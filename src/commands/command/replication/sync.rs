@@ -1,5 +1,5 @@
-//! PSYNC, SYNC, REPLCONF: what a replica says to its primary before it follows. What it says afterwards is read by the
-//! task that has its socket then.
+//! PSYNC, SYNC, REPLCONF: requests of a replica to its primary before it follows. Its later requests are read by the
+//! task that then owns its socket.
 
 use crate::client::announced::Announced;
 use crate::client::shared::Labels;
@@ -11,7 +11,7 @@ use crate::command::{Args, Out};
 use crate::config::Config;
 use basalt_core::base::text::split_arguments;
 
-/// Longest address that a replica may want to be known by.
+/// Maximum length of an address that a replica may announce.
 const ADDRESS_LEN_MAX: usize = 255;
 
 const FLAGS: Flags = Flags::ADMIN
@@ -69,7 +69,7 @@ fn follow(cx: &mut SessionCx<'_>, resume: Option<(Vec<u8>, i64)>, out: &mut Out)
     let words = Words::agreed(cx.config, &announced)
         .filter(|_| resume.as_ref().is_some_and(|resume| !goes_on(resume)));
     match words {
-        // The replica fetches the snapshot by another connection, and then asks again for what follows it.
+        // The replica fetches the snapshot over another connection, and then requests the stream after it.
         Some(Words::Valkey) => {
             out.simple("DUALCHANNELSYNC");
             return Ok(());
@@ -113,7 +113,7 @@ fn replconf(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRe
             return Ok(());
         }
         if args.is(at, "ack") {
-            // Only a replica or a primary means anything by it, and hears nothing in return.
+            // Only a replica or a primary sends it, and it has no reply.
             return Ok(());
         }
         let mut announced = cx.client.shared.announced();
@@ -132,7 +132,8 @@ fn announce(
     at: usize,
 ) -> CommandResult {
     let value = args.get(at + 1);
-    // Unknown where it is off: redis-cli would take it for leave to have a snapshot its way.
+    // Refused as unknown if disabled: redis-cli would take acceptance as permission to receive a snapshot in its own
+    // way.
     let has_channels = config.dual_channel_replication_enabled || config.repl_rdb_channel;
     if args.is(at, "listening-port") {
         announced.port = u16::try_from(args.integer(at + 1)?).unwrap_or(0);

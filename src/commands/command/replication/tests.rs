@@ -1,4 +1,4 @@
-//! The family over engines in this process, on a server that has no replicas and follows none.
+//! The family over engines in this process, on a server without replicas and primary.
 
 use crate::command::context::After;
 use crate::command::testing::Terminal;
@@ -128,7 +128,7 @@ fn a_connection_of_its_own_for_the_snapshot_is_for_both_sides_to_want() {
     cli.configure(|config| config.dual_channel_replication_enabled = true);
     cli.check("PSYNC ? -1", "DUALCHANNELSYNC");
     assert!(matches!(cli.after, After::Nothing));
-    // In whose words both are said, the one with fewer of them is taken.
+    // If both protocols are possible, the one with fewer steps is chosen.
     cli.configure(|config| config.repl_rdb_channel = true);
     cli.check("PSYNC ? -1", "DUALCHANNELSYNC");
     cli.check("REPLCONF capa rdb-channel-repl", "OK");
@@ -141,7 +141,7 @@ fn a_connection_of_its_own_for_the_snapshot_is_for_both_sides_to_want() {
         follow.awaits_rdb_channel
     };
     assert!(waits(&cli));
-    // The snapshot's own connection, and the stream's when it comes back, are offered none.
+    // The snapshot's own connection, and the stream's when it reconnects, are offered neither.
     cli.check("REPLCONF set-rdb-client-id 7", "OK");
     assert!(cli.reply_bytes(&["PSYNC", "?", "-1"]).is_empty());
     assert!(!waits(&cli));

@@ -1,4 +1,4 @@
-//! WAIT and WAITAOF: until replicas, or the append-only file, have what this connection wrote.
+//! WAIT and WAITAOF: wait until replicas, or the append-only file, have what this connection wrote.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -82,21 +82,21 @@ fn block(
     }
     cx.after = After::Block(Block {
         until_ms,
-        // Never asked: there is something that ends the wait.
+        // Never called: `look` replies on timeout.
         on_timeout: Out::null,
         look: Some(Look { has_come, wanted }),
         holds: false,
     });
 }
 
-/// Who has what a connection wrote.
+/// The copies that have what a connection wrote.
 struct Found {
-    /// Whether the append-only file has it; none: it is off.
+    /// Whether the append-only file has it; none: the file is off.
     local: Option<bool>,
     replicas: Acknowledged,
 }
 
-/// Looks who has it. If it waits, the connection is nudged when that may have changed.
+/// Looks up which copies have it. If `waits`, the connection is nudged when that may have changed.
 fn look(server: &dyn Server, connection: &Connection, waits: bool) -> Found {
     let position = connection.shared.log_position.load(Relaxed);
     let waiter = waits.then_some(&connection.shared);

@@ -1,4 +1,4 @@
-//! FUNCTION: libraries of functions are loaded, listed, dumped, deleted.
+//! FUNCTION: loads, lists, dumps and deletes libraries of functions.
 
 use super::super::context::SessionCx;
 use super::super::declaration::{Command, CommandResult, Flags, always};
@@ -75,7 +75,7 @@ fn flush(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
     Ok(())
 }
 
-/// Too many arguments for a subcommand.
+/// Returns the error for too many arguments of a subcommand.
 fn syntax_error(args: &Args<'_>) -> CommandError {
     let name = shown_name(args.get(1));
     format!("ERR unknown subcommand or wrong number of arguments for '{name}'. Try FUNCTION HELP.")

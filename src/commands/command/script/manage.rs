@@ -1,4 +1,4 @@
-//! SCRIPT: what is done with scripts besides running them.
+//! SCRIPT: management of scripts.
 
 use super::super::context::SessionCx;
 use super::super::declaration::{Command, CommandResult, Flags, always};
@@ -123,7 +123,7 @@ fn help(_: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
     Ok(())
 }
 
-/// `SCRIPT SHOW sha1`: of Valkey 8.
+/// `SCRIPT SHOW sha1`: from Valkey 8.
 static SHOW: Command = Command::sub("script|show", "show", GROUP, 3)
     .flags(FLAGS.or(Flags::STALE).or(Flags::UNLISTED))
     .doc("8.0.0", "sha1", "Shows the text of a script.")
@@ -136,7 +136,7 @@ fn show(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
     Ok(())
 }
 
-/// `SCRIPT STATS [name]`: ours alone.
+/// `SCRIPT STATS [name]`: a command of our own.
 static STATS: Command = Command::sub("script|stats", "stats", GROUP, -2)
     .flags(FLAGS.or(Flags::ALLOW_BUSY).or(Flags::UNLISTED))
     .doc(

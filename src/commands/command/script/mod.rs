@@ -1,13 +1,13 @@
-//! Scripts and functions: the rows, and what needs no shard.
+//! Scripts and functions: the rows, and the handlers that need no shard.
 //!
 //! ```text
-//! mod        EVAL EVALSHA EVAL_RO EVALSHA_RO FCALL FCALL_RO, and what kind of run each is
+//! mod        EVAL EVALSHA EVAL_RO EVALSHA_RO FCALL FCALL_RO, and the kind of run of each
 //! manage     SCRIPT with its subcommands
 //! functions  FUNCTION with its subcommands
 //! ```
 //!
-//! Running a script is the work of [`crate::command::declaration::Run::Script`]'s interpreter, which stands beside this
-//! module and is not known here.
+//! Scripts are run by the interpreter of [`crate::command::declaration::Run::Script`], which is outside of this
+//! module and not known here.
 
 mod functions;
 mod manage;
@@ -112,7 +112,7 @@ static FCALL_RO: Command = Command::new("fcall_ro", GROUP, -3)
     .on_script(ScriptVerb::FcallRo);
 
 impl Kind {
-    /// What a command runs.
+    /// Returns the kind of run of a command.
     pub fn of(command: &Command) -> Kind {
         match command.run {
             Run::Script(ScriptVerb::Fcall | ScriptVerb::FcallRo) => Kind::Function,

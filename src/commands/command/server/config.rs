@@ -1,4 +1,4 @@
-//! CONFIG: parameters read, changed and written back.
+//! CONFIG: reads, changes and writes back parameters.
 
 use super::super::context::{After, SessionCx};
 use super::super::declaration::{Command, CommandResult, Flags, Group, always};
@@ -64,7 +64,7 @@ static SET: Command = Command::sub("config|set", "set", GROUP, -4)
     .postponed_if(asks_system)
     .on_session(set);
 
-/// Whether one of the parameters has the system be asked for something.
+/// Whether setting one of the parameters makes a call to the operating system.
 fn asks_system(args: &Args<'_>) -> bool {
     args.from(2).step_by(2).any(live::asks_system)
 }

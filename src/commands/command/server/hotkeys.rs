@@ -1,4 +1,4 @@
-//! HOTKEYS: which keys take most time and traffic. START to RESET are those of Redis 8.6; TOP is our own.
+//! HOTKEYS: the keys that cost the most time and traffic. START to RESET are those of Redis 8.6; TOP is our own.
 
 use super::super::context::SessionCx;
 use super::super::declaration::{Command, CommandResult, Databases, Flags, Group};
@@ -10,10 +10,10 @@ use super::reply_help;
 const GROUP: Group = Group::Server;
 const FLAGS: Flags = Flags::ADMIN.or(Flags::NOSCRIPT);
 
-/// Keys named when no count is given.
+/// Number of keys reported by default.
 const COUNT_DEFAULT: usize = 10;
 
-/// Most keys named.
+/// Maximum number of keys reported.
 const COUNT_MAX: i64 = 64;
 
 /// `HOTKEYS subcommand`
@@ -66,7 +66,7 @@ fn parse(args: &Args<'_>) -> Result<HotKeysRequest, CommandError> {
         let chosen = match (args.is(at, "cpu"), args.is(at, "net")) {
             (true, _) => &mut request.cpu,
             (_, true) => &mut request.net,
-            // Names of later versions are let through, as Redis does.
+            // Metrics of later versions are ignored, as in Redis.
             _ => {
                 at += 1;
                 continue;
@@ -173,7 +173,7 @@ fn get(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
     let (by_us, by_bytes) = (&report.by_us, &report.by_bytes);
     let by_us_fields = if by_us.is_some() { 3 } else { 0 };
     let by_bytes_fields = if by_bytes.is_some() { 2 } else { 0 };
-    // One for each node, of which there is one here.
+    // One entry per node; here there is only one.
     out.array(1);
     out.map(7 + by_us_fields + by_bytes_fields);
     let number = |out: &mut Out, name: &str, value: u64| {
@@ -200,7 +200,7 @@ fn get(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
     Ok(())
 }
 
-/// A list of keys, each with its figure behind it.
+/// Replies with a list of keys, each followed by its figure.
 fn reply_keys(name: &str, keys: &[(Vec<u8>, u64)], out: &mut Out) {
     out.bulk(name.as_bytes());
     out.array(2 * keys.len());

@@ -23,11 +23,12 @@ pub(super) static INFO: Command = Command::new("info", Group::Server, -1)
     .postponed_if(takes_shards)
     .on_session(info);
 
-/// Sections, and names of several of them, that tell how many keys there are or what they take. The others are answered
+/// Sections, and names for groups of sections, that report the number of keys or their memory. The others get a reply
 /// however slow the disk is.
 const OF_DATA: [&str; 5] = ["keyspace", "memory", "default", "all", "everything"];
 
-/// Whether the answer is drawn from shards, one after the other: with others in hand that must not be.
+/// Whether the reply is gathered from shards, one after the other: this must not happen while other shards are
+/// locked.
 fn takes_shards(args: &Args<'_>) -> bool {
     args.from(1)
         .any(|name| name.eq_ignore_ascii_case(b"prefixes"))
@@ -63,7 +64,7 @@ pub(super) static TIME: Command = Command::new("time", Group::Server, 1)
     .on_session(time);
 
 fn time(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
-    // Time stands still in a script.
+    // Within a script, time is frozen.
     let unix_us = match cx.client.is_in_script {
         true => cx.now.unix_ms * 1_000,
         false => cx.server.unix_us(),
@@ -86,7 +87,7 @@ pub(super) static LOLWUT: Command = Command::new("lolwut", Group::Server, -1)
     .repeatable()
     .on_session(lolwut);
 
-/// Columns of basalt: prisms of differing height, as they stand at a coast, drawn from the clock's low bits.
+/// Columns of basalt: prisms of different heights, as on a coast, generated from the clock's low bits.
 fn lolwut(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     const COLUMNS: usize = 12;
     const ROWS: usize = 8;

@@ -1,4 +1,4 @@
-//! LATENCY: what stood in the way, when, and for how long.
+//! LATENCY: latency spikes, by event and time.
 
 use super::super::context::SessionCx;
 use super::super::declaration::{Command, CommandResult, Flags, Group};

@@ -1,4 +1,4 @@
-//! MEMORY: what it is used for.
+//! MEMORY: memory usage.
 
 use super::super::context::{Gather, SessionCx, ShardCx};
 use super::super::declaration::{
@@ -71,10 +71,10 @@ static BIGKEYS: Command = Command::sub("memory|bigkeys", "bigkeys", GROUP, -2)
     .tips(&["nondeterministic_output"])
     .on_each_shard(bigkeys_part, bigkeys_merge);
 
-/// Keys named for each type when no count is given.
+/// Number of keys per type reported by default.
 const BIGKEYS_DEFAULT: usize = 10;
 
-/// How many keys of each type are asked for, and of which type if of one only.
+/// Parses the number of keys to report per type, and the type if only one is requested.
 fn bigkeys_options(args: &Args<'_>) -> Result<(usize, Option<DataType>), CommandError> {
     let (mut count, mut only) = (BIGKEYS_DEFAULT, None);
     let mut at = 2;
@@ -99,7 +99,7 @@ fn bigkeys_options(args: &Args<'_>) -> Result<(usize, Option<DataType>), Command
     Ok((count, only))
 }
 
-/// One visit: elements of a type's number, a database's number, the bytes, and the key.
+/// Visits one shard; each row consists of the type's number, the database's index, the bytes, and the key.
 fn bigkeys_part(cx: &mut ShardCx<'_>, args: &Args<'_>, gather: &mut Gather) -> CommandResult {
     let (_, only) = bigkeys_options(args)?;
     let engine = cx.engine(0);
@@ -174,11 +174,11 @@ static STATS: Command = Command::sub("memory|stats", "stats", GROUP, 2)
     .repeatable()
     .on_session(stats);
 
-/// One figure of MEMORY STATS, and how it is read of a report.
+/// One figure of MEMORY STATS, and how it is computed from a report.
 enum Figure {
     Bytes(&'static str, fn(&MemoryReport) -> u64),
     Ratio(&'static str, fn(&MemoryReport) -> f64),
-    /// What is there beyond something else; below 0 if there is less.
+    /// The excess of the first amount over the second; below 0 if there is less.
     Beyond(&'static str, fn(&MemoryReport) -> (u64, u64)),
     /// A map for each database with keys.
     Databases,
@@ -202,7 +202,7 @@ static FIGURES: [Figure; 31] = [
     Bytes("overhead.db.hashtable.lut", |report| {
         report.dbs.iter().map(|db| tables(*db)).sum()
     }),
-    // Tables grow a segment at a time.
+    // Tables grow by one segment at a time.
     Bytes("overhead.db.hashtable.rehashing", |_| 0),
     Bytes("db.dict.rehashing.count", |_| 0),
     Bytes("overhead.total", |report| {
@@ -238,27 +238,27 @@ fn keys(report: &MemoryReport) -> u64 {
     report.dbs.iter().map(|(keys, _)| keys).sum()
 }
 
-/// Bytes of a database's table and wheel.
+/// Returns the bytes of a database's table and timer wheel.
 fn tables((keys, volatile): (u64, u64)) -> u64 {
     keys * TABLE_BYTES_PER_KEY + volatile * WHEEL_BYTES_PER_KEY
 }
 
-/// Bytes in use since the start.
+/// Returns the bytes in use since the start.
 fn grown(report: &MemoryReport) -> u64 {
     report.used.saturating_sub(report.startup)
 }
 
-/// Bytes of active pages, and of what is allocated in them.
+/// Returns the bytes of active pages, and of the allocations in them.
 fn fragmentation(report: &MemoryReport) -> (u64, u64) {
     (report.allocator_active, report.allocator_allocated)
 }
 
-/// Bytes that the allocator has from the system, and of its active pages.
+/// Returns the bytes that the allocator has from the system, and those of its active pages.
 fn free_pages(report: &MemoryReport) -> (u64, u64) {
     (report.allocator_resident, report.allocator_active)
 }
 
-/// Bytes of the process, and of its allocator.
+/// Returns the bytes of the process, and of its allocator.
 fn overhead(report: &MemoryReport) -> (u64, u64) {
     (report.rss, report.allocator_resident)
 }
@@ -292,7 +292,7 @@ fn stats(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
             }
             Databases => {
                 for (index, (keys, volatile)) in &databases {
-                    // What the table and the wheel take was measured over all fill levels.
+                    // The bytes per key of table and wheel were measured over all fill levels.
                     out.bulk(format!("db.{index}").as_bytes());
                     out.map(2);
                     out.bulk(b"overhead.hashtable.main");
@@ -399,7 +399,7 @@ mod tests {
     fn bigkeys_names_the_largest_values_of_each_type_that_are_there() {
         on_every_setup(|cli| {
             cli.check("MEMORY BIGKEYS", "(empty array)");
-            // Far enough apart that the allocator gives each more than the one before.
+            // The sizes differ enough that the allocator gives each more than the one before.
             for number in 20..40 {
                 let bytes = 1.3_f64.powi(number + 20) as u64;
                 cli.run(&format!("SETRANGE text:{number} {bytes} x"));
@@ -429,7 +429,7 @@ mod tests {
                 assert!(all.iter().any(|each| each == key), "{key} in {all:?}");
             }
             assert!(!all.iter().any(|each| each == "small"));
-            // What is gone, or small again, is not named.
+            // Keys that were deleted, or are small again, are not reported.
             cli.check("SELECT 0", "OK");
             cli.run("DEL text:39");
             cli.run("SET text:38 short");

@@ -32,7 +32,7 @@ pub(super) static TABLE: &[&Command] = &[
     &slowlog::SLOWLOG,
 ];
 
-/// The answer of every `… HELP`: a title, the lines of the container, and how to get help.
+/// Writes the reply of a `… HELP`: a title, the lines of the container, and how to get help.
 pub(super) fn reply_help(container: &str, lines: &[&str], out: &mut Out) {
     out.array(lines.len() + 3);
     out.simple(format!(
@@ -45,7 +45,7 @@ pub(super) fn reply_help(container: &str, lines: &[&str], out: &mut Out) {
     out.simple("    Print this help.");
 }
 
-/// An argument as text, which stands for any bytes as [`lossless`] has it.
+/// Returns an argument as text that can represent any bytes, see [`lossless`].
 pub(super) fn text(args: &Args<'_>, index: usize) -> String {
     lossless::text_of(args.get(index)).into_owned()
 }

@@ -1,7 +1,7 @@
-//! MODULE: there are none, and none can be loaded. What Redis 8 has as modules is built in here, under the names of its
-//! commands, and clients that look for a module find out from COMMAND.
+//! MODULE: there are no modules, and none can be loaded. The modules of Redis 8 are built in here, under the names of
+//! their commands; clients that look for a module find out from COMMAND.
 //!
-//! To clients that `enable-module-command` lets have modules loaded, each that they name is one that could not be;
+//! Clients that `enable-module-command` allows to load modules get the error that loading failed, for any module;
 //! others are refused before they get here, see [`Flags::LOADS_MODULES`].
 
 use super::super::context::SessionCx;

@@ -16,7 +16,7 @@ pub(super) static BGREWRITEAOF: Command = Command::new("bgrewriteaof", Group::Se
     .on_session(bgrewriteaof);
 
 fn bgrewriteaof(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
-    // With shards in hand there is no cut.
+    // While shards are locked the data cannot be cut.
     let may_begin = !cx.outbox.is_of_transaction();
     match cx.server.rewrite_aof(may_begin)? {
         Some(begun) => cx.after = After::Await(begun),

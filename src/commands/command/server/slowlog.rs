@@ -1,4 +1,4 @@
-//! SLOWLOG: the commands that took long; COMMANDLOG: these, and those of large requests and replies.
+//! SLOWLOG: slow commands; COMMANDLOG: these, and those with large requests or replies.
 
 use super::super::context::SessionCx;
 use super::super::declaration::{Command, CommandResult, Flags, Group};
@@ -10,7 +10,7 @@ use super::reply_help;
 const GROUP: Group = Group::Server;
 const FLAGS: Flags = Flags::ADMIN.or(Flags::LOADING).or(Flags::STALE);
 
-/// Entries that SLOWLOG GET answers when no count is given.
+/// Number of entries that SLOWLOG GET returns by default.
 const COUNT_DEFAULT: usize = 10;
 
 /// `SLOWLOG subcommand`
@@ -133,7 +133,7 @@ pub(super) static COMMANDLOG: Command = Command::new("commandlog", GROUP, -2)
     .complexity("Depends on subcommand.")
     .container(&[&LOG_GET, &LOG_HELP, &LOG_LEN, &LOG_RESET]);
 
-/// The log that an argument names.
+/// Parses the log that an argument names.
 fn named(args: &Args<'_>, at: usize) -> Result<CommandLog, CommandError> {
     match () {
         () if args.is(at, "slow") => Ok(CommandLog::Slow),

@@ -1,8 +1,8 @@
-//! What several sets have in common, have together, or one has and the others have not.
+//! Intersections, unions and differences of sets.
 //!
-//! All sets are looked up first, in the order of the arguments, so that expired ones go and a wrong type is an error
-//! whatever the others hold; then they are read side by side, on however many shards they lie. The result goes into the
-//! reply as it is found, or into a new set that replaces the target in the end.
+//! All sets are looked up first, in the order of the arguments, so that expired ones are deleted and a wrong type is
+//! an error whatever the others hold; then they are read side by side, on any number of shards. The result is written
+//! to the reply as it is found, or to a new set that replaces the target in the end.
 
 use super::{event, limits};
 use crate::command::Args;
@@ -19,12 +19,12 @@ use basalt_engine::value::DataType;
 use basalt_engine::value::object::detached;
 use basalt_engine::value::set::{self, Members, SetRef};
 
-/// What becomes of the sets.
+/// The set operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Operation {
     Intersection,
     Union,
-    /// The first without the others.
+    /// The first set without the others.
     Difference,
 }
 
@@ -165,7 +165,7 @@ fn reply(
     look_up(cx, args, args.keys())?;
     let sources = sources(cx, args, args.keys());
     cx.scales().weigh(visited(operation, &sources))?;
-    // Only a union of several sets finds members more than once.
+    // Only a union of several sets yields members more than once.
     let mut seen =
         (operation == Operation::Union && sources.len() > 1).then(|| Members::new(cx.seed()));
     let mark = out.later();
@@ -287,7 +287,7 @@ fn cardinality(
     Ok(())
 }
 
-/// About how many members a union has, without the memory that it would take: with a standard error of 0.81 %.
+/// Estimates the size of a union, without the memory that computing it would take: with a standard error of 0.81 %.
 fn estimated_union(sources: &[Source<'_>]) -> usize {
     let mut registers = Registers::new();
     for set in sources.iter().filter_map(|source| source.set) {
@@ -296,7 +296,7 @@ fn estimated_union(sources: &[Source<'_>]) -> usize {
     usize::try_from(registers.count()).unwrap_or(usize::MAX)
 }
 
-/// One of the sets that a command reads; none where there is no such key.
+/// One of the sets that a command reads; none if the key does not exist.
 #[derive(Clone, Copy)]
 struct Source<'a> {
     key: &'a [u8],
@@ -309,7 +309,7 @@ impl Source<'_> {
     }
 }
 
-/// Looks all keys up as commands that read do; what is expired goes now.
+/// Looks up all keys as a read; expired ones are deleted now.
 fn look_up(cx: &mut ShardCx<'_>, args: &Args<'_>, keys: &[RoutedKey]) -> CommandResult {
     for routed in keys {
         let key = args.key_of(routed);
@@ -318,7 +318,7 @@ fn look_up(cx: &mut ShardCx<'_>, args: &Args<'_>, keys: &[RoutedKey]) -> Command
     Ok(())
 }
 
-/// The sets under keys that have just been looked up.
+/// Returns the sets under keys that have just been looked up.
 fn sources<'c>(cx: &'c ShardCx<'_>, args: &Args<'c>, keys: &[RoutedKey]) -> Vec<Source<'c>> {
     let due_ms = cx.elements_due_ms();
     let source = |routed: &RoutedKey| Source {
@@ -330,7 +330,7 @@ fn sources<'c>(cx: &'c ShardCx<'_>, args: &Args<'c>, keys: &[RoutedKey]) -> Vec<
     keys.iter().map(source).collect()
 }
 
-/// Members that are looked at, at most.
+/// Returns an upper bound of the members examined.
 fn visited(operation: Operation, sources: &[Source<'_>]) -> usize {
     let lens = sources.iter().map(Source::len);
     match operation {
@@ -339,7 +339,7 @@ fn visited(operation: Operation, sources: &[Source<'_>]) -> usize {
     }
 }
 
-/// Calls `f` with the members of the result; those of a union may come more than once.
+/// Calls `f` with the members of the result; those of a union may be repeated.
 fn combine(
     operation: Operation,
     sources: &[Source<'_>],
@@ -363,8 +363,8 @@ fn combine(
     }
 }
 
-/// Calls `f` with the members that all sets have, as long as it returns true: each of the smallest set's is looked for
-/// in the others.
+/// Calls `f` with the members that all sets have, as long as it returns true: each member of the smallest set is
+/// searched in the others.
 fn intersect(sources: &[Source<'_>], mut f: impl FnMut(Element<'_>) -> bool) {
     let Some(mut sets) = sources
         .iter()
@@ -379,11 +379,11 @@ fn intersect(sources: &[Source<'_>], mut f: impl FnMut(Element<'_>) -> bool) {
     }
 }
 
-/// Calls `f` with the members of the first set that no other has, as long as it returns true.
+/// Calls `f` with the members of the first set that no other set has, as long as it returns true.
 ///
-/// Either each of the first set's members is looked for in the others, which takes N steps for each of them; or the
-/// first is copied and all others' members are taken out of the copy, which takes as many steps as there are members.
-/// A member found soon ends its search, so the first way is thought to take half of what it may.
+/// Either each of the first set's members is searched in the others, which takes N steps for each of them; or the
+/// first set is copied and all others' members are removed from the copy, which takes as many steps as there are
+/// members. A member found early ends its search, so the first way is estimated to take half of its maximum.
 fn subtract(sources: &[Source<'_>], cx: &ShardCx<'_>, mut f: impl FnMut(Element<'_>) -> bool) {
     let Some((first, others)) = sources.split_first() else {
         return;
@@ -398,7 +398,7 @@ fn subtract(sources: &[Source<'_>], cx: &ShardCx<'_>, mut f: impl FnMut(Element<
     let searching = first.len().saturating_mul(others.len() + 1) / 2;
     let removing: usize = first.len() + others.iter().map(|other| other.len()).sum::<usize>();
     if searching <= removing {
-        // What is taken out is found soonest in the largest.
+        // Members to exclude are found soonest in the largest set.
         others.sort_by_key(|other| std::cmp::Reverse(other.len()));
         set.while_each(|member| others.iter().any(|other| other.has(member)) || f(member));
         return;

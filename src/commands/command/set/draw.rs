@@ -1,4 +1,4 @@
-//! Members by chance, with and without taking them out.
+//! Random members, with and without removing them.
 
 use super::{at, event, limits, took_out};
 use crate::command::Args;
@@ -18,10 +18,10 @@ use basalt_engine::value::set;
 
 const SPOP_EVENT: Event = event("spop");
 
-/// Members that one record takes out.
+/// Maximum number of members that one record removes.
 const LOGGED_TOGETHER_MAX: usize = 1024;
 
-/// Members that one SRANDMEMBER with repetitions draws at most: a reply of gibibytes helps no client.
+/// Maximum number of samples of one SRANDMEMBER with repetitions: a reply of gibibytes helps no client.
 const DRAWS_MAX: u64 = 1 << 26;
 
 /// `SPOP key [count]`
@@ -175,7 +175,7 @@ fn srandmember(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandR
     Ok(())
 }
 
-/// How many members: negative for so many draws, in which members may repeat.
+/// Parses the number of members: a negative one counts samples, in which members may repeat.
 fn draw_count(args: &Args<'_>) -> Result<i64, CommandError> {
     match number::parse_i64(args.get(2)) {
         Some(i64::MIN) => Err(format!(

@@ -1,4 +1,4 @@
-//! When a member's time comes: setting, asking and taking back.
+//! Deadlines of members: setting, reading and removing them.
 
 use super::{SREM_EVENT, at, event, limits, took_out};
 use crate::command::Args;

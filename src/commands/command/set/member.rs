@@ -1,4 +1,4 @@
-//! Adding, removing, moving, asking for and listing members.
+//! Commands that add, remove, move, look up and list members.
 
 use super::{SREM_EVENT, at, event, lapsed, limits, log_lapsed, took_out};
 use crate::command::Args;
@@ -131,7 +131,7 @@ fn smove(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
         return Ok(());
     }
     let mut from = cx.at(&source);
-    // Looked up anew: a target whose time had come went away meanwhile, and places with it.
+    // Looked up again: an expired target was deleted meanwhile, which invalidates places.
     if let Some(place) = from.find_write(&source) {
         from.edit(place, |entry| set::remove(entry, member, limits.now_ms));
         took_out(&mut from, &source, place, SREM_EVENT);
@@ -250,7 +250,7 @@ fn sscan(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
     let cursor = scan::cursor(args.get(2))?;
     let key = args.key(1);
     let mut keyspace = cx.at(&key);
-    // A key that is not there makes any options right.
+    // If the key does not exist, any options are accepted.
     let Some(place) = keyspace.read_typed(&key, DataType::Set)? else {
         scan::reply_nothing(out);
         return Ok(());

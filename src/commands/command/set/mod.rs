@@ -1,7 +1,7 @@
-//! Sets of strings, each there once, in no order.
+//! Sets: unique strings without an order.
 //!
 //! ```text
-//! this file  what all of them share
+//! this file  shared code
 //! member     SADD SREM SMOVE SISMEMBER SMISMEMBER SCARD SMEMBERS SSCAN
 //! draw       SPOP SRANDMEMBER
 //! expire     SEXPIRE SPEXPIRE SEXPIREAT SPEXPIREAT SPERSIST STTL SPTTL SEXPIRETIME SPEXPIRETIME
@@ -61,21 +61,21 @@ pub(super) static TABLE: &[&Command] = &[
 
 const SREM_EVENT: Event = event("srem");
 
-/// An event of sets (class `s`).
+/// Returns an event of sets (class `s`).
 const fn event(name: &'static str) -> Event {
     Event::new(b's', name)
 }
 
-/// The limits of small sets, as they are configured now.
+/// Returns the current limits of small sets.
 pub(in crate::command) fn limits(cx: &ShardCx<'_>) -> Limits {
     limits_of(cx.config, cx.seed(), cx.elements_due_ms())
 }
 
-/// The limits of small sets under a configuration, at a moment.
+/// Returns the limits of small sets under a configuration, at a given time.
 pub(in crate::command) fn limits_of(config: &Config, seed: Seed, now_ms: u64) -> Limits {
     let count = |limit: u64| usize::try_from(limit).unwrap_or(usize::MAX);
     Limits {
-        // No intset of gibibytes, whatever is configured.
+        // Prevents an intset of gibibytes, whatever is configured.
         intset_entries: count(config.set_max_intset_entries).min(intset::MEMBERS_MAX - 1),
         listpack_entries: count(config.set_max_listpack_entries),
         listpack_value: count(config.set_max_listpack_value),
@@ -84,13 +84,13 @@ pub(in crate::command) fn limits_of(config: &Config, seed: Seed, now_ms: u64) ->
     }
 }
 
-/// The set at a place.
+/// Returns the set at a place.
 fn at<'k>(keyspace: &'k Keyspace<'_>, place: Place) -> SetRef<'k> {
     SetRef::of(keyspace.entry(place), keyspace.elements_due_ms())
 }
 
-/// The named members that lie in a set though their time has come, if that is to be logged: to add one is to make a new
-/// one, but to a replica, whose clock may be behind, it is there.
+/// Returns the named members that are in a set though they have expired, if the change is logged: adding one creates
+/// a new one, but for a replica, whose clock may be behind, it still exists.
 fn lapsed<'a>(
     keyspace: &Keyspace<'_>,
     place: Place,
@@ -107,7 +107,7 @@ fn lapsed<'a>(
     members.filter(is_lapsed).collect()
 }
 
-/// Logs that lapsed members are gone, in front of the command that adds them anew.
+/// Logs that expired members are removed, before the command that adds them anew.
 fn log_lapsed(cx: &mut ShardCx<'_>, args: &Args<'_>, key: &[u8], lapsed: &[&[u8]]) {
     if !lapsed.is_empty() {
         log_names(cx, &[b"SREM", key], lapsed);
@@ -115,7 +115,7 @@ fn log_lapsed(cx: &mut ShardCx<'_>, args: &Args<'_>, key: &[u8], lapsed: &[&[u8]
     }
 }
 
-/// Records that members were taken out of a set, and deletes it if none are left.
+/// Records that members were removed from a set, and deletes it if none is left.
 fn took_out(keyspace: &mut Keyspace<'_>, key: &Key<'_>, place: Place, event: Event) {
     let is_empty = at(keyspace, place).is_empty();
     if is_empty {

@@ -1,4 +1,4 @@
-//! Adding members and changing scores.
+//! Commands that add members and change scores.
 
 use super::{event, limits, score};
 use crate::command::Args;
@@ -14,7 +14,7 @@ use basalt_engine::value::sorted_set::SortedSetMut;
 const ADDED: Event = event("zadd");
 const INCREASED: Event = event("zincr");
 
-/// Which members may be added, and which scores may change.
+/// The rules for adding members and changing scores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::command) struct Rules {
     /// `NX`: only add.
@@ -25,25 +25,25 @@ pub(in crate::command) struct Rules {
     pub(in crate::command) only_greater: bool,
     /// `LT`: a score may only fall.
     pub(in crate::command) only_less: bool,
-    /// `INCR`: the score given is added to the one that is there.
+    /// `INCR`: the given score is added to the existing one.
     pub(in crate::command) increment: bool,
 }
 
-/// What became of the members.
+/// The outcome for the members.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(in crate::command) struct Outcome {
-    /// Members that were not there.
+    /// Members that are new.
     pub(in crate::command) added: i64,
-    /// Members whose score is another one now.
+    /// Members whose score has changed.
     pub(in crate::command) updated: i64,
-    /// The score of the last member that the rules let pass.
+    /// The score of the last member that the rules permit.
     pub(in crate::command) last_score: Option<f64>,
-    /// An increment had no result.
+    /// The result of an increment was not a number.
     is_nan: bool,
 }
 
 impl Rules {
-    /// The new score of a member, if it gets one.
+    /// Returns the new score of a member, if it gets one.
     fn decide(self, given: f64, old: Option<f64>, outcome: &mut Outcome) -> Option<f64> {
         let Some(old) = old else {
             if self.only_old {
@@ -73,7 +73,7 @@ impl Rules {
     }
 }
 
-/// Adds members, creating the set if there is none, and records the change.
+/// Adds members, creating the set if it does not exist, and records the change.
 pub(in crate::command) fn add<'a>(
     cx: &mut ShardCx<'_>,
     key: &Key<'_>,
@@ -86,7 +86,7 @@ pub(in crate::command) fn add<'a>(
     let place = match keyspace.find_typed(key, DataType::SortedSet)? {
         Some(place) => place,
         None if rules.only_old => return Ok(outcome),
-        // The first member will be added: nothing that is not there can stand in its way.
+        // The first member will be added: no rule can prevent the addition of a new one.
         None => keyspace.create(key, || SortedSetMut::empty_entry(key.bytes)),
     };
     keyspace.edit(place, |entry| {
@@ -157,12 +157,12 @@ fn zadd(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
         return Err("ERR INCR option supports a single increment-element pair".into());
     }
     let first = (score(args.get(at))?, args.get(at + 1));
-    // Scores are read before anything changes; nothing is allocated for the usual single one.
+    // All scores are parsed before anything changes; nothing is allocated for the usual single one.
     let mut others = Vec::new();
     for at in (at + 2..args.len()).step_by(2) {
         others.push((score(args.get(at))?, args.get(at + 1)));
     }
-    // Borrowed: what is freed inside the edit would be taken off the set's account.
+    // Borrowed: memory freed inside the edit would be deducted from the set's account.
     let members = std::iter::once(first).chain(others.iter().copied());
     let outcome = add(cx, &args.key(1), members, rules)?;
     match outcome.last_score {

@@ -1,4 +1,4 @@
-//! Ranges of sorted sets as requests name them: by rank, by score, by member. All of them become ranks.
+//! Ranges of sorted sets as requests give them: by rank, by score, by member. All of them are converted to ranks.
 
 use crate::command::error::CommandError;
 use basalt_core::base::number;
@@ -27,7 +27,7 @@ impl Ranks {
         self.to - self.from
     }
 
-    /// The part that a LIMIT leaves. A negative count leaves all, a negative offset nothing.
+    /// Returns the part that a LIMIT leaves. A negative count leaves all, a negative offset nothing.
     pub(super) fn limited(self, offset: i64, count: i64, direction: Direction) -> Ranks {
         let Ok(offset) = usize::try_from(offset) else {
             return Ranks::NONE;
@@ -46,10 +46,10 @@ impl Ranks {
     }
 }
 
-/// A range as it was asked for.
+/// A range as requested.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Bounds<'a> {
-    /// From one rank to another, both counted from the end where they are negative.
+    /// From one rank to another, both counted from the end if they are negative.
     Rank(i64, i64),
     Score(ScoreBound, ScoreBound),
     Lex(LexBound<'a>, LexBound<'a>),
@@ -86,7 +86,7 @@ impl<'a> Bounds<'a> {
         }
     }
 
-    /// The ranks that the range covers. Only ranks are counted from the other end in a descending walk.
+    /// Returns the ranks that the range covers. Only ranks are counted from the other end in a descending walk.
     pub(super) fn ranks(self, set: SortedSet<'_>, direction: Direction) -> Ranks {
         match self {
             Bounds::Rank(start, stop) => by_rank(start, stop, set.len(), direction),
@@ -154,8 +154,8 @@ impl ScoreBound {
     }
 }
 
-/// A bound as C's `strtod` reads it, which is laxer than a score: nothing is 0, blanks may lead, and numbers too large
-/// or too small are infinite or 0.
+/// Parses a bound like C's `strtod`, which is laxer than for a score: an empty text is 0, leading blanks are allowed,
+/// and numbers too large or too small are infinite or 0.
 fn bound_score(text: &[u8]) -> Option<f64> {
     if let Some(score) = number::parse_i64(text) {
         return Some(score as f64);

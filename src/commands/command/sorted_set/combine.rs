@@ -1,8 +1,7 @@
-//! What several sorted sets have in common, have together, or one has and the others have not, with their scores
-//! weighted and brought together.
+//! Intersections, unions and differences of sorted sets, with weighted and aggregated scores.
 //!
-//! All keys are looked up first, in the order of the arguments, so that expired ones go and a wrong type is an error
-//! whatever the others hold; then they are read side by side, on however many shards they lie.
+//! All keys are looked up first, in the order of the arguments, so that expired ones are deleted and a wrong type is
+//! an error whatever the others hold; then they are read side by side, on any number of shards.
 
 use std::collections::HashMap;
 
@@ -31,27 +30,27 @@ const INTERSECTION_COST: &str =
 const COUNTS: &[(&str, &str)] = &[("8.8.0", "Knows `AGGREGATE COUNT`.")];
 const DIFFERENCE_COST: &str = "O(L)+O(M*log(M)) for L members of all sets, M in the result.";
 
-/// What becomes of the sets.
+/// The set operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Operation {
     Union,
     Intersection,
-    /// The first without the others.
+    /// The first set without the others.
     Difference,
 }
 
-/// What becomes of the scores of a member that several sets have.
+/// The aggregation of the scores of a member that several sets have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Aggregate {
     Sum,
     Min,
     Max,
-    /// How many sets have the member; what scores it has there is of no account.
+    /// The number of sets that have the member; its scores there do not matter.
     Count,
 }
 
 impl Aggregate {
-    /// What a member counts in a set that has it with this score.
+    /// Returns a member's contribution from a set that has it with this score.
     fn counted(self, score: f64) -> f64 {
         match self {
             Aggregate::Count => 1.0,
@@ -59,7 +58,7 @@ impl Aggregate {
         }
     }
 
-    /// Infinities of both signs together are 0.
+    /// Combines two scores; infinities of opposite signs give 0.
     fn join(self, one: f64, two: f64) -> f64 {
         match self {
             Aggregate::Sum | Aggregate::Count => number_or_zero(one + two),
@@ -74,7 +73,7 @@ fn number_or_zero(score: f64) -> f64 {
     if score.is_nan() { 0.0 } else { score }
 }
 
-/// One of the sets, as far as it is there.
+/// One of the sets, if it exists.
 #[derive(Clone, Copy)]
 struct Source<'a> {
     set: Option<Read<'a>>,
@@ -83,7 +82,7 @@ struct Source<'a> {
     hash: u64,
 }
 
-/// A set that is read.
+/// A set to read.
 #[derive(Clone, Copy)]
 enum Read<'a> {
     Sorted(SortedSet<'a>),
@@ -99,7 +98,7 @@ impl Read<'_> {
         }
     }
 
-    /// The score of a member; members of plain sets have 1.
+    /// Returns the score of a member; members of plain sets have 1.
     fn score(self, member: Element<'_>) -> Option<f64> {
         match self {
             Read::Sorted(set) => member.with_bytes(|member| set.score(member)),
@@ -107,7 +106,7 @@ impl Read<'_> {
         }
     }
 
-    /// Shows members as long as `f` wants more.
+    /// Calls `f` with the members as long as it returns true.
     fn while_each(self, mut f: impl FnMut(Element<'_>, f64) -> bool) {
         match self {
             Read::Sorted(set) => {
@@ -132,7 +131,7 @@ impl Source<'_> {
     }
 }
 
-/// Members that are looked at, at most.
+/// Returns an upper bound of the members examined.
 fn visited(operation: Operation, sources: &[Source<'_>]) -> usize {
     let mut lens = sources.iter().map(Source::len);
     match operation {
@@ -142,7 +141,7 @@ fn visited(operation: Operation, sources: &[Source<'_>]) -> usize {
     }
 }
 
-/// A request, read.
+/// A parsed request.
 struct Combination {
     weights: Vec<f64>,
     aggregate: Aggregate,
@@ -150,7 +149,7 @@ struct Combination {
     limit: usize,
 }
 
-/// Which options a command takes.
+/// The form of a command, which determines its options.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
     Reply,
@@ -158,7 +157,7 @@ enum Form {
     Count,
 }
 
-/// Reads how many keys there are; nothing is known of them before that.
+/// Parses the number of keys; it precedes the keys.
 fn numkeys(cx: &ShardCx<'_>, args: &Args<'_>, at: usize) -> Result<usize, CommandError> {
     let numkeys = args.integer(at)?;
     if numkeys < 1 {
@@ -175,7 +174,7 @@ fn numkeys(cx: &ShardCx<'_>, args: &Args<'_>, at: usize) -> Result<usize, Comman
 }
 
 impl Combination {
-    /// Reads what stands behind the keys.
+    /// Parses the options after the keys.
     fn parse(
         args: &Args<'_>,
         from: usize,
@@ -230,7 +229,7 @@ impl Combination {
     }
 }
 
-/// Looks all sources up, and says whether all are sets of some kind.
+/// Looks up all sources, and checks that all are sets of some kind.
 fn look_up(cx: &mut ShardCx<'_>, args: &Args<'_>, keys: &[RoutedKey]) -> CommandResult {
     for routed in keys {
         let key = args.key_of(routed);
@@ -267,7 +266,7 @@ fn sources<'c>(
     keys.iter().enumerate().map(source).collect()
 }
 
-/// Shows what all sources have, with the scores of all, as long as `f` wants more.
+/// Calls `f` with the members that all sources have, and their aggregated scores, as long as it returns true.
 fn intersect(
     sources: &mut [Source<'_>],
     aggregate: Aggregate,
@@ -297,7 +296,7 @@ fn intersect(
     });
 }
 
-/// What any source has, with the scores of those that have it.
+/// Returns the members of all sources, with their aggregated scores.
 fn unite(sources: &mut [Source<'_>], aggregate: Aggregate) -> Members {
     sources.sort_by_key(Source::len);
     let mut found: HashMap<Vec<u8>, f64> = HashMap::new();
@@ -319,7 +318,7 @@ fn unite(sources: &mut [Source<'_>], aggregate: Aggregate) -> Members {
     found.into_iter().collect()
 }
 
-/// What the first source has and no other.
+/// Returns the members that only the first source has.
 fn subtract(sources: &[Source<'_>]) -> Members {
     let mut members = Members::new();
     if let Some((first, others)) = sources.split_first()

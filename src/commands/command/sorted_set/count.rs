@@ -1,4 +1,4 @@
-//! Counting and removing ranges.
+//! Commands that count and remove ranges.
 
 use super::bounds::Bounds;
 use super::{event, limits, read, took_out};
@@ -77,7 +77,7 @@ fn remove(
         let ranks = bounds.ranks(set, Direction::Ascending);
         count = ranks.count();
         if count == set.len() {
-            // The whole set goes at once, to be freed in slices if it is large.
+            // The whole set is removed at once, to be freed in slices if it is large.
             keyspace.delete(place);
             keyspace.wrote(key.bytes, event);
             keyspace.wrote(key.bytes, Event::DEL);

@@ -1,4 +1,4 @@
-//! Queues of what is due at a time: members whose scores are Unix times in seconds, with fractions.
+//! Queues of members that become due: their scores are Unix times in seconds, with fractions.
 
 use super::{event, limits, took_out};
 use crate::command::context::{ShardCx, Wait};
@@ -50,42 +50,42 @@ fn has_count<'a>(count: usize, argument: &dyn Fn(usize) -> &'a [u8]) -> bool {
     count >= 5 && argument(count - 2).eq_ignore_ascii_case(b"count")
 }
 
-/// The number behind `COUNT`, which stands in this argument.
+/// Parses the number after `COUNT`, at this index.
 fn count_at(args: &Args<'_>, at: usize) -> Result<usize, CommandError> {
     let count = args.integer(at).ok().filter(|count| *count > 0);
     let count = count.ok_or("ERR count should be greater than 0")?;
     Ok(usize::try_from(count).unwrap_or(usize::MAX))
 }
 
-/// Whether the time that a score tells has come. A double has microseconds left at times of today.
+/// Whether a score, as a time, has come. A double has microsecond precision at present times.
 fn is_due(score: f64, now: Now) -> bool {
     score <= now.unix_ms as f64 / 1000.0
 }
 
-/// The first whole Unix millisecond at which a score is due; none if that is beyond all times.
+/// Returns the first whole Unix millisecond at which a score is due; none if that is out of range.
 fn due_ms(score: f64) -> Option<u64> {
     let ms = (score * 1000.0).ceil();
     (ms < u64::MAX as f64).then_some(ms.max(0.0) as u64)
 }
 
-/// How many members of the set at a place are due, no more than a count.
+/// Returns how many members of the set at a place are due, at most `most`.
 fn due_count(keyspace: &Keyspace<'_>, place: Place, most: usize) -> usize {
     let now = keyspace.now();
     let set = SortedSet::of(keyspace.entry(place));
     set.rank_by_score(|score| is_due(score, now)).min(most)
 }
 
-/// How members are answered.
+/// The format of members in the reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Style {
-    /// Members and scores in one array, as by ZPOPMIN in RESP2.
+    /// Members and scores in one array, as with ZPOPMIN in RESP2.
     Flat,
-    /// A pair for each member, as by BZMPOP.
+    /// A pair for each member, as with BZMPOP.
     Pairs,
 }
 
 impl Style {
-    /// Begins the array of so many members.
+    /// Begins the array of `count` members.
     fn begin(self, count: usize, out: &mut Out) {
         match self {
             Style::Flat => out.array(count * 2),
@@ -94,7 +94,7 @@ impl Style {
     }
 }
 
-/// Takes the first members out and answers each with its score.
+/// Removes the first members and replies with them and their scores.
 fn take(
     cx: &mut ShardCx<'_>,
     key: &Key<'_>,
@@ -119,7 +119,7 @@ fn take(
     took_out(&mut keyspace, key, place, event(POPDUE_EVENT));
     let figures = &keyspace.engine().published().rates;
     figures.due_taken.add(count as u64);
-    // They are the first of all, wherever the set is the same.
+    // They are the first ones on every server where the set is the same.
     cx.log_taken(b"ZPOPMIN", key.bytes, count);
 }
 

@@ -1,4 +1,4 @@
-//! Single members: their scores and ranks, taking them out, drawing and walking.
+//! Commands on single members: their scores and ranks, removal, sampling and scanning.
 
 use std::collections::HashSet;
 
@@ -172,7 +172,7 @@ fn rank(
     Ok(())
 }
 
-/// Members that one ZRANDMEMBER with repetitions draws at most: a reply of gibibytes helps no client.
+/// Maximum number of samples of one ZRANDMEMBER with repetitions: a reply of gibibytes helps no client.
 const DRAWS_MAX: u64 = 1 << 26;
 
 /// `ZRANDMEMBER key [count [WITHSCORES]]`
@@ -237,7 +237,7 @@ fn zrandmember(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandR
     let wanted = usize::try_from(count).unwrap_or(usize::MAX).min(len);
     scales.weigh(wanted)?;
     begin_members(wanted, with_scores, out);
-    /// A walk over all costs about as much as so many draws for each member.
+    /// Walking over all members costs about as much as this many samples per member.
     const WALK_COSTS_DRAWS: usize = 8;
     if matches!(set, SortedSet::Small(_)) || wanted.saturating_mul(WALK_COSTS_DRAWS) > len {
         let (mut unseen, mut wanted) = (len, wanted);
@@ -265,7 +265,7 @@ fn zrandmember(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandR
     Ok(())
 }
 
-/// How many members: negative for so many draws, in which members may repeat.
+/// Parses the number of members: a negative one counts samples, in which members may repeat.
 fn draw_count(args: &Args<'_>) -> Result<i64, CommandError> {
     let count = number::parse_i64(args.get(2)).ok_or(CommandError::NotInteger)?;
     if count == i64::MIN {

@@ -1,7 +1,7 @@
-//! Sorted sets: members with a score each, in the order of their scores.
+//! Sorted sets: members with one score each, ordered by score.
 //!
 //! ```text
-//! this file  what all of them share
+//! this file  shared code
 //! add        ZADD ZINCRBY
 //! member     ZREM ZCARD ZSCORE ZMSCORE ZRANK ZREVRANK ZRANDMEMBER ZSCAN
 //! bounds     ranges of ranks, scores and members
@@ -84,17 +84,17 @@ pub(super) static TABLE: &[&Command] = &[
     &combine::ZUNIONSTORE,
 ];
 
-/// An event of sorted sets (class `z`).
+/// Returns an event of sorted sets (class `z`).
 pub(super) const fn event(name: &'static str) -> Event {
     Event::new(b'z', name)
 }
 
-/// The limits of small sets, as they are configured now.
+/// Returns the current limits of small sorted sets.
 pub(in crate::command) fn limits(cx: &ShardCx<'_>) -> Limits {
     limits_of(cx.config, cx.seed())
 }
 
-/// The limits of small sorted sets under a configuration.
+/// Returns the limits of small sorted sets under a configuration.
 pub(in crate::command) fn limits_of(config: &Config, seed: Seed) -> Limits {
     let count = |limit: u64| usize::try_from(limit).unwrap_or(usize::MAX);
     Limits {
@@ -108,7 +108,7 @@ pub(in crate::command) fn limits_of(config: &Config, seed: Seed) -> Limits {
     }
 }
 
-/// A score that is given, which is any number but NaN.
+/// Parses a score, which is any number but NaN.
 pub(super) fn score(text: &[u8]) -> Result<f64, CommandError> {
     match number::parse_i64(text) {
         Some(score) => Ok(score as f64),
@@ -116,7 +116,7 @@ pub(super) fn score(text: &[u8]) -> Result<f64, CommandError> {
     }
 }
 
-/// Looks a sorted set up for a command that reads it.
+/// Looks up a sorted set for a command that reads it.
 #[inline]
 pub(super) fn read<'k>(
     keyspace: &'k mut Keyspace<'_>,
@@ -126,7 +126,7 @@ pub(super) fn read<'k>(
     Ok(found.map(|place| SortedSet::of(keyspace.entry(place))))
 }
 
-/// Answers something about each member that a command names, by its score, if it is there.
+/// Calls `answer` with the score of each member that a command names, if it exists, to write its reply.
 #[inline]
 pub(super) fn answer_each(
     cx: &mut ShardCx<'_>,
@@ -144,7 +144,7 @@ pub(super) fn answer_each(
     Ok(())
 }
 
-/// Begins an array of members, with their scores or without. RESP3 sees pairs, RESP2 all of them in one array.
+/// Begins an array of members, with or without their scores. RESP3 gets pairs, RESP2 a flat array.
 fn begin_members(count: usize, with_scores: bool, out: &mut Out) {
     let is_flat = with_scores && !out.is_resp3();
     out.array(if is_flat { count * 2 } else { count });
@@ -161,7 +161,7 @@ fn reply_scored(member: Element<'_>, score: f64, with_scores: bool, out: &mut Ou
     }
 }
 
-/// Records that members were taken out, and deletes the set if none are left.
+/// Records that members were removed, and deletes the set if none is left.
 fn took_out(keyspace: &mut Keyspace<'_>, key: &Key<'_>, place: Place, event: Event) {
     let is_empty = SortedSet::of(keyspace.entry(place)).is_empty();
     if is_empty {
@@ -173,7 +173,7 @@ fn took_out(keyspace: &mut Keyspace<'_>, key: &Key<'_>, place: Place, event: Eve
     }
 }
 
-/// Logs that a key is to hold these members and nothing else, in place of a command that older servers do not know.
+/// Logs that a key holds exactly these members, in place of a command that older servers do not know.
 pub(super) fn log_members(cx: &mut ShardCx<'_>, key: &Key<'_>, members: &Members) {
     if !cx.is_logged() {
         return;
@@ -195,8 +195,8 @@ pub(super) fn log_members(cx: &mut ShardCx<'_>, key: &Key<'_>, members: &Members
     cx.log_instead(request);
 }
 
-/// Stores members, each of which is there once, under a key, whatever it holds; without members the key goes. Answers
-/// how many there are.
+/// Stores members, each of which occurs once, under a key, replacing its value; without members the key is deleted.
+/// Returns the number of members.
 pub(super) fn store(
     cx: &mut ShardCx<'_>,
     key: &Key<'_>,

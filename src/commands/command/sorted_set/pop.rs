@@ -1,4 +1,4 @@
-//! Taking out the members with the least or the greatest scores, and waiting for some.
+//! Commands that remove the members with the lowest or highest scores, possibly waiting for some.
 
 use super::{event, limits, reply_scored, took_out};
 use crate::command::Args;
@@ -18,14 +18,14 @@ use basalt_engine::value::sorted_set::{Limits, SortedSet, SortedSetMut};
 
 const TAKEN: KeyFlags = KeyFlags::RW.or(KeyFlags::ACCESS).or(KeyFlags::DELETE);
 
-/// Which members go first.
+/// The end from which members are removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Min,
     Max,
 }
 
-/// How they are answered.
+/// The format of the members in the reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Style {
     /// Members and scores in one array.
@@ -38,7 +38,7 @@ enum Style {
     KeyAndPairs,
 }
 
-/// What is taken from the set that is chosen.
+/// The removal from the chosen set.
 #[derive(Clone, Copy)]
 struct Pop {
     end: End,
@@ -48,7 +48,7 @@ struct Pop {
 }
 
 impl Pop {
-    /// Takes members out of a set and answers them.
+    /// Removes members from a set and replies with them.
     fn run(self, keyspace: &mut Keyspace<'_>, key: &Key<'_>, place: Place, out: &mut Out) {
         let set = SortedSet::of(keyspace.entry(place));
         let len = set.len();
@@ -103,21 +103,21 @@ impl Pop {
         }
     }
 
-    /// Logs what was taken from a set of so many members as what ZPOPMIN or ZPOPMAX takes.
+    /// Logs a removal from a set of `len` members as the equivalent ZPOPMIN or ZPOPMAX.
     fn log(self, cx: &mut ShardCx<'_>, key: &[u8], len: usize) {
         let name = match self.end {
             End::Min => b"ZPOPMIN",
             End::Max => b"ZPOPMAX",
         };
         match self.style {
-            // They log themselves.
+            // The commands are logged as they are.
             Style::Flat | Style::Pairs => {}
             Style::KeyAndOne => cx.log_instead([name.into(), key.into()]),
             Style::KeyAndPairs => cx.log_taken(name, key, self.count.min(len)),
         }
     }
 
-    /// Takes from the first of several sets that is there; says whether there was one.
+    /// Removes from the first of several sets that exists; returns whether there was one.
     fn run_first(
         self,
         cx: &mut ShardCx<'_>,
@@ -195,7 +195,7 @@ fn pop(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out, end: End) -> Comman
     Ok(())
 }
 
-/// What ZMPOP and BZMPOP say behind the argument with the number of keys.
+/// Parses the arguments of ZMPOP and BZMPOP after the number of keys.
 fn many(cx: &ShardCx<'_>, args: &Args<'_>, numkeys_at: usize) -> Result<Pop, CommandError> {
     let at_least_one = |at: usize| {
         let number = args.integer(at).ok().filter(|number| *number > 0);

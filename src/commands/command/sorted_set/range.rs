@@ -16,7 +16,7 @@ use basalt_engine::value::sorted_set::SortedSet;
 
 const COST: &str = "O(log(N)+M) in a set of N members, for M that are answered.";
 
-/// What a range counts.
+/// The unit of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum By {
     Rank,
@@ -24,10 +24,10 @@ enum By {
     Lex,
 }
 
-/// What a command's name already says.
+/// The parameters that a command's name implies.
 #[derive(Clone, Copy)]
 struct Given {
-    /// The argument with the key; bounds stand behind it.
+    /// Index of the key; the bounds follow it.
     key_at: usize,
     by: Option<By>,
     direction: Option<Direction>,
@@ -45,7 +45,7 @@ impl Given {
     }
 }
 
-/// What is asked for.
+/// A parsed request.
 struct Wanted<'a> {
     bounds: Bounds<'a>,
     direction: Direction,
@@ -94,7 +94,7 @@ impl<'a> Wanted<'a> {
             );
         }
         let (first, second) = (given.key_at + 1, given.key_at + 2);
-        // A range that is walked downwards names its greater end first.
+        // A descending range gives its greater bound first.
         let (min, max) = match direction {
             Direction::Ascending => (args.get(first), args.get(second)),
             Direction::Descending => (args.get(second), args.get(first)),

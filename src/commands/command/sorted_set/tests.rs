@@ -1,4 +1,5 @@
-//! What the transcripts can not show: what Redis 7.0 does not know, events, chance, encodings, memory, large sets.
+//! Cases that the transcripts cannot show: features newer than Redis 7.0, events, randomness, encodings, memory,
+//! large sets.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,7 +32,7 @@ fn the_transcript_holds_with_large_sets_of_either_index() {
     }
 }
 
-/// A setup for each encoding of a large set and of a small one.
+/// Runs a test on a setup for each encoding of a large set and of a small one.
 fn on_every_encoding(mut test: impl FnMut(&mut Terminal)) {
     for (entries, index) in [
         (128, ZsetIndex::Btree),
@@ -76,8 +77,8 @@ fn ranks_come_with_scores_where_they_are_asked_for() {
     }
 }
 
-/// As redis-server 7.4 prints them: the shortest digits that mean the same number, but for 1e23, where its algorithm
-/// does not find them.
+/// As redis-server 7.4 prints them: the fewest digits that represent the same number, except for 1e23, for which its
+/// algorithm does not find them.
 #[test]
 fn scores_are_printed_with_as_few_digits_as_they_need() {
     let mut cli = Terminal::new();
@@ -233,7 +234,7 @@ fn draws_answer_members_each_once_or_as_often_as_asked() {
     }
 }
 
-/// One walk, with something done between its steps.
+/// Runs one walk, calling `between` between its steps.
 fn walk(cli: &mut Terminal, mut between: impl FnMut(&mut Terminal, usize)) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let mut cursor = String::from("0");
@@ -309,7 +310,7 @@ fn memory_is_charged_and_given_back() {
                 .map(|engine| engine.published().used_bytes())
                 .sum()
         };
-        // What the databases themselves take stays.
+        // The memory of the databases themselves stays.
         cli.run("ZADD z 1 a");
         cli.run("ZADD other 1 a");
         cli.run("DEL z other");

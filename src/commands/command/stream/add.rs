@@ -1,4 +1,4 @@
-//! Adding entries and trimming old ones.
+//! Commands that add entries and trim old ones.
 
 use super::producers::{Named, Naming, usual_rules};
 use super::{
@@ -11,18 +11,18 @@ use basalt_core::structures::block::Content;
 use basalt_engine::value::stream::trim::{Bound, References, Trimming};
 use basalt_engine::value::stream::{ENTRY_BYTES_MAX, Facts, NodeLimits, Stream, stream_entry};
 
-/// What stands before the fields.
+/// The arguments before the fields.
 struct Options {
     trimming: Option<Trimming>,
     creates: bool,
-    /// The producer says which entry it is.
+    /// The producer's ID of the entry.
     naming: Option<Naming>,
     id: NewId,
-    /// Where the ID stands; behind the end if there is none.
+    /// Index of the ID; past the end if there is none.
     id_at: usize,
 }
 
-/// The ID that an entry is to get.
+/// The ID requested for an entry.
 #[derive(Clone, Copy)]
 enum NewId {
     Auto,
@@ -30,7 +30,7 @@ enum NewId {
     Given(StreamId),
 }
 
-/// Whose options they are.
+/// The command whose options are parsed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Of {
     Xadd,
@@ -38,7 +38,8 @@ enum Of {
 }
 
 impl Options {
-    /// `has_run_before`: on another server, or on this one, which takes forms that no client may send.
+    /// Parses the options. `has_run_before`: the request has run on another server, or on this one, so that forms are
+    /// accepted that no client may send.
     fn parse(
         args: &Args<'_>,
         of: Of,
@@ -98,8 +99,8 @@ impl Options {
             at += 1;
         }
         if has_run_before && bound.is_some() {
-            // Redis and Valkey put `=` and the length that is left in place of `~`, and leave LIMIT beside it: what
-            // they trimmed is met exactly, however many entries that takes.
+            // Redis and Valkey replace `~` by `=` and the remaining length, and leave LIMIT beside it: the length
+            // must be met exactly, however many entries that takes.
             limit = is_approximate.then_some(0);
         }
         let trimming = trimming(of, bound, references, limit, is_approximate, config)?;
@@ -113,7 +114,7 @@ impl Options {
     }
 }
 
-/// What a stream is trimmed to, by the options that say so.
+/// Returns the trimming that the options request.
 fn trimming(
     of: Of,
     bound: Option<Bound>,
@@ -148,7 +149,8 @@ fn trimming(
     }))
 }
 
-/// Reads what a stream is trimmed to, from its word on: whether that is approximate, and the last argument of it.
+/// Parses the bound of a trimming, from its word on; returns it, whether it is approximate, and the index of its last
+/// argument.
 fn read_bound(args: &Args<'_>, word_at: usize) -> Result<(Bound, bool, usize), CommandError> {
     let mut at = word_at + 1;
     let mut is_approximate = false;
@@ -166,7 +168,7 @@ fn read_bound(args: &Args<'_>, word_at: usize) -> Result<(Bound, bool, usize), C
     Ok((bound, is_approximate, at))
 }
 
-/// What becomes of pending entries, by the word of Redis 8.2.
+/// Parses the treatment of pending entries, by the words of Redis 8.2.
 pub(super) fn references_named(word: &[u8]) -> Option<References> {
     [
         ("keepref", References::Keep),
@@ -178,7 +180,7 @@ pub(super) fn references_named(word: &[u8]) -> Option<References> {
     .map(|(_, kind)| kind)
 }
 
-/// Approximate trimming deletes no more than a hundred nodes at a time, as it has to answer soon.
+/// Returns the default LIMIT: approximate trimming deletes at most a hundred nodes at a time, as it must reply soon.
 fn usual_limit(config: &Config) -> u64 {
     const WITHOUT_NODE_LIMIT: u64 = 10_000;
     const MAX: u64 = 1_000_000;
@@ -232,7 +234,7 @@ fn xadd(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     if matches!(options.id, NewId::Given(StreamId::MIN)) {
         return Err("ERR The ID specified in XADD must be greater than 0-0".into());
     }
-    // What comes from a primary, or from a file, has the ID that the entry was given.
+    // A request from a primary, or from a file, has the ID that the entry was given.
     let has_own_id = !matches!(options.id, NewId::Auto);
     if options.naming.is_some() && has_own_id && !cx.client.origin.has_run_before() {
         return Err(
@@ -296,7 +298,7 @@ fn xadd(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     Ok(())
 }
 
-/// The ID of an entry that is added now; it is behind all others.
+/// Returns the ID of an entry that is added now; it must be greater than all others.
 fn new_id(id: NewId, facts: Facts, now_ms: u64) -> Result<StreamId, CommandError> {
     let id = match id {
         NewId::Auto => facts.next_id(now_ms),
@@ -313,8 +315,8 @@ fn new_id(id: NewId, facts: Facts, now_ms: u64) -> Result<StreamId, CommandError
     })
 }
 
-/// Logs the request with the ID that was given, if it is an XADD, and with the length that is left instead of a length
-/// or an ID that were met only nearly.
+/// Logs the request with the ID that was generated, if it is an XADD, and with the remaining length instead of a
+/// length or an ID that was met only approximately.
 fn log(
     cx: &mut ShardCx<'_>,
     args: &Args<'_>,
@@ -334,7 +336,7 @@ fn log(
     }
     match options.trimming {
         None => {}
-        // As they stand.
+        // The options as they are.
         Some(_) if nearly.is_none() => request.extend(args.contents(2).take(options.id_at - 2)),
         Some(trimming) => {
             request.extend(word_of(trimming.references));
@@ -349,8 +351,8 @@ fn log(
     cx.log_instead(request);
 }
 
-/// Logs an entry that its producer has named, then the name, then that it trimmed the stream: an entry that does so may
-/// go itself, but the name is remembered.
+/// Logs an entry that its producer has named, then the name, then the trimming: an entry may be trimmed by its own
+/// request, but the name is remembered.
 fn log_named(
     cx: &mut ShardCx<'_>,
     args: &Args<'_>,
@@ -396,7 +398,7 @@ fn log_named(
     }
 }
 
-/// The word for what becomes of pending entries, where it is not the usual one.
+/// Returns the word for the treatment of pending entries, unless it is the default one.
 fn word_of(references: References) -> Option<Content<'static>> {
     match references {
         References::Keep => None,

@@ -1,4 +1,4 @@
-//! Entries that change hands: XCLAIM by name, XAUTOCLAIM by how long they have been pending.
+//! Entries that change their consumer: XCLAIM by ID, XAUTOCLAIM by how long they have been pending.
 
 use super::logged::{self, Names, Position};
 use super::{Args, Command, CommandError, CommandResult, DataType, Out, ShardCx, StreamId};
@@ -53,7 +53,7 @@ impl Claim {
             only_ids: false,
             last_id: StreamId::MIN,
         };
-        // A time that makes no sense is now: clients reckon by clocks of their own.
+        // An implausible time is replaced by now: clients compute it from clocks of their own.
         let sane = |ms: i64| {
             if (0..=now_ms).contains(&ms) {
                 ms
@@ -91,9 +91,9 @@ impl Claim {
         Ok(claim)
     }
 
-    /// Claims what it can; the IDs of what it got go to `claimed`, and of entries that are pending no more because
-    /// there are none of these IDs to `gone`, which have room for them. True if a consumer was made, and true if
-    /// anything else changed.
+    /// Claims what it can; the IDs of claimed entries are added to `claimed`, and those of entries that are no longer
+    /// pending because they do not exist to `gone`, which have the capacity. Returns whether a consumer was created,
+    /// and whether anything else changed.
     fn run(
         &self,
         stream: &mut Stream,
@@ -150,7 +150,7 @@ impl Claim {
     }
 }
 
-/// Where a stream lies that has a group of this name.
+/// Returns the place of a stream that has a group of this name.
 fn place_with_group(
     keyspace: &mut Keyspace<'_>,
     key: &Key<'_>,
@@ -186,8 +186,8 @@ fn xclaim(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
     Ok(())
 }
 
-/// Logs which entries the consumer has now, which are pending no more, and, if nothing else says so, that it was
-/// `created`, or that the group's last ID `moved`.
+/// Logs the entries that the consumer has now, those that are no longer pending, and, if nothing else implies it,
+/// that the consumer was `created`, or that the group's last ID `moved`.
 fn log(
     cx: &mut ShardCx<'_>,
     args: &Args<'_>,
@@ -249,7 +249,7 @@ pub(super) static XAUTOCLAIM: Command = Command::new("xautoclaim", Group::Stream
     .tips(&["nondeterministic_output"])
     .on_keys(xautoclaim);
 
-/// Pending entries looked at for each one that is asked for.
+/// Pending entries examined per requested one.
 const ATTEMPTS_PER_COUNT: u64 = 10;
 const COUNT_MAX: i64 = i64::MAX / 16;
 
@@ -260,7 +260,7 @@ struct AutoClaim {
     only_ids: bool,
 }
 
-/// What came of it.
+/// The result of XAUTOCLAIM.
 struct Claimed {
     ids: Vec<StreamId>,
     gone: Vec<StreamId>,
@@ -350,7 +350,7 @@ fn xautoclaim(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRe
     let place = place_with_group(&mut keyspace, &key, names.0)?;
     let pending = stream_at(&keyspace, place).groups.get(names.0);
     let pending = pending.map_or(0, |group| group.pending_count());
-    // Room for all that can come, so that nothing is charged to the stream.
+    // Capacity for all possible results, so that nothing is charged to the stream.
     let room = usize::try_from(claim.count_max).map_or(pending, |count| count.min(pending));
     let mut claimed = Claimed {
         ids: Vec::with_capacity(room),

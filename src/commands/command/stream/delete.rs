@@ -1,4 +1,4 @@
-//! Deleting entries by their IDs.
+//! Commands that delete entries by their IDs.
 
 use std::ops::Range;
 
@@ -40,7 +40,7 @@ fn xdel(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     Ok(())
 }
 
-/// What Redis 8.2 answers for each ID.
+/// The reply of Redis 8.2 for each ID.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     /// There is no such entry, or it was not pending.
@@ -50,10 +50,10 @@ enum Outcome {
     Needed = 2,
 }
 
-/// What stands behind the names: `[KEEPREF | DELREF | ACKED] IDS numids id [id ...]`, in any order.
+/// The arguments after the names: `[KEEPREF | DELREF | ACKED] IDS numids id [id ...]`, in any order.
 struct Deletion {
     references: References,
-    /// Where the IDs stand. They are looked at where there is a stream, as in Redis.
+    /// Positions of the IDs. They are parsed only if the stream exists, as in Redis.
     ids: Range<usize>,
 }
 
@@ -126,7 +126,7 @@ fn xdelex(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
     let mut forgot = false;
     edit_stream(&mut keyspace, place, |stream| {
         for (id, outcome) in ids.iter().zip(&mut outcomes) {
-            // Without a group no entry is needed: Redis deletes it, whatever its documentation says.
+            // If there is no group, no entry is needed: Redis deletes it, whatever its documentation says.
             let may_go = references != References::Acknowledged || !is_needed(stream, *id);
             if !may_go {
                 if stream.contains(*id) {
@@ -153,7 +153,7 @@ fn xdelex(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
     Ok(())
 }
 
-/// The IDs of entries that are pending, by group.
+/// Returns the pending entries among these IDs, by group.
 fn pending_in_groups(stream: &Stream, ids: &[StreamId]) -> Vec<(Vec<u8>, Vec<StreamId>)> {
     let groups = stream.groups.iter().map(|(name, group)| {
         let pending = ids.iter().filter(|id| group.pending(**id).is_some());
@@ -168,7 +168,8 @@ fn deleted_of(ids: &[StreamId], outcomes: &[Outcome]) -> Vec<StreamId> {
     deleted.map(|(id, _)| *id).collect()
 }
 
-/// Logs what is no longer pending in groups, and what was deleted, as older servers know it.
+/// Logs the entries that are no longer pending in groups, and the deleted ones, with commands that older servers
+/// know.
 fn log(
     cx: &mut ShardCx<'_>,
     key: &[u8],
@@ -216,7 +217,7 @@ fn xackdel(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
         true => pending_in_groups(stream_at(&keyspace, place), &ids),
         false => Vec::new(),
     };
-    // Other groups go on waiting for theirs.
+    // The entries stay pending in other groups.
     forgotten.retain(|(group, _)| references == References::Delete || group == name);
     let mut deleted = false;
     edit_stream(&mut keyspace, place, |stream| {

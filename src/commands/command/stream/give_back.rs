@@ -1,4 +1,4 @@
-//! XNACK: a consumer gives pending entries back to its group, for others to claim at once.
+//! XNACK: a consumer returns pending entries to its group, so that others can claim them at once.
 
 use super::{Args, Command, CommandError, CommandResult, DataType, Out, ShardCx, StreamId};
 use super::{edit_stream, no_group, stream_at, strict_id, unnotified};
@@ -22,13 +22,13 @@ pub(super) static XNACK: Command = Command::new("xnack", Group::Stream, -7)
     .complexity("O(1) for each ID.")
     .on_keys(xnack);
 
-/// What becomes of the count of deliveries.
+/// The change of the count of deliveries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
-    /// The last one did not count.
+    /// The last delivery does not count.
     Silent,
     Fail,
-    /// There were as many as there can be.
+    /// The count is set to its maximum.
     Fatal,
 }
 
@@ -83,7 +83,7 @@ impl Return {
         Ok(parsed)
     }
 
-    /// How often an entry was delivered that is given back, given how often it was; it was not pending without that.
+    /// Returns the new count of deliveries of an entry, given the previous one; none if it was not pending.
     fn deliveries_of(&self, before: Option<u64>) -> u64 {
         match (self.deliveries, self.mode, before) {
             (Some(count), ..) => count,
@@ -93,7 +93,8 @@ impl Return {
         }
     }
 
-    /// Gives back what it can: which entries, and how often each was delivered. `returned` has room for them.
+    /// Returns entries to the group if possible, and adds them with their counts of deliveries to `returned`, which
+    /// has the capacity.
     fn run(&self, stream: &mut Stream, group: &[u8], returned: &mut Vec<(StreamId, u64)>) {
         for &id in &self.ids {
             let exists = self.forces && stream.contains(id);
@@ -130,7 +131,7 @@ fn xnack(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
     Ok(())
 }
 
-/// Logs what was given back, with the counts that they have now: those of a replica may be others.
+/// Logs the returned entries with their new counts: those of a replica may differ.
 fn log(cx: &mut ShardCx<'_>, key: &[u8], group: &[u8], returned: &[(StreamId, u64)]) {
     if !cx.is_logged() {
         return;

@@ -1,4 +1,4 @@
-//! XGROUP: making and changing consumer groups.
+//! XGROUP: creates and changes consumer groups.
 
 use super::{Args, Command, CommandError, CommandResult, DataType, Out, Place, ShardCx, StreamId};
 use super::{any_id, edit_stream, event, stream_at, strict_id};
@@ -31,7 +31,7 @@ pub(super) static XGROUP: Command = Command::new("xgroup", Group::Stream, -2)
         &SETID,
     ]);
 
-/// What follows the ID of CREATE and SETID.
+/// The options after the ID of CREATE and SETID.
 struct Options {
     makes_stream: bool,
     entries_read: i64,
@@ -76,14 +76,14 @@ fn no_stream() -> CommandError {
         .into()
 }
 
-/// The stream, which must be there.
+/// Returns the stream, which must exist.
 fn find(keyspace: &mut Keyspace<'_>, key: &Key<'_>) -> Result<Place, CommandError> {
     keyspace
         .find_typed(key, DataType::Stream)?
         .ok_or_else(no_stream)
 }
 
-/// The stream, which must have the group.
+/// Returns the stream, which must have the group.
 fn find_group(
     keyspace: &mut Keyspace<'_>,
     key: &Key<'_>,
@@ -137,7 +137,7 @@ fn create(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
     if found.is_none() && !options.makes_stream {
         return Err(no_stream());
     }
-    // Options may be said twice, but not all of them.
+    // Options may be repeated, but not all of them.
     if args.len() > 8 {
         return Err(wrong_arguments(args));
     }

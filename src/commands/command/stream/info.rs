@@ -1,4 +1,4 @@
-//! XINFO: what streams, groups and consumers say of themselves.
+//! XINFO: properties of streams, groups and consumers.
 
 use super::group::no_group_of;
 use super::producers::usual_rules;
@@ -58,7 +58,7 @@ fn consumers(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRes
     })
 }
 
-/// The stream, which must be there.
+/// Calls `show` with the stream, which must exist.
 fn with_stream(
     cx: &mut ShardCx<'_>,
     args: &Args<'_>,
@@ -100,7 +100,7 @@ fn groups(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
     })
 }
 
-/// How far a group has read: three pairs of a map.
+/// Writes how far a group has read: three pairs of a map.
 fn reply_progress(stream: &Stream, group: &ConsumerGroup, out: &mut Out) {
     out.bulk(b"last-delivered-id");
     reply_id(group.last_id, out);
@@ -142,7 +142,7 @@ static STREAM: Command = Command::sub("xinfo|stream", "stream", Group::Stream, -
     ])
     .on_keys(stream);
 
-/// Entries and pending entries that FULL shows unless it is told how many.
+/// Entries and pending entries that FULL shows by default.
 const COUNT_USUAL: u64 = 10;
 
 fn stream(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
@@ -166,7 +166,7 @@ fn stream(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
     })
 }
 
-/// How much FULL is to show, if it is asked for; 0 for everything.
+/// Returns the number of entries that FULL shows, if it is given; 0 for all.
 fn full_count(args: &Args<'_>) -> Result<Option<u64>, CommandError> {
     let wrong = || {
         let name = shown_name(args.get(1));
@@ -190,7 +190,7 @@ fn full_count(args: &Args<'_>) -> Result<Option<u64>, CommandError> {
     }
 }
 
-/// Seven pairs of a map.
+/// Replies with the stream's properties: seven pairs of a map.
 fn reply_facts(stream: &Stream, out: &mut Out) {
     let facts = stream.facts();
     out.bulk(b"length");
@@ -209,7 +209,7 @@ fn reply_facts(stream: &Stream, out: &mut Out) {
     reply_id(facts.first_id, out);
 }
 
-/// Six pairs of a map.
+/// Replies with the figures of producers: six pairs of a map.
 fn reply_producers(stream: &Stream, usual: Rules, now_ms: u64, out: &mut Out) {
     let known = stream.producers();
     let facts = known.map_or(ProducerFacts::under(usual), |producers| producers.facts());
@@ -301,7 +301,7 @@ fn reply_consumer(group: &ConsumerGroup, consumer: &Consumer, count_max: u64, ou
     out.close_array(mark, count);
 }
 
-/// How many of so many are shown.
+/// Returns how many of `count` are shown.
 fn shown(count: usize, count_max: u64) -> usize {
     match count_max {
         0 => count,

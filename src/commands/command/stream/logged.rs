@@ -1,5 +1,5 @@
-//! What commands on groups leave in the log: which entries are pending, and how far the group has read, in the terms of
-//! XCLAIM, XACK and XGROUP, which need no clock and say all of it.
+//! Log records of commands on groups: which entries are pending, and how far the group has read, in terms of XCLAIM,
+//! XACK and XGROUP, which need no clock and describe the complete state.
 
 use super::{ShardCx, StreamId};
 use basalt_core::structures::block::Content;
@@ -14,7 +14,7 @@ pub(super) struct Names<'a> {
     pub consumer: &'a [u8],
 }
 
-/// How far a group has read.
+/// The position up to which a group has read.
 #[derive(Clone, Copy)]
 pub(super) struct Position {
     last_id: StreamId,
@@ -30,7 +30,7 @@ impl Position {
     }
 }
 
-/// Logs that entries are pending with the consumer, which is made by that.
+/// Logs that entries are pending with the consumer, which also creates it.
 pub(super) fn claims(
     cx: &mut ShardCx<'_>,
     names: Names<'_>,
@@ -62,7 +62,7 @@ pub(super) fn claims(
     }
 }
 
-/// Logs how far the group has read.
+/// Logs the position up to which the group has read.
 pub(super) fn position(cx: &mut ShardCx<'_>, names: Names<'_>, position: Position) {
     let (last_id, mut read) = (position.last_id.text(), itoa::Buffer::new());
     cx.log_instead(
@@ -79,7 +79,7 @@ pub(super) fn position(cx: &mut ShardCx<'_>, names: Names<'_>, position: Positio
     );
 }
 
-/// Logs that the consumer was made.
+/// Logs that the consumer was created.
 pub(super) fn consumer(cx: &mut ShardCx<'_>, names: Names<'_>) {
     let (group, consumer) = (names.group, names.consumer);
     let request: [&[u8]; 5] = [b"XGROUP", b"CREATECONSUMER", names.key, group, consumer];

@@ -1,7 +1,7 @@
-//! Streams: logs of entries, read by many or shared out among the consumers of a group.
+//! Streams: logs of entries, read by many or distributed among the consumers of a group.
 //!
 //! ```text
-//! this file  XLEN XSETID, and what the others share: IDs as clients write them, entries as they are shown
+//! this file  XLEN XSETID, and shared code: IDs as clients write them, replies of entries
 //! add        XADD XTRIM
 //! delete     XDEL XDELEX XACKDEL
 //! range      XRANGE XREVRANGE
@@ -11,7 +11,7 @@
 //! claim      XCLAIM XAUTOCLAIM
 //! info       XINFO
 //! give_back  XNACK
-//! producers  XCFGSET XIDMPRECORD, and what IDMP and IDMPAUTO of XADD mean
+//! producers  XCFGSET XIDMPRECORD, and the implementation of IDMP and IDMPAUTO of XADD
 //! ```
 
 mod add;
@@ -63,12 +63,12 @@ pub(super) static TABLE: &[&Command] = &[
     &add::XTRIM,
 ];
 
-/// An event of streams.
+/// Returns an event of streams.
 const fn event(name: &'static str) -> Event {
     Event::new(b't', name)
 }
 
-/// A change that Redis notifies no client of: the class is one that can not be asked for.
+/// Returns the event of a change of which Redis notifies no client: its class cannot be subscribed to.
 const fn unnotified(name: &'static str) -> Event {
     Event::new(0, name)
 }
@@ -80,12 +80,12 @@ fn invalid_id() -> CommandError {
     "ERR Invalid stream ID specified as stream command argument".into()
 }
 
-/// An ID that is no `-` or `+`; a missing sequence is 0.
+/// Parses an ID other than `-` and `+`; a missing sequence is 0.
 fn strict_id(text: &[u8]) -> Result<StreamId, CommandError> {
     StreamId::parse(text, 0).ok_or_else(invalid_id)
 }
 
-/// An ID, or `-` or `+`.
+/// Parses an ID, or `-` or `+`.
 fn any_id(text: &[u8], seq_missing: u64) -> Result<StreamId, CommandError> {
     match text {
         b"-" => Ok(StreamId::MIN),
@@ -94,7 +94,7 @@ fn any_id(text: &[u8], seq_missing: u64) -> Result<StreamId, CommandError> {
     }
 }
 
-/// Where an interval begins; `(` in front leaves the ID itself out.
+/// Parses the start of an interval; a leading `(` excludes the ID itself.
 fn interval_start(text: &[u8]) -> Result<StreamId, CommandError> {
     match text.strip_prefix(b"(") {
         Some(id) if !id.is_empty() => StreamId::parse(id, 0)
@@ -105,7 +105,7 @@ fn interval_start(text: &[u8]) -> Result<StreamId, CommandError> {
     }
 }
 
-/// Where an interval ends, likewise.
+/// Parses the end of an interval, likewise.
 fn interval_end(text: &[u8]) -> Result<StreamId, CommandError> {
     match text.strip_prefix(b"(") {
         Some(id) if !id.is_empty() => StreamId::parse(id, u64::MAX)
@@ -116,19 +116,19 @@ fn interval_end(text: &[u8]) -> Result<StreamId, CommandError> {
     }
 }
 
-/// The IDs among the arguments from a position on.
+/// Parses the IDs among the arguments from a position on.
 fn ids_from(args: &Args<'_>, first: usize) -> Result<Vec<StreamId>, CommandError> {
     args.from(first).map(strict_id).collect()
 }
 
 // Streams in the keyspace ------------------------------------------------------------------------------
 
-/// The stream at a place that a look-up for streams found.
+/// Returns the stream at a place that a look-up for streams found.
 fn stream_at<'k>(keyspace: &'k Keyspace<'_>, place: Place) -> &'k Stream {
     stream_of(keyspace.entry(place)).expect("looked up as a stream")
 }
 
-/// Changes the stream at such a place. What `change` returns must own no memory.
+/// Changes the stream at such a place. The result of `change` must own no memory.
 fn edit_stream<R>(
     keyspace: &mut Keyspace<'_>,
     place: Place,
@@ -148,7 +148,7 @@ fn no_group(key: &[u8], group: &[u8]) -> CommandError {
     ))
 }
 
-/// The moment, as consumer groups keep it.
+/// Returns the current time, in the type of consumer groups.
 fn now_ms(cx: &ShardCx<'_>) -> i64 {
     cx.now.unix_ms as i64
 }
@@ -159,7 +159,7 @@ fn reply_id(id: StreamId, out: &mut Out) {
     out.bulk(id.text().as_bytes());
 }
 
-/// An entry: its ID, and its names and values in turn.
+/// Replies with an entry: its ID, and its names and values in turn.
 fn reply_entry(item: &Item<'_>, out: &mut Out) {
     out.array(2);
     reply_id(item.id, out);
@@ -170,7 +170,7 @@ fn reply_entry(item: &Item<'_>, out: &mut Out) {
     }
 }
 
-/// Some entries as an array; `count_max` 0 for all. Says how many they were.
+/// Replies with entries as an array, at most `count_max`; 0 for all. Returns their number.
 fn reply_entries<'s>(
     entries: impl Iterator<Item = Item<'s>>,
     count_max: u64,

@@ -55,7 +55,7 @@ pub(super) static XPENDING: Command = Command::new("xpending", Group::Stream, -3
     .tips(&["nondeterministic_output"])
     .on_keys(xpending);
 
-/// Which pending entries are asked for.
+/// The pending entries that are requested.
 struct Filter<'a> {
     idle_ms_min: i64,
     start: StreamId,

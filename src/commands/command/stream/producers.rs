@@ -1,5 +1,5 @@
-//! Producers that send an entry again when they do not know whether it was added: XADD with IDMP and IDMPAUTO, and the
-//! rules by which a stream remembers their ids.
+//! Producers that send an entry again if they do not know whether it was added: XADD with IDMP and IDMPAUTO, and the
+//! rules by which a stream remembers their IDs.
 
 use super::{Args, Command, CommandError, CommandResult, DataType, Out, ShardCx, StreamId};
 use super::{edit_stream, stream_at, strict_id, unnotified};
@@ -8,23 +8,23 @@ use crate::config::Config;
 use basalt_core::base::hash;
 use basalt_engine::value::stream::producers::Rules;
 
-/// How a producer names its entry, and where the producer's name stands.
+/// The way in which a producer names its entry, and the index of the producer's name.
 #[derive(Clone, Copy)]
 pub(super) enum Naming {
-    /// The id stands behind the producer.
+    /// The ID follows the producer.
     Given(usize),
-    /// The id is made of the entry's fields.
+    /// The ID is computed from the entry's fields.
     Automatic(usize),
 }
 
-/// A producer, and its id of an entry.
+/// A producer, and its ID of an entry.
 pub(super) struct Named<'a> {
     pub(super) producer: &'a [u8],
     pub(super) id: Vec<u8>,
 }
 
 impl Naming {
-    /// Reads the option of XADD whose word stands at a place, if one does: it, and its last argument.
+    /// Parses the option of XADD at `at`, if it is one of these; returns it, and the index of its last argument.
     pub(super) fn parse(
         args: &Args<'_>,
         at: usize,
@@ -51,7 +51,7 @@ impl Naming {
         Ok(Some((naming, last)))
     }
 
-    /// The producer and its id of the entry whose fields begin at a place.
+    /// Returns the producer and its ID of the entry whose fields begin at `first_field`.
     pub(super) fn named<'a>(self, args: &'a Args<'_>, first_field: usize) -> Named<'a> {
         match self {
             Naming::Given(at) => Named {
@@ -66,8 +66,8 @@ impl Naming {
     }
 }
 
-/// The id of an entry that is made of its fields, whatever their order: that of Redis, so that what its files and its
-/// replicas know goes on being known.
+/// Computes the ID of an entry from its fields, regardless of their order: as in Redis, so that the IDs in its files
+/// and replicas stay valid.
 fn automatic_id(args: &Args<'_>, first_field: usize) -> [u8; 16] {
     let halves = |both: u128| [both as u64, (both >> 64) as u64];
     let (mut sums, mut mixed) = ([0_u64; 2], [0_u64; 2]);
@@ -85,7 +85,7 @@ fn automatic_id(args: &Args<'_>, first_field: usize) -> [u8; 16] {
     (u128::from(high) << 64 | u128::from(low)).to_le_bytes()
 }
 
-/// The rules of a stream that was given none.
+/// Returns the default rules of a stream.
 pub(super) fn usual_rules(config: &Config) -> Rules {
     Rules {
         seconds: config.stream_idmp_duration,
@@ -229,10 +229,10 @@ mod tests {
             assert_ne!(cli.run("XADD s IDMP q one MAXLEN 100 * a 1"), one);
             cli.check("XLEN s", "(integer) 3");
             assert_eq!(figures(cli), "100 100 2 3 3 1");
-            // An entry that is deleted was added all the same.
+            // An entry that was deleted still counts as added.
             cli.run(&format!("XDEL s {one}"));
             assert_eq!(cli.run("XADD s NOMKSTREAM IDMP p one KEEPREF * a 1"), one);
-            // Trimmed away at once.
+            // The entry is trimmed at once.
             let gone = cli.run("XADD s MAXLEN 0 IDMP p three * a 1");
             cli.check("XLEN s", "(integer) 0");
             assert_eq!(cli.run("XADD s IDMP p three * a 1"), gone);
@@ -267,7 +267,7 @@ mod tests {
             assert_eq!(cli.run("XADD s IDMP p 1 * a 1"), ids[1]);
             assert_eq!(cli.run("XADD s IDMP p 2 * a 1"), ids[2]);
             assert_ne!(cli.run("XADD s IDMP p 0 * a 1"), ids[0]);
-            // The same rules forget nothing, others all.
+            // Setting the same rules forgets nothing, setting others forgets everything.
             cli.check("XCFGSET s IDMP-MAXSIZE 2 IDMP-DURATION 100", "OK");
             assert_eq!(figures(cli), "100 2 1 2 4 2");
             cli.check("XCFGSET s IDMP-DURATION 5", "OK");

@@ -1,4 +1,4 @@
-//! Reading entries by their IDs.
+//! Commands that read entries by their IDs.
 
 use super::{Args, Command, CommandError, CommandResult, DataType, Out, ShardCx};
 use super::{interval_end, interval_start, reply_entries, stream_at};

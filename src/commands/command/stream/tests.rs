@@ -1,4 +1,4 @@
-//! What the transcripts can not show: events, times, memory, RESP3, and what Redis 7.0 does not know.
+//! Cases that the transcripts cannot show: events, times, memory, RESP3, and features newer than Redis 7.0.
 
 use crate::command::testing::{Terminal, check_all, check_transcript, on_every_setup};
 use basalt_core::resp::reply::Protocol;
@@ -165,7 +165,7 @@ fn idle_times_are_counted_from_the_last_delivery() {
     });
 }
 
-/// From 7.2 on, trying is told from getting.
+/// From 7.2 on, attempts to read are distinguished from successful ones.
 #[test]
 fn consumers_were_seen_when_they_asked_and_active_when_they_got_something() {
     let mut cli = Terminal::new();
@@ -221,7 +221,7 @@ fn xread_answers_the_last_entry_for_a_plus() {
     );
 }
 
-/// How many entries a reply has of each stream, in the order of the reply.
+/// Returns the number of entries of each stream in a reply, in its order.
 fn counts(reply: &str) -> Vec<(String, usize)> {
     let mut found: Vec<(String, usize)> = Vec::new();
     for line in reply.lines() {
@@ -274,7 +274,7 @@ fn bounds_of_a_read_are_of_all_streams_together() {
                 "x"
             ));
             assert_eq!(counts(&reply), wanted(found), "{bounds}");
-            // No consumer has what was left out.
+            // The entries that were left out are not pending with any consumer.
             for (key, count) in found {
                 cli.check(
                     &format!("XREADGROUP GROUP g x MAXCOUNT 100 STREAMS {key} 0"),
@@ -303,7 +303,7 @@ fn bounds_of_a_read_are_of_all_streams_together() {
     });
 }
 
-/// The reply with so many entries of a stream.
+/// Returns the reply with `count` entries of a stream.
 fn cli_history(key: &str, count: usize) -> String {
     let value = "v".repeat(20);
     let mut lines = Vec::new();
@@ -332,7 +332,7 @@ fn xreadgroup_claims_what_was_pending_for_long_before_it_reads() {
     cli.run("XREADGROUP GROUP g one COUNT 2 STREAMS s >");
     cli.advance_ms(50);
     cli.run("XREADGROUP GROUP g one COUNT 1 STREAMS s >");
-    // The second entry was shown again meanwhile, so that the first is idle for longer.
+    // The second entry was delivered again meanwhile, so that the first has been idle for longer.
     cli.run("XCLAIM s g one 0 1-2 JUSTID");
     cli.advance_ms(30);
     cli.check(
@@ -347,7 +347,7 @@ fn xreadgroup_claims_what_was_pending_for_long_before_it_reads() {
         "1) 1) \"1-1\"\n   2) \"two\"\n   3) (integer) 0\n   4) (integer) 2\n2) 1) \"1-4\"\n   2) \"two\"\n   \
          3) (integer) 0\n   4) (integer) 1\n3) 1) \"1-5\"\n   2) \"two\"\n   3) (integer) 0\n   4) (integer) 1",
     );
-    // What counts against the bounds, and what is gone from the stream.
+    // Entries that count against the limits, and those deleted from the stream.
     cli.run("XDEL s 1-2");
     cli.check(
         "XREADGROUP GROUP g three COUNT 1 CLAIM 0 NOACK STREAMS s >",
@@ -496,7 +496,7 @@ fn blocks_of_ids_are_checked() {
             cli.check(&format!("XACKDEL s g {line}"), error);
         }
         cli.check("XLEN s", "(integer) 1");
-        // Where there is no stream, or no group, nothing is asked of the IDs, as in Redis.
+        // If there is no stream, or no group, the IDs are not checked, as in Redis.
         cli.check("XDELEX none IDS 1 x", "1) (integer) -1");
         cli.check("XACKDEL none g IDS 1 x", "1) (integer) -1");
         cli.check("XACKDEL s none IDS 1 x", "1) (integer) -1");
@@ -543,7 +543,7 @@ fn trimming_may_spare_what_groups_need() {
         ]);
         cli.run("DEL s");
         cli.run("XADD s 1-1 a 1");
-        // Without groups no acknowledgement is waited for.
+        // Without groups no acknowledgement is needed.
         cli.check("XTRIM s MAXLEN 0 ACKED", "(integer) 1");
     });
 }
@@ -576,7 +576,7 @@ fn nodes_are_as_large_as_configured_and_go_whole() {
         cli.run(&format!("XADD t 1-{seq} a {}", "x".repeat(40)));
     }
     assert!(cli.run("XINFO STREAM t").contains("(integer) 4\n 5)"));
-    // Without a limit of entries, a count of 10,000 is the limit of approximate trimming.
+    // Without a limit of entries per node, approximate trimming has a LIMIT of 10,000.
     cli.configure(|config| config.stream_node_max_bytes = 0);
     cli.check("XTRIM s MAXLEN ~ 0", "(integer) 3");
 }
@@ -606,7 +606,7 @@ fn words_that_look_like_options_confuse_nobody() {
             "COMMAND GETKEYS XREADGROUP NOACK GROUP streams streams STREAMS k l > >",
             "1) \"k\"\n2) \"l\"",
         );
-        // As Redis finds them in what it will refuse.
+        // As Redis finds them in requests that it will refuse.
         for refused in [
             "COMMAND GETKEYS XREADGROUP GROUP g c STREAMS k l >",
             "COMMAND GETKEYS XREAD COUNT 1 WHAT STREAMS k >",

@@ -1,7 +1,7 @@
-//! Compare and delete; and the comparisons that SET shares.
+//! Compare and delete, and the comparisons that SET shares.
 //!
-//! A value is compared as a whole or by its digest, the 64-bit XXH3 in sixteen hexadecimal digits, so that clients need
-//! not send a large value again to say which one they mean.
+//! A value is compared as a whole or by its digest, the 64-bit XXH3 in sixteen hexadecimal digits, so that clients
+//! need not send a large value again to identify it.
 
 use crate::command::Args;
 use crate::command::Out;
@@ -14,7 +14,7 @@ use basalt_core::base::hash::digest_hex;
 use basalt_engine::effect::Event;
 use basalt_engine::value::Text;
 
-/// What a value is compared with, and whether it must be equal.
+/// The operand of a comparison, and whether the value must equal it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Comparison {
     by_digest: bool,
@@ -23,7 +23,7 @@ pub(super) struct Comparison {
 }
 
 impl Comparison {
-    /// The comparison that the option at `at` asks for; its operand follows it.
+    /// Returns the comparison that the option at `at` requests; its operand follows it.
     pub(super) fn parse(args: &Args<'_>, at: usize) -> Option<Comparison> {
         const WORDS: [(&str, bool, bool); 4] = [
             ("ifeq", false, true),
@@ -40,12 +40,12 @@ impl Comparison {
         })
     }
 
-    /// Whether the condition is met where there is no key.
+    /// Whether the condition holds for a missing key.
     pub(super) fn holds_for_nothing(self) -> bool {
         !self.wants_equal
     }
 
-    /// Whether the condition is met by a value. As in Redis, a digest is looked at only when there is a value.
+    /// Whether the condition holds for a value. As in Redis, a digest is checked only if there is a value.
     pub(super) fn holds(self, text: Text<'_>, args: &Args<'_>) -> Result<bool, CommandError> {
         let operand = args.get(self.argument);
         let equal = if self.by_digest {
@@ -80,7 +80,7 @@ pub(super) static DELEX: Command = Command::new("delex", Group::String, -2)
     .complexity("O(1) to compare values, O(N) to compare digests, N being the length of the value.")
     .on_keys(delex);
 
-/// A condition reads the value that it compares.
+/// Returns the flags of the key: a condition reads the value that it compares.
 fn key_flags(count: usize, _: ReadArgument<'_, '_>) -> KeyFlags {
     match count > 2 {
         true => KeyFlags::RW.or(KeyFlags::ACCESS).or(KeyFlags::DELETE),

@@ -1,4 +1,4 @@
-//! Changing a part of a string, in place.
+//! Changes to a part of a string, in place.
 
 use super::grown_len;
 use crate::command::Args;
@@ -86,7 +86,8 @@ fn setrange(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResu
     Ok(())
 }
 
-/// Asks, before bytes are written to the string that a look-up just found, whether that moves too many here.
+/// Checks, before bytes are written to the string that a look-up just found, whether the write moves too many bytes
+/// for this thread.
 pub(in crate::command) fn weigh_write(
     cx: &mut ShardCx<'_>,
     key: &Key<'_>,
@@ -103,7 +104,7 @@ pub(in crate::command) fn weigh_write(
     scales.weigh_bytes(moved_by(text, offset, len))
 }
 
-/// Bytes that a write moves: its own, or all, if the string has to find another place.
+/// Returns the bytes that a write moves: its own, or all, if the string must be reallocated.
 fn moved_by(text: Option<Text<'_>>, offset: usize, len: usize) -> usize {
     let end = offset.saturating_add(len);
     match text {

@@ -1,4 +1,4 @@
-//! Strings as numbers with a fraction, in the extended precision that Redis computes in.
+//! Strings as fractional numbers, in the extended precision that Redis computes in.
 
 use super::counter::{COUNTER_FLAGS, COUNTER_KEY};
 use crate::command::Args;

@@ -1,4 +1,4 @@
-//! Reading strings, and reading them for the last time.
+//! Commands that read strings, and GETDEL.
 
 use super::reply_text;
 use crate::command::Args;
@@ -148,7 +148,7 @@ fn getrange(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResu
     Ok(())
 }
 
-/// Inclusive positions, negative ones from the end, as a range of a string; `None` when it is empty.
+/// Converts inclusive positions, negative ones from the end, to a range of a string; `None` if it is empty.
 fn byte_range(len: usize, start: i64, end: i64) -> Option<(usize, usize)> {
     if start < 0 && end < 0 && start > end {
         return None;

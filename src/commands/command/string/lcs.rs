@@ -1,10 +1,10 @@
 //! LCS: the longest common subsequence of two strings.
 //!
-//! The classic table: `lengths[i][j]` is the length of the longest common subsequence of the first `i` bytes of one and
-//! the first `j` bytes of the other. Walking back from the far corner spells the subsequence, last byte first. Which of
-//! several equally long ones that is, and how it falls into ranges, follows Redis: on a mismatch the walk goes up only
-//! if that is strictly better. The length alone needs but two rows of the table; yet the same bound on memory holds for
-//! both, so that the error does not depend on the options.
+//! The classic table: `lengths[i][j]` is the length of the longest common subsequence of the first `i` bytes of one
+//! and the first `j` bytes of the other. Walking back from the far corner spells the subsequence, last byte first.
+//! The choice among several equally long ones, and their division into ranges, follow Redis: on a mismatch the walk
+//! goes up only if that is strictly better. The length alone needs only two rows of the table; yet the same limit on
+//! memory applies to both, so that the error does not depend on the options.
 
 use crate::command::Args;
 use crate::command::Out;
@@ -99,7 +99,7 @@ fn lcs(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     Ok(())
 }
 
-/// Continues a row of the table, of which `above` is the one before.
+/// Fills a row of the table; `above` is the row before.
 fn fill_row(row: &mut [u32], above: &[u32], byte: u8, b: &[u8]) {
     row[0] = 0;
     for (j, other) in b.iter().enumerate() {
@@ -127,7 +127,7 @@ struct Table<'a> {
 }
 
 impl<'a> Table<'a> {
-    /// `None` when there is no memory for it.
+    /// Builds the table; `None` if there is not enough memory.
     fn build(a: &'a [u8], b: &'a [u8]) -> Option<Table<'a>> {
         let width = b.len() + 1;
         let mut lengths = Vec::new();
@@ -148,7 +148,7 @@ impl<'a> Table<'a> {
         self.at(self.a.len(), self.b.len())
     }
 
-    /// The matching positions in both strings, the last one first.
+    /// Returns the matching positions in both strings, the last one first.
     fn matches(&self) -> impl Iterator<Item = (usize, usize)> {
         let (mut i, mut j) = (self.a.len(), self.b.len());
         std::iter::from_fn(move || {
@@ -175,7 +175,7 @@ impl<'a> Table<'a> {
     }
 }
 
-/// Positions that match in a row, in both strings.
+/// Consecutive matching positions in both strings.
 #[derive(Clone, Copy)]
 struct Range {
     a: usize,
@@ -237,7 +237,7 @@ mod tests {
         part.iter().all(|byte| rest.any(|other| other == byte))
     }
 
-    /// The length by plain recursion.
+    /// Computes the length by plain recursion.
     fn naive(a: &[u8], b: &[u8]) -> u32 {
         match (a, b) {
             ([], _) | (_, []) => 0,

@@ -1,4 +1,4 @@
-//! Several keys in one command, on however many shards they lie.
+//! Commands on several keys, on any number of shards.
 
 use super::reply_text;
 use super::set::{EXPIRE_EVENT, SET_EVENT};
@@ -31,7 +31,7 @@ pub(super) static MGET: Command = Command::new("mget", Group::String, -2)
 fn mget(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     out.array(args.keys().len());
     for routed in args.keys() {
-        // A key of another type answers null here, not an error.
+        // A key of another type replies null here, not an error.
         match cx.at_routed(routed).read_text(&args.key_of(routed)) {
             Ok(Some(text)) => reply_text(text, out),
             Ok(None) | Err(_) => out.null(),
@@ -97,7 +97,7 @@ fn check_pairs(args: &Args<'_>, command: &'static str) -> CommandResult {
     }
 }
 
-/// Each key is followed by its value. A key that is named twice holds the last value.
+/// Sets each key to the value that follows it. A key that is named twice gets the last value.
 fn set_all(cx: &mut ShardCx<'_>, args: &Args<'_>, deadline: Deadline) {
     for routed in args.keys() {
         let key = args.key_of(routed);
@@ -178,7 +178,7 @@ fn msetex(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
     Ok(())
 }
 
-/// Logs what MSETEX set: without deadlines as one command, else key by key.
+/// Logs the effect of MSETEX: without deadlines as one command, otherwise key by key.
 fn log_all(cx: &mut ShardCx<'_>, args: &Args<'_>, count: usize, deadline: Deadline) {
     let pairs = args.contents(2).take(count * 2);
     match deadline {

@@ -1,4 +1,4 @@
-//! Strings: GET, SET and what edits them.
+//! Strings: GET, SET and the commands that edit them.
 //!
 //! ```text
 //! get          GET GETEX GETDEL GETRANGE SUBSTR STRLEN
@@ -11,8 +11,8 @@
 //! lcs          LCS
 //! ```
 //!
-//! What a string is made of (an integer, bytes, a shared block) stays with the engine; handlers see [`Text`]. The
-//! encodings that OBJECT ENCODING reports are Redis's: int and embstr as written, raw once edited.
+//! The representation of a string (an integer, bytes, a shared block) is internal to the engine; handlers see
+//! [`Text`]. The encodings that OBJECT ENCODING reports are Redis's: int and embstr as written, raw once edited.
 
 mod conditional;
 mod counter;
@@ -59,7 +59,7 @@ pub(super) static TABLE: &[&Command] = &[
     &get::SUBSTR,
 ];
 
-/// Writes a string value; a large one is shared, not copied.
+/// Replies with a string value; a large one is shared, not copied.
 #[inline]
 pub(super) fn reply_text(text: Text<'_>, out: &mut Out) {
     match text {
@@ -69,7 +69,7 @@ pub(super) fn reply_text(text: Text<'_>, out: &mut Out) {
     }
 }
 
-/// The length of a string after it grew, unless it would be longer than `proto-max-bulk-len` allows.
+/// Returns the length of a string after it grows; an error if it would be longer than `proto-max-bulk-len` allows.
 pub(super) fn grown_len(before: usize, more: usize, limit: u64) -> Result<usize, CommandError> {
     before
         .checked_add(more)

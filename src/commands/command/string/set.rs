@@ -1,4 +1,4 @@
-//! Writing whole strings.
+//! Commands that write whole strings.
 
 use super::conditional::Comparison;
 use super::reply_text;
@@ -63,7 +63,7 @@ fn set(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     Ok(())
 }
 
-/// When SET sets.
+/// The condition under which SET sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Condition {
     Always,
@@ -77,12 +77,12 @@ struct SetOptions {
     condition: Condition,
     expiry: Expiry,
     get: bool,
-    /// Where the lock stands that must be held, with its fence behind it.
+    /// Index of the key of the lock that must be held; its fencing token follows.
     lock_at: Option<usize>,
     marks: MarkOptions,
 }
 
-/// GET and conditions read the value that they answer or compare.
+/// Returns the flags of the key: GET and conditions read the value that they return or compare.
 fn key_flags(count: usize, argument: ReadArgument<'_, '_>) -> KeyFlags {
     let reads = |at: usize| {
         let is = |word: &&str| argument(at).eq_ignore_ascii_case(word.as_bytes());
@@ -94,8 +94,8 @@ fn key_flags(count: usize, argument: ReadArgument<'_, '_>) -> KeyFlags {
     }
 }
 
-/// Where `FENCE` stands in a request of SET; behind its end if it does not. Words that are operands of other options
-/// may read the same.
+/// Returns the position of `FENCE` in a request of SET; past its end if it is absent. Operands of other options may
+/// be the same word.
 fn fence_at<'a>(count: usize, argument: &dyn Fn(usize) -> &'a [u8]) -> Option<usize> {
     let mut at = 3;
     while at < count && !argument(at).eq_ignore_ascii_case(b"fence") {
@@ -108,13 +108,13 @@ fn fence_at<'a>(count: usize, argument: &dyn Fn(usize) -> &'a [u8]) -> Option<us
     Some(at)
 }
 
-/// How many tags follow their number; a number that is none is refused later.
+/// Returns how many tags follow their count; an invalid count is refused later.
 fn number_of_tags(number: &[u8], count: usize) -> usize {
     let number = number::parse_i64(number).and_then(|number| usize::try_from(number).ok());
     number.map_or(0, |number| number.min(count))
 }
 
-/// How many operands follow an option of SET, but for TAGS.
+/// Returns how many operands follow an option of SET other than TAGS.
 fn operands(option: &[u8]) -> usize {
     const WITH_ONE: [&str; 9] = [
         "ex", "px", "exat", "pxat", "ifeq", "ifne", "ifdeq", "ifdne", "stale",
@@ -178,7 +178,7 @@ impl SetOptions {
         } else {
             (Condition::IfValue(Comparison::parse(args, at)?), at + 2)
         };
-        // NX NX is as good as NX; any two different ones exclude each other.
+        // NX NX is the same as NX; any two different conditions exclude each other.
         if self.condition != Condition::Always && self.condition != condition {
             return None;
         }

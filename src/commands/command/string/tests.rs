@@ -1,4 +1,4 @@
-//! What the transcript can not show: deadlines, encodings, events, blocks, and what Redis 7.0 does not know.
+//! Cases that the transcript cannot show: deadlines, encodings, events, blocks, and features newer than Redis 7.0.
 
 use crate::command::testing::{Terminal, check_transcript, on_every_setup};
 use basalt_core::resp::reply::Protocol;
@@ -9,7 +9,7 @@ fn the_transcript_of_redis_holds() {
     check_transcript(text, |_| {});
 }
 
-/// On every setup, with a key `list` that holds no string.
+/// Runs a dialogue on every setup, with a key `list` that does not hold a string.
 #[track_caller]
 fn dialogue(lines: &[(&str, &str)]) {
     on_every_setup(|cli| {
@@ -424,7 +424,7 @@ fn strings_stay_below_the_longest_argument_allowed() {
     cli.check("BITFIELD k GET u8 8388608", no_offset);
 }
 
-/// Long strings live in blocks that replies share: an edit must not change what was answered before it.
+/// Long strings are in blocks that replies share: an edit must not change an earlier reply.
 #[test]
 fn blocks_grow_in_place_and_are_copied_when_shared() {
     on_every_setup(|cli| {
@@ -466,7 +466,7 @@ fn blocks_grow_in_place_and_are_copied_when_shared() {
     });
 }
 
-/// Redis counts memory that an overwritten value no longer needs back at once.
+/// In Redis the memory of an overwritten value is credited at once.
 #[test]
 fn overwriting_leaves_no_memory_behind() {
     let mut cli = Terminal::new();

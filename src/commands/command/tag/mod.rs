@@ -1,12 +1,12 @@
-//! Tags: keys that are put together under a name, so that all of them can be taken away at once.
+//! Tags: groups of keys under a name, which can be invalidated all at once.
 //!
 //! ```text
 //! mod    TAG ADD, TAG REM, TAG OF, TAG COUNT, TAG KEYS, TAG INVALIDATE
 //! ```
 //!
-//! A tag is of one database of this server; in a cluster each node knows those of its own keys, and TAG INVALIDATE is
-//! sent to all primaries. How a tag is invalidated whatever the number of its keys stands in
-//! [`engine::db::tags`](basalt_engine::db).
+//! A tag belongs to one database of this server; in a cluster each node knows those of its own keys, and TAG
+//! INVALIDATE is sent to all primaries. How a tag is invalidated in a time independent of the number of its keys is
+//! described in [`engine::db::tags`](basalt_engine::db).
 
 #[cfg(test)]
 mod tests;
@@ -21,10 +21,10 @@ use basalt_engine::effect::Event;
 
 pub(super) static TABLE: &[&Command] = &[&TAG];
 
-/// The subcommands that stand in notes of the log.
+/// The subcommands that occur in notes of the log.
 pub(super) static NOTED: &[&Command] = &[&ADD, &INVALIDATE, &REM];
 
-/// What becomes of a key's tags changes the key, but not its value.
+/// A change of a key's tags changes the key, but not its value.
 const MARKED: &[KeySpec] = &[KeySpec::one(
     2,
     KeyFlags::RW.or(KeyFlags::ACCESS).or(KeyFlags::UPDATE),
@@ -89,7 +89,7 @@ fn rem(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     let removed = keyspace.remove_tags(place, args.from(3));
     if removed > 0 {
         keyspace.wrote(key.bytes, Event::generic("tag_rem"));
-        // Of all that a request may name, a key has had a few.
+        // Of the many tags that a request may name, a key had only a few.
         let left = keyspace.tags_of(&key);
         let gone = before.iter().filter(|tag| !left.contains(tag));
         cx.log_removed_tags(key.bytes, gone.map(|tag| &**tag));
@@ -204,7 +204,7 @@ fn invalidate(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRe
     }
     if gone > 0 {
         cx.log_invalidation(invalidated.into_iter());
-        // One shard carries it, so that it counts once.
+        // Accounted to one shard, so that it counts once.
         let engine = cx.engine(0);
         engine.effects.changed(1);
         engine.published().dirty.add(1);

@@ -1,4 +1,4 @@
-//! Tags in process: dialogues, a plain model beside random histories, what they cost and what they leave behind.
+//! Tags in process: dialogues, random histories compared with a plain model, costs and remaining memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ fn items(reply: &str) -> BTreeSet<String> {
     items.map(str::to_owned).collect()
 }
 
-/// What the background does, in each shard, until nothing is left.
+/// Does the background work of each shard until nothing is left.
 fn free_all(cli: &mut Terminal) {
     let now = Now {
         unix_ms: cli.now_ms,
@@ -116,7 +116,7 @@ fn no_command_sees_an_invalidated_key_long_before_it_is_deleted() {
                 }
             }
         };
-        // The order matters: what is looked up by its name is deleted.
+        // The order matters: keys that are looked up by name are deleted.
         let random: Vec<String> = (0..50).map(|_| cli.run("RANDOMKEY")).collect();
         let all = seen(cli);
         assert_eq!(all.len(), 1_501);
@@ -226,12 +226,12 @@ fn what_is_wrong_with_tags_is_said() {
     });
 }
 
-/// A database as a plain map, for each key its tags; and what becomes of it.
+/// A database as a plain map from each key to its value and tags.
 #[derive(Default)]
 struct Model(BTreeMap<String, (String, BTreeSet<String>)>);
 
 impl Model {
-    /// A random request, which the model carries out as well.
+    /// Returns a random request, which is also applied to the model.
     fn step(&mut self, random: &mut Random) -> String {
         let key = |random: &mut Random| format!("key{}", random.below(400));
         let tags = |random: &mut Random| -> BTreeSet<String> {
@@ -418,7 +418,7 @@ fn a_tag_of_a_key_takes_less_than_24_bytes_and_keys_without_take_none() {
         let each = (used(tags) - none) as f64 / (KEYS * count) as f64;
         assert!(each <= 24.0, "{each} bytes for each of {count}");
     }
-    // Names that no key has are given back.
+    // The memory of names without keys is freed.
     let mut cli = Terminal::new();
     cli.run("SET warm v");
     cli.run("DEL warm");

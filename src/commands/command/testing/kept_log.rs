@@ -1,4 +1,4 @@
-//! A log for tests, and what it was given.
+//! A log for tests that keeps its records.
 
 use std::fmt;
 use std::sync::Mutex;
@@ -9,19 +9,19 @@ use basalt_engine::record::{Audience, Log, Record, Records};
 #[derive(Default)]
 pub struct KeptLog(Mutex<Vec<Appended>>);
 
-/// What one append brought.
+/// The records of one append.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Appended {
     /// Whether the commands take effect together.
     pub is_atomic: bool,
-    /// Who reads each of the commands.
+    /// The readers of each of the commands.
     pub audiences: Vec<Audience>,
     /// Each command with its database.
     pub commands: Vec<(usize, Vec<Vec<u8>>)>,
 }
 
-/// Shows the commands, in brackets where they take effect together; each behind its database unless that is 0, and
-/// before its readers unless these are all.
+/// Shows the commands, in brackets if they take effect together; each preceded by its database unless that is 0, and
+/// followed by its readers unless it is for all.
 impl fmt::Display for Appended {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let commands = self.commands.iter().zip(&self.audiences);
@@ -60,7 +60,7 @@ impl Log for KeptLog {
     }
 }
 
-/// The arguments of a command in RESP.
+/// Parses the arguments of a command in RESP.
 fn arguments(resp: &[u8]) -> Vec<Vec<u8>> {
     let line = |at: &mut usize| {
         let len = resp[*at..].windows(2).position(|two| two == b"\r\n");
@@ -84,12 +84,12 @@ fn arguments(resp: &[u8]) -> Vec<Vec<u8>> {
 }
 
 impl KeptLog {
-    /// What was appended since the last call.
+    /// Returns what was appended since the last call.
     pub fn take(&self) -> Vec<Appended> {
         std::mem::take(&mut *self.0.lock().expect("no panic under it"))
     }
 
-    /// What was appended since the last call, as text.
+    /// Returns what was appended since the last call, as text.
     pub fn texts(&self) -> Vec<String> {
         self.take().iter().map(Appended::to_string).collect()
     }

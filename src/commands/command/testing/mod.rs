@@ -68,17 +68,17 @@ pub(crate) use transcript::{check_transcript, check_transcript_before};
 const SEED: Seed = Seed { k0: 1, k1: 2 };
 const DATABASES: usize = 16;
 
-/// See the module.
+/// A `redis-cli` over engines in this process, see the module.
 pub struct Terminal {
     /// The shards.
     pub engines: Vec<Engine>,
-    /// What commands are measured by; change it before or between requests.
+    /// The configuration; change it before or between requests.
     pub config: Arc<Config>,
     /// The clock, in Unix milliseconds.
     pub now_ms: u64,
     /// The connection: database, protocol, name.
     pub connection: Connection,
-    /// What the last session command asked for.
+    /// The next action that the last session command requested.
     pub after: After,
     server: NoServer,
     log: Option<Arc<KeptLog>>,
@@ -92,12 +92,12 @@ impl Default for Terminal {
 }
 
 impl Terminal {
-    /// One shard, RESP2.
+    /// Creates a terminal with one shard and RESP2.
     pub fn new() -> Terminal {
         Terminal::with(1, Protocol::Resp2)
     }
 
-    /// A terminal with `shard_count` shards (a power of two) and a protocol.
+    /// Creates a terminal with `shard_count` shards (a power of two) and a protocol.
     pub fn with(shard_count: usize, protocol: Protocol) -> Terminal {
         sizes::shrink();
         assert!(shard_count.is_power_of_two(), "shards are a power of two");
@@ -126,7 +126,7 @@ impl Terminal {
         }
     }
 
-    /// One server that is a whole cluster; before the first key comes.
+    /// Makes the server a whole cluster; must be called before the first key is created.
     pub fn be_cluster(&mut self) {
         Arc::make_mut(&mut self.config).cluster_enabled = ClusterMode::Emulated;
         let shard_count = self.engines.len() as u16;
@@ -135,7 +135,7 @@ impl Terminal {
         }
     }
 
-    /// Logs what commands leave from now on, see [`Terminal::logged`].
+    /// Starts to log the commands' records, see [`Terminal::logged`].
     pub fn start_log(&mut self) {
         let log = Arc::<KeptLog>::default();
         for engine in &mut self.engines {
@@ -158,7 +158,7 @@ impl Terminal {
         self.server.cluster = Some(cluster);
     }
 
-    /// Has no reader listen any more, so that nothing is to be logged.
+    /// Removes all readers of the log, so that nothing needs to be logged.
     pub fn stop_listening(&mut self) {
         for engine in &self.engines {
             engine
@@ -171,22 +171,22 @@ impl Terminal {
         interest.set_listening(Audience::REPLICAS, false);
     }
 
-    /// Leaves records where they are, as a unit does until it is over, or appends them again.
+    /// Keeps records pending, as a transaction does until it ends, or appends them again.
     pub fn stop_appending(&mut self, keeps_records: bool) {
         self.keeps_records = keeps_records;
     }
 
-    /// What was logged since the last call.
+    /// Returns what was logged since the last call.
     pub fn logged(&mut self) -> Vec<Appended> {
         self.log.as_ref().expect("it was started").take()
     }
 
-    /// The connections that the server knows of: none, unless a test adds some.
+    /// Returns the server's connections: none, unless a test adds some.
     pub fn clients(&self) -> &Registry {
         &self.server.clients
     }
 
-    /// Changes so far, as INFO shows those since the last save.
+    /// Returns the changes so far, as INFO shows those since the last save.
     pub fn dirty(&self) -> u64 {
         let all_published = self.engines.iter().map(Engine::published);
         all_published.map(|published| published.dirty.get()).sum()
@@ -207,9 +207,9 @@ impl Terminal {
         render(&self.reply_bytes(arguments))
     }
 
-    /// Runs one request; the reply as it goes over the wire.
+    /// Runs one request; returns the reply as sent to clients.
     pub fn reply_bytes(&mut self, arguments: &[impl AsRef<[u8]>]) -> Vec<u8> {
-        // Long ones come in blocks, as a connection receives them.
+        // Long ones are in blocks, as a connection receives them.
         let blocks = arguments.iter().map(AsRef::as_ref).map(|argument| {
             let is_long = argument.len() >= LONG_BYTES_MIN;
             is_long.then(|| Block::new(argument))
@@ -225,7 +225,7 @@ impl Terminal {
         self.reply_to(&contents)
     }
 
-    /// As [`Terminal::reply_bytes`], of arguments that lie in blocks or do not.
+    /// Like [`Terminal::reply_bytes`], for arguments that may be blocks.
     pub fn reply_to(&mut self, arguments: &[Content<'_>]) -> Vec<u8> {
         let name = &arguments[0];
         let Some(command) = registry().find(name) else {
@@ -238,7 +238,7 @@ impl Terminal {
         self.reply_of(resolve(command, second), arguments)
     }
 
-    /// Runs a record of the log, as a server does that reads it: a note is the command that it holds.
+    /// Runs a record of the log, like a server that reads it: a note is the command that it contains.
     pub fn replay(&mut self, record: &[impl AsRef<[u8]>]) -> String {
         let words: Vec<&[u8]> = record.iter().map(AsRef::as_ref).collect();
         if !note::is_note(words.len(), |at| words[at]) {
@@ -270,7 +270,7 @@ impl Terminal {
         }
         let mut routed = Vec::new();
         let mask = self.engines.len() as u16 - 1;
-        // A wrong count of keys leaves the command without keys; its handler says what is wrong.
+        // A wrong count of keys leaves the command without keys; its handler reports the error.
         let _ = keys::positions(command, spans.len(), argument, |at, _| {
             let (hash, shard) = (SEED.hash(argument(at)), slot(argument(at)) & mask);
             routed.push(RoutedKey {
@@ -299,7 +299,7 @@ impl Terminal {
         if let Err(error) = result {
             out.error(command.error_text(&error).as_bytes());
         }
-        // PFCOUNT notes what it counted.
+        // PFCOUNT caches its count.
         if command.flags.has(Flags::READONLY) && !command.flags.has(Flags::MAY_REPLICATE) {
             assert_eq!(self.changes(), before, "{} is read-only", command.full_name);
         }
@@ -411,7 +411,7 @@ impl Terminal {
         cx.logged(args, |cx| body(cx))
     }
 
-    /// Changes so far, without those of the clock.
+    /// Returns the changes so far, except expirations.
     fn changes(&self) -> u64 {
         let of = |engine: &Engine| engine.effects.dirty() - engine.effects.by_clock();
         self.engines.iter().map(of).sum()
@@ -423,7 +423,7 @@ impl Terminal {
         assert_eq!(self.run(line), expected, "{line}");
     }
 
-    /// Several of them, in order.
+    /// Runs several requests in order and compares their replies.
     #[track_caller]
     pub fn check_all(&mut self, dialogue: &[(&str, &str)]) {
         for (line, expected) in dialogue {
@@ -431,7 +431,7 @@ impl Terminal {
         }
     }
 
-    /// Makes a key hold something that is no string, whichever types there are so far.
+    /// Stores a value at a key that is not a string.
     pub fn put_other_type(&mut self, key: &str) {
         let mask = self.engines.len() as u16 - 1;
         let engine = &mut self.engines[usize::from(slot(key.as_bytes()) & mask)];
@@ -446,7 +446,7 @@ impl Terminal {
         keyspace.put_entry(&key, found, list::empty_entry(key.bytes));
     }
 
-    /// Lets time pass.
+    /// Advances the clock.
     pub fn advance_ms(&mut self, ms: u64) {
         self.now_ms += ms;
     }
@@ -456,7 +456,7 @@ impl Terminal {
         change(Arc::make_mut(&mut self.config));
     }
 
-    /// The effects since the last call, in the order of their stamps.
+    /// Returns the effects since the last call, in the order of their stamps.
     pub fn effects(&mut self) -> Vec<Effect> {
         let mut all: Vec<Effect> = self
             .engines
@@ -467,7 +467,7 @@ impl Terminal {
         all
     }
 
-    /// The effects since the last call, as `class:event key`, sorted by stamp and joined with commas.
+    /// Returns the effects since the last call, as `class:event key`, sorted by stamp and joined with commas.
     pub fn events(&mut self) -> String {
         let mut text = String::new();
         for effect in self.effects() {
@@ -479,7 +479,7 @@ impl Terminal {
         text
     }
 
-    /// OBJECT ENCODING of a key, read from the engine; `none` when there is no such key.
+    /// Returns the OBJECT ENCODING of a key, read from the engine; `none` if it does not exist.
     pub fn encoding(&mut self, key: &str) -> &'static str {
         self.look(key, |keyspace, place| {
             keyspace.kind(place).encoding().name()
@@ -487,7 +487,8 @@ impl Terminal {
         .unwrap_or("none")
     }
 
-    /// Milliseconds that a key has left, read from the engine; -1 without deadline, -2 when there is no such key.
+    /// Returns the milliseconds that a key has left, read from the engine; -1 without deadline, -2 if it does not
+    /// exist.
     pub fn ttl_ms(&mut self, key: &str) -> i64 {
         let now_ms = self.now_ms;
         self.look(key, |keyspace, place| {
@@ -525,19 +526,19 @@ pub fn on_every_setup(mut test: impl FnMut(&mut Terminal)) {
     }
 }
 
-/// One request on a fresh server.
+/// Checks one request on a fresh server.
 #[track_caller]
 pub fn check(line: &str, expected: &str) {
     Terminal::new().check(line, expected);
 }
 
-/// One dialogue on every setup.
+/// Checks one dialogue on every setup.
 #[track_caller]
 pub fn check_all(dialogue: &[(&str, &str)]) {
     on_every_setup(|cli| cli.check_all(dialogue));
 }
 
-/// The bytes of replies.
+/// Returns the bytes of replies.
 pub fn wire(out: &Out) -> Vec<u8> {
     let mut slices: Vec<IoSlice<'_>> = Vec::with_capacity(10_000);
     out.io_slices(&mut slices);
@@ -547,7 +548,7 @@ pub fn wire(out: &Out) -> Vec<u8> {
         .collect()
 }
 
-/// A reply as `redis-cli` shows it on a terminal, without the last line end.
+/// Renders a reply as `redis-cli` shows it on a terminal, without the last line end.
 pub fn render(reply: &[u8]) -> String {
     let mut reader = Reader { rest: reply };
     let mut text = reader.reply("");

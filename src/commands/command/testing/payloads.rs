@@ -2,17 +2,17 @@
 
 /// One line of the record.
 pub struct Recorded {
-    /// The key under which it was kept there.
+    /// The key that it had there.
     pub name: &'static str,
-    /// As OBJECT ENCODING named it there.
+    /// The reply of OBJECT ENCODING there.
     pub encoding: &'static str,
-    /// As DEBUG DIGEST-VALUE answered there.
+    /// The reply of DEBUG DIGEST-VALUE there.
     pub digest: &'static str,
-    /// As DUMP answered there.
+    /// The reply of DUMP there.
     pub payload: Vec<u8>,
 }
 
-/// All of them.
+/// Returns all recorded payloads.
 pub fn all() -> impl Iterator<Item = Recorded> {
     let lines = include_str!("payloads.txt").lines();
     lines.filter(|line| !line.starts_with(';')).map(|line| {

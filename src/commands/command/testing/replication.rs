@@ -10,7 +10,7 @@ use crate::command::host::primary::{Acknowledged, Primary, ReplicaFacts, StreamF
 use crate::command::host::replica::{Failover, Replica, Upstream};
 use crate::config::Config;
 
-/// See the module.
+/// Replication without replicas and primary, see the module.
 pub(super) struct Alone;
 
 impl Primary for Alone {

@@ -6,7 +6,7 @@ use crate::command::keys;
 use crate::command::table::{registry, resolve};
 use basalt_core::resp::request::{NOTHING_BESIDE, Span};
 
-/// Hands on a request that a line without quotes is, with its keys as `route` says where they belong.
+/// Calls `run` with the request that a line without quotes contains; `route` routes its keys.
 pub fn with_request(
     line: &str,
     route: impl Fn(usize, &[u8]) -> RoutedKey,
@@ -30,7 +30,7 @@ pub fn with_request(
     run(command, &Args::in_buffer(line.as_bytes(), &spans, &routed));
 }
 
-/// Tells keys the places of their shards among these, which are handed back in order.
+/// Sets the engine index of each key; returns their shards in order.
 pub(super) fn index_keys(routed: &mut [RoutedKey]) -> Vec<u16> {
     let mut shards: Vec<u16> = routed.iter().map(|key| key.shard).collect();
     shards.sort_unstable();

@@ -25,12 +25,12 @@ use crate::config::rewrite::Adding;
 use crate::pubsub::PubSub;
 use basalt_engine::record::{Log as _, Records};
 
-/// A server that knows nothing, for tests outside of commands.
+/// Returns a server without any state, for tests outside of commands.
 pub fn no_server() -> Box<dyn Server> {
     Box::new(NoServer::default())
 }
 
-/// A server that answers nothing of interest; families that need more bring their own.
+/// A server with trivial replies; families that need more bring their own.
 pub struct NoServer {
     pub(super) clients: Registry,
     pub(super) users: Users,

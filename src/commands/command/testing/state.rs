@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::Terminal;
 
-/// Everything that can be asked of a server's data, as text.
+/// Returns all observable data of a server, as text.
 pub fn state(cli: &mut Terminal) -> String {
     let db_before = cli.connection.db;
     let mut text = String::new();
@@ -55,8 +55,8 @@ fn value(cli: &mut Terminal, key: &str, kind: &str) -> String {
         }
         "stream" => {
             let reply = cli.run(&format!("XINFO STREAM {key} FULL COUNT 0"));
-            // When a consumer was last seen is of no account, and neither is how nodes are laid out, nor what was
-            // refused as it was there.
+            // The time when a consumer was last seen does not matter, nor does the layout of nodes, nor the number of
+            // entries refused as duplicates.
             let mut is_time = false;
             let lines = reply.lines().filter(|line| {
                 let was_time = std::mem::take(&mut is_time);

@@ -1,17 +1,17 @@
-//! Recorded dialogues of redis-server, played in process. The black-box tests ask redis-server for them again.
+//! Recorded dialogues of redis-server, played in process. The black-box tests send them to redis-server again.
 
 use super::Terminal;
 use basalt_core::resp::reply::Protocol;
 use basalt_testing::transcript::{Row, Transcript};
 
-/// Plays a recorded dialogue (`tests/support/transcript.rs`) at one and several shards, in the protocols of the file;
+/// Plays a recorded dialogue (`tests/support/transcript.rs`) on one and several shards, in the protocols of the file;
 /// each section begins with an empty server that `prepare` may configure.
 #[track_caller]
 pub(crate) fn check_transcript(text: &str, prepare: impl FnMut(&mut Terminal)) {
     check_transcript_before(text, "", prepare);
 }
 
-/// Plays a recorded dialogue as [`check_transcript`] does, up to a section; an empty title is in no file.
+/// Plays a recorded dialogue like [`check_transcript`], up to a section; an empty title occurs in no file.
 #[track_caller]
 pub(crate) fn check_transcript_before(
     text: &str,

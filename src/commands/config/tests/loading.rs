@@ -1,4 +1,4 @@
-//! Layers: what files, environment and arguments say, which goes over which, and what is refused.
+//! Layers: the values of files, environment and arguments, their precedence, and refusals.
 
 use super::*;
 
@@ -176,7 +176,7 @@ fn arguments_are_taken_as_redis_server_takes_them() {
     assert_eq!(get_one(&good(&["--port", "1", "--save"]), "save"), "");
     assert_eq!(good(&["--requirepass", "a b\n\"c"]).requirepass, "a b\n\"c");
     assert_eq!(good(&["--PORT", "7"]).port, 7);
-    // What follows a name at once is its value, whatever it looks like.
+    // The word directly after a name is its value, whatever it looks like.
     assert_eq!(good(&["--requirepass", "--secret"]).requirepass, "--secret");
     assert_eq!(
         get_one(
@@ -191,7 +191,7 @@ fn arguments_are_taken_as_redis_server_takes_them() {
 
 #[test]
 fn arguments_that_are_wrong_are_shown_as_redis_server_shows_them() {
-    // Each recorded from redis-server 7.0.15, but for the first line, which there speaks of a file.
+    // All recorded from redis-server 7.0.15, except for the first line, which there mentions a file.
     let table: &[(&[&str], &str)] = &[
         (
             &["--port", "abc"],

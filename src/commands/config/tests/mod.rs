@@ -1,4 +1,4 @@
-//! Tests of the configuration, a file for each part; here what they share.
+//! Tests of the configuration, one file for each part; here the shared code.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -17,7 +17,7 @@ use super::values::{
 };
 use super::*;
 
-/// What redis-server 7.0.15 says of each parameter: name, default, outcomes of three bad values.
+/// Recorded from redis-server 7.0.15 for each parameter: name, default, outcomes of three bad values.
 const RECORDED: &str = include_str!("recorded.txt");
 const PROBES: [&str; 3] = ["?!", "-9223372036854775807", "99999999999"];
 
@@ -52,7 +52,7 @@ fn load_text(text: &str) -> Result<Startup, ConfigError> {
     load_all(&["-"], &[], text)
 }
 
-/// The three lines behind the header: place, directive, reason.
+/// Returns the three lines after the header: location, directive, reason.
 fn complaint(result: Result<Startup, ConfigError>) -> String {
     let error = result.expect_err("this must not load").to_string();
     let header = format!(
@@ -62,7 +62,7 @@ fn complaint(result: Result<Startup, ConfigError>) -> String {
     error.strip_prefix(&header).unwrap_or(&error).to_owned()
 }
 
-/// The configuration of a start without any.
+/// Returns the configuration of a start without any directives.
 fn bare() -> Config {
     load_arguments(&[]).expect("nothing to complain of").config
 }

@@ -1,8 +1,8 @@
-//! CONFIG REWRITE: what stays, what follows, what is added.
+//! CONFIG REWRITE: lines that stay, change, and are added.
 
 use super::*;
 
-/// What a bare default adds to an empty file: what Redis always writes.
+/// Returns the lines that the default configuration adds to an empty file: those that Redis always writes.
 fn always() -> Vec<String> {
     let default = bare();
     let text = rewrite::rewrite(&default, "", Adding::Differing);
@@ -165,7 +165,7 @@ fn without_a_file_or_a_place_for_one_the_errors_are_redis_servers() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever is set, a rewritten file gives it back, in either syntax.
+    /// Whatever is set, a rewritten file restores it, in either syntax.
     #[test]
     fn a_rewritten_file_gives_the_same_configuration(
         port in 0u16..,

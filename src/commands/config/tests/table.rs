@@ -1,4 +1,4 @@
-//! The table against itself, and against what redis-server 7.0.15 says of each parameter.
+//! Consistency of the table, and comparison with the recorded parameters of redis-server 7.0.15.
 
 use super::*;
 
@@ -24,7 +24,7 @@ fn environment_names_are_unique() {
 
 #[test]
 fn each_row_writes_its_own_field() {
-    // Two rows on one field would both change when one is set.
+    // Two rows with the same field would both change when one is set.
     let default = Config::default();
     for parameter in PARAMETERS {
         let Some(other) = another_value(parameter) else {
@@ -49,7 +49,7 @@ fn each_row_writes_its_own_field() {
     }
 }
 
-/// Words that give a parameter something else than its default.
+/// Returns words that set a parameter to another value than its default.
 fn another_value(parameter: &Parameter) -> Option<Vec<String>> {
     let words = |text: &str| Some(text.split(' ').map(str::to_owned).collect());
     match &parameter.kind {
@@ -172,7 +172,8 @@ fn sentences_end_and_secrets_are_marked() {
 
 #[test]
 fn defaults_print_as_redis_server_prints_them() {
-    // The recording had a port and a directory of its own. Huge pages make a fork dear, and nothing forks here.
+    // The recorded server had a port and a directory of its own. Huge pages make a fork expensive, and nothing forks
+    // here.
     const EXCEPT: &[&str] = &["port", "dir", "disable-thp", "maxmemory-clients"];
     let config = Config::default();
     for row in recorded().filter(|row| !EXCEPT.contains(&row[0])) {
@@ -185,7 +186,7 @@ fn every_name_of_redis_server_is_known_and_nothing_else_claims_to_be_old() {
     let theirs: HashSet<&str> = recorded().map(|row| row[0]).collect();
     assert!(theirs.len() > 180);
     assert!(theirs.iter().all(|name| find(name).is_some()));
-    // Hidden parameters are not listed, the core lists have aliases since 7.4, and Valkey gave others a new name.
+    // Hidden parameters are not listed, the core lists have aliases since 7.4, and Valkey renamed others.
     const NEWER_ALIASES: &[&str] = &[
         "server-cpulist",
         "bio-cpulist",
@@ -215,7 +216,7 @@ fn every_name_of_redis_server_is_known_and_nothing_else_claims_to_be_old() {
 
 #[test]
 fn bad_values_get_the_error_that_redis_server_gives() {
-    // Later versions have more to list; addresses are tried when they are applied, which is not here.
+    // Later versions list more values; addresses are only checked when they are applied, which does not happen here.
     const EXCEPT: &[&str] = &["loglevel", "repl-diskless-load", "bind", "maxmemory-policy"];
     for row in recorded() {
         let parameter = find(row[0]).expect("known");

@@ -1,7 +1,7 @@
-//! Values as bytes for other servers, and back.
+//! Serialization of values for other servers, and back.
 //!
-//! DUMP writes what any server from 7.0 on can read; RESTORE reads what servers up to 7.4 write. A payload is checked
-//! whole before anything changes.
+//! DUMP writes a format that any server from 7.0 on can read; RESTORE reads what servers up to 7.4 write. A payload
+//! is checked completely before anything changes.
 
 #[cfg(test)]
 mod tests;
@@ -79,8 +79,8 @@ pub(super) static RESTORE: Command = Command::new("restore", Group::Generic, -4)
     .takes_long()
     .on_keys(restore);
 
-/// `RESTORE-ASKING key ttl serialized-value [REPLACE] [ABSTTL] [IDLETIME seconds] [FREQ frequency]`: RESTORE for slots
-/// that move between the nodes of a cluster; without one it is the same.
+/// `RESTORE-ASKING key ttl serialized-value [REPLACE] [ABSTTL] [IDLETIME seconds] [FREQ frequency]`: RESTORE for
+/// slots that move between the nodes of a cluster; without a cluster the same as RESTORE.
 pub(super) static RESTORE_ASKING: Command = Command::new("restore-asking", Group::Server, -4)
     .writes(RESTORE.keys)
     .flags(Flags::DENYOOM.or(Flags::ASKING).or(Flags::SYSCMD))
@@ -96,7 +96,7 @@ pub(super) static RESTORE_ASKING: Command = Command::new("restore-asking", Group
     .takes_long()
     .on_keys(restore);
 
-/// What RESTORE is told besides the value.
+/// The options of RESTORE.
 #[derive(Default)]
 struct Options {
     replaces: bool,
@@ -133,7 +133,7 @@ impl Options {
         Ok(options)
     }
 
-    /// What it says of the key's use, if the policy of eviction asks for that.
+    /// Returns the given access information, if the eviction policy uses it.
     fn access(&self, now_ms: u64, is_by_frequency: bool) -> Option<Access> {
         if is_by_frequency {
             return self.frequency.map(Access::Frequency);
@@ -157,7 +157,7 @@ fn restore(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
     let at_ms = match ttl {
         0 => None,
         _ if options.is_absolute => Some(ttl),
-        // Redis adds in an i64, and a sum that wraps around lies before now.
+        // Redis adds in an i64, and a sum that wraps around is in the past.
         _ => Some(now_ms.saturating_add(ttl))
             .map(|at_ms| if at_ms > i64::MAX as u64 { 0 } else { at_ms }),
     };
@@ -209,7 +209,7 @@ fn log_absolute(cx: &mut ShardCx<'_>, args: &Args<'_>, at_ms: u64) {
     }
 }
 
-/// The value that a request brings, under its key.
+/// Decodes the value of a request, under its key.
 fn read(args: &Args<'_>, config: &Config, seed: Seed, now: Now) -> Built {
     let limits = limits(config, seed, now);
     let (value, origin) =
@@ -224,7 +224,7 @@ fn read(args: &Args<'_>, config: &Config, seed: Seed, now: Now) -> Built {
     }
 }
 
-/// The thresholds of the configuration, by which values that are read choose their encodings.
+/// Returns the thresholds of the configuration that determine the encodings of decoded values.
 pub fn limits(config: &Config, seed: Seed, now: Now) -> Limits {
     Limits {
         string_bytes_max: usize::try_from(config.proto_max_bulk_len)

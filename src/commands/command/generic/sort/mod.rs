@@ -1,15 +1,15 @@
-//! SORT: the elements of a list, a set or a sorted set in another order, or what other keys hold for them.
+//! SORT: the elements of a list, a set or a sorted set in another order, or values of other keys that belong to them.
 //!
 //! ```text
 //! SORT friends BY age_* GET name_* GET #
 //!   elements   ann bob cid               of the key, copied
-//!   weights    age_ann age_bob age_cid   of other keys, wherever they lie
+//!   weights    age_ann age_bob age_cid   of other keys, on any shards
 //!   order      by weight, then by element
 //!   reply      name_… and the element itself, for each
 //! ```
 //!
-//! Keys that BY and GET make of elements lie on any shard, so a request with such a pattern runs with all shards in
-//! hand, and sees one moment of them; all others need the shards of the keys that they name.
+//! Keys that BY and GET derive from elements can be on any shard, so a request with such a pattern runs with all
+//! shards locked, and sees one moment of them; all others need the shards of the keys that they name.
 
 mod pattern;
 #[cfg(test)]
@@ -62,7 +62,7 @@ const fn unknown(flags: KeyFlags, note: &'static str) -> KeySpec {
     spec
 }
 
-/// Elements that one request answers at most if GET multiplies them: more would be gibibytes for a few bytes asked.
+/// Maximum number of elements in a reply if GET multiplies them: more would be gibibytes for a few bytes of request.
 const ANSWERS_MAX: usize = if cfg!(test) { 1 << 12 } else { 1 << 28 };
 
 const COST: &str =
@@ -111,8 +111,8 @@ pub(super) static SORT_RO: Command = Command::new("sort_ro", Group::Generic, -2)
     .on_all_shards_if(names_derived_keys)
     .reads_any_key_if(any_key_refusal);
 
-/// The error for users who may not read all keys, if the request makes keys of patterns and data. The first of BY and
-/// GET is the one that the error names.
+/// Returns the error for users who may not read all keys, if the request derives keys from patterns and data. The
+/// first of BY and GET is the one that the error names.
 fn any_key_refusal(args: &Args<'_>) -> Option<&'static str> {
     const BY: &str = "ERR BY option of SORT denied due to insufficient ACL permissions.";
     const GET: &str = "ERR GET option of SORT denied due to insufficient ACL permissions.";
@@ -137,7 +137,7 @@ fn any_key_refusal(args: &Args<'_>) -> Option<&'static str> {
     refusal
 }
 
-/// Where the key behind STORE stands; the last one counts.
+/// Returns the position of the key after STORE; the last one counts.
 fn stored_key<'a>(count: usize, argument: &dyn Fn(usize) -> &'a [u8]) -> Option<(usize, KeyFlags)> {
     let is = |at: usize, word: &str| argument(at).eq_ignore_ascii_case(word.as_bytes());
     let (mut at, mut found) = (2, None);
@@ -154,13 +154,13 @@ fn stored_key<'a>(count: usize, argument: &dyn Fn(usize) -> &'a [u8]) -> Option<
     found
 }
 
-/// Whether BY or GET makes keys of elements. What only looks so does no harm.
+/// Whether BY or GET derives keys from elements. False positives do no harm.
 fn names_derived_keys(args: &Args<'_>) -> bool {
     (2..args.len().saturating_sub(1))
         .any(|at| (args.is(at, "by") || args.is(at, "get")) && args.get(at + 1).contains(&b'*'))
 }
 
-/// Whether STORE is an option.
+/// Whether STORE is permitted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Store {
     Allowed,
@@ -169,14 +169,14 @@ enum Store {
 
 struct Options<'a> {
     by: Option<Pattern<'a>>,
-    /// A constant BY: the elements stay in the order that they are in.
+    /// A constant BY: the elements keep their order.
     unsorted: bool,
     gets: Vec<Pattern<'a>>,
     start: i64,
     count: i64,
     descending: bool,
     alpha: bool,
-    /// Which argument names the target.
+    /// Index of the target key.
     target: Option<usize>,
 }
 
@@ -210,7 +210,7 @@ impl<'a> Options<'a> {
                 at += 1;
             } else if args.is(at, "by") && behind >= 1 {
                 let text = args.get(at + 1);
-                // Other keys may be on other nodes.
+                // The derived keys may be on other nodes.
                 if is_node && text.contains(&b'*') {
                     return Err("ERR BY option of SORT denied in Cluster mode.".into());
                 }
@@ -231,7 +231,7 @@ impl<'a> Options<'a> {
         Ok(options)
     }
 
-    /// Which of so many elements, once sorted, are asked for.
+    /// Returns the range of elements, once sorted, that is requested.
     fn range(&self, len: usize) -> Range<usize> {
         let clamp = |number: i64| usize::try_from(number).unwrap_or(usize::MAX).min(len);
         let start = clamp(self.start.max(0));
@@ -260,8 +260,8 @@ fn sort(
         None => None,
     };
     scales.weigh_bytes(source.map_or(0, |(place, _)| keyspace.memory_bytes(place)))?;
-    // The order of a set has no meaning, so what is stored of one, or seen by a script, is sorted by its texts at
-    // least.
+    // The order of a set is arbitrary, so the elements of one are sorted by text at least if they are stored or a
+    // script sees them.
     if options.unsorted
         && (options.target.is_some() || is_in_script)
         && source.is_some_and(|(_, data_type)| data_type == DataType::Set)
@@ -305,7 +305,8 @@ fn sort(
     Ok(())
 }
 
-/// The elements of a key, and which of them are asked for. Where they stay in order, only those are copied.
+/// Returns the elements of a key, and the requested range. If they keep their order, only those in the range are
+/// copied.
 fn elements(
     keyspace: &Keyspace<'_>,
     place: Place,
@@ -357,7 +358,7 @@ fn elements(
     (texts, range)
 }
 
-/// The order of the elements, right at least up to the end of the range.
+/// Returns the order of the elements, correct at least up to the end of the range.
 fn sorted(
     cx: &mut ShardCx<'_>,
     elements: &Texts,
@@ -379,7 +380,7 @@ fn sorted(
                 None => Some(score(element)),
                 Some(by) => by.value(cx, element, score),
             };
-            // What is not there weighs nothing.
+            // A missing key has weight 0.
             let score = score.unwrap_or(Some(0.0));
             scores.push(score.ok_or("ERR One or more scores can't be converted into double")?);
         }
@@ -406,14 +407,14 @@ fn sorted(
     }))
 }
 
-/// Numbers up to `len` in an order, of which what lies behind the range does not matter.
+/// Returns the numbers up to `len` in an order that need not be correct after the range.
 fn arrange(
     len: usize,
     range: &Range<usize>,
     compare: impl Fn(usize, usize) -> Ordering,
 ) -> Vec<usize> {
     let mut order: Vec<usize> = (0..len).collect();
-    // A few of many are found sooner than all are sorted.
+    // Selecting a few of many is faster than sorting all.
     if range.end < len / 4 {
         order.select_nth_unstable_by(range.end, |one, two| compare(*one, *two));
         order.truncate(range.end);
@@ -422,14 +423,14 @@ fn arrange(
     order
 }
 
-/// A text as C's `strtod` reads it for SORT: blanks may lead, nothing may follow, nothing at all is 0, and what stands
-/// behind a NUL is not seen.
+/// Parses a text like C's `strtod` for SORT: leading blanks are allowed, trailing characters are not, an empty text
+/// is 0, and anything after a NUL is ignored.
 fn score(text: &[u8]) -> Option<f64> {
     let text = lossless::until_zero(text);
     if text.is_empty() {
         return Some(0.0);
     }
-    // C calls what is too small for all digits a range error, as it does what is too large.
+    // C reports a number too small for all digits as a range error, like one that is too large.
     number::parse_f64(text.trim_ascii_start()).filter(|score| !score.is_subnormal())
 }
 
@@ -444,7 +445,7 @@ fn reply_element(cx: &mut ShardCx<'_>, element: &[u8], gets: &[Pattern<'_>], out
     }
 }
 
-/// Makes the target a list of these texts; none delete it.
+/// Stores these texts as a list at the target; an empty list deletes it.
 fn store(cx: &mut ShardCx<'_>, args: &Args<'_>, target: usize, texts: &Texts) {
     let config = cx.config;
     let target = args.key(target);

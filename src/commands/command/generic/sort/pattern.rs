@@ -1,9 +1,10 @@
-//! What BY and GET name for an element: the element itself, a string of another key, or a field of another key's hash.
+//! The values that BY and GET refer to for an element: the element itself, a string of another key, or a field of
+//! another key's hash.
 //!
 //! ```text
 //! #                  the element
-//! weight_*           the string under the key in which the element stands for the first star
-//! object_*->name     that field of the hash under it; the arrow counts behind the star, and with a name behind it
+//! weight_*           the string under the key in which the element replaces the first star
+//! object_*->name     that field of the hash under it; the arrow counts after the star, and with a name after it
 //! constant           nothing, as it would be the same for every element
 //! ```
 
@@ -11,14 +12,14 @@ use crate::command::context::ShardCx;
 use basalt_engine::value::Text;
 use basalt_engine::value::hash::HashRef;
 
-/// See the module.
+/// A pattern of BY or GET, see the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pattern<'a> {
     /// `#`
     Element,
     /// No star.
     Constant,
-    /// A key made of what stands before and behind the star, and a field of it.
+    /// A key made of the texts before and after the star, and a field of it.
     Key {
         before: &'a [u8],
         behind: &'a [u8],
@@ -50,7 +51,7 @@ impl<'a> Pattern<'a> {
         }
     }
 
-    /// Shows `read` what the pattern names for an element, if that is there and a string.
+    /// Calls `read` with the value that the pattern refers to for an element, if that exists and is a string.
     pub(super) fn value<R>(
         self,
         cx: &mut ShardCx<'_>,

@@ -1,4 +1,4 @@
-//! What the transcript can not show: keys of many shards, events, sets in no order, long lists against a model.
+//! Cases that the transcript cannot show: keys of many shards, events, unordered sets, long lists against a model.
 
 use crate::command::testing::{Terminal, check_transcript, on_every_setup};
 use basalt_core::base::random::Random;
@@ -10,7 +10,7 @@ fn the_transcript_of_redis_holds() {
     check_transcript(text, |_| {});
 }
 
-/// The texts of a flat reply.
+/// Returns the texts of a flat reply.
 fn texts(reply: &str) -> Vec<String> {
     if reply == "(empty array)" {
         return Vec::new();
@@ -56,7 +56,7 @@ fn without_patterns_only_the_named_keys_need_be_in_hand() {
         ("SORT source GET # STORE target", "(integer) 3"),
         ("SORT source GET constant STORE target", "(integer) 3"),
         ("SORT source BY constant STORE target", "(integer) 3"),
-        // A word that only looks like one of a pattern.
+        // A word that only looks like a pattern's keyword.
         (
             "SORT source STORE get STORE by GET # STORE *",
             "(integer) 3",

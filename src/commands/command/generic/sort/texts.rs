@@ -1,6 +1,6 @@
-//! Many short texts in one run of bytes: the elements that are sorted, and what becomes of them.
+//! Many short texts in one run of bytes: the elements to be sorted, and the result.
 
-/// See the module.
+/// Many short texts, see the module.
 #[derive(Default)]
 pub(super) struct Texts {
     bytes: Vec<u8>,

@@ -1,5 +1,5 @@
-//! Every write command on data of all types: what it leaves in the log is what is wanted, and brings about in an empty
-//! engine, and in redis-server 7.0, what the command did here.
+//! Every write command on data of all types: its log records are as expected, and have the same effect in an empty
+//! engine, and in redis-server 7.0, as the command had here.
 
 mod cases;
 mod oracle;
@@ -14,14 +14,14 @@ use basalt_core::base::text::split_arguments;
 use basalt_core::resp::reply::Protocol;
 use basalt_engine::note;
 
-/// Rows that leave nothing themselves: what scripts call does, which is tested where units run (`shard::unit`), and the
-/// keys that have arrived elsewhere are deleted by a task (`shard::migration`). LFILL needs a token, which chance makes
-/// (`lease::tests`). FENCE stands in the log alone (`lock::tests`).
+/// Rows that log nothing themselves: commands that scripts call do, which is tested where transactions and scripts
+/// run (`shard::unit`), and the keys that have arrived elsewhere are deleted by a task (`shard::migration`). LFILL
+/// needs a random token (`lease::tests`). FENCE is in the log only (`lock::tests`).
 const TESTED_ELSEWHERE: &[&str] = &["eval", "evalsha", "fcall", "fence", "lfill", "migrate"];
 
 const SHARD_COUNTS: [usize; 2] = [1, 4];
 
-/// A request as arguments, with what stands for payloads and times put in.
+/// Splits a request into arguments, and fills in payloads and times.
 fn arguments(cli: &mut Terminal, line: &str) -> Vec<Vec<u8>> {
     let (mut bytes, mut ranges) = (Vec::new(), Vec::new());
     split_arguments(line.as_bytes(), &mut bytes, |range| ranges.push(range)).expect("quotes");
@@ -61,7 +61,7 @@ fn substituted(cli: &mut Terminal, argument: Vec<u8>) -> Vec<u8> {
     }
 }
 
-/// A server with data of all types, whose log begins before them.
+/// Creates a server with data of all types, whose log begins before them.
 fn seeded(shard_count: usize, with_newer: bool, now_ms: u64) -> Terminal {
     let mut cli = Terminal::with(shard_count, Protocol::Resp2);
     cli.now_ms = now_ms;
@@ -74,7 +74,7 @@ fn seeded(shard_count: usize, with_newer: bool, now_ms: u64) -> Terminal {
     cli
 }
 
-/// Whether a case is about what redis-server 7.0 does not know.
+/// Whether a case concerns features that redis-server 7.0 lacks.
 fn is_newer(requests: &[(&str, &str)]) -> bool {
     let mut words = requests.iter().flat_map(|(line, _)| line.split(' '));
     words.any(|word| NEWER_KEYS.iter().any(|key| word.starts_with(key)))
@@ -90,7 +90,7 @@ fn shown(records: &[Vec<Vec<u8>>]) -> String {
     records.iter().map(show).collect::<Vec<_>>().join(" | ")
 }
 
-/// Runs what was logged in an empty server.
+/// Runs logged records in an empty server.
 fn replayed(records: &[(usize, Vec<Vec<u8>>)], shard_count: usize, now_ms: u64) -> Terminal {
     let mut cli = Terminal::with(shard_count, Protocol::Resp2);
     cli.now_ms = now_ms;
@@ -152,8 +152,8 @@ fn rows() -> Vec<&'static Command> {
     rows
 }
 
-/// A replica of version 7.0 does not know younger commands, so their records are older ones; except where 7.0 has no
-/// such data: deadlines of fields and members, sketches and filters, what producers named.
+/// A replica of version 7.0 does not know newer commands, so their records are older ones; except for data that 7.0
+/// lacks: deadlines of fields and members, sketches and filters, and entries named by producers.
 #[test]
 fn commands_younger_than_7_0_are_logged_as_older_ones() {
     let is_younger = |since: &str| {
@@ -195,7 +195,7 @@ fn every_row_that_may_leave_records_has_a_case() {
     }
 }
 
-/// Or a client could have a note logged.
+/// Otherwise a client could have a note logged.
 #[test]
 fn nothing_of_the_name_that_notes_have_is_logged() {
     let head: Vec<String> = note::HEAD[..2]
@@ -223,7 +223,7 @@ fn rows_that_visit_shard_after_shard_change_nothing() {
     }
 }
 
-/// One shard's or several shards' log of a dialogue, as text, with atomic groups in brackets.
+/// Returns the log of a dialogue as text, from one or several shards, with atomic groups in brackets.
 fn log_of(cli: &mut Terminal) -> String {
     let mut text = String::new();
     for appended in cli.logged() {
@@ -328,7 +328,7 @@ fn fields_that_lapsed_are_deleted_one_by_one() {
             "what is left of a large one goes with the key"
         );
         all.extend(gone);
-        // A server that replays it knows of no deadline that has passed.
+        // After a replay no expired deadline is left.
         let mut copy = replayed(&all, 1, now_ms);
         assert_eq!(state(&mut copy), "");
     }
@@ -387,7 +387,7 @@ fn what_is_undone_leaves_nothing() {
     let now = basalt_engine::Now {
         unix_ms: cli.now_ms,
     };
-    // Outside of the attempt: this stays.
+    // Outside of the transaction: this change stays.
     assert!(engine.keyspace(0, now).find_read(&key).is_none());
     engine.begin_attempt();
     let log = |cli: &Terminal| cli.engines[0].effects.records().len();

@@ -1,4 +1,4 @@
-//! The log replayed by redis-server 7.0, which comes to the same data.
+//! Replays the log in redis-server 7.0, which must arrive at the same data.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -8,14 +8,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use super::{arguments, cases, commands, is_newer, seeded, shown};
 use crate::command::testing::Terminal;
 
-/// redis-server, which ends with this.
+/// A redis-server, which is stopped when this is dropped.
 struct Oracle {
     child: Child,
     link: BufReader<TcpStream>,
 }
 
 impl Oracle {
-    /// None if there is no redis-server, which is a failure where `BASALT_REQUIRE_ORACLE=1`.
+    /// Starts it; none if there is no redis-server, which is a failure with `BASALT_REQUIRE_ORACLE=1`.
     fn start() -> Option<Oracle> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
         let port = listener.local_addr().expect("its address").port();
@@ -61,7 +61,7 @@ impl Oracle {
         reply
     }
 
-    /// Reads one reply as it stands on the wire.
+    /// Reads one raw reply.
     fn read(&mut self, reply: &mut Vec<u8>) {
         let start = reply.len();
         self.link.read_until(b'\n', reply).expect("a line");
@@ -86,7 +86,7 @@ impl Drop for Oracle {
     }
 }
 
-/// What is asked of both: the signature of all data, and what the groups of the stream know.
+/// The requests sent to both: the signature of all data, and the state of the stream's groups.
 const QUESTIONS: [&[&str]; 3] = [
     &["DEBUG", "DIGEST"],
     &["XINFO", "GROUPS", "x"],
@@ -114,7 +114,7 @@ fn redis_server_comes_to_the_same_data() {
         for (line, _) in *requests {
             let request = arguments(&mut cli, line);
             cli.run_args(&request);
-            // Times of a tenth of a second would come while redis-server is asked.
+            // Deadlines of a tenth of a second would pass while redis-server is running.
             if line.contains("PX 100")
                 || line.contains("PSETEX s 100")
                 || line.ends_with("PEXPIRE s 100")

@@ -305,7 +305,7 @@ fn a_cuckoo_filter_forgets_what_is_removed() {
 #[test]
 fn a_full_cuckoo_filter_says_so() {
     on_every_setup(|cli| {
-        // The two buckets of an element may be the same one, so two or four times.
+        // The two buckets of an element may be identical, so two or four times.
         let fill = |cli: &mut Terminal, key: &str, full: &str| {
             let line = format!("CF.ADD {key} same");
             let mut times = 0;

@@ -1,4 +1,4 @@
-//! From the documentation of Redis 8 and the tests of its modules: there is no reference here to record from.
+//! From the documentation of Redis 8 and the tests of its modules: there is no reference server here to record from.
 
 mod counters;
 mod filters;
@@ -7,7 +7,7 @@ mod t_digest;
 use crate::command::testing::{Terminal, on_every_setup};
 use basalt_core::resp::reply::Protocol;
 
-/// A truth value in the protocol of the connection.
+/// Formats a boolean in the protocol of the connection.
 fn truth(cli: &Terminal, value: bool) -> &'static str {
     match (cli.connection.protocol, value) {
         (Protocol::Resp2, true) => "(integer) 1",
@@ -17,7 +17,7 @@ fn truth(cli: &Terminal, value: bool) -> &'static str {
     }
 }
 
-/// An array of truth values.
+/// Formats an array of booleans.
 fn truths(cli: &Terminal, values: &[bool]) -> String {
     let values = values.iter().enumerate();
     let lines: Vec<String> = values
@@ -26,7 +26,7 @@ fn truths(cli: &Terminal, values: &[bool]) -> String {
     lines.join("\n")
 }
 
-/// A double: a string in RESP2.
+/// Formats a double: a string in RESP2.
 fn double(cli: &Terminal, text: &str) -> String {
     match cli.connection.protocol {
         Protocol::Resp2 => format!("\"{text}\""),
@@ -54,7 +54,7 @@ fn integers(numbers: &[i64]) -> String {
     lines.join("\n")
 }
 
-/// One fact out of the reply of an INFO command.
+/// Returns one field of the reply of an INFO command.
 fn fact(cli: &mut Terminal, line: &str, name: &str) -> String {
     let reply = cli.run(line);
     let mut lines = reply.lines();
@@ -151,7 +151,7 @@ fn a_key_of_another_type_is_left_alone() {
     });
 }
 
-/// What a shard pays for a key is what MEMORY USAGE says, and all of it comes back.
+/// The memory charged to a shard for a key equals MEMORY USAGE, and all of it is freed.
 #[test]
 fn memory_is_counted_to_the_byte() {
     let mut cli = Terminal::new();

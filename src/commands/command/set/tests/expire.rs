@@ -3,7 +3,7 @@
 use super::{fill, members, set_of};
 use crate::command::testing::{Terminal, on_every_setup};
 
-/// The body on a small set, and on one that was large before any of its members had a deadline.
+/// Runs the body on a small set, and on one that was large before any of its members had a deadline.
 fn on_small_and_large(mut body: impl FnMut(&mut Terminal)) {
     for listpack_entries in [0, 128] {
         on_every_setup(|cli| {
@@ -254,7 +254,7 @@ fn copies_dumps_and_renamed_sets_keep_the_deadlines_of_members() {
         for key in ["c", "r", "new"] {
             cli.check(&format!("SCARD {key}"), "(integer) 1");
         }
-        // What was due when it was dumped does not come with it; what becomes due on the way is not seen.
+        // Members that had expired at the time of the dump are not included; those that expired since are not seen.
         let restored = cli.reply_bytes(&[&b"RESTORE"[..], b"late", b"0", payload]);
         assert_eq!(restored, b"+OK\r\n");
         assert_eq!(members(cli, "SMEMBERS late"), set_of("b"));

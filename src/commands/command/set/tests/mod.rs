@@ -1,4 +1,4 @@
-//! What the transcript can not show: replies in no order, encodings as Redis 7.2 has them, chance, events, memory.
+//! Cases that the transcript cannot show: unordered replies, encodings as in Redis 7.2, randomness, events, memory.
 
 mod expire;
 
@@ -13,7 +13,7 @@ fn the_transcript_of_redis_holds() {
     check_transcript(text, |_| {});
 }
 
-/// The elements of a flat reply, in order.
+/// Returns the elements of a flat reply, in order.
 fn elements(cli: &mut Terminal, line: &str) -> Vec<String> {
     let reply = cli.run(line);
     if reply.starts_with("(empty") {
@@ -26,7 +26,7 @@ fn elements(cli: &mut Terminal, line: &str) -> Vec<String> {
     reply.lines().map(element).collect()
 }
 
-/// The elements of a reply that is in no order.
+/// Returns the elements of an unordered reply.
 fn members(cli: &mut Terminal, line: &str) -> BTreeSet<String> {
     let all = elements(cli, line);
     let set: BTreeSet<String> = all.iter().cloned().collect();
@@ -38,7 +38,7 @@ fn set_of(words: &str) -> BTreeSet<String> {
     words.split_whitespace().map(str::to_owned).collect()
 }
 
-/// A set of `count` members that are no numbers.
+/// Creates a set of `count` members that are not numbers.
 fn fill(cli: &mut Terminal, key: &str, count: usize) {
     let words: Vec<String> = (0..count).map(|number| format!("m{number}")).collect();
     for words in words.chunks(100) {
@@ -122,7 +122,7 @@ fn encodings_follow_the_limits_of_redis_7_2() {
             ("SADD s abcde", "listpack"),
             ("SADD s abcdef", "hashtable"),
             ("DEL s", "none"),
-            // The count of members to come decides, even where some are there already.
+            // The number of given members decides, even if some exist already.
             ("SADD s a a a a", "hashtable"),
             ("DEL s", "none"),
             ("SADD s 1 1 1 1 1", "hashtable"),
@@ -133,7 +133,7 @@ fn encodings_follow_the_limits_of_redis_7_2() {
             ("SADD s a", "listpack"),
             ("SADD s a a a a", "hashtable"),
             ("DEL s", "none"),
-            // An intset does not become a listpack of members that would be too long for one.
+            // An intset does not become a listpack if its members would be too long for one.
             ("SADD s 123456", "intset"),
             ("SADD s a", "hashtable"),
             ("DEL s", "none"),
@@ -189,7 +189,7 @@ fn results_are_stored_in_the_smallest_encoding_that_holds_them() {
     });
 }
 
-/// Random commands over a few sets, small limits, against sets of the standard library.
+/// Compares random commands over a few sets, with small limits, with sets of the standard library.
 #[test]
 fn sets_agree_with_a_model_whatever_happens() {
     on_every_setup(|cli| {
@@ -300,7 +300,7 @@ fn combined(operation: usize, sets: &[BTreeSet<String>]) -> (&'static str, BTree
     (name, result)
 }
 
-/// Many sets subtracted from a large one that hold little of it: the copy is cheaper than the search.
+/// Many sets that contain little of the large one they are subtracted from: the copy is cheaper than the search.
 #[test]
 fn both_ways_to_subtract_agree() {
     let mut cli = Terminal::new();
@@ -485,7 +485,7 @@ fn the_memory_of_sets_comes_back_to_the_shard() {
                 .map(basalt_engine::Engine::used_bytes)
                 .sum()
         };
-        // Enough keys that the table of keys stays as it is.
+        // Enough keys that the table of keys keeps its size.
         for number in 0..100 {
             cli.run(&format!("SET other{number} 1"));
         }
@@ -612,7 +612,7 @@ fn unions_and_differences_are_counted_like_intersections() {
             );
             cli.check(line, &expected);
         }
-        // The error is of 0.81 %.
+        // The standard error is 0.81 %.
         let rough = cli.run("SUNIONCARD 2 many a APPROX");
         let rough: i64 = rough
             .trim_start_matches("(integer) ")

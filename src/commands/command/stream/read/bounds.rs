@@ -1,27 +1,27 @@
-//! MAXCOUNT and MAXSIZE: how much of all streams together is answered.
+//! MAXCOUNT and MAXSIZE: limits of the reply over all streams together.
 
 use crate::command::Args;
 use crate::command::error::CommandError;
 use basalt_core::base::number;
 use basalt_engine::value::stream::node::Item;
 
-/// What may still be answered; none: no bound.
+/// The remaining limits; none: unlimited.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Bounds {
     pub(super) entries_left: Option<u64>,
     pub(super) bytes_left: Option<u64>,
-    /// The first entry is answered however large it is.
+    /// The first entry is returned regardless of its size.
     has_first: bool,
     is_reached: bool,
 }
 
 impl Bounds {
-    /// Whether nothing more is answered.
+    /// Whether a limit is reached, so that nothing more is returned.
     pub(super) fn are_reached(&self) -> bool {
         self.is_reached || self.entries_left == Some(0)
     }
 
-    /// Whether an entry is still answered; it counts then.
+    /// Whether an entry is still within the limits; it is counted then.
     pub(super) fn admit(&mut self, item: &Item<'_>) -> bool {
         let texts = item.fields().flat_map(|(name, value)| [name, value]);
         let bytes: usize = match self.bytes_left {
@@ -31,7 +31,7 @@ impl Bounds {
         self.admit_bytes(ENTRY_BYTES + bytes)
     }
 
-    /// As [`Bounds::admit`], of a pending entry that is in the stream no more.
+    /// Like [`Bounds::admit`], for a pending entry that no longer exists in the stream.
     pub(super) fn admit_gone(&mut self) -> bool {
         self.admit_bytes(ENTRY_BYTES)
     }
@@ -54,16 +54,16 @@ impl Bounds {
     }
 }
 
-/// What an entry takes beside its fields: two arrays, and an ID of usual length.
+/// Bytes of an entry beside its fields: two arrays, and an ID of usual length.
 const ENTRY_BYTES: usize = 4 + 4 + 23;
 
-/// What a text takes in a reply.
+/// Returns the bytes of a text in a reply.
 fn bulk_bytes(len: usize) -> usize {
     let digits = len.checked_ilog10().unwrap_or(0) as usize + 1;
     len + digits + 5
 }
 
-/// A bound as an argument says it.
+/// Parses a limit.
 pub(super) fn positive(args: &Args<'_>, at: usize) -> Result<u64, CommandError> {
     let value = number::parse_i64(args.get(at)).ok_or(CommandError::NotInteger)?;
     let value = u64::try_from(value).ok().filter(|value| *value > 0);

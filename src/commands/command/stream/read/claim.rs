@@ -1,4 +1,4 @@
-//! CLAIM: entries that other consumers left pending for long come first, those that did so for the longest time.
+//! CLAIM: entries that other consumers left pending for long come first, starting with those pending the longest.
 
 use super::bounds::Bounds;
 use super::{From, Reader};
@@ -12,18 +12,18 @@ use basalt_engine::value::stream::id::StreamId;
 use basalt_engine::value::stream::node::Item;
 use basalt_engine::value::stream::{Stream, stream_of};
 
-/// Pending entries are looked at in the time of one that is answered.
+/// Pending entries that can be examined in the time of returning one.
 const LOOKED_AT_PER_ANSWERED: usize = 8;
 
 /// An entry that changes its owner.
 pub(super) struct Claimed {
     pub(super) id: StreamId,
     idle_ms: i64,
-    /// How it was pending.
+    /// State of the entry while pending.
     pub(super) pending: Pending,
 }
 
-/// Weighs what has to be looked at to find what can be claimed.
+/// Weighs the pending entries that must be examined to find those that can be claimed.
 pub(super) fn weigh(
     cx: &ShardCx<'_>,
     args: &Args<'_>,
@@ -45,7 +45,7 @@ pub(super) fn weigh(
     cx.scales().weigh(pending / LOOKED_AT_PER_ANSWERED)
 }
 
-/// What a consumer claims of a stream, in the order in which it is answered; of entries that are in the stream.
+/// Returns the entries of the stream that a consumer claims, in the order of the reply.
 pub(super) fn chosen(
     stream: &Stream,
     reader: Reader<'_>,
@@ -67,7 +67,7 @@ pub(super) fn chosen(
         })
     });
     let mut claimed: Vec<Claimed> = claimed.collect();
-    // What was given back comes first. Those of one moment stay in the order of their IDs.
+    // Returned entries come first. Entries with the same time stay in the order of their IDs.
     claimed.sort_by_key(|one| one.pending.delivered_ms);
     let count_max = match count_max {
         0 => usize::MAX,
@@ -86,14 +86,14 @@ pub(super) fn chosen(
     claimed
 }
 
-/// Answers an entry that was claimed: with how long it was idle, and how often it was delivered before.
+/// Replies with a claimed entry, its idle time, and the number of earlier deliveries.
 pub(super) fn reply(stream: &Stream, claimed: &Claimed, out: &mut Out) {
     if let Some(item) = stream.range(claimed.id, claimed.id).next() {
         of_four(&item, (claimed.idle_ms, claimed.pending.deliveries), out);
     }
 }
 
-/// Answers a new entry among those that were claimed.
+/// Replies with a new entry among the claimed ones.
 pub(super) fn reply_new(item: &Item<'_>, out: &mut Out) {
     of_four(item, (0, 0), out);
 }

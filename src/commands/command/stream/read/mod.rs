@@ -1,9 +1,9 @@
-//! Reading what is new, from several streams at once, as one of many readers or as a consumer of a group.
+//! Reading new entries, from several streams at once, as one of many readers or as a consumer of a group.
 //!
-//! The first pass over the streams checks everything and changes nothing, so that an error leaves all of them as they
-//! are; the second answers. If there is nothing to answer, the request may wait: it runs again, from the start, when
-//! one of its streams changes. Then only some of the streams may be at hand, and those are the ones that changed. That
-//! entries have been pending for long enough to be claimed wakes no request that waits.
+//! The first pass over the streams checks everything and changes nothing, so that an error leaves all of them
+//! unchanged; the second writes the reply. If there is nothing to return, the request may wait: it runs again, from
+//! the start, when one of its streams changes. Then only some of the streams may be locked: those that changed. A
+//! waiting request is not woken when entries have been pending long enough to be claimed.
 
 mod bounds;
 mod claim;
@@ -77,7 +77,8 @@ fn xreadgroup(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRe
     read(cx, args, Of::Xreadgroup, out)
 }
 
-/// Where the word STREAMS stands that is no name of a group or a consumer; nowhere if what follows is not one ID a key.
+/// Returns the position of the word STREAMS that is not the name of a group or a consumer; none if it is not followed
+/// by one ID per key.
 fn streams_at<'a>(count: usize, argument: &dyn Fn(usize) -> &'a [u8]) -> Option<usize> {
     let mut at = 1;
     while at < count {
@@ -102,13 +103,13 @@ enum Of {
     Xreadgroup,
 }
 
-/// The consumer on whose behalf a group is read.
+/// The consumer that reads a group.
 #[derive(Clone, Copy)]
 struct Reader<'a> {
     group: &'a [u8],
     consumer: &'a [u8],
     acknowledges: bool,
-    /// Entries that have been pending for so long go to this consumer.
+    /// Entries pending for at least this long are moved to this consumer.
     claims_from_ms: Option<i64>,
 }
 
@@ -122,12 +123,12 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// What stands before the streams.
+/// The options before the streams.
 struct Options<'a> {
     reader: Option<Reader<'a>>,
-    /// Of one stream; 0 for any number.
+    /// Limit per stream; 0 for none.
     count_max: u64,
-    /// Of all streams together.
+    /// Limits of all streams together.
     bounds: Bounds,
     /// Whether to wait, and until when.
     until_ms: Option<Option<u64>>,
@@ -135,12 +136,12 @@ struct Options<'a> {
     stream_count: usize,
 }
 
-/// From where to read one stream.
+/// The position from which to read one stream.
 #[derive(Clone, Copy)]
 enum From {
-    /// Behind this ID: of the stream, or of what the consumer has.
+    /// After this ID: of the stream, or of the consumer's pending entries.
     Behind(StreamId),
-    /// What the group did not get yet.
+    /// Entries not yet delivered to the group.
     New,
 }
 
@@ -215,7 +216,7 @@ impl<'a> Options<'a> {
     }
 }
 
-/// Refuses an option that only XREADGROUP has.
+/// Returns an error for an option that only XREADGROUP has.
 fn refuse_of_xread(of: Of, option: &str) -> CommandResult {
     match of {
         Of::Xreadgroup => Ok(()),
@@ -241,10 +242,11 @@ fn unbalanced(of: Of) -> CommandError {
     .into()
 }
 
-/// Arguments that are others when the request runs again.
+/// Arguments that are replaced when the request runs again.
 type Rewritten = Vec<(usize, Vec<u8>)>;
 
-/// Streams in hand, each with from where to read it, and the arguments that are others when the request runs again.
+/// Returns the locked streams, each with the position from which to read it, and the arguments that are replaced when
+/// the request runs again.
 fn targets_of<'a>(
     cx: &mut ShardCx<'_>,
     args: &Args<'a>,
@@ -265,7 +267,7 @@ fn targets_of<'a>(
         }
         let from = start(cx, args, routed, id_at, options.reader)?;
         if let (b"$", From::Behind(id)) = (args.get(id_at), from) {
-            // What comes next must be new to the request when it runs again.
+            // When the request runs again, entries added from now on must be new to it.
             rewritten.push((id_at, id.text().as_bytes().to_vec()));
         }
         targets.push((*routed, from));
@@ -276,7 +278,7 @@ fn targets_of<'a>(
 fn read(cx: &mut ShardCx<'_>, args: &Args<'_>, of: Of, out: &mut Out) -> CommandResult {
     let options = Options::parse(cx, args, of)?;
     let mut bounds = options.bounds;
-    // What a group does is logged for each stream.
+    // The effects on groups are logged for each stream.
     cx.log_nothing();
     let (targets, rewritten) = targets_of(cx, args, &options)?;
     claim::weigh(cx, args, &targets, options.reader)?;
@@ -352,7 +354,7 @@ fn read(cx: &mut ShardCx<'_>, args: &Args<'_>, of: Of, out: &mut Out) -> Command
     Ok(())
 }
 
-/// From where to read one stream, after all checks of it.
+/// Returns the position from which to read one stream, after checking it.
 fn start(
     cx: &mut ShardCx<'_>,
     args: &Args<'_>,
@@ -390,7 +392,7 @@ fn start(
                 .into(),
         ),
         (text, reader) => match (strict_id(text)?, reader) {
-            // Redis marks `>` by this ID, so that it means the same.
+            // Redis represents `>` by this ID, so it has the same meaning.
             (StreamId::MAX, Some(_)) => Ok(From::New),
             (id, _) => Ok(From::Behind(id)),
         },
@@ -409,8 +411,8 @@ fn meaningless(id: char) -> CommandError {
 
 const CONSUMER_CREATED: Event = event("xgroup-createconsumer");
 
-/// What the consumer has and did not acknowledge, from its own list; entries that are gone have no fields. Whether the
-/// consumer was made.
+/// Replies with the consumer's pending entries, from its own list; deleted entries have no fields. Returns whether
+/// the consumer was created.
 fn answer_history(
     keyspace: &mut Keyspace<'_>,
     key: &basalt_engine::Key<'_>,
@@ -469,8 +471,8 @@ fn answer_history(
     created
 }
 
-/// Logs what a group read: which entries its consumer has, and how far it came. That a consumer was shown something
-/// once more is not logged, as in Redis.
+/// Logs what a group read: the entries that its consumer has, and the group's new position. A repeated delivery to a
+/// consumer is not logged, as in Redis.
 fn log_read(
     cx: &mut ShardCx<'_>,
     routed: &RoutedKey,
@@ -487,7 +489,7 @@ fn log_read(
     let position = Position::of(group);
     let pending = |id: &StreamId| Some((*id, group.pending(*id)?));
     let pending: Vec<(StreamId, Pending)> = match reader.acknowledges {
-        // What was claimed stays pending.
+        // Claimed entries stay pending.
         true if reader.claims_from_ms.is_none() => Vec::new(),
         _ => ids.iter().filter_map(pending).collect(),
     };
@@ -500,8 +502,9 @@ fn log_read(
     }
 }
 
-/// What the group did not get yet, behind what the consumer claims. From now on the consumer has it, unless it needs no
-/// acknowledgement. The IDs, and whether the consumer was made.
+/// Replies with the entries not yet delivered to the group, after those that the consumer claims. From now on they
+/// are pending with the consumer, unless it needs no acknowledgement. Returns the IDs, and whether the consumer was
+/// created.
 fn answer_new(
     keyspace: &mut Keyspace<'_>,
     key: &basalt_engine::Key<'_>,

@@ -1,5 +1,5 @@
-//! Forms that servers wrote before 7.0, made from their description: lists of strings, ziplists, zipmaps, scores as
-//! text. And forms of servers after 7.0, of which there is none here to record from.
+//! Formats of servers before 7.0, made from their description: lists of strings, ziplists, zipmaps, scores as text.
+//! And formats of servers after 7.0, none of which is available here for recording.
 
 use super::{dump, restore};
 use crate::command::testing::on_every_setup;
@@ -8,7 +8,7 @@ use basalt_core::structures::ziplist::maker::ziplist;
 use basalt_core::structures::zipmap::maker::zipmap;
 use basalt_engine::serial::frame;
 
-/// A length, short enough for the two shortest forms.
+/// Writes a length, short enough for the two shortest forms.
 fn length(length: usize, into: &mut Vec<u8>) {
     if length < 64 {
         into.push(length as u8);
@@ -22,7 +22,7 @@ fn string(text: &[u8], into: &mut Vec<u8>) {
     into.extend_from_slice(text);
 }
 
-/// A type, a count, and strings.
+/// Returns a type, a count, and strings.
 fn strings(form: u8, count: usize, texts: &[&[u8]]) -> Vec<u8> {
     let mut value = vec![form];
     length(count, &mut value);
@@ -30,7 +30,7 @@ fn strings(form: u8, count: usize, texts: &[&[u8]]) -> Vec<u8> {
     value
 }
 
-/// A type and one string.
+/// Returns a type and one string.
 fn one_string(form: u8, text: &[u8]) -> Vec<u8> {
     let mut value = vec![form];
     string(text, &mut value);
@@ -43,10 +43,10 @@ const SCORED: &[&[u8]] = &[b"7", b"-inf", b"a", b"2.5", b"b", b"3", b"c", b"inf"
 
 const FIELDS: &[&[u8]] = &[b"f1", b"v1", b"2", b"-7", b"", b"e"];
 
-/// When the first field with a deadline expires.
+/// The deadline of the first field that expires.
 const EARLIEST_MS: u64 = 1_900_000_000_000;
 
-/// The fields with deadlines: 0 for none, else 1 more than what they come after the earliest.
+/// Returns a hash with deadlines: 0 for none, otherwise 1 more than the distance to the earliest.
 fn with_deadlines(form: u8, behind: &[u64]) -> Vec<u8> {
     let mut value = vec![form];
     if form == 24 {
@@ -66,7 +66,7 @@ fn with_deadlines(form: u8, behind: &[u64]) -> Vec<u8> {
     value
 }
 
-/// The fields in a listpack with deadlines.
+/// Returns a hash with deadlines in a listpack.
 fn packed_deadlines(form: u8, deadlines: &[&str]) -> Vec<u8> {
     let mut value = vec![form];
     if form == 25 {
@@ -81,7 +81,7 @@ fn packed_deadlines(form: u8, deadlines: &[&str]) -> Vec<u8> {
     value
 }
 
-/// Members with scores as text; those of a single byte from 253 on stand for themselves.
+/// Returns members with scores as text; scores of a single byte from 253 on are stored as that byte.
 fn text_scores(members: &[(&[u8], &[u8])]) -> Vec<u8> {
     let mut value = vec![3, members.len() as u8];
     for (member, score) in members {
@@ -94,11 +94,11 @@ fn text_scores(members: &[(&[u8], &[u8])]) -> Vec<u8> {
     value
 }
 
-/// -1, 3 and 70000, as wide as if a wider number had been there.
+/// -1, 3 and 70000, stored with a width that only a larger number would need.
 const INTSET: &[u8] = b"\x08\0\0\0\x03\0\0\0\
     \xff\xff\xff\xff\xff\xff\xff\xff\x03\0\0\0\0\0\0\0\x70\x11\x01\0\0\0\0\0";
 
-/// A listpack as all servers make it.
+/// Returns a listpack as all servers make it.
 fn pack(texts: &[&[u8]]) -> Vec<u8> {
     let mut bytes = listpack::EMPTY.to_vec();
     let mut pack = ListpackMut::new(&mut bytes);
@@ -106,7 +106,7 @@ fn pack(texts: &[&[u8]]) -> Vec<u8> {
     bytes
 }
 
-/// A listpack of short texts in which numbers lie as text, too.
+/// Returns a listpack of short texts in which numbers are stored as text, too.
 fn text_pack(texts: &[&[u8]]) -> Vec<u8> {
     let mut bytes = vec![0; 6];
     for text in texts {
@@ -121,7 +121,7 @@ fn text_pack(texts: &[&[u8]]) -> Vec<u8> {
     bytes
 }
 
-/// Each with the commands that make the same value here.
+/// Returns the payloads, each with the commands that make the same value here.
 pub(super) fn all() -> impl Iterator<Item = (&'static str, Vec<u8>)> {
     let list = "RPUSH k a 12 -5 \"\" 99999999999 300";
     let zset = "ZADD k 3 b 2.5 a inf c -inf 7";
@@ -318,7 +318,7 @@ fn a_hash_whose_fields_lost_their_deadlines_is_one_that_all_servers_know() {
             );
             assert_eq!(restore(cli, "k", &payload, "replace"), "OK");
             cli.check("HMGET k a b c", "1) \"1\"\n2) (nil)\n3) \"3\"");
-            // What was due is not taken along.
+            // Expired fields are not included.
             assert_eq!(restore(cli, "k", &later, "replace"), "OK");
             cli.advance_ms(1000);
             let payload = dump(cli, "k");
@@ -335,7 +335,7 @@ fn a_hash_whose_fields_lost_their_deadlines_is_one_that_all_servers_know() {
     });
 }
 
-/// One pair as HGETALL shows it in either protocol.
+/// Returns one pair as HGETALL shows it in either protocol.
 fn cli_pairs(cli: &crate::command::testing::Terminal, field: &str, value: &str) -> String {
     match cli.connection.protocol {
         basalt_core::resp::reply::Protocol::Resp2 => format!("1) \"{field}\"\n2) \"{value}\""),
@@ -357,7 +357,7 @@ fn fields_that_came_with_a_deadline_are_deleted_when_it_is_over() {
             for engine in &mut cli.engines {
                 while engine.expire_slice(now) {}
             }
-            // The clock of commands still stands where nothing is due.
+            // The clock of commands is still before the deadlines.
             cli.check("HLEN k", "(integer) 1");
             cli.now_ms = now.unix_ms;
             assert_eq!(restore(cli, "late", &payload, ""), "OK");

@@ -1,5 +1,5 @@
-//! DUMP and RESTORE in process: options and errors, payloads recorded from redis-server 7.0.15, and payloads that
-//! somebody tampered with.
+//! DUMP and RESTORE in process: options and errors, payloads recorded from redis-server 7.0.15, and corrupted
+//! payloads.
 
 mod ancient;
 mod mutated;
@@ -13,14 +13,14 @@ use crate::config::values::MaxmemoryPolicy;
 use basalt_core::resp::reply::Protocol;
 use basalt_engine::serial::frame;
 
-/// `RESTORE key 0 payload` with more words behind it.
+/// Runs `RESTORE key 0 payload` with further words.
 fn restore(cli: &mut Terminal, key: &str, payload: &[u8], options: &str) -> String {
     let mut words: Vec<&[u8]> = vec![b"restore", key.as_bytes(), b"0", payload];
     words.extend(options.split_whitespace().map(str::as_bytes));
     cli.run_args(&words)
 }
 
-/// What DUMP answers, as bytes.
+/// Returns the reply of DUMP, as bytes.
 fn dump(cli: &mut Terminal, key: &str) -> Vec<u8> {
     let reply = cli.reply_bytes(&["dump", key]);
     let (head, rest) = reply.split_at(
@@ -85,7 +85,7 @@ fn deadlines_are_relative_or_absolute_and_a_past_one_only_deletes() {
         assert_eq!(cli.ttl_ms("foo"), 3000);
         assert_eq!(at(cli, 0, &["absttl", "replace"]), "OK");
         assert_eq!(cli.ttl_ms("foo"), -1);
-        // The sum of now and this time to live is more than an i64: Redis takes it for one before now.
+        // The sum of now and this time to live overflows an i64: Redis treats it as a time in the past.
         assert_eq!(at(cli, i64::MAX as u64, &["replace"]), "OK");
         assert_eq!(cli.ttl_ms("foo"), -2);
         assert_eq!(at(cli, 3000, &[]), "OK");
@@ -180,7 +180,7 @@ fn what_another_server_knew_of_a_keys_use_is_kept_until_it_is_used() {
     });
 }
 
-/// Under `rdbcompression no` nothing is compressed, and either form is read.
+/// Under `rdbcompression no` nothing is compressed, and either form can be read.
 #[test]
 fn long_strings_are_compressed_if_the_configuration_says_so() {
     let mut cli = Terminal::with(1, Protocol::Resp2);
@@ -196,11 +196,11 @@ fn long_strings_are_compressed_if_the_configuration_says_so() {
     }
 }
 
-/// The shard pays for what it keeps, and for nothing that was taken on the way there.
+/// The shard is charged for the stored value, and for nothing that was allocated on the way.
 #[test]
 fn restored_values_are_charged_to_the_byte_and_leave_nothing_behind() {
     let mut cli = Terminal::new();
-    // Whatever the tables keep for themselves is there before.
+    // The memory that the tables keep is allocated before.
     cli.run("DEBUG POPULATE 200");
     cli.run("FLUSHALL SYNC");
     cli.run("SET first key");

@@ -1,6 +1,6 @@
-//! Payloads that somebody tampered with: each is refused, or is a value that every command can work on.
+//! Corrupted payloads: each is refused, or is a value that every command can work on.
 //!
-//! `MUTATIONS=20000 MUTATED_SEED=7` for a long run that is another one.
+//! `MUTATIONS=20000 MUTATED_SEED=7` makes a longer run with another seed.
 
 use super::ancient;
 use super::sketches::MAKERS;
@@ -10,7 +10,7 @@ use crate::command::testing::payloads;
 use basalt_core::base::random::Random;
 use basalt_engine::serial::frame;
 
-/// Tampered payloads made from each whole one, unless the environment says how many.
+/// Corrupted payloads made from each valid one, unless set in the environment.
 const MUTATIONS: u64 = 400;
 
 /// Commands that read every part of a value of a type, then commands that change it; `k` is the key.
@@ -200,12 +200,12 @@ fn tampered_payloads_are_refused_or_are_values() {
         }
     }
     assert!(tried >= wholes.len() * mutations);
-    // The test would say nothing if either hardly ever happened.
+    // The test would be meaningless if either were rare.
     assert!(accepted * 100 > tried, "{accepted} of {tried} accepted");
     assert!(accepted * 2 < tried, "{accepted} of {tried} accepted");
 }
 
-/// What servers before ours did not have.
+/// Returns values of types that servers before ours lack.
 fn made(cli: &mut Terminal) -> Vec<Vec<u8>> {
     let mut payloads = Vec::new();
     for (key, lines) in MAKERS {
@@ -222,7 +222,7 @@ fn made(cli: &mut Terminal) -> Vec<Vec<u8>> {
     payloads
 }
 
-/// Whether a value is taken; if it is, everything must work on it, and it must come back as the same.
+/// Whether a value is accepted; if it is, every command must work on it, and it must be restored to the same value.
 fn is_sound(cli: &mut Terminal, value: &[u8]) -> bool {
     let about = || value.escape_ascii().to_string();
     let payload = frame::seal(value.to_vec(), 10);
@@ -247,7 +247,7 @@ fn is_sound(cli: &mut Terminal, value: &[u8]) -> bool {
     true
 }
 
-/// A value with one to three things changed.
+/// Returns a value with one to three changes.
 fn tampered(whole: &[u8], other: &[u8], random: &mut Random) -> Vec<u8> {
     let mut value = whole.to_vec();
     for _ in 0..1 + random.index(3) {

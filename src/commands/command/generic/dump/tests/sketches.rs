@@ -1,10 +1,10 @@
-//! Sketches travel between servers of this kind only; what modules of Redis write is refused.
+//! Sketches can be moved between servers of this kind only; those of Redis modules are refused.
 
 use super::{dump, restore};
 use crate::command::testing::on_every_setup;
 use basalt_engine::serial::frame;
 
-/// One of each, with something in it.
+/// One sketch of each type, with some content.
 pub(super) const MAKERS: &[(&str, &[&str])] = &[
     (
         "bloom",
@@ -89,7 +89,7 @@ fn sketches_that_counted_nothing_come_back_too() {
     });
 }
 
-/// MBbloom-- of the version that Redis's module has, and a name that no filter has.
+/// MBbloom-- in the version of Redis's module, and a name that no filter has.
 #[test]
 fn values_of_foreign_modules_are_refused() {
     on_every_setup(|cli| {

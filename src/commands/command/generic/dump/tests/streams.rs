@@ -1,5 +1,5 @@
-//! Streams in the forms of all ages, made from their description, and with figures, groups and pending entries that do
-//! not fit together.
+//! Streams in the formats of all versions, made from their description, and with inconsistent figures, groups and
+//! pending entries.
 
 use super::{dump, restore};
 use crate::command::testing::{Terminal, on_every_setup};
@@ -17,7 +17,8 @@ fn string(text: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A node whose entries have the one field `f`; each is its flags, its distance from the master's id, and its value.
+/// Returns a node whose entries have the single field `f`; each consists of its flags, its distance from the master's
+/// ID, and its value.
 fn node(live: i64, deleted: i64, entries: &[(i64, i64, i64, &str)]) -> Vec<u8> {
     let mut bytes = listpack::EMPTY.to_vec();
     let mut pack = ListpackMut::new(&mut bytes);
@@ -39,7 +40,8 @@ fn node(live: i64, deleted: i64, entries: &[(i64, i64, i64, &str)]) -> Vec<u8> {
     bytes
 }
 
-/// What there is to get wrong about a stream of 5-1, 5-2 (deleted) and 6-0, and a group whose alice has 5-1.
+/// The parts of a stream that may be wrong: entries 5-1, 5-2 (deleted) and 6-0, and a group whose consumer alice has
+/// 5-1.
 struct Parts {
     form: u8,
     master: [u8; 16],
@@ -89,7 +91,7 @@ impl Parts {
         value.push(self.length);
         value.extend(self.last);
         if self.form > 15 {
-            // First id, greatest deleted id, added.
+            // First ID, greatest deleted ID, number added.
             value.extend([5, 1, 5, 2, self.added]);
         }
         value.push(self.groups.len() as u8);
@@ -159,7 +161,7 @@ fn streams_of_all_ages_are_read() {
     });
 }
 
-/// What XREADGROUP answers for 6-0, in either protocol.
+/// Returns the reply of XREADGROUP for 6-0, in either protocol.
 fn first_unread(cli: &Terminal) -> String {
     match cli.connection.protocol {
         Protocol::Resp2 => {
@@ -260,7 +262,7 @@ fn a_stream_whose_parts_do_not_fit_is_refused() {
     });
 }
 
-/// From a server: entries 1-1 and 2-1, three by its own count.
+/// Recorded from a server: entries 1-1 and 2-1, but a count of three.
 const COUNTED_OTHERWISE: &[u8] = b"\x13\x01\x10\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\x01\x28\x28\0\0\0\x0f\0\x02\x01\0\x01\x01\x01\x81a\
     \x02\0\x01\x02\x01\0\x01\0\x01\x81b\x02\x04\x01\x02\x01\x01\x01\0\x01\x81b\x02\x04\x01\xff\x03\x02\x01\x01\x01\0\0\x02\0\
     \x0a\0\xae\xa1\xa1\xe9\x57\x8f\xf5\xea";
@@ -283,7 +285,7 @@ fn a_stream_keeps_the_length_that_it_came_with() {
             cli.check("DEBUG REENCODE", "OK");
             cli.check("XLEN k", "(integer) 1");
         }
-        // None by its count, one there.
+        // A count of none, but one entry.
         let parts = Parts {
             length: 0,
             added: 1,

@@ -1,7 +1,7 @@
-//! What every write command leaves in the log: requests, each with the records that are wanted.
+//! The log records of every write command: requests, each with the expected records.
 //!
-//! A word `@dump:key` stands for what DUMP answers for the key, `@chunk:COMMAND:key` for the first chunk that the
-//! command answers, `{+n}` for the moment and so many milliseconds.
+//! A word `@dump:key` stands for the reply of DUMP for the key, `@chunk:COMMAND:key` for the first chunk that the
+//! command returns, `{+n}` for the current time plus n milliseconds.
 
 mod collections;
 mod streams;
@@ -9,7 +9,7 @@ mod streams;
 use collections::{HASHES, LISTS, OTHERS, SETS, SORTED_SETS};
 use streams::STREAMS;
 
-/// What keys hold before each case.
+/// Commands that fill the keys before each case.
 pub(super) const SEED: &[&str] = &[
     "SET s hello",
     "SET n 10",
@@ -36,7 +36,7 @@ pub(super) const SEED: &[&str] = &[
     "SELECT 0",
 ];
 
-/// Keys for cases with commands that Redis 7.0 does not know: one of each of its types, and those of newer types.
+/// Keys for cases with commands that Redis 7.0 lacks: one of each of its types, and those of newer types.
 pub(super) const NEWER_SEED: &[&str] = &[
     "SET newer:string abc",
     "RPUSH newer:list a b c",
@@ -59,20 +59,20 @@ pub(super) const NEWER_SEED: &[&str] = &[
     "TDIGEST.ADD td 1 2 3",
 ];
 
-/// How the names of these keys begin: a case that names one is not put to redis-server 7.0.
+/// Prefixes of the names of these keys: a case that names one is not sent to redis-server 7.0.
 pub(super) const NEWER_KEYS: &[&str] = &["newer:", "hx", "bf", "cf", "cms", "tk", "td"];
 
 /// Nothing is logged.
 pub(super) const NOTHING: &str = "";
 /// The request itself is logged.
 pub(super) const ITSELF: &str = "=";
-/// Something is logged that depends on chance; it must bring about the same.
+/// Something random is logged; it must have the same effect.
 pub(super) const SOMETHING: &str = "*";
 
-/// A command, by its full name, and requests with the records that each is to leave, joined by ` | `.
+/// A command, by its full name, and requests with the records that each must log, joined by ` | `.
 pub(super) type Case = (&'static str, &'static [(&'static str, &'static str)]);
 
-/// All cases. One row of the table that changes data and stands neither here nor among those that other tests cover
+/// Returns all cases. A row of the table that changes data and is neither here nor among those covered by other tests
 /// makes the test fail.
 pub(super) fn all() -> impl Iterator<Item = &'static Case> {
     [
